@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
 from threading import Event
@@ -16,9 +16,10 @@ from torch.optim import Optimizer
 
 from clients.method_cache import MethodCache
 from fedmia.attacks.base import ActiveAttack, CraftContext, Known
+from fedmia.config.experiment import Experiment
 from fedmia.data.images import ByteArray, IntArray
 from fedmia.defenses.stack import DefenseStack
-from fedmia.options import registry
+from fedmia.options.errors import InputError, opt
 from fedmia.options.seeding import SEEDED, torch_rng
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import Recipe, SSLMethod, State, on_device
@@ -30,82 +31,54 @@ class ClientContext:
     """What all clients of a run share. It is small, so that it travels with Flower's app.
 
     Attributes:
-        seed: root of all random streams of the run.
+        experiment: the settings of the run.
         images_file: `.npy` of all images, memory-mapped by each worker.
         roles: role of each client, by partition id.
         parts: data set name (`members` or `placebo`) -> index arrays by partition id.
         targets: indices that the active attacker climbs, in an order without truth.
         held: indices of the images that the attacker holds: its own and the known ones.
         known: indices of known members and of known non-members.
-        model: name and options of the encoder.
-        ssl: name and options of the SSL method.
-        strategy: name and options of the aggregation strategy.
-        train: settings of local training.
         public: indices of images that are nobody's.
-        defenses: name, options and partition ids of each defence, in the order in which they act.
         attack: the active attack; None where there is none.
         sets: positions in `targets` of images that an active client acts on in a round of their
             own, where the question is about sets.
         turns: crafted rounds that the active client can expect to have.
         share: of a client's update in the mean of a round.
-        attacked_rate: honest clients' learning rate in attacked rounds: `schedule`, or `constant`,
-            their first.
-        attacker_trains: whether the malicious clients train.
-        batch_norm: `average` or `local`: whether running statistics leave the client.
         channels: number of channels of an image.
         size: side of an image in pixels.
-        mean: mean of each channel.
-        std: standard deviation of each channel.
-        total_rounds: federated rounds of the whole run, for the schedule.
         device: where clients train.
-        threads: threads for one process.
         noise_source: of all that a client or the server draws as it works, SEEDED or ENTROPY.
         stop: of the whole run, in this process.
         halt: of one order.
     """
 
-    seed: int
+    experiment: Experiment
     images_file: Path
     roles: tuple[str, ...]
     parts: dict[str, tuple[IntArray, ...]]
     targets: IntArray
     held: IntArray
     known: tuple[IntArray, IntArray]
-    model: tuple[str, dict[str, Any]]
-    ssl: tuple[str, dict[str, Any]]
-    strategy: tuple[str, dict[str, Any]]
-    train: Train
     public: IntArray
-    defenses: tuple[tuple[str, dict[str, Any], frozenset[int]], ...]
     attack: ActiveAttack | None
     sets: tuple[IntArray, ...]
     turns: int
     share: float
-    attacked_rate: str
-    attacker_trains: bool
-    batch_norm: str
     channels: int
     size: int
-    mean: tuple[float, ...]
-    std: tuple[float, ...]
-    total_rounds: int
     device: str
-    threads: int
     noise_source: str = SEEDED
     stop: Event | None = field(default=None, compare=False)
     halt: Event | None = field(default=None, compare=False)
 
     def __getstate__(self) -> dict[str, Any]:
-        own = (
-            "images",
-            "public_images",
-            "augment",
-            "method_cache",
-            "stop",
-            "halt",
-        )  # of this process
-        fields = {k: v for k, v in self.__dict__.items() if k not in own}
-        return {**fields, "stop": None, "halt": None}
+        shared = {f.name: getattr(self, f.name) for f in fields(self)}  # not of this process
+        return shared | {"stop": None, "halt": None}
+
+    @property
+    def threads(self) -> int:
+        """Threads of torch for one client."""
+        return self.experiment.threads_per_client
 
     @cached_property
     def images(self) -> ByteArray:
@@ -125,7 +98,7 @@ class ClientContext:
     @cached_property
     def augment(self) -> Augment:
         """The recipe of the views that clients train on."""
-        return registry.build("ssl", *self.ssl).augment
+        return self.experiment.ssl.build("ssl").augment
 
     def method(self, client: int, images: int | None) -> SSLMethod:
         """Build an SSL method that starts from the run's first weights.
@@ -137,10 +110,11 @@ class ClientContext:
         Returns:
             The method on `device`.
         """
-        net = registry.build("model", *self.model)
-        spec = registry.build("ssl", *self.ssl)
+        run = self.experiment
+        net, spec = run.model.build("model"), run.ssl.build("ssl")
         public = self.public_images if spec.public else None
-        recipe = Recipe(self.mean, self.std, images, public, self.train.batch_size)
+        constants = pixel_constants(run, self.channels)
+        recipe = Recipe(*constants, images, public, run.train.batch_size)
         generator = self._method_generator(client)
         return spec.build(net.build(self.channels, self.size), recipe, generator).to(self.device)
 
@@ -160,17 +134,18 @@ class ClientContext:
         return renewed
 
     def _method_generator(self, client: int) -> torch.Generator:
-        return torch_rng(self.seed, "client-method", client)
+        return torch_rng(self.experiment.seed, "client-method", client)
 
     def build_defenses(self, client: int) -> DefenseStack:
         """The client's defences."""
-        own = [(name, options) for name, options, clients in self.defenses if client in clients]
-        layers = [(n, registry.build("defense", n, options)) for n, options in own]
+        run = self.experiment
+        own = [layer for layer in run.defense if client in run.layer_client_ids(layer)]
+        layers = [(layer.name, layer.build("defense")) for layer in own]
         return DefenseStack(layers, self.noise_source)
 
     def is_shared(self, name: str) -> bool:
         """Whether the tensor leaves its client: local batch norm keeps its running statistics."""
-        return self.batch_norm == "average" or ".running_" not in name
+        return self.experiment.federation.batch_norm == "average" or ".running_" not in name
 
     def job(
         self, method: SSLMethod, images: ByteArray, round: int, stream: np.random.Generator,
@@ -189,9 +164,9 @@ class ClientContext:
         Returns:
             A job that is ready to run.
         """
-        train = self.train
+        run, train = self.experiment, self.experiment.train
         steps = train.local_epochs * -(-len(images) // train.batch_size)
-        if attacked and self.attacked_rate == "constant":
+        if attacked and run.federation.attacked_rate == "constant":
             train = self.attacked_training(round, len(images))
         return Job(
             method=method,
@@ -201,7 +176,7 @@ class ClientContext:
             train=train,
             rng=stream,
             step=(round - 1) * steps,
-            total_steps=self.total_rounds * steps,
+            total_steps=run.federation.rounds * steps,
             device=torch.device(self.device),
             stop=self.is_stopped,
             noise_source=self.noise_source,
@@ -218,11 +193,12 @@ class ClientContext:
         Returns:
             The settings.
         """
-        train, rate = self.train, self.train.first_rate
-        if self.attacked_rate == "schedule":
+        run, train = self.experiment, self.experiment.train
+        rate = train.first_rate
+        if run.federation.attacked_rate == "schedule":
             epoch = -(-images // train.batch_size)
             steps = train.local_epochs * epoch
-            rate = train.rate((round - 1) * steps, self.total_rounds * steps, epoch)
+            rate = train.rate((round - 1) * steps, run.federation.rounds * steps, epoch)
         return replace(train, schedule="constant", warmup_epochs=0.0, lr=rate)
 
     def craft_context(
@@ -320,3 +296,26 @@ class RoundTask:
     round: int
     branch: str
     craft: bool
+
+
+def pixel_constants(
+    experiment: Experiment, channels: int
+) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Mean and standard deviation of each channel: from the options, else from the data source.
+
+    Args:
+        channels: number of channels of an image.
+
+    Returns:
+        Mean and standard deviation, `channels` values each.
+
+    Raises:
+        InputError: the number of values does not suit the images.
+    """
+    source = experiment.data.source()
+    mean = experiment.data.mean or source.mean
+    std = experiment.data.std or source.std
+    for name, values in (("data.mean", mean), ("data.std", std)):
+        if len(values) not in (1, channels):
+            raise InputError(f"{opt(name)}: {len(values)} values for images of {channels} channels")
+    return tuple(mean) * (channels // len(mean)), tuple(std) * (channels // len(std))

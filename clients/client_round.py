@@ -15,7 +15,6 @@ from torch.optim import Optimizer
 from clients.client_context import ClientContext, RoundTask
 from fedmia.data.images import IntArray
 from fedmia.defenses.base import Metrics, PreparationContext
-from fedmia.options import registry
 from fedmia.options.seeding import rng, root
 from fedmia.ssl.base import SSLMethod, State, on_device, under
 from fedmia.ssl.optimizers import optimizer_state, restore
@@ -46,14 +45,15 @@ class ClientRound:
 
     def __post_init__(self) -> None:
         client_context, task = self.client_context, self.task
+        self._run = client_context.experiment
         self.received = on_device(self.received, client_context.device)
         self.broadcast = on_device(self.broadcast, client_context.device)
         self.indices = client_context.branch_parts(task.branch)[task.client]
         self.kept = self.store.load(task.branch, task.client)
         self.memory: dict[str, Any] = dict(self.kept.memory) if self.kept else {}
-        self.strategy = registry.build("strategy", *client_context.strategy)
+        self.strategy = self._run.strategy.build("strategy")
         self.defense = client_context.build_defenses(task.client)
-        self._root = root(client_context.noise_source, client_context.seed)
+        self._root = root(client_context.noise_source, self._run.seed)
         self._trained: tuple[StrategyContext, State, State] | None = None
         self._job_done: Job | None = None
         self._crafted = False
@@ -105,7 +105,7 @@ class ClientRound:
         stream = self.stream("prepare")
         rehearse_public = self.rehearse_public if len(public) else None
         return PreparationContext(
-            client_context.total_rounds, len(self.indices), self.rehearse, stream, public,
+            self._run.federation.rounds, len(self.indices), self.rehearse, stream, public,
             rehearse_public, self.rehearse_alone,
         )  # fmt: skip
 
@@ -166,11 +166,11 @@ class ClientRound:
         method.eval()  # as it is read later
         stream, tuning = self.stream("craft"), None
         if attack.together:
-            stream = rng(client_context.seed, "craft", self.task.round, client_context.fellows[0])
+            stream = rng(self._run.seed, "craft", self.task.round, client_context.fellows[0])
         if batch is not None:  # by content: no batch knows of another
             images = client_context.images[client_context.targets[batch]]
             digest = hashlib.sha256(images.tobytes()).hexdigest()
-            stream = rng(client_context.seed, "craft-batch", self.task.round, digest)
+            stream = rng(self._run.seed, "craft-batch", self.task.round, digest)
             tuning = self.stream("tune")  # whichever batch is the first
         turn = client_context.craft_context(
             method, self.received, trained, number, notes, stream, round=self.task.round,
@@ -191,7 +191,7 @@ class ClientRound:
         """
         client_context, holder = self.client_context, self.client_context.fellows[0]
         own = client_context.branch_parts(self.task.branch)[holder]
-        stream = rng(client_context.seed, "rehearse", holder)
+        stream = rng(self._run.seed, "rehearse", holder)
         pool = stream.permutation(np.concatenate([own, client_context.known[0]]))
         honest = max(1, round(1 / client_context.share) - len(client_context.fellows))
         parts = np.array_split(pool, min(honest, max(1, len(pool) // max(1, len(own)))))
@@ -210,7 +210,7 @@ class ClientRound:
         strategy, client_context = self.strategy, self.client_context
         fellows = len(client_context.fellows)
         if self._guesses is None:
-            draw = rng(client_context.seed, "guess", self.task.round, client_context.fellows[0])
+            draw = rng(self._run.seed, "guess", self.task.round, client_context.fellows[0])
             pool = client_context.branch_parts(self.task.branch)[client_context.fellows[0]]
             honest = max(2, round(1 / client_context.share) - fellows)
             count = min(GUESSES, honest) if strategy.compares else 0
@@ -276,25 +276,23 @@ class ClientRound:
         Yields:
             A view of the model after each round.
         """
-        client_context = self.client_context
+        client_context, run = self.client_context, self._run
         images = client_context.images[client_context.public[positions]]
         method, optimizer = client_context.method(self.task.client, len(images)), None
         method.load_shared(client_context.method(-1, None).shared_state())
         method.begin_first_round()
         memory = copy.deepcopy(self._defense_memory)
-        for round in range(1, client_context.total_rounds + 1):
+        for round in range(1, run.federation.rounds + 1):
             if round > 1:
                 method.begin_round()
             stream = rng(self._root, "rehearse", round, self.task.client)
             job = client_context.job(method, images, round, stream, optimizer=optimizer)
-            optimizer = job.optimizer if client_context.train.optimizer_state == "keep" else None
+            optimizer = job.optimizer if run.train.optimizer_state == "keep" else None
             recipe = job.augment
             change(job)
             self.defense.train(job, memory)
             attacker_images = torch.from_numpy(images)
-            yield WhiteBox(
-                method, recipe, seed=client_context.seed, device=job.device, held=attacker_images
-            )
+            yield WhiteBox(method, recipe, seed=run.seed, device=job.device, held=attacker_images)
 
     def _take_cached(self) -> tuple[SSLMethod, Optimizer] | None:
         """What this thread keeps, if the client can go on with it: its own state is set
@@ -328,7 +326,10 @@ class ClientRound:
         images = client_context.images[indices]
         job = client_context.job(method, images, task.round, stream, task.craft, optimizer)
         job.after_backward = make_backward_hook(
-            job.optimizer, client_context.train.momentum, local, self.strategy.after_backward
+            job.optimizer,
+            self._run.train.momentum,
+            local,
+            self.strategy.after_backward,
         )
         return job, local
 
@@ -355,7 +356,7 @@ class ClientRound:
     def _local_tensors(self, method: SSLMethod, optimizer: Optimizer) -> State:
         """What `_restore_state` takes up in the next round, by name."""
         tensors = {f"local.{n}": t for n, t in method.local_state().items()}
-        if self.client_context.train.optimizer_state == "keep":
+        if self._run.train.optimizer_state == "keep":
             momenta = optimizer_state(optimizer, method.trainable())
             tensors |= {f"optimizer.{n}": t for n, t in momenta.items()}
         return tensors

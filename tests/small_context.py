@@ -3,27 +3,49 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from clients.client_context import ClientContext
+from fedmia.config.choices import Layer, PluginChoice
+from fedmia.config.data import Data
+from fedmia.config.experiment import Experiment, Federation
 from fedmia.data.images import IntArray
 from fedmia.ssl.train import Train
 
+OWN = {field.name for field in fields(ClientContext)}
+OF_FEDERATION = {"rounds", "batch_norm", "attacked_rate"}
+
 
 def small_context(file: Path, parts: Sequence[IntArray], /, **more: Any) -> ClientContext:
-    """Clients of these parts of the 8x8 images in `file`; `more` replaces what stands here."""
+    """Clients of these parts of the 8x8 images in `file`; `more` as `changed` takes it."""
     none = np.arange(0)
-    values: dict[str, Any] = {
-        "seed": 0, "images_file": file, "roles": ("honest",) * len(parts),
-        "parts": {"members": tuple(parts)}, "targets": none, "held": none, "known": (none, none),
-        "sets": (), "turns": 1, "share": 1.0, "attacked_rate": "schedule",
-        "model": ("smallnet", {"width": 2}), "ssl": ("moco", {"dim": 4, "queue": 4}),
-        "strategy": ("fedavg", {}), "train": Train(local_epochs=1, batch_size=2, lr=0.05),
-        "public": none, "defenses": (), "attack": None, "attacker_trains": True,
-        "batch_norm": "average", "channels": 3, "size": 8, "mean": (0.5,) * 3, "std": (0.25,) * 3,
-        "total_rounds": 4, "device": "cpu", "threads": 1,
-    }  # fmt: skip
-    return ClientContext(**{**values, **more})
+    experiment = Experiment(
+        attacks=("none",), federation=Federation(clients=len(parts), rounds=4),
+        data=Data("cifar10", mean=(0.5,), std=(0.25,)),
+        model=PluginChoice("smallnet", {"width": 2}),
+        ssl=PluginChoice("moco", {"dim": 4, "queue": 4}),
+        train=Train(local_epochs=1, batch_size=2, lr=0.05),
+    )  # fmt: skip
+    context = ClientContext(
+        experiment, file, ("honest",) * len(parts), {"members": tuple(parts)}, none, none,
+        (none, none), none, None, (), 1, 1.0, 3, 8, "cpu",
+    )  # fmt: skip
+    return changed(context, **more)
+
+
+def changed(context: ClientContext, **more: Any) -> ClientContext:
+    """The same with other values, of its own fields or of its experiment's: plugins as name and
+    options, defences as (name, options, clients)."""
+    own = {name: more.pop(name) for name in OWN & more.keys()}
+    experiment = context.experiment
+    federation = {name: more.pop(name) for name in OF_FEDERATION & more.keys()}
+    for name in {"model", "ssl", "strategy"} & more.keys():
+        more[name] = PluginChoice(*more[name])
+    if "defense" in more:
+        more["defense"] = tuple(Layer(n, o, tuple(c)) for n, o, c in more["defense"])
+    more["federation"] = replace(experiment.federation, **federation)
+    return replace(context, experiment=replace(experiment, **more), **own)

@@ -16,6 +16,7 @@ import torch
 from flwr.app import ArrayRecord, Context, Message, MessageType, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
+from fedmia.config.experiment import Experiment
 from fedmia.federation import inline
 from fedmia.federation.backends import run_inline
 from fedmia.federation.inline import AppOf, InlineGrid
@@ -133,7 +134,9 @@ def test_run_inline__hands_on_what_the_server_raises_and_ends_its_threads() -> N
         raise KeyError("mine")
 
     before = {*threading.enumerate()}  # others, of a test before, may end meanwhile
-    nobody = SimpleNamespace(roles=["honest"] * CLIENTS, threads=1, device="cpu")
+    nobody = SimpleNamespace(
+        roles=["honest"] * CLIENTS, threads=1, device="cpu", experiment=Experiment()
+    )
     with pytest.raises(KeyError, match="mine"):
         run_inline(server, nobody, MemoryStore())  # type: ignore[arg-type]
     assert {*threading.enumerate()} <= before

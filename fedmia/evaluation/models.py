@@ -54,13 +54,13 @@ class Evaluation(AttackSuite[RoundModel]):
     ) -> None:
         self.run, self.client_context, self.recording = run, run.client_context, run.recording
         experiment, split, take = run.plan.experiment, run.split, run.client_context.take
-        self.observed = Observer(experiment, run.client_context)
+        self.observed = Observer(run.client_context)
         own = {n: dict(o) for n, o in experiment.attack.items()} if attacks is None else attacks
         scorer = Scorer(
             Known(take(split.known_members), take(split.known_nonmembers)),
             take(split.scored_members),
             take(split.scored_nonmembers),
-            run.client_context.seed,
+            experiment.seed,
             self.build,
             run.sets(),
         )

@@ -264,10 +264,9 @@ def client_rows(
     """
     client_context, rows, last = run.client_context, [], run.last_rounds(scored_at)
     trained = run.aggregation.trained if run.aggregation else (0,) * len(client_context.roles)
-    defended = frozenset[int]().union(*(clients for *_, clients in client_context.defenses))
     for client, role in enumerate(client_context.roles):
         own, defence = client_context.parts["members"][client], None
-        if client in defended:
+        if client in run.plan.experiment.defended:
             local_state = run.store.load("main", client)
             memory = local_state.memory.get("defense", {}) if local_state else {}
             defence = client_context.build_defenses(client).statement(memory)

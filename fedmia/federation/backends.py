@@ -21,46 +21,33 @@ GPU_WORKERS = 4
 ServerMain = Callable[[Grid], None]
 
 
-def run_inline(
-    server: ServerMain,
-    client_context: ClientContext,
-    store: StateStore,
-    timeout: float | None = None,
-) -> None:
+def run_inline(server: ServerMain, client_context: ClientContext, store: StateStore) -> None:
     """Run `server` against clients in this process, as many at once as the cores allow.
 
     Args:
         server: runs the rounds over a grid.
         store: local states of the clients.
-        timeout: seconds a client may take; None waits forever.
     """
     logging.getLogger("flwr").setLevel(logging.ERROR)  # it logs every round of every branch
-    clients = len(client_context.roles)
+    clients, threads = len(client_context.roles), client_context.threads
     most = clients if client_context.device == "cpu" else min(clients, GPU_WORKERS)
-    workers = max(1, min(most, count_cores() // client_context.threads))
+    workers = max(1, min(most, count_cores() // threads))
     grid = InlineGrid(
         lambda local_store, halt: client_app(client_context.with_halt(halt), local_store),
-        clients, workers, client_context.threads, store, timeout,
+        clients, workers, threads, store, client_context.experiment.federation.client_timeout,
     )  # fmt: skip
     with closing(grid):
         server(grid)
 
 
 def run_ray(
-    server: ServerMain, client_context: ClientContext, store: StateStore, cpus: float, gpus: float,
-    address: str | None = None, timeout: float | None = None, device: str = "auto",
-    say: Callable[[str], None] = lambda line: None,
-) -> None:  # fmt: skip
-    """Run `server` against actors of a Ray cluster, each of `cpus` cores and `gpus` GPUs.
+    server: ServerMain, client_context: ClientContext, store: StateStore, say: Callable[[str], None]
+) -> None:
+    """Run `server` against actors of a Ray cluster.
 
     Args:
         server: runs the rounds over a grid.
         store: local states of the clients.
-        cpus: CPU cores for one client.
-        gpus: share of a GPU, 0 for none.
-        address: of a cluster that is there, `auto` or `HOST:PORT`; None starts one here.
-        timeout: seconds a client may take; None waits forever.
-        device: where clients train, as the user gave it.
         say: shows a line to the user: where the clients train.
 
     Raises:
@@ -70,18 +57,12 @@ def run_ray(
     logging.getLogger("flwr").setLevel(logging.CRITICAL)  # what fails is said once, in one line
     from fedmia.federation.cluster import ClientResources, RayGrid, connect, disconnect
 
-    ours = connect(address)
+    run, clients = client_context.experiment, len(client_context.roles)
+    cpus = run.cpus_per_client or run.threads_per_client
+    share = ClientResources(cpus, run.gpus_per_client, run.device)
+    ours, timeout = connect(run.ray_address), run.federation.client_timeout
     try:
-        with closing(
-            RayGrid(
-                client_context,
-                len(client_context.roles),
-                ClientResources(cpus, gpus, device),
-                store,
-                timeout,
-                say,
-            )
-        ) as grid:
+        with closing(RayGrid(client_context, clients, share, store, timeout, say)) as grid:
             server(grid)
     finally:
         if ours:

@@ -10,7 +10,6 @@ from torch import Tensor
 
 from clients.client_context import ClientContext
 from fedmia.attacks.base import Known
-from fedmia.config.experiment import Experiment
 from fedmia.ssl.base import State
 from fedmia.storage.snapshot import Snapshot
 from fedmia.threat import ClientView, ServerView, Trajectory, WhiteBox
@@ -23,14 +22,12 @@ class Observer:
     """Makes the views of an experiment's attacker. All of them draw the same pixels.
 
     Args:
-        experiment: the settings of the run.
         client_context: what all clients of the run share.
     """
 
-    def __init__(self, experiment: Experiment, client_context: ClientContext) -> None:
-        self.client_context, self.holder = client_context, experiment.holder
-        self.vantage = experiment.threat.vantage
-        self.augment = client_context.augment
+    def __init__(self, client_context: ClientContext) -> None:
+        self.client_context, self.experiment = client_context, client_context.experiment
+        self.holder = self.experiment.holder
         self._pixels = PixelCache()
 
     def view(
@@ -61,32 +58,30 @@ class Observer:
         Returns:
             A view that counts its queries.
         """
-        mine = (
-            self.client_context.parts["members"][self.holder] if self.holder is not None else None
-        )
-        method = self.client_context.method(-1, None if mine is None else len(mine))
+        context, augment = self.client_context, self.client_context.augment
+        mine = None if self.holder is None else context.parts["members"][self.holder]
+        method = context.method(-1, None if mine is None else len(mine))
         method.load_shared(snapshot.state)
         method.eval()
         if snapshot.holder:
             method.load_local(snapshot.holder)
         else:
-            method.fill_bank(
-                self.client_context.pixels(self.client_context.held if mine is None else mine)
-            )
+            method.fill_bank(context.pixels(context.held if mine is None else mine))
         shared: dict[str, Any] = {
-            "seed": self.client_context.seed,
-            "device": torch.device(self.client_context.device),
+            "seed": self.experiment.seed,
+            "device": torch.device(context.device),
             "held": self._attacker_images(known),
             "budget": budget,
             "signals": signals,
             "pixels": self._pixels,
         }
-        if self.vantage == "outsider":
-            return WhiteBox(method, self.augment, **shared)
+        vantage = self.experiment.threat.vantage
+        if vantage == "outsider":
+            return WhiteBox(method, augment, **shared)
         shared["received"] = received
-        if self.vantage == "client":
-            return ClientView(method, self.augment, noted=noted, **shared)
-        return ServerView(method, self.augment, **shared, **(uploads or {}))
+        if vantage == "client":
+            return ClientView(method, augment, noted=noted, **shared)
+        return ServerView(method, augment, **shared, **(uploads or {}))
 
     def _attacker_images(self, known: Known | None) -> Tensor:
         """The images that the attacker holds: its own and the known ones."""

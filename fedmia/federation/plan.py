@@ -9,7 +9,7 @@ from threading import Event
 
 import numpy as np
 
-from clients.client_context import ClientContext
+from clients.client_context import ClientContext, pixel_constants
 from fedmia.attacks.base import ActiveAttack
 from fedmia.config.experiment import Experiment
 from fedmia.data._pixels import UnreadableError
@@ -224,10 +224,9 @@ def make_client_context(plan: Plan, workdir: Path, stop: Event) -> ClientContext
     candidates = np.concatenate(
         [split.scored_members, split.scored_nonmembers, split.known_members, split.known_nonmembers]
     )
-    mean, std = pixel_constants(experiment, data.channels)
     targets = rng(experiment.seed, "targets").permutation(candidates)
     return ClientContext(
-        seed=experiment.seed,
+        experiment=experiment,
         images_file=file,
         roles=("honest",) * honest + (experiment.attacker,) * malicious,
         parts={"members": split.parts, "placebo": (*split.placebo_parts, *own)},
@@ -235,28 +234,13 @@ def make_client_context(plan: Plan, workdir: Path, stop: Event) -> ClientContext
         known=(split.known_members, split.known_nonmembers),
         targets=targets,
         sets=target_sets(split, targets, experiment.seed),
-        model=(experiment.model.name, dict(experiment.model.options)),
-        ssl=(experiment.ssl.name, dict(experiment.ssl.options)),
-        strategy=(experiment.strategy.name, dict(experiment.strategy.options)),
-        train=experiment.train,
         public=split.public,
-        defenses=tuple(
-            (one.name, dict(one.options), frozenset(experiment.layer_client_ids(one)))
-            for one in experiment.defense
-        ),
         attack=plan.active,
         share=1 / max(1, int(clients * experiment.federation.participation + 0.5)),
         turns=max(1, int(experiment.attack_rounds * experiment.federation.participation + 0.5)),
-        attacked_rate=experiment.federation.attacked_rate,
-        attacker_trains=experiment.attacker_trains,
-        batch_norm=experiment.federation.batch_norm,
         channels=data.channels,
         size=data.size,
-        mean=mean,
-        std=std,
-        total_rounds=experiment.federation.rounds,
         device=resolve_device(experiment.device),
-        threads=experiment.threads_per_client,
         noise_source=plan.noise_source,
         stop=stop,
     )
@@ -280,38 +264,15 @@ def target_sets(split: Split, targets: IntArray, seed: int) -> tuple[IntArray, .
     return tuple(rows[at] for at in rng(seed, "sets", "targets").permutation(len(rows)))
 
 
-def pixel_constants(
-    experiment: Experiment, channels: int
-) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Mean and standard deviation of each channel: from the options, else from the data source.
-
-    Args:
-        channels: number of channels of an image.
-
-    Returns:
-        Mean and standard deviation, `channels` values each.
-
-    Raises:
-        InputError: the number of values does not suit the images.
-    """
-    source = experiment.data.source()
-    mean = experiment.data.mean or source.mean
-    std = experiment.data.std or source.std
-    for name, values in (("data.mean", mean), ("data.std", std)):
-        if len(values) not in (1, channels):
-            raise InputError(f"{opt(name)}: {len(values)} values for images of {channels} channels")
-    return tuple(mean) * (channels // len(mean)), tuple(std) * (channels // len(std))
-
-
-def divergence_hint(client_context: ClientContext) -> str:
+def divergence_hint(experiment: Experiment) -> str:
     """What helps where training diverged, with the values in force.
 
     Returns:
         `a lower train.lr=0.03 helps`, with all else that may be the cause.
     """
-    rates = {"strategy.server_lr": client_context.strategy[1].get("server_lr", 1.0)}
-    rates |= {"train.lr": client_context.train.first_rate}
+    rates = {"strategy.server_lr": experiment.strategy.options.get("server_lr", 1.0)}
+    rates |= {"train.lr": experiment.train.first_rate}
     helps = [f"a lower {opt(path, f'{rate:g}')}" for path, rate in rates.items() if rate != 1]
-    helps += ["a weaker defence"] * bool(client_context.defenses)
-    helps += ["a milder attack"] * (client_context.attack is not None)
+    helps += ["a weaker defence"] * bool(experiment.defense)
+    helps += ["a milder attack"] * (experiment.active_attack is not None)
     return f"{' or '.join(helps)} helps"

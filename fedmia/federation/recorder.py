@@ -87,10 +87,9 @@ class TrajectoryRecorder(Readings):
             alone["after"][rows] = read(Snapshot(fork.round, fork.end_round(crafted), bank), rows)
 
         climb(batches[0])  # chooses for all
-        workers = max(1, count_cores() // client_context.threads)
-        with ThreadPoolExecutor(
-            workers, "fork", torch.set_num_threads, (client_context.threads,)
-        ) as pool:
+        threads = client_context.threads
+        workers = max(1, count_cores() // threads)
+        with ThreadPoolExecutor(workers, "fork", torch.set_num_threads, (threads,)) as pool:
             list(pool.map(climb, batches[1:]))
         rows = np.sort(np.concatenate([rows for _, rows in batches]))
         alone["idle"][rows] = read(Snapshot(fork.round, fork.end_round(fork.received), bank), rows)

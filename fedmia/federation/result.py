@@ -63,7 +63,7 @@ class FederationResult:
         """The sets formed before the first round, without those of clients that were dropped."""
         before, now = self.plan.split, self.split
         formed = form_sets(
-            len(before.scored_members), len(before.scored_nonmembers), self.client_context.seed
+            len(before.scored_members), len(before.scored_nonmembers), self.plan.experiment.seed
         )
         stayed = np.isin(before.scored_members, now.scored_members)
         whole = formed.members[stayed[formed.members].all(axis=1)]

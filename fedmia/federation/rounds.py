@@ -18,7 +18,6 @@ import numpy as np
 from flwr.serverapp import Grid
 
 from clients.client_context import ClientContext
-from fedmia.config.experiment import Experiment
 from fedmia.defenses.stack import require_account
 from fedmia.federation.checkpoint import (
     BranchState,
@@ -30,12 +29,12 @@ from fedmia.federation.checkpoint import (
 from fedmia.federation.forks import Fork
 from fedmia.federation.inline import LocalGrid
 from fedmia.federation.ledger import Ledger
+from fedmia.federation.plan import Plan, divergence_hint
 from fedmia.federation.recorder import TrajectoryRecorder
 from fedmia.federation.schedule import Schedule
 from fedmia.options.errors import prefix_errors
 from fedmia.options.option import check_type
 from fedmia.options.seeding import rng, root
-from fedmia.partitions.split import Split
 from fedmia.recording.format import RoundRecord
 from fedmia.recording.run import FORKS, RunRecording
 from fedmia.records import Aggregation, Fault, RoundInfo
@@ -66,16 +65,14 @@ class FederatedRun:
     """All branches of one run, over one grid of clients.
 
     Attributes:
-        experiment: the settings of the run.
+        plan: settings, images and their roles.
         client_context: what all clients of the run share.
-        split: the role of each image.
         store: local states of the clients.
         recording: models and updates of the rounds, by branch.
         probe: kNN accuracy of a global state.
         recorder: notes what the active client sees; None where no attack is active.
         watch: notes the seconds of each part.
         display: progress on the terminal.
-        failure_policy: the clients, and what happens when one fails.
         checkpoint: written as the rounds pass, if any; clients' states are then in a Ledger.
         head: where the branch at work stands.
         forked: where those beside the attacked rounds begin.
@@ -84,16 +81,14 @@ class FederatedRun:
         failure: filled in where the rounds ended before their time, but for an interruption.
     """
 
-    experiment: Experiment
+    plan: Plan
     client_context: ClientContext
-    split: Split
     store: StateStore
     recording: RunRecording
     probe: Callable[[State], float | None]
     recorder: TrajectoryRecorder | None
     watch: Stopwatch
     display: Display
-    failure_policy: FailurePolicy
     checkpoint: Checkpoint | None = None
     head: BranchState | None = None
     forked: BranchState | None = None
@@ -107,9 +102,19 @@ class FederatedRun:
     _line: RoundRecord = field(default_factory=lambda: RoundRecord("", 0), init=False, repr=False)
 
     def __post_init__(self) -> None:
-        self.schedule = Schedule(self.experiment)
-        self._root = root(self.client_context.noise_source, self.experiment.seed)
-        self.holder = self.experiment.holder
+        self.experiment = experiment = self.plan.experiment
+        self.schedule, self.holder = Schedule(experiment), experiment.holder
+        self._root = root(self.client_context.noise_source, experiment.seed)
+        options = experiment.federation
+        self.failure_policy = FailurePolicy(
+            options.clients,
+            options.on_failure,
+            options.client_timeout,
+            max(options.min_clients, experiment.strategy.build("strategy").least),
+            self.plan.split.indispensable,
+            say=self.display.line,
+            hint=f"{divergence_hint(experiment)} if training diverged",
+        )
         self.active = self.client_context.attack is not None
         self._trained = [0] * len(self.client_context.roles)
 
@@ -157,7 +162,7 @@ class FederatedRun:
     def branches(self) -> list[str]:
         """The branches whose rounds need clients, in their order."""
         beside = ["zero"] if self.active else []
-        return ["main", *beside, *["placebo"] * bool(self.split.placebo_parts)]
+        return ["main", *beside, *["placebo"] * bool(self.plan.split.placebo_parts)]
 
     @property
     def complete(self) -> bool:
@@ -305,13 +310,15 @@ class FederatedRun:
         """
         pretrain, client_context = self.experiment.pretrain, self.client_context
         pooled = np.concatenate(client_context.branch_parts(branch))
-        indices = pooled if pretrain.mode == "pooled" else self.split.public
+        indices = pooled if pretrain.mode == "pooled" else client_context.public
         method = client_context.method(-1, len(indices))
         method.load_shared(state)
         method.begin_first_round()
-        train = replace(client_context.train, local_epochs=pretrain.epochs)
+        train = replace(self.experiment.train, local_epochs=pretrain.epochs)
+        once = replace(self.experiment.federation, rounds=1)
+        apart = replace(self.experiment, train=train, federation=once)
         images, stream = client_context.images[indices], rng(self.experiment.seed, "pretrain")
-        job = replace(client_context, train=train, total_rounds=1).job(method, images, 1, stream)
+        job = replace(client_context, experiment=apart).job(method, images, 1, stream)
         with self.watch.part("train"):
             job.run()
         if client_context.is_stopped():

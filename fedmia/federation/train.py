@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Event
@@ -10,13 +9,12 @@ from threading import Event
 import torch
 from flwr.serverapp import Grid
 
-from clients.client_context import ClientContext
 from fedmia.federation.backends import run_inline, run_ray
 from fedmia.federation.checkpoint import Checkpoint
 from fedmia.federation.ledger import Ledger
 from fedmia.federation.observer import Observer
 from fedmia.federation.outlook import describe_start
-from fedmia.federation.plan import Plan, divergence_hint, forecasts, make_client_context
+from fedmia.federation.plan import Plan, forecasts, make_client_context
 from fedmia.federation.readings import UNTRAINED
 from fedmia.federation.recorder import TrajectoryRecorder
 from fedmia.federation.result import FederationResult
@@ -26,12 +24,10 @@ from fedmia.federation.utility import Probes
 from fedmia.recording.run import RunRecording
 from fedmia.runtime.progress import Display
 from fedmia.runtime.stopwatch import Stopwatch
-from fedmia.ssl.base import State
 from fedmia.storage.archive import Archive
 from fedmia.storage.manifest import CHECKPOINT, CHECKPOINT_INDEX, RECORDING
 from fedmia.storage.runfolder import damaged
 from fedmia.storage.snapshot import StateStore
-from strategies.failure_policy import FailurePolicy
 
 
 @dataclass(frozen=True)
@@ -84,51 +80,26 @@ def train(
     probes, recorder = Probes(client_context, plan.data.labels, plan.split), None
     probe = probes.knn if len(plan.split.test_eval) else lambda state: None
     if plan.active is not None:
-        recorder = TrajectoryRecorder(Observer(plan.experiment, client_context), plan.active)
-    result = federate(
-        plan,
-        client_context,
-        folder,
-        RunRecording((out or folder) / RECORDING),
-        recorder,
-        probe=probe,
-        watch=watch,
-        display=display,
-        nodes=nodes,
-        checkpoint=checkpoint,
+        recorder = TrajectoryRecorder(Observer(client_context), plan.active)
+    states_folder = checkpoint.clients if checkpoint else folder / "clients"
+    store: StateStore = nodes.store if nodes else Ledger(states_folder)
+    recording = RunRecording((out or folder) / RECORDING)
+    run = FederatedRun(
+        plan, client_context, store, recording, probe, recorder, watch, display, checkpoint
     )
+    result = federate(run, nodes.grid if nodes else None)
     if recorder is not None and recorder.acted("main") and not recorder.acted(UNTRAINED):
-        first = result.recording.untrained().state
         with watch.part("attacks"):
-            climb_untrained(recorder, plan.experiment, result.schedule, first)
+            climb_untrained(recorder, result.schedule, recording.untrained().state)
     return result
 
 
-def federate(
-    plan: Plan,
-    client_context: ClientContext,
-    folder: Path,
-    recording: RunRecording,
-    recorder: TrajectoryRecorder | None = None,
-    *,
-    probe: Callable[[State], float | None],
-    watch: Stopwatch,
-    display: Display,
-    nodes: Nodes | None = None,
-    checkpoint: Checkpoint | None = None,
-) -> FederationResult:
-    """Run the rounds of every branch.
+def federate(run: FederatedRun, grid: Grid | None = None) -> FederationResult:
+    """Run the rounds of every branch that are left.
 
     Args:
-        plan: settings, images and their roles.
-        folder: where the clients' states lie.
-        recording: models and updates of the rounds, by branch.
-        recorder: reads what the active client sees; None where no attack is active.
-        probe: kNN accuracy of a global state; None where the images have no labels.
-        watch: notes the seconds of each part.
-        display: progress on the terminal.
-        nodes: as in `train`.
-        checkpoint: as in `train`.
+        run: its branches; goes on with its checkpoint.
+        grid: of clients that Flower runs elsewhere, in place of a backend's.
 
     Returns:
         The rounds that are finished, and all that is scored.
@@ -137,74 +108,37 @@ def federate(
         InputError: the checkpoint is damaged, or another run's.
         FederationError: a client failed.
     """
+    client_context, checkpoint, display = run.client_context, run.checkpoint, run.display
     torch.set_num_threads(client_context.threads)
-    experiment, split = plan.experiment, plan.split
-    states_folder = checkpoint.clients if checkpoint else folder / "clients"
-    store: StateStore = nodes.store if nodes else Ledger(states_folder)
-    options = experiment.federation
-    least = max(options.min_clients, experiment.strategy.build("strategy").least)
-    failure_policy = FailurePolicy(
-        options.clients,
-        options.on_failure,
-        options.client_timeout,
-        least,
-        split.indispensable,
-        say=display.line,
-        hint=f"{divergence_hint(client_context)} if training diverged",
-    )
-    run = FederatedRun(
-        experiment,
-        client_context,
-        split,
-        store,
-        recording,
-        probe,
-        recorder,
-        watch,
-        display,
-        failure_policy,
-        checkpoint,
-    )
     if checkpoint:
         with damaged(checkpoint.root.parent, f"{CHECKPOINT}/{CHECKPOINT_INDEX}"):
             run.resume()
     if run.complete:
         display.say("rounds are finished")
-    elif nodes:
-        run.run(nodes.grid)
-    elif experiment.backend == "ray":
-        cpus = experiment.cpus_per_client or client_context.threads
-        run_ray(
-            run.run,
-            client_context,
-            store,
-            cpus,
-            experiment.gpus_per_client,
-            experiment.ray_address,
-            failure_policy.timeout,
-            experiment.device,
-            display.line,
-        )
+    elif grid:
+        run.run(grid)
+    elif run.experiment.backend == "ray":
+        run_ray(run.run, client_context, run.store, display.line)
     else:
         len(client_context.images)  # opens the file
-        run_inline(run.run, client_context, store, failure_policy.timeout)
+        run_inline(run.run, client_context, run.store)
     if run.failure is not None and not run.rounds:
         raise run.failure
-    recording.pending()[1]()  # the report counts on it
-    gone, archive = frozenset(failure_policy.gone), Archive(None)
+    run.recording.pending()[1]()  # the report counts on it
+    gone, archive = frozenset(run.failure_policy.gone), Archive(None)
     if checkpoint and run.head:
         archive = checkpoint.archive(f"{run.head.branch} {run.head.round} {sorted(gone)}")
     return FederationResult(
-        plan,
+        run.plan,
         client_context,
-        store,
-        recording,
+        run.store,
+        run.recording,
         run.rounds,
         run.complete,
-        tuple(failure_policy.faults),
+        tuple(run.failure_policy.faults),
         gone,
         str(run.failure) if run.failure else None,
         archive,
         run.aggregation,
-        recorder,
+        run.recorder,
     )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from fedmia.config.experiment import Experiment
 from fedmia.federation.forks import Fork
 from fedmia.federation.readings import UNTRAINED
 from fedmia.federation.recorder import TrajectoryRecorder
@@ -18,26 +17,24 @@ from strategies.base import FederatedStrategy
 from strategies.failure_policy import FederationError
 
 
-def climb_untrained(
-    recorder: TrajectoryRecorder, experiment: Experiment, schedule: Schedule, state: State
-) -> None:
+def climb_untrained(recorder: TrajectoryRecorder, schedule: Schedule, state: State) -> None:
     """Read the attacked rounds of a federation in which nobody trains: a control of the attack.
 
     What an attack raises on the first model is kept beside the readings.
 
     Args:
         recorder: of the run; takes the readings as those of the branch `untrained`.
-        experiment: the settings of the run.
         schedule: its rounds.
         state: weights of the first model.
     """
+    experiment = schedule.experiment
     sizes = [len(part) for part in recorder.observer.client_context.parts["members"]]
     strategy: FederatedStrategy = experiment.strategy.build("strategy")
     strategy.course = schedule.course(UNTRAINED, schedule.clean, schedule.last, craft=True)
     strategy.nodes = {client: client for client in range(len(sizes))}
     try:
         if recorder.attack.round_size is None:
-            _climb_rounds(recorder, experiment, schedule, strategy, state, sizes)
+            _climb_rounds(recorder, schedule, strategy, state, sizes)
         else:
             _climb_alone(recorder, experiment.malicious_clients, strategy, state, sizes)
     except (InputError, FederationError) as error:
@@ -46,20 +43,20 @@ def climb_untrained(
 
 def _climb_rounds(
     recorder: TrajectoryRecorder,
-    experiment: Experiment,
     schedule: Schedule,
     strategy: FederatedStrategy,
     state: State,
     sizes: list[int],
 ) -> None:
     client_context, notes = recorder.observer.client_context, dict[str, Any]()
+    experiment = schedule.experiment
     method = recorder.observer.view(Snapshot(0, state, {}), Signals()).copy_method()
     for round in range(schedule.clean + 1, schedule.last + 1):
         clients = [c for c in range(len(sizes)) if schedule.takes_part(c, round)]
         sent = dict.fromkeys(clients, state)
         if experiment.holder in clients:
             number = len(recorder.rounds(UNTRAINED))
-            stream = rng(client_context.seed, "craft-untrained", round)
+            stream = rng(experiment.seed, "craft-untrained", round)
             recorder.received(UNTRAINED, round, Snapshot(round, state, {}))
             turn = client_context.craft_context(
                 method, state, state, number, notes, stream, round=round

@@ -11,7 +11,6 @@ from torch import Tensor
 from clients.client_context import ClientContext
 from fedmia.data.images import IntArray
 from fedmia.federation.plan import divergence_hint
-from fedmia.options import registry
 from fedmia.partitions.split import Split
 from fedmia.probes.utility import NO_PROBES, knn_accuracy, mean_cosine, probe
 from fedmia.records import Health, Probe
@@ -66,7 +65,7 @@ class Probes:
         if not all(bool(f.isfinite().all()) for f in features):
             raise FederationError(
                 f"training diverged{self._strengths()}: the model answers with numbers that are "
-                f"not finite; {divergence_hint(self.client_context)}"
+                f"not finite; {divergence_hint(self.client_context.experiment)}"
             )
         return features[0], ours, features[1], theirs
 
@@ -74,9 +73,10 @@ class Probes:
         """The defences, as ` under dpsgd (epsilon 8)`."""
         names = ("epsilon", "noise_multiplier", "scale", "lr")
         clauses = []
-        for name, options, _ in self.client_context.defenses:
+        for layer in self.client_context.experiment.defense:
+            options = layer.options
             values = [f"{k} {options[k]:g}" for k in names if options.get(k) is not None]
-            clauses.append(f"{name} ({', '.join(values) or 'default strength'})")
+            clauses.append(f"{layer.name} ({', '.join(values) or 'default strength'})")
         return f" under {' and '.join(clauses)}" if clauses else ""
 
     def health(self, state: State, loss: float | None) -> Health:
@@ -90,12 +90,10 @@ class Probes:
             The finding of whether the model tells images apart.
         """
         client_context = self.client_context
-        method = registry.build("ssl", *client_context.ssl)
+        run, method = client_context.experiment, client_context.experiment.ssl.build("ssl")
         parts = zip(client_context.parts["members"], client_context.roles, strict=True)
         sizes = [len(part) for part, role in parts if role == "honest" and len(part)]
-        by_size = {
-            size: method.chance_loss(size, client_context.train.batch_size) for size in set(sizes)
-        }
+        by_size = {size: method.chance_loss(size, run.train.batch_size) for size in set(sizes)}
         each = [by_size[size] for size in sizes]
         chance = None if not each or None in each else float(np.mean(each))
         outputs = self.outputs(state, self.split.test_eval, "encoder")

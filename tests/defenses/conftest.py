@@ -62,7 +62,7 @@ def make_desk(tmp_path: Path, textures: Callable[..., torch.Tensor]) -> MakeDesk
         values: dict[str, Any] = {
             "model": ("smallnet", {"width": 4}), "ssl": ("moco", {"dim": 8}),
             "train": Train(local_epochs=1, batch_size=5),
-            "defenses": ((name, options, frozenset({0})),),
+            "defense": ((name, options, frozenset({0})),),
         }  # fmt: skip
         client_context = small_context(file, [np.arange(10)], **{**values, **more})
         start = client_context.method(-1, None).shared_state() if received is None else received

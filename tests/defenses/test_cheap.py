@@ -64,15 +64,15 @@ def beside_public(make_desk: Any, tmp_path: Path, textures: Callable[..., torch.
 def test_weight_decay__is_the_option_of_that_client_alone(make_desk: Any) -> None:
     """One thread, so one optimizer: the second client's is what it was."""
     layers = (("weight-decay", {"weight_decay": 0.3}, frozenset({0})),)
-    twin = sent(make_desk("", {}, train=replace(TRAIN, weight_decay=0.3), defenses=()))
+    twin = sent(make_desk("", {}, train=replace(TRAIN, weight_decay=0.3), defense=()))
     halves, ends = {"members": (np.arange(5), np.arange(5, 10))}, []
     for defenses in (layers, ()):
         store = MemoryStore()
-        first = make_desk("", {}, store, defenses=defenses, parts=halves)
+        first = make_desk("", {}, store, defense=defenses, parts=halves)
         second = ClientRound(
             first.client_context, store, RoundTask(1, 1, "main", False), first.received
         )
-        whole = make_desk("", {}, defenses=defenses)
+        whole = make_desk("", {}, defense=defenses)
         ends.append([sent(whole), sent(first), sent(second)])
     assert same(ends[0][0], twin) and not same(ends[1][0], twin)
     assert not same(ends[0][1], ends[1][1]) and same(ends[0][2], ends[1][2])
@@ -81,9 +81,9 @@ def test_weight_decay__is_the_option_of_that_client_alone(make_desk: Any) -> Non
 def test_crop_range__trains_as_with_the_narrower_option(make_desk: Any) -> None:
     """3/8 up the range: from the paper's 0.2 to its 0.5."""
     for options, crop in (({}, 0.5), ({"lower": 0.8}, 0.8)):
-        twin = make_desk("", {}, ssl=("moco", {"dim": 8, "crop_min": crop}), defenses=())
+        twin = make_desk("", {}, ssl=("moco", {"dim": 8, "crop_min": crop}), defense=())
         assert same(sent(make_desk("crop-range", options)), sent(twin))
-    narrower = make_desk("", {}, ssl=("moco", {"dim": 8, "crop_min": 0.6}), defenses=())
+    narrower = make_desk("", {}, ssl=("moco", {"dim": 8, "crop_min": 0.6}), defense=())
     usual = make_desk("crop-range", {}, ssl=("moco", {"dim": 8, "crop_min": 0.36}))
     assert same(sent(usual), sent(narrower))
 
@@ -102,7 +102,7 @@ def test_early_stopping__rests_after_its_own_rounds(make_desk: Any) -> None:
 def test_early_stopping__out_of_reach_changes_nothing(beside_public: Any, options: Any) -> None:
     """The rehearsal leaves no trace in what the client trains."""
     client_round = beside_public("early-stopping", options)
-    assert same(sent(client_round), sent(beside_public("", {}, defenses=())))
+    assert same(sent(client_round), sent(beside_public("", {}, defense=())))
     assert client_round.memory["defense"]["early-stopping"]["stop"] is None
 
 
@@ -111,7 +111,7 @@ def test_early_stopping__costs_no_privacy_beside_dpsgd(beside_public: Any) -> No
     noised = ("dpsgd", {"noise_multiplier": 0.5}, frozenset({0}))
     kept = []
     for layers in ((noised,), (noised, ("early-stopping", {"leak": 1.0}, frozenset({0})))):
-        client_round = beside_public("", {}, defenses=layers)
+        client_round = beside_public("", {}, defense=layers)
         kept.append((sent(client_round), client_round.memory["defense"]["dpsgd"]))
     assert same(kept[0][0], kept[1][0]) and kept[0][1] == kept[1][1]
 
@@ -129,7 +129,7 @@ def test_choice__rests_on_public_images_alone(
     monkeypatch.setattr(crop_range, "fine_shares", lambda low, high: [])
     told = []
     for private, public in ((0, 0), (1, 0), (0, 1)):
-        client_round = beside_public(name, options, private, public, total_rounds=2)
+        client_round = beside_public(name, options, private, public, rounds=2)
         client_round.defense.prepare(client_round.preparation(), memory := {})
         told.append(memory[name])
     assert told[0] == told[1] != told[2]
@@ -143,18 +143,19 @@ def test_rehearsal__is_a_federation_of_one(beside_public: Any) -> None:
     method = client_context.method(0, 6)
     method.load_shared(client_context.method(-1, None).shared_state())
     method.begin_first_round()
-    optimizer, images = make_optimizer(method, TRAIN), client_context.images[PUBLIC[positions]]
+    train, images = client_context.experiment.train, client_context.images[PUBLIC[positions]]
+    optimizer = make_optimizer(method, train)
     for round, view in enumerate(views, start=1):
         if round > 1:
             method.begin_round()
         Job(
             method=method, optimizer=optimizer, images=images, augment=MoCo(crop_min=0.7).augment,
-            train=TRAIN, rng=rng(0, "rehearse", round, 0), step=2 * (round - 1), total_steps=8,
+            train=train, rng=rng(0, "rehearse", round, 0), step=2 * (round - 1), total_steps=8,
             device=torch.device("cpu"),
         ).run()  # fmt: skip
         assert same(view.state(), method.shared_state())
         assert view.augment == MoCo().augment  # an attacker's, which knows no defence
-    assert round == client_context.total_rounds
+    assert round == client_context.experiment.federation.rounds
     assert client_round.memory["defense"] == {}
 
 
@@ -163,7 +164,7 @@ def test_rehearsal__knows_nothing_of_the_model_that_was_received(beside_public: 
     drawn for a later round only."""
     ends = []
     for shift in (0.0, 0.3):
-        client_round = beside_public("early-stopping", {}, total_rounds=2)
+        client_round = beside_public("early-stopping", {}, rounds=2)
         client_round.received = {n: t + shift for n, t in client_round.received.items()}
         (*_, view) = client_round.rehearse_alone(np.arange(6), lambda job: None)
         ends.append(view.state())
@@ -231,7 +232,7 @@ def test_early_stopping__of_leak_and_patience_the_earlier_one(
 ) -> None:  # fmt: skip
     """Where patience is not reached, the leak decides; where neither is, it never stops. Its course
     is told."""
-    preparation = beside_public("early-stopping", {}, total_rounds=7).preparation()
+    preparation = beside_public("early-stopping", {}, rounds=7).preparation()
     monkeypatch.setattr(early_stopping, "estimates", lambda *_: course(lows, losses))
     defense, memory = EarlyStopping(**options), dict[str, Any]()
     defense.prepare(preparation, memory)

@@ -207,7 +207,7 @@ def test_train__two_rounds_continue_what_one_desk_began(make_desk: Any) -> None:
     method, images = context.method(0, 10), context.images[by_hand.indices]
     method.load_shared(by_hand.received)
     method.begin_first_round()
-    optimizer, memory = make_optimizer(method, context.train), dict[str, Any]()
+    optimizer, memory = make_optimizer(method, context.experiment.train), dict[str, Any]()
     for round in (1, 2):
         job = context.job(method, images, 1, rng(0, "train", round, 0), optimizer=optimizer)
         job.step = (round - 1) * 2

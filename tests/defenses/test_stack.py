@@ -82,7 +82,7 @@ def test_desk__one_defence_in_a_stack_is_that_defence(make_desk: Any) -> None:
     sent = []
     for layers in (LAYERS[:1], LAYERS):
         store = MemoryStore()
-        client_round = make_desk("dpsgd", {}, store, defenses=layers)
+        client_round = make_desk("dpsgd", {}, store, defense=layers)
         sent.append(Honest().answer(client_round).state)
         assert list(kept(store).memory["defense"]) == [name for name, _, _ in layers]
     defense, stream = Gaussian(scale=0.2, clip=3.0), rng(0, "release", 1, 0)
@@ -96,7 +96,7 @@ def test_desk__one_guarantee_withholds_whatever_stands_beside_it(make_desk: Any)
     open_one = ("weight-decay", {}, frozenset({0}))
 
     def told(*layers: Any) -> set[str]:
-        at = make_desk("", {}, MemoryStore(), defenses=layers)
+        at = make_desk("", {}, MemoryStore(), defense=layers)
         return set(Honest().answer(at).metrics)
 
     for layer in LAYERS:
@@ -109,8 +109,8 @@ def test_desk__a_client_that_rests_sends_what_it_received(
     make_desk: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = MemoryStore()
-    first = Honest().answer(make_desk("", {}, store, defenses=LAYERS[:1]))
-    client_round = make_desk("", {}, store, 2, first.state, defenses=LAYERS[:1])
+    first = Honest().answer(make_desk("", {}, store, defense=LAYERS[:1]))
+    client_round = make_desk("", {}, store, 2, first.state, defense=LAYERS[:1])
     client_state = kept(store)
     monkeypatch.setattr(DPSGD, "sits_out", lambda self, memory: "history" in memory)
     update = Honest().answer(client_round)
@@ -158,7 +158,7 @@ def test_statement__what_nothing_beats(parts: list[ClientDefence], kept_ones: st
 
 def test_statement__parts_in_order(make_desk: Any) -> None:
     store = MemoryStore()
-    client_round = make_desk("", {}, store, defenses=LAYERS)
+    client_round = make_desk("", {}, store, defense=LAYERS)
     Honest().answer(client_round)
     statement = client_round.defense.statement(kept(store).memory["defense"])
     assert statement.name == "dpsgd, gaussian"
@@ -178,7 +178,7 @@ def test_exclusive__two_of_a_kind() -> None:
 
 
 def test_preparation__contains_the_public_images(make_desk: Any) -> None:
-    client_round = make_desk("", {}, MemoryStore(), defenses=LAYERS, public=np.array([1, 3]))
+    client_round = make_desk("", {}, MemoryStore(), defense=LAYERS, public=np.array([1, 3]))
     assert (client_round.preparation().public == client_round.client_context.images[[1, 3]]).all()
 
 

@@ -18,10 +18,12 @@ import torch
 from fedmia.cli.command import parse
 from fedmia.cli.commands import SIMULATE
 from fedmia.federation.forks import Fork
+from fedmia.federation.ledger import Ledger
 from fedmia.federation.observer import Observer
 from fedmia.federation.plan import Plan, make_client_context, make_plan
 from fedmia.federation.recorder import TrajectoryRecorder
 from fedmia.federation.result import FederationResult as Unrecorded
+from fedmia.federation.rounds import FederatedRun
 from fedmia.federation.train import federate
 from fedmia.federation.untrained import climb_untrained
 from fedmia.recording.run import RunRecording
@@ -29,6 +31,7 @@ from fedmia.runtime.progress import Display
 from fedmia.runtime.stopwatch import Stopwatch
 from fedmia.ssl.base import State
 from fedmia.storage.snapshot import Snapshot
+from tests.small_context import changed
 
 TINY = (
     "--clients 4 --rounds 4 --train.local_epochs 1 --model.width 4 "
@@ -97,7 +100,7 @@ class Run(Unrecorded):
         """What the attack's client would have noted."""
         attack = self.plan.active
         assert attack is not None
-        book = TrajectoryRecorder(Observer(self.plan.experiment, self.client_context), attack)
+        book = TrajectoryRecorder(Observer(self.client_context), attack)
         for branch, models in self.recorder.models.items():
             for round, snapshot in models.items():
                 book.received(branch, round, snapshot)
@@ -112,7 +115,7 @@ class Run(Unrecorded):
         """The same federation with what the attack's client read, its untrained control too."""
         book = book or self.trajectory_recorder()
         first = self.recording.untrained().state
-        climb_untrained(book, self.plan.experiment, self.schedule, first)
+        climb_untrained(book, self.schedule, first)
         return replace(self, readings=book)
 
 
@@ -120,11 +123,13 @@ def federated(setup: Plan, folder: Path, **client_context: Any) -> Run:
     """The rounds of every branch on the inline backend; `site` replaces fields of the clients'."""
     folder.mkdir()
     recorder = Recorder()
-    found = federate(
-        setup, replace(make_client_context(setup, folder, Event()), **client_context), folder,
-        RunRecording(folder / "recording"), probe=lambda state: None,
-        watch=Stopwatch(time.perf_counter()), display=Display(0, True), recorder=recorder,
+    context = changed(make_client_context(setup, folder, Event()), **client_context)
+    run = FederatedRun(
+        setup, context, Ledger(folder / "clients"), RunRecording(folder / "recording"),
+        lambda state: None, recorder,  # type: ignore[arg-type]
+        Stopwatch(time.perf_counter()), Display(0, True),
     )  # fmt: skip
+    found = federate(run)
     return Run(**{**vars(found), "readings": None}, recorder=recorder)
 
 

@@ -27,7 +27,7 @@ def trajectory_recorder(run: Run, attack: Ascent, sets: Any = None) -> Trajector
     """Of the run's forked round, acted on by an attack, with all sets or some."""
     sets = run.client_context.sets if sets is None else sets
     client_context = replace(run.client_context, attack=attack, sets=sets)
-    book = TrajectoryRecorder(Observer(run.plan.experiment, client_context), attack)
+    book = TrajectoryRecorder(Observer(client_context), attack)
     book.received("main", FIRST, run.recorder.models["main"][FIRST])
     return book
 

@@ -314,7 +314,7 @@ def test_schedule__spans_the_federated_rounds_of_the_whole_run(
     flags: str, rounds: int, tmp_path: Path
 ) -> None:
     client_context = make_client_context(planned(flags), tmp_path, Event())
-    assert client_context.total_rounds == rounds
+    assert client_context.experiment.federation.rounds == rounds
 
 
 def test_held_images__are_the_attackers_own_and_the_known(tmp_path: Path) -> None:
@@ -344,7 +344,7 @@ def test_server_training__sees_the_pool_or_the_public_images_and_no_others(
 
     def noted(self: ClientContext, method: Any, images: Any, *more: Any) -> Any:
         calls.append(sorted(digests(images)))
-        epochs.append(self.train.local_epochs)
+        epochs.append(self.experiment.train.local_epochs)
         job = plain(self, method, images, *more)
         if len(calls) == 1:  # the server's schedule is its own, from its first step to its last
             assert job.step == 0 and job.total_steps == 3 * -(-len(images) // job.train.batch_size)

@@ -72,7 +72,6 @@ def test_checkpoint__holds_all_that_a_run_holds(
     root, key = live.checkpoint.root, live.checkpoint.key
     other = replace(
         live, store=Ledger(root / "clients"), rounds=[], head=None, forked=None,
-        failure_policy=replace(live.failure_policy, gone=set(), faults=[]),
         checkpoint=Checkpoint(root, key=key), aggregation=None,
         recorder=TrajectoryRecorder(recorder.observer, recorder.attack),
     )  # fmt: skip

@@ -14,6 +14,7 @@ from flwr.app import Message, MessageType, MetricRecord, RecordDict
 from ray.exceptions import RayActorError
 
 from clients.client_context import ClientContext
+from fedmia.config.experiment import Experiment
 from fedmia.federation import cluster
 from fedmia.federation.cluster import ClientResources, Placement, RayGrid, describe_placements
 from fedmia.options.errors import InputError
@@ -204,8 +205,8 @@ def worker_of(context: ClientContext, gpus: float) -> cluster.Worker:
 
 def prepared_context(device: str) -> ClientContext:
     """One that no client works with."""
-    rest = {f.name: None for f in fields(ClientContext)} | {"threads": 1, "device": device}
-    return ClientContext(**rest)
+    rest: dict[str, Any] = {f.name: None for f in fields(ClientContext)}
+    return ClientContext(**rest | {"experiment": Experiment(), "device": device})
 
 
 def test_worker__refuses_a_gpu_that_its_machine_lacks() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from fedmia.config.experiment import Experiment
 from fedmia.federation import backends, cluster
 from fedmia.options.errors import InputError
 from tests.small_runs import SMALL, simulate
@@ -33,9 +34,10 @@ def test_session_of_the_caller__is_used_and_left(
     address: str | None, calls: list[str], monkeypatch: Patch
 ) -> None:
     monkeypatch.setattr(cluster, "RayGrid", lambda *given: SimpleNamespace(close=lambda: None))
-    context: Any = SimpleNamespace(roles=["honest"])
+    experiment = Experiment(backend="ray", ray_address=address)
+    context: Any = SimpleNamespace(roles=["honest"], experiment=experiment)
     served = list[Any]()
-    backends.run_ray(served.append, context, None, 1.0, 0.0, address)  # type: ignore[arg-type]
+    backends.run_ray(served.append, context, None, print)  # type: ignore[arg-type]
     assert len(served) == 1 and calls == []
 
 

@@ -68,7 +68,7 @@ def test_upload__less_the_noise_that_its_settings_draw_is_as_far_as_noise_should
     node = Private(tmp_path, GAUSSIAN)
     upload = flat(sent(node.train()) if source == "entropy" else node.simulated())
     start = flat(node.start)
-    stream = rng(node.client_context.seed, "release", 1, 0)
+    stream = rng(node.client_context.experiment.seed, "release", 1, 0)
     drawn = flat(
         {n: torch.from_numpy(stream.normal(0.0, SCALE, t.numel())) for n, t in node.start.items()}
     )

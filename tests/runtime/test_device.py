@@ -86,6 +86,8 @@ def test_inline__few_clients_at_once_on_a_gpu(
 
     monkeypatch.setattr(backends, "InlineGrid", Counting)
     monkeypatch.setattr(backends, "count_cores", lambda: 12)
-    context: Any = SimpleNamespace(device=device, roles=("honest",) * 20, threads=1)
+    context: Any = SimpleNamespace(
+        device=device, roles=("honest",) * 20, threads=1, experiment=Experiment()
+    )
     backends.run_inline(lambda grid: None, context, MemoryStore())
     assert counts == [workers]

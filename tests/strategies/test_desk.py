@@ -23,6 +23,7 @@ from fedmia.storage.snapshot import ClientState, MemoryStore, StrategyContext
 from fedmia.threat.whitebox import split_in_halves
 from strategies.fedema import FedEMA
 from tests.defenses.conftest import kept
+from tests.small_context import changed
 from tests.strategies.conftest import exactly
 
 
@@ -31,7 +32,7 @@ def client_round(
     name: str = "fedavg", *, client: int = 0, craft: bool = False, **options: Any,
 ) -> ClientRound:  # fmt: skip
     """A client in a round under the strategy `name`."""
-    context = replace(client_context, strategy=(name, options))
+    context = changed(client_context, strategy=(name, options))
     return ClientRound(context, store, RoundTask(client, round, "main", craft), received)
 
 
@@ -96,10 +97,10 @@ def test_scaffold__reach_counts_what_momentum_makes_of_a_step(
     """W is how far a gradient of 1 in each of K steps moves a weight in the end, and the control
     what was sent over W: Algorithm 1 at momentum 0, so many times a step under momentum."""
     train, store = (
-        replace(client_context.train, momentum=momentum, schedule="constant"),
+        replace(client_context.experiment.train, momentum=momentum, schedule="constant"),
         MemoryStore(),
     )
-    at = client_round(replace(client_context, train=train), store, first, 1, "scaffold")
+    at = client_round(changed(client_context, train=train), store, first, 1, "scaffold")
     update = Honest().answer(at)
     want = 3 * 0.05 / (1 - momentum)  # six images, two a step
     assert update.metrics["scaffold_reach"] == pytest.approx(want)
@@ -155,7 +156,7 @@ def attacked(
     """The last clients attack the first six images; twelve others are held."""
     roles = ("honest",) * (3 - malicious) + ("active",) * malicious
     images = {"targets": np.arange(6), "held": np.arange(6, 18)}
-    return replace(client_context, roles=roles, attack=attack, **images, **more)
+    return changed(client_context, roles=roles, attack=attack, **images, **more)
 
 
 @pytest.mark.parametrize(
@@ -199,7 +200,7 @@ def test_settle__what_is_not_finite_is_not_kept(
     """The client goes on from where it was, and its defences' memory from where it is."""
     store, states = MemoryStore(), []
     for round, lr in ((1, 0.05), (2, 1e38)):
-        context = replace(client_context, train=replace(client_context.train, lr=lr))
+        context = changed(client_context, train=replace(client_context.experiment.train, lr=lr))
         at = client_round(context, store, first, round)
         trained, metrics, _ = at.train()
         assert all(bool(t.isfinite().all()) for t in trained.values()) == (round == 1)
@@ -225,8 +226,10 @@ def test_job__stands_where_the_round_is_in_the_run(
 ) -> None:
     """Two epochs of three steps a round, the third of four rounds; `constant` is the first rate, in
     attacked rounds alone."""
-    train = replace(client_context.train, local_epochs=2, batch_size=2, warmup_epochs=1.0)
-    context = replace(client_context, train=train, attacked_rate=rate)
+    train = replace(
+        client_context.experiment.train, local_epochs=2, batch_size=2, warmup_epochs=1.0
+    )
+    context = changed(client_context, train=train, attacked_rate=rate)
     method, stream = context.method(0, 5), np.random.default_rng(0)
     job = context.job(method, context.images[np.arange(5)], 3, stream, attacked)
     assert (job.step, job.total_steps, len(job.images)) == (12, 24, 5)
@@ -250,7 +253,7 @@ def test_matched__climbs_as_honest_clients_train(
     """Three steps for three local epochs, by SGD with momentum and decay, at the rate with which
     honest clients begin the third round."""
     options = {"local_epochs": 3, "momentum": 0.8, "weight_decay": 0.3, "schedule": schedule}
-    train = replace(client_context.train, **options)
+    train = replace(client_context.experiment.train, **options)
     context = attacked(
         client_context, AscentAlgorithm1(batch=6), train=train, attacked_rate=attacked_rate
     )
@@ -277,9 +280,9 @@ def test_resumed__momentum_where_it_is_kept_and_statistics_that_stay(
     client_context: ClientContext, keep: str
 ) -> None:
     """Local batch norm's running statistics go on from the client's own, not from the server's."""
-    context = replace(
+    context = changed(
         client_context, batch_norm="local", model=("smallnet", {"width": 2, "norm": "batch"}),
-        train=replace(client_context.train, optimizer_state=keep),
+        train=replace(client_context.experiment.train, optimizer_state=keep),
     )  # fmt: skip
     store, received = MemoryStore(), context.method(-1, None).shared_state()
     names = [n for n in received if ".running_" in n]

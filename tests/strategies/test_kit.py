@@ -18,6 +18,7 @@ from fedmia.defenses.base import Defense
 from fedmia.ssl.base import SSLMethod
 from fedmia.ssl.train import Job, Train
 from fedmia.storage.snapshot import MemoryStore
+from tests.small_context import changed
 from tests.strategies.conftest import exactly
 
 Weights = list[dict[str, torch.Tensor]]
@@ -27,7 +28,7 @@ Weights = list[dict[str, torch.Tensor]]
 def uneven(client_context: ClientContext) -> ClientContext:
     """Two clients of 6 and 4 images."""
     parts = {"members": (np.arange(6), np.arange(6, 10))}
-    return replace(client_context, parts=parts, roles=("honest",) * 2, train=Train(1, 4, lr=0.05))
+    return changed(client_context, parts=parts, roles=("honest",) * 2, train=Train(1, 4, lr=0.05))
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,7 @@ def uploads(client_context: ClientContext, *, keep: bool) -> Weights:
 @pytest.mark.parametrize(
     "more",
     [
-        {}, {"defenses": ((f"{__name__}:Decays", {}, frozenset({0})),)},
+        {}, {"defense": ((f"{__name__}:Decays", {}, frozenset({0})),)},
         {"ssl": ("dino", {"dim": 4, "prototypes": 4, "freeze_epochs": 2.0})},
         {"ssl": ("swav", {"dim": 4, "prototypes": 4, "queue": 8})},
         {"ssl": ("byol", {"dim": 4, "momentum_schedule": "cosine", "key": "reset"}),
@@ -67,14 +68,14 @@ def uploads(client_context: ClientContext, *, keep: bool) -> Weights:
         {"model": ("vit-tiny", {"width": 12, "heads": 3, "depth": 4, "patch": 2}),
          "ssl": ("mae", {"decoder_width": 8, "decoder_depth": 1})},
         {"strategy": ("scaffold", {})}, {"strategy": ("fedema", {})},
-        {"defenses": (("dpsgd", {}, frozenset({0})),)},
+        {"defense": (("dpsgd", {}, frozenset({0})),)},
     ],
     ids=lambda more: "-".join(str(v) for v in more.values())[:40],
 )  # fmt: skip
 def test_kit__clients_train_as_with_methods_of_their_own(
     uneven: ClientContext, more: dict[str, Any]
 ) -> None:
-    context = replace(uneven, **more)
+    context = changed(uneven, **more)
     pairs = zip(*(uploads(context, keep=keep) for keep in (True, False)), strict=True)
     assert all(exactly(*pair) for pair in pairs)
 

@@ -49,7 +49,7 @@ def context_of(tmp_path: Path, images: torch.Tensor) -> Iterator[Any]:
     np.save(tmp_path / "images.npy", images.numpy())
     parts = [np.arange(2 * i, 2 * i + 4) % len(images) for i in range(CLIENTS)]
     yield lambda name: small_context(
-        tmp_path / "images.npy", parts, strategy=(name, {}), total_rounds=ROUNDS
+        tmp_path / "images.npy", parts, strategy=(name, {}), rounds=ROUNDS
     )
 
 
@@ -61,7 +61,7 @@ def grid_of(context: ClientContext) -> InlineGrid:
 
 def own_rounds(context: ClientContext, share: float, seed: int) -> State:
     """The global weights after the rounds of our own loop."""
-    strategy: FederatedStrategy = registry.build("strategy", *context.strategy)
+    strategy: FederatedStrategy = context.experiment.strategy.build("strategy")
     course = RoundRange("main", 0, ROUNDS, False, share, seed, ROUNDS)
     first = context.method(-1, None).shared_state()
     with closing(grid_of(context)) as grid:
@@ -75,7 +75,7 @@ def plain_app(context: ClientContext, share: float, seed: int, ends: list[ArrayR
 
     @app.main()
     def main(grid: Grid, _: Context) -> None:
-        strategy = registry.build("strategy", *context.strategy)
+        strategy = context.experiment.strategy.build("strategy")
         first = record(context.method(-1, None).shared_state())
         result = strategy.start(
             grid, initial_arrays=first, num_rounds=ROUNDS, participation=share, seed=seed

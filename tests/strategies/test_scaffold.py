@@ -13,7 +13,6 @@ import torch
 from torch import Tensor, nn
 
 from fedmia.federation.plan import Plan, make_client_context
-from fedmia.options import registry
 from fedmia.options.seeding import rng
 from fedmia.simulate import main
 from fedmia.ssl.base import State
@@ -42,17 +41,17 @@ def algorithm_1(setup: Plan, folder: Path) -> tuple[list[State], State, list[Sta
     clients = [
         client_context.method(i, len(parts[i])) for i in (0, 1)
     ]  # queue and key encoder live on
-    models, spec = [x], registry.build("ssl", *client_context.ssl)
+    models, spec = [x], client_context.experiment.ssl.build("ssl")
     for round in range(1, ROUNDS + 1):
         ends, moved = [], []
         for i, method in enumerate(clients):
             method.load_shared(x)
             method.begin_first_round() if round == 1 else method.begin_round()
             job = Job(
-                method, make_optimizer(method, client_context.train),
+                method, make_optimizer(method, client_context.experiment.train),
                 client_context.images[parts[i]], spec.augment,
-                client_context.train, rng(client_context.seed, "train", round, i), 0, 1,
-                torch.device("cpu"),
+                client_context.experiment.train, rng(setup.experiment.seed, "train", round, i),
+                0, 1, torch.device("cpu"),
             )  # fmt: skip
             steps = 0
             method.train()
