@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from fedmia.cli.command import answer_page, run
+from fedmia.cli.command import answer_page, print_page, run
 from papers.commands import HEAD, RUN, TABLES
 from papers.listing import list_page
 
@@ -26,8 +26,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     if arguments == ["--list"]:  # with a kind of plugin it is the page of every command
-        print(list_page())
-        return 0
+        return print_page(list_page())
     command = {"head": HEAD, "run": RUN}.get(arguments[0] if arguments else "", TABLES)
     rest = arguments if command is TABLES else arguments[1:]
     if isinstance(flags := answer_page(command, rest), int):

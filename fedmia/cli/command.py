@@ -99,9 +99,16 @@ def answer_page(command: Command, arguments: Arguments) -> ParsedFlags | int:
         page = _page(command, flags.command)
     except InputError as error:
         return print_bad_input(error)
-    if page is None:
-        return flags
-    sys.stdout.write(page.rstrip("\n") + "\n")
+    return flags if page is None else print_page(page)
+
+
+def print_page(page: str) -> int:
+    """Print a page; a reader that closes the pipe, as `head`, has read enough. Returns 0."""
+    try:
+        sys.stdout.write(page.rstrip("\n") + "\n")
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for the flush at exit
     return 0
 
 

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 
 from fedmia.cli import help
-from fedmia.cli.command import print_bad_input, version
+from fedmia.cli.command import print_bad_input, print_page, version
 from fedmia.cli.commands import COMMANDS
 from fedmia.options.errors import InputError, suggest_nearest
 
@@ -50,8 +50,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         page = _page(first, rest)
     except InputError as error:
         return print_bad_input(error)
-    sys.stdout.write(page.rstrip("\n") + "\n")
-    return 0
+    return print_page(page)
 
 
 def _page(first: str, rest: list[str]) -> str:

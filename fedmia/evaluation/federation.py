@@ -24,12 +24,13 @@ from fedmia.evaluation.audits.attack_suite import (
     VIEWS,
     EncoderAttackSuite,
 )
-from fedmia.evaluation.audits.rounds import MOST, RoundHistory, States, read_files, read_recording
+from fedmia.evaluation.audits.rounds import MOST, RoundHistory, read_files, read_recording
 from fedmia.evaluation.steps.datasets import Partition
 from fedmia.options import registry
 from fedmia.options.errors import InputError, opt
 from fedmia.partitions.iid import IID
 from fedmia.recording.format import MAIN, RoundRecord
+from fedmia.recording.reader import States
 from fedmia.records import ClientInfo, RoundInfo
 from fedmia.ssl.base import SSLMethod
 from fedmia.threat import BlackBox, ClientView, ServerView, Threat, WhiteBox

@@ -15,7 +15,7 @@ from fedmia.federation.observer import Observer
 from fedmia.federation.result import FederationResult
 from fedmia.partitions.base import Partition
 from fedmia.partitions.iid import IID
-from fedmia.recording.reader import StateMap
+from fedmia.recording.reader import States
 from fedmia.records import DatasetInferenceResults, ScoredAttack
 from fedmia.storage.snapshot import Snapshot
 from fedmia.threat import BlackBox
@@ -94,7 +94,7 @@ class Evaluation(AttackSuite[RoundModel]):
         before = self.recording.before(branch, updates)
         return {"before": before, "updates": updates}
 
-    def received(self, branch: str, last: int) -> StateMap:
+    def received(self, branch: str, last: int) -> States:
         """The weights that the attacker received, by round, up to `last`.
 
         A client receives those of the rounds in which it took part, and the last.

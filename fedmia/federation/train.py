@@ -83,7 +83,7 @@ def train(
         recorder = TrajectoryRecorder(Observer(client_context), plan.active)
     states_folder = checkpoint.clients if checkpoint else folder / "clients"
     store: StateStore = nodes.store if nodes else Ledger(states_folder)
-    recording = RunRecording((out or folder) / RECORDING)
+    recording = RunRecording((out or folder) / RECORDING, plan.experiment.strategy.name)
     run = FederatedRun(
         plan, client_context, store, recording, probe, recorder, watch, display, checkpoint
     )

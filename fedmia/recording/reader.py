@@ -42,20 +42,20 @@ class RecordedRounds:
         self.folder, self._names = folder, names
         self._records = index_rounds(folder, lines)
 
-    def models(self, branch: str = MAIN) -> StateMap:
+    def models(self, branch: str = MAIN) -> States:
         """The global models that were kept, by round."""
         return self._states(branch, "model", model_file)
 
-    def notes(self, branch: str = MAIN) -> StateMap:
+    def notes(self, branch: str = MAIN) -> States:
         """What the attacker's client of a run of fedmia held beside the model, by round."""
         return self._states(branch, "notes", notes_file)
 
-    def _states(self, branch: str, name: str, file: Callable[..., Path]) -> StateMap:
+    def _states(self, branch: str, name: str, file: Callable[..., Path]) -> States:
         digests = {r: getattr(one, name) for r, one in self._records.get(branch, {}).items()}
         files = {r: (file(self.folder, branch, r), d) for r, d in sorted(digests.items()) if d}
-        return StateMap(files, self._names)
+        return read_states(files, self._names)
 
-    def updates(self, branch: str = MAIN) -> dict[int, StateMap]:
+    def updates(self, branch: str = MAIN) -> dict[int, States]:
         """The updates that were kept: round -> client -> the weights that it sent."""
         return {
             r: self.update_files(branch, r, one.updates)
@@ -63,10 +63,10 @@ class RecordedRounds:
             if one.updates
         }
 
-    def update_files(self, branch: str, round: int, digests: dict[int, str]) -> StateMap:
+    def update_files(self, branch: str, round: int, digests: dict[int, str]) -> States:
         """Client -> the weights that it sent in a round, by the digests of their files."""
         files = {c: (update_file(self.folder, branch, round, c), d) for c, d in digests.items()}
-        return StateMap(dict(sorted(files.items())), self._names)
+        return read_states(dict(sorted(files.items())), self._names)
 
 
 class Recording(RecordedRounds):
@@ -132,35 +132,54 @@ def read_lines(folder: Path) -> list[bytes]:
     return [line for line in lines if line.endswith(b"\n")]
 
 
-class StateMap(Mapping[int, State]):
-    """States on disk by number: each is read when it is asked for, and the first time compared with
-    its SHA-256.
+class States(Mapping[int, State]):
+    """States by number, each read when it is asked for; none stays in memory.
+
+    Args:
+        numbers: in their order.
+        read: reads the state of a number.
+    """
+
+    def __init__(self, numbers: Iterable[int], read: Callable[[int], State]) -> None:
+        self._numbers, self._read = tuple(numbers), read
+
+    def only(self, numbers: Iterable[int]) -> States:
+        """The same, of some numbers alone."""
+        return States(numbers, self._read)
+
+    def __getitem__(self, number: int) -> State:
+        if number not in self._numbers:
+            raise KeyError(number)
+        return self._read(number)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._numbers)
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+
+def read_states(files: Mapping[int, tuple[Path, str]], names: bool = True) -> States:
+    """States on disk, each compared with its SHA-256 when it is read for the first time.
 
     Args:
         files: path and SHA-256 by number.
         names: whether tensors bear names; else they come in their order, which no file keeps.
+
+    Returns:
+        The states by number.
     """
+    whole = set[int]()
 
-    def __init__(self, files: Mapping[int, tuple[Path, str]], names: bool = True) -> None:
-        self._files, self._names, self._whole = files, names, set[int]()
-
-    def only(self, numbers: Iterable[int]) -> StateMap:
-        """The same, of some numbers alone."""
-        return StateMap({number: self._files[number] for number in numbers}, self._names)
-
-    def __getitem__(self, number: int) -> State:
-        path, digest = self._files[number]
-        if number not in self._whole:
+    def read(number: int) -> State:
+        path, digest = files[number]
+        if number not in whole:
             _check_digest(path, digest)
-            self._whole.add(number)
+            whole.add(number)
         state = read_tensors(path)[0]
-        return state if self._names else {n: state[n] for n in sorted(state, key=int)}
+        return state if names else {n: state[n] for n in sorted(state, key=int)}
 
-    def __iter__(self) -> Iterator[int]:
-        return iter(self._files)
-
-    def __len__(self) -> int:
-        return len(self._files)
+    return States(files, read)
 
 
 def _check_digest(path: Path, digest: str) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 
+from fedmia import __version__
 from fedmia.recording.files import digest_of, write_header, write_lines, write_state
 from fedmia.recording.format import (
     HEADER,
@@ -21,7 +22,7 @@ from fedmia.recording.format import (
     notes_file,
     update_file,
 )
-from fedmia.recording.reader import RecordedRounds, StateMap, read_lines
+from fedmia.recording.reader import RecordedRounds, States, read_lines
 from fedmia.ssl.base import State
 from fedmia.storage import durable
 from fedmia.storage.snapshot import Snapshot
@@ -38,9 +39,11 @@ class RunRecording(RecordedRounds):
 
     Args:
         folder: of the recording, in one that is there; of a run to go on with, or to be scored.
+        strategy: that trains it; empty of a run that is over.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, strategy: str = "") -> None:
+        self._made_by = {"fedmia": __version__, "strategy": strategy}
         self._lines = read_lines(folder)
         self._on_disk = len(self._lines)
         super().__init__(folder, self._lines)
@@ -105,7 +108,7 @@ class RunRecording(RecordedRounds):
 
     def _write(self, tensors: State, path: Path) -> str:
         if not (self.folder / HEADER).is_file():
-            write_header(self.folder, Header(every=0), self.folder.parent)
+            write_header(self.folder, Header(self._made_by, every=0), self.folder.parent)
         write_state(self.folder, path, tensors)
         return digest_of(path)
 
@@ -127,7 +130,7 @@ class RunRecording(RecordedRounds):
         """Rounds whose model was kept, in order."""
         return [*self.models(branch)]
 
-    def before(self, branch: str, rounds: Iterable[int]) -> StateMap:
+    def before(self, branch: str, rounds: Iterable[int]) -> States:
         """The global weights that clients received in a round, those of the round before it.
 
         Args:
@@ -137,10 +140,8 @@ class RunRecording(RecordedRounds):
         Returns:
             Round -> weights.
         """
-        records = self._records.get(branch, {})
-        return StateMap(
-            {r: (model_file(self.folder, branch, r - 1), records[r - 1].model) for r in rounds}
-        )
+        models = self.models(branch)
+        return States(rounds, lambda round: models[round - 1])
 
     def load(self, branch: str, round: int) -> Snapshot:
         """The model after a round, with what the attacker's client held.

@@ -83,3 +83,14 @@ def test_commands__use_the_plugins_of_the_folder(folder: Path, line: str) -> Non
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert "norm_attack_here:Norm has AUC" in done.stdout or "2 of 2 runs" in done.stdout
+
+
+@pytest.mark.parametrize("words", ["fedmia.cli.main list attack", "fedmia.audit --help"])
+def test_page__ends_well_where_its_reader_has_read_enough(words: str) -> None:
+    """As in `fedmia list attack | head -1`."""
+    read, write = os.pipe()
+    os.close(read)
+    line = [sys.executable, "-m", *words.split()]
+    done = subprocess.run(line, cwd=ROOT, stdout=write, stderr=subprocess.PIPE, check=False)
+    os.close(write)
+    assert (done.returncode, done.stderr) == (0, b"")

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+import fedmia
 from fedmia.audit import main as audit
 from fedmia.simulate import main as simulate
 
@@ -46,6 +47,8 @@ def test_recording_of_a_run__scores_equal_the_run(
     run, out, names = tmp_path / "RUN", tmp_path / "OUT", attacks.removesuffix(",ascent").split(",")
     flags = f"{RUN} {options} {of_run} --attacker {attacker} --attacks {attacks} --out {run}"
     assert simulate(flags.split()) == 0
+    made_by = json.loads((run / "recording/recording.json").read_text())["made_by"]
+    assert made_by == {"fedmia": fedmia.__version__, "strategy": "fedavg"}
     encoder = f"--encoder {run}@3" if attacker == "active" else ""
     flags = f"--federation {run / 'recording'} --attacks {','.join(names)} {options} {encoder} "
     assert audit(f"{flags}--threads 1 --device cpu --quiet --out {out}".split()) == 0

@@ -8,7 +8,7 @@ import os.path
 import re
 import zipfile
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -22,34 +22,12 @@ from fedmia.options.bounded import check_npz
 from fedmia.options.errors import InputError, opt
 from fedmia.recording import Recording
 from fedmia.recording.format import MAIN, ROUNDS, RoundRecord
+from fedmia.recording.reader import States
 from fedmia.ssl.base import SSLMethod, State
 
 MOST = 24  # models that are scored, evenly spread over the rounds
 SUFFIXES = (".npz", ".pth", ".pt", ".safetensors")
 NUMBERED = re.compile(r"(arr_)?(\d+)")  # arrays of a list: Flower's ArrayRecord, np.savez's
-
-
-class States(Mapping[int, State]):
-    """States by number, each read when it is asked for; none stays in memory.
-
-    Args:
-        numbers: ascending.
-        read: reads the state of a number.
-    """
-
-    def __init__(self, numbers: Iterable[int], read: Callable[[int], State]) -> None:
-        self._numbers, self._read = tuple(numbers), read
-
-    def __getitem__(self, number: int) -> State:
-        if number not in self._numbers:
-            raise KeyError(number)
-        return self._read(number)
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(self._numbers)
-
-    def __len__(self) -> int:
-        return len(self._numbers)
 
 
 @dataclass(frozen=True)
