@@ -104,7 +104,7 @@ def score_and_publish(
         DiskError: a file could not be written or read; finished attacks stay.
     """
     audit = invocation.settings
-    audit = settle_threads(audit, invocation.out, display.say)
+    audit = settle_threads(audit, invocation.out, display.line)
     place = folder(audit, invocation.out)
     torch.set_num_threads(audit.threads or count_cores())
     device = device_of(audit)
@@ -113,7 +113,7 @@ def score_and_publish(
     # Constants and sizes that were guessed, images left out, which model of its run it is.
     notes = [*released.notes, *data_split.notes]
     for note in filter(None, [bfloat16_note(audit.device, audit.precision), *notes]):
-        display.say(note)
+        display.line(note)
     if audit.threads != invocation.settings.threads:
         with_threads = (*data_split.notes, threads_note(audit.threads))
         data_split = replace(data_split, notes=with_threads)

@@ -222,7 +222,7 @@ def audit(
         check_embeddings(released, data_split, config.allow_random)
     display = AuditDisplay(len(config.attacks), quiet)
     for note in (*released.notes, *data_split.notes):
-        display.say(note)
+        display.line(note)
     scores = examine(config, released, data_split, device, place, display, watch, lambda: False)
     if not (scores.attacks or scores.inferences):
         reasons = [f"{attack}: {reason}" for attack, reason in scores.not_run.items()]

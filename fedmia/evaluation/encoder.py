@@ -80,7 +80,7 @@ def examine(
     audit_split = audit_split if provided is None else provided.drop_known_images()
     cache = Path(audit.cache) if audit.cache else place.path_to(SHADOWS)
     own = OwnShadows(
-        audit, released, audit_split, cache, device, display.say, display.epochs, stopped, provided
+        audit, released, audit_split, cache, device, display.line, display.epochs, stopped, provided
     )
     augment = recipe(audit, own.augment(), audit_split, run_of(audit) is not None)
     has_shadows = audit.shadows or provided is not None
@@ -98,11 +98,11 @@ def examine(
             display.forecast(rehearsal.total(), rehearsal.total(quick), rehearsal.without)
         suite.run(display.show_step, stopped, display.ran)
         for note in suite.notes:
-            display.say(note)
+            display.line(note)
         if audit.sweep:
             ran = [a.name for a in suite.scores if a.name in audit.attacks]
-            swept = sweep(suite, RELEASED, ran, audit.sweep, display.say, stopped)
-        federated = suite.federated(display.say, stopped)
+            swept = sweep(suite, RELEASED, ran, audit.sweep, display.line, stopped)
+        federated = suite.federated(display.line, stopped)
     if not (suite.scores or suite.inferences):
         place.give_up()
         return gather(suite)

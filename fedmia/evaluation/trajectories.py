@@ -32,8 +32,7 @@ class Trajectories:
 
     def __init__(self, evaluation: Evaluation, name: str, readings: Readings) -> None:
         self.evaluation, self.name, self.readings = evaluation, name, readings
-        self.run, self.client_context = evaluation.run, evaluation.client_context
-        self.attack = readings.attack
+        self.run, self.attack = evaluation.run, readings.attack
 
     def unscored(self) -> str | None:
         """Why the attack cannot be scored, or None."""
@@ -112,7 +111,9 @@ class Trajectories:
     def view(self, branch: str) -> ClientView:
         """The active client's view of a branch."""
         recording, clean = self.run.recording, self.run.schedule.clean
-        first = self._first() if branch == UNTRAINED else recording.load(branch, clean)
+        first = Snapshot(0, recording.untrained().state, {})
+        if branch != UNTRAINED:
+            first = recording.load(branch, clean)
         noted = partial(self.readings.of, branch)
         if self.attack.round_size is not None:
             idle, where = branch == "zero", "main" if branch == "zero" else branch
@@ -121,9 +122,6 @@ class Trajectories:
         view = self.evaluation.observed.view(first, Signals(), noted=noted, budget=budget)
         assert isinstance(view, ClientView)
         return view
-
-    def _first(self) -> Snapshot:
-        return Snapshot(0, self.run.recording.untrained().state, {})
 
     def score_untrained(self) -> ScoredAttack:
         """Score the attack on the first model."""

@@ -49,10 +49,11 @@ class Fork:
         strategy = copy.deepcopy(self.strategy)
         return self.received | strategy.aggregate(
             self.received,
-            self._updates(on_device(crafted, "cpu")),  # where a server works
+            self.updates(on_device(crafted, "cpu")),  # where a server works
         )
 
-    def _updates(self, crafted: State) -> Iterator[Update]:
+    def updates(self, crafted: State) -> Iterator[Update]:
+        """Updates of the round in which the malicious clients upload `crafted`."""
         for client in sorted({*self.numbers, *self.malicious}):
             if client in self.malicious:
                 yield Update(client, self.round, crafted, self.malicious[client], {})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Event
@@ -11,6 +12,7 @@ import numpy as np
 
 from clients.client_context import ClientContext, pixel_constants
 from fedmia.attacks.base import ActiveAttack
+from fedmia.config.choices import Layer
 from fedmia.config.experiment import Experiment
 from fedmia.data._pixels import UnreadableError
 from fedmia.data.encoded import EncodedSet
@@ -136,14 +138,10 @@ def foresee(experiment: Experiment, split: Split) -> None:
     Raises:
         InputError: naming the defence and the client's size.
     """
-    rounds = experiment.federation.rounds
-    for layer in experiment.defense:
-        defense = layer.build("defense")
-        for size in sorted(
-            {len(split.parts[client]) for client in experiment.layer_client_ids(layer)} - {0}
-        ):
+    for layer, sizes in defended_sizes(experiment, split):
+        for size in sizes:
             try:
-                defense.foresee(size, experiment.train, rounds)
+                layer.build("defense").foresee(size, experiment.train, experiment.federation.rounds)
             except InputError as error:
                 where = f"{opt('defense', layer.name)}, a client of {size} images"
                 raise InputError(f"{where}: {error}") from None
@@ -159,15 +157,20 @@ def forecasts(plan: Plan) -> list[str]:
         One line for each such defence, for its smallest client.
     """
     experiment, lines = plan.experiment, list[str]()
-    for layer in experiment.defense:
-        parts = [plan.split.parts[client] for client in experiment.layer_client_ids(layer)]
-        if not (sizes := [len(part) for part in parts if len(part)]):
-            continue
-        rounds = experiment.federation.rounds
-        line = layer.build("defense").forecast(min(sizes), experiment.train, rounds)
-        if line is not None:
-            lines.append(f"{layer.name}: {line}")
+    for layer, sizes in defended_sizes(experiment, plan.split):
+        for size in sizes[:1]:
+            rounds = experiment.federation.rounds
+            line = layer.build("defense").forecast(size, experiment.train, rounds)
+            if line is not None:
+                lines.append(f"{layer.name}: {line}")
     return lines
+
+
+def defended_sizes(experiment: Experiment, split: Split) -> Iterator[tuple[Layer, list[int]]]:
+    """Each defence with the sizes of its clients that hold images, ascending."""
+    for layer in experiment.defense:
+        sizes = {len(split.parts[client]) for client in experiment.layer_client_ids(layer)}
+        yield layer, sorted(sizes - {0})
 
 
 def split_notes(split: Split, data: ImageSet) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from fedmia.federation.forks import Fork
@@ -11,7 +12,7 @@ from fedmia.federation.schedule import Schedule
 from fedmia.options.errors import InputError
 from fedmia.options.seeding import rng
 from fedmia.ssl.base import State, on_device
-from fedmia.storage.snapshot import Snapshot, Update
+from fedmia.storage.snapshot import Snapshot
 from fedmia.threat.signals import Signals
 from strategies.base import FederatedStrategy
 from strategies.failure_policy import FederationError
@@ -27,16 +28,27 @@ def climb_untrained(recorder: TrajectoryRecorder, schedule: Schedule, state: Sta
         schedule: its rounds.
         state: weights of the first model.
     """
-    experiment = schedule.experiment
-    sizes = [len(part) for part in recorder.observer.client_context.parts["members"]]
+    experiment, context = schedule.experiment, recorder.observer.client_context
+    sizes = [len(part) for part in context.parts["members"]]
     strategy: FederatedStrategy = experiment.strategy.build("strategy")
     strategy.course = schedule.course(UNTRAINED, schedule.clean, schedule.last, craft=True)
     strategy.nodes = {client: client for client in range(len(sizes))}
+
+    def fork(round: int, received: State, cohort: Sequence[int]) -> Fork:
+        malicious = {c: sizes[c] for c in experiment.malicious_clients if c in cohort}
+        numbers = {c: (sizes[c], dict[str, float]()) for c in cohort if c not in malicious}
+        honest = dict.fromkeys(numbers, received)
+        return Fork(
+            UNTRAINED, round, received, strategy, None, malicious, honest=honest, numbers=numbers
+        )
+
     try:
         if recorder.attack.round_size is None:
-            _climb_rounds(recorder, schedule, strategy, state, sizes)
-        else:
-            _climb_alone(recorder, experiment.malicious_clients, strategy, state, sizes)
+            _climb_rounds(recorder, schedule, fork, state)
+        else:  # the first attacked round for each batch alone
+            round = schedule.clean + 1
+            recorder.received(UNTRAINED, round, Snapshot(round, state, {}))
+            recorder.forked(fork(round, state, range(len(sizes))))
     except (InputError, FederationError) as error:
         recorder.failures[UNTRAINED] = error
 
@@ -44,17 +56,16 @@ def climb_untrained(recorder: TrajectoryRecorder, schedule: Schedule, state: Sta
 def _climb_rounds(
     recorder: TrajectoryRecorder,
     schedule: Schedule,
-    strategy: FederatedStrategy,
+    fork: Callable[[int, State, Sequence[int]], Fork],
     state: State,
-    sizes: list[int],
 ) -> None:
     client_context, notes = recorder.observer.client_context, dict[str, Any]()
-    experiment = schedule.experiment
     method = recorder.observer.view(Snapshot(0, state, {}), Signals()).copy_method()
+    experiment = schedule.experiment
     for round in range(schedule.clean + 1, schedule.last + 1):
-        clients = [c for c in range(len(sizes)) if schedule.takes_part(c, round)]
-        sent = dict.fromkeys(clients, state)
-        if experiment.holder in clients:
+        cohort = [c for c in range(experiment.federation.clients) if schedule.takes_part(c, round)]
+        crafted = state
+        if experiment.holder in cohort:
             number = len(recorder.rounds(UNTRAINED))
             stream = rng(experiment.seed, "craft-untrained", round)
             recorder.received(UNTRAINED, round, Snapshot(round, state, {}))
@@ -63,24 +74,6 @@ def _climb_rounds(
             )
             crafted = on_device(recorder.attack.craft(turn), "cpu")  # where a server works
             recorder.sent(UNTRAINED, round, Snapshot(round, crafted, {}))
-            sent |= {c: crafted for c in experiment.malicious_clients if c in sent}
-        updates = [Update(c, round, s, sizes[c], {}) for c, s in sent.items()]
-        state = state | strategy.aggregate(state, updates)
+        replay = fork(round, state, cohort)
+        state = state | replay.strategy.aggregate(state, replay.updates(crafted))
     recorder.received(UNTRAINED, schedule.last + 1, Snapshot(schedule.last, state, {}))
-
-
-def _climb_alone(
-    recorder: TrajectoryRecorder,
-    malicious: tuple[int, ...],
-    strategy: FederatedStrategy,
-    state: State,
-    sizes: list[int],
-) -> None:
-    """The first attacked round for each batch alone."""
-    round, theirs = strategy.course.first + 1, {c: sizes[c] for c in malicious}
-    numbers = {c: (n, dict[str, float]()) for c, n in enumerate(sizes) if c not in malicious}
-    recorder.received(UNTRAINED, round, Snapshot(round, state, {}))
-    honest = dict.fromkeys(numbers, state)
-    recorder.forked(
-        Fork(UNTRAINED, round, state, strategy, None, theirs, honest=honest, numbers=numbers)
-    )

@@ -277,7 +277,7 @@ class AuditDisplay(ProgressBars):
             if self._plain and self._line is None:
                 task = self._bar.tasks[self._attacks]
                 number = f"attack {task.completed + 1:.0f} of {task.total or 0:.0f}"
-                print(f"fedmia: {number}: {attack} on the {model} encoder", file=sys.stderr)
+                self.line(f"{number}: {attack} on the {model} encoder")
 
     @property
     def wants_forecast(self) -> bool:
@@ -295,7 +295,7 @@ class AuditDisplay(ProgressBars):
         line = f"the attacks take about {format_seconds(seconds)}, by a rehearsal on a few images"
         if beside:
             line += f" (without {', '.join(map(short_name, beside))})"
-        self.say(f"{line}; --attacks quick takes about {format_seconds(quick)}")
+        self.line(f"{line}; --attacks quick takes about {format_seconds(quick)}")
 
     def ran(self, count: int) -> None:
         """Only `count` of the attacks could run, so the control runs as many."""
@@ -309,13 +309,6 @@ class AuditDisplay(ProgressBars):
             total: epochs of all shadows.
         """
         self._bar.update(self._epochs, completed=done, total=total, visible=True)
-
-    def say(self, line: str) -> None:
-        """Show a line to the user."""
-        if self._plain:
-            print(f"fedmia: {line}", file=sys.stderr)
-        elif not self._quiet:
-            self._bar.console.print(line, highlight=False)
 
 
 class StudyDisplay(ProgressBars):
@@ -345,8 +338,5 @@ class StudyDisplay(ProgressBars):
         """
         self._now.remove(name)
         self._bar.update(self._runs, advance=1, seen=", ".join(self._now))
-        line = f"{name} failed: {reason}" if reason else f"{name} is finished"
-        if self._plain:
-            print(f"fedmia: {line}", file=sys.stderr)
-        elif reason:
-            self._bar.console.print(line, highlight=False, markup=False)
+        if reason or self._plain:
+            self.line(f"{name} failed: {reason}" if reason else f"{name} is finished")

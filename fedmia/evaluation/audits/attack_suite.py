@@ -201,10 +201,10 @@ class EncoderAttackSuite(AttackSuite[str]):
             if missing is not None or stopped():
                 break
             show_progress(UNTRAINED, name, False)
-            scored = self.failures.attempt(
-                UNTRAINED, name, partial(self.score_or_restore, UNTRAINED, name)
+            control = self.failures.attempt(
+                UNTRAINED, name, partial(self.score_once, UNTRAINED, name)
             )
-            self.controls += [] if scored is None else [scored]
+            self.controls += [] if control is None else [control]
             show_progress(UNTRAINED, name, True)
         for (name, _), why in self.failures.beside.items():
             how = f": {why}".replace(f": {BROKEN}", ", it failed there: ", 1)
@@ -239,13 +239,11 @@ class EncoderAttackSuite(AttackSuite[str]):
             classes = self.audit_split.member_labels, self.audit_split.nonmember_labels
             return self.infer(name, classes, *self.clients(), views)
         allot(self, RELEASED, name)
-        return self.score_or_restore(RELEASED, name)
+        return self.score_once(RELEASED, name)
 
-    def score_or_restore(self, model: str, name: str) -> ScoredAttack:
+    def score_once(self, model: str, name: str) -> ScoredAttack:
         """Score one attack on `released` or `untrained`, or take its scores from the archive."""
-        scored = self.once(model, name, partial(self.score_model, model, name))
-        assert scored is not None
-        return scored
+        return self.once(model, name, partial(self.score_model, model, name))
 
     def score_model(self, model: str, name: str) -> ScoredAttack:
         """Score one attack on `released` or `untrained`, beside its naive twin where it has one.

@@ -65,7 +65,7 @@ class AttackSuite(Generic[Model]):
         built: Attack = registry.build("attack", name, self.attacks.get(name, {}))
         return built
 
-    def once(self, piece: str, name: str, call: Callable[[], Result]) -> Result | None:
+    def once(self, piece: str, name: str, call: Callable[[], Result]) -> Result:
         """What `call` says of attack `name` in a piece of the scoring, or what was kept of it."""
         return self.archive.once(f"{piece}-{name}", call, self.decides(name))
 
