@@ -170,7 +170,10 @@ def score_all_attacks(evaluation: Evaluation, display: Display | None = None) ->
         "inferences": infer,
         "pixels": results["pixels"],
         "curves": trajectories.curves() if trajectories and pairs else None,
-        "rounds": [drop_attacks(results.get(f"round {i.round}", i), lost) for i in run.rounds],
+        "rounds": [
+            replace(i, leakage={n: s for n, s in i.leakage.items() if n not in lost})
+            for i in (results.get(f"round {info.round}", info) for info in run.rounds)
+        ],
     }
 
 
@@ -238,11 +241,6 @@ def add_leakage(evaluation: Evaluation, info: RoundInfo, names: list[str]) -> Ro
     model = RoundModel(evaluation.run.recording.load("main", info.round))
     layered = "internal" in evaluation.passive()
     return replace(info, **evaluation.leakage_of_round(model, info.round, names, layered))
-
-
-def drop_attacks(info: RoundInfo, lost: Mapping[str, str]) -> RoundInfo:
-    """Drop from a round the attacks that have no scores."""
-    return replace(info, leakage={n: s for n, s in info.leakage.items() if n not in lost})
 
 
 def client_rows(

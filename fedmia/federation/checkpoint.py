@@ -235,7 +235,11 @@ def server_state(strategy: FederatedStrategy) -> tuple[State, dict[str, Any]]:
         TypeError: it keeps something else.
     """
     tensors, plain = State(), dict[str, Any]()
-    for name, value in kept_attributes(strategy).items():
+    passing = {field.name for field in fields(FederatedStrategy)}  # of one stretch of rounds
+    skipped = passing | {field.name for field in fields(strategy) if field.init}
+    for name, value in vars(strategy).items():
+        if name in skipped:
+            continue
         if isinstance(value, dict) and all(hasattr(t, "dtype") for t in value.values()):
             plain[name] = "tensors"
             tensors |= {f"{name}.{n}": t for n, t in value.items()}
@@ -259,10 +263,3 @@ def restore_server(strategy: FederatedStrategy, tensors: State, plain: Mapping[s
         if callable(getattr(type(strategy), name, None)) or name.startswith("__"):
             raise ValueError(f"the strategy keeps no '{name}'")
         setattr(strategy, name, under(f"{name}.", tensors) if value == "tensors" else value[1])
-
-
-def kept_attributes(strategy: FederatedStrategy) -> dict[str, Any]:
-    """Attributes of a strategy that are neither options nor of one stretch of rounds."""
-    options = {field.name for field in fields(strategy) if field.init}
-    passing = {field.name for field in fields(FederatedStrategy)}
-    return {n: v for n, v in vars(strategy).items() if n not in options | passing}

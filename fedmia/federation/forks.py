@@ -28,6 +28,7 @@ class Fork:
         broadcast: what the server sent beside them.
         honest: client -> the weights that it sent.
         numbers: images and metrics of each.
+        digests: SHA-256 of the file of each.
     """
 
     branch: str
@@ -39,10 +40,7 @@ class Fork:
     broadcast: State = field(default_factory=dict)
     honest: Mapping[int, State] = field(default_factory=dict)
     numbers: dict[int, tuple[int, dict[str, float]]] = field(default_factory=dict)
-
-    def note(self, update: Update) -> None:
-        """Keep images and metrics of an honest update."""
-        self.numbers[update.client] = update.examples, update.metrics
+    digests: dict[int, str] = field(default_factory=dict)
 
     def end_round(self, crafted: State) -> State:
         """Global weights after the round in which the attacker uploads `crafted`."""

@@ -54,7 +54,8 @@ class Ledger(StateStore):
             self._set_file((branch, client), None)
             while self._bytes > self.room and len(self._in_memory) > 1:
                 oldest = next(iter(self._in_memory))
-                self._write(oldest)
+                if oldest not in self._files:
+                    self._write_file(self._new_file_name(oldest), self._in_memory[oldest])
                 self._bytes -= size(self._in_memory.pop(oldest))
 
     def fork(self, source: str, target: str, clients: int) -> None:
@@ -109,10 +110,6 @@ class Ledger(StateStore):
         before = self._in_memory.pop(key, None)
         self._bytes += size(state) - (size(before) if before else 0)
         self._in_memory[key] = state  # the last in order
-
-    def _write(self, key: Key) -> None:
-        if key not in self._files:
-            self._write_file(self._new_file_name(key), self._in_memory[key])
 
     def _write_file(self, name: str, state: ClientState) -> None:
         make_folder(self.root, self.root.parent)

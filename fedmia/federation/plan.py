@@ -86,11 +86,7 @@ def make_plan(experiment: Experiment) -> Plan:
             hint = f"{opt('data.skip_unreadable')} leaves them out"
             raise InputError(f"{error}; {hint}") from None
     foresee(experiment, split)
-    notes = [
-        *data.notes,
-        *deal.notes(data, clients),
-        *split_notes(split, data),
-    ]
+    notes = [*data.notes, *deal.notes(data, clients), *split_notes(split, data)]
     if not data.labelled:
         notes.append(NO_PROBES)
     # Sizes, constants and pairs that do not suit are refused before anything is written.

@@ -84,10 +84,8 @@ class FederationResult:
             (clients,); None where all clients train in every round, or where nobody may draw the
             cohorts again.
         """
-        course, clients = (
-            self.schedule.course("main", 0, scored_at, craft=False),
-            len(self.split.parts),
-        )
+        course = self.schedule.course("main", 0, scored_at, craft=False)
+        clients = len(self.split.parts)
         if self.client_context.noise_source == ENTROPY:
             return None
         last = np.zeros(clients, dtype=np.int64)

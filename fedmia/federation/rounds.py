@@ -98,7 +98,6 @@ class FederatedRun:
     _unsaved: Snapshot | None = field(default=None, init=False, repr=False)
     _crafted: State | None = field(default=None, init=False, repr=False)
     _fork: Fork | None = field(default=None, init=False, repr=False)
-    _forked: dict[int, str] = field(default_factory=dict, init=False, repr=False)
     _line: RoundRecord = field(default_factory=lambda: RoundRecord("", 0), init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -167,11 +166,8 @@ class FederatedRun:
     @property
     def complete(self) -> bool:
         """Whether every branch ran to its end."""
-        at = self.head
-        return at is not None and (at.branch, at.round) == (
-            self.branches()[-1],
-            self.schedule.last,
-        )
+        at, end = self.head, (self.branches()[-1], self.schedule.last)
+        return at is not None and (at.branch, at.round) == end
 
     def resume(self) -> None:
         """Go on from the last checkpoint; without one, begin anew.
@@ -360,7 +356,7 @@ class FederatedRun:
         """Forget the round to be replayed, with the updates that were kept for it."""
         if self._fork is not None:
             self.recording.drop_updates(FORKS, self._fork.round)
-        self._fork, self._forked = None, {}
+        self._fork = None
 
     def _prepare_fork(self, course: RoundRange, at: BranchState) -> None:
         """Note how things stand before the next round, if it is the one to be replayed."""
@@ -391,7 +387,7 @@ class FederatedRun:
         fork = self._fork
         if fork is None or fork.round != round:
             return
-        fork.honest = self.recording.update_files(FORKS, round, self._forked)
+        fork.honest = self.recording.update_files(FORKS, round, fork.digests)
         recorder.forked(fork)
         self._drop_fork()
 
@@ -425,9 +421,9 @@ class FederatedRun:
         fork = self._fork
         honest = fork is not None and update.client not in fork.malicious
         if fork is not None and honest and fork.round == round and update.examples:
-            fork.note(update)
+            fork.numbers[update.client] = update.examples, update.metrics
             digest = self.recording.save_update(FORKS, round, update.client, update.state)
-            self._forked[update.client] = digest
+            fork.digests[update.client] = digest
         if course.craft and update.client == self.holder:
             self._crafted = update.state
 

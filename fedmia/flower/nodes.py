@@ -55,7 +55,8 @@ def open_nodes(
     finally:
         back = FAREWELL if experiment.federation.on_failure == "retry" else 0.0
         with contextlib.suppress(FederationError):  # one that failed cannot be told
-            ask(grid, everyone, "end", dict.fromkeys(ids, {}), None, "node", FAREWELL, back)
+            how = {"who": "node", "patience": FAREWELL, "comeback": back}
+            ask(grid, everyone, "end", dict.fromkeys(ids, {}), **how)
 
 
 def check_agreement(answers: dict[int, dict[str, Any]], **ours: Any) -> None:

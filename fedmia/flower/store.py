@@ -117,20 +117,15 @@ def pack_state(state: ClientState | None) -> RecordDict:
 
 
 def ask(
-    grid: Grid, nodes: dict[int, int], action: str, orders: dict[int, dict[str, Any]],
-    tensors: dict[str, ArrayRecord] | None = None, who: str = "client", patience: float = PATIENCE,
-    comeback: float = RETURN,
-) -> dict[int, RecordDict]:  # fmt: skip
+    grid: Grid, nodes: dict[int, int], action: str, orders: dict[int, dict[str, Any]], **how: Any
+) -> dict[int, RecordDict]:
     """Send a query to the node of each client in `orders`, and wait for all answers.
 
     Args:
         nodes: client -> Flower node id; before the roll call nodes stand for clients.
         action: name of the query.
         orders: client -> values to send.
-        tensors: records to send with each order, by name.
-        who: what an error calls the nodes.
-        patience: seconds to wait.
-        comeback: seconds in which a node that left may be back.
+        how: as `ask_each` takes it.
 
     Returns:
         The answer of each client.
@@ -138,7 +133,7 @@ def ask(
     Raises:
         FederationError: nodes failed, each named by its client, or did not answer.
     """
-    each = ask_each(grid, nodes, action, orders, tensors, who, patience, comeback)
+    each = ask_each(grid, nodes, action, orders, **how)
     answers = {client: answer for client, answer in sorted(each, key=lambda one: one[0])}
     if failed := [str(a) for a in answers.values() if isinstance(a, FederationError)]:
         raise FederationError("; ".join(failed))

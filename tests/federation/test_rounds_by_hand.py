@@ -154,7 +154,7 @@ def test_run__leaves_no_update_of_a_round_to_be_replayed(
 
     run = SimpleNamespace(
         branches=lambda: ["main"], _run_branch=ends, checkpoint=None, recording=store,
-        _unsaved=None, _fork=SimpleNamespace(round=3), _forked={},
+        _unsaved=None, _fork=SimpleNamespace(round=3),
         _drop_fork=lambda: FederatedRun._drop_fork(run),  # type: ignore[arg-type]
     )  # fmt: skip
     with contextlib.suppress(KeyError):

@@ -10,7 +10,6 @@ from fedmia.attacks.base import DatasetAttack
 from fedmia.evaluation.audits.attack_suite import RELEASED, EncoderAttackSuite
 from fedmia.evaluation.steps.budgets import first_known
 from fedmia.options.seeding import rng
-from fedmia.threat import require
 
 KNOWN = 8  # known images a side of a rehearsal
 IMAGES = 16  # that it scores
@@ -59,7 +58,6 @@ def rehearse(suite: EncoderAttackSuite, names: Iterable[str]) -> Rehearsal:
             without.append(name)
             continue
         try:
-            require(suite.vantage(name)[1], attack.needs, name)
             view = suite.view(RELEASED, name, few, None)
             began = time.perf_counter()
             attack.fit(view, few, rng(scorer.seed, "rehearsal", name))

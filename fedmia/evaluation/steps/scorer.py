@@ -120,13 +120,9 @@ class Scorer:
                     "feature_names": features[0]
                 }
             if (by_client := attack.by_client(view, self.candidates)) is not None:
-                ids, columns = (
-                    by_client[0],
-                    self.split_sides(by_client[1].T),
-                )  # (K,), (n, K), (m, K)
-                named_client = ids[columns[0].argmax(axis=1)]
-                own |= side_fields("by_client", columns)
-                own |= {"client_ids": ids, "named_members": named_client}
+                ids, columns = by_client[0], self.split_sides(by_client[1].T)  # (K,), (n, K) each
+                own |= side_fields("by_client", columns) | {"client_ids": ids}
+                own["named_members"] = ids[columns[0].argmax(axis=1)]
             if (without := attack.score_without(view, self.candidates)) is not None:
                 shared |= side_fields("twin", self.split_sides(without))
                 shared |= {"twin": attack.without[0], "over": attack.without[1]}
