@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,15 +14,12 @@ from fedmia.cli.command import parse
 from fedmia.cli.commands import SIMULATE
 from fedmia.config.experiment import expand_attacks
 from fedmia.config.roles import granted_threat, refusal
-from fedmia.federation.checkpoint import BranchState, Checkpoint
-from fedmia.federation.rounds import FederatedRun
+from fedmia.federation.checkpoint import Checkpoint
 from fedmia.federation.schedule import Schedule
 from fedmia.options.registry import load
 from fedmia.report.figures import draw
 from fedmia.report.lowerbounds import aggregation_row
 from fedmia.simulate import main
-from strategies.base import Round
-from strategies.cohort import RoundRange
 from tests.equivalence.conftest import federated, planned
 
 TINY = (
@@ -77,26 +72,6 @@ def test_course__knows_whom_a_statement_leaves_out() -> None:
     settings = parse(SIMULATE, flags).settings
     course = Schedule(settings).course("main", 0, 3, craft=False)
     assert course.malicious == settings.malicious_clients and len(course.malicious) == 2
-
-
-def test_aggregation__told_is_that_of_the_main_branch() -> None:
-    """Control branches aggregate too, by rules of their own; the report is of none of them."""
-    settings = parse(SIMULATE, ["--rounds", "3"]).settings
-
-    def rounds(grid: Any, course: RoundRange, *more: Any) -> Iterator[Round]:
-        yield from (Round(n, {}, {}, 0.0) for n in range(course.first + 1, course.last + 1))
-
-    run: Any = SimpleNamespace(
-        schedule=Schedule(settings), _root=0, failure_policy=None, active=False, aggregation=None,
-        _record=lambda *_: None, _checkpoint=lambda: None, _prepare_fork=lambda *_: None,
-        _describe_aggregation=lambda rule: rule.name,
-    )  # fmt: skip
-    for branch in ("main", "placebo"):
-        rule: Any = SimpleNamespace(rounds=rounds, name=f"rule of {branch}")
-        at = BranchState(branch, 0, {}, rule)
-        FederatedRun._run_rounds(run, None, at, 2, craft=False)  # type: ignore[arg-type]
-        assert at.round == 2
-        assert run.aggregation == "rule of main"
 
 
 def test_secure_aggregation__leaves_the_server_the_models_alone() -> None:

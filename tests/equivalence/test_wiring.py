@@ -302,21 +302,6 @@ def test_targets__come_in_an_order_without_truth(seed: int, tmp_path: Path) -> N
     assert sorted(client_context.targets) == sorted(np.concatenate(every))
 
 
-@pytest.mark.parametrize(
-    ("flags", "rounds"),
-    [
-        ("--rounds 3", 3),
-        ("--attacker active --rounds 5 --attack-rounds 2", 5),
-        ("--pretrain pooled --pretrain-epochs 7 --rounds 3", 3),
-    ],
-)
-def test_schedule__spans_the_federated_rounds_of_the_whole_run(
-    flags: str, rounds: int, tmp_path: Path
-) -> None:
-    client_context = make_client_context(planned(flags), tmp_path, Event())
-    assert client_context.experiment.federation.rounds == rounds
-
-
 def test_held_images__are_the_attackers_own_and_the_known(tmp_path: Path) -> None:
     setup = planned("--attacker active")
     client_context, split = make_client_context(setup, tmp_path, Event()), setup.split
