@@ -47,7 +47,7 @@ class Trajectories:
         rounds = {b: self.readings.acted(b) for b in ("main", "zero", "placebo")}
         tasks: dict[str, Callable[[], ScoredAttack]] = {
             "active": lambda: self.with_sets(self.score_branch("main")),
-            "active-untrained": self.score_untrained,
+            "active-untrained": lambda: self.score_branch(UNTRAINED),
         }
         if rounds["zero"] == rounds["main"]:
             tasks["active-zero"] = lambda: self.score_branch("zero", self.attack.control)
@@ -64,7 +64,12 @@ class Trajectories:
 
         Returns:
             The scored attack, with its rounds and curves.
+
+        Raises:
+            InputError, FederationError: what the attack raised in the branch.
         """
+        if branch in self.readings.failures:
+            raise self.readings.failures[branch]
         label, scored = label or self.name, self.evaluation.scorer.score_attack
         rounds, view = tuple(self.readings.acted(branch)), self.view(branch)
         result = scored(self.name, view, under_attack=True, rounds=rounds, label=label)
@@ -122,12 +127,6 @@ class Trajectories:
         view = self.evaluation.observed.view(first, Signals(), noted=noted, budget=budget)
         assert isinstance(view, ClientView)
         return view
-
-    def score_untrained(self) -> ScoredAttack:
-        """Score the attack on the first model."""
-        if UNTRAINED in self.readings.failures:
-            raise self.readings.failures[UNTRAINED]
-        return self.score_branch(UNTRAINED)
 
     def curves(self) -> Curves:
         """Readings of the scored images by round, acted on and not."""

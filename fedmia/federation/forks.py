@@ -6,7 +6,7 @@ import copy
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from fedmia.ssl.base import State, on_device
+from fedmia.ssl.base import State, on_device, under
 from fedmia.storage.snapshot import ClientState, Update
 from strategies.base import FederatedStrategy
 
@@ -58,3 +58,9 @@ class Fork:
             else:
                 images, metrics = self.numbers[client]
                 yield Update(client, self.round, self.honest[client], images, metrics)
+
+
+def bank_of(local_state: ClientState | None) -> State:
+    """The bank of negatives in what a client keeps; its key encoder stays with the client."""
+    local = under("local.", local_state.tensors if local_state else {})
+    return {name: tensor for name, tensor in local.items() if not name.startswith("key.")}

@@ -18,8 +18,8 @@ from fedmia.data._pixels import UnreadableError
 from fedmia.data.encoded import EncodedSet
 from fedmia.data.images import NO_PROBES, ImageSet, IntArray
 from fedmia.data.sets import form_sets
-from fedmia.options import registry
 from fedmia.options.errors import InputError, opt, prefix_errors
+from fedmia.options.registry import build, load
 from fedmia.options.seeding import SEEDED, rng, torch_rng
 from fedmia.partitions.split import Split, decode_split, make_split
 from fedmia.runtime.device import resolve_device
@@ -34,7 +34,6 @@ class Plan:
         experiment: the settings of the run.
         data: the images with their labels.
         split: the role of each image.
-        active: the active attack; None where there is none.
         notes: notes for the report.
         noise_source: SEEDED or ENTROPY: what clients and the server draw from.
     """
@@ -42,7 +41,6 @@ class Plan:
     experiment: Experiment
     data: ImageSet
     split: Split
-    active: ActiveAttack | None
     notes: list[str]
     noise_source: str = SEEDED
 
@@ -58,12 +56,9 @@ def make_plan(experiment: Experiment) -> Plan:
     Raises:
         InputError: missing, empty or corrupt data, or too few images.
     """
-    built = {n: registry.build("attack", n, o) for n, o in experiment.attack.items()}
-    active = {n: a for n, a in built.items() if isinstance(a, ActiveAttack)}
+    active = [n for n in experiment.attack if issubclass(load("attack", n), ActiveAttack)]
     if len(active) > 1:
-        raise InputError(
-            f"only one active attack can run inside one federation, got {list(active)}"
-        )
+        raise InputError(f"only one active attack can run inside one federation, got {active}")
     clients, malicious = experiment.federation.clients, len(experiment.malicious_clients)
     placebo = experiment.has_placebo
     deal, seed = experiment.partition.build("partition"), experiment.seed
@@ -102,7 +97,7 @@ def make_plan(experiment: Experiment) -> Plan:
             "Batch norm is local: the global model that is scored has the running "
             "statistics of the first model, which no client ever used."
         )
-    return Plan(experiment, data, split, next(iter(active.values()), None), notes)
+    return Plan(experiment, data, split, notes)
 
 
 def try_method(experiment: Experiment, channels: int, size: int) -> SSLMethod:
@@ -224,6 +219,9 @@ def make_client_context(plan: Plan, workdir: Path, stop: Event) -> ClientContext
         [split.scored_members, split.scored_nonmembers, split.known_members, split.known_nonmembers]
     )
     targets = rng(experiment.seed, "targets").permutation(candidates)
+    active, attack = experiment.active_attack, None
+    if active is not None:
+        attack = build("attack", active, experiment.attack[active])
     return ClientContext(
         experiment=experiment,
         images_file=file,
@@ -234,7 +232,7 @@ def make_client_context(plan: Plan, workdir: Path, stop: Event) -> ClientContext
         targets=targets,
         sets=target_sets(split, targets, experiment.seed),
         public=split.public,
-        attack=plan.active,
+        attack=attack,
         share=1 / max(1, int(clients * experiment.federation.participation + 0.5)),
         turns=max(1, int(experiment.attack_rounds * experiment.federation.participation + 0.5)),
         channels=data.channels,

@@ -13,11 +13,10 @@ from clients.client_context import RoundTask
 from clients.client_round import ClientRound
 from fedmia.attacks.base import ActiveAttack
 from fedmia.data.images import IntArray
-from fedmia.federation.forks import Fork
+from fedmia.federation.forks import Fork, bank_of
 from fedmia.federation.observer import Observer
 from fedmia.federation.readings import SIDES, Readings, Values
 from fedmia.runtime.cores import count_cores
-from fedmia.ssl.base import under
 from fedmia.storage.snapshot import SingleStateStore, Snapshot
 from fedmia.threat.signals import Signals
 
@@ -74,9 +73,7 @@ class TrajectoryRecorder(Readings):
         client_round = ClientRound(
             client_context, SingleStateStore(fork.holder), task, fork.received, fork.broadcast
         )
-        bank = under("local.", fork.holder.tensors if fork.holder else {})
-        bank = {name: t for name, t in bank.items() if not name.startswith("key.")}
-        read = partial(self._read, f"{fork.branch}-{kind}")
+        bank, read = bank_of(fork.holder), partial(self._read, f"{fork.branch}-{kind}")
 
         def climb(batch: Batch) -> None:
             if client_context.is_stopped():

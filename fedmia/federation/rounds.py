@@ -26,7 +26,7 @@ from fedmia.federation.checkpoint import (
     restore_server,
     server_state,
 )
-from fedmia.federation.forks import Fork
+from fedmia.federation.forks import Fork, bank_of
 from fedmia.federation.inline import LocalGrid
 from fedmia.federation.ledger import Ledger
 from fedmia.federation.plan import Plan, divergence_hint
@@ -494,7 +494,6 @@ class FederatedRun:
         self.recording.save(branch, self._snapshot(branch, round, state))
 
     def _snapshot(self, branch: str, round: int, state: State) -> Snapshot:
-        """The weights with the holder's bank; its key encoder stays with the client."""
+        """The weights with the holder's bank."""
         local_state = self.store.load(branch, self.holder) if self.holder is not None else None
-        bank = under("local.", local_state.tensors if local_state else {})
-        return Snapshot(round, state, {n: t for n, t in bank.items() if not n.startswith("key.")})
+        return Snapshot(round, state, bank_of(local_state))

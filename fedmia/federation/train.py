@@ -79,8 +79,8 @@ def train(
     plan = replace(plan, data=replace(plan.data, images=client_context.images))
     probes, recorder = Probes(client_context, plan.data.labels, plan.split), None
     probe = probes.knn if len(plan.split.test_eval) else lambda state: None
-    if plan.active is not None:
-        recorder = TrajectoryRecorder(Observer(client_context), plan.active)
+    if client_context.attack is not None:
+        recorder = TrajectoryRecorder(Observer(client_context), client_context.attack)
     states_folder = checkpoint.clients if checkpoint else folder / "clients"
     store: StateStore = nodes.store if nodes else Ledger(states_folder)
     recording = RunRecording((out or folder) / RECORDING, plan.experiment.strategy.name)

@@ -105,7 +105,7 @@ def plan_own(settings: str, client: int, sources: tuple[str, ...]) -> tuple[Plan
     images = np.concatenate(sides)
     data = ImageSet(images, np.zeros(len(images), np.int64), "private images")
     split = _split(experiment, client, digests(images), *map(len, sides[:2]))
-    plan = Plan(experiment, data, split, None, [], ENTROPY)
+    plan = Plan(experiment, data, split, [], ENTROPY)
     return plan, remote_context(plan)
 
 
@@ -150,7 +150,7 @@ def plan_server(experiment: Experiment, channels: int, size: int) -> Plan:
     data = ImageSet(np.zeros((0, channels, size, size), np.uint8), empty, "private images")
     parts = (empty,) * experiment.federation.clients
     split = Split(parts, 0, (), *(empty,) * 9, None, 0, 0)
-    return Plan(experiment, data, split, None, [], ENTROPY)
+    return Plan(experiment, data, split, [], ENTROPY)
 
 
 def _load(experiment: Experiment, side: str, source: str) -> np.ndarray:

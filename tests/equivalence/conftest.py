@@ -98,7 +98,7 @@ class Run(Unrecorded):
 
     def trajectory_recorder(self) -> TrajectoryRecorder:
         """What the attack's client would have noted."""
-        attack = self.plan.active
+        attack = self.client_context.attack
         assert attack is not None
         book = TrajectoryRecorder(Observer(self.client_context), attack)
         for branch, models in self.recorder.models.items():
@@ -136,7 +136,7 @@ def federated(setup: Plan, folder: Path, **client_context: Any) -> Run:
 def unattacked(setup: Plan) -> Plan:
     """The same federation and images without the active attack: no round is attacked."""
     experiment = replace(setup.experiment, attacks=("similarity",), attack={})
-    return replace(setup, experiment=experiment, active=None)
+    return replace(setup, experiment=experiment)
 
 
 def weights(run: Run, branch: str = "main") -> dict[int, State]:

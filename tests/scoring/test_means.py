@@ -47,7 +47,9 @@ def asking(run: Run, **options: Any) -> Run:
 
 
 def scored(run: Run) -> RunScores:
-    return score(run.with_readings() if run.plan.active else run, Stopwatch(time.perf_counter()))
+    return score(
+        run.with_readings() if run.client_context.attack else run, Stopwatch(time.perf_counter())
+    )
 
 
 @pytest.mark.slow
