@@ -201,7 +201,7 @@ class FederatedStrategy(Options, Strategy):
             began = time.perf_counter()
             # 1. Draw the cohort, less the clients that were dropped.
             cohort = draw_cohort(course, round, len(self.nodes))
-            cohort = failure_policy.select_present(cohort)
+            cohort = [client for client in cohort if client not in failure_policy.gone]
             # 2. Send each client the global model, and what the strategy broadcasts beside it.
             orders, reader = self._open_round(grid, round, arrays, cohort)
             reader.hint = failure_policy.hint

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from fedmia.options.errors import opt
@@ -57,10 +57,6 @@ class FailurePolicy:
     faults: list[Fault] = field(default_factory=list)
     say: Callable[[str], None] = lambda line: None
     hint: str = f"a lower {opt('train.lr')} helps if training diverged"
-
-    def select_present(self, cohort: Iterable[int]) -> list[int]:
-        """The clients of a cohort that were not dropped."""
-        return [client for client in cohort if client not in self.gone]
 
     def note_failure(self, branch: str, round: int, client: int, reason: str) -> bool:
         """Note a failure and decide what follows.

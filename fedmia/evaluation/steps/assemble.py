@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
 from typing import Any
 
 from fedmia.config.tree import to_tree
@@ -18,7 +17,7 @@ def assemble(
     settings: Any,
     *,
     attacks: Sequence[ScoredAttack] = (),
-    controls: Mapping[str, Sequence[ScoredAttack]] = MappingProxyType({}),
+    controls: Mapping[str, Sequence[ScoredAttack]] = {},
     pairs: Sequence[Pair] = (),
     sets: ImageSets | None = None,
     posing: bool = False,
