@@ -37,7 +37,7 @@ def subject_means(
         means and weights of the subjects that weigh anything, `(J,)` each.
     """
     places = np.unique(subjects, return_inverse=True)[1]
-    totals: FloatArray = np.bincount(places, weights)
+    totals = np.bincount(places, weights).astype(np.float64)
     sums = np.bincount(places, weights * parts)
     heavy = totals > 0
     return sums[heavy] / totals[heavy], totals[heavy]
