@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import numpy as np
 import scipy
-
 from numpy.typing import NDArray
 
 from fedmia.statistics.intervals import FloatArray, IntArray
