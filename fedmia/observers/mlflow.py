@@ -31,11 +31,9 @@ class MLflow(RunObserver):
             ) from None
 
     def begin(self, config: Mapping[str, Any], folder: Path | None) -> None:
-        import mlflow
-
-        self._over, self._mlflow = False, mlflow
-        mlflow.start_run(run_name=None if folder is None else folder.name)
-        mlflow.log_params({name: str(value)[:LONGEST] for name, value in _flat(config)})
+        self._over, self._mlflow = False, importlib.import_module("mlflow")
+        self._mlflow.start_run(run_name=None if folder is None else folder.name)
+        self._mlflow.log_params({name: str(value)[:LONGEST] for name, value in _flat(config)})
 
     def scalars(self, values: Mapping[str, float], step: int) -> None:
         self._mlflow.log_metrics(dict(values), step=step)
