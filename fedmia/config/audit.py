@@ -53,7 +53,7 @@ class Audit(Settings):
     encoder: str = option(
         "",
         "RUN[@round], FILE.pt2, FILE.onnx, FILE.pth, timm:NAME, torchvision:NAME, hf:FOLDER, "
-        "open_clip:NAME or pkg.mod:factory",
+        "open_clip:NAME, http:URL or pkg.mod:factory",
     )
     checkpoint: str | None = option(
         None,
@@ -113,6 +113,11 @@ class Audit(Settings):
         False, "leave out images that cannot be decoded; the report counts them", omitted=True
     )
     pixel_range: tuple[float, ...] | None = pixel_range()
+    rate: float | None = option(
+        None, "most images a second that an API or a function is asked about (none: no limit)",
+        gt=0, omitted=True,
+    )  # fmt: skip
+    batch: int = option(64, "images of a request to it", ge=1, omitted=True)
     attacks: tuple[str, ...] = option(
         ("all",), "attacks to run, all, or quick: those without a long computation"
     )

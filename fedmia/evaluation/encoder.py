@@ -17,7 +17,7 @@ from fedmia.data.images import CHANNELS
 from fedmia.encoders.base import LoadedEncoder, load
 from fedmia.encoders.describe import describe, probe_encoder
 from fedmia.evaluation.audits.attack_suite import RELEASED, UNTRAINED, EncoderAttackSuite
-from fedmia.evaluation.audits.estimate import rehearse
+from fedmia.evaluation.audits.estimate import Rehearsal, rehearse
 from fedmia.evaluation.audits.images import AuditSplit, deal
 from fedmia.evaluation.audits.owners import check_owners
 from fedmia.evaluation.audits.provided_shadows import ProvidedShadows
@@ -37,10 +37,11 @@ from fedmia.options import registry
 from fedmia.options.errors import InputError, opt
 from fedmia.records import RunScores
 from fedmia.runtime.device import resolve_device
+from fedmia.runtime.heartbeat import format_seconds
 from fedmia.runtime.progress import AuditDisplay
 from fedmia.runtime.stopwatch import Stopwatch
 from fedmia.ssl.augment import Augment
-from fedmia.storage.manifest import ATTACKS, SHADOWS
+from fedmia.storage.manifest import ANSWERS, ATTACKS, SHADOWS
 from fedmia.storage.outfolder import OutFolder
 
 LOOK = 16  # images of a side that are embedded first, to refuse an encoder early
@@ -90,10 +91,14 @@ def examine(
         make = FederationSuite
     suite = make(audit, released, audit_split, augment, device, shadows, archive)
     place.begin(to_tree(audit))
-    swept = None
+    swept, remote = None, released.remote
+    if remote is not None:
+        remote.remember(place.path_to(ANSWERS))
     with display, watch.part("attacks"):
-        if display.wants_forecast:
+        if display.wants_forecast or remote is not None:
             rehearsal = rehearse(suite, audit.attacks)
+            if rehearsal.images:
+                display.say(describe_images(rehearsal, released.name, audit.rate))
             quick = [n for n in rehearsal.seconds if is_quick(registry.load("attack", n))]
             display.forecast(rehearsal.total(), rehearsal.total(quick), rehearsal.without)
         suite.run(display.show_step, stopped, display.ran)
@@ -120,6 +125,23 @@ def examine(
             encoder=describe(released, int(audit_split.scored_members.shape[2])),
             **federated,
         )
+
+
+def describe_images(rehearsal: Rehearsal, name: str, rate: float | None) -> str:
+    """How many images an API is to be sent, and how long that takes at the user's rate.
+
+    Args:
+        rehearsal: of the attacks.
+        name: of the encoder.
+        rate: most images a second; None: no limit.
+
+    Returns:
+        One line.
+    """
+    line = f"about {rehearsal.images:,} images are sent to {name}, each once"
+    if rate is not None:
+        line += f", in {format_seconds(rehearsal.images / rate)} at {opt('rate', rate)}"
+    return f"{line}; {opt('views')} of an attack and {opt('limit')} lower the number"
 
 
 def folder(audit: Audit, out: Path | None) -> OutFolder:
@@ -186,6 +208,8 @@ def load_encoder(audit: Audit, device: torch.device) -> LoadedEncoder:
         trust_plugins=trust_setting(audit),
         embedding=audit.embedding,
         access=audit.access,
+        rate=audit.rate,
+        batch=audit.batch,
     )
     return released if history is None else load_rounds(released, history, audit.loss)
 

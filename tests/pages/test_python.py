@@ -41,9 +41,9 @@ HERE = {
     "README.md": ("fedmia.run_simulation(", "class Norm(", "check_attack(Norm)"),
     "docs/howto/ci_gate.md": ("verdict_code",),
     "docs/howto/defences.md": ("DPFedAvg(",),
-    "docs/howto/observers.md": ("class MLflow(",),
+    "docs/howto/observers.md": ("class Wandb(",),
     "docs/howto/own_data.md": ("dataset=(images",),
-    "docs/howto/own_model.md": ("model=make_network",),
+    "docs/howto/own_model.md": ("model=make_network", "def embed("),
     "docs/howto/partitions.md": ("client_dict", "all_data_0_niid_0_keep_0.json"),
     "docs/howto/write_a_defence.md": ("class LargestChanges(",),
     "docs/howto/write_a_strategy.md": ("class GeometricMedian(",),
@@ -197,12 +197,20 @@ def test_strategy__runs_in_the_server_app_of_a_page(monkeypatch: pytest.MonkeyPa
 
 
 def test_observer__is_what_fedmia_calls(monkeypatch: pytest.MonkeyPatch) -> None:
-    calls = ("start_run", "log_dict", "log_metrics", "set_tag", "end_run")
-    tracker = MagicMock(spec=ModuleType("mlflow"), **{call: MagicMock() for call in calls})
-    monkeypatch.setitem(sys.modules, "mlflow", tracker)
-    observer = run("docs/howto/observers.md", "class MLflow(", __name__="trackers")["MLflow"]
+    tracker = MagicMock(spec=ModuleType("wandb"), init=MagicMock())
+    monkeypatch.setitem(sys.modules, "wandb", tracker)
+    observer = run("docs/howto/observers.md", "class Wandb(", __name__="trackers")["Wandb"]
     check_observer(observer)
-    assert tracker.log_metrics.called
+    assert tracker.init.return_value.log.called
+
+
+def test_function__of_the_page_answers_pixels(monkeypatch: pytest.MonkeyPatch) -> None:
+    service = MagicMock(spec=ModuleType("requests"), post=MagicMock())
+    service.post.return_value.json.return_value = {"vectors": [[1.0, 2.0]] * 2}
+    monkeypatch.setitem(sys.modules, "requests", service)
+    connect = run("docs/howto/own_model.md", "def embed(")["connect"]
+    assert connect()(np.zeros((2, 3, 4, 4), np.float32)) == [[1.0, 2.0]] * 2
+    assert len(service.post.call_args.kwargs["json"]["images"]) == 2
 
 
 def test_partitions__of_other_tools_are_files_that_fedmia_reads(

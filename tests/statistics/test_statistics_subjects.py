@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedmia.attacks._exchange import exchange_subjects
+from fedmia.attacks.dataset_inference import exchange_subjects
 from fedmia.options.seeding import rng
 from fedmia.statistics.auc import auc_correlation, auc_estimate, auc_interval, difference_interval
 from fedmia.statistics.subjects import effective_trials
