@@ -21,6 +21,7 @@ from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import SSLMethod
 from fedmia.storage.runfolder import Trust
 from fedmia.threat.needs import ACCESS
+from fedmia.threat.stored import Stored
 
 IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 SIZES = (224, 96, 64, 32, 28)  # tried where no size is told
@@ -80,6 +81,7 @@ class LoadedEncoder:
         notes: what the reader of the report should know.
         weights: where its weights come from.
         remote: asks an API or a function for its outputs; None: they are computed here.
+        stored: has its vectors in its place; None: it is at hand.
     """
 
     name: str
@@ -94,6 +96,7 @@ class LoadedEncoder:
     notes: list[str] = field(default_factory=list)
     weights: Weights = field(default_factory=lambda: Weights("torch module"))
     remote: Remote | None = None
+    stored: Stored | None = None
 
 
 @dataclass(frozen=True)

@@ -94,6 +94,11 @@ def program(path: Path) -> None:
     torch.export.save(exported, path)
 
 
+def vectors(path: Path, seed: int) -> None:
+    """An encoder's vectors of four views of 60 images."""
+    np.save(path, np.random.default_rng(seed).normal(size=(60, 4, 16)))
+
+
 def weights(path: Path) -> None:
     """Weights of a small network of timm."""
     import timm
@@ -174,6 +179,8 @@ class Materials:
                 f"{name}.py": partial(code, page=page, containing=text)
                 for name, (page, text) in CLASSES.items()
             },
+            "A.npy": partial(vectors, seed=0),
+            "B.npy": partial(vectors, seed=1),
             "FILE.ckpt": lightning,
         }
 
