@@ -82,10 +82,8 @@ def test_vectors__run_what_needs_no_more_and_name_the_rest(
 def test_views__are_as_many_as_the_file_has_unless_more_are_asked_for(
     vectors: str, audit: Audit
 ) -> None:
-    asked = audit(
-        f"{vectors} --attacks similarity,lpla --attack.similarity.views 5",
-        Path(vectors.split()[1]).parent / "V",
-    )
+    more = "--attacks lpla,similarity --attack.similarity.views 5"
+    asked = audit(f"{vectors} {more}", Path(vectors.split()[1]).parent / "V")
     assert asked.names() == ["lpla"]
     assert "needs 5 views of each image, and the embeddings have 3" in asked.not_run["similarity"]
 
