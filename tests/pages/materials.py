@@ -174,7 +174,6 @@ class Materials:
             "RECORDING": recording,
             "my_app/task.py": lambda path: shutil.copy(task.__file__, path) and None,
             "papers": lambda path: shutil.copytree(ROOT / "papers", path) and None,  # of a clone
-            "gate.py": partial(code, page="docs/howto/ci_gate.md", containing="verdict_code"),
             **{
                 f"{name}.py": partial(code, page=page, containing=text)
                 for name, (page, text) in CLASSES.items()

@@ -39,7 +39,6 @@ from tests.recording.plain import PlainGrid, arrays, make_app
 # A word of each block of a page that a test below runs; of others, who runs it, or why nobody does.
 HERE = {
     "README.md": ("fedmia.run_simulation(", "class Norm(", "check_attack(Norm)"),
-    "docs/howto/ci_gate.md": ("verdict_code",),
     "docs/howto/defences.md": ("DPFedAvg(",),
     "docs/howto/observers.md": ("class Wandb(",),
     "docs/howto/own_data.md": ("dataset=(images",),
@@ -166,21 +165,6 @@ def test_form_of_the_page__opens_its_files(
     Path("FILE.ckpt").write_bytes(b"no checkpoint")
     with pytest.raises(InputError, match="^cannot read 'FILE.ckpt' as a checkpoint of Lightning"):
         run("docs/howto/write_an_encoder_form.md", "print(loaded")
-
-
-@pytest.mark.parametrize(
-    ("code", "status"),
-    [("leaks", 1), ("leaks-uncontrolled", 3), ("not-established", 0), ("shift", 3)],
-)
-def test_gate__exits_by_the_verdict(
-    code: str, status: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    opened = SimpleNamespace(verdict_code=code)
-    monkeypatch.setattr(fedmia, "open_run", lambda folder: opened, raising=False)
-    monkeypatch.setattr(sys, "argv", ["gate.py", "AUDIT"])
-    with pytest.raises(SystemExit) as ended:
-        run("docs/howto/ci_gate.md", "verdict_code")
-    assert ended.value.code == status
 
 
 def test_strategy__runs_in_the_server_app_of_a_page(monkeypatch: pytest.MonkeyPatch) -> None:
