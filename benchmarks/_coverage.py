@@ -2,7 +2,9 @@
 
 `auc` holds one cell for each shape of the scores, pair of sizes and true AUC; `family` how often
 any of the simultaneous intervals of independent attacks misses; `paired` the difference of two
-attacks on the same images; `tpr` the rate at a fixed false-positive rate. A share that is c in
+attacks on the same images; `tpr` the rate at a fixed false-positive rate; `subjects` and
+`subjects_tpr` the same of images that belong to subjects, beside what intervals by image cover. A
+share that is c in
 truth comes out within two of `error` = sqrt(c (1 - c) / draws) of it. `benchmarks/coverage.py`
 runs all cells, side by side; its result lies in `benchmarks/results/coverage.json`.
 """
@@ -10,7 +12,7 @@ runs all cells, side by side; its result lies in `benchmarks/results/coverage.js
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import product
 from typing import Any
 
@@ -20,7 +22,7 @@ from scipy.stats import norm
 
 from fedmia.options.seeding import rng
 from fedmia.statistics.auc import auc_estimate, auc_interval, difference_interval
-from fedmia.statistics.intervals import FloatArray, Interval
+from fedmia.statistics.intervals import FloatArray, IntArray, Interval
 from fedmia.statistics.thresholds import tpr_at_fpr
 
 SIZES = (
@@ -190,9 +192,92 @@ def rates(name: str, draws: int, seed: int) -> Iterator[dict[str, Any]]:
         yield place | {"tpr": round(truth, 4)} | summary([f[1] for f in results if f], truth)
 
 
+def of_subjects(
+    sizes: str, count: int, within: float, shift: float, stream: np.random.Generator
+) -> list[tuple[FloatArray, IntArray]]:
+    """Scores and subjects of members and of non-members.
+
+    Args:
+        sizes: of SUBJECT_SIZES.
+        count: subjects a side.
+        within: correlation of two images of one subject.
+        shift: mean of the members' scores, in standard deviations.
+        stream: random generator.
+
+    Returns:
+        of each side scores `(n,)` and subjects `(n,)`.
+    """
+    sides = []
+    for mean in (shift, 0.0):
+        images = SUBJECT_SIZES[sizes](count, stream)
+        subjects = np.repeat(np.arange(count), images)
+        common, own = stream.normal(size=count)[subjects], stream.normal(size=len(subjects))
+        sides.append((mean + math.sqrt(within) * common + math.sqrt(1 - within) * own, subjects))
+    return sides
+
+
+def by_subject(sizes: str, draws: int, seed: int) -> Iterator[dict[str, Any]]:
+    """95 % intervals of an AUC, by subject and by image.
+
+    Args:
+        sizes: of SUBJECT_SIZES.
+        draws: number of simulated data sets.
+        seed: root seed.
+
+    Yields:
+        rows of results, one for each setting.
+    """
+    settings = product(SUBJECTS, WITHIN, (0.5, 0.6, 0.75, 0.95))
+    for at, (count, within, truth) in enumerate(settings):
+        stream, shift = rng(seed, "subjects", sizes, at), math.sqrt(2) * float(norm.ppf(truth))
+        by_subjects, by_image = [], []
+        for _ in range(draws):
+            (a, mine), (b, theirs) = of_subjects(sizes, count, within, shift, stream)
+            by_subjects.append(auc_interval(auc_estimate(a, b, subjects=(mine, theirs))))
+            by_image.append(auc_interval(auc_estimate(a, b)))
+        place = {"sizes": sizes, "subjects": count, "correlation": within, "auc": truth}
+        row = place | summary(by_subjects, truth)
+        yield row | {"coverage_by_image": summary(by_image, truth)["coverage"]}
+
+
+def rates_by_subject(sizes: str, draws: int, seed: int) -> Iterator[dict[str, Any]]:
+    """95 % intervals of the TPR at a fixed FPR, by subject.
+
+    Args:
+        sizes: of SUBJECT_SIZES.
+        draws: number of simulated data sets.
+        seed: root seed.
+
+    Yields:
+        rows of results, one for each setting.
+    """
+    for at, (count, within, fpr) in enumerate(product((20, 50, 200), WITHIN, (0.01, 0.1))):
+        stream, shift, intervals = rng(seed, "subjects-tpr", sizes, at), 1.0, []
+        truth = float(norm.sf(norm.isf(fpr) - shift))
+        for _ in range(draws):
+            (a, mine), (b, theirs) = of_subjects(sizes, count, within, shift, stream)
+            if (rate := tpr_at_fpr(a, b, fpr, (mine, theirs))) is not None:
+                intervals.append(rate[1])
+        if intervals:
+            place = {"sizes": sizes, "subjects": count, "correlation": within, "fpr": fpr}
+            yield place | {"tpr": round(truth, 4)} | summary(intervals, truth)
+
+
+SUBJECTS, WITHIN = (10, 20, 50, 200), (0.1, 0.5)
+SUBJECT_SIZES: dict[str, Callable[[int, np.random.Generator], IntArray]] = {
+    "8 each": lambda count, _: np.full(count, 8),
+    "geometric": lambda count, stream: stream.geometric(1 / 8, count),
+    "lognormal": lambda count, stream: np.rint(stream.lognormal(1.6, 1, count)).astype(int) + 1,
+}
 PARTS: dict[str, Callable[[str, int, int], Iterator[dict[str, Any]]]] = {
     "auc": alone, "family": family, "paired": paired, "tpr": rates,
+    "subjects": by_subject, "subjects_tpr": rates_by_subject,
 }  # fmt: skip
+
+
+def names(part: str) -> Iterable[str]:
+    """The shapes of scores, or the sizes of subjects, that a part goes through."""
+    return SUBJECT_SIZES if part.startswith("subjects") else SPREADS
 
 
 def cells(part: str, name: str, draws: int, seed: int) -> list[dict[str, Any]]:

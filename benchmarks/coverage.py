@@ -1,6 +1,7 @@
 """How often the intervals of the report hold the truth: all cells of `_coverage.py`.
 
-python benchmarks/coverage.py [--draws 1000] [--seed 0] [--out benchmarks/results/coverage.json]
+python benchmarks/coverage.py [--draws 1000] [--seed 0] [--parts subjects,subjects_tpr]
+                              [--out benchmarks/results/coverage.json]
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from _coverage import PARTS, SPREADS, cells  # beside this script
+from _coverage import PARTS, cells, names  # beside this script
 
 from fedmia.runtime.environment import describe
 
@@ -25,12 +26,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--draws", type=int, default=1000, help="of each cell")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--parts", default=",".join(PARTS), help="those to run; others stay")
     parser.add_argument("--out", type=Path, default=RESULTS, help="JSON file to write")
     args = parser.parse_args(arguments)
-    results: dict[str, Any] = {"draws": args.draws, "seed": args.seed, "level": 0.95}
+    parts = args.parts.split(",")
+    kept = json.loads(args.out.read_text()) if set(parts) != set(PARTS) else {}
+    results: dict[str, Any] = kept | {"draws": args.draws, "seed": args.seed, "level": 0.95}
     with ProcessPoolExecutor(args.processes) as pool:
         each = partial(pool.submit, cells, draws=args.draws, seed=args.seed)
-        running = {part: [each(part, name) for name in SPREADS] for part in PARTS}
+        running = {part: [each(part, name) for name in names(part)] for part in parts}
         for part, job in running.items():
             results[part] = [row for future in job for row in future.result()]
     lines = ",\n".join(f" {json.dumps(k)}: {_rows(v)}" for k, v in (results | describe()).items())

@@ -8,7 +8,15 @@ _STARTED = time.perf_counter()  # before the heavy imports, which the report's t
 
 import sys  # noqa: E402
 
-from fedmia.cli.command import FAILED, INTERRUPTED, Arguments, Invocation, answer_page, run  # noqa: E402
+from fedmia.cli.command import (  # noqa: E402
+    FAILED,
+    INTERRUPTED,
+    Arguments,
+    Invocation,
+    answer_page,
+    pass_gate,
+    run,
+)
 from fedmia.cli.commands import AUDIT  # noqa: E402
 
 if __name__ == "__main__" and isinstance(_flags := answer_page(AUDIT, sys.argv[1:]), int):
@@ -43,7 +51,8 @@ def main(argv: Arguments | None = None) -> int:
 
     Returns:
         The exit code: 0, 1 an attack failed (the others are reported), 2 bad input or no attack
-            could run, 74 a disk that failed, 130 interrupted.
+            could run, 3 the report fails a condition of --fail-on, 74 a disk that failed, 130
+        interrupted.
     """
     watch = Stopwatch(_STARTED)
     watch.claim("import")
@@ -82,7 +91,8 @@ def run_audit(
     present(report, invocation.out, json=invocation.json, quiet=invocation.quiet)
     if stop.is_set() and invocation.out is not None:
         print("fedmia: the same command again goes on with this audit", file=sys.stderr)
-    return INTERRUPTED if stop.is_set() else FAILED if scores.failed else 0
+    code = INTERRUPTED if stop.is_set() else FAILED if scores.failed else 0
+    return pass_gate(invocation.gate, report, code)
 
 
 def score_and_publish(

@@ -8,7 +8,15 @@ _STARTED = time.perf_counter()  # before the heavy imports, which the report's t
 
 import sys  # noqa: E402
 
-from fedmia.cli.command import FAILED, INTERRUPTED, Arguments, Invocation, answer_page, run  # noqa: E402
+from fedmia.cli.command import (  # noqa: E402
+    FAILED,
+    INTERRUPTED,
+    Arguments,
+    Invocation,
+    answer_page,
+    pass_gate,
+    run,
+)
 from fedmia.cli.commands import SIMULATE  # noqa: E402
 
 if __name__ == "__main__" and isinstance(_flags := answer_page(SIMULATE, sys.argv[1:]), int):
@@ -75,7 +83,7 @@ def simulate(invocation: Invocation, watch: Stopwatch, stop: Event) -> int:
         print(f"fedmia: --resume {invocation.out} goes on with this run", file=sys.stderr)
     if outcome.failure is not None:
         raise FederationError(f"{outcome.failure}; the finished rounds are reported on")
-    return outcome.code
+    return pass_gate(invocation.gate, outcome.report, outcome.code)
 
 
 @dataclass(frozen=True)

@@ -242,6 +242,7 @@ def folder_page() -> str:
     codes = [
         ("0", "The command did its work, whatever the verdict."),
         (str(command.FAILED), "The run or the audit failed; the last line says why."),
+        (str(command.SHUT), "The report fails a condition of `--fail-on`."),
         (str(command.BAD_INPUT), "Bad input: an option, a file, or settings that do not fit."),
         (
             str(command.DISK_FAILED),
@@ -254,6 +255,5 @@ def folder_page() -> str:
         f"{table(('File', 'What it holds'), cells)}\n"
         f"The folder's format is version {manifest.FORMAT}; no other is read.\n\n## Exit codes\n\n"
         f"{table(('Code', 'Meaning'), codes)}\n"
-        "A verdict is no exit code. A gate in continuous integration reads `verdict_code` of "
-        "[report.json](report_json.md#verdict-codes).\n"
+        "A verdict is no exit code, unless [`--fail-on`](../howto/ci_gate.md) makes it one.\n"
     )

@@ -76,6 +76,37 @@ def exchange_test(
     return SetComparison((1 + reached) / (1 + draws), observed / n, n, m)
 
 
+def exchange_subjects(
+    values: Values, subjects: IntArray, others: Values, other_subjects: IntArray,
+    rng: np.random.Generator, most: int = DRAWS,
+) -> SetComparison:  # fmt: skip
+    """The same test where images belong to subjects, which change sides whole.
+
+    Images of one subject resemble each other: they are not exchangeable, and subjects are. Classes
+    do not hold it apart.
+
+    Args:
+        values, subjects: (n,) of the suspected set. others, other_subjects: (m,) of the others.
+        most: draws, as in `exchange_test`.
+    """
+    sides = [np.unique(s, return_inverse=True)[1] for s in (subjects, other_subjects)]
+    sums = np.concatenate([np.bincount(*one) for one in zip(sides, (values, others), strict=True)])
+    sizes = np.concatenate([np.bincount(one) for one in sides])
+    count = int(sides[0].max()) + 1
+
+    def difference(places: IntArray) -> Values:
+        mine, size = sums[places].sum(axis=-1), sizes[places].sum(axis=-1)
+        return np.asarray(mine / size - (sums.sum() - mine) / (sizes.sum() - size))
+
+    observed = float(difference(np.arange(count)))
+    reached = draws = 0
+    while draws == 0 or (reached == 0 and draws < most):
+        mixed = rng.permuted(np.tile(np.arange(len(sums)), (DRAWS, 1)), axis=1)[:, :count]
+        reached += int((difference(mixed) >= observed - 1e-9 * max(abs(observed), 1e-300)).sum())
+        draws += DRAWS
+    return SetComparison((1 + reached) / (1 + draws), observed, len(values), len(others))
+
+
 def drawn_means(pool: Values, count: int, rng: np.random.Generator) -> Values:
     """(DRAWS,) means of `count` of the pool, drawn without replacement (Fisher and Yates)."""
     total = np.zeros(DRAWS)

@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fedmia.cli import help
 from fedmia.cli.flags import Command, ParsedFlags, read
@@ -18,7 +18,12 @@ from fedmia.config.tree import from_tree, merge, normalize
 from fedmia.options.errors import InputError, prefix_errors
 from fedmia.options.yamlfile import Tree, load
 
+if TYPE_CHECKING:
+    from fedmia.records.rows import Report
+    from fedmia.report.gate import Gate
+
 BAD_INPUT, FAILED, INTERRUPTED = 2, 1, 130  # exit codes
+SHUT = 3  # the report fails a condition of --fail-on
 Arguments = Sequence[str] | ParsedFlags  # without the program's name, or read already
 DISK_FAILED = os.EX_IOERR  # 74: a file cannot be written or read; what is finished stays
 
@@ -34,6 +39,7 @@ class Invocation:
         json: print the report as JSON.
         observe: names of the run's observers.
         resume: go on with the run in `out`.
+        gate: conditions under which the report fails a build; None: the user names none.
         page: text to print in place of a run (`--help`, `--list`, `--version`), or None.
     """
 
@@ -44,6 +50,7 @@ class Invocation:
     observe: tuple[str, ...] = ()
     resume: bool = False
     page: str | None = None
+    gate: Gate | None = None
 
 
 def run(
@@ -150,6 +157,7 @@ def parse(command: Command, arguments: Arguments) -> Invocation:
     lower = load_config(command, own_options["config"]) if "config" in own_options else {}
     settings = lay_over(command, lower, flags.tree, "trust_plugins" in own_options)
     folder = Path(own_options["out"]) if "out" in own_options else None
+    gate = read_gate(own_options)
     return Invocation(
         settings,
         folder,
@@ -157,7 +165,45 @@ def parse(command: Command, arguments: Arguments) -> Invocation:
         "json" in own_options,
         observe,
         "resume" in own_options,
+        gate=gate,
     )
+
+
+def read_gate(own_options: Mapping[str, str]) -> Gate | None:
+    """The gate of `--fail-on` and its files.
+
+    Raises:
+        InputError: an unknown condition, or a file of a gate without conditions.
+    """
+    files = {name: Path(own_options[name]) for name in ("junit", "summary") if name in own_options}
+    if "fail_on" not in own_options:
+        if files:
+            raise InputError(f"--{next(iter(files))} without --fail-on: there is no condition")
+        return None
+    from fedmia.report.gate import Gate, read_conditions  # no page has a use for it
+
+    return Gate(read_conditions(own_options["fail_on"]), **files)
+
+
+def pass_gate(gate: Gate | None, report: Report, code: int) -> int:
+    """The exit code of a command with a gate: 3 where the report fails a condition and nothing else
+    went wrong. Each is a line on standard error.
+
+    Args:
+        gate: None: the user names no condition.
+        report: of the run or the audit.
+        code: exit code without the gate.
+
+    Returns:
+        The exit code.
+
+    Raises:
+        DiskError: a file of the gate cannot be written.
+    """
+    lines = [] if gate is None else gate.check(report)
+    for line in lines:
+        print(f"fedmia: gate: {line}", file=sys.stderr)
+    return SHUT if lines and code == 0 else code
 
 
 def lay_over(

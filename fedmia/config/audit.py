@@ -27,6 +27,12 @@ from fedmia.ssl.train import Train
 from fedmia.storage.manifest import CONFIG
 from fedmia.threat import ACCESS, PRECISIONS
 
+# What needs the encoder or its images.
+WITHOUT_VECTORS = (
+    "encoder", "checkpoint", "federation", "members", "nonmembers", "size", "mean", "std",
+    "channels", "pixel_range", "rate", "shadows", "shadow_encoders", "shadow_data", "embedding",
+)  # fmt: skip
+
 
 @dataclass(frozen=True)
 class Audit(Settings):
@@ -53,7 +59,7 @@ class Audit(Settings):
     encoder: str = option(
         "",
         "RUN[@round], FILE.pt2, FILE.onnx, FILE.pth, timm:NAME, torchvision:NAME, hf:FOLDER, "
-        "open_clip:NAME or pkg.mod:factory",
+        "open_clip:NAME, http:URL or pkg.mod:factory",
     )
     checkpoint: str | None = option(
         None,
@@ -92,6 +98,14 @@ class Audit(Settings):
     nonmembers: str | None = option(
         None, "dataset of images that it was not trained on (none: a fedmia run's own)"
     )
+    member_embeddings: str | None = option(
+        None, "in place of an encoder and of images: file of the encoder's vectors of members, a "
+        "row an image, several views as a third axis (.npy, .npz, .parquet, .safetensors)",
+        omitted=True,
+    )  # fmt: skip
+    nonmember_embeddings: str | None = option(
+        None, "likewise of images that it was not trained on", omitted=True
+    )
     data_dir: str | None = data_folder("sources'")
     known: int | None = option(
         None,
@@ -113,6 +127,11 @@ class Audit(Settings):
         False, "leave out images that cannot be decoded; the report counts them", omitted=True
     )
     pixel_range: tuple[float, ...] | None = pixel_range()
+    rate: float | None = option(
+        None, "most images a second that an API or a function is asked about (none: no limit)",
+        gt=0, omitted=True,
+    )  # fmt: skip
+    batch: int = option(64, "images of a request to it", ge=1, omitted=True)
     attacks: tuple[str, ...] = option(
         ("all",), "attacks to run, all, or quick: those without a long computation"
     )
@@ -163,7 +182,8 @@ class Audit(Settings):
         super().__post_init__()
         check_device(self.device)
         self._check_rounds()
-        if not self.encoder:
+        self._check_embeddings()
+        if not self.encoder and self.member_embeddings is None:
             raise InputError(f"{opt('encoder')} is missing: {self._help('encoder')}")
         if self.precision != "float32" and self.encoder.endswith(".onnx"):
             raise InputError(
@@ -209,6 +229,21 @@ class Audit(Settings):
         run = Path(self.federation or "").absolute().parent
         if not self.encoder and self.federation and (run / CONFIG).is_file():
             object.__setattr__(self, "encoder", str(run))
+
+    def _check_embeddings(self) -> None:
+        """Refuse vectors of one side, and what needs an encoder or images beside them."""
+        sides = "member_embeddings", "nonmember_embeddings"
+        paths = [getattr(self, side) for side in sides]
+        if None in paths:
+            for side, other in (sides, sides[::-1]):
+                if getattr(self, side) is not None:
+                    raise InputError(f"{opt(side)} is given without {opt(other)}")
+            return
+        for name in WITHOUT_VECTORS:
+            if (value := getattr(self, name)) not in (None, "", 0, ()):
+                raise InputError(
+                    f"{opt(name, value)} beside {opt(sides[0])}: only vectors are read"
+                )
 
     def _check_shadows(self) -> None:
         """Refuse options of the shadows' training without shadows, and options that contradict."""

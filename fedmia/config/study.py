@@ -293,7 +293,7 @@ def check_one_encoder(settings: Audit) -> None:
     Raises:
         InputError: one line that names the command that audits several.
     """
-    if len(split_encoders(settings.encoder)) > 1:
+    if settings.encoder and len(split_encoders(settings.encoder)) > 1:
         raise InputError(
             f"{opt('encoder', settings.encoder)} names several: fedmia study --encoders "
             f"{settings.encoder} audits each"

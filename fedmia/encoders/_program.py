@@ -110,7 +110,7 @@ def load_black_box(program: Program, permuted: Callable[[int], Program]) -> Load
     channels = CHANNELS if program.channels is None else (program.channels,)
     tried = find_input_size(context, program, channels)
     vector, one = program(torch.zeros(2, tried.channels, tried.size, tried.size))
-    mean, std = load_options.channel_constants(tried.channels, None, context.notes)
+    mean, std = load_options.channel_constants(tried.channels, context.constants, context.notes)
     if program.batch is not None:
         takes = f"{context.where} takes {program.batch} images at a time"
         context.notes.append(f"{takes}: the last are filled up.")

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import torch
@@ -21,6 +21,7 @@ from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import SSLMethod
 from fedmia.storage.runfolder import Trust
 from fedmia.threat.needs import ACCESS
+from fedmia.threat.stored import Stored
 
 IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 SIZES = (224, 96, 64, 32, 28)  # tried where no size is told
@@ -50,6 +51,19 @@ class Weights:
     round: int | None = None
 
 
+class Remote(Protocol):
+    """What asks an API or a function for its outputs.
+
+    Attributes:
+        sent: images that it was asked about.
+    """
+
+    sent: int
+
+    def remember(self, file: Path | None) -> None:
+        """From now on ask about each image once; `file` keeps the answers for a resume."""
+
+
 @dataclass
 class LoadedEncoder:
     """A released encoder, ready to be attacked.
@@ -66,6 +80,8 @@ class LoadedEncoder:
         fixed_size: whether it takes no other size.
         notes: what the reader of the report should know.
         weights: where its weights come from.
+        remote: asks an API or a function for its outputs; None: they are computed here.
+        stored: has its vectors in its place; None: it is at hand.
     """
 
     name: str
@@ -79,6 +95,8 @@ class LoadedEncoder:
     fixed_size: bool
     notes: list[str] = field(default_factory=list)
     weights: Weights = field(default_factory=lambda: Weights("torch module"))
+    remote: Remote | None = None
+    stored: Stored | None = None
 
 
 @dataclass(frozen=True)
@@ -99,6 +117,8 @@ class LoadOptions:
             all, none, or those of these names.
         embedding: name of the output that is audited; None: the one that is known to be it.
         access: `black_box` or `white_box`; None: all that the encoder grants.
+        rate: most images a second that an API or a function is asked about; None: no limit.
+        batch: most images that it is asked about at once.
     """
 
     checkpoint: Path | None = None
@@ -112,6 +132,8 @@ class LoadOptions:
     trust_plugins: Trust = False
     embedding: str | None = None
     access: str | None = None
+    rate: float | None = None
+    batch: int = 64
 
     def __post_init__(self) -> None:
         for name in ("mean", "std"):

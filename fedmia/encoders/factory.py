@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import nn
@@ -11,6 +11,7 @@ from fedmia.encoders import checkpoint
 from fedmia.encoders._errors import first_line
 from fedmia.encoders._hooked import CHANNELS, TrialPass, find_input_size, hook_backbone
 from fedmia.encoders._module import build_seeded, copy_module, load_white_box, strip_wrappers
+from fedmia.encoders._remote import Function, load_function
 from fedmia.encoders.base import EncoderForm, LoadContext, LoadedEncoder, LoadOptions
 from fedmia.nets.base import Backbone
 from fedmia.options.errors import InputError
@@ -21,7 +22,7 @@ class Factory(EncoderForm):
     """A module that the user's own code builds."""
 
     written = "package.module:factory"
-    order = 9
+    order = 10
     takes_checkpoint = True
 
     def takes(self, spec: str) -> bool:
@@ -29,7 +30,8 @@ class Factory(EncoderForm):
         return all(map(str.isidentifier, [*module.split("."), name]))
 
     def load(self, source: str, load_options: LoadOptions) -> LoadedEncoder:
-        """The module that the factory returns, called without arguments, in evaluation mode.
+        """The module, or the function of pixels, that the factory returns when it is called
+        without arguments.
 
         fedmia's own `Encoder` and `Backbone` keep their layers. Any other module returns vectors
         (B, D), maps (B, D, h, w) or tokens; its stages are found by hooks.
@@ -38,7 +40,10 @@ class Factory(EncoderForm):
             InputError: it cannot be imported or called, returns no module, or takes no images.
         """
         context = LoadContext(source, load_options)
-        module = strip_wrappers(build_seeded(lambda: _call_factory(source), load_options.seed))
+        encoder = build_seeded(lambda: _call_factory(source), load_options.seed)
+        if not isinstance(encoder, nn.Module):
+            return load_function(context, encoder, source, load_options.batch, load_options.rate)
+        module = strip_wrappers(encoder)
         if load_options.checkpoint is not None:
             context.weights = checkpoint.load_checkpoint(context, module)
         return wrap(context, module)
@@ -88,7 +93,7 @@ def _has_gradient(context: LoadContext, network: nn.Module, tried: TrialPass) ->
     return bool(out.requires_grad)
 
 
-def _call_factory(spec: str) -> nn.Module:
+def _call_factory(spec: str) -> nn.Module | Function:
     from fedmia.options import registry  # a module in memory needs none
 
     factory = registry.load_outside("encoder", spec)
@@ -101,6 +106,7 @@ def _call_factory(spec: str) -> nn.Module:
     except Exception as error:  # the user's own code
         why = f"{type(error).__name__}: {first_line(error)}"
         raise InputError(f"encoder '{spec}' fails when called without arguments: {why}") from None
-    if not isinstance(module, nn.Module):
-        raise InputError(f"encoder '{spec}' returned {type(module).__name__}, not a torch module")
-    return module
+    if not callable(module):
+        kinds = "a torch module or a function of pixels"
+        raise InputError(f"encoder '{spec}' returned {type(module).__name__}, not {kinds}")
+    return cast("nn.Module | Function", module)

@@ -11,14 +11,15 @@ from torch import Tensor, nn
 
 from fedmia.encoders._hooked import CHANNELS, find_input_size
 from fedmia.encoders._module import copy_module, load_white_box, strip_wrappers
+from fedmia.encoders._remote import Function, load_function
 from fedmia.encoders.base import LoadContext, LoadedEncoder, LoadOptions, finish
 from fedmia.encoders.factory import wrap
 from fedmia.options.errors import InputError
 from fedmia.ssl.base import SSLMethod
 
 Images = Tensor | NDArray[np.uint8]
-Encoder = nn.Module | SSLMethod | LoadedEncoder
-KINDS = "a torch module, a method of fedmia.ssl or a LoadedEncoder"
+Encoder = nn.Module | SSLMethod | LoadedEncoder | Function
+KINDS = "a torch module, a function, a method of fedmia.ssl or a LoadedEncoder"
 IN_MEMORY = "in memory"  # in the settings of an audit, of images that no source can read
 
 
@@ -33,7 +34,8 @@ def load_module(
 
     Args:
         encoder: a module from normalised pixels (B, C, H, W) to vectors (B, D), maps (B, D, h, w)
-            or tokens (B, N, D); a method of `fedmia.ssl`; or what `load` returned.
+            or tokens (B, N, D); a function from pixels in [0, 1], float32 (B, C, H, W), to vectors
+            (B, D), which is asked and no more; a method of `fedmia.ssl`; or what `load` returned.
         load_options: the user's options; they give the device.
         name: what the report calls it; None: its class.
         channels: of the images; None: what its first convolution takes.
@@ -48,6 +50,9 @@ def load_module(
         load_options.refuse_constants(encoder.name)
         own = {"method": copy_module(encoder.method, encoder.name), "notes": [*encoder.notes]}
         return finish(replace(encoder, name=name or encoder.name, **own), load_options)
+    if callable(encoder) and not isinstance(encoder, nn.Module):
+        context = LoadContext(name or encoder_name(encoder), load_options)
+        return finish(load_function(context, encoder, context.where), load_options)
     if not isinstance(encoder, nn.Module):
         raise InputError(f"encoder must be {KINDS}, got {type(encoder).__name__}")
     context = LoadContext(name or encoder_name(encoder), load_options)
@@ -67,6 +72,8 @@ def encoder_name(encoder: Encoder) -> str:
     """What a report calls an encoder without a name: its class."""
     if isinstance(encoder, LoadedEncoder):
         return encoder.name
+    if not isinstance(encoder, nn.Module):
+        return getattr(encoder, "__name__", type(encoder).__name__)
     return type(strip_wrappers(encoder)).__name__
 
 

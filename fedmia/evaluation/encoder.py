@@ -13,12 +13,14 @@ from fedmia.config.audit import Audit
 from fedmia.config.compatibility import check_gpu
 from fedmia.config.roles import is_quick
 from fedmia.config.tree import to_tree
+from fedmia.data.base import Views
 from fedmia.data.images import CHANNELS
+from fedmia.encoders._vectors import load_vectors, read_vectors
 from fedmia.encoders.base import LoadedEncoder, load
 from fedmia.encoders.describe import describe, probe_encoder
 from fedmia.evaluation.audits.attack_suite import RELEASED, UNTRAINED, EncoderAttackSuite
-from fedmia.evaluation.audits.estimate import rehearse
-from fedmia.evaluation.audits.images import AuditSplit, deal
+from fedmia.evaluation.audits.estimate import Rehearsal, rehearse
+from fedmia.evaluation.audits.images import AuditSplit, deal, deal_sets
 from fedmia.evaluation.audits.owners import check_owners
 from fedmia.evaluation.audits.provided_shadows import ProvidedShadows
 from fedmia.evaluation.audits.resume import same_audit
@@ -37,10 +39,11 @@ from fedmia.options import registry
 from fedmia.options.errors import InputError, opt
 from fedmia.records import RunScores
 from fedmia.runtime.device import resolve_device
+from fedmia.runtime.heartbeat import format_seconds
 from fedmia.runtime.progress import AuditDisplay
 from fedmia.runtime.stopwatch import Stopwatch
 from fedmia.ssl.augment import Augment
-from fedmia.storage.manifest import ATTACKS, SHADOWS
+from fedmia.storage.manifest import ANSWERS, ATTACKS, SHADOWS
 from fedmia.storage.outfolder import OutFolder
 
 LOOK = 16  # images of a side that are embedded first, to refuse an encoder early
@@ -90,10 +93,14 @@ def examine(
         make = FederationSuite
     suite = make(audit, released, audit_split, augment, device, shadows, archive)
     place.begin(to_tree(audit))
-    swept = None
+    swept, remote = None, released.remote
+    if remote is not None:
+        remote.remember(place.path_to(ANSWERS))
     with display, watch.part("attacks"):
-        if display.wants_forecast:
+        if display.wants_forecast or remote is not None:
             rehearsal = rehearse(suite, audit.attacks)
+            if rehearsal.images:
+                display.say(describe_images(rehearsal, released.name, audit.rate))
             quick = [n for n in rehearsal.seconds if is_quick(registry.load("attack", n))]
             display.forecast(rehearsal.total(), rehearsal.total(quick), rehearsal.without)
         suite.run(display.show_step, stopped, display.ran)
@@ -107,7 +114,7 @@ def examine(
         place.give_up()
         return gather(suite)
     with watch.part("probes"):
-        alone = pixels(suite.scorer)
+        alone = None if released.stored is not None else pixels(suite.scorer)
         controlled = suite.no_control_reason is None
         return gather(
             suite,
@@ -117,9 +124,28 @@ def examine(
             utility=suite.probes(RELEASED),
             utility_untrained=suite.probes(UNTRAINED) if controlled else {},
             health=suite.health(),
-            encoder=describe(released, int(audit_split.scored_members.shape[2])),
+            encoder=None
+            if released.stored is not None
+            else describe(released, int(audit_split.scored_members.shape[2])),
             **federated,
         )
+
+
+def describe_images(rehearsal: Rehearsal, name: str, rate: float | None) -> str:
+    """How many images an API is to be sent, and how long that takes at the user's rate.
+
+    Args:
+        rehearsal: of the attacks.
+        name: of the encoder.
+        rate: most images a second; None: no limit.
+
+    Returns:
+        One line.
+    """
+    line = f"about {rehearsal.images:,} images are sent to {name}, each once"
+    if rate is not None:
+        line += f", in {format_seconds(rehearsal.images / rate)} at {opt('rate', rate)}"
+    return f"{line}; {opt('views')} of an attack and {opt('limit')} lower the number"
 
 
 def folder(audit: Audit, out: Path | None) -> OutFolder:
@@ -145,6 +171,8 @@ def prepare(audit: Audit, device: torch.device) -> tuple[LoadedEncoder, AuditSpl
     Raises:
         InputError: either is missing or broken, or they do not fit.
     """
+    if audit.member_embeddings is not None:
+        return prepare_vectors(audit)
     released = load_encoder(audit, device)
     audit_split = images_for(audit, released)
     check_embeddings(released, audit_split, audit.allow_random)
@@ -152,6 +180,24 @@ def prepare(audit: Audit, device: torch.device) -> tuple[LoadedEncoder, AuditSpl
     if owners is not None and isinstance(released, FederatedEncoder):
         check_owners(owners, released.history)
     return released, audit_split
+
+
+def prepare_vectors(audit: Audit) -> tuple[LoadedEncoder, AuditSplit]:
+    """Read the vectors of `--member-embeddings` and of the other side.
+
+    Returns:
+        The encoder that stands for them, and stand-ins for the images in their roles.
+
+    Raises:
+        InputError: a file without vectors, sides that do not match, or too few rows.
+    """
+    names = "member_embeddings", "nonmember_embeddings"
+    files = [Path(str(getattr(audit, name))) for name in names]
+    members, others = (
+        read_vectors(file, opt(name, file)) for name, file in zip(names, files, strict=True)
+    )
+    released = load_vectors(members, others, audit.seed)
+    return released, deal_sets(audit, members.images(), others.images(), Views())
 
 
 def load_encoder(audit: Audit, device: torch.device) -> LoadedEncoder:
@@ -186,6 +232,8 @@ def load_encoder(audit: Audit, device: torch.device) -> LoadedEncoder:
         trust_plugins=trust_setting(audit),
         embedding=audit.embedding,
         access=audit.access,
+        rate=audit.rate,
+        batch=audit.batch,
     )
     return released if history is None else load_rounds(released, history, audit.loss)
 

@@ -31,11 +31,13 @@ from scipy.special import stdtrit
 from fedmia.statistics.intervals import (
     LEVEL,
     FloatArray,
+    IntArray,
     Interval,
     mover_difference,
     score_limits,
     tail,
 )
+from fedmia.statistics.subjects import Subjects, subject_means
 
 Sides = tuple[FloatArray, FloatArray]  # scores of members (n,) and of non-members (m,)
 
@@ -48,7 +50,7 @@ class AucEstimate:
         value: the AUC, in [0, 1].
         variance: DeLong's (1988), unbiased.
         freedom: its degrees of freedom, at least 1 (Welch and Satterthwaite).
-        smaller: images of the smaller side; may be an effective number, at least 1.
+        smaller: images, or subjects, of the smaller side; may be an effective number, at least 1.
     """
 
     value: float
@@ -112,14 +114,17 @@ def placements(members: FloatArray, nonmembers: FloatArray) -> tuple[FloatArray,
 
 
 def auc_estimate(
-    members: FloatArray, nonmembers: FloatArray, weights: FloatArray | None = None
-) -> AucEstimate:
-    """The AUC of scores (n,) and (m,) with DeLong's variance.
+    members: FloatArray, nonmembers: FloatArray, weights: FloatArray | None = None,
+    subjects: Subjects | None = None,
+) -> AucEstimate:  # fmt: skip
+    """The AUC of scores (n,) and (m,) with DeLong's variance, between subjects where these are
+    known (Obuchowski 1997, Biometrics 53:567).
 
     Args:
         members: scores of the members, `(n,)`.
         nonmembers: scores of the non-members, `(m,)`.
         weights: (m,) of the non-members, which sum to 1; none: all the same.
+        subjects: of the members (n,) and of the non-members (m,); none: each image is its own.
 
     Returns:
         the AUC, its variance and its degrees of freedom.
@@ -137,11 +142,15 @@ def auc_estimate(
     above = 1 - share_below(nonmembers, members, np.ones(n)) / n
     value = float(np.clip(below.sum() / (n * unit), 0.0, 1.0))
     below = below / unit
-    sides = [_variance(below, np.full(n, 1 / n), value), _variance(above, w, value)]
+    parts: list[tuple[FloatArray, FloatArray]] = [(below, np.full(n, 1 / n)), (above, w)]
     sizes = [float(n), float(1 / np.sum(w**2))]
+    if subjects is not None:
+        parts = [subject_means(*part, of) for part, of in zip(parts, subjects, strict=True)]
+        sizes = [float(1 / np.sum(weight**2)) for _, weight in parts]
+    sides = [_variance(*part, value) for part in parts]
     total = sum(sides)
-    parts = sum(v**2 / max(size - 1, 1.0) for v, size in zip(sides, sizes, strict=True))
-    freedom = total**2 / parts if parts > 0 else max(min(sizes) - 1, 1.0)
+    spread = sum(v**2 / max(size - 1, 1.0) for v, size in zip(sides, sizes, strict=True))
+    freedom = total**2 / spread if spread > 0 else max(min(sizes) - 1, 1.0)
     return AucEstimate(value, total, freedom, min(sizes))
 
 
@@ -184,12 +193,13 @@ def _variance(parts: FloatArray, weights: FloatArray, value: float) -> float:
     return float(np.sum(weights**2 * (parts - value) ** 2)) / (1 - squares)
 
 
-def auc_correlation(attack: Sides, control: Sides) -> float:
+def auc_correlation(attack: Sides, control: Sides, subjects: Subjects | None = None) -> float:
     """Correlation in [-1, 1] of two AUCs of the same images (DeLong 1988); 0 where undefined.
 
     Args:
         attack: scores of members `(n,)` and non-members `(m,)` by one attack.
         control: scores of the same images, in the same order, by another.
+        subjects: of the members and of the non-members; none: each image is its own.
 
     Returns:
         the correlation, in [-1, 1].
@@ -198,16 +208,28 @@ def auc_correlation(attack: Sides, control: Sides) -> float:
     b10, b01 = placements(*control)
     if len(a10) < 2 or len(a01) < 2:
         return 0.0
-    covariance = np.cov(a10, b10) / len(a10) + np.cov(a01, b01) / len(a01)
+    if subjects is None:
+        covariance = np.cov(a10, b10) / len(a10) + np.cov(a01, b01) / len(a01)
+    else:
+        covariance = _between(a10, b10, subjects[0]) + _between(a01, b01, subjects[1])
     scale = float(np.sqrt(covariance[0, 0] * covariance[1, 1]))
     if not scale > 1e-15:
         return 0.0
     return float(np.clip(covariance[0, 1] / scale, -1.0, 1.0))
 
 
+def _between(a: FloatArray, b: FloatArray, subjects: IntArray) -> FloatArray:
+    """Covariance (2, 2) of the means of two components of the same images, between subjects."""
+    even = np.full(len(a), 1 / len(a))
+    means, weights = zip(*(subject_means(one, even, subjects) for one in (a, b)), strict=True)
+    apart = weights[0] * (np.stack(means) - [[a.mean()], [b.mean()]])
+    return np.asarray(apart @ apart.T)
+
+
 def difference_interval(
-    attack: Sides, control: Sides, level: float = LEVEL, family: int = 1
-) -> Interval:
+    attack: Sides, control: Sides, level: float = LEVEL, family: int = 1,
+    subjects: Subjects | None = None,
+) -> Interval:  # fmt: skip
     """Interval of AUC(attack) - AUC(control), in [-1, 1].
 
     MOVER over the intervals of the two, with DeLong's correlation, because both AUCs come from the
@@ -217,11 +239,13 @@ def difference_interval(
         attack, control: scores of the same members (n,) and the same non-members (m,), in order.
         level: confidence level, in (0, 1).
         family: intervals that shall hold together at `level`.
+        subjects: of the members and of the non-members; none: each image is its own.
 
     Returns:
         lower and upper limit, in [-1, 1].
     """
-    a, b = auc_estimate(*attack), auc_estimate(*control)
+    a, b = (auc_estimate(*sides, subjects=subjects) for sides in (attack, control))
     a_ci, b_ci = auc_interval(a, level, family), auc_interval(b, level, family)
-    low, high = mover_difference(a.value, a_ci, b.value, b_ci, auc_correlation(attack, control))
+    correlation = auc_correlation(attack, control, subjects)
+    low, high = mover_difference(a.value, a_ci, b.value, b_ci, correlation)
     return max(-1.0, low), min(1.0, high)

@@ -12,6 +12,7 @@ Example:
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -78,7 +79,7 @@ def wilson(k: float, n: float, level: float = LEVEL) -> Interval:
     return score_limits(k / n, n, float(scipy.stats.norm.isf(tail(level))))
 
 
-def clopper_pearson(k: int, n: int, level: float = LEVEL) -> Interval:
+def clopper_pearson(k: float, n: float, level: float = LEVEL) -> Interval:
     """Exact (conservative) interval of a proportion k / n.
 
     Args:
@@ -97,7 +98,10 @@ def clopper_pearson(k: int, n: int, level: float = LEVEL) -> Interval:
     return low, high
 
 
-def rate_interval(hits: IntArray, alarms: IntArray, n: int, m: int, target: float) -> Interval:
+def rate_interval(
+    hits: IntArray, alarms: IntArray, n: int, m: int, target: float,
+    trials: Callable[[int, int, float], float] | None = None,
+) -> Interval:  # fmt: skip
     """Interval of the TPR at a true FPR of `target`; holds at LEVEL whatever the scores' shape.
 
     Of m non-members Binomial(m, target) lie over the threshold that has this FPR: its quantiles
@@ -111,17 +115,27 @@ def rate_interval(hits: IntArray, alarms: IntArray, n: int, m: int, target: floa
         n: number of members.
         m: number of non-members.
         target: true false-positive rate, in (0, 1).
+        trials: (side, threshold, end) -> independent trials that the images of a side are worth
+            there, side 0 of members; none: as many as images.
 
     Returns:
         lower and upper limit of the true-positive rate, in [0, 1].
     """
     end = tail(LEVEL, 2)
-    binomial = scipy.stats.binom
-    fewest, most = int(binomial.ppf(end, m, target)), int(binomial.isf(end, m, target))
-    low = hits[np.flatnonzero(alarms <= fewest - 1)[-1]] if fewest else 0
-    high = hits[np.flatnonzero(alarms <= most)[-1]]
-    each = 1 - 2 * end
-    return clopper_pearson(int(low), n, each)[0], clopper_pearson(int(high), n, each)[1]
+    binomial, size = scipy.stats.binom, float(m)
+    if trials is not None:
+        size = round(trials(1, int(np.flatnonzero(alarms <= m * target + 1e-9)[-1]), end))
+    fewest, most = int(binomial.ppf(end, size, target)), int(binomial.isf(end, size, target))
+    reached = alarms * (size / m)
+    below = np.flatnonzero(reached <= fewest - 1)
+    ends = [below[-1] if len(below) else 0, np.flatnonzero(reached <= most)[-1]]
+    worth = [float(n) if trials is None else trials(0, int(at), end) for at in ends]
+    limits = (
+        clopper_pearson(hits[at] * (count / n), count, 1 - 2 * end)
+        for at, count in zip(ends, worth, strict=True)
+    )
+    (low, _), (_, high) = limits
+    return (low, high) if fewest else (0.0, high)
 
 
 def mover_difference(
@@ -166,7 +180,7 @@ def mover_mean(a: float, a_ci: Interval, b: float, b_ci: Interval) -> Interval:
 
 
 def precision_interval(
-    true_positives: int, members: int, false_positives: int, nonmembers: int
+    true_positives: float, members: float, false_positives: float, nonmembers: float
 ) -> Interval:
     """Conservative interval of TPR / (TPR + FPR), the precision at equally many of both.
 

@@ -12,6 +12,7 @@ Example:
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TypedDict
 
 import numpy as np
@@ -22,8 +23,10 @@ from fedmia.statistics.intervals import (
     mover_mean,
     precision_interval,
     rate_interval,
+    tail,
     wilson,
 )
+from fedmia.statistics.subjects import Subjects, effective_trials
 
 
 class Decisions(TypedDict):
@@ -105,7 +108,7 @@ def oracle_accuracy(members: FloatArray, nonmembers: FloatArray) -> float:
 
 
 def tpr_at_fpr(
-    members: FloatArray, nonmembers: FloatArray, target: float
+    members: FloatArray, nonmembers: FloatArray, target: float, subjects: Subjects | None = None
 ) -> tuple[float, Interval, float] | None:
     """(TPR, its interval, achieved FPR): the largest TPR whose empirical FPR is at most `target`.
 
@@ -117,6 +120,7 @@ def tpr_at_fpr(
         members: scores of the members, `(n,)`.
         nonmembers: scores of the non-members, `(m,)`.
         target: largest false-positive rate, in (0, 1]; 0.01 is common.
+        subjects: of the members and of the non-members; none: each image is its own.
 
     Returns:
         TPR, its interval and the achieved FPR; or None.
@@ -132,12 +136,23 @@ def tpr_at_fpr(
     fpr, tpr = roc(members, nonmembers)
     hits, alarms = np.rint(tpr * n).astype(int), np.rint(fpr * m).astype(int)
     at = int(np.flatnonzero(fpr <= target + 1e-12)[-1])
-    return float(tpr[at]), rate_interval(hits, alarms, n, m, target), float(fpr[at])
+    worth = None if subjects is None else partial(_worth, (members, nonmembers), subjects)
+    interval = rate_interval(hits, alarms, n, m, target, worth)
+    return float(tpr[at]), interval, float(fpr[at])
+
+
+def _worth(
+    scores: tuple[FloatArray, FloatArray], subjects: Subjects, side: int, at: int, end: float
+) -> float:
+    """Trials that a side's images are worth at the `at`th threshold of `roc`."""
+    cuts = np.r_[np.inf, np.unique(np.concatenate(scores))[::-1]]
+    return effective_trials(scores[side] >= cuts[at], subjects[side], end)
 
 
 def decide_at_threshold(
-    members: FloatArray, nonmembers: FloatArray, threshold: float | None
-) -> Decisions:
+    members: FloatArray, nonmembers: FloatArray, threshold: float | None,
+    subjects: Subjects | None = None,
+) -> Decisions:  # fmt: skip
     """Balanced accuracy, precision and recall of `score > threshold`, with 95 % intervals.
 
     Accuracy is (TPR + TNR) / 2 and precision TPR / (TPR + FPR): as if both were equally many, so
@@ -148,6 +163,7 @@ def decide_at_threshold(
         members: scores of the members, `(n,)`.
         nonmembers: scores of the non-members, `(m,)`.
         threshold: a score above it decides for member; None: no decision.
+        subjects: of the members and of the non-members; none: each image is its own.
 
     Returns:
         the rates and their intervals.
@@ -161,11 +177,20 @@ def decide_at_threshold(
     n, m = len(members), len(nonmembers)
     hits, alarms = int((members > threshold).sum()), int((nonmembers > threshold).sum())
     tpr, fpr = hits / n, alarms / m
-    recall_ci, tnr_ci = wilson(hits, n), wilson(m - alarms, m)
+    counts, trials = (float(hits), float(alarms)), (float(n), float(m))
+    if subjects is not None:  # trials that the images are worth
+        over, end = (members > threshold, nonmembers > threshold), tail()
+        trials = (
+            effective_trials(over[0], subjects[0], end),
+            effective_trials(over[1], subjects[1], end),
+        )
+        counts = tpr * trials[0], fpr * trials[1]
+    recall_ci = wilson(counts[0], trials[0])
+    tnr_ci = wilson(trials[1] - counts[1], trials[1])
     row["accuracy"] = (tpr + 1 - fpr) / 2
     row["accuracy_ci"] = mover_mean(tpr, recall_ci, 1 - fpr, tnr_ci)
     if hits + alarms:
         row["precision"] = tpr / (tpr + fpr)
-        row["precision_ci"] = precision_interval(hits, n, alarms, m)
+        row["precision_ci"] = precision_interval(counts[0], trials[0], counts[1], trials[1])
     row["recall"], row["recall_ci"] = tpr, recall_ci
     return row

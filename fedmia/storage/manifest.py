@@ -17,3 +17,4 @@ CHECKPOINT = "checkpoint"  # of a run that is not finished: what --resume goes o
 CHECKPOINT_INDEX = "index.json"  # in it, written last: without it there is nothing to go on with
 ATTACKS = "attacks"  # of an audit: finished attacks, to be gone on with
 SHADOWS = "shadows"  # of an audit: the attacker's own encoders
+ANSWERS = "answers.sqlite"  # of an audit: what an API answered to each image

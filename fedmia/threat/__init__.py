@@ -1,10 +1,10 @@
 """Threat models as objects: an attack gets a view, which grants what its threat model grants.
 
-`BlackBox` embeds images and counts queries. `WhiteBox` adds layers and a copy of the model.
-`ClientView` adds the global models of the rounds in which the attacker took part, `ServerView` the
-update that each client sent. A `Shadow` is an encoder that the attacker trained itself. The views
-guard against mistakes, not against malicious Python: an attack that reaches into private attributes
-leaves the threat model, as any code in one process can.
+`BlackBox` embeds images and counts queries. `StoredVectors` has the vectors alone. `WhiteBox` adds
+layers and a copy of the model. `ClientView` adds the global models of the rounds in which the
+attacker took part, `ServerView` the update that each client sent. A `Shadow` is an encoder that the
+attacker trained itself. The views guard against mistakes, not against malicious Python: an attack
+that reaches into private attributes leaves the threat model, as any code in one process can.
 """
 
 from fedmia.threat._rows import OUTPUTS, PRECISIONS, ViewRecipe
@@ -22,6 +22,7 @@ from fedmia.threat.needs import (
     require_shadows,
 )
 from fedmia.threat.server import ServerView
+from fedmia.threat.stored import Stored, StoredVectors
 from fedmia.threat.whitebox import WhiteBox
 
 __all__ = [
@@ -37,6 +38,8 @@ __all__ = [
     "Meter",
     "ServerView",
     "Shadow",
+    "Stored",
+    "StoredVectors",
     "Threat",
     "Trajectory",
     "ViewRecipe",

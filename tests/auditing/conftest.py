@@ -103,8 +103,11 @@ def audit(
             monkeypatch.setattr(draw, "draw_all", lambda scores, report: {})
         line = flags + " "
         if "--config " not in line:
-            line += "" if own_images or "members " in line else archives.flags
-            line += "" if "--encoder " in line else "--encoder tests.auditing.brought:tiny "
+            vectors = "-embeddings " in line
+            line += "" if own_images or vectors or "members " in line else archives.flags
+            line += (
+                "" if vectors or "--encoder " in line else "--encoder tests.auditing.brought:tiny "
+            )
             line += "" if "--attacks " in line else "--attacks similarity,lpla "
             line += "" if "--device " in line else "--device cpu "
             line += "--attack.similarity.views 3 " if "similarity," in line else ""

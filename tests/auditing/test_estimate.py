@@ -63,6 +63,7 @@ def test_rehearsal__is_scaled_up_to_all_images(monkeypatch: pytest.MonkeyPatch) 
         vantage=lambda name: (None, Threat("black_box", "outsider"), {}),
         build=lambda name: Slow(clock),
         view=lambda *given: None,
+        released=SimpleNamespace(remote=None),
     )
     rehearsal = estimate.rehearse(suite, ["similarity"])
     assert rehearsal.seconds == {"similarity": 2 * (3 * 20 + 0.25 * (60 + 2 * 20))}

@@ -14,7 +14,7 @@ from tests.encoders.conftest import refused
 LISTED = (
     "RUN or RUN@ROUND (a run folder of fedmia), FILE.pt2, FILE.onnx, FILE.pth (.pt, .ckpt, .tar, "
     ".bin, .torch, .pkl, .safetensors), timm:NAME, timm:FOLDER, torchvision:NAME, hf:FOLDER, "
-    "open_clip:NAME, package.module:factory"
+    "open_clip:NAME, http:URL, package.module:factory"
 )
 
 
@@ -38,6 +38,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("hf:d.bin", "hf", "d.bin"), ("timm:run", "timm", "run"), ("hf:a.pth", "hf", "a.pth"),
         ("torchvision:resnet18", "torchvision", "resnet18"), ("timm:a:b", "timm", "a:b"),
         ("open_clip:RN50", "open-clip", "RN50"), ("code:make", "factory", "code:make"),
+        ("http://a.b:80/c", "http", "http://a.b:80/c"), ("https://a/b", "http", "https://a/b"),
         ("code.more:make", "factory", "code.more:make"), ("timmy:x", "factory", "timmy:x"),
     ],
 )  # fmt: skip

@@ -7,6 +7,7 @@ import json
 import shlex
 import sys
 import time
+import types
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +20,7 @@ from fedmia.observers import _observing
 from fedmia.observers._observing import RunObservers
 from fedmia.observers._values import run_values
 from fedmia.observers.base import RunObserver
+from fedmia.observers.mlflow import MLflow
 from fedmia.observers.tensorboard import TensorBoard
 from fedmia.options.errors import InputError
 from fedmia.simulate import main
@@ -254,3 +256,53 @@ def test_check_observer__says_which_promise_is_broken():
             check_observer(Careless(broken))
     with pytest.raises(AssertionError, match="must be a subclass of RunObserver"):
         check_observer(int)
+
+
+class FakeMLflow(types.ModuleType):
+    """Notes every call of MLflow's client."""
+
+    def __init__(self) -> None:
+        super().__init__("mlflow")
+        self.calls: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = []
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return lambda *args, **more: self.calls.append((name, args, more))
+
+
+def test_mlflow__records_settings_numbers_report_and_how_it_ended(monkeypatch, tmp_path):
+    fake = FakeMLflow()
+    monkeypatch.setitem(sys.modules, "mlflow", fake)
+    config = {"seed": 0, "train": {"lr": 0.1, "rest": {}}, "attacks": ["a" * 600]}
+    report = some_report()
+    with RunObservers(["mlflow"], tmp_path) as observing:
+        observing.begin(config)
+        observing.round("main", 1, 1.5, None, 0.1)
+        observing.report(report)
+    calls = {name: args for name, args, _ in fake.calls}
+    (params,) = calls["log_params"]
+    assert {n: params[n] for n in ("seed", "train.lr", "train.rest")} == {
+        "seed": "0", "train.lr": "0.1", "train.rest": "{}",
+    }  # fmt: skip
+    assert len(params["attacks"]) == 500
+    metrics = [(args[0], more["step"]) for name, args, more in fake.calls if name == "log_metrics"]
+    assert metrics[0] == ({"main/loss": 1.5, "main/seconds": 0.1}, 1)
+    assert metrics[-1][0]["auc/similarity"] == report["attacks"][0]["auc"]
+    assert calls["set_tags"][0]["verdict_code"] == report["verdict_code"]
+    assert calls["log_dict"] == (report, "report.json")
+    assert fake.calls[0][0] == "start_run" and fake.calls[-1][:2] == ("end_run", ("FINISHED",))
+    with RunObservers(["mlflow"], None) as observing:
+        observing.begin(config)
+    assert fake.calls[-1][:2] == ("end_run", ("FAILED",))
+
+
+def test_mlflow__says_what_to_install_where_it_is_missing(monkeypatch):
+    monkeypatch.setitem(sys.modules, "mlflow", None)
+    with pytest.raises(InputError, match=r"pip install '\.\[mlflow\]'"):
+        RunObservers(["mlflow"], None)
+
+
+def test_mlflow__is_a_good_observer():
+    pytest.importorskip("mlflow", reason="mlflow is not installed")
+    check_observer(MLflow)

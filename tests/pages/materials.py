@@ -94,6 +94,11 @@ def program(path: Path) -> None:
     torch.export.save(exported, path)
 
 
+def vectors(path: Path, seed: int) -> None:
+    """An encoder's vectors of four views of 60 images."""
+    np.save(path, np.random.default_rng(seed).normal(size=(60, 4, 16)))
+
+
 def weights(path: Path) -> None:
     """Weights of a small network of timm."""
     import timm
@@ -169,11 +174,12 @@ class Materials:
             "RECORDING": recording,
             "my_app/task.py": lambda path: shutil.copy(task.__file__, path) and None,
             "papers": lambda path: shutil.copytree(ROOT / "papers", path) and None,  # of a clone
-            "gate.py": partial(code, page="docs/howto/ci_gate.md", containing="verdict_code"),
             **{
                 f"{name}.py": partial(code, page=page, containing=text)
                 for name, (page, text) in CLASSES.items()
             },
+            "A.npy": partial(vectors, seed=0),
+            "B.npy": partial(vectors, seed=1),
             "FILE.ckpt": lightning,
         }
 

@@ -10,6 +10,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted(
     str(path.relative_to(ROOT))
@@ -62,17 +64,27 @@ def script(name: str, folder: str = "scripts") -> Any:
 
 
 def commands(text: str) -> list[str]:
-    """The commands of a page: each line of its blocks for a shell, and each that a sentence holds
-    whole. A command of one or two words is a name, and dots leave something out.
+    """The commands of a page: each line of its blocks for a shell, each step of its workflows, and
+    each that a sentence holds whole. A command of one or two words is a name, and dots leave
+    something out.
 
     Args:
         text: of the page.
     """
     lines = "".join(blocks(text, *SHELL)).replace("\\\n", " ").splitlines()
+    steps = [step for code in blocks(text, "yaml") for step in _steps(yaml.safe_load(code))]
     whole = [re.sub(r"\s#\s.*", "", line).removeprefix("$ ") for line in lines if line.strip()]
     spans = [" ".join(span.split()) for span in SPAN.findall(BLOCK.sub("", text))]
     named = [span for span in spans if len(span.split()) > 2 and ".." not in span]
-    return list(dict.fromkeys(" ".join(line.split()) for line in (*whole, *named)))
+    return list(dict.fromkeys(" ".join(line.split()) for line in (*whole, *steps, *named)))
+
+
+def _steps(tree: Any) -> list[str]:
+    """What a workflow runs."""
+    if not isinstance(tree, dict):
+        return []
+    jobs = tree.get("jobs", {}).values()
+    return [step["run"] for job in jobs for step in job.get("steps", ()) if "run" in step]
 
 
 def words_of(command: str) -> list[str]:

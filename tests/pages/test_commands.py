@@ -110,7 +110,7 @@ def complaint(words: list[str]) -> str | None:
     if [program, name, *rest[:1]] == ["python", "-m", "papers"]:
         name = rest[1] if rest[1:2] in (["head"], ["run"]) else "tables"
         rest = rest[1:] if name == "tables" else rest[2:]
-    elif program != "fedmia":  # `gate.py` stands on the page
+    elif program != "fedmia":
         here = (ROOT / name).is_file() or name.startswith("-") or "/" not in name
         return None if here else f"there is no {name}"
     elif name == "list":

@@ -39,11 +39,10 @@ from tests.recording.plain import PlainGrid, arrays, make_app
 # A word of each block of a page that a test below runs; of others, who runs it, or why nobody does.
 HERE = {
     "README.md": ("fedmia.run_simulation(", "class Norm(", "check_attack(Norm)"),
-    "docs/howto/ci_gate.md": ("verdict_code",),
     "docs/howto/defences.md": ("DPFedAvg(",),
-    "docs/howto/observers.md": ("class MLflow(",),
+    "docs/howto/observers.md": ("class Wandb(",),
     "docs/howto/own_data.md": ("dataset=(images",),
-    "docs/howto/own_model.md": ("model=make_network",),
+    "docs/howto/own_model.md": ("model=make_network", "def embed("),
     "docs/howto/partitions.md": ("client_dict", "all_data_0_niid_0_keep_0.json"),
     "docs/howto/write_a_defence.md": ("class LargestChanges(",),
     "docs/howto/write_a_strategy.md": ("class GeometricMedian(",),
@@ -168,21 +167,6 @@ def test_form_of_the_page__opens_its_files(
         run("docs/howto/write_an_encoder_form.md", "print(loaded")
 
 
-@pytest.mark.parametrize(
-    ("code", "status"),
-    [("leaks", 1), ("leaks-uncontrolled", 3), ("not-established", 0), ("shift", 3)],
-)
-def test_gate__exits_by_the_verdict(
-    code: str, status: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    opened = SimpleNamespace(verdict_code=code)
-    monkeypatch.setattr(fedmia, "open_run", lambda folder: opened, raising=False)
-    monkeypatch.setattr(sys, "argv", ["gate.py", "AUDIT"])
-    with pytest.raises(SystemExit) as ended:
-        run("docs/howto/ci_gate.md", "verdict_code")
-    assert ended.value.code == status
-
-
 def test_strategy__runs_in_the_server_app_of_a_page(monkeypatch: pytest.MonkeyPatch) -> None:
     rounds, start = list[int](), PlainGrid.send_and_receive
     monkeypatch.setattr(
@@ -197,12 +181,20 @@ def test_strategy__runs_in_the_server_app_of_a_page(monkeypatch: pytest.MonkeyPa
 
 
 def test_observer__is_what_fedmia_calls(monkeypatch: pytest.MonkeyPatch) -> None:
-    calls = ("start_run", "log_dict", "log_metrics", "set_tag", "end_run")
-    tracker = MagicMock(spec=ModuleType("mlflow"), **{call: MagicMock() for call in calls})
-    monkeypatch.setitem(sys.modules, "mlflow", tracker)
-    observer = run("docs/howto/observers.md", "class MLflow(", __name__="trackers")["MLflow"]
+    tracker = MagicMock(spec=ModuleType("wandb"), init=MagicMock())
+    monkeypatch.setitem(sys.modules, "wandb", tracker)
+    observer = run("docs/howto/observers.md", "class Wandb(", __name__="trackers")["Wandb"]
     check_observer(observer)
-    assert tracker.log_metrics.called
+    assert tracker.init.return_value.log.called
+
+
+def test_function__of_the_page_answers_pixels(monkeypatch: pytest.MonkeyPatch) -> None:
+    service = MagicMock(spec=ModuleType("requests"), post=MagicMock())
+    service.post.return_value.json.return_value = {"vectors": [[1.0, 2.0]] * 2}
+    monkeypatch.setitem(sys.modules, "requests", service)
+    connect = run("docs/howto/own_model.md", "def embed(")["connect"]
+    assert connect()(np.zeros((2, 3, 4, 4), np.float32)) == [[1.0, 2.0]] * 2
+    assert len(service.post.call_args.kwargs["json"]["images"]) == 2
 
 
 def test_partitions__of_other_tools_are_files_that_fedmia_reads(

@@ -14,9 +14,13 @@ from fedmia.statistics.auc import auc
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 COMMITTED = BENCHMARKS / "results" / "coverage.json"
 SCRIPT = runpy.run_path(str(BENCHMARKS / "_coverage.py"))
-PARTS, SPREADS, ScoreDistribution, cells, summary = (
-    SCRIPT[name] for name in ("PARTS", "SPREADS", "ScoreDistribution", "cells", "summary")
+PARTS, SPREADS, ScoreDistribution, cells, names, summary = (
+    SCRIPT[name] for name in ("PARTS", "SPREADS", "ScoreDistribution", "cells", "names", "summary")
 )
+SETTING = (
+    "shape", "sizes", "members", "nonmembers", "subjects", "correlation", "auc", "attacks",
+    "difference", "fpr", "mean", "tpr",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("name", SPREADS)
@@ -32,9 +36,9 @@ def test_summary__counts_what_holds_and_what_lies_to_either_side() -> None:
 
 @pytest.mark.parametrize("part", PARTS)
 def test_cells__are_those_of_the_committed_simulation(part: str) -> None:
-    fixed = ("shape", "members", "nonmembers", "auc", "attacks", "difference", "fpr", "mean", "tpr")
-    rows = [{k: row[k] for k in fixed if k in row} for row in cells(part, "twice", 2, 0)]
+    name = list(names(part))[1]
+    rows = [{k: row[k] for k in SETTING if k in row} for row in cells(part, name, 2, 0)]
     simulation = json.loads(COMMITTED.read_text(encoding="utf-8"))[part]
-    want = [{k: row[k] for k in fixed if k in row} for row in simulation if row["shape"] == "twice"]
-    assert rows == want
+    same = [row for row in simulation if name in (row.get("shape"), row.get("sizes"))]
+    assert rows == [{k: row[k] for k in SETTING if k in row} for row in same]
     assert cells("paired", "rounded", 2, 0) == []  # of normal scores alone

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -26,6 +26,7 @@ from fedmia.evaluation.steps.datasets import Partition
 from fedmia.evaluation.steps.failures import Failures
 from fedmia.evaluation.steps.scorer import Scorer
 from fedmia.evaluation.steps.suite import AttackSuite
+from fedmia.options import registry
 from fedmia.options.errors import InputError
 from fedmia.options.option import option_fields
 from fedmia.options.seeding import rng
@@ -41,6 +42,7 @@ from fedmia.threat import (
     BudgetError,
     Meter,
     Shadow,
+    StoredVectors,
     Threat,
     WhiteBox,
     require,
@@ -76,8 +78,9 @@ class EncoderAttackSuite(AttackSuite[str]):
         self.augment, self.device, self.shadows = augment, device, shadows
         known = Known(audit_split.known_members, audit_split.known_nonmembers)
         scored = audit_split.scored_members, audit_split.scored_nonmembers
+        stored = released.stored
         super().__init__(
-            audit.attack,
+            audit.attack if stored is None else limit_views(audit, stored.views),
             Scorer(known, *scored, audit.seed, self.build),
             Failures((), (InputError, BudgetError, TrainingStopped)),
             Archive(folder, key(audit, released, audit_split, augment, device)),
@@ -109,7 +112,11 @@ class EncoderAttackSuite(AttackSuite[str]):
 
     def vantage(self, name: str) -> tuple[Callable[..., BlackBox], Threat, dict[str, Any]]:
         """The view that attack `name` gets, what it grants, and what it has beside the encoder."""
-        return VIEWS[self.released.access], Threat(self.released.access, "outsider"), {}
+        make: Callable[..., BlackBox] = VIEWS[self.released.access]
+        stored = self.released.stored
+        if stored is not None:
+            make = partial(StoredVectors, stored=stored)
+        return make, Threat(self.released.access, "outsider"), {}
 
     def view(
         self, model: str, name: str, known: Known, budget: int | None, *, naive: bool = False
@@ -196,7 +203,8 @@ class EncoderAttackSuite(AttackSuite[str]):
         ran(len(self.scores))
         missing = self.no_control_reason if self.scores else None
         if missing is not None:
-            self.notes.append(f"{missing}; the controls are posers and the classifier on pixels.")
+            rest = "" if self.released.stored is not None else " and the classifier on pixels"
+            self.notes.append(f"{missing}; the controls are posers{rest}.")
         for name in [s.name for s in self.scores if not self.build(s.name).reads_training()]:
             if missing is not None or stopped():
                 break
@@ -306,6 +314,24 @@ class EncoderAttackSuite(AttackSuite[str]):
         if len(images) < 2:
             return None
         return Health(mean_cosine(self.plain_view(RELEASED).embed_plain(images)))
+
+
+def limit_views(audit: Audit, most: int) -> dict[str, Mapping[str, Any]]:
+    """Options of the attacks where a file has the views: those that leave their number open read
+    all.
+
+    Args:
+        most: views of each image in the file.
+
+    Returns:
+        Options by attack.
+    """
+    options: dict[str, Mapping[str, Any]] = {**audit.attack}
+    for name in audit.attacks:
+        views = vars(registry.build("attack", name, options.get(name, {}))).get("views", 0)
+        if views > most > 1 and "views" not in options.get(name, {}):
+            options[name] = {**options.get(name, {}), "views": most}
+    return options
 
 
 def whole(labels: IntArray, clients: int, draw: np.random.Generator) -> list[IntArray]:

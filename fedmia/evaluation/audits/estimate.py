@@ -6,6 +6,8 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+import torch
+
 from fedmia.attacks.base import DatasetAttack
 from fedmia.evaluation.audits.attack_suite import RELEASED, EncoderAttackSuite
 from fedmia.evaluation.steps.budgets import first_known
@@ -23,10 +25,12 @@ class Rehearsal:
         seconds: of each attack that was rehearsed, on the encoder and on its control, by name.
         without: attacks that were not rehearsed: they train shadow encoders, read whole sets of
             images, or cannot run.
+        images: that an API or a function is asked about, each counted once; 0 of other encoders.
     """
 
     seconds: dict[str, float]
     without: tuple[str, ...]
+    images: int = 0
 
     def total(self, names: Iterable[str] | None = None) -> float:
         """Seconds of some attacks together; of all that were rehearsed if None."""
@@ -50,6 +54,9 @@ def rehearse(suite: EncoderAttackSuite, names: Iterable[str]) -> Rehearsal:
     most = min(len(scorer.known.members), len(scorer.known.nonmembers))
     few, candidates = first_known(scorer.known, min(KNOWN, most)), scorer.candidates[:IMAGES]
     seconds, without = dict[str, float](), list[str]()
+    if (remote := suite.released.remote) is not None:  # thresholds score the known images too
+        candidates = torch.cat([candidates, few.both()[0]])
+    before = 0 if remote is None else remote.sent
     for name in names:
         if suite.refusal(name) is not None:  # it runs in no audit
             continue
@@ -70,4 +77,6 @@ def rehearse(suite: EncoderAttackSuite, names: Iterable[str]) -> Rehearsal:
         fit = (fitted - began) * most / len(few.members)
         # A threshold from known images scores them too.
         seconds[name] = 2 * (fit + each * (len(scorer.candidates) + 2 * most))
-    return Rehearsal(seconds, tuple(without))
+    share = len(candidates) / (len(scorer.candidates) + 2 * most)
+    images = 0 if remote is None else round((remote.sent - before) / share)
+    return Rehearsal(seconds, tuple(without), images)

@@ -125,7 +125,7 @@ def infer_sets(
 
 def inference(
     attack: DatasetAttack, known: Known, of: CandidateSets, seed: int, view: BlackBox,
-    untrained: BlackBox | None,
+    untrained: BlackBox | None = None,
 ) -> DatasetInferenceResults:  # fmt: skip
     """Ask the attack on the encoder with posers, and on the untrained model, if any, without."""
     clients, posers = infer_sets(attack, view, known, of, seed, posers=True)

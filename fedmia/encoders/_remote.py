@@ -1,0 +1,172 @@
+"""An encoder that is a function of pixels and no more: a user's own, or one behind an API."""
+
+from __future__ import annotations
+
+import hashlib
+import sqlite3
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fedmia.encoders import untrained
+from fedmia.encoders._program import Program, load_black_box
+from fedmia.encoders.base import LoadContext, LoadedEncoder
+from fedmia.options.errors import InputError
+from fedmia.storage.durable import DiskError
+
+Pixels = NDArray[np.float32]  # (B, C, H, W) in [0, 1], unless mean and std are given
+Function = Callable[[Pixels], Any]
+
+
+class Answers:
+    """What was answered to each image, by the digest of its pixels.
+
+    Args:
+        file: that keeps them, and may hold some; None: memory alone.
+
+    Raises:
+        DiskError: it cannot be written, or is no such file.
+    """
+
+    def __init__(self, file: Path | None) -> None:
+        self.where = ":memory:" if file is None else str(file)
+        with self._base() as base:
+            base.execute("CREATE TABLE IF NOT EXISTS answers (image BLOB PRIMARY KEY, vector BLOB)")
+
+    @contextmanager
+    def _base(self) -> Iterator[sqlite3.Connection]:
+        try:
+            if not hasattr(self, "_open"):
+                self._open = sqlite3.connect(self.where)
+            with self._open:
+                yield self._open
+        except sqlite3.Error as error:
+            raise DiskError(f"{self.where}: {error}") from None
+
+    def get(self, names: Iterable[bytes]) -> dict[bytes, bytes]:
+        """The vectors of those images that were answered."""
+        query = "SELECT image, vector FROM answers WHERE image = ?"
+        with self._base() as base:
+            return dict(row for name in names for row in base.execute(query, (name,)))
+
+    def store(self, rows: Mapping[bytes, bytes]) -> None:
+        """Keep the vectors of images."""
+        with self._base() as base:
+            base.executemany("INSERT OR REPLACE INTO answers VALUES (?, ?)", rows.items())
+
+
+class AskedFunction(Program):
+    """A function as a program: asked in batches, at most so often, and once an image.
+
+    Args:
+        context: of its loading.
+        function: from pixels float32 (B, C, H, W) to vectors (B, D).
+        batch: most images a call.
+        rate: most images a second; None: no limit.
+        identity: tells its answers from those of other functions.
+
+    Attributes:
+        sent: images that it was asked about.
+    """
+
+    def __init__(
+        self, context: LoadContext, function: Function, batch: int, rate: float | None,
+        identity: str,
+    ) -> None:  # fmt: skip
+        super().__init__(context, (None,) * 4)
+        self.function, self.most, self.rate = function, batch, rate
+        self.identity = identity.encode()
+        self.sent, self._free = 0, 0.0
+        self._answers: Answers | None = None
+        self._first = dict[bytes, bytes]()
+
+    def remember(self, file: Path | None) -> None:
+        """From now on ask about each image once. Until then each call is new, so that a first look
+        can tell a function that answers at random.
+
+        Args:
+            file: that keeps the answers, and may hold some of before; None: memory alone.
+
+        Raises:
+            InputError: it answers otherwise now than the file says.
+            DiskError: the file cannot be written, or is none of answers.
+        """
+        self._answers = Answers(file)
+        for name, before in self._answers.get(self._first).items():
+            now, then = (_vector(one) for one in (self._first[name], before))
+            if now.shape != then.shape or not np.allclose(now, then, rtol=1e-3, atol=1e-4):
+                raise InputError(
+                    f"{self.context.where} answers otherwise than when '{file}' was written: it is "
+                    "another encoder by now; give a new folder"
+                )
+        self._answers.store(self._first)
+
+    def run(self, pixels: Tensor) -> Any:
+        """Vectors (B, D) of a batch; those that are remembered are not asked for again."""
+        images = np.ascontiguousarray(pixels.detach().cpu().numpy(), dtype=np.float32)
+        head = self.identity + str(images.shape[1:]).encode()
+        names = [hashlib.sha256(head + one.tobytes()).digest() for one in images]
+        known = {} if self._answers is None else self._answers.get(names)
+        new = [*{name: at for at, name in enumerate(names) if name not in known}.values()]
+        for start in range(0, len(new), self.most):
+            part = new[start : start + self.most]
+            vectors = self._ask(images[part])
+            rows = {names[at]: row.tobytes() for at, row in zip(part, vectors, strict=True)}
+            (self._first.update if self._answers is None else self._answers.store)(rows)
+            known |= rows
+        stacked = np.stack([_vector(known[name]) for name in names])
+        return torch.from_numpy(stacked).to(pixels.device)
+
+    def _ask(self, images: Pixels) -> Pixels:
+        """Vectors of images that were never asked about."""
+        if self.rate is not None:
+            now = time.monotonic()
+            time.sleep(max(0.0, self._free - now))
+            self._free = max(self._free, now) + len(images) / self.rate
+        answer = np.asarray(self.function(images), dtype=np.float32)
+        if answer.ndim != 2 or len(answer) != len(images):
+            got = f"an answer of shape {answer.shape} to {len(images)} images"
+            raise InputError(f"{self.context.where}: {got}, expected ({len(images)}, D)")
+        self.sent += len(images)
+        return answer
+
+
+def _vector(row: bytes) -> NDArray[np.float32]:
+    return np.frombuffer(row, dtype=np.float32)
+
+
+def load_function(
+    context: LoadContext, function: Function, identity: str, batch: int = 64,
+    rate: float | None = None,
+) -> LoadedEncoder:  # fmt: skip
+    """A function as a released encoder: a black box without an untrained control.
+
+    Args:
+        context: names it; where it has no mean and deviation, pixels are sent in [0, 1].
+        function: from pixels float32 (B, C, H, W) to vectors (B, D).
+        identity: tells its answers from those of other functions.
+        batch: most images a call.
+        rate: most images a second; None: no limit.
+
+    Returns:
+        The encoder.
+
+    Raises:
+        InputError: it answers blank images with something else than vectors.
+    """
+    context.constants = (0.0,), (1.0,)
+
+    def permuted(least: int) -> Program:
+        raise untrained.refusal(context, untrained.NO_WEIGHTS)
+
+    remote = AskedFunction(context, function, batch, rate, identity)
+    loaded = load_black_box(remote, permuted)
+    loaded.remote = remote
+    return loaded

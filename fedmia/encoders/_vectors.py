@@ -1,0 +1,184 @@
+"""Vectors that somebody's encoder gave, in place of the encoder: `--member-embeddings FILE`."""
+
+from __future__ import annotations
+
+import hashlib
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fedmia.data.images import UNLABELLED, ImageSet
+from fedmia.encoders import untrained
+from fedmia.encoders._program import Program, load_black_box
+from fedmia.encoders.base import LoadContext, LoadedEncoder, LoadOptions
+from fedmia.options.bounded import check_array, check_npz
+from fedmia.options.errors import InputError
+from fedmia.options.values import escape_name
+
+Vectors = NDArray[np.float32]  # (N, V, D): V views of each image
+SUFFIXES = (".npy", ".npz", ".parquet", ".safetensors")
+SIDE = 4  # an image is known by a digest of its vectors, as so many pixels a side
+
+
+@dataclass(frozen=True)
+class VectorSet:
+    """The vectors of one side.
+
+    Attributes:
+        vectors: float32 (N, V, D).
+        name: what the report calls them.
+    """
+
+    vectors: Vectors
+    name: str
+
+    def images(self) -> ImageSet:
+        """Stand-ins for the images: uint8 (N, 1, 4, 4), each the digest of an image's vectors.
+        Equal vectors have equal stand-ins."""
+        names = [hashlib.sha256(one.tobytes()).digest()[: SIDE**2] for one in self.vectors]
+        pixels = np.frombuffer(b"".join(names), np.uint8).reshape(-1, 1, SIDE, SIDE)
+        return ImageSet(pixels, np.zeros(len(pixels), np.int64), self.name, UNLABELLED)
+
+
+def read_vectors(path: Path, where: str) -> VectorSet:
+    """The vectors in a file.
+
+    Args:
+        path: of (N, D) numbers, or (N, V, D) with V views of each image: .npy; .npz or .safetensors
+            of one array; .parquet of one column of lists, or of a column a number.
+        where: names it in errors.
+
+    Returns:
+        The vectors.
+
+    Raises:
+        InputError: no such file, another kind of file, or something else than vectors in it.
+    """
+    if path.suffix not in SUFFIXES:
+        raise InputError(f"{where}: a file that ends in one of {', '.join(SUFFIXES)} is read")
+    try:
+        array = _read(path, where)
+    except InputError:
+        raise
+    except Exception as error:  # whatever the library of the format raises
+        raise InputError(f"{where}: cannot be read: {' '.join(str(error).split())[:200]}") from None
+    return as_vectors(array, where, path.name)
+
+
+def as_vectors(array: Any, where: str, name: str) -> VectorSet:
+    """Numbers (N, D) or (N, V, D) as vectors.
+
+    Raises:
+        InputError: another shape, no numbers, or some that are not finite.
+    """
+    values = np.asarray(array)
+    if values.dtype.kind not in "fiu" or values.ndim not in (2, 3) or 0 in values.shape:
+        raise InputError(f"{where}: {values.dtype} {values.shape}, must be numbers (N, D) or "
+                         "(N, views, D)")  # fmt: skip
+    vectors = np.ascontiguousarray(values, dtype=np.float32).reshape(
+        len(values), -1, values.shape[-1]
+    )
+    bad = np.flatnonzero(~np.isfinite(vectors).all(axis=(1, 2)))
+    if len(bad):
+        raise InputError(f"{where}: {len(bad)} rows are not finite (the first: {bad[0]})")
+    return VectorSet(vectors, escape_name(name))
+
+
+def _read(path: Path, where: str) -> Any:
+    if path.suffix == ".npy":
+        with path.open("rb") as file:
+            check_array(where, file, path.stat().st_size)
+        return np.load(path, allow_pickle=False)
+    if path.suffix == ".parquet":
+        import pyarrow.parquet as pq
+
+        table = pq.read_table(path)
+        lists = [n for n in table.column_names if "list" in str(table.schema.field(n).type)]
+        if len(lists) > 1:
+            raise InputError(f"{where}: several columns of lists ({', '.join(lists)}), must be one")
+        if lists:
+            return np.array(table[lists[0]].to_pylist())
+        return np.stack([column.to_numpy() for column in table.columns], axis=1)
+    if path.suffix == ".npz":
+        if not zipfile.is_zipfile(path):
+            raise InputError(f"{where}: not an archive of arrays")
+        check_npz(where, path)
+        with np.load(path, allow_pickle=False) as archive:
+            arrays = {name: archive[name] for name in archive.files}
+    else:
+        from safetensors.torch import load_file
+
+        arrays = {name: one.float().numpy() for name, one in load_file(path).items()}
+    if len(arrays) != 1:
+        raise InputError(f"{where}: {len(arrays)} arrays ({', '.join(arrays)}), must be one")
+    return next(iter(arrays.values()))
+
+
+class Lookup(Program):
+    """Gives each stand-in the first of its image's vectors.
+
+    Args:
+        context: of its loading.
+        sides: vectors of members and of non-members.
+
+    Attributes:
+        views: V, of each image.
+    """
+
+    def __init__(self, context: LoadContext, *sides: VectorSet) -> None:
+        super().__init__(context, (None, 1, SIDE, SIDE))
+        self._rows = torch.from_numpy(np.concatenate([one.vectors for one in sides]))
+        names = [image.tobytes() for one in sides for image in one.images().images]
+        self._places = {name: at for at, name in enumerate(names)}
+        self.views = int(self._rows.shape[1])
+
+    def of(self, images: Tensor) -> Tensor:
+        """Vectors (N, V, D) of stand-ins uint8 (N, 1, 4, 4)."""
+        return self._rows[[self._places[one.tobytes()] for one in images.numpy()]]
+
+    def run(self, pixels: Tensor) -> Any:
+        images = (pixels * 255).round().to("cpu", torch.uint8)
+        if not images.any():  # the blank images of a first look
+            return self._rows.new_zeros(len(images), self._rows.shape[2])
+        return self.of(images)[:, 0].to(pixels.device)
+
+
+def load_vectors(members: VectorSet, nonmembers: VectorSet, seed: int) -> LoadedEncoder:
+    """The encoder of which these vectors are all that is known: a black box without a control.
+
+    Args:
+        members: vectors of images that it was trained on.
+        nonmembers: of images that it was not trained on.
+        seed: of the audit.
+
+    Returns:
+        The encoder, which takes stand-ins for images (`VectorSet.images`).
+
+    Raises:
+        InputError: the sides have vectors of another length or number.
+    """
+    shapes = [one.vectors.shape[1:] for one in (members, nonmembers)]
+    if shapes[0] != shapes[1]:
+        sides = " and ".join(f"{views} of length {length}" for views, length in shapes)
+        raise InputError(f"the embeddings of the two sides must be alike: {sides} an image")
+    context = LoadContext(f"the encoder of {members.name}", LoadOptions(seed=seed))
+    context.constants = (0.0,), (1.0,)
+
+    def permuted(least: int) -> Program:
+        raise untrained.refusal(context, untrained.NO_WEIGHTS)
+
+    lookup = Lookup(context, members, nonmembers)
+    loaded = load_black_box(lookup, permuted)
+    loaded.stored = lookup
+    loaded.notes.append(
+        f"The encoder was not asked: its vectors of {lookup.views} view"
+        f"{'s' * (lookup.views > 1)} of each image were given. Nobody checked that members and "
+        "non-members went through the same views."
+    )
+    return loaded

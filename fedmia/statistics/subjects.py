@@ -1,0 +1,70 @@
+"""Images that belong to subjects, such as patients: what is drawn anew is a subject.
+
+The images of one subject resemble each other, so a side of J subjects says less than as many
+images of J x k subjects would. Intervals that count images cover far less than they promise
+(`benchmarks/coverage.py`, part `subjects`).
+
+Example:
+    >>> parts, weights = subject_means(np.array([1.0, 0.0, 1.0]), np.full(3, 1 / 3),
+    ...                                np.array([7, 7, 9]))
+    >>> parts.tolist(), weights.round(3).tolist()
+    ([0.5, 1.0], [0.667, 0.333])
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import scipy
+from numpy.typing import NDArray
+
+from fedmia.statistics.intervals import FloatArray, IntArray
+
+Subjects = tuple[IntArray, IntArray]  # of the members (n,) and of the non-members (m,)
+
+
+def subject_means(
+    parts: FloatArray, weights: FloatArray, subjects: IntArray
+) -> tuple[FloatArray, FloatArray]:
+    """Weighted mean of each subject's parts, and the weight of each subject.
+
+    Args:
+        parts: of the images, `(n,)`.
+        weights: of the images, `(n,)`; they sum to 1.
+        subjects: of the images, `(n,)`.
+
+    Returns:
+        means and weights of the subjects that weigh anything, `(J,)` each.
+    """
+    places = np.unique(subjects, return_inverse=True)[1]
+    totals = np.bincount(places, weights).astype(np.float64)
+    sums = np.bincount(places, weights * parts)
+    heavy = totals > 0
+    return sums[heavy] / totals[heavy], totals[heavy]
+
+
+def effective_trials(hits: NDArray[np.bool_], subjects: IntArray, end: float) -> float:
+    """Independent trials that say as much on a rate as these images of these subjects.
+
+    Korn and Graubard (1998, Survey Methodology 24:193): p (1 - p) over the variance between
+    subjects, less what its few degrees of freedom cost. Never less than the effective number of
+    subjects, which is the answer where all images of a subject share one fate, and never more than
+    the images.
+
+    Args:
+        hits: of each image whether it counts, `(n,)`.
+        subjects: of the images, `(n,)`.
+        end: probability beyond the end of the interval to come, in (0, 0.5).
+
+    Returns:
+        number of trials, at least 1.
+    """
+    n = len(hits)
+    means, weights = subject_means(hits.astype(np.float64), np.full(n, 1 / n), subjects)
+    squares = float(np.sum(weights**2))
+    least, rate = 1 / squares, float(np.mean(hits))
+    variance = float(np.sum(weights**2 * (means - rate) ** 2)) / max(1 - squares, 1e-12)
+    if variance <= 0 or len(means) < 2:
+        return least
+    freedom = max(least - 1, 1.0)
+    shrink = float(scipy.stats.norm.isf(end) / scipy.stats.t.isf(end, freedom)) ** 2
+    return float(np.clip(rate * (1 - rate) / variance, least, n)) * shrink if n > 1 else least

@@ -1,0 +1,59 @@
+"""Queries to vectors that lie in a file: their encoder is not at hand."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from torch import Tensor
+
+from fedmia.options.errors import InputError
+from fedmia.threat._rows import OUTPUTS, ViewRecipe
+from fedmia.threat.blackbox import BlackBox
+
+
+class Stored(Protocol):
+    """Vectors by image.
+
+    Attributes:
+        views: V, of each image.
+    """
+
+    views: int
+
+    def of(self, images: Tensor) -> Tensor:
+        """Vectors (N, V, D) of stand-ins (N, C, H, W) of the images."""
+
+
+class StoredVectors(BlackBox):
+    """What an attacker reads where it has the vectors of some views of each image, and no encoder.
+
+    Args:
+        args: as `BlackBox` takes them.
+        stored: the vectors.
+        rest: as `BlackBox` takes it.
+    """
+
+    def __init__(self, *args: Any, stored: Stored, **rest: Any) -> None:
+        super().__init__(*args, **rest)
+        self._stored = stored
+
+    def _rows(self, images: Tensor, views: int, recipe: ViewRecipe | None = None) -> Tensor:
+        if recipe is not None:
+            raise InputError("needs views of its own, and only vectors are given")
+        if views > self._stored.views:
+            raise InputError(
+                f"needs {views} views of each image, and the embeddings have {self._stored.views}: "
+                "their second axis of three is the views"
+            )
+        rows = self._stored.of(images)[:, :views]
+        self._signals.widths[OUTPUTS] = (rows.shape[2],) * len(OUTPUTS)  # the same of both
+        return rows
+
+    def view_pixels(self, images: Tensor, views: int, recipe: ViewRecipe | None = None) -> Tensor:
+        raise InputError("needs pixels, and only vectors are given")
+
+    def embed(self, pixels: Tensor, layer: str = "encoder") -> Tensor:
+        raise InputError("needs the encoder, and only vectors are given")
+
+    def responses(self, images: Tensor, crops: ViewRecipe, count: int) -> Tensor:
+        raise InputError("needs a map of the image's parts, and only vectors are given")

@@ -1,0 +1,201 @@
+"""Encoders behind an API, and functions: what is sent, how often, what happens when it fails."""
+
+from __future__ import annotations
+
+import io
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from fedmia.encoders import http
+from fedmia.encoders.base import load
+from fedmia.encoders.http import TRIES
+from fedmia.options.errors import InputError
+from tests.auditing.brought import tiny
+from tests.auditing.conftest import MEMBERS, NONMEMBERS, Audit, numbers
+
+CONSTANTS = "--mean 0 --std 1"  # of a module; an API normalises by itself
+Answer = tuple[int, bytes]
+
+
+class Api:
+    """The tiny encoder behind a URL. `script` answers in its place as long as it says something."""
+
+    def __init__(self, address: tuple[str, int]) -> None:
+        self.url = f"http://{address[0]}:{address[1]}/embed"
+        self.encoder = module().eval()
+        self.batches: list[np.ndarray] = []
+        self.headers: list[dict[str, str]] = []
+        self.script: Callable[[int], Answer | None] = lambda count: None
+        self.as_json = False
+
+    def answer(self, body: bytes, headers: dict[str, str]) -> Answer:
+        self.headers.append(headers)
+        scripted = self.script(len(self.headers))
+        if scripted is not None:
+            return scripted
+        images = np.load(io.BytesIO(body))
+        self.batches.append(images)
+        with torch.no_grad():
+            vectors = self.encoder(torch.from_numpy(images)).numpy()
+        if self.as_json:
+            return 200, json.dumps(vectors.tolist()).encode()
+        out = io.BytesIO()
+        np.save(out, vectors)
+        return 200, out.getvalue()
+
+    @property
+    def images(self) -> int:
+        return sum(map(len, self.batches))
+
+
+@pytest.fixture
+def api(monkeypatch: pytest.MonkeyPatch) -> Iterator[Api]:
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            status, content = served.answer(body, dict(self.headers))
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        def log_message(self, *_: Any) -> None: ...
+
+    monkeypatch.setattr(time, "sleep", lambda seconds: None)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    served = Api(server.server_address[:2])
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield served
+    server.shutdown()
+    server.server_close()
+
+
+def module() -> nn.Module:
+    """The encoder of the API, in this process."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return tiny()
+
+
+def test_api__scores_are_the_modules_and_each_image_is_sent_once(
+    api: Api, audit: Audit, tmp_path: Path
+) -> None:
+    flags = "--attacks similarity,lpla --known 6"
+    ours = audit(f"--encoder {__name__}:module {CONSTANTS} {flags}", tmp_path / "M").report
+    done = audit(f"--encoder {api.url} --batch 16 {flags}", tmp_path / "A")
+    assert done.code == 0, done.err
+    for a, b in zip(ours["attacks"], done.report["attacks"], strict=True):
+        assert (a["name"], a["auc"], a["low"]) == (b["name"], b["auc"], b["low"])
+    scores = [(tmp_path / one / "scores.csv").read_text().split() for one in "MA"]
+    for a, b in zip(*scores, strict=True):
+        if a[0].isdigit():
+            left, right = (np.array(line.split(",")[-2:], float) for line in (a, b))
+            np.testing.assert_allclose(left, right, atol=1e-6)
+    assert max(map(len, api.batches)) == 16 and api.batches[-1].dtype == np.float32
+    sent = [one.tobytes() for batch in api.batches[6:] for one in batch]  # after a first look
+    assert max(sent.count(one) for one in {*sent}) <= 1 + 2  # a look asks twice, and not again
+    assert f"are sent to {api.url}" in done.err
+    announced = int(done.err.split("about ")[1].split()[0].replace(",", ""))
+    everyone = (MEMBERS + NONMEMBERS) * 4  # plain, and three views
+    assert 0.7 * everyone < announced < 1.4 * everyone and api.images < announced + 200
+    assert done.report["controls"]["untrained"] == [] and done.report["controls"]["posers"]
+
+
+def test_api__that_fails_midway_is_gone_on_with(api: Api, audit: Audit, tmp_path: Path) -> None:
+    flags = f"--encoder {api.url} --batch 8 --known 6"
+    whole = audit(flags, tmp_path / "whole").report
+    asked = len(api.headers)
+    api.script = lambda count: (503, b"") if count > asked + 25 else None
+    broken = audit(flags, tmp_path / "A")
+    assert broken.code == 74 and f"no answer to {TRIES} requests: status 503" in broken.err
+    assert "goes on with this audit" in broken.err
+    api.script, before = lambda count: None, api.images
+    done = audit(flags, tmp_path / "A")
+    assert done.code == 0 and numbers(done.report) == numbers(whole)
+    assert api.images - before < 0.9 * before
+    api.encoder[0].weight.data *= 2  # another model by now
+    again = audit(f"{flags} --attacks lpla", tmp_path / "A")
+    assert again.code == 2
+
+
+def test_api__another_model_behind_the_url_is_refused(
+    api: Api, audit: Audit, tmp_path: Path
+) -> None:
+    asked = f"--encoder {api.url} --batch 8 --known 6"
+    api.script = lambda count: (503, b"") if count > 20 else None
+    assert audit(asked, tmp_path / "A").code == 74
+    api.script = lambda count: None
+    api.encoder[0].weight.data *= 2
+    refused = audit(asked, tmp_path / "A")
+    assert refused.code == 2 and "another encoder by now" in refused.err
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        ((404, b"no such page"), "status 404 Not Found: no such page"),
+        ((200, b"<html>"), "neither .npy nor a list"),
+        ((200, b"[1, 2]"), "expected (1, D)"),
+        ((503, b""), "no answer to 1 requests: status 503"),
+    ],
+)
+def test_api__that_answers_no_vectors_is_one_line(
+    answer: Answer, words: str, api: Api, audit: Audit, tmp_path: Path
+) -> None:
+    api.script = lambda count: answer
+    done = audit(f"--encoder {api.url} --known 6", tmp_path / "A")
+    assert done.code == 2 and words in done.err and api.url in done.err
+    assert not (tmp_path / "A").exists()
+
+
+def test_api__waits_as_the_server_asks_answers_json_and_sees_the_key(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waited = list[float]()
+    monkeypatch.setattr(time, "sleep", waited.append)
+    monkeypatch.setenv("FEDMIA_API_KEY", "secret")
+    api.as_json = True
+    loaded = load(api.url)
+    assert (loaded.access, loaded.channels, loaded.size) == ("black_box", 3, None)
+    assert api.headers[0]["Authorization"] == "Bearer secret"
+    asked = len(api.headers)
+    api.script = lambda count: (429, b"") if count <= asked + 3 else None
+    pixels = torch.rand(2, 3, 8, 8)
+    expected = api.encoder(pixels)
+    torch.testing.assert_close(loaded.method.encoder(pixels), expected, atol=1e-6, rtol=1e-6)
+    assert waited == [1, 2, 4]
+
+
+def test_rate__is_kept_and_a_function_is_asked_like_an_api(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock, asked = [0.0], list[tuple[float, int]]()
+
+    def embed(images: np.ndarray) -> Any:
+        asked.append((clock[0], len(images)))
+        return images.reshape(len(images), -1)[:, :4]
+
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(time, "sleep", lambda seconds: clock.__setitem__(0, clock[0] + seconds))
+    remote = http.load_function(http.LoadContext("f", http.LoadOptions()), embed, "f", 10, 5.0)
+    asked.clear()
+    start = clock[0] = 100.0
+    remote.method.encoder(torch.rand(25, 3, 8, 8))
+    assert asked == [(start, 10), (start + 2, 10), (start + 4, 5)]
+
+
+def test_function__of_another_length_is_refused() -> None:
+    with pytest.raises(InputError, match=r"shape \(2, 3, 8, 8\)|expected"):
+        http.load_function(
+            http.LoadContext("f", http.LoadOptions(size=8)), lambda images: images, "f"
+        )
