@@ -100,7 +100,7 @@ def examine(
         if display.wants_forecast or remote is not None:
             rehearsal = rehearse(suite, audit.attacks)
             if rehearsal.images:
-                display.say(describe_images(rehearsal, released.name, audit.rate))
+                display.line(describe_images(rehearsal, released.name, audit.rate))
             quick = [n for n in rehearsal.seconds if is_quick(registry.load("attack", n))]
             display.forecast(rehearsal.total(), rehearsal.total(quick), rehearsal.without)
         suite.run(display.show_step, stopped, display.ran)
