@@ -129,6 +129,7 @@ def audit(
     trust_plugins: bool = False,
     owners: Any = None,
     loss: Any = None,
+    groups: Any = None,
     **settings: Any,
 ) -> Report:
     """The report of `python -m fedmia.audit` on images in memory: attacks, controls, verdict.
@@ -156,6 +157,8 @@ def audit(
         owners: of the setting `federation`, a recording of whose network `encoder` is: (N,) client
             of each member, or a CSV file; None: not known.
         loss: with which its clients trained, of (network, pixels in [0, 1]): a loss an image (N,).
+        groups: subjects that images belong to, such as patients: arrays of the members (N,) and of
+            the non-members (M,), or a CSV file, as of `--groups`; None: each image is its own.
         settings: any other option of `fedmia.config.audit.Audit` by its name there, as of the
             command line's flags: `known=50`, `limit`, `mean`, `std`, `query_budget`, `sweep`,
             `shadows=4`, `shadow={"epochs": 200, "momentum": 0.9}`, `seed`, `device`, `precision`
@@ -173,8 +176,9 @@ def audit(
     with watch.part("import"):  # what makes reports takes its time, and `view` has no use for it
         from fedmia.config.audit import Audit
         from fedmia.config.tree import from_tree
-        from fedmia.evaluation.audits.images import deal_sets
+        from fedmia.evaluation.audits.images import SIDES, deal_sets
         from fedmia.evaluation.audits.owners import check_owners, read_owners
+        from fedmia.evaluation.audits.subjects import read_subjects
         from fedmia.evaluation.encoder import check_embeddings, device_of, examine, folder
         from fedmia.evaluation.federation import load_rounds, read_rounds
         from fedmia.report.publish import publish, say_not_run
@@ -203,6 +207,8 @@ def audit(
         "attack": {**(options or {}), **attack_options},
         "augment": {} if augment is None else vars(augment),
     }
+    if groups is not None:
+        arguments["groups"] = groups if isinstance(groups, str) else IN_MEMORY
     config = from_tree(Audit, arguments | settings, trust_plugins=trust_plugins)
     place = folder(config, None if out is None else Path(out))
     device = device_of(config)
@@ -212,7 +218,9 @@ def audit(
         released = load_module(encoder, load_options, name=called)
         if (history := read_rounds(config)) is not None:
             released = load_rounds(released, history, loss or config.loss)
-        data_split = deal_sets(config, sets["members"], sets["nonmembers"], Views())
+        both = {side: sets[side] for side in SIDES}
+        own, theirs = both.values()
+        data_split = deal_sets(config, own, theirs, Views(), read_subjects(groups, both))
         owned = read_owners(owners, sets["members"])
         data_split = replace(data_split, owners=owned)
         if history is not None and owned is not None:

@@ -34,7 +34,13 @@ if TYPE_CHECKING:
 
 Part = TypeVar("Part")
 FILES = {"settings": CONFIG, "scores": SCORES, "curves": CURVES}  # that a part rests on
-IDS = ("image", "truth", "client", "label")  # the columns of scores.csv that are no attack's
+IDS = (
+    "image",
+    "truth",
+    "client",
+    "subject",
+    "label",
+)  # the columns of scores.csv that are no attack's
 NOT_KEPT = {"features": "the attacks' features are not kept"}  # figures of more than a folder holds
 
 
@@ -216,7 +222,7 @@ class Run:
     @cached_property
     @_of_files
     def clients(self) -> pd.DataFrame:
-        """A row a client, by `id`; empty for an audit.
+        """A row a client, by `id`, or a subject, by its name; else empty for an audit.
 
         Columns: `size` in images, `role`, `defence`, its `epsilon`; `auc` with `low`, `high` (all
         clients together) and `ci_low`, `ci_high`; `null_auc`, `null_ci_low`, `null_ci_high` of
@@ -229,7 +235,7 @@ class Run:
             defence = row["defence"]
             epsilon = None if defence is None else defence["epsilon"]
             table.append({
-                "id": row["id"],
+                "id": row.get("name", row["id"]),
                 "size": row["size"],
                 "role": row["role"],
                 "defence": None if defence is None else defence["name"],
@@ -273,7 +279,8 @@ class Run:
         """Every attack's score of every image, higher says member: a row an image.
 
         Columns: `image` (int64, its place in its data source), `truth` (bool, whether a member),
-        `client` (Int64, missing for non-members), `label` (int64), and a float64 column an attack.
+        `client` (Int64, missing for non-members), `subject` (its name, where images belong to
+        subjects), `label` (int64), and a float64 column an attack.
 
         Raises:
             InputError: there is no scores.csv: it was not finished.
@@ -281,6 +288,7 @@ class Run:
         import pandas as pd
 
         types = {"image": "int64", "truth": "int64", "client": "Int64", "label": "int64"}
+        types["subject"] = "str"
         table = pd.read_csv(self._file(SCORES), dtype=types)
         names = table.columns.difference(IDS)
         return table.astype({"truth": bool} | dict.fromkeys(names, "float64"))

@@ -106,6 +106,12 @@ class Audit(Settings):
     nonmember_embeddings: str | None = option(
         None, "likewise of images that it was not trained on", omitted=True
     )
+    groups: str | None = option(
+        None, "subjects that images belong to, such as patients: a column of both data sources (of "
+        "folders a depth), or a CSV file under side,image,subject (members or nonmembers; an image "
+        "by the name or the number of its file); whole subjects are drawn",
+        omitted=True,
+    )  # fmt: skip
     data_dir: str | None = data_folder("sources'")
     known: int | None = option(
         None,
@@ -193,6 +199,11 @@ class Audit(Settings):
         if (self.members is None) != (self.nonmembers is None):
             source, other = map(opt, ("members", "nonmembers")[:: 1 if self.members else -1])
             raise InputError(f"{source} is given without {other}; an audit needs both")
+        if self.groups is not None and (
+            self.of_rounds or not (self.members or self.member_embeddings)
+        ):
+            where = f"{opt('groups', self.groups)} needs {opt('members')} and an encoder alone"
+            raise InputError(f"{where}: a federation's images belong to its clients")
         if self.pixel_range is not None and self.members is None:
             raise InputError(
                 f"{opt('pixel_range')} without {opt('members')}: a run's images have its own"
@@ -303,6 +314,11 @@ class Audit(Settings):
         return ShadowPlan(
             **{"count": max(self.shadows, 1), "seed": self.seed, **rest, "train": train}
         )
+
+
+def names_file(groups: str) -> bool:
+    """Whether a value of `groups` is a CSV file, not a column."""
+    return groups.endswith(".csv")
 
 
 def attack_names(tree: Mapping[str, Any]) -> tuple[str, ...]:

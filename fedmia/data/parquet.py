@@ -33,7 +33,13 @@ if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
 ROW = 256  # bytes of memory that a row takes beside its image
-KINDS = {"image": "encoded images", "label": "integers or text", "partition": "text or integers"}
+NAMES = "text or integers"
+KINDS = {
+    "image": "encoded images",
+    "label": "integers or text",
+    "partition": NAMES,
+    "groups": NAMES,
+}
 
 
 @dataclass(frozen=True)
@@ -78,7 +84,7 @@ class Parquet(FileDataset):
                 with pq.ParquetFile(path) as file:
                     if not columns:
                         schema = file.schema_arrow
-                        image, labels = self._columns(schema, root, request.column)
+                        image, labels = self._columns(schema, root, request)
                         more = list(dict.fromkeys(filter(None, [*labels, request.column])))
                         columns = {name: [] for name in more}
                     elif missing := {image, *more} - {*file.schema_arrow.names}:
@@ -109,7 +115,7 @@ class Parquet(FileDataset):
             tuple(notes), request.pixel_range,
         )  # fmt: skip
 
-    def _columns(self, schema: pa.Schema, path: Path, column: str | None) -> tuple[str, list[str]]:
+    def _columns(self, schema: pa.Schema, path: Path, request: Request) -> tuple[str, list[str]]:
         """Names of the image column, and of those that may hold the labels."""
         import pyarrow as pa
 
@@ -123,9 +129,9 @@ class Parquet(FileDataset):
         if self.label_column is not None:
             labels = [self.label_column]
             _demand("label_column", self.label_column, fitting, schema.names, path)
-        if column is not None:
+        if request.column is not None:
             plain = [f.name for f in schema if _holds_names(f.type)]
-            _demand("partition.column", column, plain, schema.names, path)
+            _demand(request.column_option, request.column, plain, schema.names, path)
         assert image is not None
         return image, labels
 

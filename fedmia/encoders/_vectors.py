@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import zipfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -33,42 +33,50 @@ class VectorSet:
     Attributes:
         vectors: float32 (N, V, D).
         name: what the report calls them.
+        column: (N,) values of the column that was asked for, or None.
     """
 
     vectors: Vectors
     name: str
+    column: NDArray[Any] | None = None
 
     def images(self) -> ImageSet:
         """Stand-ins for the images: uint8 (N, 1, 4, 4), each the digest of an image's vectors.
         Equal vectors have equal stand-ins."""
         names = [hashlib.sha256(one.tobytes()).digest()[: SIDE**2] for one in self.vectors]
         pixels = np.frombuffer(b"".join(names), np.uint8).reshape(-1, 1, SIDE, SIDE)
-        return ImageSet(pixels, np.zeros(len(pixels), np.int64), self.name, UNLABELLED)
+        labels = np.zeros(len(pixels), np.int64)
+        return ImageSet(pixels, labels, self.name, UNLABELLED, self.column)
 
 
-def read_vectors(path: Path, where: str) -> VectorSet:
+def read_vectors(path: Path, where: str, column: str | None = None) -> VectorSet:
     """The vectors in a file.
 
     Args:
         path: of (N, D) numbers, or (N, V, D) with V views of each image: .npy; .npz or .safetensors
             of one array; .parquet of one column of lists, or of a column a number.
         where: names it in errors.
+        column: a column, or an array, of the file beside them, a value an image; None: none.
 
     Returns:
         The vectors.
 
     Raises:
-        InputError: no such file, another kind of file, or something else than vectors in it.
+        InputError: no such file or column, another kind of file, or something else than vectors in
+            it.
     """
     if path.suffix not in SUFFIXES:
         raise InputError(f"{where}: a file that ends in one of {', '.join(SUFFIXES)} is read")
     try:
-        array = _read(path, where)
+        array, values = _read(path, where, column)
     except InputError:
         raise
     except Exception as error:  # whatever the library of the format raises
         raise InputError(f"{where}: cannot be read: {' '.join(str(error).split())[:200]}") from None
-    return as_vectors(array, where, path.name)
+    vectors = as_vectors(array, where, path.name)
+    if values is not None and values.shape != (len(vectors.vectors),):
+        raise InputError(f"{where}: {column} is {values.shape}, must be a value an image")
+    return replace(vectors, column=values)
 
 
 def as_vectors(array: Any, where: str, name: str) -> VectorSet:
@@ -90,21 +98,28 @@ def as_vectors(array: Any, where: str, name: str) -> VectorSet:
     return VectorSet(vectors, escape_name(name))
 
 
-def _read(path: Path, where: str) -> Any:
+def _read(path: Path, where: str, column: str | None) -> tuple[Any, NDArray[Any] | None]:
     if path.suffix == ".npy":
+        if column is not None:
+            raise InputError(f"{where}: has no column '{column}'; a CSV file tells subjects")
         with path.open("rb") as file:
             check_array(where, file, path.stat().st_size)
-        return np.load(path, allow_pickle=False)
+        return np.load(path, allow_pickle=False), None
     if path.suffix == ".parquet":
         import pyarrow.parquet as pq
 
-        table = pq.read_table(path)
+        table, values = pq.read_table(path), None
+        if column is not None:
+            if column not in table.column_names:
+                listed = ", ".join(table.column_names[:20])
+                raise InputError(f"{where}: has no column '{column}' (it has: {listed})")
+            values, table = np.array(table[column].to_pylist()), table.drop_columns([column])
         lists = [n for n in table.column_names if "list" in str(table.schema.field(n).type)]
         if len(lists) > 1:
             raise InputError(f"{where}: several columns of lists ({', '.join(lists)}), must be one")
         if lists:
-            return np.array(table[lists[0]].to_pylist())
-        return np.stack([column.to_numpy() for column in table.columns], axis=1)
+            return np.array(table[lists[0]].to_pylist()), values
+        return np.stack([one.to_numpy() for one in table.columns], axis=1), values
     if path.suffix == ".npz":
         if not zipfile.is_zipfile(path):
             raise InputError(f"{where}: not an archive of arrays")
@@ -115,9 +130,12 @@ def _read(path: Path, where: str) -> Any:
         from safetensors.torch import load_file
 
         arrays = {name: one.float().numpy() for name, one in load_file(path).items()}
+    if column is not None and column not in arrays:
+        raise InputError(f"{where}: has no array '{column}' (it has: {', '.join(arrays)})")
+    values = None if column is None else arrays.pop(column)
     if len(arrays) != 1:
         raise InputError(f"{where}: {len(arrays)} arrays ({', '.join(arrays)}), must be one")
-    return next(iter(arrays.values()))
+    return next(iter(arrays.values())), values
 
 
 class Lookup(Program):

@@ -34,6 +34,10 @@ class AucRow(TypedDict):
         high: its upper end.
         n_members: scored.
         n_nonmembers: number of scored non-members.
+        n_member_subjects: to which the members belong, such as patients; absent where to none.
+        n_nonmember_subjects: likewise of the non-members.
+        design_effect: variance of `auc` by subject over that by image, at least 1: so many images
+            say as much as one that is drawn by itself.
     """
 
     auc: Annotated[
@@ -45,6 +49,9 @@ class AucRow(TypedDict):
     auc_ci: Interval | None
     n_members: Members
     n_nonmembers: Nonmembers
+    n_member_subjects: NotRequired[int]
+    n_nonmember_subjects: NotRequired[int]
+    design_effect: NotRequired[float]
 
 
 def ends(row: Mapping[str, Any]) -> tuple[float, float] | None:

@@ -24,13 +24,16 @@ from fedmia.records.attack_rows import (
 from fedmia.records.defence_rows import DefenceRow
 from fedmia.records.fields import Field
 
+Name = Annotated[str, Field(column="subject")]
+
 
 class ClientRow(TypedDict):
     """One client; leakage of its scored members against non-members of the same class mix, or of
     its own where images belong to clients; null where it has none.
 
     Attributes:
-        id: partition id.
+        id: partition id, or number of a subject.
+        name: of a subject; absent of a client. The subject's interval is of its own images.
         size: images.
         role: `honest`, or the role of the attacker.
         classes: images by class, null where not known.
@@ -46,6 +49,7 @@ class ClientRow(TypedDict):
     """
 
     id: Client
+    name: NotRequired[Name]
     size: int
     role: str
     defence: Annotated[DefenceRow | None, Field(subject="defence")]
@@ -252,7 +256,8 @@ class ClientInferenceRow(TypedDict):
     """Was this client's data set trained on? Null where no non-member has a class of its images.
 
     Attributes:
-        client: partition id.
+        client: partition id, or number of a subject.
+        name: of a subject; absent of a client.
         difference: mean of its images less that of non-members of the same classes.
         n: number of images tested.
         n_nonmembers: number of non-members of their classes.
@@ -260,6 +265,7 @@ class ClientInferenceRow(TypedDict):
     """
 
     client: Client
+    name: NotRequired[Name]
     p_value: Annotated[float | None, Field(part="difference", fills=("p",))]  # one-sided, in (0, 1]
     # Corrected for all clients (Holm).
     p_value_holm: Annotated[float | None, Field(part="difference", fills=("p_adjusted",))]

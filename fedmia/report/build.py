@@ -48,6 +48,8 @@ from fedmia.report.paired import over_control, paired_row
 from fedmia.report.per_client import named_rows
 from fedmia.report.regime import ASCENT, regime_row
 from fedmia.report.sets import set_row
+from fedmia.report.subjects import METHOD as SUBJECTS_METHOD
+from fedmia.report.subjects import subject_rows
 from fedmia.report.verdict import words
 from fedmia.statistics.intervals import LEVEL, ONE_SIDED, wilson
 
@@ -89,8 +91,10 @@ def build_whole(run: RunScores) -> Report:
     attacks = [attack_row(a, tests, ONE_SIDED, over_control(a, run, tests)) for a in run.attacks]
     controls = control_rows(run, beside)
     paired = [paired_row(pair, beside) for pair in run.pairs]
-    inferences = [inference_row(i, tests) for i in run.inferences]
+    inferences = [inference_row(i, tests, run.subjects) for i in run.inferences]
     clients, distribution = client_rows(run)
+    if run.subjects is not None:
+        clients, distribution = subject_rows(run, run.subjects), None
     useful: Utility = {
         **utility(run.utility, run.round),
         "untrained": utility(run.utility_untrained),
@@ -111,7 +115,7 @@ def build_whole(run: RunScores) -> Report:
         regime=regime_row(attacks),
         clients=clients,
         aggregation=run.aggregation and aggregation_row(run.aggregation, bounds),
-        client_ranking=ranking(clients),
+        client_ranking=None if run.subjects else ranking(clients),
         lower_bound=attack_bound(run, bounds),
         client_distribution=distribution,
         client_counts=client_counts(run),
@@ -125,7 +129,7 @@ def build_whole(run: RunScores) -> Report:
             "intervals_controls": beside,
             "intervals_clients": sum(c["auc"] is not None for c in clients),
             "intervals_sets": len(run.sets),
-            "method": METHOD,
+            "method": METHOD + SUBJECTS_METHOD * (run.subjects is not None),
         },
         not_run=[{"attack": a, "reason": r} for a, r in run.not_run.items()],
         failure=run.failure,
@@ -157,7 +161,8 @@ def encoder_row(info: EncoderInfo | None, round: int | None) -> EncoderRow | Non
 def control_rows(run: RunScores, family: int) -> Controls:
     """The report's `controls`; `family`: intervals that hold together."""
     sets = {name: [attack_row(a, family) for a in scored] for name, scored in run.controls.items()}
-    pixels = None if run.pixels is None else auc_numbers(*run.pixels, family)
+    of = None if run.subjects is None else run.subjects.sides
+    pixels = None if run.pixels is None else auc_numbers(*run.pixels, family, subjects=of)
     return cast(Controls, {"untrained": [], **sets, "pixels": pixels})
 
 
@@ -188,7 +193,9 @@ def utility(probes: Mapping[str, Probe], turn: int | None = None) -> UtilityRow:
     """
 
     def ci(probe: Probe) -> tuple[float, float] | None:
-        return None if probe.value is None else wilson(round(probe.value * probe.n), probe.n)
+        if probe.value is None or probe.trials is None:
+            return None if probe.value is None else wilson(round(probe.value * probe.n), probe.n)
+        return wilson(probe.value * probe.trials, probe.trials)
 
     knn, linear = (probes.get(name, Probe(None, 0)) for name in ("knn", "linear"))
     return {
@@ -269,7 +276,7 @@ def notes(run: RunScores, clients: Sequence[ClientRow]) -> list[str]:
         if EPOCHS_CUT in a.choices
     ]
     by = declared_attack(run)
-    if by is not None and any(c["auc"] is not None for c in clients):
+    if by is not None and run.subjects is None and any(c["auc"] is not None for c in clients):
         condition = "" if not by.under_attack else ", scored on the model under attack"
         against = "non-members weighted to the client's class mix (Kish's effective n)"
         if run.whose is not None:

@@ -6,16 +6,23 @@ import math
 from collections.abc import Sequence
 from typing import cast
 
-from fedmia.records.attack_rows import AttackRow, Interval
-from fedmia.records.client_rows import ClientDistribution, CohortRow
+from fedmia.records.attack_rows import AttackRow, AucRow, Interval
+from fedmia.records.client_rows import (
+    ClientDistribution,
+    ClientRow,
+    CohortRow,
+    rows_with_auc,
+)
 from fedmia.records.defence_rows import DefencePart, DefenceRow
 from fedmia.records.privacy import MEANINGFUL
 from fedmia.records.rows import Report, control_sets
 from fedmia.report.health import health_sentence
 from fedmia.report.regime import regime_sentence
-from fedmia.report.selection import has_many_clients
+from fedmia.report.selection import has_many_clients, unit_of
+from fedmia.statistics.matching import OVER
 
 DASH = "–"
+FIRST = 3  # subjects that a sentence names
 NEVER = "never"  # the cohort of clients that no round drew
 
 
@@ -175,17 +182,40 @@ def clients_sentence(report: Report) -> str | None:
         return f"{spreads} {ranked}{cohorts}"
     if not rows or report["client_ranking"]:
         return report["client_ranking"] if rows else None
+    unit = unit_of(report)
+    posers = {"client": "non-members in the place of theirs", "subject": "non-member subjects"}
     aucs, by = [auc for auc, _ in rows], rows[0][1]["attack"]
     nulls = [c["null_ci"] for _, c in rows if c["null_ci"] is not None]
-    sentence = f"By client, AUC {min(aucs):.2f} to {max(aucs):.2f} ({by}, {len(rows)} clients"
+    sentence = f"By {unit}, AUC {min(aucs):.2f} to {max(aucs):.2f} ({by}, {len(rows)} {unit}s"
     if nulls:
         sentence += (
-            f"; non-members in the place of theirs {min(n[0] for n in nulls):.2f} to "
-            f"{max(n[1] for n in nulls):.2f}"
+            f"; {posers[unit]} {min(n[0] for n in nulls):.2f} to {max(n[1] for n in nulls):.2f}"
         )
+    if unit == "subject":
+        return f"{sentence}). {riskiest(report['clients'])}"
     return f"{sentence}). No ranking: " + (
         "there is only one client." if len(rows) == 1 else "the simultaneous intervals overlap."
     )
+
+
+def riskiest(rows: Sequence[ClientRow]) -> str:
+    """The first few subjects with their intervals, and how many lie over the range of the null."""
+    scored = rows_with_auc(rows)
+    named = [f"{row['name']} {estimate(one.value, one.ci)}" for row, one in scored[:FIRST]]
+    nulls = [(one.value, row["null_ci"]) for row, one in scored if row["null_ci"] is not None]
+    over = sum(value > null[1] for value, null in nulls)
+    text = f"The riskiest (95 % intervals): {', '.join(named)}."
+    if nulls:
+        text += f" {over} of {len(nulls)} lie over the range of non-member subjects"
+        text += f" (expected without a leak: {OVER * len(nulls):.1f})."
+    return text
+
+
+def subjects_text(row: AucRow, between: str = "+") -> str:
+    """`20+31 subjects` that the images of a row belong to, or nothing."""
+    if "n_member_subjects" not in row:
+        return ""
+    return f"{row['n_member_subjects']}{between}{row['n_nonmember_subjects']} subjects"
 
 
 def cohort_sentence(rows: Sequence[CohortRow]) -> str:

@@ -14,7 +14,7 @@ from fedmia.records.rows import Report
 from fedmia.report import report_tables as tables
 from fedmia.report.figures.pairs import MOST
 from fedmia.report.format import group_by_reason, sentences
-from fedmia.report.selection import FEW, count_clients
+from fedmia.report.selection import FEW, count_clients, unit_of
 from fedmia.report.tables import flat, head_title
 from fedmia.report.verdict import TITLES, is_refuted
 from fedmia.statistics.power import POWER
@@ -114,6 +114,7 @@ def page(report: Report, figures: Mapping[str, bytes]) -> str:
             },
             others=[name for name in figures if name not in captions],
             clients=count_clients(report),
+            unit=unit_of(report),
         )
     )
 

@@ -45,15 +45,15 @@ def paired_row(pair: Pair, family: int) -> PairedRow:
     )
     if n == 0 or m == 0:
         return row(statement=f"{attack.name}: no pairs of members and non-members to compare")
-    both = attack.sides, control.sides
-    a, b = (auc_estimate(*one) for one in both)
-    difference, together = a.value - b.value, difference_interval(*both, LEVEL, family)
+    both, of = (attack.sides, control.sides), attack.subjects
+    a, b = (auc_estimate(*one, subjects=of) for one in both)
+    difference, together = a.value - b.value, difference_interval(*both, LEVEL, family, of)
     control_low, control_high = auc_interval(b, LEVEL, family)
     return row(
         difference=difference,
         low=together[0],
         high=together[1],
-        ci=difference_interval(*both),
+        ci=difference_interval(*both, subjects=of),
         auc=a.value,
         auc_control=b.value,
         auc_control_low=control_low,
@@ -82,7 +82,8 @@ def over_control(attack: ScoredAttack, run: RunScores, family: int) -> OverContr
             sizes = [len(s) for one in (attack, own) for s in one.sides]
             if own.name == attack.name and sizes[:2] == sizes[2:] and min(sizes) > 0:
                 tests = 1 if name == "untrained" and run.encoder is None else family
-                low, high = difference_interval(attack.sides, own.sides, ONE_SIDED, tests)
+                both = attack.sides, own.sides
+                low, high = difference_interval(*both, ONE_SIDED, tests, attack.subjects)
                 apart = auc(*attack.sides) - auc(*own.sides)
                 return {"control": name, "difference": apart, "low": low, "high": high}
     return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 from fedmia.records import ALONE
 from fedmia.records.attack_rows import AttackRow, Interval, Json, SetRow, ends
@@ -25,8 +25,9 @@ from fedmia.report.format import (
     number,
     rounds_of,
     statements,
+    subjects_text,
 )
-from fedmia.report.selection import has_many_clients, select_clients, select_inferred
+from fedmia.report.selection import has_many_clients, select_clients, select_inferred, unit_of
 from fedmia.report.tables import AUC, Cell, Table, TextCell, TextRow, flat, listing
 from fedmia.report.verdict import leaks
 
@@ -50,8 +51,9 @@ def _unbroken(text: str) -> str:
     return text.replace(" ", "\N{NO-BREAK SPACE}")
 
 
-def _sizes(row: Json) -> str:
-    return f"{row['n_members']}+{row['n_nonmembers']}"
+def _sizes(row: Any) -> str | TextCell:
+    text, subjects = f"{row['n_members']}+{row['n_nonmembers']}", subjects_text(row)
+    return TextCell(text, (f"of {subjects}",)) if subjects else text
 
 
 def is_reading(report: Report, row: AttackRow) -> bool:
@@ -84,7 +86,11 @@ def attacks(report: Report, *, readings: bool | None = None) -> Table:
     table = listing(most_leaking_first(rows), {**columns, "n": _sizes}, leaks)
     if (pixels := report["controls"]["pixels"]) is None or readings:
         return table
-    cells = {"attack": "pixels only", AUC: auc_cell(pixels), "n": _sizes(pixels)}
+    cells: dict[str, str | TextCell] = {
+        "attack": "pixels only",
+        AUC: auc_cell(pixels),
+        "n": _sizes(pixels),
+    }
     last = TextRow([cells.get(str(head), DASH) for head in table.head])
     return Table(table.head, [*table.rows, last])
 
@@ -192,8 +198,9 @@ def sets(report: Report) -> Table:
 
 def datasets(row: InferenceRow) -> Table:
     """One p-value a client, beside that of the untrained encoder; of many, the smallest."""
+    unit = "subject" if any("name" in c for c in row["clients"]) else "client"
     columns: dict[str, Cell] = {
-        "client": lambda c: str(c["client"]),
+        unit: lambda c: c.get("name", str(c["client"])),
         "p-value": lambda c: format_p(c["p_value"]),
         "Holm": lambda c: format_p(c["p_value_holm"]),
         "untrained": lambda c: format_p(c["p_value_untrained"]),
@@ -224,8 +231,9 @@ def utility(report: Report) -> Table:
 
 def clients(report: Report) -> Table:
     """Clients with their defence and epsilon, AUC and null; of many, why each is shown."""
+    unit = unit_of(report)
     columns: dict[str, Cell] = {
-        "client": lambda c: str(c.row["id"]),
+        unit: lambda c: c.row.get("name", str(c.row["id"])),
         "images": lambda c: f"{c.row['size']:,}",
         "role": lambda c: c.row["role"],
         "defence": lambda c: _defence_cell(c.row["defence"]),
@@ -233,6 +241,9 @@ def clients(report: Report) -> Table:
         AUC: lambda c: auc_cell(c.row),
         "null": lambda c: _null_cell(c.row),
     }
+    if unit == "subject":
+        columns = {name: columns[name] for name in (unit, "scored", AUC, "null")}
+        columns["AUC, 95 % alone"] = lambda c: _unbroken(estimate(c.row["auc"], c.row["auc_ci"]))
     if has_many_clients(report):
         columns["why it is listed"] = lambda c: ", ".join(c.why)
     return listing(select_clients(report), columns)

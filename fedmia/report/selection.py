@@ -49,6 +49,11 @@ def select_clients(report: Report) -> list[SelectedClient]:
     return sorted(selected.values(), key=lambda one: -order.get(one.row["id"], -1.0))
 
 
+def unit_of(report: Report) -> str:
+    """Whose rows `clients` has: those of a `client`, or of a `subject`, such as a patient."""
+    return "subject" if any("name" in row for row in report["clients"]) else "client"
+
+
 def has_many_clients(report: Report) -> bool:
     """Whether there are more clients than are shown one by one."""
     return count_clients(report) > FEW

@@ -39,6 +39,7 @@ TITLES = {
     "in words": "What the simultaneous interval says",
     "sets": "Number of sets of images",
     "client": "Number of the client",
+    "subject": "To which images belong, such as a patient or a customer",
     "clients": "Number of clients, and whether they defend themselves",
     "images": "Number of images",
     "role": "What the client does: honest, or an attacker's role",

@@ -9,6 +9,7 @@ intervals.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Sequence
 
 from fedmia.records import LOSS_BEFORE
@@ -16,7 +17,7 @@ from fedmia.records.attack_rows import AttackRow, AucRow, ends
 from fedmia.records.client_rows import InferenceRow, KnownAuc, known_auc, rows_with_auc
 from fedmia.records.rows import Controls, Report, control_sets
 from fedmia.report.datasets import detected
-from fedmia.report.format import estimate, model_of
+from fedmia.report.format import estimate, model_of, subjects_text
 from fedmia.report.health import health_sentence
 from fedmia.report.lowerbounds import SHOUT, refutation_sentence
 from fedmia.report.paired import statement
@@ -226,7 +227,9 @@ def numbers(row: AucRow, auc: KnownAuc, model: str = "") -> str:
     Returns:
         The text.
     """
-    n = f"{row['n_members']} members, {row['n_nonmembers']} non-members{model and f'; {model}'}"
+    n = f"{row['n_members']} members, {row['n_nonmembers']} non-members"
+    n += f" of {of}" if (of := subjects_text(row)) else ""
+    n += model and f"; {model}"
     return f"AUC {estimate(auc.value, auc.together)} (simultaneous 95 % limits; {n})"
 
 
@@ -374,14 +377,20 @@ def _strength(report: Report, row: AttackRow, auc: KnownAuc) -> str:
 def _reach(report: Report, scored: ScoredRows) -> tuple[str, str]:
     """How sure a run without an established leak is, and how it could be surer."""
     if not scored:
-        return "No attack was scored.", "Run at least one attack: see the section Not run."
+        sure = " ".join(f"{row['statement']}." for row in report["dataset_inference"])
+        return sure or "No attack was scored.", "Run more attacks: see the section Not run."
     row = max((row for row, _ in scored), key=lambda r: min(r["n_members"], r["n_nonmembers"]))
     n, m, family = row["n_members"], row["n_nonmembers"], report["family"]["intervals"]
     # The leak of an audit must also lie over its control.
     own = "encoder" in report and bool(report["controls"]["untrained"])
-    least = smallest_detectable_auc(n, m, family, level=ONE_SIDED, over_control=own)
+    # Images of a subject say less than as many that are drawn one by one.
+    effect = max(row.get("design_effect", 1.0) for row, _ in scored)
+    worth = round(n / effect), round(m / effect)
+    least = smallest_detectable_auc(*worth, family, level=ONE_SIDED, over_control=own)
     more = images_needed(WEAK, family, level=ONE_SIDED, over_control=own)
+    more = None if more is None else math.ceil(more * effect)
     sizes = f"{n} members and {m} non-members"
+    sizes += f" of {of}" if (of := subjects_text(row, " and ")) else ""
     sure = f"Not even a perfect attack would have been established with {sizes}."
     if least is not None:
         sure = (
@@ -390,7 +399,8 @@ def _reach(report: Report, scored: ScoredRows) -> tuple[str, str]:
         )
     todo = "Try more attacks (`--attacks all`) and other seeds."
     if more is not None and min(n, m) < more:
-        todo += f" To show a leak of AUC {WEAK}, score about {more:,} members and as many others."
+        todo += f" To show a leak of AUC {WEAK}, score about {more:,} members and as many others"
+        todo += "." if effect == 1 else ", of as many more subjects."
     return sure, todo
 
 

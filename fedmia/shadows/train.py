@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from fedmia.data.images import IntArray
 from fedmia.options.errors import InputError
 from fedmia.runtime.cores import count_cores
 from fedmia.shadows._one import CUT, ShadowTraining, TrainedShadow, TrainingStopped, train_one
@@ -42,6 +43,7 @@ def train_shadows(
     progress: Callable[[int, int], None] | None = None,
     stop: Callable[[], bool] = lambda: False,
     workers: int | None = None,
+    subjects: IntArray | None = None,
 ) -> list[TrainedShadow]:
     """The plan's shadow encoders, from the cache where it has them, else trained.
 
@@ -60,6 +62,8 @@ def train_shadows(
         progress: takes the epochs done and to do, over all shadows; called from any thread.
         stop: asked before each step, from any thread.
         workers: shadows side by side (none: as many as there are cores; one on a GPU).
+        subjects: of pool and candidates `(N + M,)`, such as patients, which are drawn whole; None:
+            each image is its own.
 
     Returns:
         the shadows in the plan's order.
@@ -70,7 +74,7 @@ def train_shadows(
         TrainingStopped: `stop` said so.
     """
     settings = build_settings(plan, target)
-    ground = build_image_pool(pool, candidates)
+    ground = build_image_pool(pool, candidates, subjects)
     shadows = _trainings(plan, target.guard, settings, ground, pool, candidates, device, cache)
     if ground.attacked and not plan.online:
         say(f"shadow images: {ground.attacked} left out, as they are among those under attack")
@@ -113,8 +117,9 @@ def train_shadows(
 
 
 def shadow_notes(
-    plan: ShadowPlan, target: TargetTraining, pool: Pixels, candidates: Pixels | None
-) -> list[str]:
+    plan: ShadowPlan, target: TargetTraining, pool: Pixels, candidates: Pixels | None,
+    subjects: IntArray | None = None,
+) -> list[str]:  # fmt: skip
     """What the reader should know of how the plan's shadows are trained, as of a queue that is cut;
     arguments and errors as of `train_shadows`, which trains them.
 
@@ -123,11 +128,12 @@ def shadow_notes(
         target: what there is to know of the target's training.
         pool: the attacker's shadow images, uint8 (N, C, H, W).
         candidates: the images under attack, uint8 (M, C, H, W), or None.
+        subjects: as of `train_shadows`.
 
     Returns:
         one sentence a note, possibly none.
     """
-    members = draw_shadows(plan, build_image_pool(pool, candidates))[0].members
+    members = draw_shadows(plan, build_image_pool(pool, candidates, subjects))[0].members
     return [f"Shadow encoders: {n}." for n in build_settings(plan, target).spec.notes(len(members))]
 
 

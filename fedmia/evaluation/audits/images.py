@@ -17,7 +17,14 @@ from fedmia.data.base import Views
 from fedmia.data.images import NO_PROBES, ImageSet, IntArray, digests
 from fedmia.evaluation.audits.owners import read_owners
 from fedmia.evaluation.audits.sources import Source, find_images, source_views, take
+from fedmia.evaluation.audits.subjects import (
+    AuditSubjects,
+    cut_roles,
+    order_subjects,
+    read_subjects,
+)
 from fedmia.options.errors import InputError, opt
+from fedmia.records import ImageSubjects
 from fedmia.threat import Labels
 
 SIDES = ("members", "nonmembers")
@@ -39,6 +46,9 @@ class AuditSplit:
         labels: names of the classes of all these images, for attacks that need them.
         names: of the two data sources.
         spared: how many they are, wanted or not.
+        subjects: of the scored images; None: they belong to none.
+        known_subjects: numbers of those of the known members and of the known non-members.
+        spare_subjects: likewise of the spare non-members.
         views: of the members' source.
         notes: on classes, copies that were left out, and what was converted or resized.
         shadow_data: the shadows' images where they are in memory; None: --shadow-data says.
@@ -59,6 +69,9 @@ class AuditSplit:
     labels: Labels
     names: tuple[str, str]
     spared: int
+    subjects: ImageSubjects | None = None
+    known_subjects: tuple[IntArray, IntArray] | None = None
+    spare_subjects: IntArray | None = None
     views: Views = field(default_factory=Views)
     notes: tuple[str, ...] = ()
     shadow_data: ImageSet | None = None
@@ -86,6 +99,9 @@ class AuditSplit:
         Raises:
             InputError: fewer than 2 are left.
         """
+        own = self.subjects
+        if own is not None:  # a subject goes whole
+            dropped = np.isin(own.nonmembers, own.nonmembers[dropped])
         remaining = np.flatnonzero(~dropped)
         note = f"{int(dropped.sum())} scored non-members are left out, {why}."
         if len(remaining) < 2:
@@ -95,6 +111,7 @@ class AuditSplit:
             scored_nonmembers=self.scored_nonmembers[remaining],
             nonmember_ids=self.nonmember_ids[remaining],
             nonmember_labels=self.nonmember_labels[remaining],
+            subjects=own and replace(own, nonmembers=own.nonmembers[remaining]),
             notes=(*self.notes, note),
         )
 
@@ -128,20 +145,25 @@ def deal(audit: Audit, size: int | None) -> AuditSplit:
     members = find_images(audit, "members", size)
     others = find_images(audit, "nonmembers", size)
     views = source_views(str(audit.members), audit.members_options)
-    split = deal_sets(audit, members, others, views)
+    subjects = read_subjects(audit.groups, {"members": members, "nonmembers": others})
+    split = deal_sets(audit, members, others, views, subjects)
     return replace(split, owners=read_owners(audit.owners, members))
 
 
-def deal_sets(audit: Audit, members: Source, others: Source, views: Views) -> AuditSplit:
+def deal_sets(
+    audit: Audit, members: Source, others: Source, views: Views,
+    subjects: AuditSubjects | None = None,
+) -> AuditSplit:  # fmt: skip
     """Give every image its role, and decode the images that have one.
 
     The role depends on the seed, on the image's bytes as its source keeps them and on the number of
-    images. It depends neither on the order of the files nor on the side.
+    images. It depends neither on the order of the files nor on the side. Subjects are dealt whole.
 
     Args:
         members: the members' data set.
         others: the non-members' data set.
         views: view options that suit the data source.
+        subjects: to which the images belong; None: to none.
 
     Returns:
         The images in their roles.
@@ -152,7 +174,7 @@ def deal_sets(audit: Audit, members: Source, others: Source, views: Views) -> Au
     """
     sides = dict(zip(SIDES, unify_classes(members, others), strict=True))
     while True:
-        roles = _roles(audit, *(s.digests() for s in sides.values()))
+        roles = _roles(audit, {n: s.digests() for n, s in sides.items()}, subjects)
         parts = [take(s, n, np.concatenate(roles.of[n])) for n, s in sides.items()]
         if all(apart for _, apart in parts):
             break
@@ -168,15 +190,18 @@ def deal_sets(audit: Audit, members: Source, others: Source, views: Views) -> Au
         )
     if not others.labelled:
         notes.append(NO_PROBES)
-    known, at = roles.known, len(roles.of["nonmembers"][1]) + roles.known
+    first, known = (len(roles.of[n][0]) for n in SIDES)
+    at = known + len(roles.of["nonmembers"][1])
+    if subjects is not None:
+        notes.append(_describe_subjects(subjects, roles))
     return AuditSplit(
-        known_members=torch.from_numpy(m.images[:known]),
+        known_members=torch.from_numpy(m.images[:first]),
         known_nonmembers=torch.from_numpy(o.images[:known]),
-        scored_members=torch.from_numpy(m.images[known:]),
+        scored_members=torch.from_numpy(m.images[first:]),
         scored_nonmembers=torch.from_numpy(o.images[known:at]),
         member_ids=roles.of["members"][1],
         nonmember_ids=roles.of["nonmembers"][1],
-        member_labels=m.labels[known:],
+        member_labels=m.labels[first:],
         nonmember_labels=o.labels[known:at],
         spare=torch.from_numpy(o.images[at:]),
         spared=roles.spared,
@@ -184,6 +209,38 @@ def deal_sets(audit: Audit, members: Source, others: Source, views: Views) -> Au
         names=(m.name, o.name),
         views=views,
         notes=tuple(notes),
+        **({} if subjects is None else _subjects_of(subjects, roles)),
+    )
+
+
+def _subjects_of(subjects: AuditSubjects, roles: _Roles) -> dict[str, Any]:
+    """The fields of `AuditSplit` that say which subject an image of a role belongs to."""
+    of = {n: [subjects.of[n][places] for places in roles.of[n]] for n in SIDES}
+    members, others = of.values()
+    if len(np.unique(np.concatenate(members))) == 1:  # one subject: its images are dealt one by one
+        members[0] = -1 - np.arange(len(members[0]))
+    return {
+        "subjects": ImageSubjects(subjects.names, members[1], others[1]),
+        "known_subjects": (members[0], others[0]),
+        "spare_subjects": others[2],
+    }
+
+
+def _describe_subjects(subjects: AuditSubjects, roles: _Roles) -> str:
+    """How many images of how many subjects play which role."""
+    parts, every = (
+        [],
+        np.unique(np.concatenate([subjects.of["members"][p] for p in roles.of["members"]])),
+    )
+    for role, at in (("known", 0), ("scored", 1)):
+        sizes = [(len(p := roles.of[n][at]), len(np.unique(subjects.of[n][p]))) for n in SIDES]
+        (n, a), (m, b) = sizes
+        parts.append(f"{role} {n} members of {a} and {m} non-members of {b}")
+    return (
+        f"Images belong to subjects, which are drawn whole: {', '.join(parts)} subjects. Intervals "
+        "and tests are by subject."
+        + f" All members are of {subjects.names[every[0]]}, in question as a whole."
+        * (len(every) == 1)
     )
 
 
@@ -192,30 +249,35 @@ class _Roles(NamedTuple):
 
     Attributes:
         of: side -> those known, those scored, and those that shadows are trained on.
-        known: how many a side. spared: non-members without another part.
+        spared: non-members without another part.
         notes: copies that were left out.
     """
 
     of: dict[str, list[IntArray]]
-    known: int
     spared: int
     notes: list[str]
 
 
-def _roles(audit: Audit, members: list[bytes], others: list[bytes]) -> _Roles:
+def _roles(audit: Audit, names: dict[str, list[bytes]], subjects: AuditSubjects | None) -> _Roles:
     """Roles of the images with these digests."""
+    members, others = names.values()
     _refuse_overlap(members, others)
-    orders, notes = [order_by_content(audit.seed, n) for n in (members, others)], []
-    for flag, order, listed in zip(SIDES, orders, (members, others), strict=True):
+    orders, notes = [order_by_content(audit.seed, n) for n in names.values()], []
+    for flag, order, listed in zip(SIDES, orders, names.values(), strict=True):
         if len(order) < len(listed):
             notes.append(f"{len(listed) - len(order)} byte-equal copies among the {flag} left out.")
     known, scored = role_sizes(audit, *map(len, orders))
     cut = [np.split(o, [known, known + n]) for o, n in zip(orders, scored, strict=True)]
+    spares = bool(audit.shadows) and audit.shadow_data is None
+    if subjects is not None:
+        for i, side in enumerate(SIDES):
+            each = order_subjects(audit.seed, orders[i], subjects.of[side], names[side])
+            cut[i] = cut_roles(audit, side, each, known, spares and side == "nonmembers")
     spared = len(cut[1][2])
-    if not audit.shadows or audit.shadow_data is not None:
+    if not spares:
         cut[1][2] = cut[1][2][:0]
     cut[0][2] = cut[0][2][:0]
-    return _Roles(dict(zip(SIDES, cut, strict=True)), known, spared, notes)
+    return _Roles(dict(zip(SIDES, cut, strict=True)), spared, notes)
 
 
 def _refuse_unlike(members: ImageSet, others: ImageSet) -> None:

@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import torch
 
 from fedmia import __version__
@@ -89,6 +90,9 @@ def content(audit: Audit, released: LoadedEncoder, audit_split: AuditSplit) -> s
     ):  # fmt: skip
         names = digests(images.numpy())
         digest.update(b"".join(names) + _classes(audit_split.labels, names))
+    if (subjects := audit_split.subjects) is not None:
+        of = *(audit_split.known_subjects or ()), subjects.members, subjects.nonmembers
+        digest.update(np.concatenate(of).tobytes())
     return digest.hexdigest()
 
 

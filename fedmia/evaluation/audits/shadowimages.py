@@ -12,7 +12,7 @@ import torch
 
 from fedmia.config.audit import Audit
 from fedmia.data._pixels import resize_all
-from fedmia.data.images import ImageSet, digests
+from fedmia.data.images import ImageSet, IntArray, digests
 from fedmia.evaluation.audits.images import AuditSplit
 from fedmia.evaluation.audits.sources import load_images
 from fedmia.options.errors import InputError, opt
@@ -51,6 +51,18 @@ class ShadowImages:
         # Resized alike, so that an image under attack is known again among the shadows' own.
         own, theirs = (resize_all(x, size, "shadow images") for x in (pool, attacked.numpy()))
         return torch.from_numpy(own), torch.from_numpy(theirs)
+
+    def subjects(self) -> IntArray | None:
+        """Subjects (N,) of the images of `ground`, the shadows' first; each of --shadow-data is its
+        own."""
+        split = self.audit_split
+        if split.subjects is None or split.known_subjects is None:
+            return None
+        own = split.spare_subjects
+        if self.audit.shadow_data is not None:
+            own = -1 - np.arange(len(self._data))
+        scored = split.subjects.members, split.subjects.nonmembers
+        return np.concatenate([own, *scored, *split.known_subjects])
 
     def contents(self) -> str:
         """Digest of --shadow-data.

@@ -11,7 +11,7 @@ import numpy as np
 from fedmia.records.client_rows import ClientRow, CohortRow, KnownAuc, known_auc, rows_with_auc
 from fedmia.records.rows import Report
 from fedmia.report.figures import canvas
-from fedmia.report.selection import count_clients, has_many_clients, select_clients
+from fedmia.report.selection import count_clients, has_many_clients, select_clients, unit_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -28,14 +28,16 @@ def leakage(report: Report) -> Figure | None:
         return None
     figure, axes = _forest(rows, [_name(r) for r, _ in rows])
     by = rows[0][0]["attack"]
-    canvas.auc_axis(axes, f"AUC of {by}, non-members weighted to the client's classes")
+    unit = unit_of(report)
+    whose = ", non-members weighted to the client's classes" * (unit == "client")
+    canvas.auc_axis(axes, f"AUC of {by}{whose}")
     total = sum(r["n_members"] for r, _ in rows)
-    of = f"{len(rows)} clients"
+    of = f"{len(rows)} {unit}s"
     if has_many_clients(report):
         spread = report.get("client_distribution")
         scored = spread["clients"] if spread else len(rows_with_auc(report["clients"]))
-        of = f"{len(rows)} of {scored:,} clients"
-    axes.set_title(f"Leakage by client ({total:,} members of {of})")
+        of = f"{len(rows)} of {scored:,} {unit}s"
+    axes.set_title(f"Leakage by {unit} ({total:,} members of {of})")
     canvas.legend(axes)
     return figure
 
@@ -71,7 +73,8 @@ def _forest(
 
 def _name(row: ClientRow) -> str:
     defence = row["defence"]
-    return f"client {row['id']}, n {row['n_members']}" + (f"\n{defence['name']}" if defence else "")
+    name = row.get("name", f"client {row['id']}")
+    return f"{name}, n {row['n_members']}" + (f"\n{defence['name']}" if defence else "")
 
 
 def _client(axes: Axes, place: int, row: ClientRow | CohortRow, auc: KnownAuc) -> None:

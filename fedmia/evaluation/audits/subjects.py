@@ -1,0 +1,148 @@
+"""Which subject, such as a patient or a customer, each image of an audit belongs to.
+
+A subject has one role: an attacker that knows some of its images knows the others too.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedmia.config.audit import Audit, names_file
+from fedmia.data.images import IntArray
+from fedmia.evaluation.audits.imagetable import read_image_table
+from fedmia.evaluation.audits.sources import Source
+from fedmia.options.errors import InputError, opt
+from fedmia.options.values import escape_name
+from fedmia.statistics.subjects import nearest_end
+
+LEAST = 2  # subjects of a role, a side
+
+
+@dataclass(frozen=True)
+class AuditSubjects:
+    """The subjects of both sides.
+
+    Attributes:
+        names: of the subjects, in order; a subject's number is its place.
+        of: side -> (N,) number of each image's subject.
+    """
+
+    names: tuple[str, ...]
+    of: Mapping[str, IntArray]
+
+
+def read_subjects(groups: Any, sides: Mapping[str, Source]) -> AuditSubjects | None:
+    """The subject of each image, as a column of its source, a CSV file or an array tells.
+
+    Args:
+        groups: name of the column, which the sources have handed over; path of a CSV file of lines
+            `side,image,subject`; arrays (N,) of each side, integers or text; or None.
+        sides: the images of each side.
+
+    Returns:
+        The subjects; None: images belong to none.
+
+    Raises:
+        InputError: no such column or file, an image without a subject, or a subject on both sides.
+    """
+    if groups is None:
+        return None
+    where = opt("groups", groups if isinstance(groups, str | Path) else "arrays")
+    if isinstance(groups, str | Path) and names_file(str(groups)):
+        read: Mapping[str, Sequence[Any]] = read_image_table(
+            "groups", Path(groups), "subject", sides, bool
+        )
+    elif isinstance(groups, str):
+        read = {s: [] if one.column is None else one.column.tolist() for s, one in sides.items()}
+    else:
+        read = {s: np.asarray(v).tolist() for s, v in zip(sides, groups, strict=False)}
+    for side, images in sides.items():
+        values = read.get(side, [])
+        if len(values) != len(images):
+            raise InputError(
+                f"{where}: {len(values)} subjects of the {len(images)} {side}, must be one an image"
+            )
+        if None in values:
+            raise InputError(
+                f"{where}: {values.count(None)} of {len(images)} {side} have no subject (the "
+                f"first: image {values.index(None)})"
+            )
+    named = {side: [escape_name(str(value)) for value in values] for side, values in read.items()}
+    both = sorted(set.intersection(*map(set, named.values())))
+    if both:
+        more = f", and {len(both) - 1} more likewise" * (len(both) > 1)
+        raise InputError(f"{where}: subject '{both[0]}' is among the members and among the "
+                         f"non-members{more}; a subject cannot be both")  # fmt: skip
+    numbers = {name: i for i, name in enumerate(sorted(set().union(*named.values())))}
+    of = {side: np.array([numbers[name] for name in v], np.int64) for side, v in named.items()}
+    return AuditSubjects(tuple(numbers), of)
+
+
+def order_subjects(seed: int, order: IntArray, of: IntArray, names: list[bytes]) -> list[IntArray]:
+    """Places of the images of each subject, in an order of the seed and of the images' bytes.
+
+    Args:
+        seed: of the audit.
+        order: (M,) places of the distinct images, in the order that a subject's keep.
+        of: (N,) subject of each image.
+        names: digest of each image.
+
+    Returns:
+        Places by subject.
+    """
+    images: dict[int, list[int]] = {}
+    for place in order.tolist():
+        images.setdefault(int(of[place]), []).append(place)
+    root = f"audit subjects {seed} ".encode()
+
+    def rank(places: list[int]) -> bytes:
+        return hashlib.sha256(root + b"".join(sorted(names[i] for i in places))).digest()
+
+    return [np.array(places) for places in sorted(images.values(), key=rank)]
+
+
+def cut_roles(
+    audit: Audit, side: str, subjects: list[IntArray], known: int, spares: bool
+) -> list[IntArray]:
+    """Places of the known, the scored and the other images of a side, no subject in two of them.
+
+    The members may be of one subject, in question as a whole: its images are dealt one by one.
+
+    Args:
+        audit: says how many are known and scored; images, met as nearly as whole subjects allow.
+        side: `members` or `nonmembers`.
+        subjects: places of each subject's images, in the order in which they are dealt.
+        known: number of known images.
+        spares: whether half of the others are for the shadows.
+
+    Returns:
+        Places of the images in each role.
+
+    Raises:
+        InputError: too few subjects.
+    """
+    sizes, least = [len(places) for places in subjects], LEAST
+    whole = len(subjects) == 1 and side == "members"
+    if whole:
+        sizes, known = [1] * sizes[0], known if audit.known else LEAST
+    elif len(subjects) < (needed := (2 + spares) * LEAST):
+        alone = ", or members of one subject" if side == "members" else ""
+        raise InputError(
+            f"{opt('groups', audit.groups)}: {len(subjects)} subjects of the {side} are too few: "
+            f"at least {needed} are needed, {LEAST} a role{alone}"
+        )
+    first = nearest_end(sizes, known, least, (1 + spares) * least)
+    left = sum(sizes[first:])
+    wanted = min(audit.limit or left, left // 2 if spares else left)
+    second = first + nearest_end(sizes[first:], wanted, least, spares * least)
+    if whole:
+        return np.split(subjects[0], [first, second])
+    none = np.zeros(0, np.int64)
+    cuts = subjects[:first], subjects[first:second], subjects[second:]
+    return [np.concatenate([none, *cut]) for cut in cuts]
