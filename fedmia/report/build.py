@@ -159,7 +159,15 @@ def encoder_row(info: EncoderInfo | None, round: int | None) -> EncoderRow | Non
 
 
 def control_rows(run: RunScores, family: int) -> Controls:
-    """The report's `controls`; `family`: intervals that hold together."""
+    """The report's `controls`.
+
+    Args:
+        run: whose controls they are.
+        family: number of intervals that hold together.
+
+    Returns:
+        Rows by control.
+    """
     sets = {name: [attack_row(a, family) for a in scored] for name, scored in run.controls.items()}
     of = None if run.subjects is None else run.subjects.sides
     pixels = None if run.pixels is None else auc_numbers(*run.pixels, family, subjects=of)

@@ -65,8 +65,18 @@ def inference_row(
 
 
 def reach(row: InferenceRow, family: int, subjects: ImageSubjects | None) -> str:
-    """That too few non-member subjects could establish no set, and how many could; or nothing. One
-    subject among n others has a p-value of 1 / (n + 1) at least."""
+    """That too few non-member subjects could establish no set, and how many could.
+
+    One subject among n others has a p-value of 1 / (n + 1) at least.
+
+    Args:
+        row: with the p-values.
+        family: number of tests for a leak.
+        subjects: whose sets these are; None: clients'.
+
+    Returns:
+        Text that goes on after a statement, or nothing.
+    """
     tests = family * sum(c["p_value"] is not None for c in row["clients"])
     others = 0 if subjects is None else len(np.unique(subjects.nonmembers))
     if subjects is None or tests <= SIGNIFICANCE * (others + 1):

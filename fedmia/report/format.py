@@ -201,10 +201,10 @@ def clients_sentence(report: Report) -> str | None:
 def riskiest(rows: Sequence[ClientRow]) -> str:
     """The first few subjects with their intervals, and how many lie over the range of the null."""
     scored = rows_with_auc(rows)
-    named = [f"{row['name']} {estimate(one.value, one.ci)}" for row, one in scored[:FIRST]]
+    first = [f"{row['name']} {estimate(one.value, one.ci)}" for row, one in scored[:FIRST]]
     nulls = [(one.value, row["null_ci"]) for row, one in scored if row["null_ci"] is not None]
     over = sum(value > null[1] for value, null in nulls)
-    text = f"The riskiest (95 % intervals): {', '.join(named)}."
+    text = f"The riskiest (95 % intervals): {', '.join(first)}."
     if nulls:
         text += f" {over} of {len(nulls)} lie over the range of non-member subjects"
         text += f" (expected without a leak: {OVER * len(nulls):.1f})."

@@ -59,19 +59,19 @@ def halves(subjects: IntArray, generator: np.random.Generator) -> tuple[IntArray
     return np.flatnonzero(first), np.flatnonzero(~first)
 
 
-def nearest_end(sizes: Sequence[int] | IntArray, wanted: int, least: int, rest: int) -> int:
-    """How many of the first subjects have the number of images that is nearest to a wanted one.
+def nearest_end(sizes: Sequence[int] | IntArray, target: int, least: int, rest: int) -> int:
+    """How many of the first subjects have the number of images that is nearest to a target.
 
     Args:
         sizes: images of each subject, `(J,)`.
-        wanted: number of images.
+        target: number of images.
         least: fewest subjects to take.
         rest: fewest subjects to leave.
 
     Returns:
         number of subjects, `least` to J - `rest`.
     """
-    nearest = int(np.abs(np.cumsum([0, *sizes]) - wanted).argmin())
+    nearest = int(np.abs(np.cumsum([0, *sizes]) - target).argmin())
     return min(max(nearest, least), len(sizes) - rest)
 
 

@@ -73,14 +73,14 @@ def read_subjects(groups: Any, sides: Mapping[str, Source]) -> AuditSubjects | N
                 f"{where}: {values.count(None)} of {len(images)} {side} have no subject (the "
                 f"first: image {values.index(None)})"
             )
-    named = {side: [escape_name(str(value)) for value in values] for side, values in read.items()}
-    both = sorted(set.intersection(*map(set, named.values())))
+    texts = {side: [escape_name(str(value)) for value in values] for side, values in read.items()}
+    both = sorted(set.intersection(*map(set, texts.values())))
     if both:
         more = f", and {len(both) - 1} more likewise" * (len(both) > 1)
         raise InputError(f"{where}: subject '{both[0]}' is among the members and among the "
                          f"non-members{more}; a subject cannot be both")  # fmt: skip
-    numbers = {name: i for i, name in enumerate(sorted(set().union(*named.values())))}
-    of = {side: np.array([numbers[name] for name in v], np.int64) for side, v in named.items()}
+    numbers = {name: i for i, name in enumerate(sorted(set().union(*texts.values())))}
+    of = {side: np.array([numbers[name] for name in v], np.int64) for side, v in texts.items()}
     return AuditSubjects(tuple(numbers), of)
 
 
@@ -139,8 +139,8 @@ def cut_roles(
         )
     first = nearest_end(sizes, known, least, (1 + spares) * least)
     left = sum(sizes[first:])
-    wanted = min(audit.limit or left, left // 2 if spares else left)
-    second = first + nearest_end(sizes[first:], wanted, least, spares * least)
+    target = min(audit.limit or left, left // 2 if spares else left)
+    second = first + nearest_end(sizes[first:], target, least, spares * least)
     if whole:
         return np.split(subjects[0], [first, second])
     none = np.zeros(0, np.int64)

@@ -124,8 +124,8 @@ def infer_sets(
     order = rng(seed, "infer", attack.name, "order").permutation(len(questions))
     draw = rng(seed, "infer", attack.name)
     more = () if of.subjects is None else (of.subjects,)
-    asked = [questions[i] for i in order]
-    answers = attack.infer(view, of.images, of.classes, asked, draw, *more)
+    suspects = [questions[i] for i in order]
+    answers = attack.infer(view, of.images, of.classes, suspects, draw, *more)
     back = [answers[i] for i in np.argsort(order)]
     ids = [*of.positions, *[None] * (len(questions) - len(of.positions))]
     rows = [
