@@ -378,7 +378,7 @@ def _reach(report: Report, scored: ScoredRows) -> tuple[str, str]:
     """How sure a run without an established leak is, and how it could be surer."""
     if not scored:
         sure = " ".join(f"{row['statement']}." for row in report["dataset_inference"])
-        return sure or "No attack was scored.", "Run more attacks: see the section Not run."
+        return sure or "No attack was scored.", "Run at least one attack: see the section Not run."
     row = max((row for row, _ in scored), key=lambda r: min(r["n_members"], r["n_nonmembers"]))
     n, m, family = row["n_members"], row["n_nonmembers"], report["family"]["intervals"]
     # The leak of an audit must also lie over its control.
