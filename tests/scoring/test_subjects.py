@@ -23,6 +23,7 @@ from fedmia.threat import Threat
 class Recalls(Attack):
     """Knows again whose images it was fitted on: a pixel says whose an image is."""
 
+    paper: ClassVar[str] = ""
     needs: ClassVar[Threat] = Threat("black_box", "outsider")
     looks_at: ClassVar[tuple[str, ...]] = ("features",)
     learns: ClassVar[bool] = True  # type: ignore[assignment]
