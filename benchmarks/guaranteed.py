@@ -73,7 +73,7 @@ def summarize(study: StudyResult) -> dict[str, Any]:
     """The points of a study of defences, as pages cite them."""
     points = [
         {**point, "label": point["point"], "attacks": [
-            {**row, "auc_ci_simultaneous": row["auc"]["ci_simultaneous"]}
+            {**row, "name": row["attack"], "auc_ci_simultaneous": row["auc"]["ci_simultaneous"]}
             for row in point["attacks"].values()
         ]}
         for point in point_rows(study)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from inspect import isclass
@@ -16,9 +16,10 @@ from fedmia.options.bounded import read_json
 from fedmia.options.errors import InputError, unknown_name
 from fedmia.report.verdict import UNSOUND
 from fedmia.runs import Run, open_run
+from fedmia.statistics.spread import spread
 from fedmia.storage.manifest import TABLE
 from fedmia.storage.runfolder import damaged
-from fedmia.study.points import comparisons, over_models, select
+from fedmia.study.points import BySeed, comparisons, group_by_key, over_models
 from fedmia.table import COLUMNS, read
 
 if TYPE_CHECKING:
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 
 STUDY, PAGE = "study.json", "study.html"
 FORMAT = 1
+APART = dict.fromkeys(("control", "baseline", "target_fpr"))  # tell numbers of one metric apart
+Values = Mapping[tuple[Any, ...], BySeed]  # point, and what else tells numbers apart -> by seed
 MARK = " ‡"  # behind the name of runs whose AUCs show no leak by themselves
 
 
@@ -177,13 +180,25 @@ class StudyResult:
         return dict(iter(self.table.groupby(["metric", "subject"], sort=False)))
 
     def select(self, metric: str, subject: str = "attack", **where: Any) -> pd.DataFrame:
-        """The rows of the table that hold a number, as `fedmia.study.points.select` says."""
-        rows = self._parts.get((metric, subject), self.table[:0])
-        return select(rows, metric, subject, **where)
+        """The rows of the table that hold a number.
 
-    def values(
-        self, metric: str, *by: str, subject: str = "attack", **where: Any
-    ) -> dict[tuple[Any, ...], dict[int, float]]:
+        Args:
+            metric: of the number.
+            subject: column `subject` of it.
+            where: column -> its value, None: empty, `...`: any. Control, baseline and target_fpr
+                are empty unless they are named.
+
+        Returns:
+            The rows, in order.
+        """
+        rows = self._parts.get((metric, subject), self.table[:0])
+        for name, value in {**APART, **where}.items():
+            column = rows[name]
+            fits = column == value if value not in (None, ...) else column.isna() == (value is None)
+            rows = rows[fits]
+        return rows
+
+    def values(self, metric: str, *by: str, subject: str = "attack", **where: Any) -> Values:
         """Numbers of the table, by seed.
 
         Args:
@@ -201,6 +216,33 @@ class StudyResult:
         for *key, seed, value in zip(*columns, strict=True):
             grouped.setdefault(tuple(key), {})[int(seed)] = value
         return grouped
+
+    def rows(
+        self, places: Iterable[tuple[Any, ...]], *columns: str, **numbers: Values
+    ) -> list[dict[str, Any]]:
+        """A row a place: its point, and numbers over the models.
+
+        Args:
+            places: a point, and the values of `columns`.
+            columns: what tells the places of one point apart.
+            numbers: name of a number -> what `values` gives of it.
+
+        Returns:
+            The rows; `name` is the point as tables call it; `verdicts` of its models; `finished`
+            and `failed`: how many.
+        """
+        states = Counter((cell.point, cell.state) for cell in self.cells)
+        return [
+            {
+                "point": point,
+                "name": self.name(point),
+                "verdicts": self.verdicts(point),
+                **{state: states[point, state] for state in ("finished", "failed")},
+                **dict(zip(columns, place, strict=False)),
+                **{k: spread(v.get((point, *place), {}).values()) for k, v in numbers.items()},
+            }
+            for point, *place in places
+        ]
 
     def verdicts(self, point: str) -> dict[str, int]:
         """How many models of a point have each verdict."""
@@ -238,7 +280,7 @@ class StudyResult:
         listed = attacks if isinstance(attacks, list | tuple) else [attacks]
         names, over = [self._attack(one) for one in listed], self._attack(baseline)
         rows = []
-        for row in comparisons(self.table, over, names):
+        for row in comparisons(self, over, names):
             low, high = row["difference"]["ci"] or (None, None)
             unsound = sum(n for code, n in self.verdicts(row["point"]).items() if code in UNSOUND)
             rows.append(
@@ -345,14 +387,28 @@ class StudyResult:
         return str(matches[0])
 
 
-def left_out(cells: Iterable[CellState]) -> list[str]:
-    """The note on runs without a result."""
-    names = [cell.name for cell in cells if cell.state != "finished"]
-    return [f"Left out of every mean: {', '.join(names)}."] if names else []
+def notes_on(cells: Sequence[CellState]) -> list[str]:
+    """What a reader of the means of these runs must know."""
+    finished = [cell for cell in cells if cell.state == "finished"]
+    lost = group_by_key(
+        (f"{attack}: {why}", cell.name) for cell in finished for attack, why in cell.not_run.items()
+    )
+    lines = [
+        f"Not run{_part(names, finished)}: {attack_and_reason}"
+        for attack_and_reason, names in lost.items()
+    ]
+    if unsound := sorted({str(cell.verdict_code) for cell in cells} & {*UNSOUND}):
+        lines.append(
+            f"{MARK.strip()} In runs with the verdict {' or '.join(unsound)} an AUC over 0.5 shows "
+            "no leak: see the page of the run."
+        )
+    if names := [cell.name for cell in cells if cell.state != "finished"]:
+        lines.append(f"Left out of every mean: {', '.join(names)}.")
+    return lines
 
 
-def doubtful(codes: Iterable[str | None], runs: str = "runs") -> list[str]:
-    """The note on verdicts under which an AUC is no leak by itself."""
-    unsound = {str(code) for code in codes} & {*UNSOUND}
-    which = f"{MARK.strip()} In {runs} with the verdict {' or '.join(sorted(unsound))}"
-    return [f"{which} an AUC over 0.5 shows no leak: see the page of the run."] if unsound else []
+def _part(names: Sequence[str], finished: Sequence[CellState]) -> str:
+    """Of which of the finished runs something holds; empty where it holds of all."""
+    if len(names) == len(finished):
+        return ""
+    return f" in {len(names)} of {len(finished)} runs (the first is {names[0]})"

@@ -33,7 +33,8 @@ from fedmia.study.engine import make_runs, side_by_side
 from fedmia.study.folder import StudyFolder
 from fedmia.study.forecasts import study_forecasts
 from fedmia.study.launch import Start, add_digests, launcher_of
-from fedmia.study.result import FORMAT, PAGE, STUDY, StudyResult, doubtful, left_out
+from fedmia.study.points import largest_epsilon
+from fedmia.study.result import FORMAT, PAGE, STUDY, StudyResult, notes_on
 
 STATES = ("finished", "failed", "not run")
 
@@ -162,15 +163,11 @@ def facts(report: Report) -> dict[str, Any]:
 
 def spent(report: Report) -> EpsilonRow | None:
     """The largest epsilon of a defended client, or what the server's aggregation promises where no
-    client defends itself; None where one states none, or where units or deltas differ."""
+    client defends itself."""
     stated = [c["defence"]["epsilon"] for c in report["clients"] if c["defence"] is not None]
     server: Any = report.get("aggregation")
-    stated = stated or ([server["epsilon"]] if server else [])
-    known = [e for e in stated if e is not None]
-    alike = {(e.get("unit"), e.get("delta")) for e in known}
-    if len(alike) != 1 or len(known) < len(stated):
-        return None
-    return max(known, key=lambda e: float("inf") if e["value"] is None else e["value"])
+    epsilon: EpsilonRow | None = largest_epsilon(stated or ([server["epsilon"]] if server else []))
+    return epsilon
 
 
 def write(study: StudyResult) -> None:
@@ -183,10 +180,8 @@ def write(study: StudyResult) -> None:
         DiskError: a file cannot be written.
     """
     views, about, out = [*study.views.values()], study.about, study.folder
-    notes = [note for view in views for note in view.notes(study)]
-    codes = [cell.verdict_code for cell in study.cells]
     about["sentence"] = views[0].sentence(study)
-    about["notes"] = [*notes, *doubtful(codes), *left_out(study.cells)]
+    about["notes"] = [note for view in views for note in view.notes(study)] + notes_on(study.cells)
     drawings = [
         (name, view.captions.get(name, name), draw)
         for view in views

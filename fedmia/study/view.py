@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from fedmia.study.columns import DIGITS, Columns, brief, table
+from fedmia.study.columns import DIGITS, Columns, cell, table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -29,7 +29,7 @@ class Section:
     Attributes:
         title: over it.
         columns: path of a value in a row -> head of its column.
-        rows: of its table; a section without rows is not shown.
+        rows: of its table; a section without rows is not columns.
         figures: names of the figures above the table.
         brief: how many columns the terminal and LaTeX show; 0: they show no such table.
         about: how to read it; empty: what `report/templates/study-page.j2` says under this title.
@@ -49,8 +49,13 @@ class Section:
         return table(self.columns, self.rows, self.css)
 
     def brief_rows(self, digits: int = DIGITS) -> tuple[list[str], list[list[str]]]:
-        """Heads and rows of the short table, as text."""
-        return brief(self.columns, self.rows, self.brief, digits)
+        """Heads and rows of the short table as text; of smaller lines in a cell the last alone."""
+        columns = dict([*self.columns.items()][: self.brief])
+        lines = [[cell(row, path, digits) for path in columns] for row in self.rows]
+        return [*columns.values()], [
+            [c if isinstance(c, str) else " ".join((c.text, *c.small[-1:])) for c in line]
+            for line in lines
+        ]
 
 
 @dataclass(frozen=True)
