@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ from fedmia.report import csvs
 from fedmia.report.page import templates
 from fedmia.storage.durable import make_folder, write
 from papers.cells import Reading, Row, Rows, read_cell
-from papers.claims.over_targets import ClaimResult, Readings
+from papers.claims.over_targets import Readings
 from papers.entries import Entry, TableCell
 from papers.jobs import JobFolder
 from papers.listing import TEMPLATES
@@ -144,7 +143,7 @@ def markdown(entry: Entry, scale: str, rows: Rows, facts: Row) -> str:
     )
 
 
-def write_claims(claims: Sequence[ClaimResult], scale: str, folder: Path) -> None:
+def write_claims(claims: Rows, scale: str, folder: Path) -> None:
     """Write claims.json and claims.md, a table a paper.
 
     Args:
@@ -152,8 +151,8 @@ def write_claims(claims: Sequence[ClaimResult], scale: str, folder: Path) -> Non
         scale: at which they were judged.
         folder: of the files.
     """
-    text = json.dumps([asdict(claim) for claim in claims], indent=1) + "\n"
-    papers = list(dict.fromkeys(claim.paper for claim in claims))
+    text = json.dumps(list(claims), indent=1) + "\n"
+    papers = list(dict.fromkeys(claim["paper"] for claim in claims))
     page = _render("reproduced_claims", claims=claims, papers=papers, scale=scale)
     write({folder / "claims.json": text, folder / "claims.md": page})
 

@@ -46,7 +46,9 @@ def heads(paths: str, own: Columns | None = None) -> dict[str, str]:
     return {path: HEADS.get(end, end) for path, end in ends.items()} | dict(own or {})
 
 
-def table(columns: Columns, rows: Iterable[Any], css: Callable[[Any], str]) -> Table:
+def table(
+    columns: Columns, rows: Iterable[Any], css: Callable[[Any], str] = lambda row: ""
+) -> Table:
     """The rows under the columns.
 
     Args:

@@ -86,32 +86,6 @@ def forest(
     return figure
 
 
-def band(
-    axes: Axes,
-    xs: Sequence[float],
-    values: Sequence[Any],
-    cis: Sequence[Any],
-    look: Mapping[str, Any],
-    alpha: float,
-    **more: Any,
-) -> None:
-    """A line in its band; a value without an interval is its own.
-
-    Args:
-        axes: to draw on.
-        xs: across.
-        values: upwards.
-        cis: interval of each value; None where there is none.
-        look: colour and marker.
-        alpha: opacity of the band.
-        more: passed on to the line.
-    """
-    pairs = zip(values, cis, strict=True)
-    low, high = zip(*(ci or (value, value) for value, ci in pairs), strict=True)
-    axes.fill_between(xs, low, high, color=look["color"], alpha=alpha, linewidth=0)
-    axes.plot(xs, values, **look, markersize=5, **more)
-
-
 def cross(
     axes: Axes,
     at: tuple[float, float],
