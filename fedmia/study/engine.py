@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from threading import Event
-from typing import cast
+from typing import Any, cast
 
 from fedmia.cli.command import FAILED
 from fedmia.config.audit import Audit
@@ -105,14 +106,14 @@ def add_digests(cells: Sequence[Cell]) -> list[Cell]:
     from fedmia.evaluation.audits.runs import run_of
     from fedmia.evaluation.encoder import check_embeddings, device_of, images_for, load_encoder
 
-    splits: dict[tuple[Path | None, int | None], AuditSplit] = {}
-    digests: dict[str, str] = {}
+    splits, digests = dict[Any, AuditSplit](), list[str]()
     for audit in [cast(Audit, cell.first) for cell in cells if cell.nth == 0]:
         released = load_encoder(audit, device_of(audit))
         run = run_of(audit)
-        source = None if run is None else run.path, audit.size or released.size
+        source = None if run is None else run.path, audit.size or released.size, audit.of_rounds
         if source not in splits:
             splits[source] = images_for(audit, released)
         check_embeddings(released, splits[source], audit.allow_random)
-        digests[audit.encoder] = content(audit, released, splits[source])
-    return [replace(cell, files=digests[cast(Audit, cell.first).encoder]) for cell in cells]
+        digests.append(content(audit, released, splits[source]))
+    every = itertools.cycle(digests)  # all encoders at the first seed, then all at the second
+    return [replace(cell, files=files) for cell, files in zip(cells, every, strict=False)]
