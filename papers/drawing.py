@@ -67,9 +67,8 @@ def band(
     known = [(x, y, ci or (y, y)) for x, y, ci in points if y is not None]
     if known:
         xs, ys, cis = zip(*known, strict=True)
-        axes.fill_between(
-            xs, *zip(*cis, strict=True), color=look["color"], alpha=alpha, linewidth=0
-        )
+        low, high = zip(*cis, strict=True)
+        axes.fill_between(xs, low, high, color=look["color"], alpha=alpha, linewidth=0)
         axes.plot(xs, ys, **look, markersize=5, **more)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fedmia.statistics.pvalues import holm
@@ -12,8 +12,6 @@ from fedmia.table import KEY
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from fedmia.study.result import StudyResult
 
 BySeed = Mapping[int, float]
 PLACE = [name for name in KEY if name not in ("run", "seed")]
@@ -49,7 +47,7 @@ def over_models(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def comparisons(
-    study: StudyResult, baseline: str, attacks: Iterable[str] | None = None
+    select: Callable[..., pd.DataFrame], baseline: str, attacks: Iterable[str] | None = None
 ) -> list[dict[str, Any]]:
     """Every other attack at every point, by each measure; Holm's p holds for all rows.
 
@@ -57,7 +55,7 @@ def comparisons(
     fewer in a run is left out there. Differences are paired by seed.
 
     Args:
-        study: whose table has the scores.
+        select: of the study that has the scores.
         baseline: attack that the others are compared with.
         attacks: their names; None: all.
 
@@ -67,7 +65,7 @@ def comparisons(
     import pandas as pd
 
     measured = MEASURES.items()
-    parts = [study.select(m, target_fpr=fpr).assign(measure=n) for n, (m, fpr) in measured]
+    parts = [select(m, target_fpr=fpr).assign(measure=n) for n, (m, fpr) in measured]
     scores = pd.concat(parts).sort_index()  # as the table has them
     base = scores[scores["attack"] == baseline][[*SAME, "value"]]
     others = scores[scores["attack"].isin(list(attacks or scores["attack"].unique()))]
@@ -76,7 +74,7 @@ def comparisons(
     rows: list[dict[str, Any]] = []
     for (point, attack, measure), group in both.groupby(["point", "attack", "measure"], sort=False):
         by_seed = dict(zip(group["seed"], group["difference"], strict=True))
-        place = {"point": point, "name": study.name(point), "attack": attack, "measure": measure}
+        place = {"point": point, "attack": attack, "measure": measure}
         rows.append({**place, "by_seed": by_seed, **test_difference(by_seed.values())})
     fill_holm(rows)
     return rows

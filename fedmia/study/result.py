@@ -280,7 +280,7 @@ class StudyResult:
         listed = attacks if isinstance(attacks, list | tuple) else [attacks]
         names, over = [self._attack(one) for one in listed], self._attack(baseline)
         rows = []
-        for row in comparisons(self, over, names):
+        for row in comparisons(self.select, over, names):
             low, high = row["difference"]["ci"] or (None, None)
             unsound = sum(n for code, n in self.verdicts(row["point"]).items() if code in UNSOUND)
             rows.append(

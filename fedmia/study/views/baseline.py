@@ -53,7 +53,8 @@ def baseline_of(study: StudyResult) -> str:
 
 def rows_of(study: StudyResult) -> list[dict[str, Any]]:
     """Every other attack at every point, by each measure."""
-    return comparisons(study, baseline_of(study))
+    rows = comparisons(study.select, baseline_of(study))
+    return [{**row, "name": study.name(row["point"])} for row in rows]
 
 
 def sentence(rows: Sequence[Any], baseline: str) -> str:
