@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import copy
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from functools import cached_property
 from inspect import isclass
 from pathlib import Path
@@ -19,7 +19,8 @@ from fedmia.runs import Run, open_run
 from fedmia.statistics.spread import spread
 from fedmia.storage.manifest import TABLE
 from fedmia.storage.runfolder import damaged
-from fedmia.study.points import BySeed, comparisons, group_by_key, over_models
+from fedmia.study.cells import MARK, CellState
+from fedmia.study.points import BySeed, comparisons, over_models
 from fedmia.table import COLUMNS, read
 
 if TYPE_CHECKING:
@@ -30,47 +31,6 @@ STUDY, PAGE = "study.json", "study.html"
 FORMAT = 1
 APART = dict.fromkeys(("control", "baseline", "target_fpr"))  # tell numbers of one metric apart
 Values = Mapping[tuple[Any, ...], BySeed]  # point, and what else tells numbers apart -> by seed
-MARK = " ‡"  # behind the name of runs whose AUCs show no leak by themselves
-
-
-@dataclass(frozen=True)
-class CellState:
-    """One run of a study, as `study.json` has it.
-
-    Attributes:
-        name: of the run.
-        point: of the study, in words.
-        grid: path of each option that the study varies -> its value here.
-        seed: of the run.
-        state: finished, failed, not run.
-        reason: why it failed.
-        path: its folder under that of the study, once finished.
-        verdict: the sentence.
-        verdict_code: `leaks`, `not-established`, ..
-        commit: of fedmia's source.
-        seconds: that it took.
-        not_run: attack that did not run -> why.
-        choices: attack -> options that it chose for itself on known images.
-        under_attack: attacks that read the models of attacked rounds.
-        epsilon: the largest of a defended client, with `value`, `unit`, `standing`; None where
-            one states none.
-    """
-
-    name: str
-    point: str
-    grid: Mapping[str, Any]
-    seed: int
-    state: str
-    reason: str | None = None
-    path: str | None = None
-    verdict: str | None = None
-    verdict_code: str | None = None
-    commit: str | None = None
-    seconds: float | None = None
-    not_run: Mapping[str, str] = field(default_factory=dict)
-    choices: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    under_attack: tuple[str, ...] = ()
-    epsilon: Mapping[str, Any] | None = None
 
 
 def open_study(folder: str | Path, *, trust_plugins: bool = False) -> StudyResult:
@@ -115,15 +75,15 @@ class StudyResult:
         by point; red where a run leaks, else amber."""
         from fedmia.report.notebook import html_study
 
+        aucs = self.values("auc", "attack")
         rows = [
             {
-                "point": self.name(point),
-                "attack": attack,
-                "mean AUC": f"{sum(n) / len(n):.2f}",
-                "models": str(len(n)),
+                "point": row["name"],
+                "attack": row["attack"],
+                "mean AUC": f"{row['auc']['mean']:.2f}",
+                "models": str(row["auc"]["n"]),
             }
-            for (point, attack), aucs in self.values("auc", "attack").items()
-            if (n := list(aucs.values()))
+            for row in self.rows(aucs, "attack", auc=aucs)
         ]
         codes = (str(cell.verdict_code) for cell in self.cells if cell.verdict_code)
         return html_study(self.sentence, rows, codes)
@@ -310,11 +270,15 @@ class StudyResult:
             A copy; files stay as they are.
         """
         renamed = copy.copy(self)
-        cells = [{**vars(cell), "point": names.get(cell.point, cell.point)} for cell in self.cells]
-        for cell in cells:
-            cell["choices"] = {names.get(n, n): value for n, value in cell["choices"].items()}
-            cell["under_attack"] = tuple(names.get(n, n) for n in cell["under_attack"])
-        renamed.cells = [CellState(**cell) for cell in cells]
+        renamed.cells = [
+            replace(
+                cell,
+                point=names.get(cell.point, cell.point),
+                choices={names.get(n, n): value for n, value in cell.choices.items()},
+                under_attack=tuple(names.get(n, n) for n in cell.under_attack),
+            )
+            for cell in self.cells
+        ]
         columns = {n: self.table[n].replace(dict(names)) for n in ("point", "attack", "baseline")}
         renamed.table = self.table.assign(**columns)
         for derived in ("_parts", "points"):
@@ -385,30 +349,3 @@ class StudyResult:
         if not matches:
             raise unknown_name("attack of this study", attack, names)
         return str(matches[0])
-
-
-def notes_on(cells: Sequence[CellState]) -> list[str]:
-    """What a reader of the means of these runs must know."""
-    finished = [cell for cell in cells if cell.state == "finished"]
-    lost = group_by_key(
-        (f"{attack}: {why}", cell.name) for cell in finished for attack, why in cell.not_run.items()
-    )
-    lines = [
-        f"Not run{_part(names, finished)}: {attack_and_reason}"
-        for attack_and_reason, names in lost.items()
-    ]
-    if unsound := sorted({str(cell.verdict_code) for cell in cells} & {*UNSOUND}):
-        lines.append(
-            f"{MARK.strip()} In runs with the verdict {' or '.join(unsound)} an AUC over 0.5 shows "
-            "no leak: see the page of the run."
-        )
-    if names := [cell.name for cell in cells if cell.state != "finished"]:
-        lines.append(f"Left out of every mean: {', '.join(names)}.")
-    return lines
-
-
-def _part(names: Sequence[str], finished: Sequence[CellState]) -> str:
-    """Of which of the finished runs something holds; empty where it holds of all."""
-    if len(names) == len(finished):
-        return ""
-    return f" in {len(names)} of {len(finished)} runs (the first is {names[0]})"

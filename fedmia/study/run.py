@@ -18,8 +18,6 @@ from fedmia.cli.command import FAILED, INTERRUPTED, Invocation
 from fedmia.config.study import Study
 from fedmia.options import registry
 from fedmia.options.errors import InputError
-from fedmia.records.defence_rows import EpsilonRow
-from fedmia.records.rows import Report
 from fedmia.report.figures import canvas
 from fedmia.report.page import picture, templates
 from fedmia.report.publish import json_text
@@ -27,12 +25,12 @@ from fedmia.report.tables import flat
 from fedmia.runtime.cores import count_cores
 from fedmia.storage import durable
 from fedmia.storage.manifest import FIGURES
+from fedmia.study.cells import facts, notes_on
 from fedmia.study.columns import screen
 from fedmia.study.engine import Start, add_digests, make_runs, side_by_side, start_of
 from fedmia.study.folder import StudyFolder
 from fedmia.study.forecasts import say_forecasts
-from fedmia.study.points import largest_epsilon
-from fedmia.study.result import FORMAT, PAGE, STUDY, StudyResult, notes_on
+from fedmia.study.result import FORMAT, PAGE, STUDY, StudyResult
 
 STATES = ("finished", "failed", "not run")
 
@@ -133,30 +131,6 @@ def _gather(folder: StudyFolder, failed: Mapping[str, str]) -> StudyResult:
         "timing": {},
     }
     return StudyResult(folder.out, about, True)
-
-
-def facts(report: Report) -> dict[str, Any]:
-    """What `study.json` keeps of a run's report beside the numbers, which the table has."""
-    rows = report["attacks"]
-    return {
-        "verdict": report["verdict"],
-        "verdict_code": report["verdict_code"],
-        "commit": report["versions"].get("commit"),
-        "seconds": report["timing"].get("total_s"),
-        "not_run": {lost["attack"]: lost["reason"] for lost in report["not_run"]},
-        "choices": {row["name"]: row["choices"] for row in rows if row["choices"]},
-        "under_attack": [row["name"] for row in rows if row["under_attack"]],
-        "epsilon": spent(report),
-    }
-
-
-def spent(report: Report) -> EpsilonRow | None:
-    """The largest epsilon of a defended client, or what the server's aggregation promises where no
-    client defends itself."""
-    stated = [c["defence"]["epsilon"] for c in report["clients"] if c["defence"] is not None]
-    server: Any = report.get("aggregation")
-    epsilon: EpsilonRow | None = largest_epsilon(stated or ([server["epsilon"]] if server else []))
-    return epsilon
 
 
 def write(study: StudyResult) -> None:

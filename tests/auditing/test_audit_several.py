@@ -21,7 +21,8 @@ from fedmia.cli.command import parse
 from fedmia.cli.commands import STUDY
 from fedmia.statistics.auc import difference_interval
 from fedmia.study.__main__ import main
-from fedmia.study.result import CellState, StudyResult, notes_on
+from fedmia.study.cells import CellState, notes_on
+from fedmia.study.result import StudyResult
 from fedmia.study.run import run_command
 from fedmia.study.views import encoders as compare
 from fedmia.study.views.encoders import EncodersView, point_rows

@@ -14,9 +14,10 @@ from scipy.stats import t as student
 from fedmia.cli.command import parse
 from fedmia.cli.commands import STUDY
 from fedmia.config.study import Study
+from fedmia.study.cells import spent
 from fedmia.study.points import change, largest_epsilon
 from fedmia.study.result import StudyResult
-from fedmia.study.run import show, spent, write
+from fedmia.study.run import show, write
 from fedmia.study.views._choice import COSTS, choose, sentence
 from fedmia.study.views.tradeoff import (
     TradeoffView,

@@ -11,10 +11,11 @@ from fedmia.config.study import format_grid_value
 from fedmia.report.figures import canvas
 from fedmia.report.format import DASH
 from fedmia.statistics.spread import clip_interval, spread, t_interval
+from fedmia.study.cells import CellState
 from fedmia.study.columns import heads
 from fedmia.study.drawing import cross
 from fedmia.study.points import BySeed, change, group_by_key, largest_epsilon
-from fedmia.study.result import CellState, StudyResult
+from fedmia.study.result import StudyResult
 from fedmia.study.view import Drawing, Section, View
 from fedmia.study.views._choice import (
     COSTS,
