@@ -1,8 +1,7 @@
-"""The table of an entry: ours beside theirs, as JSON, CSV and Markdown."""
+"""The table of an entry: ours beside theirs, as CSV and Markdown."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -75,7 +74,7 @@ def table_rows(
 
 
 def write_table(entry: Entry, scale: str, rows: Rows, facts: Row, folder: Path) -> Path:
-    """Write ENTRY.json, ENTRY.csv and ENTRY.md.
+    """Write ENTRY.csv and ENTRY.md.
 
     Args:
         entry: what the table is of.
@@ -88,15 +87,6 @@ def write_table(entry: Entry, scale: str, rows: Rows, facts: Row, folder: Path) 
         The path of the Markdown file.
     """
     make_folder(folder, folder.parent)
-    about = {
-        "name": entry.name,
-        "place": entry.place,
-        "title": entry.title,
-        "scale": scale,
-        "open_choices": dict(entry.open),
-        **facts,
-    }
-    text = json.dumps({**about, "rows": list(rows)}, indent=1) + "\n"
     # Each choice that the paper leaves open is a column, so that tables of several choices stack.
     chosen = {f"open: {name}": value for name, value in entry.open.items()}
     lines = [[*(row[head] for head in HEADS), scale, *chosen.values()] for row in rows]
@@ -104,7 +94,6 @@ def write_table(entry: Entry, scale: str, rows: Rows, facts: Row, folder: Path) 
     write(
         {
             folder / f"{entry.name}.csv": csvs.text([*HEADS, "scale", *chosen], lines),
-            folder / f"{entry.name}.json": text,
             path: markdown(entry, scale, rows, facts),
         }
     )
@@ -144,17 +133,17 @@ def markdown(entry: Entry, scale: str, rows: Rows, facts: Row) -> str:
 
 
 def write_claims(claims: Rows, scale: str, folder: Path) -> None:
-    """Write claims.json and claims.md, a table a paper.
+    """Write claims.csv and claims.md, a table a paper.
 
     Args:
         claims: as `judge_claims` returns them.
         scale: at which they were judged.
         folder: of the files.
     """
-    text = json.dumps(list(claims), indent=1) + "\n"
+    text = csvs.text([*claims[0]], [[*claim.values()] for claim in claims])
     papers = list(dict.fromkeys(claim["paper"] for claim in claims))
     page = _render("reproduced_claims", claims=claims, papers=papers, scale=scale)
-    write({folder / "claims.json": text, folder / "claims.md": page})
+    write({folder / "claims.csv": text, folder / "claims.md": page})
 
 
 def _render(template: str, **content: Any) -> str:

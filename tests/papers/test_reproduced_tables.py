@@ -246,7 +246,8 @@ def test_cell__lacks_the_target_whose_attack_has_no_number(tmp_path: Path) -> No
     assert numbers["", "row", "column"].by_seed == {1: 0.7, 2: 0.8}
     (row,) = table_rows(cells, numbers, folder, {})
     assert (row["targets"], row["seeds"]) == (2, "1, 2")
-    facts = {"command": "c", "hardware": {"cpu": "x", "cores": 2}, "versions": {"torch": "2"}}
+    facts: dict[str, Any] = {"command": "c", "versions": {"torch": "2"}, "commit": None}
+    facts["hardware"] = {"cpu": "x", "cores": 2}
     page = markdown(Entry("t", "p", "Table 1", "t"), "small", [row], facts)
     assert "Targets a cell: 2 (seeds 1, 2).\n" in page
     assert "Brackets: 95 % interval over targets.\n" in page
