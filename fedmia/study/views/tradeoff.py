@@ -45,16 +45,14 @@ POINTS = heads(
         "+knn_change": "kNN minus undefended, 95 %",
     },
 )
-GROUPS = heads(
-    "name best defended undefended +difference difference.n",
-    {
-        "name": "defence",
-        "best": "best attack",
-        "defended": "mean AUC of defended clients, 95 %",
-        "undefended": "mean AUC of undefended clients, 95 %",
-        "+difference": "difference",
-    },
-)
+GROUPS = {
+    "name": "defence",
+    "best": "best attack",
+    "defended": "mean AUC of defended clients, 95 %",
+    "undefended": "mean AUC of undefended clients, 95 %",
+    "+difference": "difference",
+    "difference.n": "models",
+}
 
 
 @dataclass(frozen=True)
