@@ -7,7 +7,7 @@ dot leads into a value, a plus sign gives a difference its sign.
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import rich.table
@@ -46,20 +46,17 @@ def heads(paths: str, own: Columns | None = None) -> dict[str, str]:
     return {path: HEADS.get(end, end) for path, end in ends.items()} | dict(own or {})
 
 
-def table(
-    columns: Columns, rows: Iterable[Any], css: Callable[[Any], str] = lambda row: ""
-) -> Table:
+def table(columns: Columns, rows: Iterable[Any]) -> Table:
     """The rows under the columns.
 
     Args:
         columns: path of a value in a row -> head.
-        rows: nested mappings.
-        css: class of a row in the page's style.
+        rows: nested mappings; `css`, where a row has it, is its class in the page's style.
 
     Returns:
         The table, as pages draw it.
     """
-    lines = [TextRow([cell(row, path) for path in columns], css(row)) for row in rows]
+    lines = [TextRow([cell(row, path) for path in columns], row.get("css", "")) for row in rows]
     return Table([*columns.values()], lines)
 
 

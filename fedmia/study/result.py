@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 STUDY, PAGE = "study.json", "study.html"
 FORMAT = 1
+COMPARED = "point attack baseline measure difference low high p p_holm models unsound"
 APART = dict.fromkeys(("control", "baseline", "target_fpr"))  # tell numbers of one metric apart
 Values = Mapping[tuple[Any, ...], BySeed]  # point, and what else tells numbers apart -> by seed
 
@@ -241,24 +242,12 @@ class StudyResult:
         names, over = [self._attack(one) for one in listed], self._attack(baseline)
         rows = []
         for row in comparisons(self.select, over, names):
-            low, high = row["difference"]["ci"] or (None, None)
-            unsound = sum(n for code, n in self.verdicts(row["point"]).items() if code in UNSOUND)
-            rows.append(
-                {
-                    "point": row["point"],
-                    "attack": row["attack"],
-                    "baseline": over,
-                    "measure": row["measure"],
-                    "difference": row["difference"]["mean"],
-                    "low": low,
-                    "high": high,
-                    "p": row["p"],
-                    "p_holm": row["p_holm"],
-                    "models": row["difference"]["n"],
-                    "unsound": unsound,
-                }
-            )
-        return pd.DataFrame(rows)
+            less, codes = row["difference"], self.verdicts(row["point"])
+            low, high = less["ci"] or (None, None)
+            own = {"difference": less["mean"], "low": low, "high": high, "models": less["n"]}
+            unsound = sum(n for code, n in codes.items() if code in UNSOUND)
+            rows.append({**row, **own, "baseline": over, "unsound": unsound})
+        return pd.DataFrame(rows, columns=COMPARED.split())
 
     def rename(self, names: Mapping[str, str]) -> StudyResult:
         """The study with other names of points and attacks in its tables and figures.

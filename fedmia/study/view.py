@@ -33,7 +33,6 @@ class Section:
         figures: names of the figures above the table.
         brief: how many columns the terminal and LaTeX show; 0: they show no such table.
         about: how to read it; empty: what `report/templates/study-page.j2` says under this title.
-        css: class of a row in the page's style.
     """
 
     title: str
@@ -42,11 +41,10 @@ class Section:
     figures: tuple[str, ...] = ()
     brief: int = 0
     about: str = ""
-    css: Callable[[Any], str] = lambda row: ""
 
     def table(self) -> Table:
         """The whole table, as the page shows it."""
-        return table(self.columns, self.rows, self.css)
+        return table(self.columns, self.rows)
 
     def brief_rows(self, digits: int = DIGITS) -> tuple[list[str], list[list[str]]]:
         """Heads and rows of the short table as text; of smaller lines in a cell the last alone."""

@@ -71,20 +71,18 @@ class TradeoffView(View):
         least = choose(points)["least"]
         names = dict.fromkeys(name for point in points for name in point["attacks"])
         lines = [
-            {**point, "guarantee": epsilon(point), "pareto": "on it" * point["front"]}
+            {
+                **point,
+                "guarantee": epsilon(point),
+                "pareto": "on it" * point["front"],
+                "css": "leaks" * (point["point"] == least),
+            }
             for point in points
         ]
         groups = [{**point, **point["groups"]} for point in points if point["groups"]]
         attacks = {"name": "defence", **{f"attacks.{name}.auc": name for name in names}}
         return [
-            Section(
-                "Privacy and utility",
-                POINTS,
-                lines,
-                ("tradeoff",),
-                5,
-                css=lambda point: "leaks" * (point["point"] == least),
-            ),
+            Section("Privacy and utility", POINTS, lines, ("tradeoff",), 5),
             Section("Every attack", attacks, points),
             Section("Clients that defend themselves, and their neighbours", GROUPS, groups),
         ]
