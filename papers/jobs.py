@@ -12,7 +12,7 @@ import json
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, nullcontext
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -220,7 +220,12 @@ def run_jobs(
             folder.finish(ordered[key], seconds)
         say(f"{next(count)}/{len(waiting)} {key} {how} ({seconds:.0f} s)")
 
-    with nullcontext() if minutes is None else _time_limit(minutes, stop):
+    with ExitStack() as at_end:
+        if minutes is not None:
+            timer = Timer(60 * minutes, stop.set)
+            timer.daemon = True
+            timer.start()
+            at_end.callback(timer.cancel)
         depths = {job.key: len(tuple(job.chain())) for job in waiting}
         for depth in sorted(set(depths.values())):  # a job runs after all that it needs
             tasks = []
@@ -236,15 +241,3 @@ def run_jobs(
                 for one in ends:
                     ended(*one)
     return failed
-
-
-@contextmanager
-def _time_limit(minutes: float, stop: Event) -> Iterator[None]:
-    """Set `stop` after so many minutes inside."""
-    timer = Timer(60 * minutes, stop.set)
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fedmia.report import csvs
+from fedmia.report.format import estimate
 from fedmia.report.page import templates
 from fedmia.storage.durable import make_folder, write
 from papers.cells import Reading, Row, Rows, read_cell
@@ -154,8 +155,7 @@ def _render(template: str, **content: Any) -> str:
 def _ours(row: Row) -> str:
     if row["ours"] is None:
         return row["state"] if row["state"] != FINISHED else "-"
-    ci = "" if row["low"] is None else f" [{row['low']:.3f}, {row['high']:.3f}]"
-    return f"{row['ours']:.3f}{ci}"
+    return estimate(row["ours"], None if row["low"] is None else (row["low"], row["high"]), 3)
 
 
 def _theirs(row: Row) -> str:

@@ -23,6 +23,7 @@ from fedmia.options.option import option, option_fields
 from fedmia.options.values import Text, from_text, plain
 from fedmia.options.yamlfile import Tree
 from fedmia.recording.format import HEADER
+from fedmia.storage.manifest import CONFIG
 
 Grid = Mapping[str, Sequence[Any]]
 # Defaults where defences are compared: without an active step there is only one branch to train.
@@ -348,10 +349,20 @@ def split_encoders(text: str) -> tuple[str, ...]:
 
 
 def _audited(spec: str) -> Tree:
-    """The options of the audit of an entry; of `RUN/recording` they are those of a federation."""
-    if (Path(spec) / HEADER).is_file():
-        return {"encoder": str(Path(spec).parent), "federation": spec}
-    return {"encoder": spec}
+    """The options of the audit of an entry; of `RUN/recording` they are those of a federation.
+
+    Raises:
+        InputError: a recording of no run, whose network only `fedmia audit` can be told.
+    """
+    folder = Path(spec)
+    if not (folder / HEADER).is_file():
+        return {"encoder": spec}
+    if not (folder.parent / CONFIG).is_file():
+        raise InputError(
+            f"{opt('encoders', spec)} is a recording of no run of fedmia: fedmia audit "
+            f"--federation {spec} audits it"
+        )
+    return {"encoder": str(folder.parent), "federation": spec}
 
 
 def short_names(specs: Sequence[str]) -> list[str]:

@@ -184,6 +184,11 @@ def test_encoders__a_recording_is_audited_with_its_federation(tmp_path: Path) ->
     recording = tmp_path / "RUN" / "recording"
     recording.mkdir(parents=True)
     (recording / "recording.json").write_text("{}")
+    with pytest.raises(
+        InputError, match=f"a recording of no run of fedmia.*--federation {recording}"
+    ):
+        built(f"--encoders {recording}")
+    (tmp_path / "RUN" / "config.yaml").touch()
     first, last = (cell.first for cell in built(f"--encoders {tmp_path}/RUN,{recording}").cells)
     assert isinstance(first, Audit) and isinstance(last, Audit)
     assert first.encoder == last.encoder == f"{tmp_path}/RUN"

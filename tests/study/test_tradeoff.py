@@ -140,26 +140,18 @@ def test_use__is_that_of_the_model_that_the_attack_reads() -> None:
     assert choose(points)["candidates"] == list(PLANTED)  # none loses what the attack costs all
 
 
-def test_epsilon__of_the_server_where_no_client_defends_itself() -> None:
+def test_epsilon__of_all_defended_clients_else_of_the_server() -> None:
     report: Any = planted("no defence", 0)
     assert spent(report) is None
     promise = {"value": 3.0, "delta": 1e-5, "rounds": 2, "standing": "guaranteed"}
     report["aggregation"] = {"name": "one", "epsilon": promise}
     assert spent(report) == promise
-    report["clients"][1]["defence"] = {"name": "two", "epsilon": None}
+    for client, larger in enumerate((8.0, 9.5)):
+        own = {"name": "two", "epsilon": promise | {"value": larger}}
+        report["clients"][client]["defence"] = own
+        assert spent(report) == own["epsilon"]
+    report["clients"][2]["defence"] = {"name": "two", "epsilon": None}
     assert spent(report) is None
-
-
-def test_epsilon__is_of_all_defended_clients_or_of_none() -> None:
-    """One of them that promises nothing is not passed over; units and deltas are never mixed."""
-    report: Any = planted("gaussian scale=0.1", 0)
-    first = report["clients"][0]["defence"]
-    larger = first["epsilon"] | {"value": 9.5}
-    report["clients"][1]["defence"] = first | {"epsilon": larger}
-    assert spent(report) == larger
-    for other in (None, larger | {"unit": "image"}, larger | {"delta": 1e-5}):
-        report["clients"][2]["defence"] = first | {"epsilon": other}
-        assert spent(report) is None
 
 
 def stated(epsilon: float | None, standing: str) -> dict[str, Any]:
@@ -173,7 +165,10 @@ def stated(epsilon: float | None, standing: str) -> dict[str, Any]:
         # No finite one is the largest.
         ([stated(3.0, "guaranteed"), stated(None, "heuristic")], 1),
         ([stated(None, "heuristic"), stated(9.0, "guaranteed")], 0),
+        # One that promises nothing is not passed over; units and deltas are never mixed.
         ([stated(3.0, "guaranteed"), None], None), ([], None),
+        ([stated(3.0, "guaranteed"), stated(5.0, "guaranteed") | {"unit": "client"}], None),
+        ([stated(3.0, "guaranteed"), stated(5.0, "guaranteed") | {"delta": 1e-5}], None),
     ],
 )  # fmt: skip
 def test_largest_epsilon__of_all_models_or_none(promises: Any, largest: int | None) -> None:
