@@ -20,7 +20,7 @@ from fedmia.statistics.spread import spread
 from fedmia.storage.manifest import TABLE
 from fedmia.storage.runfolder import damaged
 from fedmia.study.cells import MARK, CellState
-from fedmia.study.points import BySeed, comparisons, over_models
+from fedmia.study.points import BySeed, comparisons, group_by_key, over_models
 from fedmia.table import COLUMNS, read
 
 if TYPE_CHECKING:
@@ -130,10 +130,7 @@ class StudyResult:
 
     def by_point(self) -> dict[str, list[CellState]]:
         """The runs of each point, in order."""
-        groups: dict[str, list[CellState]] = {}
-        for cell in self.cells:
-            groups.setdefault(cell.point, []).append(cell)
-        return groups
+        return group_by_key((cell.point, cell) for cell in self.cells)
 
     @cached_property
     def _parts(self) -> dict[Any, pd.DataFrame]:
