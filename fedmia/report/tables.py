@@ -55,8 +55,6 @@ TITLES = {
     "greatest": "Largest value of the models",
     "chosen": "Options that the attack chose for itself, and on how many models",
     "Pareto front": "Whether no other point leaks less and is of more use",
-    "run": "Point of the study, attack and seed",
-    "reason": "Why there is no result",
     "by seed": "The value of each model, one a seed",
     "from": "The first of the two that are compared",
     "to": "The second of the two that are compared",
