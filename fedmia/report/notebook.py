@@ -12,7 +12,7 @@ from typing import Any
 from fedmia.records.rows import Report
 from fedmia.report.page import templates
 from fedmia.report.report_tables import attacks
-from fedmia.report.verdict import TITLES, is_refuted
+from fedmia.report.verdict import TITLES, is_alarming
 
 MOST = 8  # rows that are shown
 LEAKS, DOUBT = "#c9483f", "#b07d12"  # red, amber: no other verdict is good news
@@ -34,7 +34,7 @@ def html_summary(report: Report, page: str = "report.html") -> str:
     return _render(
         report["verdict"],
         rows,
-        report["verdict_code"] == "leaks" or is_refuted(report),
+        is_alarming(report),
         boxes=[(title, texts[key]) for key, title in TITLES.items()],
         link=f"The whole report: {page}",
     )

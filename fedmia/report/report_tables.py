@@ -26,7 +26,7 @@ from fedmia.report.format import (
     rounds_of,
     statements,
 )
-from fedmia.report.selection import has_many_clients, select_clients, select_inferred
+from fedmia.report.selection import has_many_clients, is_reading, select_clients, select_inferred
 from fedmia.report.tables import AUC, Cell, Table, TextCell, TextRow, flat, listing
 from fedmia.report.verdict import leaks
 
@@ -52,12 +52,6 @@ def _unbroken(text: str) -> str:
 
 def _sizes(row: Json) -> str:
     return f"{row['n_members']}+{row['n_nonmembers']}"
-
-
-def is_reading(report: Report, row: AttackRow) -> bool:
-    """Whether an attack is another reading of one that the report has as well."""
-    base = row["name"].removesuffix(f"-{row['reading']}")
-    return base != row["name"] and any(other["name"] == base for other in report["attacks"])
 
 
 def attacks(report: Report, *, readings: bool | None = None) -> Table:

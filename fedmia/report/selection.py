@@ -1,4 +1,4 @@
-"""Which clients are shown one by one where there are many: those that matter, and why."""
+"""Which rows are shown one by one: of many clients those that matter, and why; of an attack one."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from itertools import zip_longest
 from statistics import median
 
+from fedmia.records.attack_rows import AttackRow
 from fedmia.records.client_rows import ClientInferenceRow, ClientRow, rows_with_auc
 from fedmia.records.rows import Report
 
@@ -97,6 +98,12 @@ def reasons(
         stated.sort(key=lambda s: -(math.inf if s[1] is None else s[1]))
         lists["largest epsilon"] = [row for row, _ in stated]
     return lists
+
+
+def is_reading(report: Report, row: AttackRow) -> bool:
+    """Whether an attack is another reading of one that the report has as well."""
+    base = row["name"].removesuffix(f"-{row['reading']}")
+    return base != row["name"] and any(other["name"] == base for other in report["attacks"])
 
 
 def select_inferred(rows: Sequence[ClientInferenceRow]) -> list[ClientInferenceRow]:

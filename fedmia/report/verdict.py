@@ -50,6 +50,7 @@ MEANS = {
     "that it leaks nothing says nothing about its training.",
     NO_VERDICT: "The run ended before its first round, so there is no trained model to judge.",
 }
+REFUTED = "the run shows more leakage than a guarantee allows."
 WHO = {
     "client": "Every client that takes part can do this.",
     "outsider": "Everyone who can use the model can do this.",
@@ -107,6 +108,7 @@ def words(report: Report, pretrain: str, used: Collection[str] = ()) -> dict[str
             code, core = LEAKS[0], f"by the attacks alone, {core}"
             texts = {**_explain(report, code, used), "sure": f"{shout}."}
         sentence = f"{shout}; {core}"
+        texts["means"] = f"{SHOUT}: {REFUTED} {texts['means']}"
     texts["means"] = " ".join([texts["means"], *_circumstances(report, code, pretrain)])
     return {"verdict": sentence, "verdict_code": code, **texts}
 
@@ -394,6 +396,6 @@ def _reach(report: Report, scored: ScoredRows) -> tuple[str, str]:
     return sure, todo
 
 
-def is_refuted(report: Report) -> bool:
-    """Whether the run contradicts a guarantee that a defence claims."""
-    return report["verdict"].startswith(SHOUT)
+def is_alarming(report: Report) -> bool:
+    """Whether the run leaks, or contradicts a guarantee: no other verdict is good news."""
+    return report["verdict_code"] == LEAKS[0] or report["verdict"].startswith(SHOUT)

@@ -13,6 +13,7 @@ from fedmia.records.client_rows import KnownAuc, known_auc, rows_with_auc
 from fedmia.records.rows import Report, control_sets
 from fedmia.report.figures import canvas
 from fedmia.report.figures.pairs import draw_pairs
+from fedmia.report.selection import is_reading
 from fedmia.statistics.thresholds import roc
 
 if TYPE_CHECKING:
@@ -53,10 +54,10 @@ def beside(report: Report, name: str) -> list[tuple[str, KnownAuc]]:
 
 @canvas.apply_style
 def forest(report: Report) -> Figure | None:
-    """AUC of every attack with both intervals, the most leaking first, its controls under it; None
-    without attacks."""
+    """AUC of every attack with both intervals, the most leaking first, its controls under it; a
+    further reading of an attack is left out. None without attacks."""
     lines: list[Line] = []
-    rows = rows_with_auc(report["attacks"])
+    rows = rows_with_auc(row for row in report["attacks"] if not is_reading(report, row))
     sized: list[AucRow] = [row for row, _ in rows]
     for row, auc in sorted(rows, key=lambda r: -r[1].value):
         mark = "*" if row["under_attack"] else ""
