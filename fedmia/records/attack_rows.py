@@ -5,7 +5,7 @@ The conventions of `fedmia.records.rows` hold.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any, NotRequired, TypedDict
 
 from fedmia.records.fields import Field
@@ -50,6 +50,11 @@ class AucRow(TypedDict):
 def ends(row: Mapping[str, Any]) -> tuple[float, float] | None:
     """The interval that a verdict rests on, None where there is none."""
     return None if row["low"] is None or row["high"] is None else (row["low"], row["high"])
+
+
+def with_auc(rows: Iterable[Any]) -> list[Any]:
+    """The rows whose AUC is known, and with it its intervals."""
+    return [row for row in rows if row["auc"] is not None]
 
 
 class ThresholdRow(TypedDict):

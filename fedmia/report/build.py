@@ -14,6 +14,7 @@ from fedmia.records import (
     EPOCHS_CUT,
     AttackSweep,
     EncoderInfo,
+    Fault,
     Probe,
     RoundInfo,
     RunScores,
@@ -24,6 +25,7 @@ from fedmia.records.fields import row_of
 from fedmia.records.rows import (
     Controls,
     EncoderRow,
+    FaultRow,
     Report,
     RoundRow,
     SweepPlace,
@@ -36,7 +38,6 @@ from fedmia.report.clients import client_counts, client_rows, declared_attack, r
 from fedmia.report.cohorts import cohort_rows, condense
 from fedmia.report.datasets import inference_row
 from fedmia.report.defended import common_defences, defended
-from fedmia.report.faults import fault_notes, fault_row
 from fedmia.report.health import health_row
 from fedmia.report.lowerbounds import (
     aggregation_row,
@@ -129,7 +130,7 @@ def build_whole(run: RunScores) -> Report:
         },
         not_run=[{"attack": a, "reason": r} for a, r in run.not_run.items()],
         failure=run.failure,
-        faults=[fault_row(fault) for fault in run.faults],
+        faults=[row_of(FaultRow, fault) for fault in run.faults],
         notes=notes(run, clients),
         encoder=encoder_row(run.encoder, run.round),
         sweep=swept or None,
@@ -278,7 +279,20 @@ def notes(run: RunScores, clients: Sequence[ClientRow]) -> list[str]:
             f"Clients are compared by {by.name}{condition}, against {against}. null_auc is of the "
             "null: non-members that pose as the client's members."
         )
-    return texts + fault_notes(run) + [n for n in run.notes if n not in texts]
+    return texts + fault_notes(run.faults) + [n for n in run.notes if n not in texts]
+
+
+def fault_notes(faults: Sequence[Fault]) -> list[str]:
+    """What became of clients that failed and did not stop the run."""
+    became = {
+        "retried": "; it got its order again.",
+        "dropped": " and was dropped: its images are in no statistic.",
+    }
+    return [
+        f"Client {one.client} {one.reason} in round {one.round} of {one.branch}{became[one.action]}"
+        for one in faults
+        if one.action in became
+    ]
 
 
 def to_json_types(value: Any, key: str = "", *, exact: bool = False) -> Any:

@@ -16,13 +16,8 @@ from numpy.typing import NDArray
 
 from fedmia.options.seeding import rng
 from fedmia.records import ClientInfo, FloatArray, IntArray, RunScores, ScoredAttack
-from fedmia.records.client_rows import (
-    ClientCounts,
-    ClientDistribution,
-    ClientRow,
-    KnownAuc,
-    rows_with_auc,
-)
+from fedmia.records.attack_rows import with_auc
+from fedmia.records.client_rows import ClientCounts, ClientDistribution, ClientRow
 from fedmia.records.defence_rows import DefenceRow
 from fedmia.records.fields import row_of
 from fedmia.records.privacy import ClientDefence
@@ -193,17 +188,17 @@ def distribution(rows: Sequence[ClientRow], nulls: Sequence[FloatArray]) -> Clie
     Returns:
         The row of `report.json`.
     """
-    scored = rows_with_auc(rows)
-    bands = [(auc.value, row["null_ci"]) for row, auc in scored if row["null_ci"] is not None]
+    scored = with_auc(rows)
+    bands = [(row["auc"], row["null_ci"]) for row in scored if row["null_ci"] is not None]
     percent = np.arange(101)
     return {
         "clients": len(scored),
-        "over_half": sum(auc.together[0] > 0.5 for _, auc in scored),
-        "under_half": sum(auc.together[1] < 0.5 for _, auc in scored),
+        "over_half": sum(row["low"] > 0.5 for row in scored),
+        "under_half": sum(row["high"] < 0.5 for row in scored),
         "with_null": len(bands),
         "over_null": sum(value > band[1] for value, band in bands),
         "over_null_expected": OVER * len(bands),
-        "percentiles": np.percentile([auc.value for _, auc in scored], percent).tolist(),
+        "percentiles": np.percentile([row["auc"] for row in scored], percent).tolist(),
         "null_percentiles": (
             np.percentile(np.concatenate(nulls), percent).tolist() if nulls else None
         ),
@@ -220,30 +215,33 @@ def _defence_row(defence: ClientDefence | None, bounds: int) -> DefenceRow | Non
 
 def ranking(rows: Sequence[ClientRow]) -> str | None:
     """A sentence where simultaneous intervals of two clients separate, else None: no ranking."""
-    scored = sorted(rows_with_auc(rows), key=lambda s: -s[1].value)
+    scored = sorted(with_auc(rows), key=lambda row: -row["auc"])
     name_or_count = _name_less_leaking if len(scored) <= FEW else _count_less_leaking
     if not (parts := name_or_count(scored)):
         return None
-    by = scored[0][0]["attack"]
+    by = scored[0]["attack"]
     return f"By {by} AUC, these clients leak measurably more: {'; '.join(parts)}."
 
 
-def _name_less_leaking(scored: Sequence[tuple[ClientRow, KnownAuc]]) -> list[str]:
+def _name_less_leaking(scored: Sequence[Any]) -> list[str]:
     parts = []
-    for row, auc in scored:
-        under = [(r["id"], a.value) for r, a in scored if a.together[1] < auc.together[0]]
+    for row in scored:
+        under = [f"{one['id']} ({one['auc']:.2f})" for one in scored if one["high"] < row["low"]]
         if under:
-            names = ", ".join(f"{client} ({value:.2f})" for client, value in under)
-            parts.append(f"client {row['id']} ({auc.value:.2f}) more than {names}")
+            parts.append(f"client {row['id']} ({row['auc']:.2f}) more than {', '.join(under)}")
     return parts
 
 
-def _count_less_leaking(scored: Sequence[tuple[ClientRow, KnownAuc]]) -> list[str]:
+def _count_less_leaking(scored: Sequence[Any]) -> list[str]:
     """The same of many clients: the first few, and how many they leave behind."""
-    ends = np.sort([auc.together[1] for _, auc in scored])
-    counts = np.searchsorted(ends, [auc.together[0] for _, auc in scored])
-    over = [(row["id"], auc.value, n) for (row, auc), n in zip(scored, counts, strict=True) if n]
-    parts = [f"client {who} ({value:.2f}) more than {n} others" for who, value, n in over[:FIRST]]
+    ends = np.sort([row["high"] for row in scored])
+    counts = np.searchsorted(ends, [row["low"] for row in scored])
+    over = [
+        f"client {row['id']} ({row['auc']:.2f}) more than {n} others"
+        for row, n in zip(scored, counts, strict=True)
+        if n
+    ]
+    parts = over[:FIRST]
     if len(over) > FIRST:
         parts.append(f"{len(over) - FIRST:,} more clients likewise")
     return parts

@@ -75,9 +75,8 @@ def condense(report: Report) -> Report:
     """
     if (counts := report.get("client_counts")) is None:
         return report
-    listed = [{**one.row, "why": one.why} for one in select_clients(report)]
     changed: Mapping[str, Any] = {
-        "clients": listed,
+        "clients": select_clients(report),
         "client_counts": {**counts, "defended": defended_lines(report)},
         "dataset_inference": [
             {**row, "clients": select_inferred(row["clients"]), "n_clients": len(row["clients"])}

@@ -23,17 +23,9 @@ def paired_row(pair: Pair, family: int) -> PairedRow:
 
     Returns:
         The row of `report.json`.
-
-    Raises:
-        ValueError: the two were not scored on the same number of images.
     """
     attack, control = pair.attack, pair.control
-    sizes = [(len(s.scores_members), len(s.scores_nonmembers)) for s in (attack, control)]
-    if sizes[0] != sizes[1]:
-        raise ValueError(
-            f"attack '{attack.name}' has {sizes[0]} scores, its control '{control.name}' {sizes[1]}"
-        )
-    n, m = sizes[0]
+    n, m = map(len, attack.sides)
     row = partial(
         row_of,
         PairedRow,

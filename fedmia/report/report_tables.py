@@ -15,7 +15,6 @@ from fedmia.records.rows import EncoderRow, Report, UtilityRow, control_sets
 from fedmia.report.datasets import detected
 from fedmia.report.format import (
     DASH,
-    control_of,
     epsilon,
     estimate,
     format_p,
@@ -93,11 +92,12 @@ def _field_cell(field: Field, row: AttackRow) -> str:
 
 def details(report: Report) -> Table:
     """The other numbers of each attack: its 95 % interval, controls, decisions and rates."""
-    labels = control_sets(report["controls"])
+    beside = control_sets(report["controls"]).items()
 
     def controls(row: AttackRow) -> TextCell:
-        beside = {label: control_of(report, label, row["name"]) for label in labels}
-        lines = [f"{label} {auc_cell(c)}" for label, c in beside.items() if c]
+        lines = [
+            f"{k} {auc_cell(c)}" for k, rows in beside for c in rows if c["name"] == row["name"]
+        ]
         if over := row.get("over_control"):
             lines.append(f"adds {difference_cell(over)} to {over['control']}")
         return TextCell("", tuple(lines), "numbers")
@@ -219,16 +219,16 @@ def utility(report: Report) -> Table:
 def clients(report: Report) -> Table:
     """Clients with their defence and epsilon, AUC and null; of many, why each is shown."""
     columns: dict[str, Cell] = {
-        "client": lambda c: str(c.row["id"]),
-        "images": lambda c: f"{c.row['size']:,}",
-        "role": lambda c: c.row["role"],
-        "defence": lambda c: _defence_cell(c.row["defence"]),
-        "scored": lambda c: str(c.row["n_members"]),
-        AUC: lambda c: auc_cell(c.row),
-        "null": lambda c: _null_cell(c.row),
+        "client": lambda c: str(c["id"]),
+        "images": lambda c: f"{c['size']:,}",
+        "role": lambda c: c["role"],
+        "defence": lambda c: _defence_cell(c["defence"]),
+        "scored": lambda c: str(c["n_members"]),
+        AUC: lambda c: auc_cell(c),
+        "null": lambda c: _null_cell(c),
     }
     if has_many_clients(report):
-        columns["why it is listed"] = lambda c: ", ".join(c.why)
+        columns["why it is listed"] = lambda c: ", ".join(c.get("why", ()))
     return listing(select_clients(report), columns)
 
 

@@ -41,7 +41,7 @@ def test_draw_all__the_same_bytes_twice(
 ) -> None:
     one = {"layers": figures(run, report)["layers"]}
     monkeypatch.setattr(draw_module, "figures", lambda run, report: one)
-    drawn, again = draw_all(run, report), rounds.layers(report)
+    drawn, again = draw_all(run, report), draw("layers", run, report)
     assert again is not None
     assert {f"layers.{kind}": canvas.encode(again, kind) for kind in ("png", "pdf")} == drawn
     assert drawn["layers.png"].startswith(b"\x89PNG\r\n\x1a\n") and len(drawn["layers.png"]) > 5000
@@ -63,11 +63,11 @@ def test_draw_all__nothing_to_draw_draws_nothing(run: RunScores) -> None:
     assert draw_all(empty, build_report(empty)) == {}
 
 
-def test_draw__leaves_matplotlibs_settings_alone(report: Report) -> None:
+def test_draw__leaves_matplotlibs_settings_alone(run: RunScores, report: Report) -> None:
     import matplotlib
 
     before = dict(matplotlib.rcParams)
-    rounds.layers(report)
+    draw("layers", run, report)
     assert dict(matplotlib.rcParams) == before
 
 
@@ -111,7 +111,8 @@ def test_act__names_its_figures_and_what_they_say(unwritten: None, run: RunScore
         attacks=[replace(a, act=a.act and "poison") for a in run.attacks],
     )
     assert other.curves is not None
-    losses, acted = active.by_round(other), active.distributions(other.curves)
+    shown = build_report(other)
+    losses, acted = draw("poison", other, shown), draw("poison-losses", other, shown)
     assert losses is not None and acted is not None
     titles = [axes.get_title(loc="left") for axes in losses.axes]
     assert titles == ["with poison", "without poison"]

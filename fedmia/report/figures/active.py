@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-@canvas.apply_style
 def by_round(run: RunScores) -> Figure | None:
     """Median loss and middle half, members and non-members, by round under the act, and the same
     rounds without it beside (of ascent: Fig. 13 of the paper)."""
@@ -59,7 +58,6 @@ def _band(
     axes.plot(rounds, middle, style, color=colour, markersize=4, linewidth=1.6, label=label)
 
 
-@canvas.apply_style
 def distributions(curves: Curves) -> Figure | None:
     """Loss of members and of non-members before and after the act (of static ascent: Fig. 11)."""
     panels_with_data = [
@@ -102,7 +100,6 @@ def distributions(curves: Curves) -> Figure | None:
     return figure
 
 
-@canvas.apply_style
 def thresholds(run: RunScores, report: Report, act: str) -> Figure | None:
     """Balanced accuracy by threshold of the attacks that read `act`, with the threshold chosen on
     known images marked; None without such an attack.

@@ -7,7 +7,7 @@ import io
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-from fedmia.records.client_rows import KnownAuc
+from fedmia.records.attack_rows import Json
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -145,7 +145,7 @@ def legend(axes: Axes, columns: int = 3) -> None:
 def estimate(
     axes: Axes,
     place: float,
-    auc: KnownAuc,
+    row: Json,
     shape: str = "o",
     *,
     faint: bool = False,
@@ -156,16 +156,16 @@ def estimate(
     Args:
         axes: to draw on.
         place: on the vertical axis.
-        auc: value and both intervals.
+        row: of a report, with an AUC and both intervals.
         shape: marker of matplotlib.
         faint: whether it is a control, drawn in grey.
         label: in the legend; None for none.
     """
     colour, width, face = (GREY, 2.5, "white") if faint else (BLUE, 4.0, BLUE)
-    axes.plot(auc.together, [place] * 2, color=colour, linewidth=1.0)
-    axes.plot(auc.ci, [place] * 2, color=colour, linewidth=width, alpha=0.6)
+    axes.plot((row["low"], row["high"]), [place] * 2, color=colour, linewidth=1.0)
+    axes.plot(row["auc_ci"], [place] * 2, color=colour, linewidth=width, alpha=0.6)
     look: dict[str, Any] = {"markerfacecolor": face, "markersize": 6, "label": label}
-    axes.plot(auc.value, place, shape, color=colour, **look)
+    axes.plot(row["auc"], place, shape, color=colour, **look)
 
 
 def auc_axis(axes: Axes, label: str) -> None:

@@ -42,7 +42,8 @@ def figures(run: RunScores, report: Report) -> dict[str, Callable[[], Figure | N
         by_name[f"{act}-losses"] = partial(active.distributions, run.curves)
     for act in dict.fromkeys(a.act for a in run.attacks if a.act):
         by_name[f"{act}-thresholds"] = partial(active.thresholds, run, report, act)
-    return {**by_name, "holdings": partial(clients.holdings, report)}
+    by_name["holdings"] = partial(clients.holdings, report)
+    return {name: canvas.apply_style(drawing) for name, drawing in by_name.items()}
 
 
 def draw(name: str, run: RunScores, report: Report) -> Figure | None:
