@@ -44,7 +44,7 @@ from fedmia.report.lowerbounds import (
     attack_bound,
     bounds_family,
 )
-from fedmia.report.metrics import attack_row, auc_ci_of, auc_numbers, auc_of
+from fedmia.report.metrics import attack_row, auc_numbers
 from fedmia.report.paired import over_control, paired_row
 from fedmia.report.per_client import named_rows
 from fedmia.report.regime import ASCENT, regime_row
@@ -191,28 +191,20 @@ def utility(probes: Mapping[str, Probe], turn: int | None = None) -> UtilityRow:
     def ci(probe: Probe) -> tuple[float, float] | None:
         return None if probe.value is None else wilson(round(probe.value * probe.n), probe.n)
 
-    knn, linear = (probes.get(name, Probe(None, 0)) for name in ("knn", "linear"))
-    return {
-        "round": turn,
-        "knn": knn.value,
-        "knn_ci": ci(knn),
-        "linear": linear.value,
-        "linear_ci": ci(linear),
-        "n": max((p.n for p in probes.values()), default=0),
-    }
+    values = {name: probe.value for name, probe in probes.items()}
+    intervals = {f"{name}_ci": ci(probe) for name, probe in probes.items()}
+    n = max((probe.n for probe in probes.values()), default=0)
+    return row_of(UtilityRow, None, round=turn, n=n, **values, **intervals)
 
 
 def round_row(info: RoundInfo) -> RoundRow:
     """One entry of the report's `rounds`."""
-    return row_of(
-        RoundRow,
-        info,
-        leakage={name: auc_of(scored) for name, scored in info.leakage.items()},
-        leakage_ci={name: auc_ci_of(scored) for name, scored in info.leakage.items()},
-        layers={name: auc_of(scored) for name, scored in info.layers.items()},
-        layers_ci={name: auc_ci_of(scored) for name, scored in info.layers.items()},
-        cohort=list(info.cohort) or None,
-    )
+    numbers: dict[str, Any] = {}
+    for kind, attacks in (("leakage", info.leakage), ("layers", info.layers)):
+        rows = {name: auc_numbers(*scored.sides, 1) for name, scored in attacks.items()}
+        numbers[kind] = {name: row["auc"] for name, row in rows.items()}
+        numbers[f"{kind}_ci"] = {name: row["auc_ci"] for name, row in rows.items()}
+    return row_of(RoundRow, info, cohort=list(info.cohort) or None, **numbers)
 
 
 def sweep_rows(sweep: AttackSweep, attacks: int) -> list[SweepRow]:
@@ -227,12 +219,7 @@ def sweep_rows(sweep: AttackSweep, attacks: int) -> list[SweepRow]:
     """
     rows: list[SweepRow] = []
     for point in sweep.points:
-        place: SweepPlace = {
-            "attack": point.attack,
-            "sweep": sweep.kind,
-            "value": point.value,
-            "known": point.known,
-        }
+        place: SweepPlace = row_of(SweepPlace, point, sweep=sweep.kind)
         if point.scored is None:
             rows.append({**place, "not_run": str(point.not_run)})
         else:

@@ -35,9 +35,7 @@ TITLES = {
     # Of studies and of released heads.
     "score of a set": "How a set of images gets one score",
     "data set, p": "Chance of so high a score without training on the set, corrected for all tests",
-    "simultaneous": "Wider interval: all of this kind are right at once with 95 %",
     "control": "The same attack where nothing, or less, can leak",
-    "in words": "What the simultaneous interval says",
     "sets": "Number of sets of images",
     "client": "Number of the client",
     "clients": "Number of clients, and whether they defend themselves",

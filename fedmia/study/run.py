@@ -193,7 +193,7 @@ def write(study: StudyResult) -> None:
         for name, draw in view.figures(study).items()
     ]
     figures = {n: (text, f) for n, text, draw in drawings if (f := draw()) is not None}
-    pngs = {name: (text, canvas.png(figure)) for name, (text, figure) in figures.items()}
+    pngs = {name: (text, canvas.encode(figure)) for name, (text, figure) in figures.items()}
     page = (
         templates()
         .get_template("study-page.j2")

@@ -65,7 +65,7 @@ def drawn(draw: Callable[P, Figure | None]) -> Callable[P, bytes | None]:
     @functools.wraps(draw)
     def as_png(*args: P.args, **options: P.kwargs) -> bytes | None:
         figure = apply_style(draw)(*args, **options)
-        return None if figure is None else png(figure)
+        return None if figure is None else encode(figure)
 
     return as_png
 
@@ -86,7 +86,7 @@ def new_figure(width: float, height: float) -> Figure:
     layout = ConstrainedLayoutEngine(w_pad=0.1, h_pad=0.08)
     figure = Figure(figsize=(width, height), layout=layout)
     # Jupyter shows a Figure by itself only after pyplot was imported, which none of this needs.
-    figure._repr_png_ = functools.partial(png, figure)  # type: ignore[attr-defined]
+    figure._repr_png_ = functools.partial(encode, figure)  # type: ignore[attr-defined]
     return figure
 
 
@@ -104,12 +104,7 @@ def one(width: float, height: float) -> tuple[Figure, Axes]:
     return figure, figure.add_subplot()
 
 
-def png(figure: Figure) -> bytes:
-    """The figure as PNG bytes."""
-    return encode(figure, "png")
-
-
-def encode(figure: Figure, kind: str) -> bytes:
+def encode(figure: Figure, kind: str = "png") -> bytes:
     """The figure as a file, without a date or version, so that reruns compare equal.
 
     Args:

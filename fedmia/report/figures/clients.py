@@ -4,7 +4,7 @@ what."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -95,20 +95,12 @@ def distribution(report: Report) -> Figure | None:
     ends = [*aucs, *([] if null is None else null[1:-1])]
     bins = np.linspace(min(ends) - 1e-9, max(ends) + 1e-9, BINS + 1).tolist()
     figure, axes = canvas.one(7.5, 3.4)
-    each = [clients / len(aucs)] * len(aucs)
-    axes.hist(aucs, bins, weights=each, color=canvas.BLUE, alpha=0.6, label="clients")
-    if len(null_values):
-        share = np.full(len(null_values), clients / len(null_values))
-        label = "non-members posing as their members"
-        axes.hist(
-            null_values,
-            bins,
-            weights=share,
-            color=canvas.GREY,
-            linewidth=1.8,
-            histtype="step",
-            label=label,
-        )
+    filled: dict[str, Any] = {"color": canvas.BLUE, "alpha": 0.6, "label": "clients"}
+    outlined: dict[str, Any] = {"color": canvas.GREY, "linewidth": 1.8, "histtype": "step"}
+    outlined["label"] = "non-members posing as their members"
+    for values, look in ((aucs, filled), (null_values, outlined)):
+        if values:
+            axes.hist(values, bins, weights=[clients / len(values)] * len(values), **look)
     canvas.half_line(axes, vertical=True)
     axes.set_xlabel(f"AUC of {rows[0]['attack']}{WEIGHTED}")
     axes.set_ylabel("clients")

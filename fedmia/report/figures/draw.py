@@ -46,23 +46,6 @@ def figures(run: RunScores, report: Report) -> dict[str, Callable[[], Figure | N
     return {name: canvas.apply_style(drawing) for name, drawing in by_name.items()}
 
 
-def draw(name: str, run: RunScores, report: Report) -> Figure | None:
-    """The figure of that name, None where the run lacks the data.
-
-    Args:
-        name: of the figure.
-        run: the scores behind `report`.
-        report: what `build_report(run)` returned.
-
-    Returns:
-        The figure.
-
-    Raises:
-        KeyError: no figure of a run like this has that name.
-    """
-    return figures(run, report)[name]()
-
-
 def draw_all(run: RunScores, report: Report) -> dict[str, bytes]:
     """Every figure that the run has data for.
 
