@@ -36,11 +36,8 @@ def auc_numbers(
         The row of `report.json`.
     """
     sizes = {"n_members": len(members), "n_nonmembers": len(nonmembers)}
-    if not all(sizes.values()):
-        return row_of(AucRow, None, **sizes)
-    return row_of(
-        AucRow, None, **auc_fields(auc_estimate(members, nonmembers), family, level), **sizes
-    )
+    known = auc_estimate(members, nonmembers) if all(sizes.values()) else None
+    return row_of(AucRow, None, **sizes, **(auc_fields(known, family, level) if known else {}))
 
 
 def auc_fields(estimate: AucEstimate, family: int, level: float = LEVEL) -> dict[str, Any]:

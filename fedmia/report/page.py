@@ -12,7 +12,7 @@ from markupsafe import Markup, escape
 
 from fedmia.records.rows import Report
 from fedmia.report import report_tables as tables
-from fedmia.report.figures.pairs import MOST
+from fedmia.report.figures.attacks import MOST
 from fedmia.report.format import group_by_reason, sentences
 from fedmia.report.selection import FEW, count_clients
 from fedmia.report.tables import flat, head_title

@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedmia.records import RunScores, ScoredAttack
+from fedmia.records import FloatArray, RunScores
 from fedmia.records.attack_rows import Json, with_auc
 from fedmia.records.rows import Report, control_sets
 from fedmia.report.figures import canvas
-from fedmia.report.figures.pairs import draw_pairs
 from fedmia.report.format import estimate
 from fedmia.report.selection import is_reading
 from fedmia.statistics.thresholds import roc
@@ -26,6 +25,8 @@ SWEPT = {
     "known": "known members (and as many non-members)",
     "query_budget": "query budget, images embedded",
 }
+PAIRS = ((0, 1), (0, 2), (1, 2))  # of three features: the one across, the one upwards
+MOST = 1000  # points of a side
 APART = 0.012  # of the axis of a sweep, between the markers of two attacks at one value
 
 
@@ -122,7 +123,10 @@ def roc_curves(run: RunScores) -> Figure | None:
     line = np.geomspace(floor_x, 1, 50)
     axes.plot(line, line, color=canvas.GREY, linewidth=1, linestyle=":", label="chance")
     for i, attack in enumerate(attacks):
-        _roc_line(axes, attack, i, floor_x)
+        fpr, tpr = roc(attack.scores_members, attack.scores_nonmembers)
+        look = canvas.look(i) | {"marker": "", "linewidth": 1.8, "drawstyle": "steps-post"}
+        # A log axis has no 0: what is reached without one false alarm is drawn at the left edge.
+        axes.plot(np.maximum(fpr, floor_x), np.maximum(tpr, 1e-9), **look, label=attack.name)
     axes.loglog()
     axes.set_xlim(floor_x, 1)
     axes.set_ylim(floor_y, 1.05)
@@ -135,13 +139,6 @@ def roc_curves(run: RunScores) -> Figure | None:
     axes.set_title(f"ROC on log axes ({n})")
     canvas.legend(axes)
     return figure
-
-
-def _roc_line(axes: Axes, attack: ScoredAttack, i: int, floor: float) -> None:
-    fpr, tpr = roc(attack.scores_members, attack.scores_nonmembers)
-    look = canvas.look(i) | {"marker": "", "linewidth": 1.8, "drawstyle": "steps-post"}
-    # A log axis has no 0: what is reached without one false alarm is drawn at the left edge.
-    axes.plot(np.maximum(fpr, floor), np.maximum(tpr, 1e-9), **look, label=attack.name)
 
 
 def scatter(run: RunScores) -> Figure | None:
@@ -167,6 +164,33 @@ def scatter(run: RunScores) -> Figure | None:
     figure.suptitle(heading, x=0.01, ha="left", fontsize=11, weight="bold")
     canvas.legend(panels[0])
     return figure
+
+
+def draw_pairs(
+    panels: Sequence[Axes], members: FloatArray, nonmembers: FloatArray, names: Sequence[str]
+) -> None:
+    """Draw three features in three plots, members and non-members on the same axes.
+
+    Args:
+        panels: the three plots, in the order of PAIRS.
+        members: (N, 3) features.
+        nonmembers: (M, 3) features.
+        names: of the three features.
+    """
+    look: dict[str, Any] = {"s": 14, "alpha": 0.65, "linewidths": 0}
+    for axes, (across, up) in zip(panels, PAIRS, strict=True):
+        for side, colour, marker, label in (
+            (nonmembers, canvas.SKY, "o", "non-members"),
+            (members, canvas.MEMBER, "^", "members"),
+        ):
+            points = side[:: max(1, -(-len(side) // MOST))]
+            axes.scatter(
+                points[:, across], points[:, up], c=colour, marker=marker, label=label, **look
+            )
+        axes.set_xlabel(names[across])
+        axes.set_ylabel(names[up])
+        axes.locator_params(axis="x", nbins=3)  # long numbers stand side by side
+        axes.locator_params(axis="y", nbins=5)
 
 
 def by_value(report: Report) -> Figure | None:
