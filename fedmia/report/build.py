@@ -39,11 +39,7 @@ from fedmia.report.cohorts import cohort_rows, condense
 from fedmia.report.datasets import inference_row
 from fedmia.report.defended import common_defences, defended
 from fedmia.report.health import health_row
-from fedmia.report.lowerbounds import (
-    aggregation_row,
-    attack_bound,
-    bounds_family,
-)
+from fedmia.report.lowerbounds import aggregation_row, attack_bound, bounds_family
 from fedmia.report.metrics import attack_row, auc_numbers
 from fedmia.report.paired import over_control, paired_row
 from fedmia.report.per_client import named_rows

@@ -56,6 +56,6 @@ def html_study(
 
 
 def _render(rows: Sequence[Mapping[str, Any]], leaks: bool, **texts: Any) -> str:
-    shown = {"rows": rows[:MOST], "more": max(0, len(rows) - MOST)}
-    shown |= {"colour": LEAKS if leaks else DOUBT, "boxes": (), "words": "", "link": ""}
-    return templates().get_template("notebook.j2").render(**(shown | texts))
+    context = {"rows": rows[:MOST], "more": max(0, len(rows) - MOST)}
+    context |= {"colour": LEAKS if leaks else DOUBT, "boxes": (), "words": "", "link": ""}
+    return templates().get_template("notebook.j2").render(**(context | texts))
