@@ -12,6 +12,7 @@ from fedmia.records.attack_rows import Json, with_auc
 from fedmia.records.rows import Report, control_sets
 from fedmia.report.figures import canvas
 from fedmia.report.format import estimate
+from fedmia.report.paired import OF_CONTROL
 from fedmia.report.selection import is_reading
 from fedmia.statistics.thresholds import roc
 
@@ -48,8 +49,7 @@ def beside(report: Report, name: str) -> list[tuple[str, Json]]:
     for pair in report["paired"]:
         if pair["attack"] == name and pair["difference"] is not None:
             values: Json = pair
-            own = {f: values[f"auc_control{f.removeprefix('auc')}"] for f in ("auc", "auc_ci")}
-            own |= {end: values[f"auc_control_{end}"] for end in ("low", "high")}
+            own = {name: values[field] for name, field in OF_CONTROL.items()}
             controls.append((pair["control"], own))
     return controls
 
