@@ -94,13 +94,13 @@ def leak_of(
     weights = mix_weights(mix, others)
     estimate = auc_estimate(attack.scores_members[mine], scores, weights)
     key = np.sort(mix).tobytes()
-    if shared is not None and key in shared:
-        return Leak(estimate, effective_size(weights), shared[key])
-    stream = stream if shared is None else (stream[0], "mix", key.hex())
-    null = null_distribution(mix, scores, others, rng(run.seed, *stream))
-    if shared is not None:
-        shared[key] = null
-    return Leak(estimate, effective_size(weights), null)
+    if shared is None:
+        shared = {}
+    else:
+        stream = stream[0], "mix", key.hex()
+    if key not in shared:
+        shared[key] = null_distribution(mix, scores, others, rng(run.seed, *stream))
+    return Leak(estimate, effective_size(weights), shared[key])
 
 
 def client_leaks(run: RunScores, attack: ScoredAttack | None) -> dict[int, tuple[int, Leak | None]]:
@@ -145,9 +145,9 @@ def client_rows(run: RunScores) -> tuple[list[ClientRow], ClientDistribution | N
         clients = [
             c for c in clients if c.id in leaks or c.defence or c.role != "honest" or c.size > large
         ]
-    known = [leaks[c.id][1] for c in clients if c.id in leaks and leaks[c.id][1] is not None]
+    known = [leak for c in clients if (leak := leaks.get(c.id, (0, None))[1])]
     rows = list(_rows(run, clients, leaks))
-    nulls = [leak.null.aucs for leak in known if leak is not None and leak.null is not None]
+    nulls = [leak.null.aucs for leak in known if leak.null is not None]
     return rows, distribution(rows, nulls) if len(known) > FEW else None
 
 
