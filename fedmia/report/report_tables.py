@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from typing import Literal
 
 from fedmia.records import ALONE
 from fedmia.records.attack_rows import AttackRow, Interval, Json, SetRow, ends
 from fedmia.records.client_rows import InferenceRow
-from fedmia.records.defence_rows import DefenceRow
-from fedmia.records.fields import Field, fields_of
-from fedmia.records.rows import EncoderRow, Report, UtilityRow, control_sets
+from fedmia.records.defence_rows import DefenceRow, GroupLeak
+from fedmia.records.fields import Field, fields_of, row_of
+from fedmia.records.rows import EncoderRow, Report, control_sets
 from fedmia.report.datasets import detected
 from fedmia.report.format import (
     DASH,
@@ -201,17 +200,17 @@ def datasets(row: InferenceRow) -> Table:
 def utility(report: Report) -> Table:
     """Probes of the encoder beside those of the untrained one, and of the last."""
     here, after = report["utility"], report["utility"]["after_attack"]
-    models: dict[str, UtilityRow] = {"accuracy, 95 %": here, "untrained": here["untrained"]}
+    models: dict[str, Json] = {"accuracy, 95 %": here, "untrained": here["untrained"]}
     if after is not None:
         models[f"after the attack, round {after['round']}"] = after
-    probes: dict[str, tuple[Literal["knn", "linear"], Literal["knn_ci", "linear_ci"]]] = {
-        "weighted kNN": ("knn", "knn_ci"),
-        "linear probe": ("linear", "linear_ci"),
+    accuracies = {
+        name: [estimate(model[probe], model[f"{probe}_ci"]) for model in models.values()]
+        for probe, name in (("knn", "weighted kNN"), ("linear", "linear probe"))
     }
     rows = [
-        TextRow([name, *(estimate(m[value], m[ci]) for m in models.values()), f"{here['n']:,}"])
-        for name, (value, ci) in probes.items()
-        if here[value] is not None
+        TextRow([name, *cells, f"{here['n']:,}"])
+        for name, cells in accuracies.items()
+        if cells[0] != DASH
     ]
     return Table(["probe", *models, "test images"], rows)
 
@@ -262,15 +261,7 @@ def _defence_cell(row: DefenceRow | None) -> str | TextCell:
 def defended(report: Report) -> Table:
     """Defended and undefended clients: leakage by attack, and utility for their classes."""
     groups = report["defended"]["groups"] if report["defended"] else []
-    nothing: Json = {
-        "attack": DASH,
-        "auc": None,
-        "low": None,
-        "high": None,
-        "null_auc": None,
-        "null_ci": None,
-        "under_attack": False,
-    }
+    nothing = row_of(GroupLeak, None, attack=DASH, under_attack=False)
     columns: dict[str, Cell] = {
         "clients": lambda r: f"{r[0].get('n_clients', len(r[0]['clients']))} {r[0]['group']}",
         "scored": lambda r: str(r[0]["n_members"]),
