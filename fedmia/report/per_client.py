@@ -12,13 +12,7 @@ import numpy as np
 
 from fedmia.options.seeding import rng
 from fedmia.records import IntArray, RunScores, ScoredAttack
-from fedmia.records.client_rows import (
-    NamingCounts,
-    NamingNull,
-    NamingRow,
-    PerClientRow,
-    PlaceboNaming,
-)
+from fedmia.records.client_rows import NamingCounts, NamingNull, NamingRow, PerClientRow
 from fedmia.statistics.by_client import client_auc, matched_naming_rate
 from fedmia.statistics.intervals import clopper_pearson, wilson
 from fedmia.statistics.matching import mix_weights
@@ -37,30 +31,27 @@ def named_rows(run: RunScores) -> list[NamingRow]:
         if attack.named_members is None or not len(attack.named_members):
             continue
         counts = np.unique(run.member_client, return_counts=True)[1]
-        placebo: list[PlaceboNaming] = [
-            {
-                **_counts(run, control.named_members),
-                "null": named_null(run, control),
-                "per_client": per_client(run, control, "placebo"),
-            }
-            for control in run.controls.get("placebo", ())
-            if control.name == attack.name and control.named_members is not None
-        ]
-        rows.append(
-            {
-                "attack": attack.name,
-                **_counts(run, attack.named_members),
-                "null": named_null(run, attack),
-                "chance": float(counts.max() / counts.sum()),
-                "per_client": per_client(run, attack),
-                "placebo": placebo[0] if placebo else None,
-            }
-        )
+        row: NamingRow = {
+            "attack": attack.name,
+            **_counts(attack.named_members, run.member_client),
+            "null": named_null(run, attack),
+            "chance": float(counts.max() / counts.sum()),
+            "per_client": per_client(run, attack),
+            "placebo": None,
+        }
+        for control in run.controls.get("placebo", ()):
+            if control.name == attack.name and control.named_members is not None:
+                row["placebo"] = {
+                    **_counts(control.named_members, run.member_client),
+                    "null": named_null(run, control),
+                    "per_client": per_client(run, control, "placebo"),
+                }
+        rows.append(row)
     return rows
 
 
-def _counts(run: RunScores, named_clients: IntArray) -> NamingCounts:
-    correct, n = int(np.sum(named_clients == run.member_client)), len(run.member_client)
+def _counts(named_clients: IntArray, truth: IntArray) -> NamingCounts:
+    correct, n = int(np.sum(named_clients == truth)), len(truth)
     return {"correct": correct, "n": n, "accuracy": correct / n, "ci": wilson(correct, n)}
 
 

@@ -107,7 +107,7 @@ def details(report: Report) -> Table:
         "controls": controls,
         "at its threshold, 95 %": _threshold_cell,
         "TPR at an FPR of, 95 %": _tpr_cell,
-        "queries": lambda r: f"{r['queries']:,}",
+        "queries": "queries",
     }
     return listing(most_leaking_first(report["attacks"]), columns, leaks)
 
@@ -154,8 +154,8 @@ def paired(report: Report) -> Table:
     return listing(
         report["paired"],
         {
-            "attack": lambda r: r["attack"],
-            "control": lambda r: r["control"],
+            "attack": "attack",
+            "control": "control",
             "difference": difference_cell,
         },
         lambda r: (r["low"] or 0) > 0,
@@ -172,7 +172,7 @@ def sets(report: Report) -> Table:
         return TextCell(f"{c['name']} {estimate(c['auc'], c['auc_ci'])}", (_unbroken(more),))
 
     columns: dict[str, Cell] = {
-        "attack": lambda r: r["attack"],
+        "attack": "attack",
         "score of a set": lambda r: (
             "the set climbed alone" if r["judged"] == ALONE else "mean of its images' scores"
         ),
@@ -186,7 +186,7 @@ def sets(report: Report) -> Table:
 def datasets(row: InferenceRow) -> Table:
     """One p-value a client, beside that of the untrained encoder; of many, the smallest."""
     columns: dict[str, Cell] = {
-        "client": lambda c: str(c["client"]),
+        "client": lambda c: str(c["client"]),  # a name, not a count
         "p-value": lambda c: format_p(c["p_value"]),
         "Holm": lambda c: format_p(c["p_value_holm"]),
         "untrained": lambda c: format_p(c["p_value_untrained"]),
@@ -219,10 +219,10 @@ def clients(report: Report) -> Table:
     """Clients with their defence and epsilon, AUC and null; of many, why each is shown."""
     columns: dict[str, Cell] = {
         "client": lambda c: str(c["id"]),
-        "images": lambda c: f"{c['size']:,}",
-        "role": lambda c: c["role"],
+        "images": "size",
+        "role": "role",
         "defence": lambda c: _defence_cell(c["defence"]),
-        "scored": lambda c: str(c["n_members"]),
+        "scored": "n_members",
         AUC: lambda c: auc_cell(c),
         "null": lambda c: _null_cell(c),
     }
@@ -234,10 +234,10 @@ def clients(report: Report) -> Table:
 def cohorts(report: Report) -> Table:
     """Clients by their last round: how many, their scored members, AUC and null."""
     columns: dict[str, Cell] = {
-        "last round": lambda c: c["cohort"],
-        "clients": lambda c: f"{c['clients']:,}",
-        "images": lambda c: f"{c['images']:,}",
-        "scored": lambda c: f"{c['n_members']:,}",
+        "last round": "cohort",
+        "clients": "clients",
+        "images": "images",
+        "scored": "n_members",
         AUC: auc_cell,
         "null": _null_cell,
     }
@@ -294,8 +294,8 @@ def sweep(report: Report) -> Table:
     swept = report.get("sweep", [])
     names = list(dict.fromkeys(r["attack"] for r in swept))
     columns: dict[str, Cell] = {
-        "attack": lambda r: r["attack"],
-        "query budget": lambda r: f"{r['value']:,}",
+        "attack": "attack",
+        "query budget": "value",
         "known members": lambda r: DASH if r["not_run"] else f"{r['known']:,}",
         "queries": lambda r: DASH if r["not_run"] else f"{r['queries']:,}",
         AUC: lambda r: f"not run: {r['not_run']}" if r["not_run"] else auc_cell(r),
@@ -303,7 +303,7 @@ def sweep(report: Report) -> Table:
     }
     if swept and swept[0]["sweep"] == "known":
         del columns["query budget"]
-        columns["known members"] = lambda r: f"{r['value']:,}"
+        columns["known members"] = "value"
     return listing(sorted(swept, key=lambda r: (names.index(r["attack"]), r["value"])), columns)
 
 

@@ -155,7 +155,7 @@ class Table:
     rows: Sequence[TextRow]
 
 
-Cell = Callable[[Any], str | TextCell]
+Cell = str | Callable[[Any], str | TextCell]  # a field of a row, or what makes the cell of it
 
 
 def listing(
@@ -165,17 +165,23 @@ def listing(
 
     Args:
         rows: of the report.
-        columns: head -> what makes the cell of a row.
+        columns: head -> a field of a row, or what makes the cell of a row.
         marked: rows that are set in bold.
 
     Returns:
         The table.
     """
     lines = [
-        TextRow([make(row) for make in columns.values()], "leaks" * bool(marked and marked(row)))
+        TextRow([_cell(row, of) for of in columns.values()], "leaks" * bool(marked and marked(row)))
         for row in rows
     ]
     return Table([*columns], lines)
+
+
+def _cell(row: Any, of: Cell) -> str | TextCell:
+    if callable(of):
+        return of(row)
+    return f"{row[of]:,}" if isinstance(row[of], int) else str(row[of])
 
 
 def flat(values: Json, before: str = "") -> list[tuple[str, str]]:

@@ -21,8 +21,8 @@ def series(rounds: Sequence[Json], key: str, name: str) -> tuple[list[int], list
 
 def known_points(points: Iterable[tuple[int, float | None]]) -> tuple[list[int], list[float]]:
     """(rounds, values) without those of no value."""
-    known_points = [(x, y) for x, y in points if y is not None]
-    return [x for x, _ in known_points], [y for _, y in known_points]
+    known = {round: value for round, value in points if value is not None}
+    return [*known], [*known.values()]
 
 
 def names(rounds: Sequence[Json], key: str) -> list[str]:
