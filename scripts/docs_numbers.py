@@ -372,9 +372,8 @@ def draw_short(report: Any) -> Any:
     from fedmia.report.figures.attacks import forest
     from fedmia.report.figures.canvas import apply_style
 
-    named = [
-        row["is"] for row in yaml.safe_load(TABLES.read_text(encoding="utf-8"))["readme"]["rows"]
-    ]
+    rows = yaml.safe_load(TABLES.read_text(encoding="utf-8"))["readme"]["rows"]
+    named = [row["is"] for row in rows]
     attacks = [row for row in report["attacks"] if row["name"] in named]
     controls = {"untrained": [], "placebo": [], "pixels": None}
     figure = apply_style(forest)(report | {"attacks": attacks, "paired": [], "controls": controls})
