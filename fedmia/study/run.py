@@ -149,7 +149,7 @@ def write(study: StudyResult) -> None:
     for view in views:
         for name, draw in view.figures(study).items():
             if (figure := draw()) is not None:
-                pngs[name] = canvas.png(figure)
+                pngs[name] = canvas.encode(figure)
                 pictures[name] = picture(view.captions.get(name, name), pngs[name])
     page = (
         templates()
