@@ -22,6 +22,8 @@ from fedmia.options.errors import InputError, format_value, opt, prefix_errors, 
 from fedmia.options.option import option, option_fields
 from fedmia.options.values import Text, from_text, plain
 from fedmia.options.yamlfile import Tree
+from fedmia.recording.format import HEADER
+from fedmia.storage.manifest import CONFIG
 
 Grid = Mapping[str, Sequence[Any]]
 # Defaults where defences are compared: without an active step there is only one branch to train.
@@ -115,7 +117,7 @@ class Study(Settings):
     encoders: tuple[str, ...] = option(
         (),
         "audit encoders in place of federations: RUN@0,10,20 (stored rounds of a run), "
-        "A.pth,B.pth, or any other that fedmia audit takes",
+        "RUN/recording (its federation), A.pth,B.pth, or any other that fedmia audit takes",
     )
     baseline: str | None = option(
         None, "attack that every other is compared with, at equal seeds and images, by point"
@@ -236,7 +238,7 @@ class Study(Settings):
             Cell(
                 name,
                 {"encoder": name},
-                from_tree(Audit, {**tree, "encoder": spec}, trust_plugins=self.trust_plugins),
+                from_tree(Audit, {**tree, **_audited(spec)}, trust_plugins=self.trust_plugins),
             )
             for spec, name in zip(specs, short_names(specs), strict=True)
         ]
@@ -344,6 +346,23 @@ def split_encoders(text: str) -> tuple[str, ...]:
             raise InputError(f"{opt('encoders', text)}: {why}")
         specs.append(spec)
     return tuple(specs)
+
+
+def _audited(spec: str) -> Tree:
+    """The options of the audit of an entry; of `RUN/recording` they are those of a federation.
+
+    Raises:
+        InputError: a recording of no run, whose network only `fedmia audit` can be told.
+    """
+    folder = Path(spec)
+    if not (folder / HEADER).is_file():
+        return {"encoder": spec}
+    if not (folder.parent / CONFIG).is_file():
+        raise InputError(
+            f"{opt('encoders', spec)} is a recording of no run of fedmia: fedmia audit "
+            f"--federation {spec} audits it"
+        )
+    return {"encoder": str(folder.parent), "federation": spec}
 
 
 def short_names(specs: Sequence[str]) -> list[str]:

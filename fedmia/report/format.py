@@ -10,7 +10,7 @@ from fedmia.records.attack_rows import AttackRow, Interval
 from fedmia.records.client_rows import ClientDistribution, CohortRow
 from fedmia.records.defence_rows import DefencePart, DefenceRow
 from fedmia.records.privacy import MEANINGFUL
-from fedmia.records.rows import Report, control_sets
+from fedmia.records.rows import Report
 from fedmia.report.health import health_sentence
 from fedmia.report.regime import regime_sentence
 from fedmia.report.selection import has_many_clients
@@ -106,12 +106,6 @@ def epsilons(rows: Sequence[DefenceRow]) -> str:
     by_value = sorted(spent, key=lambda t: -1.0 if t[0] is None else t[0]["value"] or math.inf)
     least, most = (epsilon(d) for _, d in (by_value[0], by_value[-1]))
     return least if least == most else f"from {least}, to {most}"
-
-
-def control_of(report: Report, label: str, name: str) -> AttackRow | None:
-    """The row of attack `name` under control set `label`, None where there is none."""
-    rows = control_sets(report["controls"])[label]
-    return next((r for r in rows if r["name"] == name), None)
 
 
 def group_by_reason(report: Report) -> dict[str, str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,7 +9,7 @@ import numpy as np
 from fedmia.records import FloatArray, ScoredAttack
 from fedmia.records.attack_rows import AttackRow, AucRow, OverControlRow, ThreatRow
 from fedmia.records.fields import row_of
-from fedmia.statistics.auc import AucEstimate, auc, auc_estimate, auc_interval
+from fedmia.statistics.auc import AucEstimate, auc_estimate, auc_interval
 from fedmia.statistics.intervals import LEVEL
 from fedmia.statistics.thresholds import (
     best_threshold,
@@ -20,17 +19,6 @@ from fedmia.statistics.thresholds import (
 )
 
 FPR_TARGETS = ("0.001", "0.01", "0.1")
-
-
-def auc_of(scored: ScoredAttack) -> float | None:
-    """AUC of an attack, None where a side is empty."""
-    members, nonmembers = scored.scores_members, scored.scores_nonmembers
-    return auc(members, nonmembers) if len(members) and len(nonmembers) else None
-
-
-def auc_ci_of(scored: ScoredAttack) -> Sequence[float] | None:
-    """Its 95 % interval, None where a side is empty."""
-    return auc_numbers(scored.scores_members, scored.scores_nonmembers, 1)["auc_ci"]
 
 
 def auc_numbers(
@@ -48,11 +36,8 @@ def auc_numbers(
         The row of `report.json`.
     """
     sizes = {"n_members": len(members), "n_nonmembers": len(nonmembers)}
-    if not all(sizes.values()):
-        return row_of(AucRow, None, **sizes)
-    return row_of(
-        AucRow, None, **auc_fields(auc_estimate(members, nonmembers), family, level), **sizes
-    )
+    known = auc_estimate(members, nonmembers) if all(sizes.values()) else None
+    return row_of(AucRow, None, **sizes, **(auc_fields(known, family, level) if known else {}))
 
 
 def auc_fields(estimate: AucEstimate, family: int, level: float = LEVEL) -> dict[str, Any]:

@@ -21,10 +21,11 @@ from fedmia.cli.command import parse
 from fedmia.cli.commands import STUDY
 from fedmia.statistics.auc import difference_interval
 from fedmia.study.__main__ import main
-from fedmia.study.result import CellState, StudyResult
+from fedmia.study.cells import CellState, notes_on
+from fedmia.study.result import StudyResult
 from fedmia.study.run import run_command
 from fedmia.study.views import encoders as compare
-from fedmia.study.views.encoders import EncodersView, point_rows, round_rows
+from fedmia.study.views.encoders import EncodersView, point_rows
 from tests.auditing.conftest import RUN, Audit, Sides, numbers
 from tests.bank import Bank
 from tests.snapshots import Snapshot as Check
@@ -115,13 +116,6 @@ def test_encoders__one_table_and_one_page(serial: Serial, tmp_path: Path) -> Non
     assert 'href="cells/encoder%3DRUN%402_seed%3D1/report.html"' in page
     sections = set(re.findall(r'section id="([^"]+)"', page))
     assert set(re.findall(r'href="#([^"]+)"', page)) == sections
-    more = {"mean": points[1]["knn"]["mean"] + 0.1, "ci": None}
-    other = [point | {"run": "OTHER", "knn": more} for point in points[1:]]
-    assert round_rows(points) == []
-    assert [row["round"] for row in round_rows([*points, *other])] == [1, 2]
-    (row,) = round_rows([points[1], other[0]])
-    assert row["knn"]["mean"] == pytest.approx(points[1]["knn"]["mean"] + 0.05)
-    assert row["knn"]["n"] == row["auc"]["n"] == 2
     assert serial() == 0  # nothing runs twice
     assert len((tmp_path / "begun").read_text().splitlines()) == 6
 
@@ -221,11 +215,11 @@ def test_notes__seeds_and_what_did_not_run() -> None:
     lost = {"lira": "no shadows"}
     cells = [CellState("a", "x", {}, 0, "finished", not_run=lost),
              CellState("b", "x", {}, 1, "finished")]  # fmt: skip
-    assert compare.not_run(cells) == ["Not run, in 1 of 2 audits: lira: no shadows"]
-    assert compare.not_run(cells[:1]) == ["Not run: lira: no shadows"]
+    assert notes_on(cells) == ["Not run in 1 of 2 runs (the first is a): lira: no shadows"]
+    assert notes_on(cells[:1]) == ["Not run: lira: no shadows"]
     about = {"cells": [vars(cell) for cell in cells], "settings": {}, "views": ["encoders"]}
-    seeds, why = EncodersView().notes(StudyResult(Path("x"), about))
-    assert seeds.startswith("2 seeds audit each encoder.") and why.startswith("Not run")
+    (seeds,) = EncodersView().notes(StudyResult(Path("x"), about))
+    assert seeds.startswith("2 seeds audit each encoder.")
 
 
 def test_means__of_what_is_known() -> None:

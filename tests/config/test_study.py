@@ -10,6 +10,7 @@ import pytest
 from fedmia.cli.command import parse
 from fedmia.cli.commands import AUDIT, SIMULATE, STUDY
 from fedmia.cli.presets import PRESETS
+from fedmia.config.audit import Audit
 from fedmia.config.study import Study, label, short_names, split_encoders, split_round
 from fedmia.config.tree import from_tree, to_tree
 from fedmia.defenses.gaussian import Gaussian
@@ -177,6 +178,21 @@ def test_options__that_do_not_suit_one_another_are_refused(line: str, said: str)
     with pytest.raises(InputError) as caught:
         built(line)
     assert said in str(caught.value)
+
+
+def test_encoders__a_recording_is_audited_with_its_federation(tmp_path: Path) -> None:
+    recording = tmp_path / "RUN" / "recording"
+    recording.mkdir(parents=True)
+    (recording / "recording.json").write_text("{}")
+    with pytest.raises(
+        InputError, match=f"a recording of no run of fedmia.*--federation {recording}"
+    ):
+        built(f"--encoders {recording}")
+    (tmp_path / "RUN" / "config.yaml").touch()
+    first, last = (cell.first for cell in built(f"--encoders {tmp_path}/RUN,{recording}").cells)
+    assert isinstance(first, Audit) and isinstance(last, Audit)
+    assert first.encoder == last.encoder == f"{tmp_path}/RUN"
+    assert (first.federation, last.federation) == (None, str(recording))
 
 
 def test_audit__of_several_encoders_is_a_study() -> None:
