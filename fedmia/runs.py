@@ -17,6 +17,7 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
+from fedmia.options import session
 from fedmia.options.errors import InputError, unknown_name
 from fedmia.storage.manifest import CONFIG, CURVES, REPORT, SCORES
 from fedmia.storage.runfolder import RunFolder, damaged
@@ -353,17 +354,24 @@ class Run:
 
         Raises:
             InputError: the data source cannot be read again, or holds other images by now; or the
-                images of an audit were arrays in memory.
+                images of an audit were arrays in memory, of another Python session.
         """
         from fedmia.evaluation import scored_images
 
         if self._is_audit():
+            members = str(self._files.facts().get("members"))
+            if session.is_session_name(members) and not session.has_class(members):
+                raise InputError(
+                    f"the images of the audit '{self.folder}' were arrays in memory, which cannot "
+                    "be read again; index your own arrays: `image` of `scores` is the place in the "
+                    "members' array where `truth` is true, else in the others'"
+                )
             images = scored_images.of_audit(self._files, cast("Audit", self.settings))
         else:
             images = scored_images.of_run(self._files)
         if not (self.folder / SCORES).is_file():
             return images
-        return scored_images.sort_as_scored(images, self.scores, str(self.folder))
+        return images.sort_as(self.scores, str(self.folder))
 
     def _is_audit(self) -> bool:
         return "encoder" in self._files.facts()

@@ -1,13 +1,16 @@
-"""Encoders and images that are in memory already, as an audit takes them."""
+"""Encoders and images that are in memory already, as an audit and an attack take them."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from fedmia.encoders._hooked import CHANNELS, find_input_size
 from fedmia.encoders._module import copy_module, load_white_box, strip_wrappers
@@ -19,7 +22,36 @@ from fedmia.ssl.base import SSLMethod
 Images = Tensor | NDArray[np.uint8]
 Encoder = nn.Module | SSLMethod | LoadedEncoder
 KINDS = "a torch module, a method of fedmia.ssl or a LoadedEncoder"
-IN_MEMORY = "in memory"  # in the settings of an audit, of images that no source can read
+Loss = Callable[[nn.Module, Tensor], Tensor]
+
+
+@dataclass(frozen=True)
+class InMemory:
+    """What a Python session hands to an audit; None: the settings say it.
+
+    Attributes:
+        encoder: under audit.
+        name: what the report calls the encoder; None: its class.
+        owners: of a federation: integers (N,), the client of each member.
+        loss: of a federation: with which clients trained, of (network, pixels in [0, 1]).
+    """
+
+    encoder: Encoder | None = None
+    name: str | None = None
+    owners: object = None
+    loss: Loss | None = None
+
+    def setting(self) -> str:
+        """What the settings say of the encoder: no command could load it, other weights differ.
+
+        Raises:
+            InputError: it is of another kind.
+        """
+        one = self.encoder
+        module = one.method if isinstance(one, LoadedEncoder) else one
+        if one is None or not isinstance(module, nn.Module):
+            raise InputError(f"encoder must be {KINDS}, got {type(one).__name__}")
+        return f"in memory: {self.name or encoder_name(one)} (weights {hash_weights(module)[:12]})"
 
 
 def load_module(
@@ -68,6 +100,17 @@ def encoder_name(encoder: Encoder) -> str:
     if isinstance(encoder, LoadedEncoder):
         return encoder.name
     return type(strip_wrappers(encoder)).__name__
+
+
+def hash_weights(module: nn.Module) -> str:
+    """SHA-256 of the names and the bytes of a module's tensors, in hexadecimal."""
+    digest = hashlib.sha256()
+    for name, tensor in sorted(module.state_dict().items()):
+        digest.update(name.encode())
+        if isinstance(tensor, Tensor) and not is_lazy(tensor):
+            flat = tensor.detach().cpu().contiguous().flatten()
+            digest.update(flat.view(torch.uint8).numpy().data)
+    return digest.hexdigest()
 
 
 def as_tensor(images: Images, what: str) -> Tensor:

@@ -13,8 +13,7 @@ from fedmia.cli.presets import PRESETS
 from fedmia.config.study import Study, label, short_names, split_encoders, split_round
 from fedmia.config.tree import from_tree, to_tree
 from fedmia.defenses.gaussian import Gaussian
-from fedmia.door.arguments import build_settings
-from fedmia.door.studies import name_values
+from fedmia.door.arguments import build_settings, name_values
 from fedmia.options.errors import InputError
 from fedmia.options.yamlfile import dump
 from fedmia.study.folder import LONGEST, names

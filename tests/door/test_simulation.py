@@ -18,9 +18,8 @@ import fedmia
 from fedmia.attacks import Attack
 from fedmia.cli.commands import SIMULATE, STUDY
 from fedmia.defenses.gaussian import Gaussian
-from fedmia.door.arguments import build_settings
+from fedmia.door.arguments import build_settings, name_values
 from fedmia.door.plugins import name_plugin
-from fedmia.door.studies import name_values
 from fedmia.options.option import option
 from fedmia.runtime.progress import Display
 from fedmia.simulate import main

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import fedmia
-from fedmia.door.studies import name_values
+from fedmia.door.arguments import name_values
 from fedmia.report.notebook import DOUBT, LEAKS
 from tests.door.test_simulation import TINY, network, own_attack, pixels
 from tests.study.planted import golden, study_of
