@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fedmia.encoders.memory import Encoder, Images, InMemory
+from fedmia.encoders.memory import Encoder, InMemory
 from fedmia.options.errors import InputError
 from fedmia.runs import Run, open_run
 from fedmia.ssl.augment import Augment
@@ -166,18 +166,14 @@ def audit_encoder(
         source = str(encoder.folder if isinstance(encoder, Run) else encoder)
         brought = InMemory(**objects)
     else:
-        for side, images in {"members": members, "others": others}.items():
-            if images is None:
-                raise InputError(f"{side} is missing: images that a module was (not) trained on")
         brought = InMemory(encoder, options.pop("name", None), **objects)
         source, options = brought.setting(), {"device": "cpu", **options}
-    sides = {"members": (members, "members"), "nonmembers": (others, "others")}
     limits = image_range(options)
-    options |= {
-        side: name_images(images, what, limits)
-        for side, (images, what) in sides.items()
-        if images is not None
-    }
+    for side, what, images in (("members", "members", members), ("nonmembers", "others", others)):
+        if images is not None:
+            options[side] = name_images(images, what, limits)
+        elif brought.encoder is not None:
+            raise InputError(f"{what} is missing: images that a module was (not) trained on")
     settings = build_settings(
         AUDIT, None, {"encoder": source, "attacks": attacks, **options}, trust
     )
@@ -304,7 +300,7 @@ def view(
     augment: Augment | None = None,
     device: str | torch.device = "cpu",
     seed: int = 0,
-    held: Images | None = None,
+    held: Any = None,
     shadows: Sequence[Shadow] = (),
     labels: Labels | None = None,
     budget: int | None = None,
@@ -328,8 +324,8 @@ def view(
         augment: recipe of the attacker's views; None: the encoder's, MoCo v2's for a module.
         device: where the encoder runs.
         seed: of the views; a view depends on it and on the image's bytes alone.
-        held: uint8 (H, C, H, W) images of the attacker's own, for attacks on the contrastive loss,
-            which use them as negatives; the known images will do.
+        held: (H, C, H, W) images of the attacker's own, as `audit_encoder` takes them, for attacks
+            on the contrastive loss, which use them as negatives; the known images will do.
         shadows: encoders that the attacker trained itself, each a `Shadow(view(..), members,
             nonmembers)`, for attacks that use them.
         labels: true classes of images, for the attack that needs them (`baseline-b`).
@@ -345,14 +341,15 @@ def view(
         InputError: an encoder that takes no such images or returns something else, or access
             that it does not grant.
     """
+    from fedmia.door.images import read_images
     from fedmia.encoders.base import LoadOptions
-    from fedmia.encoders.memory import as_tensor, load_module
+    from fedmia.encoders.memory import load_module
     from fedmia.threat.signals import PixelCache
 
     options: dict[str, Any] = {"mean": mean, "std": std, "device": device, "embedding": embedding}
     load_options = LoadOptions(size=size, seed=seed, access=access, **options)
     released = load_module(encoder, load_options, channels=channels)
-    own = None if held is None else as_tensor(held, "held")
+    own = None if held is None else torch.from_numpy(read_images(held, "held").images)
     if own is not None:
         released.method.fill_bank(own)
     return (WhiteBox if released.access == "white_box" else BlackBox)(

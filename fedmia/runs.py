@@ -67,10 +67,7 @@ def open_run(folder: str | Path, *, trust_plugins: bool = False) -> Run:
             YAML; its format is of another version.
     """
     opened = RunFolder(Path(folder), trust_plugins)
-    if not opened.config.is_file():
-        inner = sorted(p.parent.name for p in opened.path.glob("*/config.yaml"))
-        hint = f"; runs inside it: {', '.join(inner[:5])}" if inner else ""
-        raise InputError(f"folder '{folder}' is no run: no {opened.config.name} in it{hint}")
+    opened.check(CONFIG)
     tree = opened.facts()
     if "jobs" in tree:
         raise InputError(f"folder '{folder}' is no run, but of several: open one of its cells/")
@@ -101,11 +98,6 @@ class Run:
         from fedmia.report.notebook import html_summary
 
         return html_summary(self.records, str(self.folder / "report.html"))
-
-    @property
-    def format(self) -> int:
-        """Version of the folder's format."""
-        return self._files.format
 
     @property
     def finished(self) -> bool:

@@ -206,10 +206,8 @@ def resumed_settings(
         raise InputError(
             f"resume goes on with the settings of '{folder}': {name} cannot be given too"
         )
-    if not run.config.is_file():
-        raise InputError(f"resume='{folder}' is no run: it holds no {run.config.name}")
     again = options_tree(SIMULATE, options)  # gives the objects their names
-    tree = run.tree()
+    tree = run.resumable()
     for path, value in again.items():
         if (difference := _find_difference(path, tree.get(path), value)) is not None:
             raise InputError(

@@ -1,4 +1,4 @@
-"""Encoders and images that are in memory already, as an audit and an attack take them."""
+"""Encoders that are in memory already, as an audit and an attack take them."""
 
 from __future__ import annotations
 
@@ -6,9 +6,7 @@ import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
@@ -19,7 +17,6 @@ from fedmia.encoders.factory import wrap
 from fedmia.options.errors import InputError
 from fedmia.ssl.base import SSLMethod
 
-Images = Tensor | NDArray[np.uint8]
 Encoder = nn.Module | SSLMethod | LoadedEncoder
 KINDS = "a torch module, a method of fedmia.ssl or a LoadedEncoder"
 Loss = Callable[[nn.Module, Tensor], Tensor]
@@ -111,27 +108,3 @@ def hash_weights(module: nn.Module) -> str:
             flat = tensor.detach().cpu().contiguous().flatten()
             digest.update(flat.view(torch.uint8).numpy().data)
     return digest.hexdigest()
-
-
-def as_tensor(images: Images, what: str) -> Tensor:
-    """Images as a tensor on the CPU.
-
-    Args:
-        images: uint8 (N, C, H, W), C in {1, 3}, a tensor or an array.
-        what: how an error calls them.
-
-    Returns:
-        uint8 (N, C, H, W).
-
-    Raises:
-        InputError: the images are anything else.
-    """
-    expected = f"{what} must be uint8 (N, C, H, W), 0 to 255, with 1 or 3 channels"
-    if not isinstance(images, Tensor | np.ndarray):
-        raise InputError(f"{expected}, a tensor or an array; got {type(images).__name__}")
-    shape = tuple(images.shape)
-    if images.dtype not in (torch.uint8, np.uint8) or len(shape) != 4 or shape[1] not in (1, 3):
-        raise InputError(f"{expected}; got {str(images.dtype).removeprefix('torch.')} {shape}")
-    if isinstance(images, Tensor):
-        return images.detach().cpu()
-    return torch.from_numpy(np.ascontiguousarray(images))
