@@ -163,20 +163,19 @@ def audit_encoder(
         if not isinstance(options.get(name), str | Path | None)
     }
     if isinstance(encoder, str | Path | Run):
-        source = str(encoder.folder if isinstance(encoder, Run) else encoder)
+        options["encoder"] = str(encoder.folder if isinstance(encoder, Run) else encoder)
         brought = InMemory(**objects)
     else:
+        options.setdefault("device", "cpu")
         brought = InMemory(encoder, options.pop("name", None), **objects)
-        source, options = brought.setting(), {"device": "cpu", **options}
+    options |= {"attacks": attacks, **brought.settings()}
     limits = image_range(options)
     for side, what, images in (("members", "members", members), ("nonmembers", "others", others)):
         if images is not None:
             options[side] = name_images(images, what, limits)
         elif brought.encoder is not None:
             raise InputError(f"{what} is missing: images that a module was (not) trained on")
-    settings = build_settings(
-        AUDIT, None, {"encoder": source, "attacks": attacks, **options}, trust
-    )
+    settings = build_settings(AUDIT, None, options, trust)
     with results_folder(out) as folder, interruptible("attacks") as stop:
         invocation = Invocation(settings, folder, quiet)
         code = run_audit(invocation, watch, stop, say_not_run, brought)

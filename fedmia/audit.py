@@ -48,12 +48,9 @@ def main(argv: Arguments | None = None) -> int:
     """
     watch = Stopwatch(_STARTED)
     watch.claim("import")
-    try:
-        with Interrupts("attacks and audits") as stop:
-            arguments = sys.argv[1:] if argv is None else argv
-            return run(AUDIT, arguments, lambda invocation: run_audit(invocation, watch, stop))
-    except TrainingStopped:
-        return INTERRUPTED
+    with Interrupts("attacks and audits") as stop:
+        arguments = sys.argv[1:] if argv is None else argv
+        return run(AUDIT, arguments, lambda invocation: run_audit(invocation, watch, stop))
 
 
 def run_audit(
@@ -81,8 +78,11 @@ def run_audit(
     """
     quiet = invocation.quiet or invocation.json
     display = AuditDisplay(len(invocation.settings.attacks), quiet)
-    with display.beating():
-        scores, report = score_and_publish(invocation, watch, stop, display, brought)
+    try:
+        with display.beating():
+            scores, report = score_and_publish(invocation, watch, stop, display, brought)
+    except TrainingStopped:
+        return INTERRUPTED
     if report is None:
         return report_nothing_ran(scores, stop.is_set())
     present(report, invocation.out, json=invocation.json, quiet=invocation.quiet)

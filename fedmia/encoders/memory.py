@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
@@ -15,6 +16,7 @@ from fedmia.encoders._module import copy_module, load_white_box, strip_wrappers
 from fedmia.encoders.base import LoadContext, LoadedEncoder, LoadOptions, finish
 from fedmia.encoders.factory import wrap
 from fedmia.options.errors import InputError
+from fedmia.options.session import source_of_function
 from fedmia.ssl.base import SSLMethod
 
 Encoder = nn.Module | SSLMethod | LoadedEncoder
@@ -38,17 +40,27 @@ class InMemory:
     owners: object = None
     loss: Loss | None = None
 
-    def setting(self) -> str:
-        """What the settings say of the encoder: no command could load it, other weights differ.
+    def settings(self) -> dict[str, str]:
+        """What the settings of an audit say of these: no command could load them, and another
+        object has other text.
 
         Raises:
-            InputError: it is of another kind.
+            InputError: an encoder of another kind.
         """
-        one = self.encoder
-        module = one.method if isinstance(one, LoadedEncoder) else one
-        if one is None or not isinstance(module, nn.Module):
-            raise InputError(f"encoder must be {KINDS}, got {type(one).__name__}")
-        return f"in memory: {self.name or encoder_name(one)} (weights {hash_weights(module)[:12]})"
+        texts, one = dict[str, str](), self.encoder
+        if one is not None:
+            module = one.method if isinstance(one, LoadedEncoder) else one
+            if not isinstance(module, nn.Module):
+                raise InputError(f"encoder must be {KINDS}, got {type(one).__name__}")
+            name = self.name or encoder_name(one)
+            texts["encoder"] = f"in memory: {name} (weights {hash_weights(module)[:12]})"
+        if self.owners is not None:
+            digest = hashlib.sha256(np.asarray(self.owners).tobytes()).hexdigest()
+            texts["owners"] = f"in memory: {digest[:12]}"
+        if self.loss is not None:
+            digest = hashlib.sha256(source_of_function(self.loss).encode()).hexdigest()
+            texts["loss"] = f"in memory: {digest[:12]}"
+        return texts
 
 
 def load_module(

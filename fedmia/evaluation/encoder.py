@@ -159,8 +159,7 @@ def prepare(
         size = int(audit_split.scored_members.shape[2])
         released = load_encoder(replace(audit, size=size), device, brought)
     check_embeddings(released, audit_split, audit.allow_random)
-    # A run's own need no check.
-    owners = audit_split.owners if audit.owners or brought.owners is not None else None
+    owners = audit_split.owners if audit.owners else None  # a run's own need no check
     if owners is not None and isinstance(released, FederatedEncoder):
         check_owners(owners, released.history)
     return released, audit_split
