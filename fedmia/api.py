@@ -2,11 +2,10 @@
 
     run = fedmia.run_simulation(clients=10, attacker="active", out="RUN")
     audit = fedmia.audit_encoder(encoder, members, others)
-    study = fedmia.run_study("smoke", over={"partition.alpha": [0.1, 1]}, seeds=5, out="STUDY")
     attacker = fedmia.view(encoder)  # for one attack: attack.fit(attacker, ..), attack.score(..)
 
-`fedmia` exports these. In place of names they take objects of a notebook: attacks, images,
-networks. What runs is the command itself. Each function imports what it needs: `view` needs little.
+In place of names they take objects of a notebook: attacks, images, networks. What runs is the
+command itself. Each function imports what it needs: `view` needs little.
 """
 
 from __future__ import annotations
@@ -22,7 +21,8 @@ import torch
 
 from fedmia.encoders.memory import Encoder, InMemory
 from fedmia.options.errors import InputError
-from fedmia.runs import Run, open_run
+from fedmia.runs import Run
+from fedmia.runs import open_run as open_run
 from fedmia.ssl.augment import Augment
 from fedmia.storage.manifest import REPORT
 from fedmia.threat import BlackBox, Labels, Shadow, WhiteBox
@@ -30,8 +30,6 @@ from fedmia.threat import BlackBox, Labels, Shadow, WhiteBox
 if TYPE_CHECKING:
     from fedmia.door.arguments import Config
     from fedmia.study.result import StudyResult
-
-__all__ = ["audit_encoder", "audit_federation", "open_run", "run_simulation", "run_study", "view"]
 
 
 @torch.inference_mode(False)  # with gradients, wherever it is called
@@ -94,15 +92,12 @@ def run_simulation(
     else:
         settings = build_settings(SIMULATE, config, options, trust_plugins)
     with results_folder(resume or out) as folder, interruptible("rounds") as stop:
-        again = resume is not None
-        invocation = Invocation(settings, folder, quiet, observe=names, resume=again)
+        invocation = Invocation(settings, folder, quiet, observe=names, resume=resume is not None)
         outcome = run_experiment(invocation, watch, stop)
         say_not_run(outcome.report, quiet=quiet)
         if outcome.resumable and out is not None:
-            print(
-                f"fedmia: run_simulation(resume={str(folder)!r}) goes on with this run",
-                file=sys.stderr,
-            )
+            again = f"run_simulation(resume={str(folder)!r})"
+            print(f"fedmia: {again} goes on with this run", file=sys.stderr)
         if outcome.failure is not None:
             raise FederationError(f"{outcome.failure}; the finished rounds are reported on")
         return open_results(folder, temporary=not (resume or out))
@@ -122,7 +117,6 @@ def audit_encoder(
     """Attack an encoder with membership inference, and report what leaks.
 
         audit = fedmia.audit_encoder(encoder, members, others)
-        audit.verdict
 
     Args:
         encoder: a torch module from normalised pixels (B, C, H, W) to vectors (B, D), maps or
@@ -135,10 +129,10 @@ def audit_encoder(
         attacks: `all`, names, classes, or instances with their options.
         out: folder of the results; None: a temporary one, which is removed with the `Run`.
         quiet: show no progress.
-        options: every flag of `fedmia audit` with `_` for `-` (`known=50`, `mean`, `std`,
-            `shadows=4`, `seed`, `shadow={"epochs": 200}`, `attack={"lpla": {"p": 1}}`; `augment`
-            also as an `Augment`, `shadow_data` as `members`). Of a module also `name`, what the
-            report calls it; its `device` is `cpu` where none is given.
+        options: every flag of `fedmia audit` with `_` for `-` (`known=50`, `shadows=4`, `mean`,
+            `shadow={"epochs": 200}`, `attack={"lpla": {"p": 1}}`; `augment` also as an `Augment`,
+            `shadow_data` as `members`). Of a module also `name`, what the report calls it; its
+            `device` is `cpu` where none is given.
 
     Returns:
         The audit as a `Run`: `attacks`, `scores`, `table`, `figure`.
@@ -201,7 +195,6 @@ def audit_federation(
     """Attack the models of a federation's rounds, and report what leaks by round and client.
 
         audit = fedmia.audit_federation("REC", Net, members, others, owners=clients)
-        audit.verdict
 
     Args:
         recording: folder that `fedmia.flower.record` wrote, or a pattern of files of models, one a
@@ -225,10 +218,9 @@ def audit_federation(
     Raises:
         InputError: bad input, in one line, or no attack could run.
     """
-    key = (
-        "federation" if Path(recording).is_dir() or not has_magic(str(recording)) else "checkpoint"
-    )
-    of_rounds = {key: str(recording), "owners": owners, "loss": loss}
+    files = has_magic(str(recording)) and not Path(recording).is_dir()
+    of_rounds = {"owners": owners, "loss": loss}
+    of_rounds["checkpoint" if files else "federation"] = str(recording)
     options |= {name: value for name, value in of_rounds.items() if value is not None}
     if callable(net) and not isinstance(net, torch.nn.Module):
         options.setdefault("name", getattr(net, "__name__", "network"))
@@ -250,7 +242,6 @@ def run_study(
     The same as `fedmia study`: the same call goes on with what is not finished.
 
         study = fedmia.run_study("smoke", over={"partition.alpha": [0.1, 1]}, seeds=5, out="STUDY")
-        study.table
 
     Args:
         config: preset, YAML file or nested mapping that every run starts from.
@@ -271,18 +262,12 @@ def run_study(
         InputError: bad input, in one line; no run is begun.
     """
     from fedmia.cli.commands import STUDY
-    from fedmia.door.arguments import build_settings, name_values
-    from fedmia.door.plugins import name_plugin
+    from fedmia.door.arguments import build_settings
     from fedmia.door.results import interruptible, session_for_children
     from fedmia.study.run import run_cells
 
-    if over is not None:
-        grids = [over] if isinstance(over, Mapping) else over
-        options["over"] = [name_values(one) for one in grids]
-    baseline = options.get("baseline")
-    if baseline is not None and not isinstance(baseline, str):
-        options["baseline"] = name_plugin("attack", baseline)["name"]
-    settings = build_settings(STUDY, config, options, trust_plugins)
+    grids = {} if over is None else {"over": over}
+    settings = build_settings(STUDY, config, options | grids, trust_plugins)
     with interruptible("runs") as stop, session_for_children():
         study, _ = run_cells(settings, Path(out), stop, quiet)
     return study

@@ -179,8 +179,6 @@ class Run:
         `placebo`, `posers`); `access`, `vantage`, `round`, `under_attack`, `queries`,
         `n_members`, `n_nonmembers`.
         """
-        import pandas as pd
-
         controls = {
             name: {row["name"]: row["auc"] for row in rows}
             for name, rows in self.records["controls"].items()
@@ -204,7 +202,7 @@ class Run:
             }
             for row in self.records["attacks"]
         ]
-        return pd.DataFrame(table).set_index("name") if table else pd.DataFrame()
+        return _frame(table, "name")
 
     @cached_property
     @_of_files
@@ -215,18 +213,16 @@ class Run:
         clients together) and `ci_low`, `ci_high`; `null_auc`, `null_ci_low`, `null_ci_high` of
         non-members who pose as its members; `n_members`, `attack` that clients are compared by.
         """
-        import pandas as pd
-
         table = []
         for row in self.records["clients"]:
-            defence = row["defence"]
-            epsilon = None if defence is None else defence["epsilon"]
+            defence = row["defence"] or {"name": None, "epsilon": None}
+            epsilon = defence["epsilon"] or {"value": None}
             table.append({
                 "id": row["id"],
                 "size": row["size"],
                 "role": row["role"],
-                "defence": None if defence is None else defence["name"],
-                "epsilon": None if epsilon is None else epsilon["value"],
+                "defence": defence["name"],
+                "epsilon": epsilon["value"],
                 "auc": row["auc"],
                 "low": row["low"],
                 "high": row["high"],
@@ -236,7 +232,7 @@ class Run:
                 "n_members": row["n_members"],
                 "attack": row["attack"],
             })  # fmt: skip
-        return pd.DataFrame(table).set_index("id") if table else pd.DataFrame()
+        return _frame(table, "id")
 
     @cached_property
     @_of_files
@@ -247,8 +243,6 @@ class Run:
         `ci_low:ATTACK`, `ci_high:ATTACK`, and for each layer of the internal attack
         `auc:internal:LAYER`: missing where the round was not scored.
         """
-        import pandas as pd
-
         table = []
         for row in self.records["rounds"]:
             line: dict[str, Any] = {
@@ -258,7 +252,7 @@ class Run:
                 low, high = row["leakage_ci"].get(name) or (None, None)
                 line |= {f"auc:{name}": auc, f"ci_low:{name}": low, f"ci_high:{name}": high}
             table.append(line | {f"auc:internal:{n}": auc for n, auc in row["layers"].items()})
-        return pd.DataFrame(table).set_index("round") if table else pd.DataFrame()
+        return _frame(table, "round")
 
     @cached_property
     @_of_files
@@ -409,6 +403,12 @@ class Run:
             attacks=attacks,
             curves=self.curves,
         )
+
+
+def _frame(rows: list[dict[str, Any]], index: str) -> pd.DataFrame:
+    import pandas as pd
+
+    return pd.DataFrame(rows).set_index(index) if rows else pd.DataFrame()
 
 
 def _ends(before: str, interval: Sequence[float] | None) -> dict[str, float | None]:

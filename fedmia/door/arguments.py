@@ -142,6 +142,13 @@ def _plain_values(
         many = listed(value)
         plugins = [name_plugin(kind, one) for one in (value if many else [value])]
         yield path[:1], plugins if many else plugins[0]
+    elif path == ("over",):
+        yield (
+            path,
+            [_name_values(one) for one in ([value] if isinstance(value, Mapping) else value)],
+        )
+    elif path == ("baseline",) and value is not None:
+        yield path, name_plugin("attack", value)["name"]
     elif path in CONSTANTS and not isinstance(value, str):
         yield path, channel_constants(value)
     else:
@@ -153,18 +160,8 @@ def listed(value: Any) -> bool:
     return isinstance(value, list | tuple)
 
 
-def name_values(grid: Mapping[str, Sequence[Any]]) -> dict[str, list[Any]]:
-    """A grid whose plugins are names, or names with options.
-
-    Args:
-        grid: path of an option -> values, which may be classes or instances.
-
-    Returns:
-        The grid with plain values.
-
-    Raises:
-        InputError: an option without a list of values.
-    """
+def _name_values(grid: Mapping[str, Sequence[Any]]) -> dict[str, list[Any]]:
+    """A grid of a study, path of an option -> values; its plugins become names, or mappings."""
     plain: dict[str, list[Any]] = {}
     kinds = STUDY.shape.plugins
     for path, values in grid.items():

@@ -18,7 +18,7 @@ import fedmia
 from fedmia.attacks import Attack
 from fedmia.cli.commands import SIMULATE, STUDY
 from fedmia.defenses.gaussian import Gaussian
-from fedmia.door.arguments import build_settings, name_values
+from fedmia.door.arguments import build_settings
 from fedmia.door.plugins import name_plugin
 from fedmia.options.option import option
 from fedmia.runtime.progress import Display
@@ -123,9 +123,9 @@ def test_defences_are_names_classes_or_instances(form: Any) -> None:
     settings = build_settings(SIMULATE, "smoke", {"defense": form})
     by_name = build_settings(SIMULATE, "smoke", {"defense": {"name": "gaussian", "clip": 2.0}})
     assert settings == by_name and settings.defense[0].options["clip"] == 2.0
-    assert build_settings(STUDY, "smoke", {"over": [name_values({"defense": [Gaussian]})]}).cells
+    assert build_settings(STUDY, "smoke", {"over": {"defense": [Gaussian]}}).cells
     values = form if isinstance(form, list) else [form]
-    (cell,) = build_settings(STUDY, "smoke", {"over": [name_values({"defense": values})]}).points
+    (cell,) = build_settings(STUDY, "smoke", {"over": [{"defense": values}]}).points
     assert cell.first.defense == settings.defense  # with its options, as a value of a study
 
 
