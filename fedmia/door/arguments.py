@@ -143,10 +143,8 @@ def _plain_values(
         plugins = [name_plugin(kind, one) for one in (value if many else [value])]
         yield path[:1], plugins if many else plugins[0]
     elif path == ("over",):
-        yield (
-            path,
-            [_name_values(one) for one in ([value] if isinstance(value, Mapping) else value)],
-        )
+        grids = [value] if isinstance(value, Mapping) else value
+        yield path, [_name_values(grid) for grid in grids]
     elif path == ("baseline",) and value is not None:
         yield path, name_plugin("attack", value)["name"]
     elif path in CONSTANTS and not isinstance(value, str):

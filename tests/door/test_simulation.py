@@ -173,6 +173,15 @@ def test_bad_input_is_one_line_and_leaves_nothing(
     assert not list(tmp_path.iterdir())
 
 
+def test_resume_refuses_a_link_that_leads_out_of_the_folder(tmp_path: Path) -> None:
+    run = tmp_path / "RUN"
+    run.mkdir()
+    (run / "config.yaml").write_text("seed: 0\n")
+    (run / "report.json").symlink_to(tmp_path / "elsewhere.json")
+    with pytest.raises(fedmia.InputError, match="report.json' is a link to .* outside"):
+        fedmia.run_simulation(resume=run)
+
+
 def test_an_interrupt_reports_on_the_finished_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ctrl-C as round 3 ends, by the run's own word and by no clock.
 
