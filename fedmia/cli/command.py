@@ -223,10 +223,7 @@ def resume_settings(own_options: Mapping[str, str], typed: Mapping[str, str]) ->
         raise InputError(
             f"--resume goes on with the settings of '{folder}': {beside[0]} cannot be given too"
         )
-    if not run.config.is_file():
-        raise InputError(f"--resume '{folder}' is no run: it holds no {run.config.name}")
-    run.refuse_links()
-    run.tree()
+    run.resumable()
     return {**own_options, "config": str(run.config), "out": str(folder)}
 
 

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
 from fedmia.cli.command import lay_over, load_config
+from fedmia.cli.commands import SIMULATE, STUDY
 from fedmia.cli.flags import Command
 from fedmia.config.tree import normalize
 from fedmia.data._arrays import Range
 from fedmia.door.images import name_images
 from fedmia.door.plugins import name_plugin
-from fedmia.options.errors import InputError, suggest_nearest
+from fedmia.encoders.base import channel_constants
+from fedmia.options.errors import InputError, format_value, suggest_nearest
 from fedmia.options.values import convert
 from fedmia.options.yamlfile import Tree
+from fedmia.ssl.augment import Augment
+from fedmia.storage.runfolder import RunFolder
 
 IMAGES = (("data",), ("data", "name"), ("members",), ("nonmembers",), ("shadow_data",))
+CONSTANTS = (("mean",), ("std",), ("data", "mean"), ("data", "std"))
 Config = str | Path | Mapping[str, Any] | None
 
 
@@ -61,6 +66,7 @@ def options_tree(command: Command, options: Mapping[str, Any], lower: Tree | Non
         InputError: an unknown option, or one that is given twice.
     """
     tree: Tree = {}
+    options = {k: vars(v) if isinstance(v, Augment) else v for k, v in options.items()}
     # Images last: the range of their values may come after them.
     for name, value in sorted(options.items(), key=lambda one: _place(command, *one) in IMAGES):
         path = _place(command, name, value)
@@ -136,6 +142,13 @@ def _plain_values(
         many = listed(value)
         plugins = [name_plugin(kind, one) for one in (value if many else [value])]
         yield path[:1], plugins if many else plugins[0]
+    elif path == ("over",):
+        grids = [value] if isinstance(value, Mapping) else value
+        yield path, [_name_values(grid) for grid in grids]
+    elif path == ("baseline",) and value is not None:
+        yield path, name_plugin("attack", value)["name"]
+    elif path in CONSTANTS and not isinstance(value, str):
+        yield path, channel_constants(value)
     else:
         yield path, str(value) if isinstance(value, Path) else value
 
@@ -143,3 +156,68 @@ def _plain_values(
 def listed(value: Any) -> bool:
     """Whether a value is a list of several."""
     return isinstance(value, list | tuple)
+
+
+def _name_values(grid: Mapping[str, Sequence[Any]]) -> dict[str, list[Any]]:
+    """A grid of a study, path of an option -> values; its plugins become names, or mappings."""
+    plain: dict[str, list[Any]] = {}
+    kinds = STUDY.shape.plugins
+    for path, values in grid.items():
+        if not listed(values):
+            raise InputError(f"over: {path} needs a list of values, got {values!r}")
+        place = STUDY.short.get(path, path)  # `clients` is short for `federation.clients`
+        kind = kinds.get(place.removesuffix(".name"))
+        plain[place] = [v if kind is None else _plugin_value(kind, v) for v in values]
+    return plain
+
+
+def _plugin_value(kind: str, value: Any) -> Any:
+    """A plugin as a value: its name, or a mapping where it has options of its own."""
+    plugin = name_plugin(kind, value)
+    return plugin if len(plugin) > 1 else plugin["name"]
+
+
+def resumed_settings(
+    folder: Path, config: Config, out: str | Path | None, options: Mapping[str, Any], trust: bool
+) -> Any:
+    """The settings of a run that is continued.
+
+    Args:
+        folder: of the run.
+        config: refused, as the run has its settings; so is `out`.
+        out: refused.
+        options: the objects that it was started with, and nothing else.
+        trust: whether plugins from outside that its settings name are imported.
+
+    Returns:
+        An `Experiment`.
+
+    Raises:
+        InputError: no run, or options that differ from its own.
+    """
+    run = RunFolder(folder, trust)
+    if config is not None or out is not None:
+        name = "config" if config is not None else "out"
+        raise InputError(
+            f"resume goes on with the settings of '{folder}': {name} cannot be given too"
+        )
+    again = options_tree(SIMULATE, options)  # gives the objects their names
+    tree = run.resumable()
+    for path, value in again.items():
+        if (difference := _find_difference(path, tree.get(path), value)) is not None:
+            raise InputError(
+                f"resume goes on with the settings of '{folder}', where {difference}; leave it out"
+            )
+    return build_settings(SIMULATE, run.config, {}, trust)
+
+
+def _find_difference(path: str, whole: Any, part: Any) -> str | None:
+    """`path is A, not B` for the first difference of `part` from the complete settings `whole`."""
+    if isinstance(part, dict) and isinstance(whole, dict):
+        inner = (_find_difference(f"{path}.{k}", whole.get(k), v) for k, v in part.items())
+        return next(filter(None, inner), None)
+    if isinstance(whole, dict) and isinstance(part, str):
+        whole = whole.get("name")
+    if isinstance(part, list | tuple) and isinstance(whole, list | tuple):
+        part, whole = list(part), list(whole)
+    return None if whole == part else f"{path} is {format_value(whole)}, not {format_value(part)}"

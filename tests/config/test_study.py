@@ -15,7 +15,6 @@ from fedmia.config.study import Study, label, short_names, split_encoders, split
 from fedmia.config.tree import from_tree, to_tree
 from fedmia.defenses.gaussian import Gaussian
 from fedmia.door.arguments import build_settings
-from fedmia.door.studies import name_values
 from fedmia.options.errors import InputError
 from fedmia.options.yamlfile import dump
 from fedmia.study.folder import LONGEST, names
@@ -105,7 +104,7 @@ def test_over__plugins_with_options_of_their_own(tmp_path: Path) -> None:
         "defense": ["none", Gaussian(scale=0.1), {"name": "gaussian", "scale": 0.2}],
         "partition": ["iid", {"name": "dirichlet", "alpha": 0.1}],
     }
-    study = build_settings(STUDY, "smoke", {"over": [name_values(values)], "seeds": 2})
+    study = build_settings(STUDY, "smoke", {"over": values, "seeds": 2})
     assert [cell.point for cell in study.points[:4]] == [
         "defense=none, partition=iid", "defense=none, partition=dirichlet alpha=0.1",
         "defense=gaussian scale=0.1, partition=iid",

@@ -27,10 +27,10 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
 import fedmia
+from fedmia.api import view
 from fedmia.data.base import Request
-from fedmia.encoders.base import load
+from fedmia.encoders.base import LoadOptions, load
 from fedmia.encoders.memory import load_module
-from fedmia.library import LoadOptions, view
 from fedmia.options import registry
 from fedmia.options.errors import InputError
 from fedmia.runtime.progress import Display
