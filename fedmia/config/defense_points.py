@@ -116,8 +116,7 @@ def _values(cls: type, key: str, measure: str, strengths: Any) -> list[Any]:
             f"(known: {', '.join(sorted(kinds))})"
         )
     if not isinstance(strengths, list | tuple) or not strengths:
-        got = plain(strengths)
-        raise InputError(f"{opt(f'strengths.{key}')} needs a list of values, got {got!r}")
+        raise InputError(f"strengths.{key}: {plain(strengths)!r}, needs a list of values")
     (one, kind), values = kinds[measure], list[Any]()
     for value in strengths:
         where = f"{opt('strengths', f'{key}={value}')}: {measure}"

@@ -16,8 +16,10 @@ import torch
 
 from fedmia.cli.command import Invocation
 from fedmia.cli.commands import SIMULATE
+from fedmia.config.tree import flatten
 from fedmia.door.arguments import Config, build_settings, options_tree
 from fedmia.options.errors import InputError, format_value
+from fedmia.options.values import plain
 from fedmia.report.publish import say_not_run
 from fedmia.runs import Run, open_run
 from fedmia.runtime.interrupts import Interrupts
@@ -107,26 +109,16 @@ def _resumed_settings(
         )
     if not run.config.is_file():
         raise InputError(f"resume='{folder}' is no run: it holds no {run.config.name}")
+    tree = flatten(SIMULATE.settings, run.tree())
     again = options_tree(SIMULATE, options)  # gives the objects their names
-    tree = run.tree()
-    for path, value in again.items():
-        if (difference := _find_difference(path, tree.get(path), value)) is not None:
+    for path, value in flatten(SIMULATE.settings, again).items():
+        run_value, value = plain(tree.get(path)), plain(value)
+        if run_value != value:
             raise InputError(
-                f"resume goes on with the settings of '{folder}', where {difference}; leave it out"
+                f"resume goes on with the settings of '{folder}', where {path} is "
+                f"{format_value(run_value)}, not {format_value(value)}; leave it out"
             )
     return build_settings(SIMULATE, run.config, {}, trust)
-
-
-def _find_difference(path: str, whole: Any, part: Any) -> str | None:
-    """`path is A, not B` for the first difference of `part` from the complete settings `whole`."""
-    if isinstance(part, dict) and isinstance(whole, dict):
-        inner = (_find_difference(f"{path}.{k}", whole.get(k), v) for k, v in part.items())
-        return next(filter(None, inner), None)
-    if isinstance(whole, dict) and isinstance(part, str):
-        whole = whole.get("name")
-    if isinstance(part, list | tuple) and isinstance(whole, list | tuple):
-        part, whole = list(part), list(whole)
-    return None if whole == part else f"{path} is {format_value(whole)}, not {format_value(part)}"
 
 
 class ResultsFolder:

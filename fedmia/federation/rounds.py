@@ -309,7 +309,7 @@ class FederatedRun:
         method = client_context.method(-1, len(indices))
         method.load_shared(state)
         method.begin_first_round()
-        train = replace(client_context.train, local_epochs=pretrain.epochs)
+        train = replace(client_context.train, local_epochs=pretrain.epochs or 0)
         images, stream = client_context.images[indices], rng(self.experiment.seed, "pretrain")
         job = replace(client_context, train=train, total_rounds=1).job(method, images, 1, stream)
         with self.watch.part("train"):

@@ -6,7 +6,7 @@ import re
 import typing
 from typing import Any
 
-from fedmia.options.errors import InputError
+from fedmia.options.errors import wrong_value
 from fedmia.options.option import type_name, union_members
 
 _INT = re.compile(r"[+-]?[0-9]+")
@@ -16,6 +16,14 @@ _LONGEST_SPAN = 1_000_000
 
 class Text(str):
     """A value typed on the command line, its type not yet known."""
+
+    def __repr__(self) -> str:
+        """As one from a file reads in an error: a number without quotes."""
+        try:
+            float(str(self))
+        except ValueError:
+            return super().__repr__()
+        return super().__repr__() if "_" in self else str(self)
 
 
 def convert(where: str, value: Any, kind: Any) -> Any:
@@ -73,16 +81,7 @@ def from_text(where: str, text: str, kind: Any) -> Any:
             return _parse(text, one)
         except (ValueError, OverflowError):
             continue
-    raise InputError(f"{where} must be {type_name(kind)}, got {_quoted(text)}")
-
-
-def _quoted(text: str) -> str:
-    """A typed value in an error, as one from a file reads there: a number without quotes."""
-    try:
-        float(text)
-    except ValueError:
-        return f"'{text}'"
-    return f"'{text}'" if "_" in text else text
+    raise wrong_value(where, Text(text), type_name(kind))
 
 
 def _parse(text: str, kind: Any) -> Any:

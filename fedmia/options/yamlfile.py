@@ -38,18 +38,20 @@ def load_all(path: Path) -> Tree:
     """
     try:
         if (size := path.stat().st_size) > MOST:
-            raise InputError(f"{path} holds {size:,} bytes; settings have at most {MOST:,}")
+            raise InputError(
+                f"{path} holds {size:,} bytes; settings have at most {MOST:,}", str(path)
+            )
         tree = yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader)
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
-        raise InputError(f"cannot read config file '{path}': {reason}") from None
+        raise InputError(f"cannot read config file '{path}': {reason}", str(path)) from None
     except InputError:
         raise
     except (yaml.YAMLError, ValueError, RecursionError, LookupError, AttributeError) as error:
-        raise InputError(f"{path} is not valid YAML: {_reason(error)}") from None
+        raise InputError(f"{path} is not valid YAML: {_reason(error)}", str(path)) from None
     if not isinstance(tree, dict):
         holds = "nothing" if tree is None else type_name(type(tree))
-        raise InputError(f"{path} must hold a mapping of options, holds {holds}")
+        raise InputError(f"{path} must hold a mapping of options, holds {holds}", str(path))
     return tree
 
 

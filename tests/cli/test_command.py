@@ -14,8 +14,8 @@ from fedmia.cli.commands import AUDIT, COMMANDS, SIMULATE
 from fedmia.cli.flags import read
 from fedmia.cli.presets import PRESETS
 from fedmia.config.experiment import Experiment, expand_attacks
-from fedmia.config.flag_layout import flag_layout
-from fedmia.config.tree import from_tree, merge, to_tree
+from fedmia.config.layout import layout
+from fedmia.config.tree import flatten, from_tree, merge, to_tree
 from fedmia.options import registry
 from fedmia.options.errors import InputError
 from fedmia.options.option import option_fields
@@ -75,7 +75,7 @@ def test_parse__names_that_users_scripts_hold() -> None:
     assert given.settings == from_tree(Experiment, tree)
 
 
-OPTIONS = flag_layout(Experiment).options
+OPTIONS = layout(Experiment).flags().options
 
 
 @pytest.mark.parametrize(("path", "hole"), [(path, hole) for path, (hole, _) in OPTIONS.items()])
@@ -84,7 +84,7 @@ def test_parse__every_option_is_reachable_by_its_short_and_its_dotted_flag(
 ) -> None:
     for flag in {SIMULATE.flag_of(path), f"--{path}", f"--{path.replace('_', '-')}"}:
         if hole == "BOOL":  # the flag alone says true
-            assert read(SIMULATE, [flag]).tree == read(SIMULATE, [flag, "true"]).tree != {}
+            assert read(SIMULATE, [flag]).options == read(SIMULATE, [flag, "true"]).options != {}
             continue
         assert f"{flag} needs a value" in refused(flag)  # known, or it would say so
 
@@ -152,10 +152,11 @@ def test_config__another_plugin_by_flag_drops_the_files_options(tmp_path: Path) 
 
 def test_merge__another_file_of_one_source_keeps_its_options() -> None:
     lower = {"data": {"name": "parquet:a", "image_column": "x", "size": 8}}
-    same = merge(Experiment, lower, {"data": {"name": "parquet:b"}}, lambda tree: ())
-    assert same == {"data": {"name": "parquet:b", "image_column": "x", "size": 8}}
-    other = merge(Experiment, lower, {"data": {"name": "digits"}}, lambda tree: ())
-    assert other == {"data": {"name": "digits", "size": 8}}
+    flat = flatten(Experiment, lower)
+    same = merge(Experiment, flat, {"data.name": "parquet:b"}, lambda flat: ())
+    assert same == {**flat, "data.name": "parquet:b"}
+    other = merge(Experiment, flat, {"data.name": "digits"}, lambda flat: ())
+    assert other == {"data.name": "digits", "data.size": 8}
 
 
 def test_config__mistakes_name_the_file_and_no_flag_hides_them(tmp_path: Path) -> None:
@@ -209,7 +210,7 @@ def test_list__within_80_columns() -> None:
 
 def test_short_flags__stand_for_options_that_exist() -> None:
     for command in (SIMULATE, AUDIT):
-        shape = flag_layout(command.settings)
+        shape = command.shape
         paths = set(shape.options)
         assert set(command.short.values()) <= paths
         grouped = [w for group_flags in command.groups.values() for w in group_flags]
