@@ -55,7 +55,7 @@ class FlagLayout:
             path: as a flag writes it. Whether the plugin has the option is not checked.
         """
         head, _, rest = path.partition(".")
-        if head.replace("-", "_") in self.by_name_options and "." in rest:
+        if head.replace("-", "_") in self.named_options and "." in rest:
             # The plugin's name keeps its dashes, and may hold dots: package.module:Class.
             plugin, _, last = rest.rpartition(".")
             return f"{head.replace('-', '_')}.{plugin}.{last.replace('-', '_')}"

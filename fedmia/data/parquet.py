@@ -138,7 +138,7 @@ class Parquet(FileDataset):
         left = [n for n in names if n not in unique]
         why = f"{where}: column '{', '.join(unique)}' has another value in each row, no class"
         if unique and self.label_column is not None:
-            raise InputError(f"{why}; {opt('label_column')} names a column of classes")
+            raise InputError(f"{why}; label_column names a column of classes")
         if len(left) > 1:
             _demand("label_column", None, left, left, Path(where.partition(": ")[2]))
         if unique and not left:
