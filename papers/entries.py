@@ -7,13 +7,13 @@ scale, row, the row's level, column. Lists and names replace, mappings merge.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from fedmia.cli.presets import PRESETS
-from fedmia.config.audit import Audit, attack_names
+from fedmia.config.audit import Audit
 from fedmia.config.layout import Flat
 from fedmia.config.tree import flatten, from_tree, merge, to_tree
 from fedmia.options.errors import InputError, opt, prefix_errors, suggest_nearest
@@ -28,7 +28,6 @@ LAYER = {*PARTS, "data", "kind", "read", "epoch", "targets"}  # what a row may l
 SMOKE_SOURCE = {"name": "synthetic", "pixels": 16, "images": 400}
 SMOKE_SHADOWS = {"name": "synthetic", "pixels": 16, "images": 200, "classes": 7}
 Layers = Sequence[Mapping[str, Any]]  # trees that are laid over each other, the lowest first
-Names = Callable[[Tree], Sequence[str]]  # of the attacks of a tree
 READ_ONLY = ("encoder", "members", "nonmembers", "cache", "device", "threads", "out", "jobs")
 
 
@@ -234,20 +233,19 @@ def _shadow_data(name: str) -> Tree:
 def _federation(trees: Layers, source: Tree, seed: int) -> Tree:
     """The settings of a federated run, its preset below all."""
     from fedmia.config.experiment import Experiment
-    from fedmia.config.experiment import attack_names as run_names
 
     parts = [dict(tree.get(FEDERATION, {})) for tree in trees]
     presets = [part.pop("preset") for part in parts if "preset" in part]
     base = [load(PRESETS / f"{preset}.yaml") for preset in presets[-1:]]
-    laid = _laid(Experiment, [*base, *parts, {"data": source, "seed": seed}], run_names)
+    laid = _laid(Experiment, [*base, *parts, {"data": source, "seed": seed}])
     return _without(_complete(Experiment, laid), ("device", "ray_address"))
 
 
-def _laid(root: type, parts: Layers, names: Names = attack_names) -> Flat:
+def _laid(root: type, parts: Layers) -> Flat:
     """Trees of one command laid over each other, the first one lowest."""
     merged: Flat = {}
     for part in parts:
-        merged = merge(root, merged, flatten(root, part), names)
+        merged = merge(root, merged, flatten(root, part))
     return merged
 
 

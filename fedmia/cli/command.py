@@ -171,7 +171,7 @@ def lay_over(
         InputError: an option or a value is wrong, or a check refuses the settings.
     """
     root = command.settings
-    flat = merge(root, lower, flatten(root, upper), command.attacks)
+    flat = merge(root, lower, flatten(root, upper))
     settings: Any = from_tree(root, flat, trust_plugins=trust_plugins)
     command.refuse(settings)
     return settings
@@ -244,8 +244,8 @@ def read_config(command: Command, file: Path, above: tuple[Path, ...] = ()) -> F
     near = file.parent / name
     base = near if near.is_file() else find_config(name, command.presets)
     if base.resolve() in whole:
-        raise InputError(f"base '{name}' of {file} leads back to itself", str(file))
-    return merge(command.settings, read_config(command, base, whole), flat, command.attacks)
+        raise InputError(f"base '{name}' leads back to itself")
+    return merge(command.settings, read_config(command, base, whole), flat)
 
 
 def _page(command: Command, own_options: dict[str, str]) -> str | None:

@@ -44,7 +44,6 @@ class Command:
         intro: what the help page says first.
         outro: what it says last.
         own: options of the command, no part of the settings: name -> placeholder and help.
-        runs: `module:function` that names the attacks that settings run, flat as they are merged.
         check: `module:function` that refuses built settings whose parts do not suit one another.
         groups: headings of the help page -> paths, or prefixes of paths; the rest stands first.
         listed: kind of plugin that `--list` alone shows, or "" for all.
@@ -58,7 +57,6 @@ class Command:
     intro: str
     outro: str
     own: Mapping[str, Sequence[str]]
-    runs: str = ""
     check: str = ""
     groups: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     listed: str = ""
@@ -77,10 +75,6 @@ class Command:
         of them; else from the dataclass."""
         known = index().get("shapes", {}).get(str(self.root))
         return FlagLayout(**known) if known else layout(self.settings).flags()
-
-    def attacks(self, flat: dict[str, Any]) -> Any:
-        """Names of the attacks that settings run."""
-        return resolve_name(self.runs)(flat) if self.runs else ()
 
     def refuse(self, settings: Any) -> None:
         """Refuse settings whose parts do not suit one another.

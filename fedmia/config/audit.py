@@ -6,14 +6,14 @@ import glob
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Any
 
 from fedmia.attacks.base import ActiveAttack
 from fedmia.config.choices import Layer, Values
 from fedmia.config.data import channel_mean, channel_std, data_folder, image_size, pixel_range
 from fedmia.config.fields import Settings, given_options, named_options, plugins
-from fedmia.config.layout import Flat
 from fedmia.config.points import parse_points
-from fedmia.config.roles import QUICK, expand_lists, is_quick
+from fedmia.config.roles import QUICK, check_attack_options, expand_lists, is_quick
 from fedmia.data.images import CHANNELS
 from fedmia.options import registry
 from fedmia.options.errors import InputError, opt
@@ -156,6 +156,12 @@ class Audit(Settings):
     shadow_data_options: Values = options_of("shadow_data", "dataset")
     attack: Mapping[str, Values] = named_options("attack")
 
+    @classmethod
+    def attack_names(cls, flat: Mapping[str, Any]) -> tuple[str, ...]:
+        """Names of the attacks that flat settings run."""
+        names = convert(opt("attacks"), flat.get("attacks", cls.attacks), tuple[str, ...])
+        return expand_names(names)
+
     def __post_init__(self) -> None:
         super().__post_init__()
         check_device(self.device)
@@ -176,9 +182,7 @@ class Audit(Settings):
             )
         self._check_shadows()
         names = expand_names(self.attacks)
-        for name in self.attack:
-            if name not in names:
-                raise InputError(f"options for attack '{name}', which is not run")
+        check_attack_options(self.attack, names)
         object.__setattr__(self, "attacks", names)
         for name in names:
             registry.build("attack", name, self.attack.get(name, {}))
@@ -265,12 +269,6 @@ class Audit(Settings):
         return ShadowPlan(
             **{"count": max(self.shadows, 1), "seed": self.seed, **rest, "train": train}
         )
-
-
-def attack_names(flat: Flat) -> tuple[str, ...]:
-    """Names of the attacks that an audit runs."""
-    names = convert(opt("attacks"), flat.get("attacks", Audit.attacks), tuple[str, ...])
-    return expand_names(names)
 
 
 def expand_names(names: tuple[str, ...]) -> tuple[str, ...]:

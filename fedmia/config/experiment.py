@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 from fedmia.attacks.base import ActiveAttack
 from fedmia.config.choices import Layer, PluginChoice, Values
 from fedmia.config.data import Data
 from fedmia.config.fields import Settings, named_options, plugin, plugins, section
-from fedmia.config.layout import Flat
 from fedmia.config.points import parse_points
 from fedmia.config.roles import (
     ATTACKERS,
     QUICK,
+    check_attack_options,
     expand_lists,
     granted_threat,
     is_client,
@@ -22,7 +22,7 @@ from fedmia.config.roles import (
     refusal,
 )
 from fedmia.options import registry
-from fedmia.options.errors import InputError, opt
+from fedmia.options.errors import opt
 from fedmia.options.option import Options, option
 from fedmia.options.values import convert
 from fedmia.partitions.split import SplitOptions
@@ -194,6 +194,14 @@ class Experiment(Settings):
         ge=0,
     )
 
+    @classmethod
+    def attack_names(cls, flat: Mapping[str, Any]) -> tuple[str, ...]:
+        """Names of the attacks that flat settings run."""
+        names = convert(opt("attacks"), flat.get("attacks", cls.attacks), tuple[str, ...])
+        path = "federation.secure_aggregation"
+        sums = convert(opt(path), flat.get(path, False), bool)
+        return expand_attacks(names, str(flat.get("attacker", cls.attacker)), sums)
+
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.sweep is not None:
@@ -207,10 +215,7 @@ class Experiment(Settings):
         object.__setattr__(self, "train", self.train.fill_rate(own_rate))
         sums = self.federation.secure_aggregation
         names = expand_attacks(self.attacks, self.attacker, sums)
-        for name in self.attack:
-            if name not in names:
-                listed = ", ".join(names) or "none"
-                raise InputError(f"options for attack '{name}', which is not run (run: {listed})")
+        check_attack_options(self.attack, names)
         complete = {
             n: PluginChoice(n, self.attack.get(n, {})).complete("attack").options for n in names
         }
@@ -295,11 +300,3 @@ def expand_attacks(names: tuple[str, ...], attacker: str, sums: bool = False) ->
     whole = [n for n, cls in known.items() if cls.main or not issubclass(cls, ActiveAttack)]
     quick = [n for n, cls in known.items() if is_quick(cls)]
     return expand_lists(names, {"main": main, "all": whole, QUICK: quick})
-
-
-def attack_names(flat: Flat) -> tuple[str, ...]:
-    """Names of the attacks that an experiment runs."""
-    names = convert(opt("attacks"), flat.get("attacks", Experiment.attacks), tuple[str, ...])
-    path = "federation.secure_aggregation"
-    sums = convert(opt(path), flat.get(path, False), bool)
-    return expand_attacks(names, str(flat.get("attacker", Experiment.attacker)), sums)

@@ -7,7 +7,7 @@ describes them.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,6 +27,11 @@ class Settings(Options):
     """
 
     trust_plugins: bool = field(default=False, kw_only=True, compare=False, repr=False)
+
+    @classmethod
+    def attack_names(cls, flat: Mapping[str, Any]) -> Sequence[str]:
+        """Names of the attacks that flat settings run."""
+        return ()
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -10,9 +10,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from fedmia.config import audit, compatibility, experiment
+from fedmia.config import compatibility
 from fedmia.config.audit import Audit
-from fedmia.config.defense_points import UNDEFENDED, defense_points
+from fedmia.config.defense_points import UNDEFENDED, Point, defense_points
 from fedmia.config.experiment import Experiment
 from fedmia.config.fields import Settings, fields_of, lists, options_beside
 from fedmia.config.layout import Flat, layout
@@ -137,6 +137,13 @@ class Study(Settings):
     base: Flat = options_beside(Experiment)
     cells: tuple[Cell, ...] = field(init=False, compare=False, repr=False)
 
+    @classmethod
+    def attack_names(cls, flat: Mapping[str, Any]) -> tuple[str, ...]:
+        """Names of the attacks that flat settings run."""
+        if flat.get("encoders"):
+            return Audit.attack_names(flat)
+        return Experiment.attack_names({**(MILD if flat.get("defenses") else {}), **flat})
+
     def __post_init__(self) -> None:
         super().__post_init__()
         object.__setattr__(self, "over", tuple(map(_read_grid, self.over)))
@@ -175,9 +182,9 @@ class Study(Settings):
         for name in self.audit:
             raise InputError(f"{opt(name)} is an option of audits: {opt('encoders')} names none")
         base = self.base
-        points: Sequence[tuple[str, Mapping[str, Any]]]
+        points: list[Point]
         if self.defenses or self.strengths:
-            base = merge(Experiment, MILD, base, experiment.attack_names)
+            base = merge(Experiment, MILD, base)
             points = self._defense_points(from_tree(Experiment, base))
         else:
             from_tree(Experiment, base)
@@ -191,20 +198,19 @@ class Study(Settings):
                 raise InputError(f"{opt(what)}: {twin} and {name} are the same run")
         return cells
 
-    def _defense_points(self, base: Experiment) -> list[tuple[str, Mapping[str, Any]]]:
+    def _defense_points(self, base: Experiment) -> list[Point]:
         """Name and point of each defence at each strength, the undefended federation first."""
         if base.defense:
             name = opt("defense", base.defense[0].name)
             raise InputError(f"{name}: {opt('defenses')} says what is compared")
         if any(self.over):
             raise InputError(f"{opt('over')} and {opt('defenses')} both say what is compared")
-        compared = defense_points(self.defenses, self.strengths)
         with_clients = base.defended_clients is not None
-        return [(one.label, one.grid(with_clients)) for one in compared]
+        return defense_points(self.defenses, self.strengths, with_clients)
 
     def _run(self, base: Flat, name: str, point: Mapping[str, Any]) -> Cell:
         with prefix_errors(self.address(name)):
-            whole = merge(Experiment, base, flatten(Experiment, point), experiment.attack_names)
+            whole = merge(Experiment, base, flatten(Experiment, point))
             built = from_tree(Experiment, whole)
         complete = flatten(Experiment, to_tree(built))
         values = {path: _final_value(complete, path, value) for path, value in point.items()}
@@ -290,13 +296,6 @@ def check_one_encoder(settings: Audit) -> None:
             f"{opt('encoder', settings.encoder)} names several: fedmia study --encoders "
             f"{settings.encoder} audits each"
         )
-
-
-def attack_names(flat: Flat) -> tuple[str, ...]:
-    """Names of the attacks that a study runs."""
-    if flat.get("encoders"):
-        return audit.attack_names(flat)
-    return experiment.attack_names({**(MILD if flat.get("defenses") else {}), **flat})
 
 
 def label(point: Mapping[str, Any]) -> str:

@@ -7,7 +7,7 @@ to its value. A tree may be flat itself, in whole or in part: `federation.client
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, TypeVar, cast
 
 from fedmia.config.choices import Layer, PluginChoice
@@ -42,14 +42,13 @@ def _plain_fields(classes: Classes, values: Mapping[str, Any]) -> Tree:
             continue
         value = values[one.name]
         match form:
-            case SectionForm(built=True):
-                tree[one.name] = _plain_fields(form.classes, vars(value))
+            case SectionForm():
+                own = _plain_fields(form.classes, vars(value) if form.built else value)
+                tree |= {one.name: own} if own else {}
             case PluginForm(several=True):
                 tree[one.name] = [_plain_layer(layer) for layer in value] or None
             case PluginForm():
                 tree[one.name] = plain({"name": value.name, **value.options})
-            case SectionForm() if value:
-                tree[one.name] = _plain_fields(form.classes, value)
             case NamedForm() if value:
                 tree[one.name] = plain(value)
             case None if "help" in one.metadata:
@@ -92,14 +91,24 @@ def from_tree(root: type[Root], tree: Mapping[str, Any], **more: Any) -> Root:
         elif first in shape.lists and (first != path or shape.lists[first].several):
             values[path] = value
         else:
-            values[path] = _read_value(
-                _error_path(shape, path, flat), value, shape.leaf(path, flat)
-            )
+            values[path] = read_value(_error_path(shape, path, flat), value, shape.leaf(path, flat))
     return root(**more, **beside, **_build_fields((root,), "", values))
 
 
-def _read_value(path: str, value: Any, leaf: Leaf) -> Any:
-    """A value as an option takes it; InputError names the option by `path`."""
+def read_value(path: str, value: Any, leaf: Leaf) -> Any:
+    """A value as an option takes it.
+
+    Args:
+        path: of the option, as an error shows it.
+        value: from a file or a flag.
+        leaf: the option's field and type.
+
+    Returns:
+        The value, converted.
+
+    Raises:
+        InputError: a wrong type, or out of range.
+    """
     (one, kind), where = leaf, opt(path)
     value, choices = convert(where, value, kind), one.metadata["choices"]
     if choices and kind is str and not isinstance(value, str):  # YAML reads 3, null, true
@@ -137,11 +146,12 @@ def _build_fields(classes: Classes, above: str, values: Flat) -> dict[str, Any]:
                 fields[one.name] = options
             case ListsForm(several=True):
                 every = values.get(path, [{}])
-                if not _are_mappings(every):
+                is_list = isinstance(every, list | tuple)
+                if not is_list or not all(isinstance(grid, Mapping) for grid in every):
                     raise wrong_value(opt(path), every, "a grid or a list of them")
                 fields[one.name] = [{**grid, **below} for grid in every] if below else every
             case ListsForm():
-                fields[one.name] = values.get(path, below)
+                fields[one.name] = below
             case None if "help" in one.metadata:
                 fields |= {one.name: values[path]} if path in values else {}
             case None:
@@ -151,10 +161,6 @@ def _build_fields(classes: Classes, above: str, values: Flat) -> dict[str, Any]:
                 own = _below(above if flat else f"{above}{one.metadata['options_of']}.", rest)
                 fields |= {one.name: own} if own else {}
     return fields
-
-
-def _are_mappings(value: Any) -> bool:
-    return isinstance(value, list | tuple) and all(isinstance(one, Mapping) for one in value)
 
 
 def _below(above: str, values: Flat) -> Flat:
@@ -234,7 +240,10 @@ def _place_layers(shape: Layout, flat: Flat, lower: Flat) -> Flat:
         names = layer_names(flat.get(field, lower.get(field))) if is_of_one else []
         if len(names) > 1:
             raise InputError(f"{opt(path)}: of which one? {opt(f'{field}.{names[0]}.{key}')}")
-        placed[f"{field}.{names[0]}.{key}" if names else path] = value
+        path = f"{field}.{names[0]}.{key}" if names else path
+        if path in placed:
+            raise InputError(f"{path} is given twice")
+        placed[path] = value
     return placed
 
 
@@ -245,7 +254,7 @@ def _error_path(shape: Layout, path: str, flat: Flat) -> str:
     return f"{field}.{key}" if single else path
 
 
-def merge(root: type, lower: Flat, upper: Flat, runs: Callable[[Flat], Any]) -> Flat:
+def merge(root: Any, lower: Flat, upper: Flat) -> Flat:
     """Lay one flat mapping over another.
 
     Options in `lower` of a plugin that `upper` replaces by another are dropped, and so are those
@@ -255,7 +264,6 @@ def merge(root: type, lower: Flat, upper: Flat, runs: Callable[[Flat], Any]) -> 
         root: the dataclass of a command's settings.
         lower: as of `flatten`.
         upper: likewise; its values win.
-        runs: names of the attacks that settings run.
 
     Returns:
         The merged mapping.
@@ -264,7 +272,7 @@ def merge(root: type, lower: Flat, upper: Flat, runs: Callable[[Flat], Any]) -> 
     upper = _place_layers(shape, upper, lower)
     merged = {p: v for p, v in lower.items() if not _is_replaced(shape, p, lower, upper)} | upper
     if {"attacks", "attacker"} & upper.keys() and any(p[:7] == "attack." for p in lower):
-        run = runs(merged)
+        run = root.attack_names(merged)
         merged = {
             path: value
             for path, value in merged.items()
@@ -276,7 +284,7 @@ def merge(root: type, lower: Flat, upper: Flat, runs: Callable[[Flat], Any]) -> 
 def _is_replaced(shape: Layout, path: str, lower: Flat, upper: Flat) -> bool:
     """Whether an option in `lower` is of what `upper` replaces."""
     field, head = path.partition(".")[0], path.rpartition(".")[0]
-    if field in shape.layers:
+    if field in shape.layers and field != head:
         others = layer_names(upper.get(field))
         return field in upper and head.removeprefix(f"{field}.") not in others
     if field in shape.lists:

@@ -35,15 +35,13 @@ class InputError(ValueError):
     """The user's input is wrong. Its message is one line: what, where, the value, what is allowed.
 
     The command line prints the line on standard error and exits with code 2.
-
-    Args:
-        text: the message; its lines become one.
-        place: the file or the option that it already says it is about; empty: none.
+    `prefix_errors` puts before it what it is about, once.
     """
 
-    def __init__(self, text: str, place: str = "") -> None:
+    place = ""  # what was put before the message last
+
+    def __init__(self, text: str) -> None:
         super().__init__(" ".join(text.split()))
-        self.place = place
 
 
 def opt(path: str, value: Any = ...) -> str:

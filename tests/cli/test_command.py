@@ -153,9 +153,9 @@ def test_config__another_plugin_by_flag_drops_the_files_options(tmp_path: Path) 
 def test_merge__another_file_of_one_source_keeps_its_options() -> None:
     lower = {"data": {"name": "parquet:a", "image_column": "x", "size": 8}}
     flat = flatten(Experiment, lower)
-    same = merge(Experiment, flat, {"data.name": "parquet:b"}, lambda flat: ())
+    same = merge(Experiment, flat, {"data.name": "parquet:b"})
     assert same == {**flat, "data.name": "parquet:b"}
-    other = merge(Experiment, flat, {"data.name": "digits"}, lambda flat: ())
+    other = merge(Experiment, flat, {"data.name": "digits"})
     assert other == {"data.name": "digits", "data.size": 8}
 
 

@@ -42,14 +42,14 @@ def test_options_of_a_named_plugin__are_read_where_it_is_named() -> None:
 
 def test_merge__another_plugin_drops_the_options_of_the_one_before() -> None:
     lower = {"method": "mocov2", "method.queue": 64}
-    assert merge(Small, lower, {"method": "moco"}, lambda flat: ()) == {"method": "moco"}
-    assert merge(Small, lower, {"method": "mocov2"}, lambda flat: ()) == lower
+    assert merge(Small, lower, {"method": "moco"}) == {"method": "moco"}
+    assert merge(Small, lower, {"method": "mocov2"}) == lower
 
 
 def test_prefixed__says_where_an_error_is_once() -> None:
     with pytest.raises(InputError) as caught, prefix_errors("file"), prefix_errors(opt("over", 3)):
         raise InputError(f"{opt('seed', 3)} is bad")
     assert str(caught.value) == "file: over 3: seed 3 is bad"
-    for where, place in (("", ""), ("file", "file")):
-        with pytest.raises(InputError, match="^file is bad$"), prefix_errors(where):
-            raise InputError("file is bad", place)
+    outer = prefix_errors("file")
+    with pytest.raises(InputError, match="^file: bad$"), outer, prefix_errors("file"):
+        raise InputError("bad")
