@@ -50,14 +50,8 @@ def _check_attacker(experiment: Experiment) -> None:
     raise InputError(
         f"{opt('malicious', experiment.malicious)} of {opt('federation.clients', clients)} with "
         f"{opt('attacker', experiment.attacker)} leaves no honest client, so no images to attack; "
-        f"{_at_most(clients)}"
+        f"malicious is at most {clients - 1}, or more clients are needed"
     )
-
-
-def _at_most(clients: int) -> str:
-    if clients > 1:
-        return f"malicious is at most {clients - 1}"
-    return f"{opt('federation.clients')} must be >= 2"
 
 
 def _check_attacks(experiment: Experiment) -> None:
@@ -76,12 +70,11 @@ def _check_updates(experiment: Experiment, name: str) -> None:
     cls, federation = registry.load("attack", name), experiment.federation
     if cls.needs.vantage != "server":
         return
-    clients, share = federation.clients, federation.participation
-    if int(share * clients + 0.5) < cls.least_clients:
+    if _cohort_size(experiment) < cls.least_clients:
+        share = opt("federation.participation", f"{federation.participation:g}")
         raise InputError(
             f"attack '{name}' compares the updates of at least {cls.least_clients} clients a "
-            f"round, got {opt('federation.clients', clients)} "
-            f"{opt('federation.participation', f'{share:g}')}"
+            f"round, got {opt('federation.clients', federation.clients)} {share}"
         )
     if federation.keep_updates == 0:
         none = opt("federation.keep_updates", 0)

@@ -12,6 +12,7 @@ from typing import Any
 
 from fedmia.config import compatibility
 from fedmia.config.audit import Audit
+from fedmia.config.data import Data
 from fedmia.config.defense_points import UNDEFENDED, Point, defense_points
 from fedmia.config.experiment import Experiment
 from fedmia.config.fields import Settings, fields_of, lists, options_beside
@@ -30,16 +31,8 @@ MILD: Flat = {"attacker": "passive", "federation.snapshots": 1}
 VIEWS_OF = {"tradeoff": "defenses", "baseline": "baseline", "encoders": "encoders"}
 
 # Options of an audit that a study has under another path: `encoders`, and those in `data`.
-NO_OPTIONS = (
-    "encoder",
-    "federation",
-    "data_dir",
-    "size",
-    "mean",
-    "std",
-    "pixel_range",
-    "skip_unreadable",
-)
+OF_IMAGES = (one.name for one, *_ in fields_of((Data,)))
+NO_OPTIONS = ("encoder", "federation", "data_dir", *OF_IMAGES)
 
 
 @dataclass(frozen=True)

@@ -79,12 +79,13 @@ def from_text(where: str, text: str, kind: Any) -> Any:
     for one in sorted(kinds, key=lambda k: k is str):  # a string is what nothing else is
         try:
             return _parse(text, one)
-        except (ValueError, OverflowError):
+        except (ValueError, LookupError, OverflowError):
             continue
     raise wrong_value(where, Text(text), type_name(kind))
 
 
 def _parse(text: str, kind: Any) -> Any:
+    """`text` as a value of a type; ValueError or LookupError: it says none."""
     if typing.get_origin(kind) is tuple:
         item = typing.get_args(kind)[0]
         parts = [p.strip() for p in text.split(",")] if text.strip() else []
@@ -92,23 +93,13 @@ def _parse(text: str, kind: Any) -> Any:
         for part in parts:
             items.extend(_span(part) if item is int else [_parse(part, item)])
         return tuple(items)
-    if typing.get_origin(kind) is typing.Literal:
-        return text if text in typing.get_args(kind) else _refuse()
+    if typing.get_origin(kind) is typing.Literal and text in typing.get_args(kind):
+        return text
     if kind is bool:
-        return {"true": True, "false": False}[text.lower()] if _is_bool(text) else _refuse()
-    if kind is int:
-        return int(text) if _INT.fullmatch(text) else _refuse()
-    if kind is float:
-        return float(text)
-    return text if kind is str and text else _refuse()
-
-
-def _is_bool(text: str) -> bool:
-    return text.lower() in ("true", "false")
-
-
-def _refuse() -> Any:
-    raise ValueError
+        return {"true": True, "false": False}[text.lower()]
+    if kind not in (int, float, str) or not text or (kind is int and not _INT.fullmatch(text)):
+        raise ValueError
+    return kind(text)
 
 
 def _span(part: str) -> list[int]:
