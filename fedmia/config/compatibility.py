@@ -277,15 +277,10 @@ def _check_public(experiment: Experiment) -> None:
 
 
 def _check_pixels(experiment: Experiment) -> None:
-    mean, std = experiment.data.mean, experiment.data.std
-    mentions = opt("data.mean"), opt("data.std")
-    for name, values in zip(mentions, (mean, std), strict=True):
+    for name in ("mean", "std"):
+        values = getattr(experiment.data, name)
         if values is not None and len(values) not in (1, 3):
-            raise wrong_value(name, values, "1 or 3 values, one a channel")
-    if mean is not None and std is not None and len(mean) != len(std):
-        raise InputError(
-            f"{mentions[0]} has {len(mean)} values and {mentions[1]} {len(std)}; as many are needed"
-        )
+            raise wrong_value(opt(f"data.{name}"), values, "1 or 3 values, one a channel")
 
 
 def check_gpu(device: str) -> None:

@@ -15,7 +15,7 @@ from fedmia.cli.flags import read
 from fedmia.cli.presets import PRESETS
 from fedmia.config.experiment import Experiment, expand_attacks
 from fedmia.config.layout import layout
-from fedmia.config.tree import flatten, from_tree, merge, to_tree
+from fedmia.config.tree import flatten, merge, to_tree
 from fedmia.options import registry
 from fedmia.options.errors import InputError
 from fedmia.options.option import option_fields
@@ -48,31 +48,6 @@ def test_parse__nothing_is_the_defaults() -> None:
     assert (experiment.out, experiment.quiet, experiment.json, experiment.page) == (
         None, False, False, None,
     )  # fmt: skip
-
-
-def test_parse__names_that_users_scripts_hold() -> None:
-    argv = (
-        "--clients 4 --attacker passive --malicious 2 --attacks similarity,internal --rounds 3 "
-        "--seed 9 --backend ray --threads-per-client 2 --device cpu "
-        "--gpus-per-client 0.5 --out RUN --dataset digits --data-dir D --size 16 --mean 0.3 "
-        "--std 0.4 --partition dirichlet --partition.alpha 0.1 --split.members 80 "
-        "--split.nonmembers 90 --split.known 20 --model smallnet --ssl mocov2 --strategy fedprox "
-        "--train.local_epochs 5 --train.batch_size 4 --train.lr 0.2 --pretrain none "
-        "--defended-clients none --defense none --quiet --json"
-    )
-    given = asked(argv)
-    assert (given.out, given.quiet, given.json) == (Path("RUN"), True, True)
-    tree = {
-        "federation": {"clients": 4, "rounds": 3},
-        "attacker": "passive", "malicious": 2, "attacks": ["similarity", "internal"], "seed": 9,
-        "backend": "ray", "threads_per_client": 2, "device": "cpu", "gpus_per_client": 0.5,
-        "data": {"name": "digits", "dir": "D", "size": 16, "mean": [0.3], "std": [0.4]},
-        "partition": {"name": "dirichlet", "alpha": 0.1},
-        "split": {"members": 80, "nonmembers": 90, "known": 20},
-        "model": "smallnet", "ssl": "mocov2", "strategy": "fedprox",
-        "train": {"local_epochs": 5, "batch_size": 4, "lr": 0.2},
-    }  # fmt: skip
-    assert given.settings == from_tree(Experiment, tree)
 
 
 OPTIONS = layout(Experiment).flags().options
