@@ -233,7 +233,7 @@ def test_means__of_what_is_known() -> None:
     [
         ("{}@0,3", "kept no round 3; nearest is 2 (kept: 0, 1, 2)"),
         ("{}/config.yaml@0,2", "is a file; the folder of a run has rounds"),
-        ("{}@0 --seeds 0", "seeds must be >= 1, got 0"),
+        ("{}@0 --seeds 0", "seeds (--seeds): 0, must be >= 1"),
         ("{}@0,2", "--out FOLDER is missing: the runs are kept there"),
     ],
 )
@@ -265,7 +265,7 @@ def test_encoders__are_the_single_audits_and_drawn(
         for report in (same, alone):
             del report["hardware"]  # the cores of a share
         assert numbers(same) == numbers(alone)
-    assert any("what mean and std leave open" in note for note in same["notes"])
+    assert any("what mean (--mean) and std (--std) leave open" in note for note in same["notes"])
     assert (out / "figures" / "encoders.png").read_bytes().startswith(b"\x89PNG")
     assert "<img" in (out / "study.html").read_text()
 

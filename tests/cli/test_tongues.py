@@ -130,7 +130,9 @@ def test_new_option__is_one_field(tmp_path: Path) -> None:
     file = tmp_path / "more.yaml"
     file.write_text(dump(to_tree(settings)))
     assert parse(command, ["--config", str(file)]).settings == settings
-    assert refused(command, "--encoder", "x", "--patience=0").startswith("patience must be >= 1")
+    assert refused(command, "--encoder", "x", "--patience=0").startswith(
+        "patience (--patience): 0, must be >= 1"
+    )
     assert "did you mean '--patience'" in refused(command, "--patienc", "3")
 
 
@@ -149,4 +151,4 @@ def test_last_part_of_a_path_and_name_of_a_plugin__find_the_flag() -> None:
 
 def test_error__is_one_line_with_paths_short_flags_and_values() -> None:
     error = InputError(f"{opt('federation.rounds', 3)} of {opt('clients')} is\n{opt('x', (1, 2))}")
-    assert str(error) == "federation.rounds (--rounds) 3 of clients is x 1,2"
+    assert str(error) == "federation.rounds (--rounds) 3 of clients (--clients) is x 1,2"

@@ -101,7 +101,7 @@ def test_commands__reads(text: str, listed: list[str]) -> None:
 
 
 # What a reader has and this repository has not: a class of their own, a run.
-YOURS = r"cannot load \w+ '[\w.]+:\w+'|is no run|(--)?(encoder|run) is missing"
+YOURS = r"cannot load \w+ '[\w.]+:\w+'|is no run|(encoder|run) \(--\w+\) is missing"
 
 
 def complaint(words: list[str]) -> str | None:

@@ -223,7 +223,7 @@ def _refuse_unlike(members: ImageSet, others: ImageSet) -> None:
         shapes = ["x".join(map(str, s.images.shape[1:])) for s in (members, others)]
         raise InputError(
             f"{opt('members')} are images of {shapes[0]}, {opt('nonmembers')} of {shapes[1]}: both "
-            f"must have the same channels and size ({opt('size')} resizes both)"
+            f"must have the same channels and size (size resizes both)"
         )
 
 
@@ -288,7 +288,7 @@ def _refuse_overlap(
         if places is not None:
             first = [int(p[i]) for p, i in zip(places, first, strict=True)]
         raise InputError(
-            f"{opt('members')} and {opt('nonmembers')} share {len(both)} byte-equal images (the "
+            f"members and nonmembers share {len(both)} byte-equal images (the "
             f"first: member {first[0]}, non-member {first[1]}); an image cannot be both"
         )
 
