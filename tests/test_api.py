@@ -297,8 +297,8 @@ def test_audit__probes_use_the_labels_of_the_others(
         (dict(shadow_data=np.zeros((9, 2, 8, 8)), shadows=1), "shadow_data must be images"),
         (dict(shadow_data="npz:x.npz"), r"^shadow_data .* is given without shadows N"),
         (dict(device="cuda:99"), "device cuda:99: torch finds"),
-        (dict(owners=[0] * MEMBERS), "owners is given without federation RECORDING"),
-        (dict(loss=torch.mean), "loss is given without federation RECORDING"),
+        (dict(owners=[0] * MEMBERS), r"owners .* is given without federation RECORDING"),
+        (dict(loss=torch.mean), r"loss .* is given without federation RECORDING"),
         (dict(checkpoint="w.pth"), "checkpoint w.pth: a module holds its own weights"),
     ],
 )

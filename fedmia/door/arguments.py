@@ -157,15 +157,15 @@ def listed(value: Any) -> bool:
 
 def _name_values(grid: Mapping[str, Sequence[Any]]) -> dict[str, list[Any]]:
     """A grid of a study, path of an option -> values; its plugins become names, or mappings."""
-    named: dict[str, list[Any]] = {}
+    grids: dict[str, list[Any]] = {}
     kinds = STUDY.shape.plugins
     for path, values in grid.items():
         if not listed(values):
             raise InputError(f"over: {path} needs a list of values, got {values!r}")
         place = STUDY.short.get(path, path)  # `clients` is short for `federation.clients`
         kind = kinds.get(place.removesuffix(".name"))
-        named[place] = [v if kind is None else _plugin_value(kind, v) for v in values]
-    return named
+        grids[place] = [v if kind is None else _plugin_value(kind, v) for v in values]
+    return grids
 
 
 def _plugin_value(kind: str, value: Any) -> Any:
