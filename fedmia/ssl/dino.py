@@ -16,7 +16,7 @@ from fedmia.ssl._options import COLLAPSES, head_norm_option, key_option, momentu
 from fedmia.ssl._prototypes import Prototypes, PrototypeSSL, freeze_for, swapped_loss
 from fedmia.ssl._twoview import KeyedTwoView, TwoViewSSL
 from fedmia.ssl.augment import Augment
-from fedmia.ssl.base import Encoder, Recipe, State, iterate_parts
+from fedmia.ssl.base import Encoder, Recipe, iterate_parts
 
 
 class DINOMethod(PrototypeSSL, KeyedTwoView):
@@ -29,6 +29,7 @@ class DINOMethod(PrototypeSSL, KeyedTwoView):
     """
 
     centre: Tensor  # (K,), a buffer
+    KEPT: ClassVar[Mapping[str, str]] = {**PrototypeSSL.KEPT, "centre": "centre"}
 
     def __init__(self, encoder: Encoder, prototypes: Prototypes, spec: DINO) -> None:
         super().__init__(encoder, spec)
@@ -88,15 +89,6 @@ class DINOMethod(PrototypeSSL, KeyedTwoView):
     def renew(self, images: int | None, generator: torch.Generator) -> bool:
         self.centre = torch.zeros_like(self.centre)
         return super().renew(images, generator)
-
-    def local_state(self) -> State:
-        """Teacher and centre, and what prototypes keep."""
-        return super().local_state() | {"centre": self.centre.clone()}
-
-    def load_local(self, state: State) -> None:
-        super().load_local(state)
-        if "centre" in state:
-            self.centre = state["centre"].to(self.centre.device).clone()
 
 
 @dataclass(frozen=True)

@@ -19,18 +19,7 @@ from fedmia.nets.base import Backbone, initialise
 from fedmia.options.option import option
 from fedmia.ssl._bank import Bank, bank_length, cut_note, info_nce, long_note, revisit_probability
 from fedmia.ssl._harder import nce_against
-from fedmia.ssl._options import (
-    ViewsSSL,
-    adversarial_option,
-    adversarial_steps_option,
-    crop_option,
-    flip_option,
-    jitter_option,
-    key_option,
-    mixup_option,
-    operations_option,
-    rotation_option,
-)
+from fedmia.ssl._options import HarderSSL, key_option, mixup_option, operations_option
 from fedmia.ssl._public import PublicImages
 from fedmia.ssl._twoview import KeyedTwoView
 from fedmia.ssl.augment import Augment
@@ -142,18 +131,12 @@ class MomentumContrast(KeyedTwoView):
 
 
 @dataclass(frozen=True)
-class MoCo(ViewsSSL):
+class MoCo(HarderSSL):
     """MoCo v1: momentum key encoder, queue, linear head.
 
     Attributes:
-        crop_min: smallest area of a random resized crop, as part of the image.
-        flip: probability of a horizontal flip.
-        jitter: factor on the strengths of the colour jitter; 0: none.
         operations: which random operations make a view; None: all of the method's.
-        rotation: largest angle of a random rotation of a view, in degrees.
         mixup: weight of the loss of mixed pairs of images; 0: none.
-        adversarial: largest change of a pixel in an adversarial first view; 0: none.
-        adversarial_steps: gradient steps that make one.
         key: whether the key encoder stays with the client or starts each round from the global
             weights.
     """
@@ -175,14 +158,8 @@ class MoCo(ViewsSSL):
     temperature: float = option(
         0.1, "T of InfoNCE (0.1 as in the public CIFAR-10 notebook; 0.07 on ImageNet)", gt=0
     )
-    crop_min: float | None = crop_option()
-    flip: float | None = flip_option()
-    jitter: float | None = jitter_option()
     operations: tuple[str, ...] | None = operations_option()
-    rotation: float = rotation_option()
     mixup: float = mixup_option()
-    adversarial: float = adversarial_option()
-    adversarial_steps: int = adversarial_steps_option()
     symmetric: bool = option(False, "average the loss over both directions")
     key: str = key_option("key encoder")
     queue_policy: str = option(

@@ -13,7 +13,7 @@ from fedmia.nets.base import Backbone
 from fedmia.options.option import option
 from fedmia.ssl._bank import Bank
 from fedmia.ssl._options import COLLAPSES, head_norm_option
-from fedmia.ssl._prototypes import FREEZE, STEPS, Prototypes, PrototypeSSL, freeze_for, swapped_loss
+from fedmia.ssl._prototypes import Prototypes, PrototypeSSL, freeze_for, swapped_loss
 from fedmia.ssl._twoview import TwoViewSSL
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import Encoder, Recipe, State
@@ -113,7 +113,7 @@ class SwAVMethod(PrototypeSSL):
 
     def local_state(self) -> State:
         state = super().local_state()
-        return state if self.spec.queue else {n: state[n] for n in (STEPS, FREEZE)}
+        return state if self.spec.queue else {n: state[n] for n in self.KEPT}
 
 
 @dataclass(frozen=True)
