@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, cast
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, cast
 
 from fedmia.options.option import option
 from fedmia.ssl._heads import HEAD_NORMS
@@ -48,11 +48,13 @@ class ViewsSSL(SSL):
     """A method of random views.
 
     Attributes:
+        paper_views: the paper's recipe, which a method names.
         crop_min: smallest area of a random resized crop, as part of the image.
         flip: probability of a horizontal flip.
         jitter: factor on the strengths of the colour jitter; 0: none.
     """
 
+    paper_views: ClassVar[Augment]
     # Of methods without these options.
     operations = cast("tuple[str, ...] | None", None)
     rotation = mixup = adversarial = 0.0
@@ -86,40 +88,20 @@ class ViewsSSL(SSL):
         if self.operations is not None:
             _ = self.augment  # refuses an operation that has no strength here
 
-    def views(
-        self,
-        *,
-        crop_min: float = 0.2,
-        jitter: tuple[float, float, float, float],
-        jitter_p: float = 0.8,
-        gray: float = 0.2,
-        gray_first: bool = False,
-        blur: float = 0.0,
-        solarize: float = 0.0,
-    ) -> Augment:
-        """The paper's recipe, with this method's crop, flip and jitter where they are given.
-
-        Args:
-            crop_min: the paper's, where none is given.
-            jitter: strengths of brightness, contrast, saturation and hue, at probability jitter_p.
-            gray, blur, solarize: probabilities.
-            gray_first: before the jitter.
-        """
-        brightness, contrast, saturation, hue = jitter
-        s = 1.0 if self.jitter is None else self.jitter
+    @property
+    def augment(self) -> Augment:
+        """The paper's recipe, with this method's crop, flip and jitter where they are given."""
+        paper, s = self.paper_views, 1.0 if self.jitter is None else self.jitter
         wants_blur = self.operations is not None and "blur" in self.operations
-        return Augment(
-            crop_min=crop_min if self.crop_min is None else self.crop_min,
-            flip=0.5 if self.flip is None else self.flip,
-            brightness=brightness * s,
-            contrast=contrast * s,
-            saturation=saturation * s,
-            hue=min(hue * s, 0.5),
-            jitter_p=jitter_p,
-            gray_p=gray,
-            gray_first=gray_first,
-            blur_p=blur or BLUR * wants_blur,
-            solarize_p=solarize,
+        return replace(
+            paper,
+            crop_min=paper.crop_min if self.crop_min is None else self.crop_min,
+            flip=paper.flip if self.flip is None else self.flip,
+            brightness=paper.brightness * s,
+            contrast=paper.contrast * s,
+            saturation=paper.saturation * s,
+            hue=min(paper.hue * s, 0.5),
+            blur_p=paper.blur_p or BLUR * wants_blur,
             rotation=self.rotation,
             operations=self.operations,
         )

@@ -25,6 +25,10 @@ class PatchSSL(ViewsSSL):
     """A method that predicts pixels of patches from other patches of the same image."""
 
     lr: ClassVar[float] = 0.01  # from .03 on, without a warm-up, MAE diverges on small clients
+    # Crop and flip, without colour: "MAE works well using cropping-only augmentation".
+    paper_views: ClassVar[Augment] = Augment(
+        brightness=0.0, contrast=0.0, saturation=0.0, hue=0.0, jitter_p=0.0, gray_p=0.0
+    )
     mask_unit = 1  # side in patches of what is masked together; an option of MAE
 
     norm_pix: bool = option(True, "the target is each patch normalised by itself")
@@ -40,11 +44,6 @@ class PatchSSL(ViewsSSL):
     @abstractmethod
     def parts(self) -> tuple[Callable[..., Any], Callable[..., nn.Module]]:
         """Classes of the method and of its decoder, which takes the backbone and the options."""
-
-    @property
-    def augment(self) -> Augment:
-        """Crop and flip, without colour: "MAE works well using cropping-only augmentation"."""
-        return self.views(jitter=(0.0, 0.0, 0.0, 0.0), jitter_p=0.0, gray=0.0)
 
     def build(self, backbone: Backbone, recipe: Recipe, generator: torch.Generator) -> SSLMethod:
         """The method around `backbone`, every weight drawn from `generator`.

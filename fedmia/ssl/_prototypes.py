@@ -72,7 +72,7 @@ class PrototypeSSL(TwoView):
 
     prototypes: Prototypes
     # Images that were seen, and how many end the freeze.
-    KEPT: ClassVar[Mapping[str, str]] = {
+    LOCAL: ClassVar[Mapping[str, str]] = {
         "key.seen": "prototypes.seen",
         "key.freeze": "prototypes.freeze",
     }

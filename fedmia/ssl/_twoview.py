@@ -41,7 +41,7 @@ class TwoView(SSLMethod):
     BANK: ClassVar[str] = "bank"  # what `local_state` and the options call it
     # Integers and buffers that stay with the client: what `local_state` calls each, and where it
     # is. No snapshot of the holder's knowledge contains a name that begins with `key.`.
-    KEPT: ClassVar[Mapping[str, str]] = {}
+    LOCAL: ClassVar[Mapping[str, str]] = {}
 
     def __init__(
         self,
@@ -135,15 +135,15 @@ class TwoView(SSLMethod):
 
     def local_state(self) -> State:
         bank = {} if self.bank is None else self.bank.state(self.BANK)
-        kept = {name: attrgetter(path)(self) for name, path in self.KEPT.items()}
-        return bank | {name: torch.as_tensor(value).clone() for name, value in kept.items()}
+        values = {name: attrgetter(path)(self) for name, path in self.LOCAL.items()}
+        return bank | {name: torch.as_tensor(value).clone() for name, value in values.items()}
 
     def load_local(self, state: State) -> None:
         """Restore the bank and what is kept, where `state` holds them."""
         if self.bank is not None:
             self.bank.load(self.BANK, state)
-        for name in self.KEPT.keys() & state.keys():
-            holder, _, attribute = self.KEPT[name].rpartition(".")
+        for name in self.LOCAL.keys() & state.keys():
+            holder, _, attribute = self.LOCAL[name].rpartition(".")
             owner = self.get_submodule(holder)
             old, new = getattr(owner, attribute), state[name]
             is_number = isinstance(old, int)
@@ -205,7 +205,7 @@ class KeyedTwoView(TwoView):
     def load_local(self, state: State) -> None:
         """Restore also the momentum encoder, where `state` holds one."""
         super().load_local(state)
-        remaining = {n: t for n, t in state.items() if n not in self.KEPT}
+        remaining = {n: t for n, t in state.items() if n not in self.LOCAL}
         for prefix, (key, _) in self.pairs().items():
             if own := under(prefix, remaining):
                 key.load_state_dict(own)

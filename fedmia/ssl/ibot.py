@@ -31,7 +31,7 @@ class OnlineTokenizer(DINOMethod):
     """
 
     patch_centre: Tensor  # (K,), a buffer
-    KEPT: ClassVar[Mapping[str, str]] = {**DINOMethod.KEPT, "key.patch_centre": "patch_centre"}
+    LOCAL: ClassVar[Mapping[str, str]] = {**DINOMethod.LOCAL, "key.patch_centre": "patch_centre"}
 
     def __init__(
         self, encoder: Encoder, prototypes: Prototypes, mask_token: ClassToken, spec: IBOT

@@ -45,7 +45,7 @@ class MaskedAutoencoder(TwoView):
         generator: the stream of the bank and of the masks' seed.
     """
 
-    KEPT: ClassVar[Mapping[str, str]] = {"steps": "steps", "key.seed": "seed"}
+    LOCAL: ClassVar[Mapping[str, str]] = {"steps": "steps", "key.seed": "seed"}
 
     def __init__(
         self, encoder: Encoder, decoder: nn.Module, spec: Any, K: int, generator: torch.Generator

@@ -144,6 +144,8 @@ class MoCo(HarderSSL):
     name: ClassVar[str] = "moco"
     paper: ClassVar[str] = "He et al., CVPR 2020, arXiv 1911.05722"
     momentum_schedule: ClassVar[str] = "constant"  # as in both papers
+    # The public ImageNet code's of v1: gray first, then always the jitter.
+    paper_views: ClassVar[Augment] = Augment(jitter_p=1.0, gray_first=True)
     lr: ClassVar[float] = 0.01  # of .01 to .12 it memorises small clients most, at the best kNN
 
     dim: int = option(128, "length of the projected vector", ge=2)
@@ -178,11 +180,6 @@ class MoCo(HarderSSL):
     def public(self) -> bool:
         """Whether the queue is filled from public images."""
         return self.queue_source == "public"
-
-    @property
-    def augment(self) -> Augment:
-        """The public ImageNet code's of v1: gray first, then always the jitter."""
-        return self.views(jitter=(0.4, 0.4, 0.4, 0.4), jitter_p=1.0, gray_first=True)
 
     def head(self, width: int) -> nn.Module:
         """Projection head on features of length `width`."""
@@ -226,13 +223,9 @@ class MoCoV2(MoCo):
 
     name: ClassVar[str] = "mocov2"
     paper: ClassVar[str] = "Chen et al., 2020, arXiv 2003.04297"
+    paper_views: ClassVar[Augment] = Augment(hue=0.1, blur_p=0.5)  # the public ImageNet code's
 
     temperature: float = option(0.2, "T of InfoNCE", gt=0)
-
-    @property
-    def augment(self) -> Augment:
-        """The public ImageNet code's of v2."""
-        return self.views(jitter=(0.4, 0.4, 0.4, 0.1), blur=0.5)
 
     def head(self, width: int) -> nn.Module:
         """Linear-ReLU-Linear, without batch norm, as in the public code."""
