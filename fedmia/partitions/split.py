@@ -153,7 +153,7 @@ def make_split(
         options: sizes of the roles; without a number of members every image gets one.
         partition: deals members, and apart from them the reserve, to clients.
         clients: number of clients, >= 1, malicious ones included.
-        malicious: how many of the last clients attack; they hold images of the reserve.
+        malicious: how many of the last clients attack, < clients; they hold images of the reserve.
         placebo: also draw parts for a placebo federation of the honest clients.
         seed: the run's root seed.
 
@@ -161,9 +161,9 @@ def make_split(
         The roles, checked: no image has two.
 
     Raises:
-        InputError: too few images (with the arithmetic), fewer than 2 for a client, no honest
-            client, so many known members that none is left to score, images that do not tell what
-            the partition deals by, or another number of members than the clients own.
+        InputError: too few images (with the arithmetic), fewer than 2 for a client, so many known
+            members that none is left to score, images that do not tell what the partition deals by,
+            or another number of members than the clients own.
     """
     check_clients(options, clients, malicious)
     honest = clients - malicious
