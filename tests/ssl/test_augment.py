@@ -345,7 +345,7 @@ def test_augment__refuses(options: dict[str, Any], named: str) -> None:
 def test_augment__refuses_other_uniforms_and_other_than_bytes() -> None:
     with pytest.raises(ValueError, match="uniforms"):
         Augment()(torch.zeros(2, 1, 8, 8), torch.zeros(2, 3))
-    with pytest.raises(ValueError, match="uint8"):
+    with pytest.raises(InputError, match="uint8"):
         content_uniforms(np.zeros((1, 1, 8, 8)), 1, 2, 36)
 
 
