@@ -84,7 +84,7 @@ KNOWN = Known(X, X)
 @pytest.mark.parametrize("cls", [Plain, Learner, Further, Mixed, Frozen])
 def test_fit__must_come_before_score(cls: type[Attack]) -> None:
     attack = cls()
-    for method in ("score", "features", "by_client"):
+    for method in ("score", "features", "by_client", "score_sets", "score_without"):
         if getattr(cls, method) is not getattr(Attack, method):
             with pytest.raises(NotFitted, match=f":{cls.__name__}: call fit before score$"):
                 getattr(attack, method)(None, X)

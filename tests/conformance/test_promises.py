@@ -12,6 +12,7 @@ import pytest
 import torch
 from _broken import broken, name_of
 from torch import Tensor
+from zero_strength import check_zero_strength
 
 from fedmia.attacks import EncoderMIV, PartCrop, Similarity
 from fedmia.attacks.ascent import AscentAlgorithm1
@@ -206,7 +207,6 @@ class Groups(Refunds):
     ("cls", "said"),
     [
         (Groups, "Groups: unit must be of ('image', 'client'), got 'group'"),
-        (Scales, "Scales: at zero strength release is not the identity: backbone.layer1.0.weight"),
         (InPlace, "InPlace: release changes the trained backbone.layer1.0.weight in place"),
         (Doubles, "Doubles: the released backbone.layer1.0.weight is of another form"),
         (GlobalNoise, "GlobalNoise draws from the global random generators"),
@@ -219,6 +219,11 @@ class Groups(Refunds):
 )
 def test_check_defense__says_what_is_wrong(cls: type[Defense], said: str) -> None:
     assert broken(check_defense, cls).startswith(said)
+
+
+def test_zero_strength__says_what_is_wrong() -> None:
+    said = "Scales: at zero strength release is not the identity: backbone.layer1.0.weight"
+    assert broken(check_zero_strength, Scales).startswith(said)
 
 
 # -- strategies ------------------------------------------------------------------------------------
