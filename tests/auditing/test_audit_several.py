@@ -222,12 +222,6 @@ def test_notes__seeds_and_what_did_not_run() -> None:
     assert seeds.startswith("2 seeds audit each encoder.")
 
 
-def test_means__of_what_is_known() -> None:
-    rows = pd.DataFrame({"value": [0.5, 0.25], "ci_low": [0.1, 0.2], "ci_high": [0.5, 0.9]})
-    assert compare._mean(rows) == {"mean": 0.375, "ci": (0.15, 0.7)}
-    assert compare._mean(rows[:0]) == {"mean": None, "ci": None}
-
-
 @pytest.mark.parametrize(
     ("encoder", "said"),
     [
