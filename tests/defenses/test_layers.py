@@ -98,6 +98,21 @@ def test_dpsgd__names_the_layer_that_it_cannot_take(what: str) -> None:
         assert all(torch.equal(t, before[n]) for n, t in trial.state_dict().items())
 
 
+@pytest.mark.parametrize(("defense", "spec"), [(DPSGD(), PLAIN), (LogitDP(), SimCLR())])
+def test_dpsgd__refuses_steps_that_minimise_more_than_the_losses(
+    defense: Defense, spec: SSL
+) -> None:
+    """A method from outside: it would train without what its steps add, in silence."""
+    trial = method(spec, id)
+
+    def step_losses(self: SSLMethod, view1: Tensor, view2: Tensor) -> Tensor:
+        return self.losses(view1, view2) + self.encoder(view1).square().sum(dim=1)
+
+    trial.__class__ = type("Longer", (type(trial),), {"step_losses": step_losses})
+    with pytest.raises(InputError, match=r"what Longer\.step_losses adds has no gradient"):
+        defense.check_method(trial, 3, 8)
+
+
 @pytest.mark.parametrize(
     ("defense", "spec", "change", "images"),
     [
