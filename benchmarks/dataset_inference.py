@@ -29,7 +29,7 @@ import torch
 from scipy.stats import ttest_ind
 
 from fedmia.attacks._cosine import pairwise_cosines
-from fedmia.attacks.dataset_inference import exchange_test
+from fedmia.attacks._exchange import exchange_test
 from fedmia.data.base import Request
 from fedmia.data.images import ImageSet, IntArray
 from fedmia.options import registry

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.optim import Optimizer
 
 from fedmia.attacks.ascent_static import attack_losses
 from fedmia.attacks.base import CraftContext, Scores
 from fedmia.ssl.base import State
 from fedmia.ssl.train import draw_two_views
 from fedmia.threat import Trajectory
-
-if TYPE_CHECKING:
-    from fedmia.attacks.ascent import Ascent
 
 STEPS = {False: (1, 2), True: (1, 5)}  # passes tried: over all targets, or over a batch alone
 RATES = (0.01, 0.05)
@@ -27,13 +25,30 @@ Rows = NDArray[np.int64]
 Lots = list[tuple[State, Rows]]  # negatives, and rows of the images that meet them
 
 
+class AscentAttack(Protocol):
+    """What is rehearsed of an ascent: its options, its climb and its reading."""
+
+    steps: Any
+    lr: Any
+    loss: str
+    pairs: int
+
+    def lots(self, turn: CraftContext, rows: Rows) -> Lots: ...
+
+    def optimizer(self, turn: CraftContext, lr: float | None) -> Optimizer: ...
+
+    def climb(self, turn: CraftContext, lots: Lots, optimizer: Optimizer) -> None: ...
+
+    def judge(self, trajectory: Trajectory) -> Scores: ...
+
+
 def best(tried: Iterator[Tried]) -> dict[str, Any]:
     """Steps and rate of the highest AUC; of equal ones the first, which is the gentlest."""
     _, steps, lr = max(tried, key=lambda one: one[0])
     return {"steps": steps, "lr": lr}
 
 
-def tried(attack: Ascent, turn: CraftContext, lots: Lots) -> Iterator[Tried]:
+def tried(attack: AscentAttack, turn: CraftContext, lots: Lots) -> Iterator[Tried]:
     """Score each number of steps at each rate: the AUC of the attack's reading on known images.
 
     All targets share the rounds: the known ones are climbed among them, as much of the climb as
@@ -56,7 +71,7 @@ def tried(attack: Ascent, turn: CraftContext, lots: Lots) -> Iterator[Tried]:
 
 
 def _rehearse_together(
-    attack: Ascent,
+    attack: AscentAttack,
     turn: CraftContext,
     lots: Lots,
     checkpoints: Sequence[int],
@@ -72,7 +87,7 @@ def _rehearse_together(
 
 
 def _rehearse_alone(
-    attack: Ascent,
+    attack: AscentAttack,
     turn: CraftContext,
     honest: State,
     checkpoints: Sequence[int],
@@ -97,7 +112,7 @@ def _rehearse_alone(
 
 
 def _iterate_climbs(
-    attack: Ascent,
+    attack: AscentAttack,
     turn: CraftContext,
     lots: Lots,
     checkpoints: Sequence[int],
@@ -120,7 +135,7 @@ def mean(others: State, own: State, share: float) -> State:
 
 
 def _auc(
-    attack: Ascent, truth: NDArray[np.int64], before: Scores, sent: Scores, after: Scores
+    attack: AscentAttack, truth: NDArray[np.int64], before: Scores, sent: Scores, after: Scores
 ) -> float:
     scores = attack.judge(Trajectory([1], before[None], sent[None], after[None]))
     worst = -1e300  # of a climb that diverged
@@ -132,7 +147,7 @@ def _auc(
 class LossReader:
     """Losses (N,) of images under any weights, over the same views."""
 
-    def __init__(self, attack: Ascent, turn: CraftContext, images: Tensor) -> None:
+    def __init__(self, attack: AscentAttack, turn: CraftContext, images: Tensor) -> None:
         self.attack, self.turn = attack, turn
         device = next(iter(turn.method.parameters())).device
         self.pairs = [

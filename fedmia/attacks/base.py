@@ -22,7 +22,7 @@ from fedmia.ssl.train import Train
 from fedmia.threat import NEGATIVES, ClientView, Threat, Trajectory, WhiteBox
 
 if TYPE_CHECKING:
-    from fedmia.attacks.dataset_inference import SetComparison
+    from fedmia.attacks._exchange import SetComparison
 
 Scores = NDArray[np.float64]
 Suspect = tuple[IntArray, IntArray]  # places of a suspected set, and of others

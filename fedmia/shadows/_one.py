@@ -6,7 +6,7 @@ import json
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -15,13 +15,10 @@ from fedmia.data.images import ByteArray
 from fedmia.options.errors import InputError
 from fedmia.options.seeding import rng
 from fedmia.shadows.cache import PROGRESS, DamagedShadowError, ShadowFolder
-from fedmia.shadows.plan import ShadowSettings
+from fedmia.shadows.plan import ShadowDefense, ShadowSettings
 from fedmia.ssl.base import SSLMethod, State
 from fedmia.ssl.progress import load_training, training_state
 from fedmia.ssl.train import Job, make_optimizer
-
-if TYPE_CHECKING:
-    from fedmia.defenses.stack import DefenseStack
 
 Say = Callable[[str], None]  # takes a line for the user
 CUT = "the audit was interrupted before it was done"
@@ -64,7 +61,7 @@ class ShadowTraining:
     members: ByteArray
     nonmembers: ByteArray
     folder: ShadowFolder | None
-    guard: DefenseStack | None = None
+    guard: ShadowDefense | None = None
 
     @property
     def name(self) -> str:

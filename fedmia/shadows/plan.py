@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from fedmia.data.base import Views
 from fedmia.options import registry
@@ -15,13 +15,32 @@ from fedmia.options.seeding import torch_rng
 from fedmia.ssl.augment import OPERATIONS, Augment
 from fedmia.ssl.base import SSL, Recipe, SSLMethod
 from fedmia.ssl.optimizers import RATES
-from fedmia.ssl.train import Train
-
-if TYPE_CHECKING:
-    from fedmia.defenses.stack import DefenseStack
+from fedmia.ssl.train import Job, Train
 
 KNOWLEDGE = ("data", "architecture", "algorithm")
 Choice = tuple[str, Mapping[str, Any]]  # a plugin by name, with its options
+
+
+class ShadowDefense(Protocol):
+    """Defences of training by name; `fedmia.defenses` has them. `memory` outlasts the epochs."""
+
+    @property
+    def layers(self) -> Sequence[tuple[str, Options]]:
+        """Name and options of each, in order."""
+
+    def sits_out(self, memory: dict[str, Any]) -> bool:
+        """Whether training is over."""
+
+    def train(self, job: Job, memory: dict[str, Any]) -> dict[str, float]:
+        """One job; its metrics, with the `loss`.
+
+        Args:
+            job: the training of one epoch.
+            memory: what the defence keeps from epoch to epoch; changes in place.
+
+        Returns:
+            metrics by name, `loss` among them.
+        """
 
 
 @dataclass(frozen=True)
@@ -108,7 +127,7 @@ class TargetTraining:
     ssl: Choice | None = None
     train: Train | None = None
     views: Views | None = None
-    guard: DefenseStack | None = None
+    guard: ShadowDefense | None = None
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from fedmia.shadows._one import CUT, ShadowTraining, TrainedShadow, TrainingStop
 from fedmia.shadows.cache import ENCODER, ShadowFolder, describe_shadow, key_of
 from fedmia.shadows.draw import ImagePool, Pixels, as_bytes, build_image_pool, draw_shadows
 from fedmia.shadows.plan import (
+    ShadowDefense,
     ShadowPlan,
     ShadowSettings,
     TargetTraining,
@@ -70,7 +71,7 @@ def train_shadows(
     """
     settings = build_settings(plan, target)
     ground = build_image_pool(pool, candidates)
-    shadows = _trainings(plan, target, settings, ground, pool, candidates, device, cache)
+    shadows = _trainings(plan, target.guard, settings, ground, pool, candidates, device, cache)
     if ground.attacked and not plan.online:
         say(f"shadow images: {ground.attacked} left out, as they are among those under attack")
     if ground.repeated:
@@ -132,7 +133,7 @@ def shadow_notes(
 
 def _trainings(
     plan: ShadowPlan,
-    target: TargetTraining,
+    guard: ShadowDefense | None,
     settings: ShadowSettings,
     ground: ImagePool,
     pool: Pixels,
@@ -155,7 +156,7 @@ def _trainings(
             description = describe_shadow(settings, index, draw.digest, device)
             folder = ShadowFolder(cache / key_of(description), description)
         members, nonmembers = images[draw.members], images[draw.nonmembers]
-        trainings.append(ShadowTraining(settings, index, members, nonmembers, folder, target.guard))
+        trainings.append(ShadowTraining(settings, index, members, nonmembers, folder, guard))
     # What cannot be built says so before anything trains.
     settings.method(0, len(trainings[0].members))
     return trainings

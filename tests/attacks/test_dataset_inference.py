@@ -15,14 +15,9 @@ from sklearn.mixture import GaussianMixture
 from torch import Tensor
 from torch.nn import functional as F
 
+from fedmia.attacks._exchange import DRAWS, SetComparison, drawn_means, exchange_test
 from fedmia.attacks.base import Known
-from fedmia.attacks.dataset_inference import (
-    DRAWS,
-    DatasetInference,
-    SetComparison,
-    drawn_means,
-    exchange_test,
-)
+from fedmia.attacks.dataset_inference import DatasetInference
 from fedmia.evaluation.steps.datasets import LEAST, POSERS, form_candidate_sets, inference
 from fedmia.options.seeding import rng
 from fedmia.partitions.dirichlet import Dirichlet
