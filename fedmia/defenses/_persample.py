@@ -81,10 +81,14 @@ def private_optimizer(
         clip: largest L2 norm of one image's gradient.
         expected: mean size of a batch, by which the noisy sum is divided.
         generator: source of the noise, on the job's device.
+
+    Raises:
+        InputError: the method's steps minimise more than its `losses`.
     """
     from opacus import GradSampleModule  # here, because it takes seconds to import
     from opacus.optimizers import DPOptimizer
 
+    refuse_step_losses(job.method)  # shadows come here without `check_layers`
     hooked = GradSampleModule(job.method, loss_reduction="sum")
     try:
         yield DPOptimizer(
@@ -128,6 +132,15 @@ def private_step(job: Job, private: DPOptimizer, views: Batch, most: int) -> tup
     return torch.cat(losses), torch.cat(norms)
 
 
+def refuse_step_losses(method: SSLMethod) -> None:
+    """Raise InputError for a method from outside whose steps minimise more than its `losses`."""
+    if type(method).step_losses not in (SSLMethod.step_losses, TwoView.step_losses):
+        raise InputError(
+            f"what {type(method).__name__}.step_losses adds has no gradient of each image here; it "
+            "must be part of the method's losses"
+        )
+
+
 def check_layers(
     method: SSLMethod, rows: Callable[[SSLMethod, Batch], Tensor], channels: int, size: int
 ) -> None:
@@ -143,11 +156,7 @@ def check_layers(
     """
     from opacus import GradSampleModule
 
-    if type(method).step_losses not in (SSLMethod.step_losses, TwoView.step_losses):
-        raise InputError(
-            f"what {type(method).__name__}.step_losses adds has no gradient of each image here; it "
-            "must be part of the method's losses"
-        )
+    refuse_step_losses(method)
     trial, draw = copy.deepcopy(method).train(), torch_rng(0, "trial")
     noise = torch.rand(2, 2, channels, size, size, generator=draw)
     views: Batch = noise[0].requires_grad_(), noise[1].requires_grad_()
