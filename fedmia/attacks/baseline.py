@@ -43,7 +43,7 @@ class BaselineD(NetworkFitted):
 
     An encoder's features have no common order with another's, so this is near chance, as in the
     paper. Neither sorting nor the network's size is in the paper's text: the vector goes in as it
-    is unless `rank`, into the network of EncoderMI-V.
+    is, into the network of EncoderMI-V.
     """
 
     name: ClassVar[str] = "baseline-d"
@@ -51,12 +51,10 @@ class BaselineD(NetworkFitted):
     looks_at: ClassVar[tuple[str, ...]] = ("features",)
 
     layer: str = option("avgpool", "output that is read", choices=OUTPUTS)
-    rank: bool = option(False, "sort each vector in descending order, as Baseline-A sorts scores")
 
     def inputs(self, view: BlackBox, images: Tensor) -> Tensor:
         """float64 (N, D)."""
-        features = view.embed_plain(images, self.layer).double()
-        return features.sort(dim=1, descending=True).values if self.rank else features
+        return view.embed_plain(images, self.layer).double()
 
     def decide(self, fitted: Any, inputs: Tensor) -> Scores:
         """As `NetworkFitted.decide`.
