@@ -197,9 +197,9 @@ def test_view__takes_what_load_returned_and_shadows(images: Tensor, known: Known
         (dict(encoder=5), "encoder must be a torch module, .* got int"),
         (
             dict(access="all"),
-            r"access \(--access\) to Sequential must be black_box or white_box, got 'all'",
+            r"access \(--access\) to Sequential: 'all', must be black_box or white_box",
         ),
-        (dict(std=[0.0]), r"^std \(--std\) must be > 0"),
+        (dict(std=[0.0]), r"^std \(--std\): 0.0, must be > 0"),
         (dict(channels=1), "Sequential fails on blank images of 1x"),
         (dict(held=torch.rand(4, 3, 8, 8) + 1), "^held must be images, .* got float32 from 1"),
         (dict(held=np.zeros((4, 2, 8, 8), np.uint8)), r"C 1 or 3; got uint8 \(4, 2, 8, 8\)"),

@@ -127,8 +127,8 @@ class BaselineE(ThresholdFitted):
         super().__post_init__()
         if self.rows * self.columns < 3 or self.rows * self.columns % 2 == 0:
             raise InputError(
-                "BaselineE.rows and columns must be odd, and more than 1 patch: "
-                f"{self.rows}x{self.columns} has no centre patch with others"
+                f"BaselineE.rows and columns: {self.rows}x{self.columns}, must be odd, and more "
+                "than 1 patch: a centre with others around it"
             )
 
     def inputs(self, view: BlackBox, images: Tensor) -> Tensor:

@@ -120,8 +120,8 @@ class PartCrop(NetworkAttack):
         """The recipe of the crops for an encoder of so large patches."""
         if self.scale_min > self.scale_max:
             raise InputError(
-                f"{type(self).__name__}.scale_min must be <= scale_max ({self.scale_max}), "
-                f"got {self.scale_min}"
+                f"{type(self).__name__}.scale_min: {self.scale_min}, must be <= scale_max "
+                f"({self.scale_max})"
             )
         return Crops(
             scale_min=self.scale_min, scale_max=self.scale_max, size=self.part, patch=patch

@@ -86,7 +86,7 @@ def load_rounds(
     history = history.fit(method, released.name, strict=foreign)
     method.own_loss = registry.load_outside("loss", loss) if isinstance(loss, str) else loss
     if method.own_loss is not None and not callable(method.own_loss):
-        raise InputError(f"{opt('loss')} must be a function of (network, pixels), got {loss!r}")
+        raise InputError(f"{opt('loss')}: {loss!r}, must be a function of (network, pixels)")
     last = max(history.models)
     method.load_shared(history.models[last])
     notes = [note for note in released.notes if not note.endswith(RANDOM)]

@@ -55,8 +55,8 @@ class PatchSSL(ViewsSSL):
         vit = vision_transformer(backbone, self)
         if self.mask_unit >= vit.side:
             raise InputError(
-                f"{opt('ssl.mask_unit')} must be under the {vit.side} patches of an image's side, "
-                f"got {self.mask_unit}"
+                f"{opt('ssl.mask_unit')}: {self.mask_unit}, must be under the {vit.side} patches "
+                "of an image's side"
             )
         if self.norm_pix and vit.embed.in_features < 2:
             raise InputError(

@@ -98,7 +98,7 @@ class Augment(Options):
         for name in ("crop", "ratio", "blur_sigma"):
             a, b = getattr(self, f"{name}_min"), getattr(self, f"{name}_max")
             if a > b:
-                raise InputError(f"Augment.{name}_min must be <= Augment.{name}_max ({b}), got {a}")
+                raise InputError(f"Augment.{name}_min: {a}, must be <= Augment.{name}_max ({b})")
 
     @property
     def draws(self) -> int:

@@ -138,8 +138,8 @@ class IBOT(DINO):
         super().__post_init__()
         if not self.mask_spread <= min(self.mask, 1 - self.mask):
             raise InputError(
-                f"IBOT.mask_spread must be at most {min(self.mask, 1 - self.mask):.4g}, so that "
-                f"shares lie in [0, 1], got {self.mask_spread}"
+                f"IBOT.mask_spread: {self.mask_spread}, must be at most "
+                f"{min(self.mask, 1 - self.mask):.4g}, so that shares lie in [0, 1]"
             )
 
     def build(
