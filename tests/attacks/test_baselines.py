@@ -166,7 +166,7 @@ def test_baseline_e__centre_against_each_other_patch_by_hand(planted: Planted) -
 
 def test_baseline_e__needs_a_centre_and_no_more_patches_than_pixels(planted: Planted) -> None:
     for rows, columns in ((1, 1), (2, 3), (3, 4)):
-        with pytest.raises(InputError, match=f"{rows}x{columns} has no centre"):
+        with pytest.raises(InputError, match=f"{rows}x{columns}, must be odd"):
             build("e", rows=rows, columns=columns)
     view, _, _ = planted("sign")
     with pytest.raises(InputError, match="8 pixels cannot be divided into 9 patches"):
