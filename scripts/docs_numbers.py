@@ -370,13 +370,13 @@ def copy_pictures(run: Path) -> None:
 def draw_short(report: Any) -> Any:
     """The figure of the README's attacks, without their controls, which its table has."""
     from fedmia.report.figures.attacks import forest
+    from fedmia.report.figures.canvas import apply_style
 
-    named = [
-        row["is"] for row in yaml.safe_load(TABLES.read_text(encoding="utf-8"))["readme"]["rows"]
-    ]
+    rows = yaml.safe_load(TABLES.read_text(encoding="utf-8"))["readme"]["rows"]
+    named = [row["is"] for row in rows]
     attacks = [row for row in report["attacks"] if row["name"] in named]
     controls = {"untrained": [], "placebo": [], "pixels": None}
-    figure = forest(report | {"attacks": attacks, "paired": [], "controls": controls})
+    figure = apply_style(forest)(report | {"attacks": attacks, "paired": [], "controls": controls})
     figure.axes[0].set_title(figure.axes[0].get_title().replace(", with controls", ""))
     return figure
 

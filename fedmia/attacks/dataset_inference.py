@@ -82,8 +82,8 @@ class DatasetInference(DatasetAttack):
         fits = self.statistic == "likelihood"
         if fits and subjects is not None:
             raise InputError(
-                "statistic likelihood fits half of a set, to which the other half of a subject is "
-                f"like without training: {opt('groups')} takes {', '.join(STATISTICS[:2])}"
+                f"{opt('statistic', 'likelihood')} fits half of a set, and the other half of a "
+                f"subject is like it without training: must be {' or '.join(STATISTICS[:2])}"
             )
         rows = _unit(view, images) if fits else self.relations(view, images)
         # The test needs enough permutations to reach a p-value below the corrected level.

@@ -101,7 +101,7 @@ def folder_names(root: Path, files: list[Path], request: Request) -> NDArray[np.
     """
     depth, option = str(request.column), request.column_option
     if not depth.isascii() or not depth.isdigit() or int(depth) < 1:
-        raise InputError(f"folder: {opt(option)} must be a depth >= 1, got '{depth}'")
+        raise InputError(f"folder: {opt(option)}: '{depth}', must be a depth >= 1")
     folders = [f.relative_to(root).parts[:-1] for f in files]
     for file, parents in zip(files, folders, strict=True):
         if len(parents) < int(depth):

@@ -66,9 +66,9 @@ def _climb_rounds(
         cohort = [c for c in range(experiment.federation.clients) if schedule.takes_part(c, round)]
         crafted = state
         if experiment.holder in cohort:
-            number = len(recorder.rounds(UNTRAINED))
             stream = rng(experiment.seed, "craft-untrained", round)
             recorder.received(UNTRAINED, round, Snapshot(round, state, {}))
+            number = len(recorder.rounds(UNTRAINED))  # crafted before, as in the main branch
             turn = client_context.craft_context(
                 method, state, state, number, notes, stream, round=round
             )

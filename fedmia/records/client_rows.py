@@ -5,13 +5,10 @@ The conventions of `fedmia.records.rows` hold.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Annotated, NotRequired, TypedDict, TypeVar
+from typing import Annotated, NotRequired, TypedDict
 
 from fedmia.records.attack_rows import (
     Attack,
-    AucRow,
     ByFpr,
     Client,
     High,
@@ -19,7 +16,6 @@ from fedmia.records.attack_rows import (
     Low,
     Members,
     Nonmembers,
-    ends,
 )
 from fedmia.records.defence_rows import DefenceRow
 from fedmia.records.fields import Field
@@ -135,37 +131,6 @@ class ClientDistribution(TypedDict):
     over_null_expected: float
     percentiles: list[float]
     null_percentiles: list[float] | None
-
-
-@dataclass(frozen=True)
-class KnownAuc:
-    """An AUC that is known, with its 95 % and its simultaneous interval.
-
-    Attributes:
-        value: the AUC, in [0, 1].
-        ci: its 95 % confidence interval.
-        together: its simultaneous interval.
-    """
-
-    value: float
-    ci: Interval
-    together: Interval
-
-
-def known_auc(row: AucRow | ClientRow | CohortRow) -> KnownAuc | None:
-    """The AUC of a row, None where it is null."""
-    value, ci, together = row["auc"], row["auc_ci"], ends(row)
-    if value is None or ci is None or together is None:
-        return None
-    return KnownAuc(value, ci, together)
-
-
-AnyRow = TypeVar("AnyRow", bound=AucRow | ClientRow)
-
-
-def rows_with_auc(rows: Iterable[AnyRow]) -> list[tuple[AnyRow, KnownAuc]]:
-    """Each row that has an AUC, with it."""
-    return [(row, auc) for row in rows if (auc := known_auc(row)) is not None]
 
 
 class PerClientRow(TypedDict):

@@ -14,6 +14,7 @@ from fedmia.records import (
     EPOCHS_CUT,
     AttackSweep,
     EncoderInfo,
+    Fault,
     Probe,
     RoundInfo,
     RunScores,
@@ -24,6 +25,7 @@ from fedmia.records.fields import row_of
 from fedmia.records.rows import (
     Controls,
     EncoderRow,
+    FaultRow,
     Report,
     RoundRow,
     SweepPlace,
@@ -36,14 +38,9 @@ from fedmia.report.clients import client_counts, client_rows, declared_attack, r
 from fedmia.report.cohorts import cohort_rows, condense
 from fedmia.report.datasets import inference_row
 from fedmia.report.defended import common_defences, defended
-from fedmia.report.faults import fault_notes, fault_row
 from fedmia.report.health import health_row
-from fedmia.report.lowerbounds import (
-    aggregation_row,
-    attack_bound,
-    bounds_family,
-)
-from fedmia.report.metrics import attack_row, auc_ci_of, auc_numbers, auc_of
+from fedmia.report.lowerbounds import aggregation_row, attack_bound, bounds_family
+from fedmia.report.metrics import attack_row, auc_numbers
 from fedmia.report.paired import over_control, paired_row
 from fedmia.report.per_client import named_rows
 from fedmia.report.regime import ASCENT, regime_row
@@ -133,7 +130,7 @@ def build_whole(run: RunScores) -> Report:
         },
         not_run=[{"attack": a, "reason": r} for a, r in run.not_run.items()],
         failure=run.failure,
-        faults=[fault_row(fault) for fault in run.faults],
+        faults=[row_of(FaultRow, fault) for fault in run.faults],
         notes=notes(run, clients),
         encoder=encoder_row(run.encoder, run.round),
         sweep=swept or None,
@@ -205,28 +202,20 @@ def utility(probes: Mapping[str, Probe], turn: int | None = None) -> UtilityRow:
             return None if probe.value is None else wilson(round(probe.value * probe.n), probe.n)
         return wilson(probe.value * probe.trials, probe.trials)
 
-    knn, linear = (probes.get(name, Probe(None, 0)) for name in ("knn", "linear"))
-    return {
-        "round": turn,
-        "knn": knn.value,
-        "knn_ci": ci(knn),
-        "linear": linear.value,
-        "linear_ci": ci(linear),
-        "n": max((p.n for p in probes.values()), default=0),
-    }
+    values = {name: probe.value for name, probe in probes.items()}
+    intervals = {f"{name}_ci": ci(probe) for name, probe in probes.items()}
+    n = max((probe.n for probe in probes.values()), default=0)
+    return row_of(UtilityRow, None, round=turn, n=n, **values, **intervals)
 
 
 def round_row(info: RoundInfo) -> RoundRow:
     """One entry of the report's `rounds`."""
-    return row_of(
-        RoundRow,
-        info,
-        leakage={name: auc_of(scored) for name, scored in info.leakage.items()},
-        leakage_ci={name: auc_ci_of(scored) for name, scored in info.leakage.items()},
-        layers={name: auc_of(scored) for name, scored in info.layers.items()},
-        layers_ci={name: auc_ci_of(scored) for name, scored in info.layers.items()},
-        cohort=list(info.cohort) or None,
-    )
+    numbers: dict[str, Any] = {}
+    for kind, attacks in (("leakage", info.leakage), ("layers", info.layers)):
+        rows = {name: auc_numbers(*scored.sides, 1) for name, scored in attacks.items()}
+        numbers[kind] = {name: row["auc"] for name, row in rows.items()}
+        numbers[f"{kind}_ci"] = {name: row["auc_ci"] for name, row in rows.items()}
+    return row_of(RoundRow, info, cohort=list(info.cohort) or None, **numbers)
 
 
 def sweep_rows(sweep: AttackSweep, attacks: int) -> list[SweepRow]:
@@ -241,12 +230,7 @@ def sweep_rows(sweep: AttackSweep, attacks: int) -> list[SweepRow]:
     """
     rows: list[SweepRow] = []
     for point in sweep.points:
-        place: SweepPlace = {
-            "attack": point.attack,
-            "sweep": sweep.kind,
-            "value": point.value,
-            "known": point.known,
-        }
+        place: SweepPlace = row_of(SweepPlace, point, sweep=sweep.kind)
         if point.scored is None:
             rows.append({**place, "not_run": str(point.not_run)})
         else:
@@ -293,7 +277,20 @@ def notes(run: RunScores, clients: Sequence[ClientRow]) -> list[str]:
             f"Clients are compared by {by.name}{condition}, against {against}. null_auc is of the "
             "null: non-members that pose as the client's members."
         )
-    return texts + fault_notes(run) + [n for n in run.notes if n not in texts]
+    return texts + fault_notes(run.faults) + [n for n in run.notes if n not in texts]
+
+
+def fault_notes(faults: Sequence[Fault]) -> list[str]:
+    """What became of clients that failed and did not stop the run."""
+    became = {
+        "retried": "; it got its order again.",
+        "dropped": " and was dropped: its images are in no statistic.",
+    }
+    return [
+        f"Client {one.client} {one.reason} in round {one.round} of {one.branch}{became[one.action]}"
+        for one in faults
+        if one.action in became
+    ]
 
 
 def to_json_types(value: Any, key: str = "", *, exact: bool = False) -> Any:

@@ -6,16 +6,11 @@ import math
 from collections.abc import Sequence
 from typing import cast
 
-from fedmia.records.attack_rows import AttackRow, AucRow, Interval
-from fedmia.records.client_rows import (
-    ClientDistribution,
-    ClientRow,
-    CohortRow,
-    rows_with_auc,
-)
+from fedmia.records.attack_rows import AttackRow, AucRow, Interval, with_auc
+from fedmia.records.client_rows import ClientDistribution, ClientRow, CohortRow
 from fedmia.records.defence_rows import DefencePart, DefenceRow
 from fedmia.records.privacy import MEANINGFUL
-from fedmia.records.rows import Report, control_sets
+from fedmia.records.rows import Report
 from fedmia.report.health import health_sentence
 from fedmia.report.regime import regime_sentence
 from fedmia.report.selection import has_many_clients, unit_of
@@ -115,12 +110,6 @@ def epsilons(rows: Sequence[DefenceRow]) -> str:
     return least if least == most else f"from {least}, to {most}"
 
 
-def control_of(report: Report, label: str, name: str) -> AttackRow | None:
-    """The row of attack `name` under control set `label`, None where there is none."""
-    rows = control_sets(report["controls"])[label]
-    return next((r for r in rows if r["name"] == name), None)
-
-
 def group_by_reason(report: Report) -> dict[str, str]:
     """Attacks that could not run, those of one reason together: `a, b` -> why."""
     attacks_by_reason: dict[str, list[str]] = {}
@@ -200,12 +189,11 @@ def clients_sentence(report: Report) -> str | None:
 
 def riskiest(rows: Sequence[ClientRow]) -> str:
     """The first few subjects with their intervals, and how many lie over the range of the null."""
-    scored = rows_with_auc(rows)
-    first = [f"{row['name']} {estimate(one.value, one.ci)}" for row, one in scored[:FIRST]]
-    nulls = [(one.value, row["null_ci"]) for row, one in scored if row["null_ci"] is not None]
-    over = sum(value > null[1] for value, null in nulls)
+    scored = with_auc(rows)
+    first = [f"{row['name']} {estimate(row['auc'], row['auc_ci'])}" for row in scored[:FIRST]]
     text = f"The riskiest (95 % intervals): {', '.join(first)}."
-    if nulls:
+    if nulls := [row for row in scored if row["null_ci"] is not None]:
+        over = sum(row["auc"] > row["null_ci"][1] for row in nulls)
         text += f" {over} of {len(nulls)} lie over the range of non-member subjects"
         text += f" (expected without a leak: {OVER * len(nulls):.1f})."
     return text

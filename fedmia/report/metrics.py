@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,7 +9,7 @@ import numpy as np
 from fedmia.records import FloatArray, ScoredAttack
 from fedmia.records.attack_rows import AttackRow, AucRow, OverControlRow, ThreatRow
 from fedmia.records.fields import row_of
-from fedmia.statistics.auc import AucEstimate, auc, auc_estimate, auc_interval
+from fedmia.statistics.auc import AucEstimate, auc_estimate, auc_interval
 from fedmia.statistics.intervals import LEVEL
 from fedmia.statistics.subjects import Subjects
 from fedmia.statistics.thresholds import (
@@ -21,17 +20,6 @@ from fedmia.statistics.thresholds import (
 )
 
 FPR_TARGETS = ("0.001", "0.01", "0.1")
-
-
-def auc_of(scored: ScoredAttack) -> float | None:
-    """AUC of an attack, None where a side is empty."""
-    members, nonmembers = scored.scores_members, scored.scores_nonmembers
-    return auc(members, nonmembers) if len(members) and len(nonmembers) else None
-
-
-def auc_ci_of(scored: ScoredAttack) -> Sequence[float] | None:
-    """Its 95 % interval, None where a side is empty."""
-    return auc_numbers(*scored.sides, 1, subjects=scored.subjects)["auc_ci"]
 
 
 def auc_numbers(

@@ -12,11 +12,11 @@ from markupsafe import Markup, escape
 
 from fedmia.records.rows import Report
 from fedmia.report import report_tables as tables
-from fedmia.report.figures.pairs import MOST
+from fedmia.report.figures.attacks import MOST
 from fedmia.report.format import group_by_reason, sentences
 from fedmia.report.selection import FEW, count_clients, unit_of
 from fedmia.report.tables import flat, head_title
-from fedmia.report.verdict import TITLES, is_refuted
+from fedmia.report.verdict import TITLES, is_alarming
 from fedmia.statistics.power import POWER
 
 CAPTIONS: Mapping[str, str] = {
@@ -106,7 +106,7 @@ def page(report: Report, figures: Mapping[str, bytes]) -> str:
             acts=acts,
             power=POWER,
             few=FEW,
-            refuted=is_refuted(report),
+            alarming=is_alarming(report),
             said=sentences(report),
             not_run=group_by_reason(report),
             pictures={

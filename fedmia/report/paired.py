@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 
 from fedmia.records import Pair, RunScores, ScoredAttack
 from fedmia.records.attack_rows import OverControlRow, PairedRow
 from fedmia.records.fields import row_of
-from fedmia.statistics.auc import auc, auc_estimate, auc_interval, difference_interval
+from fedmia.report.metrics import auc_fields
+from fedmia.statistics.auc import auc, auc_estimate, difference_interval
 from fedmia.statistics.intervals import LEVEL, ONE_SIDED
 
+# The AUC and the intervals of a row -> those of a pair's control.
+OF_CONTROL = {
+    "auc": "auc_control",
+    "auc_ci": "auc_control_ci",
+    "low": "auc_control_low",
+    "high": "auc_control_high",
+}
 OWN = ("placebo", "untrained")  # controls on the same images, the closer one first
 
 
@@ -23,42 +30,26 @@ def paired_row(pair: Pair, family: int) -> PairedRow:
 
     Returns:
         The row of `report.json`.
-
-    Raises:
-        ValueError: the two were not scored on the same number of images.
     """
     attack, control = pair.attack, pair.control
-    sizes = [(len(s.scores_members), len(s.scores_nonmembers)) for s in (attack, control)]
-    if sizes[0] != sizes[1]:
-        raise ValueError(
-            f"attack '{attack.name}' has {sizes[0]} scores, its control '{control.name}' {sizes[1]}"
-        )
-    n, m = sizes[0]
-    row = partial(
-        row_of,
-        PairedRow,
-        pair,
-        attack=attack.name,
-        control=control.name,
-        n_members=n,
-        n_nonmembers=m,
-    )
+    n, m = map(len, attack.sides)
+    row = {"attack": attack.name, "control": control.name, "n_members": n, "n_nonmembers": m}
     if n == 0 or m == 0:
-        return row(statement=f"{attack.name}: no pairs of members and non-members to compare")
+        nothing = f"{attack.name}: no pairs of members and non-members to compare"
+        return row_of(PairedRow, None, **row, statement=nothing)
     both, of = (attack.sides, control.sides), attack.subjects
     a, b = (auc_estimate(*one, subjects=of) for one in both)
     difference, together = a.value - b.value, difference_interval(*both, LEVEL, family, of)
-    control_low, control_high = auc_interval(b, LEVEL, family)
-    return row(
+    return row_of(
+        PairedRow,
+        None,
+        **row,
         difference=difference,
         low=together[0],
         high=together[1],
         ci=difference_interval(*both, subjects=of),
         auc=a.value,
-        auc_control=b.value,
-        auc_control_low=control_low,
-        auc_control_high=control_high,
-        auc_control_ci=auc_interval(b),
+        **{OF_CONTROL[name]: value for name, value in auc_fields(b, family).items()},
         statement=statement(attack.name, pair.over, difference, together),
     )
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from fedmia.options.seeding import rng
 from fedmia.records import ImageSubjects, RunScores
-from fedmia.records.client_rows import ClientRow, rows_with_auc
+from fedmia.records.client_rows import ClientRow
 from fedmia.records.fields import row_of
 from fedmia.report.clients import Leak, declared_attack
 from fedmia.statistics.auc import auc, auc_estimate
@@ -52,5 +52,4 @@ def subject_rows(run: RunScores, subjects: ImageSubjects) -> list[ClientRow]:
             **leak.numbers(len(each)),
         )  # fmt: skip
         rows.append(row)
-    ends = {row["id"]: known.ci[0] for row, known in rows_with_auc(rows)}
-    return sorted(rows, key=lambda row: -ends[row["id"]])
+    return sorted(rows, key=lambda row: -row["auc_ci"][0] if row["auc_ci"] else 0.0)

@@ -10,8 +10,9 @@ from rich.text import Text
 from fedmia.records.rows import Report
 from fedmia.report import report_tables
 from fedmia.report.format import defended_lines, group_by_reason, sentences
+from fedmia.report.selection import is_reading
 from fedmia.report.tables import Table, TextCell
-from fedmia.report.verdict import TITLES, is_refuted
+from fedmia.report.verdict import TITLES, is_alarming
 
 
 def render(report: Report) -> RenderableType:
@@ -20,10 +21,9 @@ def render(report: Report) -> RenderableType:
     Args:
         report: what `fedmia.report.build.build_report` returned.
     """
-    bad = report["verdict_code"] == "leaks" or is_refuted(report)
-    verdict = Text(report["verdict"], style="bold")  # no other verdict is good news
+    verdict = Text(report["verdict"], style="bold")
     parts: list[RenderableType] = [
-        Panel(verdict, title="verdict", border_style="red" if bad else "yellow")
+        Panel(verdict, title="verdict", border_style="red" if is_alarming(report) else "yellow")
     ]
     texts: dict[str, object] = {**report}
     parts += [
@@ -76,5 +76,5 @@ def legend(report: Report) -> list[str]:
         f"non-members. Accuracy: at a threshold from {source}."
         + " *: scored on the model under attack." * attacked
         + " Other readings of these attacks: on the page."
-        * any(report_tables.is_reading(report, row) for row in report["attacks"])
+        * any(is_reading(report, row) for row in report["attacks"])
     ]

@@ -12,8 +12,8 @@ from fedmia.records.rows import RoundRow
 from fedmia.report.figures import canvas
 from fedmia.report.figures.rounds import shade_attacked
 from fedmia.statistics.thresholds import best_threshold, roc
-from fedmia.study.drawing import band
 from papers.claims.of_ascent import PAPER
+from papers.drawing import band
 from papers.federated.reading import FEATURES, SnapshotFeatures
 from papers.federated.static_ascent import StaticAscentScores
 from papers.federated.tables import Row
@@ -108,12 +108,8 @@ def by_round(
     pairs: Any = (("accuracy", "accuracy_ci", "balanced accuracy"), ("auc", "auc_ci", "AUC"))
     for axes, (key, ci, label) in zip(grid, pairs, strict=True):
         for i, (name, series) in enumerate(rows.items()):
-            known: list[Any] = [(r, row) for r, row in series if row[key] is not None]
-            if not known:
-                continue
-            xs, values, cis = zip(*((r, row[key], row[ci]) for r, row in known), strict=True)
             look = canvas.look(i) | {"linestyle": "--" if name == dashed else "-"}
-            band(axes, xs, values, cis, look, 0.08, label=name)
+            band(axes, [(r, row[key], row[ci]) for r, row in series], look, 0.08, label=name)
         canvas.half_line(axes)
         shade_attacked(axes, history, label=axes is grid[0])
         axes.grid(axis="y")

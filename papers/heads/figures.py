@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from fedmia.records.privacy import MEANINGFUL
 from fedmia.report.figures import canvas
 from fedmia.statistics.spread import Spread
-from fedmia.study.drawing import band, cross
+from fedmia.study.drawing import cross
 from papers.cells import Row, Rows
+from papers.drawing import band
 from papers.heads.sentence import by_mechanism
 from papers.heads.trial import KNOWING, NAIVE
 
@@ -71,10 +72,10 @@ def _accuracy(row: Row, attack: str) -> Spread:
     return next(a["accuracy"] for a in row["attacks"] if a["name"] == attack)
 
 
-def _line(axes: Axes, i: int, name: str, points: Sequence[tuple[float, Spread]]) -> None:
+def _line(axes: Axes, i: int, name: str, points: Iterable[tuple[float, Spread]]) -> None:
     """Means, with their 95 % band."""
-    xs, means, cis = zip(*((x, s["mean"], s["ci"]) for x, s in points), strict=True)
-    band(axes, xs, means, cis, canvas.look(i), 0.15, linewidth=1.6, label=name)
+    known = ((x, spread["mean"], spread["ci"]) for x, spread in points)
+    band(axes, known, canvas.look(i), 0.15, linewidth=1.6, label=name)
 
 
 def _cloud(axes: Axes, i: int, rows: Rows, attack: str) -> None:

@@ -63,18 +63,18 @@ def test_roles__never_split_a_subject(
     seed: int, sizes: list[int], known: int, shadows: bool, limit: int | None
 ) -> None:
     stream = np.random.default_rng(seed)
-    sides, groups = {}, []
+    sides = {}
     for side in ("members", "nonmembers"):
-        groups.append(np.repeat([f"{side}{i}" for i in range(len(sizes))], sizes))
+        whose = np.repeat([f"{side}{i}" for i in range(len(sizes))], sizes)
         pixels = stream.integers(0, 256, (sum(sizes), 3, 4, 4)).astype(np.uint8)
-        sides[side] = ImageSet(pixels, np.zeros(sum(sizes), np.int64), side, UNLABELLED)
+        sides[side] = ImageSet(pixels, np.zeros(sum(sizes), np.int64), side, UNLABELLED, whose)
     if known + 2 > sum(sizes):
         return
     audit = Settings(
-        encoder="x", members="m", nonmembers="n", groups="arrays", seed=seed, known=known,
+        encoder="x", members="m", nonmembers="n", groups="who", seed=seed, known=known,
         limit=limit, shadows=2 * shadows,
     )  # fmt: skip
-    subjects = read_subjects(groups, sides)
+    subjects = read_subjects("who", sides)
     split = deal_sets(audit, *sides.values(), Views(), subjects)
     assert subjects and split.subjects and split.known_subjects is not None
     for at, side in enumerate(("members", "nonmembers")):
@@ -90,9 +90,7 @@ def test_roles__never_split_a_subject(
         assert abs(len(roles[0]) - known) <= 6 * 2  # as near as two subjects
     # Neither the order of the files nor their numbers play a part.
     turned = {s: one.take(np.arange(len(one))[::-1]) for s, one in sides.items()}
-    again = deal_sets(
-        audit, *turned.values(), Views(), read_subjects([g[::-1] for g in groups], turned)
-    )
+    again = deal_sets(audit, *turned.values(), Views(), read_subjects("who", turned))
     assert again.subjects and set(again.subjects.members) == set(split.subjects.members)
 
 
@@ -220,7 +218,7 @@ def test_groups__shadows_and_sweep(audit: Audit, two_sides: str, tmp_path: Path)
     ("change", "named"),
     [
         ("--groups patient", "no array 'patient' (it has: x, y, ward)"),
-        ("--members synthetic --groups ward", "members synthetic has no columns; a CSV file"),
+        ("--members synthetic --groups ward", "data source 'synthetic' has no columns; a CSV file"),
         ("--groups {}/none.csv", "none.csv: cannot be read"),
         ("--groups {}/head.csv", "must begin with the line side,image,subject"),
         ("--groups {}/few.csv", "47 of 48 members have no subject (the first: image 1)"),
@@ -228,7 +226,7 @@ def test_groups__shadows_and_sweep(audit: Audit, two_sides: str, tmp_path: Path)
         ("--groups {}/side.csv", "line 2: members or nonmembers, an image and a subject, got 'a,"),
         ("--members npz:{}/three.npz --groups ward", "3 subjects of the members are too few: at"),
         ("--nonmembers npz:{}/both.npz --groups ward", "subject 'ward-1' is among the members and"),
-        ("--encoder x.npz --federation R --groups ward", "needs members and an encoder alone"),
+        ("--encoder x.npz --federation R --groups ward", "and an encoder alone: a federation's"),
     ],
 )
 def test_groups__bad_input(
@@ -254,4 +252,4 @@ def test_dataset_inference__likelihood_has_no_place_with_subjects(
 ) -> None:
     flags = "--attacks similarity,dataset-inference --attack.dataset-inference.statistic likelihood"
     done = audit(f"{two_sides} {flags}", tmp_path / "A")
-    assert "groups takes unary, relationship" in done.not_run["dataset-inference"]
+    assert "must be unary or relationship" in done.not_run["dataset-inference"]

@@ -11,7 +11,7 @@ import pytest
 import torch
 from safetensors.numpy import save_file
 
-from fedmia.library import view
+from fedmia.api import view
 from tests.auditing.conftest import Audit, Sides
 from tests.auditing.test_api import module
 

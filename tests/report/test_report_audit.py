@@ -97,7 +97,7 @@ def test_figure__lines_and_intervals(swept: Report) -> None:
     assert lines.keys() == {"similarity", "lpla"}
     assert all(tuple(row["auc_ci"]) in ends for row in ran)
     assert [t.get_text() for t in axes.get_xticklabels()] == ["8", "1,600"]
-    assert "112 members, 500 non-members" in axes.get_title(loc="left")
+    assert "112 members, 500 non-members" in axes.get_title()
     gaps = [row for row in swept["sweep"] if row["not_run"] is not None]
     assert attacks.by_value({**swept, "sweep": gaps}) is None
 

@@ -96,7 +96,7 @@ def _source(audit: Audit, flag: str, size: int | None) -> tuple[Dataset, Request
         column = None
     if column is not None and not source.columns:
         raise InputError(
-            f"{opt('groups', column)}: {opt(flag)} {name} has no columns; a CSV file under "
+            f"{opt('groups', column)}: data source '{name}' has no columns; a CSV file under "
             "side,image,subject tells the subject of each image"
         )
     limits = audit.pixel_range
@@ -111,4 +111,4 @@ def _name_flag(flag: str) -> Iterator[None]:
     except InputError as error:
         hint = f"; {opt('skip_unreadable')} leaves them out"
         way_out = hint if isinstance(error, UnreadableError) else ""
-        raise InputError(f"{opt(flag)}: {error}{way_out}") from None
+        raise InputError(f"{flag}: {error}{way_out}") from None

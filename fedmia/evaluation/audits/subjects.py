@@ -6,7 +6,7 @@ A subject has one role: an attacker that knows some of its images knows the othe
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -37,12 +37,12 @@ class AuditSubjects:
     of: Mapping[str, IntArray]
 
 
-def read_subjects(groups: Any, sides: Mapping[str, Source]) -> AuditSubjects | None:
-    """The subject of each image, as a column of its source, a CSV file or an array tells.
+def read_subjects(groups: str | None, sides: Mapping[str, Source]) -> AuditSubjects | None:
+    """The subject of each image, as a column of its source or a CSV file tells.
 
     Args:
         groups: name of the column, which the sources have handed over; path of a CSV file of lines
-            `side,image,subject`; arrays (N,) of each side, integers or text; or None.
+            `side,image,subject`; or None.
         sides: the images of each side.
 
     Returns:
@@ -53,24 +53,17 @@ def read_subjects(groups: Any, sides: Mapping[str, Source]) -> AuditSubjects | N
     """
     if groups is None:
         return None
-    where = opt("groups", groups if isinstance(groups, str | Path) else "arrays")
-    if isinstance(groups, str | Path) and names_file(str(groups)):
-        read: Mapping[str, Sequence[Any]] = read_image_table(
-            "groups", Path(groups), "subject", sides, bool
-        )
-    elif isinstance(groups, str):
-        read = {s: [] if one.column is None else one.column.tolist() for s, one in sides.items()}
+    where, read = opt("groups", groups), dict[str, list[Any]]()
+    if names_file(groups):
+        read |= read_image_table("groups", Path(groups), "subject", sides, bool)
     else:
-        read = {s: np.asarray(v).tolist() for s, v in zip(sides, groups, strict=False)}
-    for side, images in sides.items():
-        values = read.get(side, [])
-        if len(values) != len(images):
-            raise InputError(
-                f"{where}: {len(values)} subjects of the {len(images)} {side}, must be one an image"
-            )
+        for side, images in sides.items():
+            column = np.full(len(images), None) if images.column is None else images.column
+            read[side] = column.tolist()
+    for side, values in read.items():
         if None in values:
             raise InputError(
-                f"{where}: {values.count(None)} of {len(images)} {side} have no subject (the "
+                f"{where}: {values.count(None)} of {len(values)} {side} have no subject (the "
                 f"first: image {values.index(None)})"
             )
     texts = {side: [escape_name(str(value)) for value in values] for side, values in read.items()}

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-@canvas.apply_style
 def by_round(run: RunScores) -> Figure | None:
     """Median loss and middle half, members and non-members, by round under the act, and the same
     rounds without it beside (of ascent: Fig. 13 of the paper)."""
@@ -59,34 +58,31 @@ def _band(
     axes.plot(rounds, middle, style, color=colour, markersize=4, linewidth=1.6, label=label)
 
 
-@canvas.apply_style
 def distributions(curves: Curves) -> Figure | None:
     """Loss of members and of non-members before and after the act (of static ascent: Fig. 11)."""
-    panels_with_data = [
-        (title, before, after)
-        for title, before, after in (
-            ("members", curves.before_members, curves.after_members),
-            ("non-members", curves.before_nonmembers, curves.after_nonmembers),
-        )
-        if before is not None and after is not None and len(before) and len(after)
-    ]
-    if not panels_with_data:
+    sides: dict[str, tuple[Any, Any]] = {
+        "members": (curves.before_members, curves.after_members),
+        "non-members": (curves.before_nonmembers, curves.after_nonmembers),
+    }
+    panels = {
+        title: both
+        for title, both in sides.items()
+        if all(losses is not None and len(losses) for losses in both)
+    }
+    if not panels:
         return None
+    every = [losses for both in panels.values() for losses in both]
     # The outermost half per cent piles up in the end bins.
-    low, high = np.quantile(
-        np.concatenate([x for _, *pair in panels_with_data for x in pair]), [0.005, 0.995]
-    )
+    low, high = np.quantile(np.concatenate(every), [0.005, 0.995])
     edges = np.linspace(low, high if high > low else low + 1, 31)
-    middle = np.median([np.median(x) for _, *pair in panels_with_data for x in pair])
-    if wide := 0 < low < 10 * middle < high:  # after a strong climb one bin would hold them all
+    # After a strong climb one bin would hold them all.
+    if wide := 0 < low < 10 * np.median([np.median(losses) for losses in every]) < high:
         edges = np.geomspace(low, high, 31)
     heading = f"Loss before and after the local {curves.act}"
-    figure, grid = _panels(
-        1, len(panels_with_data), 4.2 * len(panels_with_data) + 0.3, 3.6, heading
-    )
+    figure, grid = _panels(1, len(panels), 4.2 * len(panels) + 0.3, 3.6, heading)
     filled = {"histtype": "stepfilled", "color": canvas.GREY, "alpha": 0.45}
     outlined = {"histtype": "step", "color": canvas.RED}
-    for axes, (title, before, after) in zip(grid[0], panels_with_data, strict=True):
+    for axes, (title, (before, after)) in zip(grid[0], panels.items(), strict=True):
         for when, losses, look in (("before", before, filled), ("after", after, outlined)):
             shares, inside = np.full(len(losses), 100 / len(losses)), losses.clip(*edges[[0, -1]])
             look = look | {"linewidth": 1.6, "label": f"{when} {curves.act}"}
@@ -102,7 +98,6 @@ def distributions(curves: Curves) -> Figure | None:
     return figure
 
 
-@canvas.apply_style
 def thresholds(run: RunScores, report: Report, act: str) -> Figure | None:
     """Balanced accuracy by threshold of the attacks that read `act`, with the threshold chosen on
     known images marked; None without such an attack.

@@ -7,7 +7,7 @@ import io
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-from fedmia.records.client_rows import KnownAuc
+from fedmia.records.attack_rows import Json
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -65,7 +65,7 @@ def drawn(draw: Callable[P, Figure | None]) -> Callable[P, bytes | None]:
     @functools.wraps(draw)
     def as_png(*args: P.args, **options: P.kwargs) -> bytes | None:
         figure = apply_style(draw)(*args, **options)
-        return None if figure is None else png(figure)
+        return None if figure is None else encode(figure)
 
     return as_png
 
@@ -86,7 +86,7 @@ def new_figure(width: float, height: float) -> Figure:
     layout = ConstrainedLayoutEngine(w_pad=0.1, h_pad=0.08)
     figure = Figure(figsize=(width, height), layout=layout)
     # Jupyter shows a Figure by itself only after pyplot was imported, which none of this needs.
-    figure._repr_png_ = functools.partial(png, figure)  # type: ignore[attr-defined]
+    figure._repr_png_ = functools.partial(encode, figure)  # type: ignore[attr-defined]
     return figure
 
 
@@ -104,12 +104,7 @@ def one(width: float, height: float) -> tuple[Figure, Axes]:
     return figure, figure.add_subplot()
 
 
-def png(figure: Figure) -> bytes:
-    """The figure as PNG bytes."""
-    return encode(figure, "png")
-
-
-def encode(figure: Figure, kind: str) -> bytes:
+def encode(figure: Figure, kind: str = "png") -> bytes:
     """The figure as a file, without a date or version, so that reruns compare equal.
 
     Args:
@@ -145,7 +140,7 @@ def legend(axes: Axes, columns: int = 3) -> None:
 def estimate(
     axes: Axes,
     place: float,
-    auc: KnownAuc,
+    row: Json,
     shape: str = "o",
     *,
     faint: bool = False,
@@ -156,16 +151,16 @@ def estimate(
     Args:
         axes: to draw on.
         place: on the vertical axis.
-        auc: value and both intervals.
+        row: of a report, with an AUC and both intervals.
         shape: marker of matplotlib.
         faint: whether it is a control, drawn in grey.
         label: in the legend; None for none.
     """
     colour, width, face = (GREY, 2.5, "white") if faint else (BLUE, 4.0, BLUE)
-    axes.plot(auc.together, [place] * 2, color=colour, linewidth=1.0)
-    axes.plot(auc.ci, [place] * 2, color=colour, linewidth=width, alpha=0.6)
+    axes.plot((row["low"], row["high"]), [place] * 2, color=colour, linewidth=1.0)
+    axes.plot(row["auc_ci"], [place] * 2, color=colour, linewidth=width, alpha=0.6)
     look: dict[str, Any] = {"markerfacecolor": face, "markersize": 6, "label": label}
-    axes.plot(auc.value, place, shape, color=colour, **look)
+    axes.plot(row["auc"], place, shape, color=colour, **look)
 
 
 def auc_axis(axes: Axes, label: str) -> None:
