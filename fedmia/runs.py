@@ -35,13 +35,7 @@ if TYPE_CHECKING:
 
 Part = TypeVar("Part")
 FILES = {"settings": CONFIG, "scores": SCORES, "curves": CURVES}  # that a part rests on
-IDS = (
-    "image",
-    "truth",
-    "client",
-    "subject",
-    "label",
-)  # the columns of scores.csv that are no attack's
+IDS = ("image", "truth", "client", "subject", "label")  # columns of scores.csv of no attack
 NOT_KEPT = {"features": "the attacks' features are not kept"}  # figures of more than a folder holds
 
 
@@ -274,8 +268,7 @@ class Run:
         """
         import pandas as pd
 
-        types = {"image": "int64", "truth": "int64", "client": "Int64", "label": "int64"}
-        types["subject"] = "str"
+        types = dict(zip(IDS, ("int64", "int64", "Int64", "str", "int64"), strict=True))
         table = pd.read_csv(self._file(SCORES), dtype=types)
         names = table.columns.difference(IDS)
         return table.astype({"truth": bool} | dict.fromkeys(names, "float64"))

@@ -223,6 +223,11 @@ class Audit(Settings):
             parse_points(self.sweep)
 
     @property
+    def subject_column(self) -> str | None:
+        """The column of `groups`, None where it is a CSV file or nothing."""
+        return None if (self.groups or "").endswith(".csv") else self.groups
+
+    @property
     def of_rounds(self) -> bool:
         """Whether the models of a federation's rounds are audited."""
         pattern = self.checkpoint or ""
@@ -315,11 +320,6 @@ class Audit(Settings):
         return ShadowPlan(
             **{"count": max(self.shadows, 1), "seed": self.seed, **rest, "train": train}
         )
-
-
-def names_file(groups: str) -> bool:
-    """Whether a value of `groups` is a CSV file, not a column."""
-    return groups.endswith(".csv")
 
 
 def expand_names(names: tuple[str, ...]) -> tuple[str, ...]:

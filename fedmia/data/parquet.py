@@ -33,13 +33,8 @@ if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
 ROW = 256  # bytes of memory that a row takes beside its image
+KINDS = {"image": "encoded images", "label": "integers or text"}
 NAMES = "text or integers"
-KINDS = {
-    "image": "encoded images",
-    "label": "integers or text",
-    "partition": NAMES,
-    "groups": NAMES,
-}
 
 
 @dataclass(frozen=True)
@@ -223,7 +218,7 @@ def _demand(
 ) -> None:
     """Raise InputError unless column `name`, which `option` gives, is one of the `fitting` ones."""
     what = option.removesuffix("column").strip("._")
-    kind = KINDS[what]
+    kind = KINDS.get(what, NAMES)
     listed = ", ".join(fitting) or "none"
     if name is None:
         raise InputError(

@@ -30,13 +30,11 @@ class LabelledArrays(NamedTuple):
         images: uint8 (N, C, H, W), C in {1, 3}.
         labels: int64 or text (N,), or None.
         notes: what was converted or left out.
-        column: (N,) the subject of each image, or None.
     """
 
     images: ByteArray
     labels: NDArray[Any] | None
     notes: tuple[str, ...] = ()
-    column: NDArray[Any] | None = None
 
 
 @dataclass(frozen=True)
@@ -44,13 +42,14 @@ class ArrayDataset(Dataset):
     """Images that a Python session holds. A subclass holds the arrays."""
 
     content: ClassVar[LabelledArrays]
+    subjects: ClassVar[NDArray[np.str_] | None] = None  # (N,) of the images
     called: ClassVar[str] = "images"
 
     def load(self, request: Request) -> ImageSet:
-        images, values, notes, column = self.content
+        images, values, notes = self.content
         labels, classes = absent_labels(len(images)) if values is None else renumber_labels(values)
         images = resize_all(images, request.size, self.called)
-        column = None if request.column is None else column
+        column = None if request.column is None else self.subjects
         return ImageSet(images, labels, self.called, classes, column, notes)
 
 
@@ -84,9 +83,8 @@ def name_images(value: Any, what: str, pixel_range: Range = None, subjects: Any 
         text.update(arrays.labels.tobytes())
     label, more = "images" if what == "data" else what, {}
     if subjects is not None:
-        column = np.asarray(subjects).astype(str)
-        text.update(" ".join(column).encode())
-        arrays, more = arrays._replace(column=column), {"columns": "the groups in memory"}
+        more = {"subjects": np.asarray(subjects).astype(str), "columns": "the groups in memory"}
+        text.update(repr(more["subjects"].tolist()).encode())
     return session.register_values(
         ArrayDataset, label, text.hexdigest(), content=arrays, called=label, **more
     )

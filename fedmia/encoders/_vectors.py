@@ -56,7 +56,7 @@ def read_vectors(path: Path, where: str, column: str | None = None) -> VectorSet
         path: of (N, D) numbers, or (N, V, D) with V views of each image: .npy; .npz or .safetensors
             of one array; .parquet of one column of lists, or of a column a number.
         where: names it in errors.
-        column: a column, or an array, of the file beside them, a value an image; None: none.
+        column: a column of a .parquet beside them; None: none.
 
     Returns:
         The vectors.
@@ -67,6 +67,8 @@ def read_vectors(path: Path, where: str, column: str | None = None) -> VectorSet
     """
     if path.suffix not in SUFFIXES:
         raise InputError(f"{where}: a file that ends in one of {', '.join(SUFFIXES)} is read")
+    if column is not None and path.suffix != ".parquet":
+        raise InputError(f"{where}: has no columns; a CSV file tells subjects")
     try:
         array, values = _read(path, where, column)
     except InputError:
@@ -74,8 +76,6 @@ def read_vectors(path: Path, where: str, column: str | None = None) -> VectorSet
     except Exception as error:  # whatever the library of the format raises
         raise InputError(f"{where}: cannot be read: {' '.join(str(error).split())[:200]}") from None
     vectors = as_vectors(array, where, path.name)
-    if values is not None and values.shape != (len(vectors.vectors),):
-        raise InputError(f"{where}: {column} is {values.shape}, must be a value an image")
     return replace(vectors, column=values)
 
 
@@ -100,8 +100,6 @@ def as_vectors(array: Any, where: str, name: str) -> VectorSet:
 
 def _read(path: Path, where: str, column: str | None) -> tuple[Any, NDArray[Any] | None]:
     if path.suffix == ".npy":
-        if column is not None:
-            raise InputError(f"{where}: has no column '{column}'; a CSV file tells subjects")
         with path.open("rb") as file:
             check_array(where, file, path.stat().st_size)
         return np.load(path, allow_pickle=False), None
@@ -130,12 +128,9 @@ def _read(path: Path, where: str, column: str | None) -> tuple[Any, NDArray[Any]
         from safetensors.torch import load_file
 
         arrays = {name: one.float().numpy() for name, one in load_file(path).items()}
-    if column is not None and column not in arrays:
-        raise InputError(f"{where}: has no array '{column}' (it has: {', '.join(arrays)})")
-    values = None if column is None else arrays.pop(column)
     if len(arrays) != 1:
         raise InputError(f"{where}: {len(arrays)} arrays ({', '.join(arrays)}), must be one")
-    return next(iter(arrays.values())), values
+    return next(iter(arrays.values())), None
 
 
 class Lookup(Program):

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from fedmia.config.audit import Audit, names_file
+from fedmia.config.audit import Audit
 from fedmia.config.compatibility import check_gpu
 from fedmia.config.roles import is_quick
 from fedmia.config.tree import to_tree
@@ -27,7 +27,6 @@ from fedmia.evaluation.audits.provided_shadows import ProvidedShadows
 from fedmia.evaluation.audits.resume import same_audit
 from fedmia.evaluation.audits.runs import run_of, split_of_run, trust_setting
 from fedmia.evaluation.audits.shadows import OwnShadows
-from fedmia.evaluation.audits.subjects import read_subjects
 from fedmia.evaluation.federation import (
     FederatedEncoder,
     FederationSuite,
@@ -205,14 +204,12 @@ def prepare_vectors(audit: Audit) -> tuple[LoadedEncoder, AuditSplit]:
     """
     names = "member_embeddings", "nonmember_embeddings"
     files = [Path(str(getattr(audit, name))) for name in names]
-    column = None if audit.groups is None or names_file(audit.groups) else audit.groups
+    column = audit.subject_column
     members, others = (
         read_vectors(file, opt(name, file), column) for name, file in zip(names, files, strict=True)
     )
     released = load_vectors(members, others, audit.seed)
-    sides = {"members": members.images(), "nonmembers": others.images()}
-    subjects = read_subjects(audit.groups, sides)
-    return released, deal_sets(audit, sides["members"], sides["nonmembers"], Views(), subjects)
+    return released, deal_sets(audit, members.images(), others.images(), Views())
 
 
 def load_encoder(audit: Audit, device: torch.device, brought: InMemory = NOTHING) -> LoadedEncoder:

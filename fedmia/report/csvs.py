@@ -6,6 +6,8 @@ import csv
 import io
 from collections.abc import Iterable
 
+import numpy as np
+
 from fedmia.records import RunScores
 
 
@@ -23,18 +25,15 @@ def scores_csv(run: RunScores) -> str:
     `client` is empty for non-members. Scores have 9 digits, which tell any two float32 apart.
     """
     nobody = [""] * len(run.nonmember_ids)
-    lines: list[list[object]] = []
-    names = () if run.subjects is None else run.subjects.names
+    lines: list[tuple[object, ...]] = []
+    of, names = run.subjects, np.array(run.subjects.names if run.subjects else ())
+    subjects = [[], []] if of is None else [[names[numbers]] for numbers in of.sides]
     for truth, ids, clients, labels, side in (
         (1, run.member_ids, run.member_client, run.member_labels, 0),
         (0, run.nonmember_ids, nobody, run.nonmember_labels, 1),
     ):
-        scores, columns = [a.sides[side] for a in run.attacks], [clients, labels]
-        if run.subjects is not None:
-            own = run.subjects.members if truth else run.subjects.nonmembers
-            columns.insert(1, [names[one] for one in own])
-        for image, *about in zip(ids, *columns, *scores, strict=True):
-            facts, values = about[: len(columns)], about[len(columns) :]
-            lines.append([image, truth, *facts, *(f"{s:.9g}" for s in values)])
-    head = ["image", "truth", "client", *["subject"] * bool(names), "label"]
+        facts = ids, [truth] * len(ids), clients, *subjects[side], labels
+        scores = ([f"{s:.9g}" for s in a.sides[side]] for a in run.attacks)
+        lines += zip(*facts, *scores, strict=True)
+    head = ["image", "truth", "client", *["subject"] * (of is not None), "label"]
     return text([*head, *(a.name for a in run.attacks)], lines)

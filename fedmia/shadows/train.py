@@ -36,6 +36,7 @@ def train_shadows(
     target: TargetTraining,
     pool: Pixels,
     candidates: Pixels | None,
+    subjects: IntArray | None = None,
     *,
     device: torch.device,
     cache: Path | None = None,
@@ -43,7 +44,6 @@ def train_shadows(
     progress: Callable[[int, int], None] | None = None,
     stop: Callable[[], bool] = lambda: False,
     workers: int | None = None,
-    subjects: IntArray | None = None,
 ) -> list[TrainedShadow]:
     """The plan's shadow encoders, from the cache where it has them, else trained.
 
@@ -56,14 +56,14 @@ def train_shadows(
         pool: uint8 (N, C, H, W), the attacker's shadow images.
         candidates: uint8 (M, C, H, W), the images under attack: kept out of every shadow, or
             (`online`) put into half of them.
+        subjects: of pool and candidates `(N + M,)`, such as patients, which are drawn whole; None:
+            each image is its own.
         device: where the shadows train.
         cache: folder of finished and of unfinished shadows, or None to keep nothing.
         say: takes a line for the user.
         progress: takes the epochs done and to do, over all shadows; called from any thread.
         stop: asked before each step, from any thread.
         workers: shadows side by side (none: as many as there are cores; one on a GPU).
-        subjects: of pool and candidates `(N + M,)`, such as patients, which are drawn whole; None:
-            each image is its own.
 
     Returns:
         the shadows in the plan's order.

@@ -74,8 +74,8 @@ def test_roles__never_split_a_subject(
         encoder="x", members="m", nonmembers="n", groups="who", seed=seed, known=known,
         limit=limit, shadows=2 * shadows,
     )  # fmt: skip
-    subjects = read_subjects("who", sides)
-    split = deal_sets(audit, *sides.values(), Views(), subjects)
+    subjects = read_subjects(audit, sides)
+    split = deal_sets(audit, *sides.values(), Views())
     assert subjects and split.subjects and split.known_subjects is not None
     for at, side in enumerate(("members", "nonmembers")):
         roles = [split.known_subjects[at], (split.subjects.sides)[at]]
@@ -90,7 +90,7 @@ def test_roles__never_split_a_subject(
         assert abs(len(roles[0]) - known) <= 6 * 2  # as near as two subjects
     # Neither the order of the files nor their numbers play a part.
     turned = {s: one.take(np.arange(len(one))[::-1]) for s, one in sides.items()}
-    again = deal_sets(audit, *turned.values(), Views(), read_subjects("who", turned))
+    again = deal_sets(audit, *turned.values(), Views())
     assert again.subjects and set(again.subjects.members) == set(split.subjects.members)
 
 

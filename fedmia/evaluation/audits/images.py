@@ -144,15 +144,11 @@ def deal(audit: Audit, size: int | None, owners: object = None) -> AuditSplit:
     members = find_images(audit, "members", size)
     others = find_images(audit, "nonmembers", size)
     views = source_views(str(audit.members), audit.members_options)
-    subjects = read_subjects(audit.groups, {"members": members, "nonmembers": others})
-    split = deal_sets(audit, members, others, views, subjects)
+    split = deal_sets(audit, members, others, views)
     return replace(split, owners=read_owners(audit.owners if owners is None else owners, members))
 
 
-def deal_sets(
-    audit: Audit, members: Source, others: Source, views: Views,
-    subjects: AuditSubjects | None = None,
-) -> AuditSplit:  # fmt: skip
+def deal_sets(audit: Audit, members: Source, others: Source, views: Views) -> AuditSplit:
     """Give every image its role, and decode the images that have one.
 
     The role depends on the seed, on the image's bytes as its source keeps them and on the number of
@@ -162,7 +158,6 @@ def deal_sets(
         members: the members' data set.
         others: the non-members' data set.
         views: view options that suit the data source.
-        subjects: to which the images belong; None: to none.
 
     Returns:
         The images in their roles.
@@ -172,6 +167,7 @@ def deal_sets(
             roles need.
     """
     sides = dict(zip(SIDES, unify_classes(members, others), strict=True))
+    subjects = read_subjects(audit, sides)
     while True:
         roles = _roles(audit, {n: s.digests() for n, s in sides.items()}, subjects)
         parts = [take(s, n, np.concatenate(roles.of[n])) for n, s in sides.items()]
@@ -191,8 +187,10 @@ def deal_sets(
         notes.append(NO_PROBES)
     first, known = (len(roles.of[n][0]) for n in SIDES)
     at = known + len(roles.of["nonmembers"][1])
+    of_subjects: dict[str, Any] = {}
     if subjects is not None:
-        notes.append(_describe_subjects(subjects, roles))
+        of_subjects, note = _subjects_of(subjects, roles)
+        notes.append(note)
     return AuditSplit(
         known_members=torch.from_numpy(m.images[:first]),
         known_nonmembers=torch.from_numpy(o.images[:known]),
@@ -208,39 +206,33 @@ def deal_sets(
         names=(m.name, o.name),
         views=views,
         notes=tuple(notes),
-        **({} if subjects is None else _subjects_of(subjects, roles)),
+        **of_subjects,
     )
 
 
-def _subjects_of(subjects: AuditSubjects, roles: _Roles) -> dict[str, Any]:
-    """The fields of `AuditSplit` that say which subject an image of a role belongs to."""
+def _subjects_of(subjects: AuditSubjects, roles: _Roles) -> tuple[dict[str, Any], str]:
+    """The fields of `AuditSplit` that say which subject an image of a role belongs to, and a note
+    of how many images of how many play which."""
     of = {n: [subjects.of[n][places] for places in roles.of[n]] for n in SIDES}
-    members, others = of.values()
-    if len(np.unique(np.concatenate(members))) == 1:  # one subject: its images are dealt one by one
-        members[0] = -1 - np.arange(len(members[0]))
-    return {
-        "subjects": ImageSubjects(subjects.names, members[1], others[1]),
-        "known_subjects": (members[0], others[0]),
-        "spare_subjects": others[2],
+    (known, scored, _), (others, scored_others, spare) = of.values()
+    counts = [
+        f"{len(one)} {what} of {len(np.unique(one))}"
+        for one, what in ((known, "members"), (others, "non-members"), (scored, "members"),
+                          (scored_others, "non-members"))
+    ]  # fmt: skip
+    note = (
+        "Images belong to subjects, which are drawn whole: known {} and {}, scored {} and {} "
+        "subjects. Intervals and tests are by subject."
+    ).format(*counts)
+    if len({*known.tolist(), *scored.tolist()}) == 1:  # its images are dealt one by one
+        note += f" All members are of {subjects.names[scored[0]]}, in question as a whole."
+        known = -1 - np.arange(len(known))
+    fields = {
+        "subjects": ImageSubjects(subjects.names, scored, scored_others),
+        "known_subjects": (known, others),
+        "spare_subjects": spare,
     }
-
-
-def _describe_subjects(subjects: AuditSubjects, roles: _Roles) -> str:
-    """How many images of how many subjects play which role."""
-    parts, every = (
-        [],
-        np.unique(np.concatenate([subjects.of["members"][p] for p in roles.of["members"]])),
-    )
-    for role, at in (("known", 0), ("scored", 1)):
-        sizes = [(len(p := roles.of[n][at]), len(np.unique(subjects.of[n][p]))) for n in SIDES]
-        (n, a), (m, b) = sizes
-        parts.append(f"{role} {n} members of {a} and {m} non-members of {b}")
-    return (
-        f"Images belong to subjects, which are drawn whole: {', '.join(parts)} subjects. Intervals "
-        "and tests are by subject."
-        + f" All members are of {subjects.names[every[0]]}, in question as a whole."
-        * (len(every) == 1)
-    )
+    return fields, note
 
 
 class _Roles(NamedTuple):

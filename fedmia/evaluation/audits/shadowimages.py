@@ -33,8 +33,9 @@ class ShadowImages:
     audit_split: AuditSplit
     say: Callable[[str], None]
 
-    def ground(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """The shadows' images and those under attack; uint8 (N, C, S, S) of the shadows' size.
+    def ground(self) -> tuple[torch.Tensor, torch.Tensor, IntArray | None]:
+        """The shadows' images and those under attack; uint8 (N, C, S, S) of the shadows' size; and
+        the subject of each, where they belong to any (those of --shadow-data are their own).
 
         Raises:
             InputError: --shadow-data cannot be read, or has other channels.
@@ -50,19 +51,11 @@ class ShadowImages:
             )
         # Resized alike, so that an image under attack is known again among the shadows' own.
         own, theirs = (resize_all(x, size, "shadow images") for x in (pool, attacked.numpy()))
-        return torch.from_numpy(own), torch.from_numpy(theirs)
-
-    def subjects(self) -> IntArray | None:
-        """Subjects (N,) of the images of `ground`, the shadows' first; each of --shadow-data is its
-        own."""
-        split = self.audit_split
-        if split.subjects is None or split.known_subjects is None:
-            return None
-        own = split.spare_subjects
-        if self.audit.shadow_data is not None:
-            own = -1 - np.arange(len(self._data))
-        scored = split.subjects.members, split.subjects.nonmembers
-        return np.concatenate([own, *scored, *split.known_subjects])
+        split, subjects = self.audit_split, None
+        if split.subjects is not None and split.known_subjects is not None:
+            first = -1 - np.arange(len(own)) if self.audit.shadow_data else split.spare_subjects
+            subjects = np.concatenate([first, *split.subjects.sides, *split.known_subjects])
+        return torch.from_numpy(own), torch.from_numpy(theirs), subjects
 
     def contents(self) -> str:
         """Digest of --shadow-data.

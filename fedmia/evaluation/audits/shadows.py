@@ -131,9 +131,7 @@ class OwnShadows:
             return self.provided.notes()
         if not self.audit.shadows:
             return []
-        notes = shadow_notes(
-            self.audit.plan(), self._target(), *self.images.ground(), self.images.subjects()
-        )
+        notes = shadow_notes(self.audit.plan(), self._target(), *self.images.ground())
         return notes + self._unknown_defences()
 
     def _unknown_defences(self) -> list[str]:
@@ -201,7 +199,6 @@ class OwnShadows:
             say=self.say,
             progress=self.progress,
             stop=self.stop,
-            subjects=self.images.subjects(),
         )
 
     def _target(self) -> TargetTraining:

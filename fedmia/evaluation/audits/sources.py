@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from fedmia.config.audit import Audit, names_file
+from fedmia.config.audit import Audit
 from fedmia.config.dataset_names import split_dataset
 from fedmia.data._pixels import UnreadableError
 from fedmia.data.base import Dataset, Request, Views
@@ -91,9 +91,7 @@ def _source(audit: Audit, flag: str, size: int | None) -> tuple[Dataset, Request
     name, path = split_dataset(str(getattr(audit, flag)))
     folder = None if audit.data_dir is None else Path(audit.data_dir)
     source: Dataset = registry.build("dataset", name, getattr(audit, f"{flag}_options"))
-    column = audit.groups if flag != "shadow_data" else None
-    if column is not None and names_file(column):
-        column = None
+    column = None if flag == "shadow_data" else audit.subject_column
     if column is not None and not source.columns:
         raise InputError(
             f"{opt('groups', column)}: data source '{name}' has no columns; a CSV file under "

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from fedmia.config.audit import Audit, names_file
+from fedmia.config.audit import Audit
 from fedmia.data.images import IntArray
 from fedmia.evaluation.audits.imagetable import read_image_table
 from fedmia.evaluation.audits.sources import Source
@@ -37,12 +37,12 @@ class AuditSubjects:
     of: Mapping[str, IntArray]
 
 
-def read_subjects(groups: str | None, sides: Mapping[str, Source]) -> AuditSubjects | None:
+def read_subjects(audit: Audit, sides: Mapping[str, Source]) -> AuditSubjects | None:
     """The subject of each image, as a column of its source or a CSV file tells.
 
     Args:
-        groups: name of the column, which the sources have handed over; path of a CSV file of lines
-            `side,image,subject`; or None.
+        audit: names the column, which the sources have handed over, or a CSV file of lines
+            `side,image,subject`.
         sides: the images of each side.
 
     Returns:
@@ -51,11 +51,11 @@ def read_subjects(groups: str | None, sides: Mapping[str, Source]) -> AuditSubje
     Raises:
         InputError: no such column or file, an image without a subject, or a subject on both sides.
     """
-    if groups is None:
+    if audit.groups is None:
         return None
-    where, read = opt("groups", groups), dict[str, list[Any]]()
-    if names_file(groups):
-        read |= read_image_table("groups", Path(groups), "subject", sides, bool)
+    where, read = opt("groups", audit.groups), dict[str, list[Any]]()
+    if audit.subject_column is None:
+        read |= read_image_table("groups", Path(audit.groups), "subject", sides, bool)
     else:
         for side, images in sides.items():
             column = np.full(len(images), None) if images.column is None else images.column
