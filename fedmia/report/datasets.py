@@ -45,6 +45,8 @@ def inference_row(
         )
         for c, together in zip(run.clients, corrected, strict=True)
     ]
+    if subjects is not None:  # the riskiest first
+        clients.sort(key=lambda c: c["p_value"] or 0.0)
     posers = [p.p_value for p in run.posers if p.p_value is not None]
     untrained = [p for p in null.values() if p is not None]
     void = exceeds_false_alarms(posers) or exceeds_false_alarms(untrained)
