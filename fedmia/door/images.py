@@ -83,8 +83,9 @@ def name_images(value: Any, what: str, pixel_range: Range = None, subjects: Any 
         text.update(arrays.labels.tobytes())
     label, more = "images" if what == "data" else what, {}
     if subjects is not None:
-        more = {"subjects": np.asarray(subjects).astype(str), "columns": "the groups in memory"}
-        text.update(repr(more["subjects"].tolist()).encode())
+        column = np.asarray(subjects).astype(str)
+        text.update(repr(column.tolist()).encode())
+        more = {"subjects": column, "columns": "the groups in memory"}
     return session.register_values(
         ArrayDataset, label, text.hexdigest(), content=arrays, called=label, **more
     )
