@@ -12,7 +12,6 @@ from xml.etree import ElementTree
 from fedmia.options.errors import InputError, suggest_nearest
 from fedmia.records.client_rows import ClientRow
 from fedmia.records.rows import Report
-from fedmia.report.selection import unit_of
 from fedmia.storage.durable import explain
 
 CODES = ("leaks", "leaks-uncontrolled", "shift", "control-failed", "collapsed", "no-verdict")
@@ -57,7 +56,7 @@ class Condition:
     def _epsilon(self, report: Report) -> str | None:
         limit, server = self.limit or 0.0, report.get("aggregation")
         by_server = server and server["epsilon"] and server["epsilon"]["value"]
-        clients = report["clients"] if unit_of(report) == "client" else ()
+        clients = (row for row in report["clients"] if "name" not in row)  # no subjects
         honest = [row for row in clients if row["role"] == "honest"]
         stated = {row["id"]: _least(row, by_server) for row in honest}
         if not stated:

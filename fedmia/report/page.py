@@ -39,6 +39,10 @@ CAPTIONS: Mapping[str, str] = {
     "null, non-members that pose as these members.",
 }
 # Of the figures ACT, ACT-losses and ACT-thresholds of an active attack.
+OF_SUBJECTS = (
+    "AUC of each subject's images against those of the non-member subjects. Grey: the null, one "
+    "non-member subject at a time against the others."
+)
 CAPTIONS_OF_ACT: Mapping[str, str] = {
     "": "Loss of the scored images on the aggregated model, in the federation with {} and in the "
     "same federation without.",
@@ -85,6 +89,8 @@ def page(report: Report, figures: Mapping[str, bytes]) -> str:
     """
     acts = [n.removesuffix("-thresholds") for n in figures if n.endswith("-thresholds")]
     captions = dict(CAPTIONS)
+    if unit_of(report) == "subject":
+        captions["clients"] = OF_SUBJECTS
     for act in acts:
         captions |= {f"{act}{end}": text.format(act) for end, text in CAPTIONS_OF_ACT.items()}
     about = {

@@ -35,8 +35,9 @@ def select_clients(report: Report) -> list[ClientRow]:
 
 
 def unit_of(report: Report) -> str:
-    """Whose rows `clients` has: those of a `client`, or of a `subject`, such as a patient."""
-    return "subject" if any("name" in row for row in report["clients"]) else "client"
+    """Whose images the report tells apart: a `client`'s, or a `subject`'s, such as a patient's."""
+    sets = (row for inference in report["dataset_inference"] for row in inference["clients"])
+    return "subject" if any("name" in row for row in (*report["clients"], *sets)) else "client"
 
 
 def has_many_clients(report: Report) -> bool:

@@ -399,7 +399,7 @@ def _reach(report: Report, scored: ScoredRows) -> tuple[str, str]:
     todo = "Try more attacks (`--attacks all`) and other seeds."
     if more is not None and min(n, m) < more:
         todo += f" To show a leak of AUC {WEAK}, score about {more:,} members and as many others"
-        todo += "." if effect == 1 else ", of as many more subjects."
+        todo += "." if effect == 1 else ", with as many images a subject."
     return sure, todo
 
 

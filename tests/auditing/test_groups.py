@@ -165,6 +165,8 @@ def test_audit__one_customers_set(audit: Audit, tmp_path: Path) -> None:
     (inference,) = done.report["dataset_inference"]
     assert "was trained on the set of ward-7 (p = 0.0" in inference["statement"]
     assert done.report["verdict_code"] == "leaks" and RED in done.report["verdict"]
+    page = (tmp_path / "A" / "report.html").read_text()
+    assert "exchanges whole subjects" in page and "<td>ward-7</td>" in page
     assert inference["clients"][0]["n"] == 10  # all but the two that an attacker knows
     assert "All members are of ward-7" in " ".join(done.report["notes"])
 
