@@ -384,8 +384,12 @@ def _reach(report: Report, scored: ScoredRows) -> tuple[str, str]:
     own = "encoder" in report and bool(report["controls"]["untrained"])
     # Images of a subject say less than as many that are drawn one by one.
     effect = max(one.get("design_effect", 1.0) for one in scored)
-    worth = round(n / effect), round(m / effect)
-    least = smallest_detectable_auc(*worth, family, level=ONE_SIDED, over_control=own)
+    worth, subjects = (round(n / effect), round(m / effect)), None
+    if "n_member_subjects" in row:
+        subjects = row["n_member_subjects"], row["n_nonmember_subjects"]
+    least = smallest_detectable_auc(
+        *worth, family, level=ONE_SIDED, over_control=own, subjects=subjects
+    )
     more = images_needed(WEAK, family, level=ONE_SIDED, over_control=own)
     more = None if more is None else math.ceil(more * effect)
     sizes = f"{n} members and {m} non-members"

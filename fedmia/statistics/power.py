@@ -42,7 +42,7 @@ def planned_variance(auc: float, n: int, m: int) -> float:
 
 def smallest_detectable_auc(
     n: int, m: int, family: int = 1, power: float = POWER, level: float = LEVEL,
-    over_control: bool = False,
+    over_control: bool = False, subjects: tuple[int, int] | None = None,
 ) -> float | None:  # fmt: skip
     """The smallest true AUC whose interval (`auc_interval`) lies over 0.5 with probability `power`.
 
@@ -57,6 +57,8 @@ def smallest_detectable_auc(
         power: probability that the leak is established, in (0, 1).
         level: confidence level, in (0, 1).
         over_control: whether the AUC must also lie over that of a control, 0.5 and independent.
+        subjects: of the members and of the non-members, on which degrees of freedom rest; `n` and
+            `m` are then images divided by the design effect. None: each image is its own.
 
     Returns:
         the AUC, in (0.5, 1); None where not even a nearly perfect attack would be established.
@@ -66,10 +68,11 @@ def smallest_detectable_auc(
     """
     if not 0 < power < 1:
         raise ValueError(f"power must be in (0, 1), got {power}")
-    if min(n, m) < 2:
+    a, b = subjects or (n, m)
+    if min(n, m, a, b) < 2:
         return None
-    sides = 1 / n, 1 / m
-    freedom = sum(sides) ** 2 / (sides[0] ** 2 / (n - 1) + sides[1] ** 2 / (m - 1))
+    sides = 1 / a, 1 / b
+    freedom = sum(sides) ** 2 / (sides[0] ** 2 / (a - 1) + sides[1] ** 2 / (b - 1))
     highest = 1 - 1e-9
 
     def ends(auc: float) -> Interval:

@@ -7,10 +7,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy.stats import norm
 
-from fedmia.attacks.dataset_inference import exchange_subjects
+from fedmia.attacks.dataset_inference import exchange_subjects, exchange_test
 from fedmia.options.seeding import rng
 from fedmia.statistics.auc import auc_correlation, auc_estimate, auc_interval, difference_interval
+from fedmia.statistics.intervals import ONE_SIDED
+from fedmia.statistics.power import smallest_detectable_auc
 from fedmia.statistics.subjects import effective_trials
 from fedmia.statistics.thresholds import decide_at_threshold, tpr_at_fpr
 
@@ -117,3 +120,42 @@ def test_interval__covers_few_unequal_subjects(within: float) -> None:
         low, high = auc_interval(auc_estimate(*sides, subjects=tuple(subjects)))
         covered += low <= 0.5 <= high
     assert covered >= 0.93 * 300
+
+
+def resembling(stream: np.random.Generator, count: int, each: int, share: float) -> np.ndarray:
+    """Scores (count, each) of subjects within which the correlation is `share`."""
+    own = stream.normal(size=(count, 1)) * np.sqrt(share)
+    return own + stream.normal(size=(count, each)) * np.sqrt(1 - share)
+
+
+def test_exchange_subjects__one_subject_that_was_not_used_is_seldom_named() -> None:
+    stream, others = rng(0, "one"), np.repeat(np.arange(39), 8)
+    named = {"subjects": 0, "images": 0}
+    for _ in range(300):
+        mine, rest = np.split(resembling(stream, 40, 8, 0.5).ravel(), [8])
+        own = np.full(8, 99)
+        named["subjects"] += (
+            exchange_subjects(mine, own, rest, others, stream).p_value or 1
+        ) <= 0.05
+        kinds = np.zeros(8, int), np.zeros(len(rest), int)
+        named["images"] += (
+            exchange_test(mine, kinds[0], rest, kinds[1], stream).p_value or 1
+        ) <= 0.05
+    assert named["subjects"] <= 0.08 * 300 and named["images"] > 0.14 * 300
+
+
+@pytest.mark.parametrize(("count", "share"), [(20, 0.1), (20, 0.5), (50, 0.5)])
+def test_smallest_detectable_auc__by_design_effect_and_subjects(count: int, share: float) -> None:
+    stream, of = rng(count, "power"), np.repeat(np.arange(count), 10)
+    sides = [[resembling(stream, count, 10, share).ravel() for _ in "ab"] for _ in range(400)]
+    effects = [
+        auc_estimate(a, b, subjects=(of, of)).variance / auc_estimate(a, b).variance
+        for a, b in sides[:80]
+    ]
+    worth = round(10 * count / float(np.median(effects)))
+    least = smallest_detectable_auc(worth, worth, 16, level=ONE_SIDED, subjects=(count, count))
+    assert least is not None
+    apart = float(norm.ppf(least) * np.sqrt(2))
+    estimates = (auc_estimate(a + apart, b, subjects=(of, of)) for a, b in sides)
+    over = np.mean([auc_interval(one, ONE_SIDED, 16)[0] > 0.5 for one in estimates])
+    assert 0.7 < over < 0.88  # 0.8, and what 400 draws and few subjects leave open
