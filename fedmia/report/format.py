@@ -199,11 +199,11 @@ def riskiest(rows: Sequence[ClientRow]) -> str:
     return text
 
 
-def subjects_text(row: AucRow, between: str = "+") -> str:
-    """`20+31 subjects` that the images of a row belong to, or nothing."""
+def subjects_of(row: AucRow) -> str:
+    """`20+31`, the subjects that the images of a row belong to, or nothing."""
     if "n_member_subjects" not in row:
         return ""
-    return f"{row['n_member_subjects']}{between}{row['n_nonmember_subjects']} subjects"
+    return f"{row['n_member_subjects']}+{row['n_nonmember_subjects']}"
 
 
 def cohort_sentence(rows: Sequence[CohortRow]) -> str:

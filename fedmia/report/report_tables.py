@@ -24,7 +24,7 @@ from fedmia.report.format import (
     number,
     rounds_of,
     statements,
-    subjects_text,
+    subjects_of,
 )
 from fedmia.report.selection import (
     has_many_clients,
@@ -56,9 +56,9 @@ def _unbroken(text: str) -> str:
     return text.replace(" ", "\N{NO-BREAK SPACE}")
 
 
-def _sizes(row: Any) -> str | TextCell:
-    text, subjects = f"{row['n_members']}+{row['n_nonmembers']}", subjects_text(row)
-    return TextCell(text, (f"of {subjects}",)) if subjects else text
+def _sizes(row: Any) -> str:
+    of = f" of {subjects}" if (subjects := subjects_of(row)) else ""
+    return f"{row['n_members']}+{row['n_nonmembers']}{of}"
 
 
 def attacks(report: Report, *, readings: bool | None = None) -> Table:
@@ -85,11 +85,7 @@ def attacks(report: Report, *, readings: bool | None = None) -> Table:
     table = listing(most_leaking_first(rows), {**columns, "n": _sizes}, leaks)
     if (pixels := report["controls"]["pixels"]) is None or readings:
         return table
-    cells: dict[str, str | TextCell] = {
-        "attack": "pixels only",
-        AUC: auc_cell(pixels),
-        "n": _sizes(pixels),
-    }
+    cells = {"attack": "pixels only", AUC: auc_cell(pixels), "n": _sizes(pixels)}
     last = TextRow([cells.get(str(head), DASH) for head in table.head])
     return Table(table.head, [*table.rows, last])
 

@@ -22,7 +22,7 @@ TITLES = {
     "TPR at 1 % FPR": "Share of members found where 1 of 100 non-members is taken for a member; "
     "guessing: 0.01",
     "accuracy": "Share of right decisions, members and non-members weighted equally",
-    "n": "Number of scored images: members + non-members",
+    "n": "Number of scored images: members + non-members; of so many subjects",
     "difference": "The first minus the second, with its interval",
     "p-value": "Chance of so high a score if the set was not trained on",
     "Holm": "The p-value, corrected for all clients",

@@ -71,9 +71,10 @@ def legend(report: Report) -> list[str]:
     shadows = any(r["threshold_source"] == "shadow" for r in report["attacks"])
     source = "known images or shadows" if shadows else "known images"
     attacked = any(r["under_attack"] for r in report["attacks"])
+    of = any("n_member_subjects" in r for r in report["attacks"])
     return [
         "low, high: 95 % limits that hold for all attacks at once. n: scored members + "
-        f"non-members. Accuracy: at a threshold from {source}."
+        f"non-members{', of so many subjects' * of}. Accuracy: at a threshold from {source}."
         + " *: scored on the model under attack." * attacked
         + " Other readings of these attacks: on the page."
         * any(is_reading(report, row) for row in report["attacks"])

@@ -18,7 +18,7 @@ from fedmia.records.attack_rows import AttackRow, AucRow, ends, with_auc
 from fedmia.records.client_rows import InferenceRow
 from fedmia.records.rows import Controls, Report, control_sets
 from fedmia.report.datasets import detected
-from fedmia.report.format import estimate, model_of, subjects_text
+from fedmia.report.format import estimate, model_of, subjects_of
 from fedmia.report.health import health_sentence
 from fedmia.report.lowerbounds import SHOUT, refutation_sentence
 from fedmia.report.paired import statement
@@ -230,7 +230,7 @@ def numbers(row: AucRow, model: str = "") -> str:
         The text.
     """
     n = f"{row['n_members']} members, {row['n_nonmembers']} non-members"
-    n += f" of {of}" if (of := subjects_text(row)) else ""
+    n += f" of {of} subjects" if (of := subjects_of(row)) else ""
     n += model and f"; {model}"
     return f"AUC {estimate(row['auc'], ends(row))} (simultaneous 95 % limits; {n})"
 
@@ -393,7 +393,7 @@ def _reach(report: Report, scored: ScoredRows) -> tuple[str, str]:
     more = images_needed(WEAK, family, level=ONE_SIDED, over_control=own)
     more = None if more is None else math.ceil(more * effect)
     sizes = f"{n} members and {m} non-members"
-    sizes += f" of {of}" if (of := subjects_text(row, " and ")) else ""
+    sizes += f" of {of} subjects" if (of := subjects_of(row)) else ""
     sure = f"Not even a perfect attack would have been established with {sizes}."
     if least is not None:
         sure = (

@@ -114,7 +114,7 @@ def test_audit__names_the_subject_that_was_learnt(
     assert "none could be established" in inference["statement"]
     (row,) = report["attacks"]
     assert row["design_effect"] > 1.2 and row["n_member_subjects"] == len(report["clients"])
-    assert f"of {row['n_member_subjects']}+{count} subjects" in done.out.replace("\n", " ")
+    assert f" of {row['n_member_subjects']}+{count} subjects" in done.out.replace("\n", " ")
     page = (tmp_path / "A" / "report.html").read_text()
     assert "<h2>Subjects</h2>" in page and page.index("<td>ward-7</td>") > 0
     assert "Obuchowski" in report["family"]["method"]
