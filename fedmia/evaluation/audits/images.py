@@ -17,12 +17,7 @@ from fedmia.data.base import Views
 from fedmia.data.images import NO_PROBES, ImageSet, IntArray, digests
 from fedmia.evaluation.audits.owners import read_owners
 from fedmia.evaluation.audits.sources import Source, find_images, source_views, take
-from fedmia.evaluation.audits.subjects import (
-    AuditSubjects,
-    cut_roles,
-    order_subjects,
-    read_subjects,
-)
+from fedmia.evaluation.audits.subjects import AuditSubjects, cut_roles, read_subjects
 from fedmia.options.errors import InputError, opt
 from fedmia.records import ImageSubjects
 from fedmia.threat import Labels
@@ -262,7 +257,7 @@ def _roles(audit: Audit, names: dict[str, list[bytes]], subjects: AuditSubjects 
     spares = bool(audit.shadows) and audit.shadow_data is None
     if subjects is not None:
         for i, side in enumerate(SIDES):
-            each = order_subjects(audit.seed, orders[i], subjects.of[side], names[side])
+            each = subjects.in_order(audit.seed, side, orders[i], names[side])
             cut[i] = cut_roles(audit, side, each, known, spares and side == "nonmembers")
     spared = len(cut[1][2])
     if not spares:

@@ -36,6 +36,28 @@ class AuditSubjects:
     names: tuple[str, ...]
     of: Mapping[str, IntArray]
 
+    def in_order(self, seed: int, side: str, order: IntArray, names: list[bytes]) -> list[IntArray]:
+        """Places of the images of each subject, in an order of the seed and of the images' bytes.
+
+        Args:
+            seed: of the audit.
+            side: `members` or `nonmembers`.
+            order: (M,) places of its distinct images, in the order that a subject's keep.
+            names: digest of each image.
+
+        Returns:
+            Places by subject.
+        """
+        images: dict[int, list[int]] = {}
+        for place in order.tolist():
+            images.setdefault(int(self.of[side][place]), []).append(place)
+        root = f"audit subjects {seed} ".encode()
+
+        def rank(places: list[int]) -> bytes:
+            return hashlib.sha256(root + b"".join(sorted(names[i] for i in places))).digest()
+
+        return [np.array(places) for places in sorted(images.values(), key=rank)]
+
 
 def read_subjects(audit: Audit, sides: Mapping[str, Source]) -> AuditSubjects | None:
     """The subject of each image, as a column of its source or a CSV file tells.
@@ -75,29 +97,6 @@ def read_subjects(audit: Audit, sides: Mapping[str, Source]) -> AuditSubjects | 
     numbers = {name: i for i, name in enumerate(sorted(set().union(*texts.values())))}
     of = {side: np.array([numbers[name] for name in v], np.int64) for side, v in texts.items()}
     return AuditSubjects(tuple(numbers), of)
-
-
-def order_subjects(seed: int, order: IntArray, of: IntArray, names: list[bytes]) -> list[IntArray]:
-    """Places of the images of each subject, in an order of the seed and of the images' bytes.
-
-    Args:
-        seed: of the audit.
-        order: (M,) places of the distinct images, in the order that a subject's keep.
-        of: (N,) subject of each image.
-        names: digest of each image.
-
-    Returns:
-        Places by subject.
-    """
-    images: dict[int, list[int]] = {}
-    for place in order.tolist():
-        images.setdefault(int(of[place]), []).append(place)
-    root = f"audit subjects {seed} ".encode()
-
-    def rank(places: list[int]) -> bytes:
-        return hashlib.sha256(root + b"".join(sorted(names[i] for i in places))).digest()
-
-    return [np.array(places) for places in sorted(images.values(), key=rank)]
 
 
 def cut_roles(
