@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from fedmia.attacks.dataset_inference import exchange_subjects, exchange_test
 from fedmia.options.seeding import rng
 from fedmia.statistics.auc import auc_correlation, auc_estimate, auc_interval, difference_interval
 from fedmia.statistics.intervals import ONE_SIDED
@@ -87,16 +86,6 @@ def test_rates__are_those_of_the_images_and_surer_of_nothing() -> None:
         assert low < images[f"{name}_ci"][0] < images[f"{name}_ci"][1] < high  # type: ignore[literal-required]
 
 
-def test_exchange__of_subjects_counts_permutations_of_subjects() -> None:
-    """Of two subjects among six the two highest: one of fifteen pairs, whatever their images."""
-    values, others = np.full(30, 2.0), np.repeat(np.arange(4) / 10, 25)
-    subjects, theirs = np.repeat([3, 9], 15), np.repeat([1, 2, 4, 5], 25)
-    result = exchange_subjects(values, subjects, others, theirs, rng(0, "exchange"))
-    assert result.p_value == pytest.approx(1 / 15, abs=0.015)
-    assert result.difference == pytest.approx(2 - 0.15)
-    assert (result.n, result.others) == (30, 100)
-
-
 def test_coverage__by_subject_where_intervals_by_image_fail() -> None:
     simulation = json.loads(COMMITTED.read_text(encoding="utf-8"))
     error = 2 * (0.93 * 0.07 / simulation["draws"]) ** 0.5
@@ -126,22 +115,6 @@ def resembling(stream: np.random.Generator, count: int, each: int, share: float)
     """Scores (count, each) of subjects within which the correlation is `share`."""
     own = stream.normal(size=(count, 1)) * np.sqrt(share)
     return own + stream.normal(size=(count, each)) * np.sqrt(1 - share)
-
-
-def test_exchange_subjects__one_subject_that_was_not_used_is_seldom_named() -> None:
-    stream, others = rng(0, "one"), np.repeat(np.arange(39), 8)
-    named = {"subjects": 0, "images": 0}
-    for _ in range(300):
-        mine, rest = np.split(resembling(stream, 40, 8, 0.5).ravel(), [8])
-        own = np.full(8, 99)
-        named["subjects"] += (
-            exchange_subjects(mine, own, rest, others, stream).p_value or 1
-        ) <= 0.05
-        kinds = np.zeros(8, int), np.zeros(len(rest), int)
-        named["images"] += (
-            exchange_test(mine, kinds[0], rest, kinds[1], stream).p_value or 1
-        ) <= 0.05
-    assert named["subjects"] <= 0.08 * 300 and named["images"] > 0.14 * 300
 
 
 @pytest.mark.parametrize(("count", "share"), [(20, 0.1), (20, 0.5), (50, 0.5)])
