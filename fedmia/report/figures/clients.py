@@ -56,7 +56,7 @@ def _forest(rows: Sequence[Json], names: Sequence[str]) -> tuple[Figure, Axes]:
     figure, axes = canvas.one(7.5, 1.7 + 0.34 * len(rows))
     for i, row in enumerate(rows):
         _client(axes, -i, row)
-    canvas.auc_axis(axes, f"AUC of {rows[0]['attack']}{WEIGHTED}")
+    canvas.auc_axis(axes, f"AUC of {rows[0]['attack']}{WEIGHTED * ('name' not in rows[0])}")
     axes.set_yticks([-i for i in range(len(rows))], names)
     axes.set_ylim(-len(rows) + 0.4, 0.6)
     axes.set_xlim(0, 1)
