@@ -340,12 +340,20 @@ class Run:
 
         Raises:
             InputError: the data source cannot be read again, or holds other images by now; or the
-                images of an audit were arrays in memory, of another Python session.
+                images of an audit were arrays in memory, of another Python session; or it read
+                vectors alone.
         """
         from fedmia.evaluation import scored_images
 
         if self._is_audit():
-            members = str(self._files.facts().get("members"))
+            facts = self._files.facts()
+            if facts.get("member_embeddings") is not None:
+                raise InputError(
+                    f"the audit '{self.folder}' read vectors alone and has no images; `image` of "
+                    "`scores` is the row among the members' vectors where `truth` is true, else "
+                    "among the non-members'"
+                )
+            members = str(facts.get("members"))
             if session.is_session_name(members) and not session.has_class(members):
                 raise InputError(
                     f"the images of the audit '{self.folder}' were arrays in memory, which cannot "

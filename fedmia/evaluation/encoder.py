@@ -178,7 +178,7 @@ def prepare(
         InputError: either is missing or broken, or they do not fit.
     """
     if audit.member_embeddings is not None:
-        return prepare_vectors(audit)
+        return prepare_vectors(audit, brought)
     if brought.encoder is None:
         released = load_encoder(audit, device, brought)
         audit_split = images_for(audit, released, brought.owners)
@@ -193,8 +193,11 @@ def prepare(
     return released, audit_split
 
 
-def prepare_vectors(audit: Audit) -> tuple[LoadedEncoder, AuditSplit]:
+def prepare_vectors(audit: Audit, brought: InMemory = NOTHING) -> tuple[LoadedEncoder, AuditSplit]:
     """Read the vectors of `--member-embeddings` and of the other side.
+
+    Args:
+        brought: what a Python session hands over in place of files.
 
     Returns:
         The encoder that stands for them, and stand-ins for the images in their roles.
@@ -203,11 +206,12 @@ def prepare_vectors(audit: Audit) -> tuple[LoadedEncoder, AuditSplit]:
         InputError: a file without vectors, sides that do not match, or too few rows.
     """
     names = "member_embeddings", "nonmember_embeddings"
-    files = [Path(str(getattr(audit, name))) for name in names]
+    files = {name: Path(str(getattr(audit, name))) for name in names}
     members, others = (
-        read_vectors(file, opt(name, file)) for name, file in zip(names, files, strict=True)
+        brought.vectors.get(name) or read_vectors(file, opt(name, file))
+        for name, file in files.items()
     )
-    released = load_vectors(members, others, audit.seed)
+    released = load_vectors(members, others, audit.seed, brought.name)
     return released, deal_sets(audit, members.images(), others.images(), Views())
 
 
