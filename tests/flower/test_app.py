@@ -22,6 +22,7 @@ from strategies.base import call_roll, wait_for_nodes
 from strategies.failure_policy import FederationError
 from tests.equivalence.conftest import same
 from tests.flower.on_nodes import ROUNDS, TINY, last_weights, nodes, own_images, run
+from tests.observers.test_observing import HEARD, RECORDER
 from tests.small_runs import read
 
 Patch = pytest.MonkeyPatch
@@ -52,9 +53,17 @@ def test_rehearsal__reports_as_inline(home: Path, tmp_path: Path, inline: Inline
         "--attacker active --attacks similarity,ascent --attack.similarity.views 4 "
         "--attack.ascent.pairs 1 --defense laplace --train.optimizer_state keep"
     )
+    HEARD.clear()
     with nodes() as grid:
-        run(server.rehearse, grid, flags, tmp_path / "nodes")
-    assert read(tmp_path / "nodes") == read(inline(flags))
+        run(server.rehearse, grid, f"{flags} --observe {RECORDER}", tmp_path / "nodes")
+    report = read(tmp_path / "nodes")
+    assert report == read(inline(flags))
+    kinds = [kind for kind, _, _ in HEARD]
+    assert kinds[0] == "begin" and kinds[-2:] == ["report", "end"] and kinds.count("report") == 1
+    rounds = {step: values for _, values, step in HEARD[1:-2] if "main/loss" in values}
+    assert {row["round"]: row["loss"] for row in report["rounds"]} == {
+        step: pytest.approx(values["main/loss"], abs=1e-6) for step, values in rounds.items()
+    }
     assert grid.answers["query.kept"]
     assert not [*home.iterdir()]  # nothing of a finished run stays
 
@@ -183,7 +192,6 @@ def test_private__an_image_has_one_role_however_often_the_node_has_it(tmp_path: 
         ("--help", "its folder is the app's 'out'"),
         ("--backend ray", "the clients of a Flower app are its nodes"),
         ("--rounds 0", "rounds"),
-        ("--observe tensorboard", "--observe tensorboard: the app calls no observer"),
         ("--resume RUN", "nodes keep nothing of a run that has ended"),
     ],
 )
@@ -202,6 +210,7 @@ def test_arguments__that_are_not_a_run_s(
     [
         "--attacker active", "--pretrain pooled --pretrain.epochs 1", "--federation.placebo true",
         "--ssl mae",  # which suits no images of the network
+        "--observe tensorbord",
     ],
 )  # fmt: skip
 def test_private__refuses_what_cannot_be_before_a_node_is_asked(flags: str, tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from fedmia.federation.train import Nodes
 from fedmia.flower import gather, server
 from fedmia.flower.answers import scores_from_node
 from fedmia.flower.private import plan_own, plan_server
+from fedmia.observers._observing import RunObservers
 from fedmia.options.errors import InputError
 from fedmia.options.seeding import rng, torch_noise
 from fedmia.recording.run import RunRecording
@@ -250,12 +251,12 @@ def test_server__of_private_images_draws_cohorts_and_noise_anew(
     seeded = [
         draw_cohort(Schedule(settings).course("main", 0, 4, craft=False), r, 20) for r in (1, 2)
     ]
-    noises = []
+    noises, nobody = [], RunObservers((), None)
     for name in "ab":
         (tmp_path / name).mkdir()
         place, beside = OutFolder(tmp_path / name, "a run"), Nodes(None, MemoryStore())  # type: ignore[arg-type]
         done = gather.run_rounds(
-            settings, {"channels": 1, "size": 8}, beside, place, Stopwatch(0.0)
+            settings, {"channels": 1, "size": 8}, beside, place, Stopwatch(0.0), nobody
         )
         assert done.aggregation is not None and (spent := done.aggregation.epsilon) is not None
         assert spent.noise_source == "entropy" and spent.value == pytest.approx(4.0)

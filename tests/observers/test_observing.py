@@ -31,6 +31,7 @@ from tests.small_runs import SIMILARITY, SMALL
 TINY = f"{SMALL} {SIMILARITY} --clients 2 --rounds 2 --attacker none"
 HERE = __name__
 HEARD: list[tuple[str, str, Any]] = []
+RECORDER = f"{HERE}:Recorder"
 
 
 @dataclass
@@ -46,8 +47,10 @@ class Recorder(RunObserver):
         HEARD.append(("scalars", dict(values), step))
         values.clear()
 
-    def report(self, report, figures):
-        HEARD.append(("report", report["verdict"], {n: png[:4] for n, png in figures.items()}))
+    def report(self, report, figures, prefix):
+        HEARD.append(
+            (f"{prefix}report", report["verdict"], {n: png[:4] for n, png in figures.items()})
+        )
         report.clear()
 
     def end(self):
@@ -235,7 +238,7 @@ class Careless(RunObserver):
         if self.broken == "draws":
             np.random.rand()
 
-    def report(self, report, figures):
+    def report(self, report, figures, prefix):
         self._heard.append(report)
 
     def end(self):
