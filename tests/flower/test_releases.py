@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,6 @@ from fedmia.federation.train import Nodes
 from fedmia.flower import gather, server
 from fedmia.flower.answers import scores_from_node
 from fedmia.flower.private import plan_own, plan_server
-from fedmia.observers._observing import RunObservers
 from fedmia.options.errors import InputError
 from fedmia.options.seeding import rng, torch_noise
 from fedmia.recording.run import RunRecording
@@ -251,7 +251,7 @@ def test_server__of_private_images_draws_cohorts_and_noise_anew(
     seeded = [
         draw_cohort(Schedule(settings).course("main", 0, 4, craft=False), r, 20) for r in (1, 2)
     ]
-    noises, nobody = [], RunObservers((), None)
+    noises, nobody = [], SimpleNamespace(round=lambda *finished: None)
     for name in "ab":
         (tmp_path / name).mkdir()
         place, beside = OutFolder(tmp_path / name, "a run"), Nodes(None, MemoryStore())  # type: ignore[arg-type]
