@@ -327,7 +327,8 @@ class Run:
         from fedmia.encoders.base import load
 
         if self._is_audit():
-            raise InputError(f"'{self.folder}' is an audit: it holds no model, it names one")
+            what = "read vectors alone" if self._of_vectors() else "names one"
+            raise InputError(f"'{self.folder}' is an audit: it holds no model, it {what}")
         if round is None and (report := self._files.read_report_or_none()) is not None:
             round = report.get("utility", {}).get("round")
         spec = str(self.folder) if round is None else f"{self.folder}@{round}"
@@ -346,14 +347,13 @@ class Run:
         from fedmia.evaluation import scored_images
 
         if self._is_audit():
-            facts = self._files.facts()
-            if facts.get("member_embeddings") is not None:
+            if self._of_vectors():
                 raise InputError(
                     f"the audit '{self.folder}' read vectors alone and has no images; `image` of "
                     "`scores` is the row among the members' vectors where `truth` is true, else "
                     "among the non-members'"
                 )
-            members = str(facts.get("members"))
+            members = str(self._files.facts().get("members"))
             if session.is_session_name(members) and not session.has_class(members):
                 raise InputError(
                     f"the images of the audit '{self.folder}' were arrays in memory, which cannot "
@@ -369,6 +369,9 @@ class Run:
 
     def _is_audit(self) -> bool:
         return "encoder" in self._files.facts()
+
+    def _of_vectors(self) -> bool:
+        return self._files.facts().get("member_embeddings") is not None
 
     def _file(self, name: str) -> Path:
         path = self.folder / name

@@ -326,12 +326,18 @@ def gather(suite: EncoderAttackSuite, *notes: str, **measured: Any) -> RunScores
         All that the report shows.
     """
     audit, released, audit_split = suite.audit, suite.released, suite.audit_split
+    split, config, subject = audit_split.counts(), to_tree(audit), f"the encoder {released.name}"
+    if released.stored is None:
+        config["views"] = vars(suite.augment)
+    else:  # the images are stand-ins, of which no view was made
+        del split["channels"], split["size"]
+        split["views"], subject = released.stored.views, released.name
     return assemble(
         audit,
         attacks=suite.scores,
         controls={UNTRAINED: suite.controls},
         posing=True,
-        subject=f"the encoder {released.name}",
+        subject=subject,
         member_ids=audit_split.member_ids,
         nonmember_ids=audit_split.nonmember_ids,
         member_client=suite.clients()[0],
@@ -342,8 +348,8 @@ def gather(suite: EncoderAttackSuite, *notes: str, **measured: Any) -> RunScores
         not_run=suite.failures.reasons,
         failed=suite.failures.attacks,
         notes=notes,
-        split={"encoder": released.name, "access": released.access} | audit_split.counts(),
-        config=to_tree(audit) | {"views": vars(suite.augment)},
+        split={"encoder": released.name, "access": released.access} | split,
+        config=config,
         timing={"by_attack": {a.name: a.seconds for a in suite.scores}},
         **measured,
     )

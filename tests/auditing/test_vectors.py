@@ -77,9 +77,12 @@ def test_vectors__run_what_needs_no_more_and_name_the_rest(
     assert report["controls"]["untrained"] == [] and report["utility"]["knn"] is None
     assert "encoder" not in report or report["encoder"] is None
     assert report["split"]["scored_members"] == 20 and report["split"]["members"] == "A.npy"
+    assert report["split"]["views"] == VIEWS and not {"channels", "size"} & report["split"].keys()
+    assert "views" not in report["config"]  # of images
     notes = " ".join(report["notes"])
     assert "vectors of 3 views of each image were given" in notes and "pixels" not in notes
-    assert (tmp_path / "V" / "report.html").is_file()
+    page = (tmp_path / "V" / "report.html").read_text()
+    assert "Membership leakage of the encoder of A.npy" in page
 
 
 def test_views__are_as_many_as_the_file_has_unless_more_are_asked_for(
@@ -166,6 +169,8 @@ def test_python__has_the_numbers_of_the_command(vectors: str, audit: Audit, tmp_
     assert config["member_embeddings"].startswith("in memory: ") and split["members"] == "members"
     with pytest.raises(InputError, match="read vectors alone and has no images; `image` of"):
         run.images  # noqa: B018
+    with pytest.raises(InputError, match="it holds no model, it read vectors alone"):
+        run.encoder()
 
 
 def test_python__goes_on_with_the_same_vectors_alone(vectors: str, tmp_path: Path) -> None:
