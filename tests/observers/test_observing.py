@@ -295,6 +295,18 @@ def test_mlflow__records_settings_numbers_report_and_how_it_ended(monkeypatch, t
     assert calls["set_tags"][0]["verdict_code"] == report["verdict_code"]
     assert calls["log_dict"] == (report, "report.json")
     assert fake.calls[0][0] == "start_run" and fake.calls[-1][:2] == ("end_run", ("FINISHED",))
+    fake.calls.clear()
+    png = tmp_path / "client-0003" / "figures" / "roc.png"
+    png.parent.mkdir(parents=True)
+    png.write_bytes(some_figure())
+    with RunObservers(["mlflow"], tmp_path) as observing:
+        observing.begin(config)
+        observing.report(report, "client-0003")
+    calls = {name: args for name, args, _ in fake.calls}
+    assert [*calls["set_tags"][0]] == ["client-0003/verdict", "client-0003/verdict_code"]
+    assert {name.partition("/")[0] for name in calls["log_metrics"][0]} == {"client-0003"}
+    assert calls["log_dict"] == (report, "client-0003/report.json")
+    assert calls["log_image"][1] == "client-0003/figures/roc.png"
     with RunObservers(["mlflow"], None) as observing:
         observing.begin(config)
     assert fake.calls[-1][:2] == ("end_run", ("FAILED",))
