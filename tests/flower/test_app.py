@@ -111,7 +111,13 @@ def test_private__trains_as_inline_and_scores_alone_leave(
     with nodes() as grid:
         for number, sides in enumerate(own_images(flags, tmp_path)):
             grid.give(number, **sides)
-        run(server.gather, grid, flags, tmp_path / "nodes")
+        HEARD.clear()
+        run(server.gather, grid, f"{flags} --observe {RECORDER}", tmp_path / "nodes")
+    kinds = [kind for kind, _, _ in HEARD if kind != "scalars"]
+    assert kinds[0] == "begin" and kinds[-1] == "end"
+    assert {*kinds[1:-1]} == {f"client-{number:04d}/report" for number in range(2)}
+    values = {name for kind, told, _ in HEARD if kind == "scalars" for name in told}
+    assert {"main/seconds", "client-0000/auc/similarity", "client-0001/auc/similarity"} <= values
     assert same(last_weights(tmp_path / "nodes"), last_weights(inline(flags)))
     told = grid.answers["query.score"]
     arrays = [a.numpy() for content in told for a in content.array_records["scores"].values()]
