@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from typing import Any as _Any
 
 if TYPE_CHECKING:
+    from fedmia.api import audit_embeddings as audit_embeddings
     from fedmia.api import audit_encoder as audit_encoder
     from fedmia.api import audit_federation as audit_federation
     from fedmia.api import open_run as open_run
@@ -30,6 +31,7 @@ _PUBLIC = {
     "InputError": "fedmia.options.errors",
     "Run": "fedmia.runs",
     "StudyResult": "fedmia.study.result",
+    "audit_embeddings": "fedmia.api",
     "audit_encoder": "fedmia.api",
     "audit_federation": "fedmia.api",
     "open_run": "fedmia.api",

@@ -24,7 +24,6 @@ from fedmia.options.errors import InputError
 from fedmia.runs import Run
 from fedmia.runs import open_run as open_run
 from fedmia.ssl.augment import Augment
-from fedmia.storage.manifest import REPORT
 from fedmia.threat import BlackBox, Labels, Shadow, WhiteBox
 
 if TYPE_CHECKING:
@@ -141,16 +140,10 @@ def audit_encoder(
     Raises:
         InputError: bad input, in one line, or no attack could run.
     """
-    from fedmia.audit import run_audit
-    from fedmia.cli.command import Invocation
-    from fedmia.cli.commands import AUDIT
-    from fedmia.door.arguments import build_settings, image_range
+    from fedmia.door.arguments import image_range
+    from fedmia.door.auditing import audit
     from fedmia.door.images import name_images
-    from fedmia.door.results import interruptible, open_results, results_folder
-    from fedmia.report.publish import say_not_run
-    from fedmia.runtime.stopwatch import Stopwatch
 
-    watch = Stopwatch(time.perf_counter())
     trust = bool(options.pop("trust_plugins", False))
     objects = {
         name: options.pop(name)
@@ -163,7 +156,6 @@ def audit_encoder(
     else:
         options.setdefault("device", "cpu")
         brought = InMemory(encoder, options.pop("name", None), **objects)
-    options |= {"attacks": attacks, **brought.settings()}
     limits = image_range(options)
     groups = options.get("groups")
     if groups is None or isinstance(groups, str | Path):
@@ -176,13 +168,49 @@ def audit_encoder(
             options[side] = name_images(images, what, limits, subjects)
         elif brought.encoder is not None:
             raise InputError(f"{what} is missing: images that a module was (not) trained on")
-    settings = build_settings(AUDIT, None, options, trust)
-    with results_folder(out) as folder, interruptible("attacks") as stop:
-        invocation = Invocation(settings, folder, quiet)
-        code = run_audit(invocation, watch, stop, say_not_run, brought)
-        if code and not (folder / REPORT).is_file():
-            raise KeyboardInterrupt if stop.is_set() else InputError("every attack failed")
-        return open_results(folder, temporary=out is None)
+    return audit(options | {"attacks": attacks}, brought, out, quiet, trust)
+
+
+@torch.inference_mode(False)
+def audit_embeddings(
+    members: Any,
+    nonmembers: Any,
+    *,
+    attacks: Any = "all",
+    out: str | Path | None = None,
+    name: str | None = None,
+    quiet: bool = False,
+    **options: Any,
+) -> Run:
+    """Attack an encoder of which only the vectors of images are at hand.
+
+        audit = fedmia.audit_embeddings(member_vectors, other_vectors)
+
+    The same as `fedmia audit --member-embeddings FILE --nonmember-embeddings FILE`.
+
+    Args:
+        members: vectors of images that the encoder was trained on, a row an image: array or tensor
+            (N, D), or (N, V, D) with V views of each image; or the path of a file of them (.npy,
+            .npz, .parquet, .safetensors).
+        nonmembers: of images of the same distribution that it was not trained on, likewise.
+        attacks: as of `audit_encoder`; those that need images or the encoder are named as not run.
+        out: folder of the results; None: a temporary one, which is removed with the `Run`.
+        name: what the report calls the encoder; None: after the members' vectors.
+        quiet: show no progress.
+        options: as of `audit_encoder`, but for those of an encoder, of images and of shadows.
+
+    Returns:
+        The audit as a `Run`, which has no `images`.
+
+    Raises:
+        InputError: bad input, in one line: no vectors, sides that are unlike, too few rows.
+    """
+    from fedmia.door.auditing import audit, read_sides
+
+    trust = bool(options.pop("trust_plugins", False))
+    files, vectors = read_sides({"members": members, "nonmembers": nonmembers})
+    brought = InMemory(name=name, vectors=vectors)
+    return audit(options | files | {"attacks": attacks}, brought, out, quiet, trust)
 
 
 @torch.inference_mode(False)

@@ -328,7 +328,8 @@ class Run:
         from fedmia.encoders.base import load
 
         if self._is_audit():
-            raise InputError(f"'{self.folder}' is an audit: it holds no model, it names one")
+            what = "read vectors alone" if self._of_vectors() else "names one"
+            raise InputError(f"'{self.folder}' is an audit: it holds no model, it {what}")
         if round is None and (report := self._files.read_report_or_none()) is not None:
             round = report.get("utility", {}).get("round")
         spec = str(self.folder) if round is None else f"{self.folder}@{round}"
@@ -341,11 +342,18 @@ class Run:
 
         Raises:
             InputError: the data source cannot be read again, or holds other images by now; or the
-                images of an audit were arrays in memory, of another Python session.
+                images of an audit were arrays in memory, of another Python session; or it read
+                vectors alone.
         """
         from fedmia.evaluation import scored_images
 
         if self._is_audit():
+            if self._of_vectors():
+                raise InputError(
+                    f"the audit '{self.folder}' read vectors alone and has no images; `image` of "
+                    "`scores` is the row among the members' vectors where `truth` is true, else "
+                    "among the non-members'"
+                )
             members = str(self._files.facts().get("members"))
             if session.is_session_name(members) and not session.has_class(members):
                 raise InputError(
@@ -362,6 +370,9 @@ class Run:
 
     def _is_audit(self) -> bool:
         return "encoder" in self._files.facts()
+
+    def _of_vectors(self) -> bool:
+        return self._files.facts().get("member_embeddings") is not None
 
     def _file(self, name: str) -> Path:
         path = self.folder / name

@@ -48,6 +48,10 @@ class VectorSet:
         labels = np.zeros(len(pixels), np.int64)
         return ImageSet(pixels, labels, self.name, UNLABELLED, self.column)
 
+    def digest(self) -> str:
+        """SHA-256 of the vectors and their shape, in hexadecimal."""
+        return hashlib.sha256(f"{self.vectors.shape}".encode() + self.vectors.tobytes()).hexdigest()
+
 
 def read_vectors(path: Path, where: str, column: str | None = None) -> VectorSet:
     """The vectors in a file.
@@ -80,12 +84,12 @@ def read_vectors(path: Path, where: str, column: str | None = None) -> VectorSet
 
 
 def as_vectors(array: Any, where: str, name: str) -> VectorSet:
-    """Numbers (N, D) or (N, V, D) as vectors.
+    """Numbers (N, D) or (N, V, D), an array or a tensor, as vectors.
 
     Raises:
         InputError: another shape, no numbers, or some that are not finite.
     """
-    values = np.asarray(array)
+    values = np.asarray(array.detach().cpu().float() if isinstance(array, Tensor) else array)
     if values.dtype.kind not in "fiu" or values.ndim not in (2, 3) or 0 in values.shape:
         raise InputError(f"{where}: {values.dtype} {values.shape}, must be numbers (N, D) or "
                          "(N, views, D)")  # fmt: skip
@@ -162,13 +166,16 @@ class Lookup(Program):
         return self.of(images)[:, 0].to(pixels.device)
 
 
-def load_vectors(members: VectorSet, nonmembers: VectorSet, seed: int) -> LoadedEncoder:
+def load_vectors(
+    members: VectorSet, nonmembers: VectorSet, seed: int, name: str | None = None
+) -> LoadedEncoder:
     """The encoder of which these vectors are all that is known: a black box without a control.
 
     Args:
         members: vectors of images that it was trained on.
         nonmembers: of images that it was not trained on.
         seed: of the audit.
+        name: what the report calls the encoder; None: after the members' vectors.
 
     Returns:
         The encoder, which takes stand-ins for images (`VectorSet.images`).
@@ -180,7 +187,7 @@ def load_vectors(members: VectorSet, nonmembers: VectorSet, seed: int) -> Loaded
     if shapes[0] != shapes[1]:
         sides = " and ".join(f"{views} of length {length}" for views, length in shapes)
         raise InputError(f"the embeddings of the two sides must be alike: {sides} an image")
-    context = LoadContext(f"the encoder of {members.name}", LoadOptions(seed=seed))
+    context = LoadContext(name or f"the encoder of {members.name}", LoadOptions(seed=seed))
     context.constants = (0.0,), (1.0,)
 
     def permuted(least: int) -> Program:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
@@ -14,6 +14,7 @@ from torch.nn.parameter import is_lazy
 from fedmia.encoders._hooked import CHANNELS, find_input_size
 from fedmia.encoders._module import copy_module, load_white_box, strip_wrappers
 from fedmia.encoders._remote import Function, load_function
+from fedmia.encoders._vectors import VectorSet
 from fedmia.encoders.base import LoadContext, LoadedEncoder, LoadOptions, finish
 from fedmia.encoders.factory import wrap
 from fedmia.options.errors import InputError
@@ -34,12 +35,14 @@ class InMemory:
         name: what the report calls the encoder; None: its class.
         owners: of a federation: integers (N,), the client of each member.
         loss: of a federation: with which clients trained, of (network, pixels in [0, 1]).
+        vectors: of an encoder that is not at hand, by the option that names them.
     """
 
     encoder: Encoder | None = None
     name: str | None = None
     owners: object = None
     loss: Loss | None = None
+    vectors: Mapping[str, VectorSet] = field(default_factory=dict)
 
     def settings(self) -> dict[str, str]:
         """What the settings of an audit say of these: no command could load them, and another
@@ -65,6 +68,8 @@ class InMemory:
         if self.loss is not None:
             digest = hashlib.sha256(source_of_function(self.loss).encode()).hexdigest()
             texts["loss"] = f"in memory: {digest[:12]}"
+        for side, rows in self.vectors.items():
+            texts[side] = f"in memory: {rows.digest()[:12]}"
         return texts
 
 

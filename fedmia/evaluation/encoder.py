@@ -178,7 +178,7 @@ def prepare(
         InputError: either is missing or broken, or they do not fit.
     """
     if audit.member_embeddings is not None:
-        return prepare_vectors(audit)
+        return prepare_vectors(audit, brought)
     if brought.encoder is None:
         released = load_encoder(audit, device, brought)
         audit_split = images_for(audit, released, brought.owners)
@@ -193,8 +193,11 @@ def prepare(
     return released, audit_split
 
 
-def prepare_vectors(audit: Audit) -> tuple[LoadedEncoder, AuditSplit]:
+def prepare_vectors(audit: Audit, brought: InMemory = NOTHING) -> tuple[LoadedEncoder, AuditSplit]:
     """Read the vectors of `--member-embeddings` and of the other side.
+
+    Args:
+        brought: what a Python session hands over in place of files.
 
     Returns:
         The encoder that stands for them, and stand-ins for the images in their roles.
@@ -203,12 +206,12 @@ def prepare_vectors(audit: Audit) -> tuple[LoadedEncoder, AuditSplit]:
         InputError: a file without vectors, sides that do not match, or too few rows.
     """
     names = "member_embeddings", "nonmember_embeddings"
-    files = [Path(str(getattr(audit, name))) for name in names]
-    column = audit.subject_column
+    files = {name: Path(str(getattr(audit, name))) for name in names}
     members, others = (
-        read_vectors(file, opt(name, file), column) for name, file in zip(names, files, strict=True)
+        brought.vectors.get(name) or read_vectors(file, opt(name, file), audit.subject_column)
+        for name, file in files.items()
     )
-    released = load_vectors(members, others, audit.seed)
+    released = load_vectors(members, others, audit.seed, brought.name)
     return released, deal_sets(audit, members.images(), others.images(), Views())
 
 
@@ -323,12 +326,18 @@ def gather(suite: EncoderAttackSuite, *notes: str, **measured: Any) -> RunScores
         All that the report shows.
     """
     audit, released, audit_split = suite.audit, suite.released, suite.audit_split
+    split, config, subject = audit_split.counts(), to_tree(audit), f"the encoder {released.name}"
+    if released.stored is None:
+        config["views"] = vars(suite.augment)
+    else:  # the images are stand-ins, of which no view was made
+        del split["channels"], split["size"]
+        split["views"], subject = released.stored.views, released.name
     return assemble(
         audit,
         attacks=suite.scores,
         controls={UNTRAINED: suite.controls},
         posing=True,
-        subject=f"the encoder {released.name}",
+        subject=subject,
         member_ids=audit_split.member_ids,
         nonmember_ids=audit_split.nonmember_ids,
         member_client=suite.clients()[0],
@@ -340,8 +349,8 @@ def gather(suite: EncoderAttackSuite, *notes: str, **measured: Any) -> RunScores
         not_run=suite.failures.reasons,
         failed=suite.failures.attacks,
         notes=notes,
-        split={"encoder": released.name, "access": released.access} | audit_split.counts(),
-        config=to_tree(audit) | {"views": vars(suite.augment)},
+        split={"encoder": released.name, "access": released.access} | split,
+        config=config,
         timing={"by_attack": {a.name: a.seconds for a in suite.scores}},
         **measured,
     )

@@ -59,7 +59,7 @@ class ObserverCase(Case):
         arguments: dict[str, tuple[Any, ...]] = {
             "begin": (CONFIG, folder),
             "scalars": ({"main/loss": 1.5, "main/seconds": 0.1}, 1),
-            "report": (some_report(), {"roc": some_figure()}),
+            "report": (some_report(), {"roc": some_figure()}, ""),
             "end": (),
         }
         for method in methods.split():
