@@ -307,7 +307,7 @@ def gather(suite: EncoderAttackSuite, *notes: str, **measured: Any) -> RunScores
         attacks=suite.scores,
         controls={UNTRAINED: suite.controls},
         posing=True,
-        subject=f"the encoder {released.name}",
+        subject=released.name if released.stored else f"the encoder {released.name}",
         member_ids=audit_split.member_ids,
         nonmember_ids=audit_split.nonmember_ids,
         member_client=suite.clients()[0],

@@ -14,6 +14,7 @@ from fedmia.records.rows import Report
 from fedmia.report import report_tables as tables
 from fedmia.report.figures.attacks import MOST
 from fedmia.report.format import group_by_reason, sentences
+from fedmia.report.model_card import model_card
 from fedmia.report.selection import FEW, count_clients
 from fedmia.report.tables import flat, head_title
 from fedmia.report.verdict import TITLES, is_alarming
@@ -108,6 +109,7 @@ def page(report: Report, figures: Mapping[str, bytes]) -> str:
             few=FEW,
             alarming=is_alarming(report),
             said=sentences(report),
+            card=model_card(report).split("\n\n"),
             not_run=group_by_reason(report),
             pictures={
                 name: picture(captions.get(name, name), png) for name, png in figures.items()
