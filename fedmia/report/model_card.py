@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fedmia.records.attack_rows import AttackRow, with_auc
-from fedmia.records.defence_rows import DefenceRow
+from fedmia.records.privacy import MEANINGFUL
 from fedmia.records.rows import BROKEN, Report
 from fedmia.report.format import aggregation_sentence, defended_lines, group_by_reason, statements
 from fedmia.report.lowerbounds import SHOUT
@@ -29,6 +29,7 @@ VANTAGE = {
 }
 NO_CONCLUSION = "The test allows no conclusion on whether the model leaks."
 AUC = "AUC is the share of pairs of a member and a non-member in which an attack picks the member."
+NO_GUARANTEE = "No formal guarantee is claimed."
 UNTRIED = (
     "Not tested: other attacks than these, attackers with more images or computing power, other "
     "trainings of the same model, and whether images can be reconstructed."
@@ -51,7 +52,7 @@ def model_card(report: Report) -> str:
     means = report["means"].removeprefix(f"{SHOUT}: {REFUTED} ")
     parts = [_tested(report, scored)]
     if code in (*UNSOUND, NO_VERDICT, "collapsed"):
-        parts.append(f"{NO_CONCLUSION} {means} {report['sure']}")
+        parts.append(f"{NO_CONCLUSION} {means} {report['sure'] if code in UNSOUND else ''}".strip())
     else:
         row = strongest_leak(scored)
         if row is None and code not in LEAKS:
@@ -93,8 +94,10 @@ def _needs(report: Report, row: AttackRow) -> str:
         f"know {known:,} of the training images and as many others" if known else "",
         "train similar models on images of their own" * (row["threshold_source"] == "shadow"),
     ]
-    queries = f"{row['queries']:,} images were sent through the model"
-    return f"For {row['name']} an attacker must {'; '.join(filter(None, needs))}; {queries}."
+    queries = f"The attack sent {row['queries']:,} images through the model."
+    return (
+        f"For the attack {row['name']}, somebody must {'; '.join(filter(None, needs))}. {queries}"
+    )
 
 
 def _named(row: AttackRow | None) -> str:
@@ -111,21 +114,27 @@ def _named(row: AttackRow | None) -> str:
 
 
 def _guarantees(report: Report) -> str:
-    """What is guaranteed, on which assumptions; before it what the test refutes."""
-    server, texts = report.get("aggregation"), []
-    clients: list[DefenceRow] = [
-        one for row in report["clients"] if row["defence"] for one in statements(row["defence"])
+    """What is guaranteed, on which assumptions, and what the test refutes."""
+    server = report.get("aggregation")
+    clients = [
+        one["epsilon"]
+        for row in report["clients"]
+        for one in (statements(row["defence"]) if row["defence"] else ())
+        if one["epsilon"]
     ]
-    stated = [one["epsilon"] for one in clients if one["epsilon"]]
-    if report["verdict"].startswith(SHOUT):
-        texts.append(f"{report['verdict'].partition(';')[0]}.")
-    if stated:
-        texts += [*defended_lines(report), *dict.fromkeys(e["assumptions"] for e in stated)]
+    texts = defended_lines(report) if clients else []
+    texts += dict.fromkeys(epsilon["assumptions"] for epsilon in clients)
     if server and server["epsilon"]:
+        clients.append(server["epsilon"])
         texts.append(aggregation_sentence(report) or "")
-    if not texts:
-        return "No formal guarantee is claimed."
-    return " ".join(["Stated guarantees, with what they rest on:", *texts])
+    formal = any(
+        e["standing"] == "guaranteed" and e["value"] is not None and e["value"] <= MEANINGFUL
+        for e in clients
+    )
+    begin = "Guarantees, with what they rest on:" if formal else NO_GUARANTEE
+    if report["verdict"].startswith(SHOUT):
+        begin = f"A guarantee does not hold. {report['verdict'].partition(';')[0]}. What is stated:"
+    return " ".join([begin, *texts])
 
 
 def _untried(report: Report) -> str:
