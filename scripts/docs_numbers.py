@@ -364,7 +364,7 @@ def copy_pictures(run: Path) -> None:
         size = (width, round(picture.height * width / picture.width))
         small = picture.resize(size, Image.Resampling.LANCZOS)
         small.quantize(64).save(old, optimize=True)
-    draw_short(result("default/report.json")).savefig(images / "forest.png", dpi=160)
+    draw_short(result("default/report.json")).savefig(images / "forest.png")
 
 
 def draw_short(report: Any) -> Any:

@@ -13,6 +13,7 @@ from markupsafe import Markup, escape
 from fedmia.records.rows import Report
 from fedmia.report import report_tables as tables
 from fedmia.report.figures.attacks import MOST
+from fedmia.report.figures.canvas import COLUMN, DPI
 from fedmia.report.format import group_by_reason, sentences
 from fedmia.report.model_card import model_card
 from fedmia.report.selection import FEW, count_clients
@@ -65,6 +66,7 @@ def templates(*folders: Path) -> Environment:
         "anchor": anchor,
         "code": code,
         "contents": contents,
+        "is_wide": is_wide,
     }
     return environment
 
@@ -72,6 +74,11 @@ def templates(*folders: Path) -> Environment:
 def picture(caption: str, png: bytes) -> tuple[str, str]:
     """A figure as the templates show it: caption, and the bytes in base 64."""
     return caption, base64.b64encode(png).decode("ascii")
+
+
+def is_wide(data: str) -> bool:
+    """Whether a PNG in base 64 is wider than a column; its header has the width in pixels."""
+    return int.from_bytes(base64.b64decode(data[:32])[16:20], "big") > COLUMN * DPI
 
 
 def page(report: Report, figures: Mapping[str, bytes]) -> str:

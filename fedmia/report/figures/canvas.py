@@ -21,13 +21,14 @@ BLUE, RED, GREEN = "#0072B2", "#D55E00", "#009E73"
 ORANGE, SKY, PINK = "#E69F00", "#56B4E9", "#CC79A7"
 GREY, INK = "#767676", "#222222"
 COLUMN, WIDE = 3.4, 7.0  # widths of all figures, inches: a column of a paper, and both
+DPI = 160  # of PNGs
 LETTER, HANDLE = 0.062, 0.5  # inches, of a legend's text and of what stands before it
 MEMBER, NONMEMBER = RED, BLUE
 COLOURS = (BLUE, RED, GREEN, ORANGE, PINK, SKY, GREY)
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 DASHES: tuple[Any, ...] = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)))
 STYLE: dict[Any, Any] = {
-    "figure.dpi": 160,
+    "figure.dpi": DPI,
     "figure.titlesize": 8,
     "figure.titleweight": "bold",
     "font.size": 7.5,
