@@ -50,21 +50,21 @@ def model_card(report: Report) -> str:
     """
     code, scored = report["verdict_code"], with_auc(report["attacks"])
     means = report["means"].removeprefix(f"{SHOUT}: {REFUTED} ")
-    parts = [_tested(report, scored)]
+    parts = [_scope(report, scored)]
     if code in (*UNSOUND, NO_VERDICT, "collapsed"):
         parts.append(f"{NO_CONCLUSION} {means} {report['sure'] if code in UNSOUND else ''}".strip())
     else:
         row = strongest_leak(scored)
         if row is None and code not in LEAKS:
             row = max(scored, key=lambda row: row["auc"], default=None)
-        parts += [*([] if row is None else [_needs(report, row)]), f"{means} {_named(row)}".strip()]
+        parts += [*([] if row is None else [_needs(report, row)]), f"{means} {_recall(row)}".strip()]
         if sets := detecting(report["dataset_inference"]):
             parts.append(f"By {sets['attack']}: {sets['statement']}.")
         parts += [f"{reach(report, scored)[0]} {AUC}"] if scored else []
-    return "\n\n".join([*parts, _guarantees(report), _untried(report)])
+    return "\n\n".join([*parts, _guarantees(report), _limits(report)])
 
 
-def _tested(report: Report, scored: Sequence[AttackRow]) -> str:
+def _scope(report: Report, scored: Sequence[AttackRow]) -> str:
     """Which attacks were tried, on how many images, with which version."""
     versions = report["versions"]
     names = [row["name"] for row in report["attacks"]]
@@ -100,7 +100,7 @@ def _needs(report: Report, row: AttackRow) -> str:
     )
 
 
-def _named(row: AttackRow | None) -> str:
+def _recall(row: AttackRow | None) -> str:
     """Training images that an attack names at one false accusation in 100."""
     if row is None:
         return ""
@@ -137,7 +137,7 @@ def _guarantees(report: Report) -> str:
     return " ".join([begin, *texts])
 
 
-def _untried(report: Report) -> str:
+def _limits(report: Report) -> str:
     reasons = group_by_reason(report).items()
     texts = [f"{names} ({reason.removeprefix(BROKEN)})" for names, reason in reasons]
     return f"{UNTRIED} Not run: {'; '.join(texts)}." if texts else UNTRIED
