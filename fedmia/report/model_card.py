@@ -57,7 +57,10 @@ def model_card(report: Report) -> str:
         row = strongest_leak(scored)
         if row is None and code not in LEAKS:
             row = max(scored, key=lambda row: row["auc"], default=None)
-        parts += [*([] if row is None else [_needs(report, row)]), f"{means} {_recall(row)}".strip()]
+        parts += [
+            *([] if row is None else [_needs(report, row)]),
+            f"{means} {_recall(row)}".strip(),
+        ]
         if sets := detecting(report["dataset_inference"]):
             parts.append(f"By {sets['attack']}: {sets['statement']}.")
         parts += [f"{reach(report, scored)[0]} {AUC}"] if scored else []
