@@ -317,12 +317,6 @@ def test_quiet__prints_the_verdict_and_nothing_else(tmp_path: Path, capsys: Capt
     assert capsys.readouterr() == (report["verdict"] + "\n", "")
 
 
-def test_json__prints_the_report_and_nothing_else(capsys: Capture) -> None:
-    assert run(f"{FRESH}{SIMILARITY} --json") == 0
-    out, err = capsys.readouterr()
-    assert strict(out)["attacks"][0]["name"] == "similarity" and err == ""
-
-
 @pytest.mark.parametrize("piece", ["main", pytest.param("untrained", marks=pytest.mark.slow)])
 def test_simulate__goes_on_where_an_attack_breaks(
     piece: str, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch

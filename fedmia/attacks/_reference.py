@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -181,9 +180,7 @@ def pooled_deviation(values: Scores, which: NDArray[np.bool_]) -> float | None:
     return math.sqrt(float(mean_and_sum(values, which)[1].sum()) / freedom)
 
 
-def pick_by_content(images: list[Tensor], count: int) -> Tensor:
-    """At most `count` distinct images of several sets, chosen and ordered by their bytes."""
-    both = sort_by_content(torch.cat(images))
-    names = digests(both.numpy())
-    fresh = [i for i, name in enumerate(names) if i == 0 or name != names[i - 1]]
-    return both[fresh[:count]]
+def distinct(images: Tensor) -> Tensor:
+    """Each of uint8 (N, C, H, W) once, in the order of their content."""
+    first = {name: i for i, name in enumerate(digests(images.numpy()))}
+    return images[[first[name] for name in sorted(first)]]

@@ -14,8 +14,8 @@ from fedmia.attacks._measure import logit
 from fedmia.attacks._reference import (
     RoundReferenceAttack,
     ShadowReferenceAttack,
+    distinct,
     mean_and_sum,
-    pick_by_content,
     pooled_deviation,
     sort_by_content,
 )
@@ -88,10 +88,8 @@ class LiRA(ShadowReferenceAttack):
 
     def _pooled(self, view: BlackBox) -> tuple[float, float]:
         """Deviations with and without the image, over known images and some of the shadows' own."""
-        own = pick_by_content(
-            [t for s in view.shadows for t in (s.members, s.nonmembers)], self.pool
-        )
-        images = sort_by_content(torch.cat([own, self._others]))
+        own = distinct(torch.cat([t for s in view.shadows for t in (s.members, s.nonmembers)]))
+        images = sort_by_content(torch.cat([own[: self.pool], self._others]))
         rows = self._scaled(np.stack([self.measure(s.view, images) for s in view.shadows]))
         inside = np.stack([s.trained_on(images) for s in view.shadows])
         deviations = [pooled_deviation(rows, which) for which in (inside, ~inside)]

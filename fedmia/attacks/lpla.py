@@ -75,7 +75,7 @@ class LpLA(Attack):
     def __post_init__(self) -> None:
         super().__post_init__()
         if 0 < self.p < LEAST_P:
-            raise InputError(f"LpLA.p must be 0 or from {LEAST_P} to 5, got {self.p}")
+            raise InputError(f"LpLA.p: {self.p}, must be 0 or from {LEAST_P} to 5")
 
     def fit(self, view: BlackBox, known: Known, rng: np.random.Generator) -> None:
         """Raises InputError: fewer than 2 known images of a side that it reads."""

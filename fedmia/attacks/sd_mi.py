@@ -14,8 +14,7 @@ from fedmia.attacks._selector import (
     AnchorSelector,
     ScaledNetwork,
     TrainingRecipe,
-    batched_recipe,
-    full_batch_recipe,
+    halving_factor,
     tanh_attacker,
 )
 from fedmia.attacks.base import Attack, Known, Scores
@@ -108,8 +107,8 @@ class SDMI(Attack):
 
     def _recipe(self) -> TrainingRecipe:
         if self.recipe == "lpla":
-            return batched_recipe(200)
-        return full_batch_recipe(5_000 if self.selector else 30_000)
+            return TrainingRecipe(200, 128)
+        return TrainingRecipe(5_000 if self.selector else 30_000, None, halving_factor)
 
 
 def distances(vectors: Tensor, anchors: Tensor, kind: str) -> Tensor:

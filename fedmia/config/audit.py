@@ -11,10 +11,9 @@ from typing import Any
 from fedmia.attacks.base import ActiveAttack
 from fedmia.config.choices import Layer, Values
 from fedmia.config.data import channel_mean, channel_std, data_folder, image_size, pixel_range
-from fedmia.config.fields import mapping, plugins
-from fedmia.config.forms import Settings
+from fedmia.config.fields import Settings, given_options, named_options, plugins
 from fedmia.config.points import parse_points
-from fedmia.config.roles import QUICK, expand_lists, is_quick
+from fedmia.config.roles import QUICK, check_attack_options, expand_lists, is_quick
 from fedmia.data.images import CHANNELS
 from fedmia.options import registry
 from fedmia.options.errors import InputError, opt
@@ -157,7 +156,7 @@ class Audit(Settings):
     shadow_defense: tuple[Layer, ...] = plugins(
         "defense",
         "defences of the target's training that the attacker knows, in order: it trains shadows "
-        "with them, and others without (default none)",
+        "with them, and others without",
     )
     cache: str | None = option(None, "folder that keeps trained shadows (none: OUT/shadows)")
     seed: int = option(0, "root of all randomness", ge=0)
@@ -169,14 +168,18 @@ class Audit(Settings):
         choices=PRECISIONS,
     )
     # An epoch is a shadow's only round.
-    shadow: Values = mapping(
-        classes=(ShadowPlan, Train), without=("local_epochs", "optimizer_state")
-    )
-    augment: Values = mapping(classes=(Augment,))
+    shadow: Values = given_options(ShadowPlan, Train, without=("local_epochs", "optimizer_state"))
+    augment: Values = given_options(Augment)
     members_options: Values = options_of("members", "dataset")
     nonmembers_options: Values = options_of("nonmembers", "dataset")
     shadow_data_options: Values = options_of("shadow_data", "dataset")
-    attack: Mapping[str, Values] = mapping("attack")
+    attack: Mapping[str, Values] = named_options("attack")
+
+    @classmethod
+    def attack_names(cls, flat: Mapping[str, Any]) -> tuple[str, ...]:
+        """Names of the attacks that flat settings run."""
+        names = convert(opt("attacks"), flat.get("attacks", cls.attacks), tuple[str, ...])
+        return expand_names(names)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -199,9 +202,7 @@ class Audit(Settings):
             )
         self._check_shadows()
         names = expand_names(self.attacks)
-        for name in self.attack:
-            if name not in names:
-                raise InputError(f"options for attack '{name}', which is not run")
+        check_attack_options(self.attack, names)
         object.__setattr__(self, "attacks", names)
         for name in names:
             registry.build("attack", name, self.attack.get(name, {}))
@@ -303,13 +304,6 @@ class Audit(Settings):
         return ShadowPlan(
             **{"count": max(self.shadows, 1), "seed": self.seed, **rest, "train": train}
         )
-
-
-def attack_names(tree: Mapping[str, Any]) -> tuple[str, ...]:
-    """Names of the attacks that a tree of an audit runs."""
-    return expand_names(
-        convert(opt("attacks"), tree.get("attacks", Audit.attacks), tuple[str, ...])
-    )
 
 
 def expand_names(names: tuple[str, ...]) -> tuple[str, ...]:

@@ -100,7 +100,7 @@ def folder_names(root: Path, files: list[Path], depth: str) -> NDArray[np.str_]:
         InputError: `depth` is no such number, or a file lies less deep.
     """
     if not depth.isascii() or not depth.isdigit() or int(depth) < 1:
-        raise InputError(f"folder: {opt('partition.column')} must be a depth >= 1, got '{depth}'")
+        raise InputError(f"folder: {opt('partition.column')}: '{depth}', must be a depth >= 1")
     folders = [f.relative_to(root).parts[:-1] for f in files]
     for file, parents in zip(files, folders, strict=True):
         if len(parents) < int(depth):

@@ -23,7 +23,7 @@ from fedmia.data._source import (
 from fedmia.data.base import FileDataset, Request
 from fedmia.data.encoded import EncodedSet
 from fedmia.options.bounded import batch_rows, check_unfolded
-from fedmia.options.errors import InputError, opt
+from fedmia.options.errors import InputError
 from fedmia.options.filetype import check_file_type
 from fedmia.options.option import option
 from fedmia.options.values import escape_name
@@ -138,7 +138,7 @@ class Parquet(FileDataset):
         left = [n for n in names if n not in unique]
         why = f"{where}: column '{', '.join(unique)}' has another value in each row, no class"
         if unique and self.label_column is not None:
-            raise InputError(f"{why}; {opt('label_column')} names a column of classes")
+            raise InputError(f"{why}; label_column names a column of classes")
         if len(left) > 1:
             _demand("label_column", None, left, left, Path(where.partition(": ")[2]))
         if unique and not left:
@@ -217,12 +217,11 @@ def _demand(
 ) -> None:
     """Raise InputError unless column `name`, which `option` gives, is one of the `fitting` ones."""
     what = option.removesuffix("column").strip("._")
-    flag = opt(option)
     kind = KINDS[what]
     listed = ", ".join(fitting) or "none"
     if name is None:
         raise InputError(
-            f"parquet: {path}: cannot tell the {what} column; give {flag} (columns of {kind}: "
+            f"parquet: {path}: cannot tell the {what} column; give {option} (columns of {kind}: "
             f"{listed})"
         )
     if name not in fitting:

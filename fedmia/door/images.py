@@ -79,15 +79,9 @@ def name_images(value: Any, what: str, pixel_range: Range = None) -> str:
     if arrays.labels is not None:
         text.update(arrays.labels.tobytes())
     label = "images" if what == "data" else what
-    body: dict[str, Any] = {
-        "__module__": "__main__",  # so that it travels with its images, not by its name
-        "__doc__": ArrayDataset.__doc__,
-        "content": arrays,
-        "called": label,
-        "__annotations__": {},
-    }
-    cls: type = dataclass(frozen=True)(type(label, (ArrayDataset,), body))
-    return session.register_class(cls, text.hexdigest())
+    return session.register_values(
+        ArrayDataset, label, text.hexdigest(), content=arrays, called=label
+    )
 
 
 def read_images(value: Any, what: str, pixel_range: Range = None) -> LabelledArrays:

@@ -16,8 +16,9 @@ from fedmia.config.tree import to_tree
 from fedmia.data.base import Views
 from fedmia.data.images import CHANNELS
 from fedmia.encoders._vectors import load_vectors, read_vectors
-from fedmia.encoders.base import LoadedEncoder, load
+from fedmia.encoders.base import LoadedEncoder, LoadOptions, load
 from fedmia.encoders.describe import describe, probe_encoder
+from fedmia.encoders.memory import InMemory, load_module
 from fedmia.evaluation.audits.attack_suite import RELEASED, UNTRAINED, EncoderAttackSuite
 from fedmia.evaluation.audits.estimate import Rehearsal, rehearse
 from fedmia.evaluation.audits.images import AuditSplit, deal, deal_sets
@@ -46,6 +47,7 @@ from fedmia.ssl.augment import Augment
 from fedmia.storage.manifest import ANSWERS, ATTACKS, SHADOWS
 from fedmia.storage.outfolder import OutFolder
 
+NOTHING = InMemory()
 LOOK = 16  # images of a side that are embedded first, to refuse an encoder early
 
 
@@ -159,11 +161,15 @@ def device_of(audit: Audit) -> torch.device:
     return torch.device(resolve_device(audit.device))
 
 
-def prepare(audit: Audit, device: torch.device) -> tuple[LoadedEncoder, AuditSplit]:
+def prepare(
+    audit: Audit, device: torch.device, brought: InMemory = NOTHING
+) -> tuple[LoadedEncoder, AuditSplit]:
     """Load the encoder and the images, and check that they suit each other.
 
     Args:
         device: where tensors are computed.
+        brought: what a Python session hands over; such an encoder takes the images' own size where
+            none is given.
 
     Returns:
         The encoder, and the images in their roles.
@@ -173,8 +179,13 @@ def prepare(audit: Audit, device: torch.device) -> tuple[LoadedEncoder, AuditSpl
     """
     if audit.member_embeddings is not None:
         return prepare_vectors(audit)
-    released = load_encoder(audit, device)
-    audit_split = images_for(audit, released)
+    if brought.encoder is None:
+        released = load_encoder(audit, device, brought)
+        audit_split = images_for(audit, released, brought.owners)
+    else:
+        audit_split = deal(audit, audit.size, brought.owners)
+        size = int(audit_split.scored_members.shape[2])
+        released = load_encoder(replace(audit, size=size), device, brought)
     check_embeddings(released, audit_split, audit.allow_random)
     owners = audit_split.owners if audit.owners else None  # a run's own need no check
     if owners is not None and isinstance(released, FederatedEncoder):
@@ -200,11 +211,12 @@ def prepare_vectors(audit: Audit) -> tuple[LoadedEncoder, AuditSplit]:
     return released, deal_sets(audit, members.images(), others.images(), Views())
 
 
-def load_encoder(audit: Audit, device: torch.device) -> LoadedEncoder:
+def load_encoder(audit: Audit, device: torch.device, brought: InMemory = NOTHING) -> LoadedEncoder:
     """Load the encoder under audit.
 
     Args:
         device: where tensors are computed.
+        brought: what a Python session hands over in its place.
 
     Returns:
         The encoder.
@@ -219,8 +231,7 @@ def load_encoder(audit: Audit, device: torch.device) -> LoadedEncoder:
         run.tree()  # of its plugins any may be imported later
     history = read_rounds(audit)
     checkpoint = Path(audit.checkpoint) if audit.checkpoint and history is None else None
-    released = load(
-        audit.encoder,
+    load_options: dict[str, Any] = dict(
         checkpoint=checkpoint,
         size=audit.size,
         mean=audit.mean,
@@ -235,15 +246,24 @@ def load_encoder(audit: Audit, device: torch.device) -> LoadedEncoder:
         rate=audit.rate,
         batch=audit.batch,
     )
-    return released if history is None else load_rounds(released, history, audit.loss)
+    if brought.encoder is None:
+        released = load(audit.encoder, **load_options)
+    elif checkpoint is not None:
+        raise InputError(f"{opt('checkpoint', checkpoint)}: a module holds its own weights")
+    else:
+        released = load_module(brought.encoder, LoadOptions(**load_options), name=brought.name)
+    return (
+        released if history is None else load_rounds(released, history, brought.loss or audit.loss)
+    )
 
 
-def images_for(audit: Audit, released: LoadedEncoder) -> AuditSplit:
+def images_for(audit: Audit, released: LoadedEncoder, owners: object = None) -> AuditSplit:
     """Give the images their roles: those of `--members`, at the encoder's size, or the run's own.
 
     Args:
         audit: names the images.
         released: gets a note where its size decides.
+        owners: as of `deal`.
 
     Returns:
         The images in their roles.
@@ -258,7 +278,7 @@ def images_for(audit: Audit, released: LoadedEncoder) -> AuditSplit:
     if audit.members is None and run:
         return split_of_run(audit, run)
     size = audit.size or released.size
-    audit_split = deal(audit, size)
+    audit_split = deal(audit, size, owners)
     if audit.size is None and size is not None:
         released.notes.append(
             f"Every image was brought to {size}x{size} pixels, the size of {released.name}."

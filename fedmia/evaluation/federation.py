@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from torch import Tensor, nn
 
 from fedmia.attacks.base import ActiveAttack
 from fedmia.config.audit import Audit
 from fedmia.data.images import IntArray
 from fedmia.encoders._module import RANDOM, LoadedEncoderMethod
 from fedmia.encoders.base import LoadedEncoder, Weights
+from fedmia.encoders.memory import Loss
 from fedmia.evaluation.audits.attack_suite import (
     RELEASED,
     UNTRAINED,
@@ -37,7 +37,6 @@ from fedmia.threat import BlackBox, ClientView, ServerView, Threat, WhiteBox
 
 LOSSES = ("loss", "train_loss", "train-loss")  # what clients call it among their metrics
 NAMING = ("named_members", "client_ids", "by_client_members", "by_client_nonmembers")
-Loss = Callable[[nn.Module, Tensor], Tensor]
 
 
 @dataclass(kw_only=True)
@@ -87,7 +86,7 @@ def load_rounds(
     history = history.fit(method, released.name, strict=foreign)
     method.own_loss = registry.load_outside("loss", loss) if isinstance(loss, str) else loss
     if method.own_loss is not None and not callable(method.own_loss):
-        raise InputError(f"{opt('loss')} must be a function of (network, pixels), got {loss!r}")
+        raise InputError(f"{opt('loss')}: {loss!r}, must be a function of (network, pixels)")
     last = max(history.models)
     method.load_shared(history.models[last])
     notes = [note for note in released.notes if not note.endswith(RANDOM)]

@@ -149,7 +149,7 @@ def plan_server(experiment: Experiment, channels: int, size: int) -> Plan:
     empty = np.zeros(0, np.int64)
     data = ImageSet(np.zeros((0, channels, size, size), np.uint8), empty, "private images")
     parts = (empty,) * experiment.federation.clients
-    split = Split(parts, 0, (), *(empty,) * 9, None, 0, 0)
+    split = Split(parts, 0, (), *(empty,) * 7, None, 0, 0)
     return Plan(experiment, data, split, [], ENTROPY)
 
 
@@ -191,8 +191,6 @@ def _split(
         parts=tuple(mine if c == client else empty for c in range(clients)),
         malicious=0,
         placebo_parts=(),
-        members=mine,
-        owner=np.full(len(mine), client),
         known_members=order[0][:known],
         scored_members=order[0][known:],
         known_nonmembers=order[1][:known],

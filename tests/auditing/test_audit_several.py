@@ -222,18 +222,12 @@ def test_notes__seeds_and_what_did_not_run() -> None:
     assert seeds.startswith("2 seeds audit each encoder.")
 
 
-def test_means__of_what_is_known() -> None:
-    rows = pd.DataFrame({"value": [0.5, 0.25], "ci_low": [0.1, 0.2], "ci_high": [0.5, 0.9]})
-    assert compare._mean(rows) == {"mean": 0.375, "ci": (0.15, 0.7)}
-    assert compare._mean(rows[:0]) == {"mean": None, "ci": None}
-
-
 @pytest.mark.parametrize(
     ("encoder", "said"),
     [
         ("{}@0,3", "kept no round 3; nearest is 2 (kept: 0, 1, 2)"),
         ("{}/config.yaml@0,2", "is a file; the folder of a run has rounds"),
-        ("{}@0 --seeds 0", "seeds must be >= 1, got 0"),
+        ("{}@0 --seeds 0", "seeds (--seeds): 0, must be >= 1"),
         ("{}@0,2", "--out FOLDER is missing: the runs are kept there"),
     ],
 )
@@ -265,7 +259,7 @@ def test_encoders__are_the_single_audits_and_drawn(
         for report in (same, alone):
             del report["hardware"]  # the cores of a share
         assert numbers(same) == numbers(alone)
-    assert any("what mean and std leave open" in note for note in same["notes"])
+    assert any("what mean (--mean) and std (--std) leave open" in note for note in same["notes"])
     assert (out / "figures" / "encoders.png").read_bytes().startswith(b"\x89PNG")
     assert "<img" in (out / "study.html").read_text()
 

@@ -11,9 +11,9 @@ import pytest
 import torch
 from safetensors.numpy import save_file
 
-from fedmia.library import view
+from fedmia.api import view
 from tests.auditing.conftest import Audit, Sides
-from tests.auditing.test_api import module
+from tests.auditing.test_remote import module
 
 VIEWS = 3
 NEEDLESS = ("similarity", "lpla", "sd-mi", "fe-mi", "supervised-mi", "dataset-inference")
@@ -41,7 +41,7 @@ def test_vectors__have_the_scores_of_their_encoder(
     audit: Audit, archives: Sides, tmp_path: Path
 ) -> None:
     flags = "--attacks similarity --attack.similarity.views 3 --known 6"
-    audit(f"--encoder tests.auditing.test_api:module --mean 0 --std 1 {flags}", tmp_path / "M")
+    audit(f"--encoder tests.auditing.test_remote:module --mean 0 --std 1 {flags}", tmp_path / "M")
     line = ""
     for name in ("member", "nonmember"):
         images = np.load(getattr(archives, f"{name}s"))["x"].transpose(0, 3, 1, 2)

@@ -141,13 +141,13 @@ def test_rows__canaries_are_noised_at_the_scale_of_their_setting(
 @pytest.mark.parametrize(
     ("flags", "named"),
     [
-        ("--data digits", "encoder is missing"),
-        (f"{BROUGHT}--epsilons 0,1", "epsilons must be > 0"),
-        (f"{BROUGHT}--epsilons 1,1", "epsilons: 1.0 is given twice"),
+        ("--data digits", "encoder (--encoder) is missing"),
+        (f"{BROUGHT}--epsilons 0,1", "epsilons (--epsilons): 0.0, must be > 0"),
+        (f"{BROUGHT}--epsilons 1,1", "epsilons (--epsilons): 1.0 is given twice"),
         (f"{BROUGHT}--mechanisms logistik", "did you mean 'logistic'"),
-        (f"{BROUGHT}--delta 1", "delta must be < 1"),
+        (f"{BROUGHT}--delta 1", "delta (--delta): 1.0, must be < 1"),
         (f"{BROUGHT}--images 600", "images 600: a head, those asked about"),
-        (f"{BROUGHT}--seeds 1", "seeds must be >= 2"),
+        (f"{BROUGHT}--seeds 1", "seeds (--seeds): 1, must be >= 2"),
         (f"{BROUGHT}--data nonesuch", "unknown dataset 'nonesuch'"),
         ("--encoder nowhere", "unknown encoder 'nowhere'"),
     ],

@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedmia.attacks.dataset_inference import exchange_subjects
 from fedmia.options.seeding import rng
 from fedmia.statistics.auc import auc_correlation, auc_estimate, auc_interval, difference_interval
 from fedmia.statistics.subjects import effective_trials
@@ -82,16 +81,6 @@ def test_rates__are_those_of_the_images_and_surer_of_nothing() -> None:
         assert ours[name] == pytest.approx(images[name])  # type: ignore[literal-required]
         low, high = ours[f"{name}_ci"]  # type: ignore[literal-required]
         assert low < images[f"{name}_ci"][0] < images[f"{name}_ci"][1] < high  # type: ignore[literal-required]
-
-
-def test_exchange__of_subjects_counts_permutations_of_subjects() -> None:
-    """Of two subjects among six the two highest: one of fifteen pairs, whatever their images."""
-    values, others = np.full(30, 2.0), np.repeat(np.arange(4) / 10, 25)
-    subjects, theirs = np.repeat([3, 9], 15), np.repeat([1, 2, 4, 5], 25)
-    result = exchange_subjects(values, subjects, others, theirs, rng(0, "exchange"))
-    assert result.p_value == pytest.approx(1 / 15, abs=0.015)
-    assert result.difference == pytest.approx(2 - 0.15)
-    assert (result.n, result.others) == (30, 100)
 
 
 def test_coverage__by_subject_where_intervals_by_image_fail() -> None:

@@ -41,7 +41,6 @@ class AuditSplit:
         spared: how many they are, wanted or not.
         views: of the members' source.
         notes: on classes, copies that were left out, and what was converted or resized.
-        shadow_data: the shadows' images where they are in memory; None: --shadow-data says.
         owners: client of each image of the members' source, by its place; None: not known.
         own: of a federation's run, the images of the attacker's client; None: it is no client.
         received: of a federation's run, rounds whose models the attacker had; None: all.
@@ -61,7 +60,6 @@ class AuditSplit:
     spared: int
     views: Views = field(default_factory=Views)
     notes: tuple[str, ...] = ()
-    shadow_data: ImageSet | None = None
     owners: IntArray | None = None
     own: Tensor | None = None
     received: frozenset[int] | None = None
@@ -113,11 +111,12 @@ class AuditSplit:
         }
 
 
-def deal(audit: Audit, size: int | None) -> AuditSplit:
+def deal(audit: Audit, size: int | None, owners: object = None) -> AuditSplit:
     """Load both sides, and give every image its role.
 
     Args:
         size: side of an image in pixels; None keeps the source's.
+        owners: integers (N,), the client of each member; None: as the settings say.
 
     Returns:
         The images in their roles.
@@ -129,7 +128,7 @@ def deal(audit: Audit, size: int | None) -> AuditSplit:
     others = find_images(audit, "nonmembers", size)
     views = source_views(str(audit.members), audit.members_options)
     split = deal_sets(audit, members, others, views)
-    return replace(split, owners=read_owners(audit.owners, members))
+    return replace(split, owners=read_owners(audit.owners if owners is None else owners, members))
 
 
 def deal_sets(audit: Audit, members: Source, others: Source, views: Views) -> AuditSplit:
@@ -224,7 +223,7 @@ def _refuse_unlike(members: ImageSet, others: ImageSet) -> None:
         shapes = ["x".join(map(str, s.images.shape[1:])) for s in (members, others)]
         raise InputError(
             f"{opt('members')} are images of {shapes[0]}, {opt('nonmembers')} of {shapes[1]}: both "
-            f"must have the same channels and size ({opt('size')} resizes both)"
+            f"must have the same channels and size (size resizes both)"
         )
 
 
@@ -289,7 +288,7 @@ def _refuse_overlap(
         if places is not None:
             first = [int(p[i]) for p, i in zip(places, first, strict=True)]
         raise InputError(
-            f"{opt('members')} and {opt('nonmembers')} share {len(both)} byte-equal images (the "
+            f"members and nonmembers share {len(both)} byte-equal images (the "
             f"first: member {first[0]}, non-member {first[1]}); an image cannot be both"
         )
 

@@ -14,6 +14,7 @@ from fedmia.config.audit import Audit
 from fedmia.config.tree import to_tree
 from fedmia.data.images import digests
 from fedmia.encoders.base import LoadedEncoder
+from fedmia.encoders.memory import hash_weights
 from fedmia.evaluation.audits.images import AuditSplit
 from fedmia.options.errors import InputError
 from fedmia.ssl.augment import Augment
@@ -80,9 +81,7 @@ def content(audit: Audit, released: LoadedEncoder, audit_split: AuditSplit) -> s
     for file in (Path(audit.encoder), Path(f"{audit.encoder}.data")):
         if file.is_file():
             digest.update(file.read_bytes())
-    for name, tensor in sorted(released.method.encoder.state_dict().items()):
-        digest.update(name.encode())
-        digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
+    digest.update(hash_weights(released.method.encoder).encode())
     for images in (
         audit_split.known_members, audit_split.known_nonmembers, audit_split.scored_members,
         audit_split.scored_nonmembers, audit_split.spare,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -75,12 +75,12 @@ class ShadowImages:
     def _data(self) -> ImageSet:
         """--shadow-data, of the shadows' own size."""
         audited = int(self.audit_split.scored_members.shape[2])
-        images = self._read(self.audit.plan().size or audited)
+        images = load_images(self.audit, "shadow_data", self.audit.plan().size or audited)
         if images.size == audited:
             return images
         # Resized from what it was, an image under attack is told at the size of those alone.
         under_attack = set(digests(self.audit_split.attacked().numpy()))
-        theirs = digests(self._read(audited).images)
+        theirs = digests(load_images(self.audit, "shadow_data", audited).images)
         usable = np.array(
             [i for i, name in enumerate(theirs) if name not in under_attack], np.int64
         )
@@ -88,10 +88,3 @@ class ShadowImages:
             overlap = len(images) - len(usable)
             self.say(f"shadow images: {overlap} left out, as they are among those under attack")
         return images.take(usable)
-
-    def _read(self, size: int) -> ImageSet:
-        """--shadow-data at `size` pixels a side."""
-        images = self.audit_split.shadow_data
-        if images is None:
-            return load_images(self.audit, "shadow_data", size)
-        return replace(images, images=resize_all(images.images, size, images.name))

@@ -102,4 +102,4 @@ def _name_flag(flag: str) -> Iterator[None]:
     except InputError as error:
         hint = f"; {opt('skip_unreadable')} leaves them out"
         way_out = hint if isinstance(error, UnreadableError) else ""
-        raise InputError(f"{opt(flag)}: {error}{way_out}") from None
+        raise InputError(f"{flag}: {error}{way_out}") from None
