@@ -166,6 +166,13 @@ class Run:
         """What to do next."""
         return self.records["todo"]
 
+    @property
+    def model_card(self) -> str:
+        """Sentences for a model card in plain English, of no more than the verdict allows."""
+        from fedmia.report.model_card import model_card
+
+        return model_card(self.records)
+
     @cached_property
     @_of_files
     def attacks(self) -> pd.DataFrame:

@@ -37,14 +37,14 @@ def draw(title: str, rows: Rows, kind: str) -> Figure | None:
     levels = list(dict.fromkeys(row["level"] for row in known))
     if not levels:
         return None
-    figure = canvas.new_figure(5.6 * len(levels) + 1, 4.2)
+    figure = canvas.new_figure(canvas.WIDE, 2.9)
     for place, level in enumerate(levels):
         axes = figure.add_subplot(1, len(levels), place + 1)
         _plot(axes, [row for row in known if row["level"] == level], kind)
-        axes.set_title(level or title, fontsize=9)
+        axes.set_title(level or title)
         canvas.legend(axes)
     if levels != [""]:
-        figure.suptitle(title, fontsize=10)
+        figure.suptitle(title)
     return figure
 
 

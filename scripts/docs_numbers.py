@@ -364,7 +364,7 @@ def copy_pictures(run: Path) -> None:
         size = (width, round(picture.height * width / picture.width))
         small = picture.resize(size, Image.Resampling.LANCZOS)
         small.quantize(64).save(old, optimize=True)
-    draw_short(result("default/report.json")).savefig(images / "forest.png", dpi=110)
+    draw_short(result("default/report.json")).savefig(images / "forest.png")
 
 
 def draw_short(report: Any) -> Any:
@@ -376,9 +376,7 @@ def draw_short(report: Any) -> Any:
     named = [row["is"] for row in rows]
     attacks = [row for row in report["attacks"] if row["name"] in named]
     controls = {"untrained": [], "placebo": [], "pixels": None}
-    figure = apply_style(forest)(report | {"attacks": attacks, "paired": [], "controls": controls})
-    figure.axes[0].set_title(figure.axes[0].get_title().replace(", with controls", ""))
-    return figure
+    return apply_style(forest)(report | {"attacks": attacks, "paired": [], "controls": controls})
 
 
 def main() -> int:

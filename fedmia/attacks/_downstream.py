@@ -36,7 +36,7 @@ def labelled_images(
     """At most `count` images of a downstream task, of the shape that the encoder takes.
 
     Args:
-        task: `synthetic`, textures of ten classes drawn on the spot, which are in nobody's data;
+        task: `synthetic`, textures of ten classes drawn on the spot, which are in no data set;
             or `digits`, scikit-learn's.
         file: a NumPy archive of images `x` and labels `y`, in place of `task`.
         shape: (C, H, W); grey images are repeated over three channels, colours become their luma.

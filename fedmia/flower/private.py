@@ -25,7 +25,7 @@ from fedmia.options.seeding import ENTROPY, rng, root
 from fedmia.partitions.split import Split
 
 SIDES = ("members", "nonmembers")  # data sources of a node, in its `--node-config`
-SOURCES = (*SIDES, "public")  # the last where the settings ask for images that are nobody's
+SOURCES = (*SIDES, "public")  # the last where the settings ask for images that no client holds
 
 
 def check(experiment: Experiment) -> None:
@@ -95,8 +95,8 @@ def plan_own(settings: str, client: int, sources: tuple[str, ...]) -> tuple[Plan
     sides = [_load(experiment, *pair) for pair in zip(SOURCES, sources, strict=False)]
     if (count := sum(map(len, sides[2:]))) < public:
         raise InputError(
-            f"{opt('split.public', public)} images that are nobody's are asked for, the node has "
-            f"{count}: its --node-config names a source of them as public='folder:PATH'"
+            f"{opt('split.public', public)} images that no client holds are asked for, the node "
+            f"has {count}: its --node-config names a source of them as public='folder:PATH'"
         )
     sides[2:] = [side[:public] for side in sides[2:]]
     shapes = {n: "x".join(map(str, s.shape[1:])) for n, s in zip(SOURCES, sides, strict=False)}

@@ -13,7 +13,9 @@ from markupsafe import Markup, escape
 from fedmia.records.rows import Report
 from fedmia.report import report_tables as tables
 from fedmia.report.figures.attacks import MOST
+from fedmia.report.figures.canvas import COLUMN, DPI
 from fedmia.report.format import group_by_reason, sentences
+from fedmia.report.model_card import model_card
 from fedmia.report.selection import FEW, count_clients, unit_of
 from fedmia.report.tables import flat, head_title
 from fedmia.report.verdict import TITLES, is_alarming
@@ -68,6 +70,7 @@ def templates(*folders: Path) -> Environment:
         "anchor": anchor,
         "code": code,
         "contents": contents,
+        "is_wide": is_wide,
     }
     return environment
 
@@ -75,6 +78,11 @@ def templates(*folders: Path) -> Environment:
 def picture(caption: str, png: bytes) -> tuple[str, str]:
     """A figure as the templates show it: caption, and the bytes in base 64."""
     return caption, base64.b64encode(png).decode("ascii")
+
+
+def is_wide(data: str) -> bool:
+    """Whether a PNG in base 64 is wider than a column; its header has the width in pixels."""
+    return int.from_bytes(base64.b64decode(data[:32])[16:20], "big") > COLUMN * DPI
 
 
 def page(report: Report, figures: Mapping[str, bytes]) -> str:
@@ -114,6 +122,7 @@ def page(report: Report, figures: Mapping[str, bytes]) -> str:
             few=FEW,
             alarming=is_alarming(report),
             said=sentences(report),
+            card=model_card(report).split("\n\n"),
             not_run=group_by_reason(report),
             pictures={
                 name: picture(captions.get(name, name), png) for name, png in figures.items()

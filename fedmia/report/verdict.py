@@ -73,9 +73,17 @@ BOUGHT = (
     "Do not release this model to people who must not know its training images. Train it for fewer "
     "rounds or with `--defense dpsgd`, and audit it again."
 )
+# Of an audit without an untrained control: an API, a function, vectors alone.
+COMPARE_VECTORS = (
+    "Look for a control. If you have the encoder's weights, audit the encoder itself: fedmia then "
+    "makes an untrained one. Else audit, with the same images, an encoder that never saw the "
+    "members, or vectors of it. If the attacks find as much there, the sets differ: take "
+    "non-members from the source of the members. Until then take it for a leak. Do not give the "
+    "encoder, or its answers, to people who must not know its training images."
+)
 TODO = {
-    "leaks-uncontrolled": "Run it with a control: a simulation with `--federation.placebo true`, "
-    "an audit on a network whose weights fedmia can draw anew. Until then take it for a leak.",
+    "leaks-uncontrolled": "Run it with a control (`--federation.placebo true`). Until then take "
+    "it for a leak.",
     "shift": "Take non-members from the same source as the members: the same cameras, sites, "
     "dates and file processing. Then run again.",
     "control-failed": "Look for a difference between members and non-members other than training, "
@@ -297,8 +305,8 @@ def _explain(report: Report, code: str, used: Collection[str]) -> dict[str, str]
             counted, sure = count_pairs(strongest), _strength(report, strongest)
         texts = means if todo else MEANS[kind], WHO.get(vantage, ""), counted
         means = " ".join(filter(None, texts))
-        defences = BOUGHT if "encoder" in report else _defences(used)
-        todo = f"{todo} {defences}".strip()
+        defences = BOUGHT if is_audit(report) else _defences(used)
+        todo = COMPARE_VECTORS if todo and is_audit(report) else f"{todo} {defences}".strip()
     elif code == "not-established":
         if scored:
             row = max(scored, key=lambda row: row["auc"])
@@ -308,7 +316,7 @@ def _explain(report: Report, code: str, used: Collection[str]) -> dict[str, str]
             elif row["low"] > 0.5:
                 doubt = "Its control, where nothing leaks, may do as well."
             means += f" {count_pairs(row)} {doubt}"
-        sure, todo = _reach(report, scored)
+        sure, todo = reach(report, scored)
     elif code == "shift" and (pixels := shifted_pixels(report["controls"])) is not None:
         auc = pixels["auc"] or 0.0
         alone = {"name": "a classifier on the pixels alone", "auc": max(auc, 1 - auc)}
@@ -373,15 +381,23 @@ def _strength(report: Report, row: AttackRow) -> str:
     return f"{text}."
 
 
-def _reach(report: Report, scored: ScoredRows) -> tuple[str, str]:
-    """How sure a run without an established leak is, and how it could be surer."""
+def reach(report: Report, scored: ScoredRows) -> tuple[str, str]:
+    """How sure a run without an established leak is, and how it could be surer.
+
+    Args:
+        report: with its family of tests.
+        scored: attacks of it whose AUC is known.
+
+    Returns:
+        The smallest leak that so many images would have shown; what to do.
+    """
     if not scored:
         sure = " ".join(f"{row['statement']}." for row in report["dataset_inference"])
         return sure or "No attack was scored.", "Run at least one attack: see the section Not run."
     row = max(scored, key=lambda r: min(r["n_members"], r["n_nonmembers"]))
     n, m, family = row["n_members"], row["n_nonmembers"], report["family"]["intervals"]
     # The leak of an audit must also lie over its control.
-    own = "encoder" in report and bool(report["controls"]["untrained"])
+    own = is_audit(report) and bool(report["controls"]["untrained"])
     # Images of a subject say less than as many that are drawn one by one.
     effect = max(one.get("design_effect", 1.0) for one in scored)
     worth, subjects = (round(n / effect), round(m / effect)), None
@@ -405,6 +421,11 @@ def _reach(report: Report, scored: ScoredRows) -> tuple[str, str]:
         todo += f" To show a leak of AUC {WEAK}, score about {more:,} members and as many others"
         todo += "." if effect == 1 else ", with as many images a subject."
     return sure, todo
+
+
+def is_audit(report: Report) -> bool:
+    """Whether the report is of an encoder, or of its vectors, that was trained elsewhere."""
+    return "encoder" in report or "member_embeddings" in report["config"]
 
 
 def is_alarming(report: Report) -> bool:

@@ -271,5 +271,5 @@ class BankedSSL(TwoViewSSL):
         return Bank.random(bank_length(self.bank, images), self.dim, generator)
 
     def notes(self, images: int) -> list[str]:
-        why = ", or images would meet earlier outputs of their own as negatives"
+        why = ": a longer one would hold an image's own earlier outputs"
         return cut_note("bank", self.bank, images, why)

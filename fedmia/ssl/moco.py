@@ -213,7 +213,7 @@ class MoCo(HarderSSL):
                 0.0 if self.public else revisit_probability(self.queue, images, 1 + self.symmetric)
             )
             return long_note(self.queue, images, met) if self.queue > images // 2 else []
-        why = "" if self.public else ", or images would meet earlier keys of their own as negatives"
+        why = "" if self.public else ": a longer one would hold an image's own earlier keys"
         return cut_note("queue", self.queue, images, why)
 
 

@@ -55,7 +55,7 @@ def forest(
     if not names:
         return None
     step, labelled = APART / len(names), set[str]()
-    figure, axes = canvas.one(8.5, 1.6 + len(points) * max(0.5, 0.17 * len(names)))
+    figure, axes = canvas.one(canvas.COLUMN, 1.1 + len(points) * max(0.3, 0.12 * len(names)))
     for place, (_, own) in enumerate(points):
         for name, values in own.items():
             i = names.index(name)
@@ -64,13 +64,13 @@ def forest(
             dots = {"color": look["color"], "linestyle": ""}
             if ci := spread(values, least)["ci"]:
                 axes.plot(ci, [height] * 2, color=look["color"], linewidth=3, alpha=0.4)
-            axes.plot(values, [height] * len(values), **dots, marker=".", markersize=6)
+            axes.plot(values, [height] * len(values), **dots, marker=".", markersize=3)
             axes.plot(
                 [fmean(values)],
                 [height],
                 **dots,
                 marker=look["marker"],
-                markersize=8,
+                markersize=5,
                 markerfacecolor="none",
                 label=None if name in labelled else name,
             )

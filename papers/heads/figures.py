@@ -24,7 +24,7 @@ SIDES = (NAIVE, KNOWING)
 @canvas.drawn
 def utility(report: Row) -> Figure | None:
     """Fig. 1: utility loss at each epsilon, mean over heads with its 95 % band."""
-    figure, axes = canvas.one(6.6, 4.3)
+    figure, axes = canvas.one(canvas.COLUMN, 2.9)
     for i, (name, rows) in enumerate(_mechanisms(report)):
         _line(axes, i, name, [(r["epsilon"] or 0.0, r["utility_loss"]) for r in rows])
     axes.axhline(0, color=canvas.GREY, linewidth=1, linestyle=(0, (4, 3)), zorder=0)
@@ -39,7 +39,7 @@ def utility(report: Row) -> Figure | None:
 def protection(report: Row) -> Figure | None:
     """Fig. 2: accuracy of the attack at each epsilon (top) and at each utility loss (bottom), of
     the paper's attacker and of one that noises its shadows as the release is noised."""
-    figure = canvas.new_figure(9.6, 7.4)
+    figure = canvas.new_figure(canvas.WIDE, 5.2)
     grid: Any = figure.subplots(2, 2, sharey=True)
     plain = report["rows"][0]["attacks"][0]["accuracy"]
     for axes, attack in zip(grid[0], SIDES, strict=True):
@@ -84,7 +84,7 @@ def _cloud(axes: Axes, i: int, rows: Rows, attack: str) -> None:
     places: list[Any] = [(loss["mean"], right["mean"]) for loss, right in pairs]
     for at, (loss, right) in zip(places, pairs, strict=True):
         cross(axes, at, loss["ci"], right["ci"], color=look["color"], alpha=0.35, linewidth=2)
-    axes.plot(*zip(*places, strict=True), **look, markersize=5, linewidth=1.2)
+    axes.plot(*zip(*places, strict=True), **look)
 
 
 def _epsilons(axes: Axes, report: Row) -> None:

@@ -52,7 +52,7 @@ def test_page__of_an_audit_has_its_subject_and_no_empty_section(audit: RunScores
     assert f"<h1>{subject}</h1>" in text and f"<title>{subject}: leaks</title>" in text
     matches = re.findall("<h2>(.*?)</h2>(.*?)</section>", text, re.DOTALL)
     assert [title for title, _ in matches] == [
-        "Attacks", "Utility, beside privacy", "Not run", "Notes", "The run",
+        "Attacks", "Utility, beside privacy", "Not run", "Notes", "The run", "For a model card",
     ]  # fmt: skip
     assert all(re.sub("<[^>]*>", "", content).strip() for _, content in matches)
     assert report["not_run"] == [{"attack": a, "reason": r} for a, r in NOT_RUN.items()]

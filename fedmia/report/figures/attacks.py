@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedmia.records import FloatArray, RunScores
+from fedmia.records import FloatArray, RunScores, ScoredAttack
 from fedmia.records.attack_rows import Json, with_auc
 from fedmia.records.rows import Report, control_sets
 from fedmia.report.figures import canvas
@@ -67,7 +67,7 @@ def forest(report: Report) -> Figure | None:
     if not lines:
         return None
     kinds = [k for k in dict.fromkeys(kind for _, kind, _ in lines) if k != "attack"]
-    figure, axes = canvas.one(8, 1.9 + 0.27 * len(lines))
+    figure, axes = canvas.one(canvas.COLUMN, 1.3 + 0.16 * len(lines))
     place = 0.0
     for name, kind, row in lines:
         place -= 1.35 if name else 0.85
@@ -78,9 +78,11 @@ def forest(report: Report) -> Figure | None:
     axes.set_xlim(max(0.0, min([0.4, *ends]) - 0.03), min(1.0, max([0.75, *ends]) + 0.03))
     axes.set_ylim(place - 0.8, -0.4)
     axes.set_yticks([])
-    canvas.auc_axis(axes, "AUC, members against non-members (0.5: no leakage)")
+    attacked = any(row.get("under_attack") for _, kind, row in lines if kind == "attack")
+    starred = "\n* scored on the model under attack" * attacked
+    canvas.auc_axis(axes, f"AUC (0.5: no leakage){starred}")
     n = canvas.counts(lines[0][2]["n_members"], lines[0][2]["n_nonmembers"])
-    axes.set_title(f"Leakage by attack, with controls ({n})")
+    axes.set_title(f"Leakage by attack{', with controls' * bool(kinds)}\n{n}")
     _forest_legend(figure, kinds, report)
     return figure
 
@@ -92,39 +94,46 @@ def _labels(axes: Axes, place: float, name: str, row: Json) -> None:
         axes.text(-0.02, place, name, transform=across, ha="right", va="center", weight=weight)
     text = estimate(row["auc"], (row["low"], row["high"]))
     colour = canvas.INK if name else canvas.GREY
-    axes.text(1.02, place, text, transform=across, va="center", color=colour, fontsize=9)
+    axes.text(1.02, place, text, transform=across, va="center", color=colour, fontsize=7)
 
 
 def _forest_legend(figure: Figure, kinds: Sequence[str], report: Report) -> None:
     from matplotlib.lines import Line2D
 
     handles = [
-        Line2D([], [], color=canvas.BLUE, marker="o", linewidth=4, alpha=0.7, label="attack, 95 %"),
+        Line2D([], [], color=canvas.BLUE, marker="o", linewidth=3, alpha=0.7, label="attack, 95 %"),
         Line2D([], [], color=canvas.BLUE, linewidth=1, label="simultaneous 95 %"),
     ]
-    look: dict[str, Any] = {"color": canvas.GREY, "linewidth": 2, "markerfacecolor": "white"}
+    look: dict[str, Any] = {"color": canvas.GREY, "linewidth": 1.8, "markerfacecolor": "white"}
     for i, kind in enumerate(kinds):
         label = f"{kind} control" if kind in report["controls"] else kind
         label = "pixels only" if kind == "pixels" else label
         handles.append(Line2D([], [], marker=SHAPES[i % len(SHAPES)], label=label, **look))
-    figure.legend(handles=handles, loc="outside lower left", ncols=3)
-    if any(r["under_attack"] for r in report["attacks"]):
-        figure.text(0.99, 0.01, "* scored on the model under attack", ha="right", size=8)
+    canvas.legend_below(figure, handles, 3)
 
 
-def roc_curves(run: RunScores) -> Figure | None:
-    """ROC of all attacks on log axes, where the low false-positive rates count."""
-    attacks = [a for a in run.attacks if len(a.scores_members) and len(a.scores_nonmembers)]
+def roc_curves(run: RunScores, report: Report) -> Figure | None:
+    """ROC of the attacks on log axes, where the low false-positive rates count; without further
+    readings of an attack.
+
+    Args:
+        run: the scores.
+        report: made of them.
+
+    Returns:
+        The figure, None without an attack.
+    """
+    attacks = scored_attacks(run, report)
     if not attacks:
         return None
     floor_x = 0.7 / max(len(a.scores_nonmembers) for a in attacks)
     floor_y = 0.7 * min(1 / max(len(a.scores_members) for a in attacks), 0.01)
-    figure, axes = canvas.one(7, 5.4)
+    figure, axes = canvas.one(canvas.COLUMN, 3.3)
     line = np.geomspace(floor_x, 1, 50)
     axes.plot(line, line, color=canvas.GREY, linewidth=1, linestyle=":", label="chance")
     for i, attack in enumerate(attacks):
         fpr, tpr = roc(attack.scores_members, attack.scores_nonmembers)
-        look = canvas.look(i) | {"marker": "", "linewidth": 1.8, "drawstyle": "steps-post"}
+        look = canvas.look(i) | {"marker": "", "drawstyle": "steps-post"}
         # A log axis has no 0: what is reached without one false alarm is drawn at the left edge.
         axes.plot(np.maximum(fpr, floor_x), np.maximum(tpr, 1e-9), **look, label=attack.name)
     axes.loglog()
@@ -136,9 +145,27 @@ def roc_curves(run: RunScores) -> Figure | None:
     axes.set_xlabel("false-positive rate")
     axes.set_ylabel("true-positive rate")
     n = canvas.counts(len(run.member_ids), len(run.nonmember_ids))
-    axes.set_title(f"ROC on log axes ({n})")
+    axes.set_title(f"ROC on log axes\n{n}")
     canvas.legend(axes)
     return figure
+
+
+def scored_attacks(run: RunScores, report: Report) -> list[ScoredAttack]:
+    """Attacks with scores of both sides, without further readings of one.
+
+    Args:
+        run: the scores.
+        report: made of them.
+
+    Returns:
+        The attacks in their order.
+    """
+    readings = {row["name"] for row in report["attacks"] if is_reading(report, row)}
+    return [
+        a
+        for a in run.attacks
+        if a.name not in readings and len(a.scores_members) and len(a.scores_nonmembers)
+    ]
 
 
 def scatter(run: RunScores) -> Figure | None:
@@ -155,13 +182,13 @@ def scatter(run: RunScores) -> Figure | None:
     if attack is None or attack.features_members is None or attack.features_nonmembers is None:
         return None
     members, nonmembers = attack.features_members, attack.features_nonmembers
-    figure = canvas.new_figure(10.5, 3.9)
+    figure = canvas.new_figure(canvas.WIDE, 2.7)
     panels = figure.subplots(1, 3)
     names = attack.feature_names or ("feature 1", "feature 2", "feature 3")
     draw_pairs(panels, members, nonmembers, names)
     sizes = canvas.counts(len(members), len(nonmembers))
     heading = f"Features of {attack.name}, two at a time ({sizes})"
-    figure.suptitle(heading, x=0.01, ha="left", fontsize=11, weight="bold")
+    figure.suptitle(heading, x=0.01, ha="left")
     canvas.legend(panels[0])
     return figure
 
@@ -177,7 +204,7 @@ def draw_pairs(
         nonmembers: (M, 3) features.
         names: of the three features.
     """
-    look: dict[str, Any] = {"s": 14, "alpha": 0.65, "linewidths": 0}
+    look: dict[str, Any] = {"s": 7, "alpha": 0.65, "linewidths": 0}
     for axes, (across, up) in zip(panels, PAIRS, strict=True):
         for side, colour, marker, label in (
             (nonmembers, canvas.SKY, "o", "non-members"),
@@ -203,7 +230,7 @@ def by_value(report: Report) -> Figure | None:
         return None
     values = sorted({row["value"] for row in rows})
     names = list(dict.fromkeys(row["attack"] for row in rows))
-    figure, axes = canvas.one(7.5, 4.6)
+    figure, axes = canvas.one(canvas.COLUMN, 2.8)
     for i, name in enumerate(names):
         own = sorted((row for row in rows if row["attack"] == name), key=lambda row: row["value"])
         shift = (i - (len(names) - 1) / 2) * APART * max(len(values), 2)
@@ -219,6 +246,6 @@ def by_value(report: Report) -> Figure | None:
     axes.set_xlabel(SWEPT[rows[0]["sweep"]])
     axes.set_ylabel("AUC, 95 % interval")
     n = canvas.counts(rows[0]["n_members"], rows[0]["n_nonmembers"])
-    axes.set_title(f"Leakage by the attacker's resources ({n})")
+    axes.set_title(f"Leakage by the attacker's resources\n{n}")
     canvas.legend(axes)
     return figure

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 BINS = 40  # of the distribution
-WEIGHTED = ", non-members weighted to the client's classes"
+WEIGHTED = ",\nnon-members weighted to the client's classes"
 
 
 def leakage(report: Report) -> Figure | None:
@@ -34,7 +34,7 @@ def leakage(report: Report) -> Figure | None:
         spread = report.get("client_distribution")
         scored = spread["clients"] if spread else len(with_auc(report["clients"]))
         of = f"{len(rows)} of {scored:,} {unit}s"
-    axes.set_title(f"Leakage by {unit} ({total:,} members of {of})")
+    axes.set_title(f"Leakage by {unit}\n{total:,} members of {of}")
     canvas.legend(axes)
     return figure
 
@@ -46,14 +46,14 @@ def cohorts(report: Report) -> Figure | None:
         return None
     names = [f"last round {row['cohort']}, n {row['n_members']:,}" for row in listed]
     figure, axes = _forest(listed, names)
-    axes.set_title("Leakage by the last round in which clients trained")
+    axes.set_title("Leakage by the clients' last round")
     canvas.legend(axes)
     return figure
 
 
 def _forest(rows: Sequence[Json], names: Sequence[str]) -> tuple[Figure, Axes]:
     """AUCs from top to bottom, each on its null."""
-    figure, axes = canvas.one(7.5, 1.7 + 0.34 * len(rows))
+    figure, axes = canvas.one(canvas.COLUMN, 1.3 + 0.22 * len(rows))
     for i, row in enumerate(rows):
         _client(axes, -i, row)
     canvas.auc_axis(axes, f"AUC of {rows[0]['attack']}{WEIGHTED * ('name' not in rows[0])}")
@@ -95,9 +95,9 @@ def distribution(report: Report) -> Figure | None:
         aucs = np.interp(fine, np.arange(101), spread["percentiles"]).tolist()
     ends = [*aucs, *([] if null is None else null[1:-1])]
     bins = np.linspace(min(ends) - 1e-9, max(ends) + 1e-9, BINS + 1).tolist()
-    figure, axes = canvas.one(7.5, 3.4)
+    figure, axes = canvas.one(canvas.COLUMN, 2.5)
     filled: dict[str, Any] = {"color": canvas.BLUE, "alpha": 0.6, "label": "clients"}
-    outlined: dict[str, Any] = {"color": canvas.GREY, "linewidth": 1.8, "histtype": "step"}
+    outlined: dict[str, Any] = {"color": canvas.GREY, "linewidth": 1.2, "histtype": "step"}
     outlined["label"] = "non-members posing as their members"
     for values, look in ((aucs, filled), (null_values, outlined)):
         if values:
@@ -118,7 +118,8 @@ def holdings(report: Report) -> Figure | None:
         return None
     classes = max(len(counts) for _, counts in rows)
     table = np.array([[*counts, *[0] * (classes - len(counts))] for _, counts in rows])
-    figure, axes = canvas.one(max(4.5, min(10.0, 2.4 + 0.42 * classes)), 1.4 + 0.3 * len(rows))
+    width = canvas.COLUMN if classes <= 10 else canvas.WIDE
+    figure, axes = canvas.one(width, 1.1 + 0.2 * len(rows))
     image = axes.imshow(table, cmap="Blues", aspect="auto", vmin=0)
     axes.set_yticks(range(len(rows)), [f"client {r['id']} ({r['size']:,})" for r, _ in rows])
     if classes <= 30:
@@ -130,9 +131,9 @@ def holdings(report: Report) -> Figure | None:
         for (i, j), count in np.ndenumerate(table):
             if count:
                 colour = "white" if count > 0.6 * table.max() else canvas.INK
-                axes.text(j, i, f"{count}", ha="center", va="center", fontsize=8, color=colour)
+                axes.text(j, i, f"{count}", ha="center", va="center", fontsize=7, color=colour)
     else:
         figure.colorbar(image, ax=axes, label="images", shrink=0.8)
     of = f" of {len(rows)} of {count_clients(report):,} clients" if has_many_clients(report) else ""
-    axes.set_title(f"Images of each class by client ({int(table.sum()):,} images{of})")
+    axes.set_title(f"Images of each class by client\n{int(table.sum()):,} images{of}")
     return figure

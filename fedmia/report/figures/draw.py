@@ -27,7 +27,7 @@ def figures(run: RunScores, report: Report) -> dict[str, Callable[[], Figure | N
     """
     by_name: dict[str, Callable[[], Figure | None]] = {
         "attacks": partial(attacks.forest, report),
-        "roc": partial(attacks.roc_curves, run),
+        "roc": partial(attacks.roc_curves, run, report),
         "clients": partial(clients.leakage, report),
         "clients-distribution": partial(clients.distribution, report),
         "cohorts": partial(clients.cohorts, report),

@@ -59,7 +59,7 @@ def leakage(report: Report) -> Figure | None:
     if not parts:
         return None
     heights = list(parts.values())
-    figure = canvas.new_figure(8, 1.2 + sum(1.1 * h for h in heights))
+    figure = canvas.new_figure(canvas.COLUMN, 0.9 + sum(0.6 * h for h in heights))
     grid = figure.subplots(len(parts), sharex=True, squeeze=False, height_ratios=heights)[:, 0]
     for axes, label in zip(grid, parts, strict=True):
         axes.set_ylabel(label)
@@ -70,7 +70,7 @@ def leakage(report: Report) -> Figure | None:
         else:
             xs, ys = beneath[label]
             style = "o-" if len(xs) < 60 else "-"
-            axes.plot(xs, ys, style, color=canvas.INK, markersize=3, linewidth=1.3)
+            axes.plot(xs, ys, style, color=canvas.INK, markersize=2.5, linewidth=1)
         shade_attacked(axes, rounds, label=axes is grid[0])
         axes.grid(axis="y")
     canvas.whole_rounds(grid[-1])
@@ -81,7 +81,7 @@ def leakage(report: Report) -> Figure | None:
 
 def _sizes(report: Report, listed: Sequence[str]) -> str:
     row = next((row for row in with_auc(report["attacks"]) if row["name"] in listed), None)
-    return "" if row is None else f" ({canvas.counts(row['n_members'], row['n_nonmembers'])})"
+    return "" if row is None else f"\n{canvas.counts(row['n_members'], row['n_nonmembers'])}"
 
 
 def _line(axes: Axes, rounds: Sequence[Json], key: str, name: str, look: Json) -> None:
@@ -91,7 +91,7 @@ def _line(axes: Axes, rounds: Sequence[Json], key: str, name: str, look: Json) -
     if bands and len(bands) == len(xs):
         low, high = zip(*bands, strict=True)
         axes.fill_between(xs, low, high, color=look["color"], alpha=0.1, linewidth=0)
-    axes.plot(xs, ys, **look, markersize=5, linewidth=1.6, label=name)
+    axes.plot(xs, ys, **look, label=name)
 
 
 def layers(report: Report) -> Figure | None:
@@ -103,7 +103,7 @@ def layers(report: Report) -> Figure | None:
     listed = names(rounds, "layers")
     if not listed:
         return None
-    figure, axes = canvas.one(8, 4.6)
+    figure, axes = canvas.one(canvas.COLUMN, 2.9)
     # Deep layers dark, so that the order of the layers shows without the legend.
     shades = matplotlib.colormaps["viridis_r"]
     for i, name in enumerate(listed):
@@ -112,7 +112,7 @@ def layers(report: Report) -> Figure | None:
         _line(axes, rounds, "layers", name, look)
     xs, ys = series(rounds, "leakage", "similarity")
     if xs:
-        axes.plot(xs, ys, "--", color=canvas.RED, linewidth=1.4, label="similarity attack")
+        axes.plot(xs, ys, "--", color=canvas.RED, label="similarity attack")
     canvas.half_line(axes)
     shade_attacked(axes, rounds)
     axes.grid(axis="y")

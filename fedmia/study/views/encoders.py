@@ -239,7 +239,7 @@ def draw(points: Sequence[Any]) -> Figure | None:
     names = sorted(aucs, key=lambda name: -max(aucs[name]))[:MOST]
     if not names:
         return None
-    figure = canvas.new_figure(8, 6.4)
+    figure = canvas.new_figure(canvas.COLUMN, 4.2)
     probes = 1 + any(point[key]["mean"] is not None for point in points for key in PROBES)
     panels = figure.subplots(probes, 1, sharex=True, squeeze=False, height_ratios=(3, 2)[:probes])
     above, below = panels[0, 0], panels[-1, 0]  # without labels there is no probe: one panel
@@ -268,7 +268,7 @@ def draw(points: Sequence[Any]) -> Figure | None:
         below.set_xticks(range(len(points)), [point["name"] for point in points])
         below.tick_params("x", labelrotation=20 * (len(points) > 3))
     for axes in panels[:, 0]:
-        axes.legend(loc="best", ncols=2)
+        axes.legend(loc="best")
     return figure
 
 
@@ -278,6 +278,6 @@ def _line(axes: Axes, rows: Sequence[Any], key: str, look: dict[str, Any], label
     known = [one for one in values if one[1] is not None]
     if known:
         xs, ys, _ = zip(*known, strict=True)
-        axes.plot(xs, ys, **look, markersize=5, linewidth=1.4, label=label)
+        axes.plot(xs, ys, **look, label=label)
     for x, y, ci in known:
         cross(axes, (x, y), None, ci, color=look["color"], alpha=0.4, linewidth=2.5)

@@ -223,24 +223,24 @@ def draw(points: Sequence[Any]) -> Figure | None:
     known: list[Any] = [(one, at) for one in points if None not in (at := place(one))]
     if not known:
         return None
-    figure, axes = canvas.one(8.5, 5.6)
+    figure, axes = canvas.one(canvas.COLUMN, 3.5)
     canvas.half_line(axes)
     across, up = zip(*sorted(at for point, at in known if point["front"]), strict=True)
     look: dict[str, Any] = {"color": canvas.GREY, "linewidth": 1.2, "zorder": 1}
     axes.step(across, up, where="pre", **look, label="Pareto front")  # least AUC at a kNN or better
     curves = group_by_key((point["defense"], (point, at)) for point, at in known)
     for i, (name, own) in enumerate(curves.items()):
-        look = canvas.look(i - 1) | {"linestyle": "-", "markersize": 7}
+        look = canvas.look(i - 1) | {"linestyle": "-", "markersize": 5}
         if name == NONE:
-            look |= {"color": canvas.INK, "marker": "*", "markersize": 12}
+            look |= {"color": canvas.INK, "marker": "*", "markersize": 8}
         label = UNDEFENDED if name == NONE else name
-        axes.plot(*zip(*(at for _, at in own), strict=True), **look, linewidth=1.2, label=label)
+        axes.plot(*zip(*(at for _, at in own), strict=True), **look, label=label)
         for point, at in own:
             bars = {"color": look["color"], "linewidth": 2.5, "alpha": 0.3}
             cis = point["knn"]["ci"], point["leak"]["auc"]["ci"]
             cross(axes, at, *(ci if ci and ci[1] - ci[0] < 0.99 else None for ci in cis), **bars)
             if point["strength"] is not None:
-                near: Any = {"xytext": (5, 5), "textcoords": "offset points", "fontsize": 8}
+                near: Any = {"xytext": (4, 4), "textcoords": "offset points", "fontsize": 7}
                 text = format_grid_value(point["strength"])
                 axes.annotate(text, at, **near, color=look["color"])
     if (undefended := points[0]["knn"]["mean"]) is not None:
@@ -253,6 +253,6 @@ def draw(points: Sequence[Any]) -> Figure | None:
             label="95 % of the undefended kNN",
         )
     axes.set_xlabel("weighted kNN accuracy (utility)")
-    axes.set_ylabel("AUC of the best attack (0.5: no leakage)")
+    axes.set_ylabel("AUC of the best attack\n(0.5: no leakage)")
     canvas.legend(axes)
     return figure
