@@ -202,7 +202,7 @@ DATA_ALONE = "--shadows 1 --shadow.knowledge data "
         ("--shadow-defense dpsgd", "shadow_defense (--shadow-defense) is given without"),
         (f"{DATA_ALONE}--shadow-defense gaussian", "gaussian noises what a client sends, and a"),
         (f"{DATA_ALONE}--shadow-defense dpsgd,dpsgd", "shadow_defense dpsgd is given twice"),
-        (f"{DATA_ALONE}--shadow-defense early-stopping", "the choice of the last round needs images"),
+        (f"{DATA_ALONE}--shadow-defense early-stopping", "the choice of the last round needs"),
     ],
 )
 def test_shadows__bad_input_is_one_line(
