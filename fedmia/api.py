@@ -174,7 +174,7 @@ def audit_encoder(
 @torch.inference_mode(False)
 def audit_embeddings(
     members: Any,
-    nonmembers: Any,
+    others: Any,
     *,
     attacks: Any = "all",
     out: str | Path | None = None,
@@ -192,7 +192,7 @@ def audit_embeddings(
         members: vectors of images that the encoder was trained on, a row an image: array or tensor
             (N, D), or (N, V, D) with V views of each image; or the path of a file of them (.npy,
             .npz, .parquet, .safetensors).
-        nonmembers: of images of the same distribution that it was not trained on, likewise.
+        others: of images of the same distribution that it was not trained on, likewise.
         attacks: as of `audit_encoder`; those that need images or the encoder are named as not run.
         out: folder of the results; None: a temporary one, which is removed with the `Run`.
         name: what the report calls the encoder; None: after the members' vectors.
@@ -208,7 +208,7 @@ def audit_embeddings(
     from fedmia.door.auditing import audit, read_sides
 
     trust = bool(options.pop("trust_plugins", False))
-    files, vectors = read_sides({"members": members, "nonmembers": nonmembers})
+    files, vectors = read_sides({"members": members, "nonmembers": others})
     brought = InMemory(name=name, vectors=vectors)
     return audit(options | files | {"attacks": attacks}, brought, out, quiet, trust)
 
