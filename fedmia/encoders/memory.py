@@ -57,20 +57,21 @@ class InMemory:
             if isinstance(module, nn.Module):
                 what = f"weights {hash_weights(module)[:12]}"
             elif callable(module) and not isinstance(module, type):
-                digest = hashlib.sha256(source_of_function(module).encode()).hexdigest()
-                what = f"function {digest[:12]}"
+                what = f"function {_short_hash(source_of_function(module).encode())}"
             else:
                 raise InputError(f"encoder must be {KINDS}, got {type(one).__name__}")
             texts["encoder"] = f"in memory: {self.name or encoder_name(one)} ({what})"
         if self.owners is not None:
-            digest = hashlib.sha256(np.asarray(self.owners).tobytes()).hexdigest()
-            texts["owners"] = f"in memory: {digest[:12]}"
+            texts["owners"] = f"in memory: {_short_hash(np.asarray(self.owners).tobytes())}"
         if self.loss is not None:
-            digest = hashlib.sha256(source_of_function(self.loss).encode()).hexdigest()
-            texts["loss"] = f"in memory: {digest[:12]}"
+            texts["loss"] = f"in memory: {_short_hash(source_of_function(self.loss).encode())}"
         for side, rows in self.vectors.items():
             texts[side] = f"in memory: {rows.digest()[:12]}"
         return texts
+
+
+def _short_hash(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()[:12]
 
 
 def load_module(
