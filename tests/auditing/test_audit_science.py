@@ -98,7 +98,7 @@ def test_random_weights__leak_nothing(audit: Audit, tmp_path: Path) -> None:
 
 
 SHADOW = {"knowledge": ("data",), "epochs": 1, "model": "smallnet", "momentum": 0.5, "size": 12,
-          "model_options": {"width": 4}}  # fmt: skip
+          "model.width": 4}  # fmt: skip
 
 
 @pytest.mark.slow
