@@ -160,9 +160,10 @@ class JobFolder:
             return {**own, "data": {**job.tree["data"], **self._located(job.tree["data"]["name"])}}
         if job.kind == AUDIT:
             own |= {"cache": str(self.jobs / "shadows"), "threads": 1}
-            if job.tree.get("shadow_data") is not None:
-                place = self._located(job.tree["shadow_data"])
-                own["shadow_data"] = place["name"]
+            if (data := job.tree.get("shadow_data")) is not None:
+                options = dict(data) if isinstance(data, Mapping) else {"name": data}
+                place = self._located(options["name"])
+                own["shadow_data"] = {**options, "name": place["name"]}
                 own |= {"data_dir": place["dir"]} if "dir" in place else {}
         above = self.path(job.needs) / "results"
         own["encoder"] = str(above) if job.epoch is None else f"{above}@{job.epoch}"
