@@ -152,10 +152,10 @@ def audit_encoder(
     }
     if isinstance(encoder, str | Path | Run):
         options["encoder"] = str(encoder.folder if isinstance(encoder, Run) else encoder)
-        brought = InMemory(**objects)
+        objects = InMemory(**objects)
     else:
         options.setdefault("device", "cpu")
-        brought = InMemory(encoder, options.pop("name", None), **objects)
+        objects = InMemory(encoder, options.pop("name", None), **objects)
     limits = image_range(options)
     groups = options.get("groups")
     if groups is None or isinstance(groups, str | Path):
@@ -166,9 +166,9 @@ def audit_encoder(
     for (side, what, images), subjects in zip(sides, groups, strict=True):
         if images is not None:
             options[side] = name_images(images, what, limits, subjects)
-        elif brought.encoder is not None:
+        elif objects.encoder is not None:
             raise InputError(f"{what} is missing: images that a module was (not) trained on")
-    return audit(options | {"attacks": attacks}, brought, out, quiet, trust)
+    return audit(options | {"attacks": attacks}, objects, out, quiet, trust)
 
 
 @torch.inference_mode(False)
@@ -209,8 +209,8 @@ def audit_embeddings(
 
     trust = bool(options.pop("trust_plugins", False))
     files, vectors = read_sides({"members": members, "nonmembers": others})
-    brought = InMemory(name=name, vectors=vectors)
-    return audit(options | files | {"attacks": attacks}, brought, out, quiet, trust)
+    objects = InMemory(name=name, vectors=vectors)
+    return audit(options | files | {"attacks": attacks}, objects, out, quiet, trust)
 
 
 @torch.inference_mode(False)

@@ -67,7 +67,7 @@ def run_audit(
     watch: Stopwatch,
     stop: Event,
     present: Callable[..., None] = show,
-    brought: InMemory = NOTHING,
+    objects: InMemory = NOTHING,
 ) -> int:
     """Load the encoder and the images, run the attacks, write the report.
 
@@ -76,7 +76,7 @@ def run_audit(
         watch: the clock of the command.
         stop: set by the first Ctrl-C.
         present: shows the report to the user, with the arguments of `show`.
-        brought: what a Python session hands over in place of names.
+        objects: what a Python session hands over in place of names.
 
     Returns:
         The exit code, as of `main`.
@@ -89,7 +89,7 @@ def run_audit(
     display = AuditDisplay(len(invocation.settings.attacks), quiet)
     try:
         with display.beating():
-            scores, report = score_and_publish(invocation, watch, stop, display, brought)
+            scores, report = score_and_publish(invocation, watch, stop, display, objects)
     except TrainingStopped:
         return INTERRUPTED
     if report is None:
@@ -106,7 +106,7 @@ def score_and_publish(
     watch: Stopwatch,
     stop: Event,
     display: AuditDisplay,
-    brought: InMemory = NOTHING,
+    objects: InMemory = NOTHING,
 ) -> tuple[RunScores, Report | None]:
     """Load the encoder and the images, run the attacks, write the report.
 
@@ -115,7 +115,7 @@ def score_and_publish(
         watch: the clock of the command.
         stop: set by the first Ctrl-C.
         display: progress on the terminal.
-        brought: as of `run_audit`.
+        objects: as of `run_audit`.
 
     Returns:
         The scores and their report; no report where no attack has scores.
@@ -130,7 +130,7 @@ def score_and_publish(
     torch.set_num_threads(audit.threads or count_cores())
     device = device_of(audit)
     with watch.part("data"):
-        released, data_split = prepare(audit, device, brought)
+        released, data_split = prepare(audit, device, objects)
     # Constants and sizes that were guessed, images left out, which model of its run it is.
     notes = [*released.notes, *data_split.notes]
     for note in filter(None, [bfloat16_note(audit.device, audit.precision), *notes]):

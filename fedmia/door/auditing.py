@@ -22,13 +22,13 @@ from fedmia.storage.manifest import REPORT
 
 
 def audit(
-    options: Mapping[str, Any], brought: InMemory, out: str | Path | None, quiet: bool, trust: bool
+    options: Mapping[str, Any], objects: InMemory, out: str | Path | None, quiet: bool, trust: bool
 ) -> Run:
     """Run an audit, and open its results.
 
     Args:
         options: as of `build_settings`.
-        brought: what the session hands over in place of names.
+        objects: what the session hands over in place of names.
         out: folder of the results; None: a temporary one.
         quiet: show no progress.
         trust: whether plugins from outside that the folder of a run names are imported.
@@ -40,10 +40,10 @@ def audit(
         InputError: bad input, in one line, or no attack could run.
     """
     watch = Stopwatch(time.perf_counter())
-    settings = build_settings(AUDIT, None, {**options, **brought.settings()}, trust)
+    settings = build_settings(AUDIT, None, {**options, **objects.settings()}, trust)
     with results_folder(out) as folder, interruptible("attacks") as stop:
         invocation = Invocation(settings, folder, quiet)
-        code = run_audit(invocation, watch, stop, say_not_run, brought)
+        code = run_audit(invocation, watch, stop, say_not_run, objects)
         if code and not (folder / REPORT).is_file():
             raise KeyboardInterrupt if stop.is_set() else InputError("every attack failed")
         return open_results(folder, temporary=out is None)

@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedmia.data.images import UNLABELLED, ImageSet
-from fedmia.encoders import untrained
 from fedmia.encoders._program import Program, load_black_box
 from fedmia.encoders.base import LoadContext, LoadedEncoder, LoadOptions
 from fedmia.options.bounded import check_array, check_npz
@@ -190,11 +189,8 @@ def load_vectors(
     context = LoadContext(name or f"the encoder of {members.name}", LoadOptions(seed=seed))
     context.constants = (0.0,), (1.0,)
 
-    def permuted(least: int) -> Program:
-        raise untrained.refusal(context, untrained.NO_WEIGHTS)
-
     lookup = Lookup(context, members, nonmembers)
-    loaded = load_black_box(lookup, permuted)
+    loaded = load_black_box(lookup)
     loaded.stored = lookup
     loaded.notes.append(
         f"The encoder was not asked: its vectors of {lookup.views} view"

@@ -162,13 +162,13 @@ def device_of(audit: Audit) -> torch.device:
 
 
 def prepare(
-    audit: Audit, device: torch.device, brought: InMemory = NOTHING
+    audit: Audit, device: torch.device, objects: InMemory = NOTHING
 ) -> tuple[LoadedEncoder, AuditSplit]:
     """Load the encoder and the images, and check that they suit each other.
 
     Args:
         device: where tensors are computed.
-        brought: what a Python session hands over; such an encoder takes the images' own size where
+        objects: what a Python session hands over; such an encoder takes the images' own size where
             none is given.
 
     Returns:
@@ -178,14 +178,14 @@ def prepare(
         InputError: either is missing or broken, or they do not fit.
     """
     if audit.member_embeddings is not None:
-        return prepare_vectors(audit, brought)
-    if brought.encoder is None:
-        released = load_encoder(audit, device, brought)
-        audit_split = images_for(audit, released, brought.owners)
+        return prepare_vectors(audit, objects)
+    if objects.encoder is None:
+        released = load_encoder(audit, device, objects)
+        audit_split = images_for(audit, released, objects.owners)
     else:
-        audit_split = deal(audit, audit.size, brought.owners)
+        audit_split = deal(audit, audit.size, objects.owners)
         size = int(audit_split.scored_members.shape[2])
-        released = load_encoder(replace(audit, size=size), device, brought)
+        released = load_encoder(replace(audit, size=size), device, objects)
     check_embeddings(released, audit_split, audit.allow_random)
     owners = audit_split.owners if audit.owners else None  # a run's own need no check
     if owners is not None and isinstance(released, FederatedEncoder):
@@ -193,11 +193,11 @@ def prepare(
     return released, audit_split
 
 
-def prepare_vectors(audit: Audit, brought: InMemory = NOTHING) -> tuple[LoadedEncoder, AuditSplit]:
+def prepare_vectors(audit: Audit, objects: InMemory = NOTHING) -> tuple[LoadedEncoder, AuditSplit]:
     """Read the vectors of `--member-embeddings` and of the other side.
 
     Args:
-        brought: what a Python session hands over in place of files.
+        objects: what a Python session hands over in place of files.
 
     Returns:
         The encoder that stands for them, and stand-ins for the images in their roles.
@@ -208,19 +208,19 @@ def prepare_vectors(audit: Audit, brought: InMemory = NOTHING) -> tuple[LoadedEn
     names = "member_embeddings", "nonmember_embeddings"
     files = {name: Path(str(getattr(audit, name))) for name in names}
     members, others = (
-        brought.vectors.get(name) or read_vectors(file, opt(name, file), audit.subject_column)
+        objects.vectors.get(name) or read_vectors(file, opt(name, file), audit.subject_column)
         for name, file in files.items()
     )
-    released = load_vectors(members, others, audit.seed, brought.name)
+    released = load_vectors(members, others, audit.seed, objects.name)
     return released, deal_sets(audit, members.images(), others.images(), Views())
 
 
-def load_encoder(audit: Audit, device: torch.device, brought: InMemory = NOTHING) -> LoadedEncoder:
+def load_encoder(audit: Audit, device: torch.device, objects: InMemory = NOTHING) -> LoadedEncoder:
     """Load the encoder under audit.
 
     Args:
         device: where tensors are computed.
-        brought: what a Python session hands over in its place.
+        objects: what a Python session hands over in its place.
 
     Returns:
         The encoder.
@@ -250,14 +250,14 @@ def load_encoder(audit: Audit, device: torch.device, brought: InMemory = NOTHING
         rate=audit.rate,
         batch=audit.batch,
     )
-    if brought.encoder is None:
+    if objects.encoder is None:
         released = load(audit.encoder, **load_options)
     elif checkpoint is not None:
         raise InputError(f"{opt('checkpoint', checkpoint)}: a module holds its own weights")
     else:
-        released = load_module(brought.encoder, LoadOptions(**load_options), name=brought.name)
+        released = load_module(objects.encoder, LoadOptions(**load_options), name=objects.name)
     return (
-        released if history is None else load_rounds(released, history, brought.loss or audit.loss)
+        released if history is None else load_rounds(released, history, objects.loss or audit.loss)
     )
 
 
@@ -285,7 +285,7 @@ def images_for(audit: Audit, released: LoadedEncoder, owners: object = None) -> 
     audit_split = deal(audit, size, owners)
     if audit.size is None and size is not None:
         released.notes.append(
-            f"Every image was brought to {size}x{size} pixels, the size of {released.name}."
+            f"Every image was objects to {size}x{size} pixels, the size of {released.name}."
         )
     return audit_split
 
