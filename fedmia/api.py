@@ -145,17 +145,17 @@ def audit_encoder(
     from fedmia.door.images import name_images
 
     trust = bool(options.pop("trust_plugins", False))
-    objects = {
+    of_rounds = {
         name: options.pop(name)
         for name in ("owners", "loss")
         if not isinstance(options.get(name), str | Path | None)
     }
     if isinstance(encoder, str | Path | Run):
         options["encoder"] = str(encoder.folder if isinstance(encoder, Run) else encoder)
-        objects = InMemory(**objects)
+        objects = InMemory(**of_rounds)
     else:
         options.setdefault("device", "cpu")
-        objects = InMemory(encoder, options.pop("name", None), **objects)
+        objects = InMemory(encoder, options.pop("name", None), **of_rounds)
     limits = image_range(options)
     groups = options.get("groups")
     if groups is None or isinstance(groups, str | Path):
