@@ -285,7 +285,7 @@ def images_for(audit: Audit, released: LoadedEncoder, owners: object = None) -> 
     audit_split = deal(audit, size, owners)
     if audit.size is None and size is not None:
         released.notes.append(
-            f"Every image was objects to {size}x{size} pixels, the size of {released.name}."
+            f"Every image was brought to {size}x{size} pixels, the size of {released.name}."
         )
     return audit_split
 
