@@ -52,7 +52,7 @@ class ShadowImages:
         own, theirs = (resize_all(x, size, "shadow images") for x in (pool, attacked.numpy()))
         return torch.from_numpy(own), torch.from_numpy(theirs)
 
-    def contents(self) -> str:
+    def digest(self) -> str:
         """Digest of --shadow-data.
 
         Raises:
