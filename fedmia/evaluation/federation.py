@@ -127,7 +127,7 @@ class FederationSuite(EncoderAttackSuite):
         self.owners = self.audit_split.owners
 
     def method(self, model: str) -> SSLMethod:
-        """A number stands for the model of that round, with its client's queue where one is kept."""
+        """A number stands for the model of that round, with its client's queue if one is kept."""
         fresh, method = model not in self._methods, super().method(model)
         round = {RELEASED: str(self.last), UNTRAINED: "0"}.get(model, model)
         if fresh and int(round) in self.history.queues and self.audit_split.own is not None:
