@@ -73,7 +73,11 @@ class ReferenceAttack(Attack):
         return measure(view, images, self._others)
 
     def read(self, view: BlackBox, images: Tensor) -> ReferenceSignals:
-        """Raises what `measure` and `models` raise."""
+        """The signals of images (N, C, H, W) under the target and under every reference model.
+
+        Raises:
+            InputError: as of `measure` and `models`.
+        """
         target = self.measure(view, images)  # first: a budget too small costs no reference
         models = self.models(view, images)
         rows = np.stack([self.measure(model, images) for model, _ in models])
@@ -96,7 +100,11 @@ class ShadowReferenceAttack(ReferenceAttack):
     _online = False
 
     def fit(self, view: BlackBox, known: Known, rng: np.random.Generator) -> None:
-        """Raises InputError: the view has no shadows, or they take images of another size."""
+        """Choose the mode, and keep the known images in an order of their own.
+
+        Raises:
+            InputError: the view has no shadows, or they take images of another size.
+        """
         refuse_other_size(self.name, view, known)
         images = known.both()[0]
         inside = np.stack([s.trained_on(images) for s in view.shadows])

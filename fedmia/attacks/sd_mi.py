@@ -77,7 +77,11 @@ class SDMI(Attack):
     layer: str = option("avgpool", "output between which distances are taken", choices=OUTPUTS)
 
     def fit(self, view: BlackBox, known: Known, rng: np.random.Generator) -> None:
-        """Raises InputError: fewer than 2 known images of a side are left beside the anchors."""
+        """Choose the anchors, and train on the distances of the other known images to them.
+
+        Raises:
+            InputError: fewer than 2 known images of a side are left beside the anchors.
+        """
         images, truth = known.both()
         chosen = choose_anchors(truth, self.anchors, rng)
         vectors = view.embed_plain(images, self.layer)

@@ -111,7 +111,7 @@ def examine(
         if audit.sweep:
             ran = [a.name for a in suite.scores if a.name in audit.attacks]
             swept = sweep(suite, RELEASED, ran, audit.sweep, display.line, stopped)
-        federated = suite.federated(display.line, stopped)
+        federated = suite.run_rounds(display.line, stopped)
     if not (suite.scores or suite.inferences):
         place.give_up()
         return gather(suite)

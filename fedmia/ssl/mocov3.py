@@ -99,7 +99,11 @@ class MoCoV3(BankedSSL):
     mixup: float = mixup_option()
 
     def build(self, backbone: Backbone, recipe: Recipe, generator: torch.Generator) -> MoCoV3Method:
-        """Raises InputError: `freeze_embed` with a network that has no patch embedding."""
+        """The method over a backbone, its patch embedding frozen where `freeze_embed` says so.
+
+        Raises:
+            InputError: `freeze_embed` with a network that has no patch embedding.
+        """
         if self.freeze_embed:
             if not isinstance(backbone, VisionTransformer):
                 raise InputError(f"{opt('ssl.freeze_embed', True)}: the network has no patches")

@@ -102,7 +102,7 @@ def add_digests(cells: Sequence[Cell]) -> list[Cell]:
         InputError: an audit that would be refused.
     """
     from fedmia.evaluation.audits.images import AuditSplit
-    from fedmia.evaluation.audits.resume import content
+    from fedmia.evaluation.audits.resume import audit_digest
     from fedmia.evaluation.audits.runs import run_of
     from fedmia.evaluation.encoder import check_embeddings, device_of, images_for, load_encoder
 
@@ -114,6 +114,6 @@ def add_digests(cells: Sequence[Cell]) -> list[Cell]:
         if source not in splits:
             splits[source] = images_for(audit, released)
         check_embeddings(released, splits[source], audit.allow_random)
-        digests.append(content(audit, released, splits[source]))
+        digests.append(audit_digest(audit, released, splits[source]))
     every = itertools.cycle(digests)  # all encoders at the first seed, then all at the second
     return [replace(cell, files=files) for cell, files in zip(cells, every, strict=False)]

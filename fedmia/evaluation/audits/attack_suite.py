@@ -174,7 +174,7 @@ class EncoderAttackSuite(AttackSuite[str]):
         options = [getattr(attack, f.name) for f, _ in option_fields(type(attack))]
         files = [Path(v) for v in options if isinstance(v, str) and Path(v).is_file()]
         contents = [hashlib.sha256(f.read_bytes()).hexdigest() for f in files]
-        own = self.shadows.contents() if self.shadows and attack.asks_shadows() else ""
+        own = self.shadows.digest() if self.shadows and attack.asks_shadows() else ""
         return " ".join([repr(attack), *contents]) + own
 
     # -- attacks -------------------------------------------------------------------------------
@@ -293,8 +293,8 @@ class EncoderAttackSuite(AttackSuite[str]):
             return self.audit_split.subjects.members, whole
         return np.zeros(len(self.audit_split.scored_members), dtype=np.int64), whole
 
-    def federated(self, say: Callable[[str], None], stopped: Callable[[], bool]) -> dict[str, Any]:
-        """Fields of `RunScores` that the rounds and clients of a federation fill; none here."""
+    def run_rounds(self, say: Callable[[str], None], stopped: Callable[[], bool]) -> dict[str, Any]:
+        """Fields of `RunScores` for the rounds and clients of a federation; an encoder has none."""
         return {}
 
     # -- what the encoder is good for ----------------------------------------------------------

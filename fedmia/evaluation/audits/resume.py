@@ -64,11 +64,11 @@ def key(
     skipped = ("attacks", "attack", "cache", "sweep")
     settings = {k: v for k, v in to_tree(audit).items() if k not in skipped}
     settings["device"] = device.type  # `auto` is another one on another machine
-    about = [__version__, content(audit, released, audit_split), settings, repr(augment)]
+    about = [__version__, audit_digest(audit, released, audit_split), settings, repr(augment)]
     return hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()
 
 
-def content(audit: Audit, released: LoadedEncoder, audit_split: AuditSplit) -> str:
+def audit_digest(audit: Audit, released: LoadedEncoder, audit_split: AuditSplit) -> str:
     """Digest of weights, images and their classes.
 
     Args:

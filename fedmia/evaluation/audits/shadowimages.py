@@ -57,7 +57,7 @@ class ShadowImages:
             subjects = np.concatenate([first, *split.subjects.sides, *split.known_subjects])
         return torch.from_numpy(own), torch.from_numpy(theirs), subjects
 
-    def contents(self) -> str:
+    def digest(self) -> str:
         """Digest of --shadow-data.
 
         Raises:
