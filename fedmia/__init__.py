@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from fedmia.api import audit_encoder as audit_encoder
     from fedmia.api import audit_federation as audit_federation
     from fedmia.api import open_run as open_run
+    from fedmia.api import rank_suspects as rank_suspects
     from fedmia.api import run_simulation as run_simulation
     from fedmia.api import run_study as run_study
     from fedmia.api import view as view
@@ -35,6 +36,7 @@ _PUBLIC = {
     "audit_encoder": "fedmia.api",
     "audit_federation": "fedmia.api",
     "open_run": "fedmia.api",
+    "rank_suspects": "fedmia.api",
     "open_study": "fedmia.study.result",
     "run_simulation": "fedmia.api",
     "run_study": "fedmia.api",

@@ -27,6 +27,8 @@ from fedmia.ssl.augment import Augment
 from fedmia.threat import BlackBox, Labels, Shadow, WhiteBox
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from fedmia.door.arguments import Config
     from fedmia.study.result import StudyResult
 
@@ -261,6 +263,47 @@ def audit_federation(
         options.setdefault("name", getattr(net, "__name__", "network"))
         net = net()
     return audit_encoder(net, members, others, attacks=attacks, out=out, quiet=quiet, **options)
+
+
+@torch.inference_mode(False)
+def rank_suspects(
+    recording: str | Path,
+    net: Any = None,
+    public: Any = None,
+    *,
+    loss: Any = None,
+    seed: int = 0,
+) -> pd.DataFrame:
+    """Which client attacks? Rank clients by how far their updates stand out from the others'.
+
+        suspects = fedmia.rank_suspects("REC", Net, public_images, loss=my_loss)
+
+    It needs no image of a client. Norm and cosine of the updates need no network either; with one,
+    and images that no client trained on, their loss counts, too. An audit of a recording with
+    updates has the same table in its report.
+
+    Args:
+        recording: folder that `fedmia.flower.record` wrote with the updates of clients.
+        net: a function that returns the network that was trained, or a module of it; None: the loss
+            is not read.
+        public: images that no client trained on, as of `audit_encoder`.
+        loss: as of `audit_federation`; a method of `fedmia.ssl` has its own.
+        seed: of the null's draws and of the views.
+
+    Returns:
+        A row a client, by `client`, the most suspicious first: `suspicion` in robust standard
+        deviations from the median client; `p_value`, which holds for all clients at once; the
+        `round` in which it stands out most, and of that round `norm` over the median client's,
+        `cosine` with the others' mean direction, `loss_change` of the public images.
+
+    Raises:
+        InputError: bad input, in one line, or a recording without updates that can be compared.
+    """
+    import pandas as pd
+
+    from fedmia.door.suspects import rank
+
+    return pd.DataFrame(rank(Path(recording), net, public, loss, seed)).set_index("client")
 
 
 def run_study(

@@ -25,6 +25,7 @@ from fedmia.evaluation.audits.attack_suite import (
     EncoderAttackSuite,
 )
 from fedmia.evaluation.audits.rounds import MOST, RoundHistory, read_files, read_recording
+from fedmia.evaluation.audits.suspects import PUBLIC, public_loss, rank_suspects
 from fedmia.evaluation.steps.datasets import Partition
 from fedmia.options import registry
 from fedmia.options.errors import InputError, opt
@@ -32,6 +33,7 @@ from fedmia.partitions.iid import IID
 from fedmia.recording.format import MAIN, RoundRecord
 from fedmia.recording.reader import States
 from fedmia.records import ClientInfo, RoundInfo
+from fedmia.records.client_rows import SuspectRow
 from fedmia.ssl.base import SSLMethod
 from fedmia.threat import BlackBox, ClientView, ServerView, Threat, WhiteBox
 
@@ -161,9 +163,7 @@ class FederationSuite(EncoderAttackSuite):
         if attack.needs.vantage == "server" and not self.history.updates:
             keeps = 'fedmia.flower.record(grid, folder, updates="all") keeps them'
             return f"needs the updates of clients, and none are kept: {keeps}"
-        foreign = isinstance(self.released.method, LoadedEncoderMethod)
-        unknown = foreign and self.released.method.own_loss is None
-        if unknown and attack.needs.vantage == "client" and "loss" in attack.looks_at:
+        if self._loss_unknown and attack.needs.vantage == "client" and "loss" in attack.looks_at:
             return f"needs the loss of the training: {opt('loss', 'my_app.task:loss')}"
         return None
 
@@ -201,7 +201,24 @@ class FederationSuite(EncoderAttackSuite):
         for (name, piece), why in sorted(self.failures.beside.items()):
             if piece != UNTRAINED:
                 self.notes.append(f"{name} has no scores of {piece}: {why}")
-        return {"rounds": infos, "clients": self._client_infos()}
+        return {
+            "rounds": infos, "clients": self._client_infos(), "suspects": self._rank_suspects(),
+        }  # fmt: skip
+
+    def _rank_suspects(self) -> list[SuspectRow]:
+        """The clients by how far their updates stand out; the loss is of known non-members."""
+        if not self.history.updates:
+            return []
+        public, loss = self.audit_split.known_nonmembers[:PUBLIC], None
+        if self.released.access == "white_box" and not self._loss_unknown:
+            loss = public_loss(WhiteBox(**self._shared(RELEASED), held=self.held), public)
+        return rank_suspects(self.history.before, self.history.updates, self.audit.seed, loss)
+
+    @property
+    def _loss_unknown(self) -> bool:
+        """Whether nobody says with which loss clients trained."""
+        method = self.released.method
+        return isinstance(method, LoadedEncoderMethod) and method.own_loss is None
 
     def _score_round(self, round: int, names: list[str]) -> dict[str, Any]:
         """Scores of attacks on the model of a round, those of `internal` by layer, and its kNN."""

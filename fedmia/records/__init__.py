@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedmia.records.client_rows import SuspectRow
 from fedmia.records.privacy import ClientDefence, Epsilon
 
 FloatArray = NDArray[np.floating[Any]]
@@ -466,6 +467,7 @@ class RunScores:
         clients: of a federation, in order of their ids.
         aggregation: of a federation, None where there is none.
         rounds: of a federation, in order.
+        suspects: its clients by how far their updates stand out, the most suspicious first.
         curves: losses by attacked round, None without an active attack.
         sweep: attacks at each value of a sweep, None without one.
         subject: what was attacked, as the page's title says it.
@@ -506,6 +508,7 @@ class RunScores:
     clients: Sequence[ClientInfo] = ()
     aggregation: Aggregation | None = None
     rounds: Sequence[RoundInfo] = ()
+    suspects: Sequence[SuspectRow] = ()
     curves: Curves | None = None
     sweep: AttackSweep | None = None
     subject: str = "a federated encoder"

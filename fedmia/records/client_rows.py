@@ -16,6 +16,7 @@ from fedmia.records.attack_rows import (
     Low,
     Members,
     Nonmembers,
+    Round,
 )
 from fedmia.records.defence_rows import DefenceRow
 from fedmia.records.fields import Field
@@ -252,6 +253,28 @@ class PosersRow(TypedDict):
     # By level, "0.01", "0.05": p-values as small.
     alarms: Annotated[dict[str, int], Field(keyed="target_fpr")]
     p_values: list[float]
+
+
+class SuspectRow(TypedDict):
+    """How far a client's updates stand out from those of the others; null where it sent none that
+    could be compared. Norm, cosine and loss are of the round in which it stands out most.
+
+    Attributes:
+        norm: of its update, over the median of the round's clients.
+        cosine: of its update with the mean direction of the others', in [-1, 1].
+        loss_change: of images that no client trained on, by its update alone; null: not known.
+        suspicion: over its rounds, in robust standard deviations from the median client; higher:
+            likelier an attacker's.
+        p_value: chance that the most suspicious of as many honest clients has as much, in (0, 1].
+    """
+
+    client: Client
+    round: Round | None
+    norm: float | None
+    cosine: float | None
+    loss_change: float | None
+    suspicion: float | None
+    p_value: Annotated[float | None, Field(part="suspicion", fills=("p_adjusted",))]
 
 
 class InferenceRow(TypedDict):

@@ -32,6 +32,7 @@ from fedmia.records.client_rows import (
     CohortRow,
     InferenceRow,
     NamingRow,
+    SuspectRow,
 )
 from fedmia.records.defence_rows import AggregationRow, AttackBoundRow, DefenceGroupsRow
 from fedmia.records.fields import Field
@@ -290,6 +291,7 @@ class Report(TypedDict):
         client_cohorts: clients by their last round; absent where all train in every round, and
             where the page shows every client.
         named_clients: attacks that name the client of an image.
+        suspects: clients by how far their updates stand out; absent where none were kept.
         family: the intervals that hold together.
         subject: what was attacked.
         not_run: attacks that could not run.
@@ -329,6 +331,7 @@ class Report(TypedDict):
     # Null where no client defends itself.
     defended: Annotated[DefenceGroupsRow | None, Field(subject="group", family="groups")]
     named_clients: list[NamingRow]
+    suspects: NotRequired[Annotated[list[SuspectRow], Field(subject="suspect")]]
     rounds: Annotated[list[RoundRow], Field(subject="round")]
     family: Family
     subject: str

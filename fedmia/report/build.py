@@ -119,6 +119,7 @@ def build_whole(run: RunScores) -> Report:
         client_cohorts=cohort_rows(run),
         defended=defended(run),
         named_clients=named_rows(run),
+        suspects=list(run.suspects) or None,
         rounds=[round_row(r) for r in run.rounds],
         family={
             "level": LEVEL,

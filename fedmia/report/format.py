@@ -14,6 +14,7 @@ from fedmia.records.rows import Report
 from fedmia.report.health import health_sentence
 from fedmia.report.regime import regime_sentence
 from fedmia.report.selection import has_many_clients, unit_of
+from fedmia.report.suspects import suspects_sentence
 from fedmia.statistics.matching import OVER
 
 DASH = "–"
@@ -149,6 +150,7 @@ def sentences(report: Report) -> dict[str, str | None]:
         "defended": defended and f"{defended}.",
         "named": named_sentence(report),
         "per_client": per_client_sentence(report),
+        "suspects": suspects_sentence(report.get("suspects", ())),
     }
 
 

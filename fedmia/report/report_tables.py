@@ -27,12 +27,14 @@ from fedmia.report.format import (
     subjects_of,
 )
 from fedmia.report.selection import (
+    FEW,
     has_many_clients,
     is_reading,
     select_clients,
     select_inferred,
     unit_of,
 )
+from fedmia.report.suspects import is_named
 from fedmia.report.tables import AUC, Cell, Table, TextCell, TextRow, flat, listing
 from fedmia.report.verdict import leaks
 
@@ -243,6 +245,20 @@ def clients(report: Report) -> Table:
     if has_many_clients(report):
         columns["why it is listed"] = lambda c: ", ".join(c.get("why", ()))
     return listing(select_clients(report), columns)
+
+
+def suspects(report: Report) -> Table:
+    """Clients by how far their updates stand out, the most suspicious first; of many, few."""
+    columns: dict[str, Cell] = {
+        "client": lambda r: str(r["client"]),  # a name, not a count
+        "suspicion": lambda r: number(r["suspicion"]),
+        "p-value": lambda r: format_p(r["p_value"]),
+        "stands out most\nin round": lambda r: DASH if r["round"] is None else str(r["round"]),
+        "norm over median": lambda r: number(r["norm"]),
+        "cosine with others": lambda r: number(r["cosine"]),
+        "public loss": lambda r: DASH if r["loss_change"] is None else f"{r['loss_change']:+.3f}",
+    }
+    return listing(report.get("suspects", [])[:FEW], columns, is_named)
 
 
 def cohorts(report: Report) -> Table:

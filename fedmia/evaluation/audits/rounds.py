@@ -8,7 +8,7 @@ import os.path
 import re
 import zipfile
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -101,9 +101,7 @@ class RoundHistory:
     @property
     def scored(self) -> list[int]:
         """Rounds whose models are scored: all, or `MOST` of them with the first and the last."""
-        rounds = sorted(r for r in self.models if r)
-        places = np.linspace(0, len(rounds) - 1, min(len(rounds), MOST)).round().astype(int)
-        return [rounds[i] for i in places]
+        return spread_rounds(sorted(r for r in self.models if r))
 
     @property
     def clients(self) -> set[int]:
@@ -115,6 +113,12 @@ class RoundHistory:
         """What the clients of a round received, for rounds whose updates and model were kept."""
         rounds = (r for r in self.updates if r - 1 in self.models)
         return States(rounds, lambda r: self.models[r - 1])
+
+
+def spread_rounds(rounds: Sequence[int]) -> list[int]:
+    """All of at most `MOST` rounds; of more, so many, evenly spread with the first and the last."""
+    places = np.linspace(0, len(rounds) - 1, min(len(rounds), MOST)).round().astype(int)
+    return [rounds[i] for i in places]
 
 
 def fit_state(

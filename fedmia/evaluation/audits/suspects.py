@@ -1,4 +1,7 @@
-"""Which client attacks: what the updates of a recording did, against those of the other clients."""
+"""Which client attacks: what each update of a recording did, beside those of the other clients.
+
+It sees weights and public images alone, never who the clients are.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +11,14 @@ import numpy as np
 from torch import Tensor
 
 from fedmia.defenses._sensitivity import measure_update
+from fedmia.evaluation.audits.rounds import spread_rounds
+from fedmia.options.seeding import rng
+from fedmia.records.client_rows import SuspectRow
 from fedmia.ssl.base import State
-from fedmia.statistics.suspicion import FEWEST, FloatArray
+from fedmia.statistics.suspicion import FEWEST, FloatArray, by_round, p_values, suspicions
 from fedmia.threat import Meter, WhiteBox
 
+PUBLIC = 64  # most public images whose loss is read
 PAIRS = 2  # of views of an image, over which a loss is averaged
 DIVERGED = 1e9  # in place of a loss that is not finite
 StateLoss = Callable[[State], float]
@@ -56,6 +63,45 @@ def measure_round(
         if loss is not None:
             measured[2, at] = np.nan_to_num(loss(state) - reference, nan=DIVERGED, posinf=DIVERGED)
     return measured
+
+
+def rank_suspects(
+    before: Mapping[int, State],
+    updates: Mapping[int, Mapping[int, State]],
+    seed: int,
+    loss: StateLoss | None = None,
+) -> list[SuspectRow]:
+    """One suspicion a client, the highest first; of many rounds those evenly spread.
+
+    Args:
+        before: round -> the weights that its clients received.
+        updates: round -> client -> the weights that it sent.
+        seed: of the null's draws.
+        loss: as of `measure_round`.
+
+    Returns:
+        A row a client; none where no round can be compared.
+    """
+    known = sorted(before.keys() & updates.keys())
+    chosen = {r: updates[r] for r in spread_rounds(known)}
+    rounds, clients, (norms, cosines, losses) = measure_rounds(before, chosen, loss)
+    if not rounds:
+        return []
+    standing = by_round(norms, cosines, None if loss is None else losses)
+    suspicion = suspicions(standing)
+    ps = p_values(suspicion, rng(seed, "suspects"))
+    relative = norms / np.nanmedian(norms, axis=1, keepdims=True)
+    rows = list[SuspectRow]()
+    for at in np.argsort(-suspicion, kind="stable"):  # NaN comes last
+        judged = bool(np.isfinite(suspicion[at]))
+        most = int(np.nanargmax(standing[:, at])) if judged else 0
+        numbers = (relative[most], cosines[most], losses[most], suspicion, ps)
+        norm, cosine, change, own, p = (float(x[at]) if judged else None for x in numbers)
+        rows.append(SuspectRow(
+            client=clients[at], round=rounds[most] if judged else None, norm=norm, cosine=cosine,
+            loss_change=None if loss is None else change, suspicion=own, p_value=p,
+        ))  # fmt: skip
+    return rows
 
 
 def measure_rounds(

@@ -1,0 +1,56 @@
+"""Which client attacks, from Python: a recording, and what a session hands over beside it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from fedmia.door.images import read_images
+from fedmia.encoders._module import LoadedEncoderMethod
+from fedmia.encoders.base import LoadOptions
+from fedmia.encoders.memory import load_module
+from fedmia.evaluation.audits.rounds import read_recording
+from fedmia.evaluation.audits.suspects import PUBLIC, public_loss, rank_suspects
+from fedmia.evaluation.federation import load_rounds
+from fedmia.options.errors import InputError
+from fedmia.records.client_rows import SuspectRow
+from fedmia.statistics.suspicion import FEWEST
+from fedmia.threat import WhiteBox
+
+
+def rank(recording: Path, net: Any, public: Any, loss: Any, seed: int) -> list[SuspectRow]:
+    """The rows of `fedmia.rank_suspects`, whose arguments these are.
+
+    Raises:
+        InputError: as of `fedmia.rank_suspects`.
+    """
+    history = read_recording(recording)
+    if not history.updates:
+        keeps = 'fedmia.flower.record(grid, folder, updates="all") keeps them'
+        raise InputError(f"{history.where} has no updates of clients: {keeps}")
+    if (net is None) != (public is None) or (net is None and loss is not None):
+        raise InputError("the loss of public images needs both net and public: give both, or none")
+    state_loss = None
+    if net is not None:
+        module = net if isinstance(net, torch.nn.Module) else net()
+        images = torch.from_numpy(read_images(public, "public").images[:PUBLIC])
+        options = LoadOptions(size=int(images.shape[2]), seed=seed)
+        released = load_module(module, options, channels=int(images.shape[1]))
+        released = load_rounds(released, history, loss)
+        if isinstance(released.method, LoadedEncoderMethod) and released.method.own_loss is None:
+            raise InputError("loss is missing: with which clients trained net, (network, pixels)")
+        history = released.history
+        released.method.fill_bank(images)
+        view = WhiteBox(
+            released.method, released.augment, seed=seed, device=options.device, held=images
+        )
+        state_loss = public_loss(view, images)
+    rows = rank_suspects(history.before, history.updates, seed, state_loss)
+    if not rows:
+        raise InputError(
+            f"{history.where} has no round with the updates of {FEWEST} clients and the model that "
+            "they received"
+        )
+    return rows

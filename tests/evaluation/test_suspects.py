@@ -1,0 +1,202 @@
+"""The client that attacks is ranked first, by weights and public images alone."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+import fedmia
+from fedmia.evaluation.audits import suspects
+from fedmia.evaluation.audits.suspects import measure_round, rank_suspects
+from fedmia.options.errors import InputError
+from fedmia.recording import RecordingWriter
+from fedmia.recording.format import Header, RoundRecord
+from fedmia.report.suspects import FALSE_ALARMS, HONEST
+from fedmia.ssl.base import State
+from tests.auditing.conftest import Audit, textures
+
+ROUNDS, CLIENTS, WIDTH = 6, 8, 5
+RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
+HERE = "tests.evaluation.test_suspects"
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, WIDTH, 3, bias=False)
+        self.norm = nn.BatchNorm2d(WIDTH)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.norm(self.conv(x)).relu().mean(dim=(2, 3))
+
+
+def loss(network: nn.Module, pixels: Tensor) -> Tensor:
+    """Distance to the weights 1, which honest clients walk towards."""
+    far = ((network.conv.weight - 1) ** 2).mean()
+    return far + 0 * pixels.flatten(1).sum(dim=1)
+
+
+def states(attackers: tuple[int, ...], seed: int = 0, act: float = -4.0) -> Any:
+    """Models and updates: honest clients go one way, each with noise; attackers, from the middle of
+    the rounds on, the other."""
+    draw = torch.Generator().manual_seed(seed)
+    model = {n: t.clone() for n, t in Net().state_dict().items()}
+    model["conv.weight"] = torch.zeros_like(model["conv.weight"])
+    models, updates = [model], []
+    for round in range(1, ROUNDS + 1):
+        sent = []
+        for client in range(CLIENTS):
+            noise = 0.05 * torch.randn(model["conv.weight"].shape, generator=draw)
+            way = act if client in attackers and round > ROUNDS // 2 else 1.0
+            moved = {"conv.weight": model["conv.weight"] + 0.05 * way + noise}
+            sent.append(model | moved | {"norm.num_batches_tracked": torch.tensor(round)})
+        mean = torch.stack([s["conv.weight"] for s in sent]).mean(dim=0)
+        model = model | {"conv.weight": mean}
+        models.append(model)
+        updates.append(sent)
+    return models, updates
+
+
+def record(
+    folder: Path, attackers: tuple[int, ...] = (), kept: str = "all", clients: int = CLIENTS,
+    about: float = 1.0, seed: int = 0,
+) -> Path:  # fmt: skip
+    """`about`: what a client says of itself, which is nobody's business here."""
+    models, updates = states(attackers, seed)
+    writer = RecordingWriter(folder, Header({"flwr": "1"}, updates=kept), print)
+    writer.write_model(0, models[0])
+    for round, sent in enumerate(updates, start=1):
+        for client, state in enumerate(sent[:clients] if kept != "none" else []):
+            writer.write_update(round, client, state)
+        who = [*range(clients)]
+        told = {c: about * (c + 1) for c in who}
+        metrics = {c: {"loss": about * c} for c in who}
+        writer.end_round(RoundRecord("main", round, "", {}, who, told, metrics))
+        writer.write_model(round, models[round])
+    writer.close()
+    return folder
+
+
+def test_measure_round__is_that_of_whole_vectors() -> None:
+    models, updates = states((7,))
+    before, sent = models[3], dict(enumerate(updates[3]))
+    sent[5] = before  # sent nothing new
+    sent[6] = before | {"conv.weight": torch.full_like(before["conv.weight"], torch.nan)}
+
+    def far(state: State) -> float:
+        return float(((state["conv.weight"] - 1) ** 2).mean())
+
+    measured = measure_round(before, sent, far)
+    vectors = {
+        c: (s["conv.weight"] - before["conv.weight"]).double().flatten().numpy()
+        for c, s in sent.items() if c not in (5, 6)
+    }  # fmt: skip
+    for client, vector in vectors.items():
+        others = sum(v / np.linalg.norm(v) for c, v in vectors.items() if c != client)
+        norm = np.linalg.norm(vector)
+        cosine = vector @ others / norm / np.linalg.norm(others)
+        expected = norm, cosine, far(sent[client]) - far(before)
+        np.testing.assert_allclose(measured[:, client], expected, rtol=1e-6)
+    assert np.isnan(measured[:, [5, 6]]).all() and not np.isnan(measured[:, :5]).any()
+    assert np.isnan(measure_round(before, sent)[2]).all()
+    wild = measure_round(before, sent, lambda state: float("nan") if state is sent[0] else 1.0)
+    assert wild[2, 0] > 1e6  # a model that diverges on public images is no way out
+
+
+@pytest.mark.parametrize("with_loss", [True, False])
+@pytest.mark.parametrize("attackers", [(3,), (1, 6)])
+def test_attackers__are_ranked_first_and_named(
+    tmp_path: Path, attackers: tuple[int, ...], with_loss: bool
+) -> None:
+    more: dict[str, Any] = {}
+    if with_loss:
+        more = {"net": Net, "public": textures(20).images, "loss": loss}
+    ranked = fedmia.rank_suspects(record(tmp_path / "REC", attackers), **more)
+    first = ranked.iloc[: len(attackers)]
+    assert sorted(first.index) == list(attackers) and (first["p_value"] <= 0.05).all()
+    assert (ranked["p_value"].iloc[len(attackers) :] > 0.05).all()
+    assert (first["round"] > ROUNDS // 2).all() and (first["cosine"] < 0).all()
+    assert ranked["suspicion"].is_monotonic_decreasing
+    if with_loss:
+        assert (first["loss_change"] > 0).all()
+        assert (ranked["loss_change"].iloc[len(attackers) :] < 0).all()
+    else:
+        assert ranked["loss_change"].isna().all()
+
+
+def test_honest_clients__raise_no_alarm(tmp_path: Path) -> None:
+    ps = [
+        fedmia.rank_suspects(record(tmp_path / str(seed), seed=seed))["p_value"].min()
+        for seed in range(12)
+    ]
+    assert sum(p <= 0.05 for p in ps) <= 2 and np.median(ps) > 0.2
+
+
+def test_suspicion__knows_weights_alone(tmp_path: Path) -> None:
+    """What clients say of themselves changes nothing, their numbers only names, and no argument
+    could say who attacks."""
+    one, other = (
+        fedmia.rank_suspects(record(tmp_path / str(about), (3,), about=about))
+        for about in (1.0, 9.0)
+    )
+    assert one.equals(other)
+    models, updates = states((3,))
+    before = {r + 1: model for r, model in enumerate(models[:-1])}
+    turned = {r: {7 - c: s for c, s in enumerate(sent)} for r, sent in enumerate(updates, start=1)}
+    rows = rank_suspects(before, turned, 0)
+    assert [7 - row["client"] for row in rows] == one.index.tolist()
+    assert rows[0]["suspicion"] == pytest.approx(one["suspicion"].iloc[0])
+    taken = {
+        *inspect.signature(rank_suspects).parameters,
+        *inspect.signature(measure_round).parameters,
+    }
+    assert taken == {"before", "updates", "seed", "loss", "sent"}
+    assert not {"role", "malicious", "attacker"} & {*vars(suspects)}
+
+
+def test_recordings__that_cannot_be_compared_are_refused(tmp_path: Path) -> None:
+    without = record(tmp_path / "NONE", kept="none")
+    with pytest.raises(InputError, match='no updates of clients.*updates="all"'):
+        fedmia.rank_suspects(without)
+    with pytest.raises(InputError, match="no round with the updates of 3 clients"):
+        fedmia.rank_suspects(record(tmp_path / "TWO", clients=2))
+    whole, public = record(tmp_path / "ALL"), textures(8).images
+    for more in ({"net": Net}, {"public": public}, {"loss": loss}):
+        with pytest.raises(InputError, match="both net and public"):
+            fedmia.rank_suspects(whole, **more)
+    with pytest.raises(InputError, match="loss is missing"):
+        fedmia.rank_suspects(whole, Net, public)
+    with pytest.raises(InputError, match="tensor"):
+        fedmia.rank_suspects(whole, lambda: nn.Conv2d(3, 4, 3), public, loss=loss)
+
+
+def test_audit__has_the_suspects_of_a_recording_with_updates(audit: Audit, tmp_path: Path) -> None:
+    flags = (
+        f"--encoder {HERE}:Net --mean 0 --std 1 --size 8 --attacks similarity, --loss {HERE}:loss"
+    )
+    flags = f"{flags.replace('similarity,', 'similarity')} --federation "
+    audited = audit(f"{flags}{record(tmp_path / 'REC', (3,))}", tmp_path / "OUT")
+    assert audited.code == 0, audited.err
+    rows = audited.report["suspects"]
+    assert rows[0]["client"] == 3 and rows[0]["p_value"] <= 0.05 < rows[1]["p_value"]
+    assert len(rows) == CLIENTS and rows[0]["loss_change"] > 0 > rows[1]["loss_change"]
+    assert "Standing out by their updates: client 3 (p" in audited.out.replace("\n", " ")
+    page = (tmp_path / "OUT" / "report.html").read_text()
+    assert "Who attacks?" in page and "cosine with others" in page
+    run = fedmia.open_run(tmp_path / "OUT")
+    table = run.table[run.table["subject"] == "suspect"]
+    assert len(table) == 4 * CLIENTS and table["p_adjusted"].notna().sum() == CLIENTS
+    plain = audit(f"{flags}{record(tmp_path / 'PLAIN', kept='none')}", tmp_path / "OTHER")
+    assert "suspects" not in plain.report and "Standing out" not in plain.out
+
+
+def test_sentence__has_the_false_alarms_that_were_measured() -> None:
+    measured = json.loads((RESULTS / "suspects.json").read_text())["alarms"][-1]
+    assert (measured["federations"], measured["with_alarm"]) == (HONEST, FALSE_ALARMS)
