@@ -93,12 +93,12 @@ def rank_suspects(
     relative = norms / np.nanmedian(norms, axis=1, keepdims=True)
     rows = list[SuspectRow]()
     for at in np.argsort(-suspicion, kind="stable"):  # NaN comes last
-        judged = bool(np.isfinite(suspicion[at]))
-        most = int(np.nanargmax(standing[:, at])) if judged else 0
+        comparable = bool(np.isfinite(suspicion[at]))
+        most = int(np.nanargmax(standing[:, at])) if comparable else 0
         numbers = (relative[most], cosines[most], losses[most], suspicion, ps)
-        norm, cosine, change, own, p = (float(x[at]) if judged else None for x in numbers)
+        norm, cosine, change, own, p = (float(x[at]) if comparable else None for x in numbers)
         rows.append(SuspectRow(
-            client=clients[at], round=rounds[most] if judged else None, norm=norm, cosine=cosine,
+            client=clients[at], round=rounds[most] if comparable else None, norm=norm, cosine=cosine,
             loss_change=None if loss is None else change, suspicion=own, p_value=p,
         ))  # fmt: skip
     return rows
@@ -126,7 +126,7 @@ def measure_rounds(
         columns = np.searchsorted(clients, [*updates[round]])
         measured[:, at, columns] = measure_round(before[round], updates[round], loss)
     enough = np.isfinite(measured[0]).sum(axis=1) >= FEWEST
-    return [r for r, kept in zip(rounds, enough, strict=True) if kept], clients, measured[:, enough]
+    return np.array(rounds)[enough].tolist(), clients, measured[:, enough]
 
 
 def public_loss(view: WhiteBox, images: Tensor) -> StateLoss:
