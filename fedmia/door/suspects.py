@@ -21,7 +21,17 @@ from fedmia.threat import WhiteBox
 
 
 def rank(recording: Path, net: Any, public: Any, loss: Any, seed: int) -> list[SuspectRow]:
-    """The rows of `fedmia.rank_suspects`, whose arguments these are.
+    """The rows of `fedmia.rank_suspects`.
+
+    Args:
+        recording: folder with updates of clients.
+        net: a function that returns the network, or a module; None: no loss is read.
+        public: images that no client trained on; None: no loss is read.
+        loss: of the network's owner, or None.
+        seed: of the null's draws and of the views.
+
+    Returns:
+        A row a client, the most suspicious first.
 
     Raises:
         InputError: as of `fedmia.rank_suspects`.

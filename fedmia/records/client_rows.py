@@ -260,6 +260,8 @@ class SuspectRow(TypedDict):
     could be compared. Norm, cosine and loss are of the round in which it stands out most.
 
     Attributes:
+        client: its number in the recording.
+        round: in which it stands out most.
         norm: of its update, over the median of the round's clients.
         cosine: of its update with the mean direction of the others', in [-1, 1].
         loss_change: of images that no client trained on, by its update alone; null: not known.

@@ -11,7 +11,7 @@ ALARM = 0.05  # p-value up to which a client is named
 HONEST, FALSE_ALARMS = 48, 0
 RESTS_ON = (
     "The p-value holds for all clients at once, and takes honest ones to be spread normally. This "
-    f"is empirical: of {HONEST} honest federations of ten small clients {FALSE_ALARMS} had a client "
+    f"is empirical: of {HONEST} honest federations of ten small clients {FALSE_ALARMS} had one "
     "named. An attacker who keeps to the norm and the cosine of honest updates may not be found."
 )
 
@@ -23,13 +23,11 @@ def is_named(row: SuspectRow) -> bool:
 
 def suspects_sentence(rows: Sequence[SuspectRow]) -> str | None:
     """Who stands out, by what, and what that rests on; None without updates."""
-    judged = [row for row in rows if row["suspicion"] is not None]
-    if not judged:
+    if not rows or rows[0]["suspicion"] is None:
         return None
-    named = [describe(row) for row in judged if is_named(row)]
-    if named:
-        return f"Standing out by their updates: {'; '.join(named)}. {RESTS_ON}"
-    return f"No client stands out by its updates; most does {describe(judged[0])}. {RESTS_ON}"
+    if alarms := [describe(row) for row in rows if is_named(row)]:
+        return f"Standing out by their updates: {'; '.join(alarms)}. {RESTS_ON}"
+    return f"No client stands out by its updates; most does {describe(rows[0])}. {RESTS_ON}"
 
 
 def describe(row: SuspectRow) -> str:

@@ -66,8 +66,8 @@ def suspicions(standing: FloatArray) -> FloatArray:
     rounds = np.isfinite(standing).sum(axis=0)
     half = -(-rounds // 2)
     highest = -np.sort(-standing, axis=0)  # NaN comes last
-    kept = np.where(np.arange(len(standing))[:, None] < half, highest, 0)
-    means = np.where(rounds > 0, kept.sum(axis=0) / np.maximum(half, 1), np.nan)
+    upper = np.where(np.arange(len(standing))[:, None] < half, highest, 0)
+    means = np.where(rounds > 0, upper.sum(axis=0) / np.maximum(half, 1), np.nan)
     return deviations(means)
 
 

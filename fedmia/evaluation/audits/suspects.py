@@ -14,6 +14,7 @@ from fedmia.defenses._sensitivity import measure_update
 from fedmia.evaluation.audits.rounds import spread_rounds
 from fedmia.options.seeding import rng
 from fedmia.records.client_rows import SuspectRow
+from fedmia.records.fields import row_of
 from fedmia.ssl.base import State
 from fedmia.statistics.suspicion import FEWEST, FloatArray, by_round, p_values, suspicions
 from fedmia.threat import Meter, WhiteBox
@@ -93,13 +94,15 @@ def rank_suspects(
     relative = norms / np.nanmedian(norms, axis=1, keepdims=True)
     rows = list[SuspectRow]()
     for at in np.argsort(-suspicion, kind="stable"):  # NaN comes last
-        comparable = bool(np.isfinite(suspicion[at]))
-        most = int(np.nanargmax(standing[:, at])) if comparable else 0
-        numbers = (relative[most], cosines[most], losses[most], suspicion, ps)
-        norm, cosine, change, own, p = (float(x[at]) if comparable else None for x in numbers)
+        if np.isnan(suspicion[at]):
+            rows.append(row_of(SuspectRow, None, client=clients[at]))
+            continue
+        most = int(np.nanargmax(standing[:, at]))
+        change = None if loss is None else float(losses[most, at])
         rows.append(SuspectRow(
-            client=clients[at], round=rounds[most] if comparable else None, norm=norm, cosine=cosine,
-            loss_change=None if loss is None else change, suspicion=own, p_value=p,
+            client=clients[at], round=rounds[most], norm=float(relative[most, at]),
+            cosine=float(cosines[most, at]), loss_change=change, suspicion=float(suspicion[at]),
+            p_value=float(ps[at]),
         ))  # fmt: skip
     return rows
 
