@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import runpy
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 pytestmark = pytest.mark.slow
@@ -56,3 +58,36 @@ def test_endurance__faults_happen_and_runs_end_as_they_should(
     rows = faults("inline", tmp_path)
     assert len(rows) == 4 * 3 and {row["when"] for row in rows} == {"before", "during", "after"}
     assert [row for row in rows if row["wrong"]] == []
+
+
+def test_suspects__answers_what_is_planned_and_says_what_is_short(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    script = runpy.run_path(str(BENCHMARKS / "suspects.py"))
+    whole = script["load_plan"]()
+    planned = [*script["cells"](whole)]
+    assert len({cell.file for cell in planned}) == len(planned) == 192
+    assert not {c.seed for c in planned} & set(range(*whole["used_up"][0]))
+    plan = whole | {"seeds": {"first": 5, "number": 3}, "splits": {"IID": "iid"}, "resamples": 100}
+    draw = np.random.default_rng(0)
+    for cell in script["cells"](plan):
+        bad = list(range(10 - cell.attackers, 10)) if cell.kind != "honest" else []
+        measured = np.exp(0.1 * draw.normal(size=(3, 4, 10)))
+        if cell.kind == "climb":
+            measured[0, :, bad] *= 9
+        values = {
+            "attackers": bad, "images": [3] * 10, "measured": measured.tolist(),
+            "targets_loss": 2.0 if cell.kind == "climb" else 1.0, "seconds": 1.0,
+        }  # fmt: skip
+        (tmp_path / cell.file).write_text(json.dumps(values))
+    result = script["answer"](plan, tmp_path, False)
+    rows = {(row["kind"], row["attackers"]): row for row in result["cells"]}
+    assert rows["climb", 3]["auc"] == 1 and rows["climb", 3]["verdict"] == "works"
+    assert rows["climb", 1]["push"] == 1 and rows["hidden", 1]["push"] == 0
+    assert rows["hidden", 3]["auc"] < 0.9 and not result["short"]
+    assert result["alarms"][-1]["federations"] == 6 and result["alarms"][-1]["clients"] == 60
+    (tmp_path / "6-IID-1-climb.json").unlink()
+    with pytest.raises(SystemExit, match="23 of 24"):
+        script["answer"](plan, tmp_path, False)
+    assert script["answer"](plan, tmp_path, True)["short"]

@@ -202,7 +202,8 @@ class FederationSuite(EncoderAttackSuite):
             if piece != UNTRAINED:
                 self.notes.append(f"{name} has no scores of {piece}: {why}")
         return {
-            "rounds": infos, "clients": self._client_infos(), "suspects": self._rank_suspects(),
+            "rounds": infos, "clients": self._client_infos(),
+            "suspects": [] if stopped() else self._rank_suspects(),
         }  # fmt: skip
 
     def _rank_suspects(self) -> list[SuspectRow]:

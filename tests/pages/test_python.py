@@ -56,6 +56,7 @@ HERE = {
 BY_OTHERS = {
     ("docs/howto/own_flower_app.md", "mods=["): "tests/recording/test_grid.py",
     ("docs/howto/own_flower_app.md", "grid.final("): "tests/recording/test_grid.py",
+    ("docs/howto/own_flower_app.md", "rank_suspects("): "tests/evaluation/test_suspects.py",
     ("docs/howto/customers_set.md", "groups=(patients"): "tests/auditing/test_groups.py",
     ("docs/howto/partitions.md", "DirichletPartitioner("): "flwr-datasets is not installed",
 }
