@@ -18,9 +18,10 @@ from fedmia.evaluation.audits.suspects import measure_round, rank_suspects
 from fedmia.options.errors import InputError
 from fedmia.recording import RecordingWriter
 from fedmia.recording.format import Header, RoundRecord
-from fedmia.report.suspects import FALSE_ALARMS, HONEST
+from fedmia.report.suspects import FALSE_ALARMS, HONEST, suspects_sentence
 from fedmia.ssl.base import State
 from tests.auditing.conftest import Audit, textures
+from tests.report.conftest import suspect
 
 ROUNDS, CLIENTS, WIDTH = 6, 8, 5
 RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
@@ -195,6 +196,24 @@ def test_audit__has_the_suspects_of_a_recording_with_updates(audit: Audit, tmp_p
     assert len(table) == 4 * CLIENTS and table["p_adjusted"].notna().sum() == CLIENTS
     plain = audit(f"{flags}{record(tmp_path / 'PLAIN', kept='none')}", tmp_path / "OTHER")
     assert "suspects" not in plain.report and "Standing out" not in plain.out
+
+
+def test_sentence__says_who_stands_out_by_what() -> None:
+    alone, quiet, silent = (
+        suspect(9, 12.5, 0.0004), suspect(2, 1.5, 0.7) | {"loss_change": None},
+        suspect(4, None, None),
+    )  # fmt: skip
+    named = suspects_sentence([alone, quiet, silent])
+    assert named is not None and named.startswith(
+        "Standing out by their updates: client 9 (p 0.0004: in round 8 35.2 times the median norm, "
+        "cosine -0.69, loss of public images +0.5). The p-value holds for all clients at once"
+    )
+    nobody = suspects_sentence([quiet, silent])
+    assert nobody is not None and nobody.startswith(
+        "No client stands out by its updates; most does client 2 (p 0.7: in round 8 35.2 times the "
+        "median norm, cosine -0.69). "
+    )
+    assert suspects_sentence([silent]) is None and suspects_sentence([]) is None
 
 
 def test_sentence__has_the_false_alarms_that_were_measured() -> None:

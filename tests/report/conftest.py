@@ -14,6 +14,7 @@ from scipy.stats import norm
 
 from fedmia import records
 from fedmia.records import ClientInfo, Curves, Pair, Probe, RoundInfo, RunScores, ScoredAttack
+from fedmia.records.client_rows import SuspectRow
 from fedmia.records.privacy import ClientDefence, Epsilon
 from fedmia.records.rows import Report
 from fedmia.report.build import build_report
@@ -148,6 +149,14 @@ def naming(attack: ScoredAttack, clients: int, right: int) -> ScoredAttack:
     )
 
 
+def suspect(client: int, suspicion: float | None, p: float | None) -> SuspectRow:
+    """How far a client stands out; of None it sent nothing."""
+    values = (None,) * 4 if p is None else (8, 35.25, -0.6875, 0.5)
+    names = ("round", "norm", "cosine", "loss_change")
+    numbers: Any = dict(zip(names, values, strict=True))
+    return SuspectRow(client=client, suspicion=suspicion, p_value=p, **numbers)
+
+
 def make_everything(run: RunScores) -> RunScores:
     """The run with a part of every kind, 27 clients, and an audit's encoder and sweep."""
     first, combined, internal = (replace(a, rounds=(24,)) for a in run.attacks[:3])
@@ -178,6 +187,7 @@ def make_everything(run: RunScores) -> RunScores:
         member_client=np.arange(112) % 27,
         sets=[whole, replace(whole, judged=records.MEAN), replace(whole, size=4)],
         inferences=[records.DatasetInferenceResults("dataset-inference", "p", p_values, posers)],
+        suspects=[suspect(9, 12.5, 0.0004), suspect(2, 1.5, 0.7), suspect(4, None, None)],
         sweep=records.AttackSweep("known", (4, 9), points),
         aggregation=records.Aggregation("dp-fedavg", "sums", spent, {"clip": 0.25}),
         encoder=records.EncoderInfo(
