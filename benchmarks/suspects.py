@@ -166,13 +166,14 @@ def judged(values: dict[str, Any]) -> dict[str, Any]:
         "loss": deviations(losses),
     }  # fmt: skip
     return {
-        "suspicion": suspicion, "p": p_values(suspicion, rng(0, "suspects")),
+        "suspicion": suspicion,
+        "p": p_values(suspicion, len(norms), True, rng(0, "suspects")),
         **{name: suspicions(one) for name, one in alone.items()},
     }  # fmt: skip
 
 
 def answer(plan: dict[str, Any], folder: Path, short: bool) -> dict[str, Any]:
-    """The answer to every question of the plan."""
+    """The answer to every question of the plan; p has the null of the second look."""
     planned = [*cells(plan)]
     done = {c: json.loads(text) for c in planned if (text := _text(folder / c.file))}
     if len(done) < len(planned) and not short:
@@ -181,8 +182,6 @@ def answer(plan: dict[str, Any], folder: Path, short: bool) -> dict[str, Any]:
     level = plan["level"]
     rows, alarms = [], []
     for split in plan["splits"]:
-        twins = [c for c in done if (c.kind, c.split) == (TWIN, split)]
-        alarms.append({"split": split, **_alarms([scores[c]["p"] for c in twins], level)})
         for attackers in plan["attackers"]:
             for kind in plan["kinds"]:
                 own = [
@@ -190,13 +189,16 @@ def answer(plan: dict[str, Any], folder: Path, short: bool) -> dict[str, Any]:
                 ]
                 where = {"split": split, "attackers": attackers, "kind": kind}
                 rows.append(where | _row(plan, own, done, scores))
-    alarms.append({"split": "all", **_alarms(
-        [scores[c]["p"] for c in done if c.kind == TWIN], level
-    )})  # fmt: skip
+    for split in (*plan["splits"], "all"):
+        twins = [c for c in done if c.kind == TWIN and split in (c.split, "all")]
+        fresh = [c for c in twins if c.seed >= plan["second"]["first"]]
+        first = [c for c in twins if c not in fresh]
+        row = {"split": split, **_alarms([scores[c]["p"] for c in fresh], level)}
+        alarms.append(row | {"first": _alarms([scores[c]["p"] for c in first], level)})
     return {
         "short": len(done) < len(planned), "federations": len(done), "planned": len(planned),
         "level": level, "works": plan["works"], "cells": rows, "alarms": alarms,
-        "least_deviation": _least(plan["clients"], level),
+        "least_deviation": _least(plan["clients"], plan["settings"]["federation"]["rounds"], level),
         "cpu_seconds": round(sum(v["seconds"] for v in done.values()), 1),
         "by_federation": {
             c.file.removesuffix(".json"): {
@@ -267,12 +269,11 @@ def _alarms(ps: Sequence[Any], level: float) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _least(clients: int, level: float) -> float:
+def _least(clients: int, rounds: int, level: float) -> float:
     """The suspicion from which p is at most `level`, of so many clients."""
-    grid = np.arange(0, 50, 0.01)
-    ps = np.array([p_values(np.r_[x, np.zeros(clients - 1)], rng(0, "suspects"))[0]
-                   for x in grid[::10]])  # fmt: skip
-    return round(float(grid[::10][np.argmax(ps <= level)]), 1)
+    grid = np.arange(20 * clients).reshape(-1, clients) / clients
+    ps = np.array([p_values(row, rounds, True, rng(0, "suspects")) for row in grid])
+    return round(float(grid.ravel()[np.argmax(ps.ravel() <= level)]), 1)
 
 
 def _mean(values: Sequence[float]) -> float:
@@ -299,7 +300,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
               f"[{row['low']:.2f}, {row['high']:.2f}] {row['verdict']}, named {row['named']:.0%}, "
               f"push {row['push']:+.3f}")  # fmt: skip
     for row in result["alarms"]:
-        print(f"honest, {row['split']:12} alarms {row['with_alarm']}/{row['federations']}")
+        first = row["first"]
+        print(f"honest, {row['split']:12} alarms {row['with_alarm']}/{row['federations']}, "
+              f"of the first seeds {first['with_alarm']}/{first['federations']}")  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -67,9 +67,10 @@ def test_suspects__answers_what_is_planned_and_says_what_is_short(
     script = runpy.run_path(str(BENCHMARKS / "suspects.py"))
     whole = script["load_plan"]()
     planned = [*script["cells"](whole)]
-    assert len({cell.file for cell in planned}) == len(planned) == 192
+    assert len({cell.file for cell in planned}) == len(planned) == 222
     assert not {c.seed for c in planned} & set(range(*whole["used_up"][0]))
     plan = whole | {"seeds": {"first": 5, "number": 3}, "splits": {"IID": "iid"}, "resamples": 100}
+    plan["second"] = {"first": 9, "number": 2, "attackers": 1}
     draw = np.random.default_rng(0)
     for cell in script["cells"](plan):
         bad = list(range(10 - cell.attackers, 10)) if cell.kind != "honest" else []
@@ -86,8 +87,9 @@ def test_suspects__answers_what_is_planned_and_says_what_is_short(
     assert rows["climb", 3]["auc"] == 1 and rows["climb", 3]["verdict"] == "works"
     assert rows["climb", 1]["push"] == 1 and rows["hidden", 1]["push"] == 0
     assert rows["hidden", 3]["auc"] < 0.9 and not result["short"]
-    assert result["alarms"][-1]["federations"] == 6 and result["alarms"][-1]["clients"] == 60
+    alarms = result["alarms"][-1]
+    assert (alarms["federations"], alarms["clients"], alarms["first"]["clients"]) == (2, 20, 60)
     (tmp_path / "6-IID-1-climb.json").unlink()
-    with pytest.raises(SystemExit, match="23 of 24"):
+    with pytest.raises(SystemExit, match="25 of 26"):
         script["answer"](plan, tmp_path, False)
     assert script["answer"](plan, tmp_path, True)["short"]

@@ -10,8 +10,8 @@ ALARM = 0.05  # p-value up to which a client is named
 # Of benchmarks/results/suspects.json: honest federations of ten clients, and those with an alarm.
 HONEST, FALSE_ALARMS = 48, 0
 RESTS_ON = (
-    "The p-value holds for all clients at once, and takes honest ones to be spread normally. This "
-    f"is empirical: of {HONEST} honest federations of ten small clients {FALSE_ALARMS} had one "
+    "The p-value holds for all clients at once, and takes honest ones to differ by chance alone. "
+    f"This is empirical: {FALSE_ALARMS} of {HONEST} honest federations of ten clients had a client "
     "named. An attacker who keeps to the norm and the cosine of honest updates may not be found."
 )
 

@@ -42,12 +42,12 @@ def by_round(norms: FloatArray, cosines: FloatArray, losses: FloatArray | None) 
     downwards; of the loss upwards.
 
     Args:
-        norms: (R, C) L2 norms of the updates, over 0; NaN where a client sent none.
-        cosines: (R, C) with the other clients' updates, in [-1, 1].
-        losses: (R, C) change of the loss of public images; None: not known.
+        norms: (.., R, C) L2 norms of the updates, over 0; NaN where a client sent none.
+        cosines: (.., R, C) with the other clients' updates, in [-1, 1].
+        losses: (.., R, C) change of the loss of public images; None: not known.
 
     Returns:
-        (R, C).
+        (.., R, C).
     """
     parts = [np.abs(deviations(np.log(norms))), -deviations(cosines)]
     return np.asarray(sum(parts if losses is None else [*parts, deviations(losses)]))
@@ -57,39 +57,48 @@ def suspicions(standing: FloatArray) -> FloatArray:
     """One suspicion a client: the mean of the upper half of its rounds, among the clients'.
 
     Args:
-        standing: (R, C) what `by_round` returned.
+        standing: (.., R, C) what `by_round` returned.
 
     Returns:
-        (C,) in robust standard deviations from the median client, higher: likelier an attacker's;
-        NaN of a client without rounds.
+        (.., C) in robust standard deviations from the median client, higher: likelier an
+        attacker's; NaN of a client without rounds.
     """
-    rounds = np.isfinite(standing).sum(axis=0)
+    rounds = np.isfinite(standing).sum(axis=-2)
     half = -(-rounds // 2)
-    highest = -np.sort(-standing, axis=0)  # NaN comes last
-    upper = np.where(np.arange(len(standing))[:, None] < half, highest, 0)
-    means = np.where(rounds > 0, upper.sum(axis=0) / np.maximum(half, 1), np.nan)
-    return deviations(means)
+    highest = -np.sort(-standing, axis=-2)  # NaN comes last
+    places = np.arange(standing.shape[-2])[:, None]
+    upper = np.where(places < half[..., None, :], highest, 0).sum(axis=-2)
+    return deviations(np.where(rounds > 0, upper / np.maximum(half, 1), np.nan))
 
 
-def p_values(suspicion: FloatArray, generator: np.random.Generator) -> FloatArray:
+def p_values(
+    suspicion: FloatArray, rounds: int, with_loss: bool, generator: np.random.Generator
+) -> FloatArray:
     """Chance that among as many honest clients the most suspicious one is as suspicious.
 
-    It takes honest clients to be spread normally, and holds for all clients at once: no further
-    correction is needed. Few clients cannot give a small one unless one stands out far.
+    Honest ones are drawn with norms, cosines and losses that are normal and of nothing but the
+    round. It holds for all clients at once: no further correction is needed. Few clients cannot
+    give a small one unless one stands out far.
 
     Args:
         suspicion: (C,) what `suspicions` returned.
+        rounds: in which a client took part, at least 1.
+        with_loss: whether losses counted.
         generator: of the draws.
 
     Returns:
         (C,) in (0, 1]; NaN where the suspicion is.
     """
     clients = int(np.isfinite(suspicion).sum())
-    draws = int(np.clip(NUMBERS // max(clients, 1), LEAST_DRAWS, DRAWS))
-    part = max(1, NUMBERS // max(clients, 1))  # draws that are in memory at once
-    counts = [min(part, draws - start) for start in range(0, draws, part)]
-    most = np.concatenate([
-        deviations(generator.standard_normal((count, clients))).max(axis=1) for count in counts
-    ]) if clients else np.zeros(0)  # fmt: skip
-    above = draws - np.searchsorted(np.sort(most), suspicion)
+    if not clients:
+        return np.full(len(suspicion), np.nan)
+    most_at_once = max(1, NUMBERS // (3 * rounds * clients))
+    draws = int(np.clip(most_at_once, LEAST_DRAWS, DRAWS))
+    greatest = list[FloatArray]()
+    for start in range(0, draws, most_at_once):
+        shape = 3, min(most_at_once, draws - start), rounds, clients
+        norms, cosines, losses = generator.standard_normal(shape)
+        standing = by_round(np.exp(norms), cosines, losses if with_loss else None)
+        greatest.append(suspicions(standing).max(axis=-1))
+    above = draws - np.searchsorted(np.sort(np.concatenate(greatest)), suspicion)
     return np.asarray(np.where(np.isfinite(suspicion), (1 + above) / (1 + draws), np.nan))

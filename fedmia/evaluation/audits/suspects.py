@@ -90,7 +90,8 @@ def rank_suspects(
         return []
     standing = by_round(norms, cosines, None if loss is None else losses)
     suspicion = suspicions(standing)
-    ps = p_values(suspicion, rng(seed, "suspects"))
+    took_part = int(np.median(np.isfinite(standing).sum(axis=0)))
+    ps = p_values(suspicion, max(1, took_part), loss is not None, rng(seed, "suspects"))
     relative = norms / np.nanmedian(norms, axis=1, keepdims=True)
     rows = list[SuspectRow]()
     for at in np.argsort(-suspicion, kind="stable"):  # NaN comes last
