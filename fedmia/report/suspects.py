@@ -12,7 +12,7 @@ HONEST, FALSE_ALARMS = 30, 7
 RESTS_ON = (
     "The p-value holds for all clients at once, and takes honest ones to differ by chance alone. "
     f"They differ by more: in {FALSE_ALARMS} of {HONEST} honest federations of ten clients one was "
-    "named. It is a reason to look, no proof, and an attacker who hides is not found."
+    "named. It is a reason to look, no proof, and an attacker who knows the rule can hide."
 )
 
 
