@@ -82,10 +82,10 @@ def load_plan(path: Path = PLAN) -> dict[str, Any]:
 
 
 def cells(plan: dict[str, Any]) -> Iterator[Cell]:
-    """All that is planned: the twins of the second look, then the others seed by seed."""
-    second = plan["second"]
-    for seed in range(second["first"], second["first"] + second["number"]):
-        yield from (Cell(seed, split, second["attackers"], TWIN) for split in plan["splits"])
+    """All that is planned: the twins of the later looks, then the others seed by seed."""
+    for look in (plan["third"], plan["second"]):
+        for seed in range(look["first"], look["first"] + look["number"]):
+            yield from (Cell(seed, split, look["attackers"], TWIN) for split in plan["splits"])
     first, number = plan["seeds"]["first"], plan["seeds"]["number"]
     for seed in range(first, first + number):
         for split in plan["splits"]:
