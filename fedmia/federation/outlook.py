@@ -35,7 +35,9 @@ def describe_start(plan: Plan) -> list[str]:
         f"{len(split.used):,} of {split.distinct:,} images of {plan.data.name} used: "
         f"{listed}{limit}",
         f"{len(sizes)} clients train on {sizes[0]} (least), {statistics.median(sizes):g} (median), "
-        f"{sizes[-1]} (most) images each",
+        f"{sizes[-1]} (most) images each"
+        if len(sizes) > 1
+        else f"1 client trains on {sizes[0]} images",
     ]
     spec, batch = experiment.ssl.build("ssl"), experiment.train.batch_size
     if noted := [size for size in sizes if spec.notes(size)]:

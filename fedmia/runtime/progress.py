@@ -295,10 +295,16 @@ class AuditDisplay(ProgressBars):
         line = f"the attacks take about {format_seconds(seconds)}, by a rehearsal on a few images"
         if beside:
             line += f" (without {', '.join(map(short_name, beside))})"
-        self.line(f"{line}; --attacks quick takes about {format_seconds(quick)}")
+        less = f"; --attacks quick takes about {format_seconds(quick)}" * (quick < seconds)
+        self.line(f"{line}{less}")
+
+    def plan(self, attacks: int, models: int) -> None:
+        """So many of the attacks can run, on so many models, once that is known."""
+        self._total = attacks
+        self._bar.update(self._attacks, total=max(models * attacks, 1))
 
     def ran(self, count: int) -> None:
-        """Only `count` of the attacks could run, so the control runs as many."""
+        """The attacks are done; `count` of them run again on the control."""
         self._bar.update(self._attacks, total=self._total + count)
 
     def epochs(self, done: int, total: int) -> None:
