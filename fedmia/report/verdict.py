@@ -13,6 +13,7 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+from fedmia.options import registry
 from fedmia.records import LOSS_BEFORE
 from fedmia.records.attack_rows import AttackRow, AucRow, ends, with_auc
 from fedmia.records.client_rows import InferenceRow
@@ -31,6 +32,7 @@ UNSOUND = ("shift", "control-failed")  # codes under which no attack says a thin
 TITLES = {"means": "What this means", "sure": "How sure", "todo": "What to do"}
 WEAK = 0.55  # the AUC of a leak for which the images needed are counted
 MORE = "Try more attacks (`--attacks all`) and other seeds."
+SEEDS = "Try other seeds (`--seed 1`)."  # where all attacks were asked for
 ScoredRows = Sequence[Any]  # of attacks whose AUC is known
 
 UNCONTROLLED = "no control on the same images rules out that the images differ by themselves"
@@ -320,8 +322,7 @@ def _explain(report: Report, code: str, used: Collection[str]) -> dict[str, str]
         sure, todo = reach(report, scored)
     elif code == "shift" and (pixels := shifted_pixels(report["controls"])) is not None:
         auc = pixels["auc"] or 0.0
-        alone = {"name": "a classifier on the pixels alone", "auc": max(auc, 1 - auc)}
-        means += f" {count_pairs(alone)}"
+        means += f" {count_pairs({'name': 'a classifier on the pixels alone', 'auc': auc})}"
         sure = f"It has AUC {estimate(auc, ends(pixels))}; a guess has 0.5."
     elif code == "control-failed" and (failed := failed_control(report["controls"])) is not None:
         name, row = failed
@@ -393,9 +394,11 @@ def reach(report: Report, scored: ScoredRows) -> tuple[str, str]:
     Returns:
         The smallest leak that so many images would have shown; what to do.
     """
+    others = {*registry.names("attack")}.difference(report["config"].get("attacks") or ())
+    todo = MORE if others else SEEDS
     if not scored:
         if sure := " ".join(f"{row['statement']}." for row in report["dataset_inference"]):
-            return sure, MORE
+            return sure, todo
         return "No attack was scored.", "Run at least one attack: see the section Not run."
     row = max(scored, key=lambda r: min(r["n_members"], r["n_nonmembers"]))
     n, m, family = row["n_members"], row["n_nonmembers"], report["family"]["intervals"]
@@ -419,7 +422,6 @@ def reach(report: Report, scored: ScoredRows) -> tuple[str, str]:
             f"The smallest leak that {sizes} would have shown has AUC {least:.2f} "
             "(0.5: guessing, 1: certain). A smaller one may be there."
         )
-    todo = MORE
     if more is not None and min(n, m) < more:
         todo += f" To show a leak of AUC {WEAK}, score about {more:,} members and as many others"
         todo += "." if effect == 1 else ", with as many images a subject."

@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from fedmia.options import registry
 from fedmia.records import (
     ClientInference,
     DatasetInferenceResults,
@@ -144,6 +145,14 @@ def test_todo__stops_training_within_the_rounds_of_the_run(
     leaking = alone(run, scored("a", 0.9, 112, 500, 1), rounds=run.rounds[:rounds])
     todo = build_report(leaking)["todo"]
     assert f"early-stopping.after {third}`" in todo and "fedmia study RUN/config.yaml" in todo
+
+
+def test_todo__advises_more_attacks_where_there_are_more(run: RunScores) -> None:
+    every = registry.names("attack")
+    for asked in (every, every[1:], ["similarity"]):
+        silent = alone(run, scored("a", 0.5, 112, 500, 1), config={"attacks": asked})
+        todo = build_report(silent)["todo"]
+        assert ("--attacks all" in todo) == (asked is not every) and "other seeds" in todo
 
 
 def test_count_pairs__is_the_share_of_pairs_that_the_attack_orders_right(run: RunScores) -> None:
