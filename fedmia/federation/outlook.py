@@ -48,6 +48,11 @@ def describe_start(plan: Plan) -> list[str]:
             f" and hardly learn: more {opt('split.members')}, fewer {opt('federation.clients')} or "
             f"a smaller {opt('train.batch_size')} help"
         )
+    if experiment.pretrain.mode == "pooled":
+        lines.append(
+            f"WARNING: the server first trains {experiment.pretrain.epochs} epochs on all clients' "
+            "private images, as no real server would"
+        )
     rounds, attacked = experiment.federation.rounds, experiment.attack_rounds
     planned = [f"{rounds} main", f"{attacked} zero", f"{rounds} placebo"]
     ran = True, bool(attacked), bool(split.placebo_parts)

@@ -15,6 +15,7 @@ import fedmia
 from fedmia.api import view
 from fedmia.attacks.base import Known
 from fedmia.options import registry
+from fedmia.report.figures import draw
 from tests.auditing.conftest import Sides
 from tests.auditing.test_remote import CONSTANTS, Api, api, module
 
@@ -26,15 +27,23 @@ Images = list[np.ndarray]
 
 
 @pytest.fixture
-def images(archives: Sides) -> Images:
-    """uint8 (N, 3, 8, 8) of members and of others."""
+def images(archives: Sides, monkeypatch: pytest.MonkeyPatch) -> Images:
+    """uint8 (N, 3, 8, 8) of members and of others; no figures are drawn of them."""
+    monkeypatch.setattr(draw, "draw_all", lambda scores, report: {})
     files = archives.members, archives.nonmembers
     return [np.load(file)["x"].transpose(0, 3, 1, 2) for file in files]
 
 
 def options(attacks: list[str]) -> dict[str, Any]:
     own = {name: one for name, one in OF_ATTACK.items() if name in attacks}
-    return {"attacks": attacks, "attack": own, "known": 6, "seed": SEED, "quiet": True}
+    return {
+        "attacks": attacks,
+        "attack": own,
+        "known": 6,
+        "seed": SEED,
+        "quiet": True,
+        "threads": 1,
+    }
 
 
 def by_image(run: fedmia.Run) -> Any:
@@ -75,7 +84,7 @@ def test_forms__module_function_api_and_vectors(api: Api, images: Images) -> Non
 
     def function(pixels: np.ndarray) -> np.ndarray:
         with torch.no_grad():
-            return encoder(torch.from_numpy(pixels)).numpy()
+            return encoder(torch.tensor(pixels)).numpy()
 
     every, constants = PLAIN + DRAWN + FITTED, {"mean": [0.0], "std": [1.0]}
     assert CONSTANTS == "--mean 0 --std 1"
