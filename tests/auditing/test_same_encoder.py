@@ -67,7 +67,7 @@ def assert_vectors_same(ours: fedmia.Run, images: Images, encoder: nn.Module, **
     # Known images are drawn by content, and a vector has another: lpla is fitted by hand on those.
     plain = [asked.embed_plain(one) for one in sides]
     scores = by_image(fedmia.audit_embeddings(*plain, **options(PLAIN)))["lpla"]
-    scored = [scores.xs(truth).index.to_numpy(dtype=int) for truth in (True, False)]
+    scored = [np.array(scores.xs(truth).index, dtype=int) for truth in (True, False)]
     known = [np.setdiff1d(np.arange(len(s)), at) for s, at in zip(sides, scored, strict=True)]
     assert [len(one) for one in known] == [6, 6]
     attack = registry.build("attack", "lpla", {})
