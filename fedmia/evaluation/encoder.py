@@ -99,13 +99,15 @@ def examine(
     if remote is not None:
         remote.remember(place.path_to(ANSWERS))
     with display, watch.part("attacks"):
+        bare = released.stored is not None or remote is not None  # no weights, so no control
+        display.plan(len(names := suite.able()), 1 if bare else 2)
         if display.wants_forecast or remote is not None:
-            rehearsal = rehearse(suite, audit.attacks)
+            rehearsal = rehearse(suite, names)
             if rehearsal.images:
                 display.line(describe_images(rehearsal, released.name, audit.rate))
             quick = [n for n in rehearsal.seconds if is_quick(registry.load("attack", n))]
             display.forecast(rehearsal.total(), rehearsal.total(quick), rehearsal.without)
-        suite.run(display.show_step, stopped, display.ran)
+        suite.run(names, display.show_step, stopped, display.ran)
         for note in suite.notes:
             display.line(note)
         if audit.sweep:
@@ -146,7 +148,7 @@ def describe_images(rehearsal: Rehearsal, name: str, rate: float | None) -> str:
     """
     line = f"about {rehearsal.images:,} images are sent to {name}, each once"
     if rate is not None:
-        line += f", in {format_seconds(rehearsal.images / rate)} at {opt('rate', rate)}"
+        line += f", in {format_seconds(rehearsal.images / rate)} at {opt('rate', f'{rate:g}')}"
     return f"{line}; {opt('views')} of an attack and {opt('limit')} lower the number"
 
 

@@ -175,7 +175,8 @@ def clients_sentence(report: Report) -> str | None:
     posers = {"client": "non-members in the place of theirs", "subject": "non-member subjects"}
     aucs, by = [auc for auc, _ in rows], rows[0][1]["attack"]
     nulls = [c["null_ci"] for _, c in rows if c["null_ci"] is not None]
-    sentence = f"By {unit}, AUC {min(aucs):.2f} to {max(aucs):.2f} ({by}, {len(rows)} {unit}s"
+    count = f"{len(rows)} {unit}{'s' * (len(rows) > 1)}"
+    sentence = f"By {unit}, AUC {min(aucs):.2f} to {max(aucs):.2f} ({by}, {count}"
     if nulls:
         sentence += (
             f"; {posers[unit]} {min(n[0] for n in nulls):.2f} to {max(n[1] for n in nulls):.2f}"

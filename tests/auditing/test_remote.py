@@ -111,6 +111,7 @@ def test_api__scores_are_the_modules_and_each_image_is_sent_once(
     everyone = (MEMBERS + NONMEMBERS) * 4  # plain, and three views
     assert 0.7 * everyone < announced < 1.4 * everyone and api.images < announced + 200
     assert done.report["controls"]["untrained"] == [] and done.report["controls"]["posers"]
+    assert done.report["encoder"]["form"] == "API or function"
 
 
 def test_api__that_fails_midway_is_gone_on_with(api: Api, audit: Audit, tmp_path: Path) -> None:

@@ -94,7 +94,7 @@ class Scorer:
         """
         began = time.perf_counter()
         attack, before = self.build(name), view.queries
-        require(view.threat, attack.needs, name)
+        require(view.threat, attack.needs)
         attack.fit(view, self.known, rng(self.seed, "fit", name))
         scores = attack.score(view, self.candidates)
         known = np.zeros(0), np.zeros(0)
