@@ -28,6 +28,7 @@ from threading import Event  # noqa: E402
 
 import torch  # noqa: E402
 
+from fedmia.evaluation import outlook  # noqa: E402
 from fedmia.evaluation.audits.threads import settle_threads, threads_note  # noqa: E402
 from fedmia.evaluation.encoder import device_of, examine, folder, prepare  # noqa: E402
 from fedmia.options.errors import InputError  # noqa: E402
@@ -82,6 +83,15 @@ def run_audit(
         InputError: bad input, or no attack could run.
         DiskError: a file could not be written or read; finished attacks stay.
     """
+    if invocation.plan:
+        audit = settle_threads(invocation.settings, None, lambda line: None)
+        torch.set_num_threads(audit.threads or count_cores())
+        device = device_of(audit)
+        with watch.part("data"):
+            both = prepare(audit, device)
+        out, leak = invocation.out, invocation.leak
+        row = outlook.plan_audit(audit, *both, device, out, watch, leak, stop)
+        return outlook.show(invocation, row)
     quiet = invocation.quiet or invocation.json
     display = AuditDisplay(len(invocation.settings.attacks), quiet)
     with display.beating():

@@ -16,6 +16,7 @@ from fedmia.cli.flags import Command, ParsedFlags, read
 from fedmia.cli.presets import find_config
 from fedmia.config.tree import from_tree, merge, normalize
 from fedmia.options.errors import InputError, prefix_errors
+from fedmia.options.values import Text, convert
 from fedmia.options.yamlfile import Tree, load
 
 if TYPE_CHECKING:
@@ -40,6 +41,8 @@ class Invocation:
         observe: names of the run's observers.
         resume: go on with the run in `out`.
         gate: conditions under which the report fails a build; None: the user names none.
+        plan: print what the command would do, and write nothing.
+        leak: AUC of a leak of which `plan` says how many images show it, in (0.5, 1), or None.
         page: text to print in place of a run (`--help`, `--list`, `--version`), or None.
     """
 
@@ -51,6 +54,8 @@ class Invocation:
     resume: bool = False
     page: str | None = None
     gate: Gate | None = None
+    plan: bool = False
+    leak: float | None = None
 
 
 def run(
@@ -166,7 +171,23 @@ def parse(command: Command, arguments: Arguments) -> Invocation:
         observe,
         "resume" in own_options,
         gate=gate,
+        plan="plan" in own_options,
+        leak=read_leak(own_options.get("plan", "")),
     )
+
+
+def read_leak(text: str) -> float | None:
+    """The AUC of `--plan AUC`; None of `--plan` alone.
+
+    Raises:
+        InputError: no number in (0.5, 1).
+    """
+    if not text:
+        return None
+    leak: float = convert("--plan", Text(text), float)
+    if not 0.5 < leak < 1:
+        raise InputError(f"--plan must be an AUC over 0.5 and under 1, got {text}")
+    return leak
 
 
 def read_gate(own_options: Mapping[str, str]) -> Gate | None:

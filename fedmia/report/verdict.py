@@ -10,6 +10,7 @@ intervals.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from typing import Any
 
 from fedmia.records import LOSS_BEFORE
 from fedmia.records.attack_rows import AttackRow, AucRow, ends
@@ -376,11 +377,8 @@ def _reach(report: Report, scored: ScoredRows) -> tuple[str, str]:
     if not scored:
         return "No attack was scored.", "Run at least one attack: see the section Not run."
     row = max((row for row, _ in scored), key=lambda r: min(r["n_members"], r["n_nonmembers"]))
-    n, m, family = row["n_members"], row["n_nonmembers"], report["family"]["intervals"]
-    # The leak of an audit must also lie over its control.
-    own = "encoder" in report and bool(report["controls"]["untrained"])
-    least = smallest_detectable_auc(n, m, family, level=ONE_SIDED, over_control=own)
-    more = images_needed(WEAK, family, level=ONE_SIDED, over_control=own)
+    n, m = row["n_members"], row["n_nonmembers"]
+    least, more = smallest_leak(report, n, m), leak_images(report, WEAK)
     sizes = f"{n} members and {m} non-members"
     sure = f"Not even a perfect attack would have been established with {sizes}."
     if least is not None:
@@ -392,6 +390,22 @@ def _reach(report: Report, scored: ScoredRows) -> tuple[str, str]:
     if more is not None and min(n, m) < more:
         todo += f" To show a leak of AUC {WEAK}, score about {more:,} members and as many others."
     return sure, todo
+
+
+def smallest_leak(report: Report, n: int, m: int) -> float | None:
+    """The smallest AUC of a leak that n members and m non-members show; None where none does."""
+    return smallest_detectable_auc(n, m, **_tests(report))
+
+
+def leak_images(report: Report, auc: float) -> int | None:
+    """Images of each side that show a leak of this AUC; None where more than ten million."""
+    return images_needed(auc, **_tests(report))
+
+
+def _tests(report: Report) -> dict[str, Any]:
+    # The leak of an audit must also lie over its control.
+    own = "encoder" in report and bool(report["controls"]["untrained"])
+    return {"family": report["family"]["intervals"], "level": ONE_SIDED, "over_control": own}
 
 
 def is_refuted(report: Report) -> bool:

@@ -33,6 +33,7 @@ from fedmia.study.engine import make_runs, side_by_side
 from fedmia.study.folder import StudyFolder
 from fedmia.study.forecasts import study_forecasts
 from fedmia.study.launch import Start, add_digests, launcher_of
+from fedmia.study.outlook import plan_study
 from fedmia.study.result import FORMAT, PAGE, STUDY, StudyResult, doubtful, left_out
 
 STATES = ("finished", "failed", "not run")
@@ -52,6 +53,8 @@ def run_command(invocation: Invocation, stop: Event, start: Start | None = None)
     Raises:
         InputError: no folder, or one of something else; an encoder that an audit refuses.
     """
+    if invocation.plan:
+        return plan_study(invocation, stop)
     quiet = invocation.quiet or invocation.json
     study, code = run_cells(invocation.settings, invocation.out, stop, quiet, start)
     if invocation.json:
