@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-
-from scipy.stats import nct
-from scipy.stats import t as student
 
 from fedmia.cli.command import parse
 from fedmia.cli.commands import STUDY
@@ -62,35 +58,6 @@ class Swept:
     planned: Planned
     cells: Sequence[Mapping[str, Any]]
     short: int
-
-
-def deviation(effect: Mapping[str, Any]) -> float:
-    """Standard deviation between federations that a mean's two-sided p, or its 95 % interval, of so
-    many federations implies."""
-    n = int(effect["federations"])
-    if "p" in effect:
-        error = abs(effect["mean"]) / student.isf(effect["p"] / 2, n - 1)
-    else:
-        low, high = effect["interval"]
-        error = (high - low) / 2 / student.isf(0.025, n - 1)
-    return float(error) * math.sqrt(n)
-
-
-def power(mean: float, sd: float, n: int, level: float) -> float:
-    """Chance that a two-sided t test at `level` sees the mean of n normal values (noncentral t)."""
-    at, shift = student.isf(level / 2, n - 1), mean / sd * math.sqrt(n)
-    return float(nct.sf(at, n - 1, shift) + nct.cdf(-at, n - 1, shift))
-
-
-def federations(plan: Mapping[str, Any]) -> int:
-    """Least number that has the plan's power for its share of each effect, at the strictest step of
-    Holm's correction over its questions."""
-    level, most = plan["level"] / len(plan["questions"]), 2
-    for effect in plan["effects"].values():
-        mean, sd = plan["share"] * effect["mean"], deviation(effect)
-        while power(mean, sd, most, level) < plan["power"]:
-            most += 1
-    return most
 
 
 def sweeps(plan: Mapping[str, Any]) -> list[Planned]:

@@ -31,8 +31,7 @@ from fedmia.runtime.stopwatch import Stopwatch
 from fedmia.shadows.cache import key_of, seal
 from fedmia.shadows.draw import content_digest
 from fedmia.shadows.plan import ShadowPlan, TargetTraining
-from fedmia.shadows.provided import content as content_of
-from fedmia.shadows.provided import load_shadows, read_settings
+from fedmia.shadows.provided import load_shadows, read_settings, seals_digest
 from fedmia.shadows.train import train_shadows
 from fedmia.simulate import run_experiment
 from fedmia.ssl.train import Train
@@ -253,7 +252,7 @@ def sealed(files: Files, description: Any) -> Files:
 def read_shadows(path: Path) -> object:
     """All that an audit reads of the shadows that a user brings."""
     read_settings(path)
-    content_of(path)
+    seals_digest(path)
     (shadow,) = load_shadows(path)
     return shadow.method.encoder(torch.zeros(1, 3, 8, 8))
 

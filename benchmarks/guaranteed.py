@@ -71,13 +71,14 @@ def main() -> None:
 
 def summarize(study: StudyResult) -> dict[str, Any]:
     """The points of a study of defences, as pages cite them."""
-    points = [
-        {**point, "label": point["point"], "attacks": [
-            {**row, "auc_ci_simultaneous": row["auc"]["ci_simultaneous"]}
+    points = []
+    for point in point_rows(study):
+        del point["leak"]  # of the best attack, which `attacks` has
+        attacks = [
+            {**row, "name": row["attack"], "auc_ci_simultaneous": row["auc"]["ci_simultaneous"]}
             for row in point["attacks"].values()
-        ]}
-        for point in point_rows(study)
-    ]  # fmt: skip
+        ]
+        points.append({**point, "label": point["point"], "attacks": attacks})
     return {"sentence": study.sentence, "points": points, "config": dict(study.settings)}
 
 

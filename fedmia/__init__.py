@@ -13,14 +13,15 @@ from typing import TYPE_CHECKING
 from typing import Any as _Any
 
 if TYPE_CHECKING:
-    from fedmia.door.auditing import audit_encoder as audit_encoder
-    from fedmia.door.auditing import audit_federation as audit_federation
-    from fedmia.door.simulation import run_simulation as run_simulation
-    from fedmia.door.studies import run_study as run_study
-    from fedmia.library import view as view
+    from fedmia.api import audit_embeddings as audit_embeddings
+    from fedmia.api import audit_encoder as audit_encoder
+    from fedmia.api import audit_federation as audit_federation
+    from fedmia.api import open_run as open_run
+    from fedmia.api import run_simulation as run_simulation
+    from fedmia.api import run_study as run_study
+    from fedmia.api import view as view
     from fedmia.options.errors import InputError as InputError
     from fedmia.runs import Run as Run
-    from fedmia.runs import open_run as open_run
     from fedmia.study.result import StudyResult as StudyResult
     from fedmia.study.result import open_study as open_study
 
@@ -30,13 +31,14 @@ _PUBLIC = {
     "InputError": "fedmia.options.errors",
     "Run": "fedmia.runs",
     "StudyResult": "fedmia.study.result",
-    "audit_encoder": "fedmia.door.auditing",
-    "audit_federation": "fedmia.door.auditing",
-    "open_run": "fedmia.runs",
+    "audit_embeddings": "fedmia.api",
+    "audit_encoder": "fedmia.api",
+    "audit_federation": "fedmia.api",
+    "open_run": "fedmia.api",
     "open_study": "fedmia.study.result",
-    "run_simulation": "fedmia.door.simulation",
-    "run_study": "fedmia.door.studies",
-    "view": "fedmia.library",
+    "run_simulation": "fedmia.api",
+    "run_study": "fedmia.api",
+    "view": "fedmia.api",
 }
 __all__ = sorted(_PUBLIC)  # type: ignore[misc]
 

@@ -28,9 +28,10 @@ from threading import Event  # noqa: E402
 
 import torch  # noqa: E402
 
+from fedmia.encoders.memory import InMemory  # noqa: E402
 from fedmia.evaluation import outlook  # noqa: E402
 from fedmia.evaluation.audits.threads import settle_threads, threads_note  # noqa: E402
-from fedmia.evaluation.encoder import device_of, examine, folder, prepare  # noqa: E402
+from fedmia.evaluation.encoder import NOTHING, device_of, examine, folder, prepare  # noqa: E402
 from fedmia.options.errors import InputError  # noqa: E402
 from fedmia.records import RunScores  # noqa: E402
 from fedmia.records.rows import Report  # noqa: E402
@@ -57,16 +58,17 @@ def main(argv: Arguments | None = None) -> int:
     """
     watch = Stopwatch(_STARTED)
     watch.claim("import")
-    try:
-        with Interrupts("attacks and audits") as stop:
-            arguments = sys.argv[1:] if argv is None else argv
-            return run(AUDIT, arguments, lambda invocation: run_audit(invocation, watch, stop))
-    except TrainingStopped:
-        return INTERRUPTED
+    with Interrupts("attacks and audits") as stop:
+        arguments = sys.argv[1:] if argv is None else argv
+        return run(AUDIT, arguments, lambda invocation: run_audit(invocation, watch, stop))
 
 
 def run_audit(
-    invocation: Invocation, watch: Stopwatch, stop: Event, present: Callable[..., None] = show
+    invocation: Invocation,
+    watch: Stopwatch,
+    stop: Event,
+    present: Callable[..., None] = show,
+    objects: InMemory = NOTHING,
 ) -> int:
     """Load the encoder and the images, run the attacks, write the report.
 
@@ -75,6 +77,7 @@ def run_audit(
         watch: the clock of the command.
         stop: set by the first Ctrl-C.
         present: shows the report to the user, with the arguments of `show`.
+        objects: what a Python session hands over in place of names.
 
     Returns:
         The exit code, as of `main`.
@@ -94,8 +97,11 @@ def run_audit(
         return outlook.show(invocation, row)
     quiet = invocation.quiet or invocation.json
     display = AuditDisplay(len(invocation.settings.attacks), quiet)
-    with display.beating():
-        scores, report = score_and_publish(invocation, watch, stop, display)
+    try:
+        with display.beating():
+            scores, report = score_and_publish(invocation, watch, stop, display, objects)
+    except TrainingStopped:
+        return INTERRUPTED
     if report is None:
         return report_nothing_ran(scores, stop.is_set())
     present(report, invocation.out, json=invocation.json, quiet=invocation.quiet)
@@ -106,7 +112,11 @@ def run_audit(
 
 
 def score_and_publish(
-    invocation: Invocation, watch: Stopwatch, stop: Event, display: AuditDisplay
+    invocation: Invocation,
+    watch: Stopwatch,
+    stop: Event,
+    display: AuditDisplay,
+    objects: InMemory = NOTHING,
 ) -> tuple[RunScores, Report | None]:
     """Load the encoder and the images, run the attacks, write the report.
 
@@ -115,6 +125,7 @@ def score_and_publish(
         watch: the clock of the command.
         stop: set by the first Ctrl-C.
         display: progress on the terminal.
+        objects: as of `run_audit`.
 
     Returns:
         The scores and their report; no report where no attack has scores.
@@ -129,7 +140,7 @@ def score_and_publish(
     torch.set_num_threads(audit.threads or count_cores())
     device = device_of(audit)
     with watch.part("data"):
-        released, data_split = prepare(audit, device)
+        released, data_split = prepare(audit, device, objects)
     # Constants and sizes that were guessed, images left out, which model of its run it is.
     notes = [*released.notes, *data_split.notes]
     for note in filter(None, [bfloat16_note(audit.device, audit.precision), *notes]):

@@ -17,6 +17,7 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
+from fedmia.options import session
 from fedmia.options.errors import InputError, unknown_name
 from fedmia.storage.manifest import CONFIG, CURVES, REPORT, SCORES
 from fedmia.storage.runfolder import RunFolder, damaged
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 
 Part = TypeVar("Part")
 FILES = {"settings": CONFIG, "scores": SCORES, "curves": CURVES}  # that a part rests on
-IDS = ("image", "truth", "client", "label")  # the columns of scores.csv that are no attack's
+IDS = ("image", "truth", "client", "subject", "label")  # columns of scores.csv of no attack
 NOT_KEPT = {"features": "the attacks' features are not kept"}  # figures of more than a folder holds
 
 
@@ -66,10 +67,7 @@ def open_run(folder: str | Path, *, trust_plugins: bool = False) -> Run:
             YAML; its format is of another version.
     """
     opened = RunFolder(Path(folder), trust_plugins)
-    if not opened.config.is_file():
-        inner = sorted(p.parent.name for p in opened.path.glob("*/config.yaml"))
-        hint = f"; runs inside it: {', '.join(inner[:5])}" if inner else ""
-        raise InputError(f"folder '{folder}' is no run: no {opened.config.name} in it{hint}")
+    opened.check(CONFIG)
     tree = opened.facts()
     if "jobs" in tree:
         raise InputError(f"folder '{folder}' is no run, but of several: open one of its cells/")
@@ -100,11 +98,6 @@ class Run:
         from fedmia.report.notebook import html_summary
 
         return html_summary(self.records, str(self.folder / "report.html"))
-
-    @property
-    def format(self) -> int:
-        """Version of the folder's format."""
-        return self._files.format
 
     @property
     def finished(self) -> bool:
@@ -173,6 +166,13 @@ class Run:
         """What to do next."""
         return self.records["todo"]
 
+    @property
+    def model_card(self) -> str:
+        """Sentences for a model card in plain English, of no more than the verdict allows."""
+        from fedmia.report.model_card import model_card
+
+        return model_card(self.records)
+
     @cached_property
     @_of_files
     def attacks(self) -> pd.DataFrame:
@@ -186,8 +186,6 @@ class Run:
         `placebo`, `posers`); `access`, `vantage`, `round`, `under_attack`, `queries`,
         `n_members`, `n_nonmembers`.
         """
-        import pandas as pd
-
         controls = {
             name: {row["name"]: row["auc"] for row in rows}
             for name, rows in self.records["controls"].items()
@@ -211,29 +209,27 @@ class Run:
             }
             for row in self.records["attacks"]
         ]
-        return pd.DataFrame(table).set_index("name") if table else pd.DataFrame()
+        return _frame(table, "name")
 
     @cached_property
     @_of_files
     def clients(self) -> pd.DataFrame:
-        """A row a client, by `id`; empty for an audit.
+        """A row a client, by `id`, or a subject, by its name; else empty for an audit.
 
         Columns: `size` in images, `role`, `defence`, its `epsilon`; `auc` with `low`, `high` (all
         clients together) and `ci_low`, `ci_high`; `null_auc`, `null_ci_low`, `null_ci_high` of
         non-members who pose as its members; `n_members`, `attack` that clients are compared by.
         """
-        import pandas as pd
-
         table = []
         for row in self.records["clients"]:
-            defence = row["defence"]
-            epsilon = None if defence is None else defence["epsilon"]
+            defence = row["defence"] or {"name": None, "epsilon": None}
+            epsilon = defence["epsilon"] or {"value": None}
             table.append({
-                "id": row["id"],
+                "id": row.get("name", row["id"]),
                 "size": row["size"],
                 "role": row["role"],
-                "defence": None if defence is None else defence["name"],
-                "epsilon": None if epsilon is None else epsilon["value"],
+                "defence": defence["name"],
+                "epsilon": epsilon["value"],
                 "auc": row["auc"],
                 "low": row["low"],
                 "high": row["high"],
@@ -243,7 +239,7 @@ class Run:
                 "n_members": row["n_members"],
                 "attack": row["attack"],
             })  # fmt: skip
-        return pd.DataFrame(table).set_index("id") if table else pd.DataFrame()
+        return _frame(table, "id")
 
     @cached_property
     @_of_files
@@ -254,8 +250,6 @@ class Run:
         `ci_low:ATTACK`, `ci_high:ATTACK`, and for each layer of the internal attack
         `auc:internal:LAYER`: missing where the round was not scored.
         """
-        import pandas as pd
-
         table = []
         for row in self.records["rounds"]:
             line: dict[str, Any] = {
@@ -265,7 +259,7 @@ class Run:
                 low, high = row["leakage_ci"].get(name) or (None, None)
                 line |= {f"auc:{name}": auc, f"ci_low:{name}": low, f"ci_high:{name}": high}
             table.append(line | {f"auc:internal:{n}": auc for n, auc in row["layers"].items()})
-        return pd.DataFrame(table).set_index("round") if table else pd.DataFrame()
+        return _frame(table, "round")
 
     @cached_property
     @_of_files
@@ -273,14 +267,15 @@ class Run:
         """Every attack's score of every image, higher says member: a row an image.
 
         Columns: `image` (int64, its place in its data source), `truth` (bool, whether a member),
-        `client` (Int64, missing for non-members), `label` (int64), and a float64 column an attack.
+        `client` (Int64, missing for non-members), `subject` (its name, where images belong to
+        subjects), `label` (int64), and a float64 column an attack.
 
         Raises:
             InputError: there is no scores.csv: it was not finished.
         """
         import pandas as pd
 
-        types = {"image": "int64", "truth": "int64", "client": "Int64", "label": "int64"}
+        types = dict(zip(IDS, ("int64", "int64", "Int64", "str", "int64"), strict=True))
         table = pd.read_csv(self._file(SCORES), dtype=types)
         names = table.columns.difference(IDS)
         return table.astype({"truth": bool} | dict.fromkeys(names, "float64"))
@@ -340,7 +335,8 @@ class Run:
         from fedmia.encoders.base import load
 
         if self._is_audit():
-            raise InputError(f"'{self.folder}' is an audit: it holds no model, it names one")
+            what = "read vectors alone" if self._of_vectors() else "names one"
+            raise InputError(f"'{self.folder}' is an audit: it holds no model, it {what}")
         if round is None and (report := self._files.read_report_or_none()) is not None:
             round = report.get("utility", {}).get("round")
         spec = str(self.folder) if round is None else f"{self.folder}@{round}"
@@ -353,20 +349,37 @@ class Run:
 
         Raises:
             InputError: the data source cannot be read again, or holds other images by now; or the
-                images of an audit were arrays in memory.
+                images of an audit were arrays in memory, of another Python session; or it read
+                vectors alone.
         """
         from fedmia.evaluation import scored_images
 
         if self._is_audit():
+            if self._of_vectors():
+                raise InputError(
+                    f"the audit '{self.folder}' read vectors alone and has no images; `image` of "
+                    "`scores` is the row among the members' vectors where `truth` is true, else "
+                    "among the non-members'"
+                )
+            members = str(self._files.facts().get("members"))
+            if session.is_session_name(members) and not session.has_class(members):
+                raise InputError(
+                    f"the images of the audit '{self.folder}' were arrays in memory, which cannot "
+                    "be read again; index your own arrays: `image` of `scores` is the place in the "
+                    "members' array where `truth` is true, else in the others'"
+                )
             images = scored_images.of_audit(self._files, cast("Audit", self.settings))
         else:
             images = scored_images.of_run(self._files)
         if not (self.folder / SCORES).is_file():
             return images
-        return scored_images.sort_as_scored(images, self.scores, str(self.folder))
+        return images.sort_as(self.scores, str(self.folder))
 
     def _is_audit(self) -> bool:
         return "encoder" in self._files.facts()
+
+    def _of_vectors(self) -> bool:
+        return self._files.facts().get("member_embeddings") is not None
 
     def _file(self, name: str) -> Path:
         path = self.folder / name
@@ -409,6 +422,12 @@ class Run:
             attacks=attacks,
             curves=self.curves,
         )
+
+
+def _frame(rows: list[dict[str, Any]], index: str) -> pd.DataFrame:
+    import pandas as pd
+
+    return pd.DataFrame(rows).set_index(index) if rows else pd.DataFrame()
 
 
 def _ends(before: str, interval: Sequence[float] | None) -> dict[str, float | None]:

@@ -34,7 +34,7 @@ import csv
 import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypedDict, cast
+from typing import Any, TypedDict, cast, get_args, get_type_hints
 
 from fedmia.options.bounded import batch_rows, check_unfolded
 from fedmia.options.errors import InputError
@@ -110,11 +110,6 @@ class Row(TypedDict):
 COLUMNS = tuple(Row.__annotations__)
 KEY = COLUMNS[: COLUMNS.index("value")]  # no two rows of a table agree in all of these
 PATHS = ("subject", "control")  # what is inside a subject or control goes on with its name
-INTEGERS = ("seed", "round", "client", "set_size", "n_members", "n_nonmembers")
-TEXTS = (
-    "run", "point", "branch", "subject", "layer", "attack", "baseline", "control", "family",
-    "metric", "unit", "note",
-)  # fmt: skip
 Columns = Mapping[str, Any]
 Entry = tuple[Field, Columns]
 
@@ -235,9 +230,10 @@ def contents(rows: Sequence[Row]) -> dict[str, bytes]:
     import pyarrow as pa  # takes its time, and a command without a folder needs none
     import pyarrow.parquet as pq
 
-    types = {name: pa.float64() for name in COLUMNS}
-    types |= dict.fromkeys(INTEGERS, pa.int64()) | dict.fromkeys(TEXTS, pa.string())
-    table = pa.Table.from_pylist(list(rows), schema=pa.schema(list(types.items())))
+    types = {str: pa.string(), int: pa.int64(), float: pa.float64()}
+    kinds = {name: (get_args(hint) or [hint])[0] for name, hint in get_type_hints(Row).items()}
+    schema = pa.schema([(name, types[kind]) for name, kind in kinds.items()])
+    table = pa.Table.from_pylist(list(rows), schema=schema)
     parquet, text = io.BytesIO(), io.StringIO(newline="")
     pq.write_table(table, parquet)
     lines = csv.DictWriter(text, COLUMNS, lineterminator="\n")

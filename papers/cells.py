@@ -14,9 +14,9 @@ from fedmia.options.errors import InputError
 from fedmia.statistics.spread import clip_interval, t_interval
 from fedmia.study.points import BySeed
 from papers.entries import TableCell
-from papers.jobs import AUDIT, ENCODER, FEDERATION, HEAD, JobFolder
+from papers.jobs import AUDIT, ENCODER, FEDERATION, HEAD, PAPER, JobFolder
 
-FILES = {AUDIT: "report.json", FEDERATION: "report.json", HEAD: "head.json", ENCODER: "losses.json"}
+FILES = {ENCODER: "losses.json", PAPER: "tables.json"}  # of jobs that write no report.json
 Row = Mapping[str, Any]
 Rows = Sequence[Row]
 SHARES = {"accuracy", "auc", "precision", "recall", "tpr", "knn", "linear", "utility"}
@@ -55,7 +55,7 @@ def read_cell(cell: TableCell, folder: JobFolder) -> Reading | None:
         there are several, else the interval over images; None where no target is finished.
     """
     readings = {
-        seed: read_path(FILES.get(job.kind, "tables.json"), folder.path(job) / "results", cell.read)
+        seed: read_path(job.kind, folder.path(job) / "results", cell.read)
         for seed, job in enumerate(cell.jobs)
         if folder.done(job) is not None
     }
@@ -79,14 +79,14 @@ def _is_share(path: str) -> bool:
     return what in SHARES or path.startswith("table_3/")
 
 
-def read_path(file: str, results: Path, path: str) -> Reading:
-    """One number of a file of results.
+def read_path(kind: str, results: Path, path: str) -> Reading:
+    """One number of what a job wrote.
 
     Args:
-        file: its name.
-        results: folder that holds it.
-        path: of the number. In report.json `ATTACK/METRIC` (`lpla/tpr@0.001`), `utility/knn`,
-            `untrained/ATTACK/auc`; in head.json `MECHANISM@EPSILON/accuracy`, `none/utility`,
+        kind: of the job.
+        results: folder that it filled.
+        path: of the number. Of runs and audits `ATTACK/METRIC` (`lpla/tpr@0.001`), `utility/knn`,
+            `untrained/ATTACK/auc`; of heads `MECHANISM@EPSILON/accuracy`, `none/utility`,
             `sensitivity/l1`, `laplace~logistic/utility_loss` (`loss_at_equal_accuracy`); else the
             keys and places of lists, parted by slashes.
 
@@ -96,14 +96,15 @@ def read_path(file: str, results: Path, path: str) -> Reading:
     Raises:
         InputError: the file cannot be read.
     """
+    file = results / FILES.get(kind, "report.json")
     try:
-        content = read_json(results / file)
+        content = read_json(file)
     except (OSError, ValueError):
-        raise InputError(f"{results / file} cannot be read: delete its folder") from None
+        raise InputError(f"{file} cannot be read: delete its folder") from None
     first, *keys = path.split("/")
-    if file == FILES[AUDIT]:
+    if kind in (AUDIT, FEDERATION):
         return _of_report(content, first, keys)
-    if file == FILES[HEAD] and first != "sensitivity":
+    if kind == HEAD and first != "sensitivity":
         return _of_head(content, first, keys)
     *above, last = first, *keys
     return _reading(_down(content, above), last)
@@ -146,7 +147,7 @@ def loss_at_equal_accuracy(rows: Rows, costly: str, cheap: str) -> float | None:
     through the points of `costly` is linear between them and ends at the head without noise.
 
     Args:
-        rows: of head.json.
+        rows: of report.json.
         costly: mechanism whose loss is interpolated.
         cheap: mechanism at whose accuracies the losses are compared.
 

@@ -6,8 +6,7 @@ from dataclasses import dataclass, replace
 
 from fedmia.config.choices import Layer, PluginChoice
 from fedmia.config.data import Data
-from fedmia.config.fields import plugin, plugins, section
-from fedmia.config.forms import Settings
+from fedmia.config.fields import Settings, plugin, plugins, section
 from fedmia.options import registry
 from fedmia.options.errors import InputError, opt
 from fedmia.options.option import option

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import io
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fedmia.records.attack_rows import Interval
 from fedmia.report.figures import canvas
 from papers.cells import Rows
 
@@ -35,15 +37,39 @@ def draw(title: str, rows: Rows, kind: str) -> Figure | None:
     levels = list(dict.fromkeys(row["level"] for row in known))
     if not levels:
         return None
-    figure = canvas.new_figure(5.6 * len(levels) + 1, 4.2)
+    figure = canvas.new_figure(canvas.WIDE, 2.9)
     for place, level in enumerate(levels):
         axes = figure.add_subplot(1, len(levels), place + 1)
         _plot(axes, [row for row in known if row["level"] == level], kind)
-        axes.set_title(level or title, fontsize=9)
+        axes.set_title(level or title)
         canvas.legend(axes)
     if levels != [""]:
-        figure.suptitle(title, fontsize=10)
+        figure.suptitle(title)
     return figure
+
+
+def band(
+    axes: Axes,
+    points: Iterable[tuple[float, float | None, Interval | None]],
+    look: Mapping[str, Any],
+    alpha: float,
+    **more: Any,
+) -> None:
+    """A line in its band, without values that are not known.
+
+    Args:
+        axes: to draw on.
+        points: across, upwards, and the value's interval; a value without one is its own.
+        look: colour and marker.
+        alpha: opacity of the band.
+        more: passed on to the line.
+    """
+    known = [(x, y, ci or (y, y)) for x, y, ci in points if y is not None]
+    if known:
+        xs, ys, cis = zip(*known, strict=True)
+        low, high = zip(*cis, strict=True)
+        axes.fill_between(xs, low, high, color=look["color"], alpha=alpha, linewidth=0)
+        axes.plot(xs, ys, **look, markersize=5, **more)
 
 
 def mark(picture: bytes) -> bytes:

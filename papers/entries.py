@@ -7,14 +7,15 @@ scale, row, the row's level, column. Lists and names replace, mappings merge.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from fedmia.cli.presets import PRESETS
-from fedmia.config.audit import Audit, attack_names
-from fedmia.config.tree import from_tree, merge, normalize, to_tree
+from fedmia.config.audit import Audit
+from fedmia.config.layout import Flat
+from fedmia.config.tree import flatten, from_tree, merge, to_tree
 from fedmia.options.errors import InputError, opt, prefix_errors, suggest_nearest
 from fedmia.options.yamlfile import Tree, load
 from papers.central_settings import Central
@@ -25,12 +26,8 @@ from papers.listing import read_files, read_sources
 PARTS = (ENCODER, AUDIT, HEAD, FEDERATION)
 LAYER = {*PARTS, "data", "kind", "read", "epoch", "targets"}  # what a row may lay over
 SMOKE_SOURCE = {"name": "synthetic", "pixels": 16, "images": 400}
-SMOKE_SHADOWS = {
-    "shadow_data": "synthetic",
-    "shadow_data_options": {"pixels": 16, "images": 200, "classes": 7},
-}
+SMOKE_SHADOWS = {"name": "synthetic", "pixels": 16, "images": 200, "classes": 7}
 Layers = Sequence[Mapping[str, Any]]  # trees that are laid over each other, the lowest first
-Names = Callable[[Tree], Sequence[str]]  # of the attacks of a tree
 READ_ONLY = ("encoder", "members", "nonmembers", "cache", "device", "threads", "out", "jobs")
 
 
@@ -209,8 +206,9 @@ def _job(plain: Tree, trees: Layers, source: Tree, seed: int, scale: str) -> Tab
     if kind in (FEDERATION, PAPER):
         run = TableJob(FEDERATION, _federation(trees, source, seed))
         return run if kind == FEDERATION else TableJob(PAPER, {}, run)
-    training = _laid(Central, [tree.get(ENCODER, {}) for tree in trees])
-    training = _complete(Central, {**training, "data": source, "seed": seed})
+    own = {"data": source, "seed": seed}
+    laid = _laid(Central, [*(tree.get(ENCODER, {}) for tree in trees), own])
+    training = _complete(Central, laid)
     encoder = TableJob(ENCODER, _without(training, ("device", "threads")))
     if kind == ENCODER:
         return encoder
@@ -218,7 +216,8 @@ def _job(plain: Tree, trees: Layers, source: Tree, seed: int, scale: str) -> Tab
     root = Audit if kind == AUDIT else Head
     laid = _laid(root, [tree.get(kind, {}) for tree in trees])
     if "shadow_data" in laid:
-        laid |= SMOKE_SHADOWS if scale == "smoke" else _shadow_data(laid["shadow_data"])
+        images = SMOKE_SHADOWS if scale == "smoke" else _shadow_data(laid["shadow_data"])
+        laid = _laid(root, [laid, {"shadow_data": images}])
     fill = {"members": "m", "nonmembers": "n"} if kind == AUDIT else {}
     own = _complete(root, {**laid, **fill, "encoder": "e", "seed": seed})
     return TableJob(kind, _without(own, READ_ONLY), encoder, epoch)
@@ -228,34 +227,30 @@ def _shadow_data(name: str) -> Tree:
     """The images of the shadows, of a set by its name in `sources.yaml`."""
     source = dict(read_sources()[name])
     source.pop("file", None)
-    return {"shadow_data": source.pop("name"), "shadow_data_options": source}
+    return source
 
 
 def _federation(trees: Layers, source: Tree, seed: int) -> Tree:
     """The settings of a federated run, its preset below all."""
     from fedmia.config.experiment import Experiment
-    from fedmia.config.experiment import attack_names as run_names
 
     parts = [dict(tree.get(FEDERATION, {})) for tree in trees]
     presets = [part.pop("preset") for part in parts if "preset" in part]
     base = [load(PRESETS / f"{preset}.yaml") for preset in presets[-1:]]
-    merged = _laid(Experiment, [*base, *parts], run_names)
-    data = {**merged.get("data", {}), **source}
-    return _without(
-        _complete(Experiment, {**merged, "data": data, "seed": seed}), ("device", "ray_address")
-    )
+    laid = _laid(Experiment, [*base, *parts, {"data": source, "seed": seed}])
+    return _without(_complete(Experiment, laid), ("device", "ray_address"))
 
 
-def _laid(root: type, parts: Layers, names: Names = attack_names) -> Tree:
+def _laid(root: type, parts: Layers) -> Flat:
     """Trees of one command laid over each other, the first one lowest."""
-    merged: Tree = {}
+    merged: Flat = {}
     for part in parts:
-        merged = merge(root, merged, normalize(root, part), names)
+        merged = merge(root, merged, flatten(root, part))
     return merged
 
 
-def _complete(root: type, tree: Tree) -> Tree:
-    """The tree with every default written out, checked as a file of the command is."""
+def _complete(root: type, tree: Flat) -> Tree:
+    """The settings with every default written out, checked as a file of the command is."""
     return to_tree(from_tree(root, tree))
 
 

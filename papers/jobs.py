@@ -12,7 +12,7 @@ import json
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -30,8 +30,7 @@ from fedmia.storage import durable
 from fedmia.storage.manifest import CHECKPOINT, CONFIG
 from fedmia.storage.outfolder import lock
 from fedmia.storage.runfolder import RunFolder
-from fedmia.study.child import command
-from fedmia.study.processes import StudyProcess, explain_exit, run_all
+from fedmia.study.processes import StudyProcess, command, explain_exit, run_all
 
 DONE = "done.json"  # of a finished job: its seconds and where it took place; written last
 SETTINGS = "settings.yaml"  # of a job, as its command reads them
@@ -161,9 +160,10 @@ class JobFolder:
             return {**own, "data": {**job.tree["data"], **self._located(job.tree["data"]["name"])}}
         if job.kind == AUDIT:
             own |= {"cache": str(self.jobs / "shadows"), "threads": 1}
-            if job.tree.get("shadow_data") is not None:
-                place = self._located(job.tree["shadow_data"])
-                own["shadow_data"] = place["name"]
+            if (data := job.tree.get("shadow_data")) is not None:
+                options = dict(data) if isinstance(data, Mapping) else {"name": data}
+                place = self._located(options["name"])
+                own["shadow_data"] = {**options, "name": place["name"]}
                 own |= {"data_dir": place["dir"]} if "dir" in place else {}
         above = self.path(job.needs) / "results"
         own["encoder"] = str(above) if job.epoch is None else f"{above}@{job.epoch}"
@@ -207,23 +207,26 @@ def run_jobs(
     ordered = {job.key: job for one in jobs for job in one.chain()}
     waiting = [job for job in ordered.values() if folder.done(job) is None]
     waiting.sort(key=lambda job: job.kind != FEDERATION)  # the longest first, so no core waits
-    failed, began = dict[str, str](), dict[str, float]()
-    count = itertools.count(1)
+    failed, began, count = dict[str, str](), dict[str, float](), itertools.count(1)
 
-    def starts(task: StudyProcess) -> None:
-        began[task.name] = time.perf_counter()
+    def starts(key: str) -> None:
+        began[key] = time.perf_counter()
 
-    def ended(task: StudyProcess, code: int) -> str | None:
-        seconds, reason = time.perf_counter() - began[task.name], None
+    def ended(key: str, code: int, log: Path) -> None:
+        seconds, how = time.perf_counter() - began[key], "done"
         if code:
-            reason = explain_exit(code, task.log, {str(folder.root): "OUT"})
+            failed[key] = explain_exit(code, log, {str(folder.root): "OUT"})
+            how = f"failed: {failed[key]}"
         else:
-            folder.finish(ordered[task.name], seconds)
-        how = "done" if reason is None else f"failed: {reason}"
-        say(f"{next(count)}/{len(waiting)} {task.name} {how} ({seconds:.0f} s)")
-        return reason
+            folder.finish(ordered[key], seconds)
+        say(f"{next(count)}/{len(waiting)} {key} {how} ({seconds:.0f} s)")
 
-    with nullcontext() if minutes is None else _time_limit(minutes, stop):
+    with ExitStack() as at_end:
+        if minutes is not None:
+            timer = Timer(60 * minutes, stop.set)
+            timer.daemon = True
+            timer.start()
+            at_end.callback(timer.cancel)
         depths = {job.key: len(tuple(job.chain())) for job in waiting}
         for depth in sorted(set(depths.values())):  # a job runs after all that it needs
             tasks = []
@@ -235,17 +238,7 @@ def run_jobs(
                     log = folder.path(job) / "log.txt"
                     tasks.append(StudyProcess(job.key, folder.start(job), log, 1))
             at_once = max(1, min(side_by_side, len(tasks)))
-            failed |= run_all(tasks, at_once, starts, ended, stop)
+            with closing(run_all(tasks, at_once, stop, starts)) as ends:
+                for one in ends:
+                    ended(*one)
     return failed
-
-
-@contextmanager
-def _time_limit(minutes: float, stop: Event) -> Iterator[None]:
-    """Set `stop` after so many minutes inside."""
-    timer = Timer(60 * minutes, stop.set)
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()

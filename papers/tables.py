@@ -1,18 +1,17 @@
-"""The table of an entry: ours beside theirs, as JSON, CSV and Markdown."""
+"""The table of an entry: ours beside theirs, as CSV and Markdown."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from fedmia.report import csvs
+from fedmia.report.format import estimate
 from fedmia.report.page import templates
 from fedmia.storage.durable import make_folder, write
 from papers.cells import Reading, Row, Rows, read_cell
-from papers.claims.over_targets import ClaimResult, Readings
+from papers.claims.over_targets import Readings
 from papers.entries import Entry, TableCell
 from papers.jobs import JobFolder
 from papers.listing import TEMPLATES
@@ -76,7 +75,7 @@ def table_rows(
 
 
 def write_table(entry: Entry, scale: str, rows: Rows, facts: Row, folder: Path) -> Path:
-    """Write ENTRY.json, ENTRY.csv and ENTRY.md.
+    """Write ENTRY.csv and ENTRY.md.
 
     Args:
         entry: what the table is of.
@@ -89,15 +88,6 @@ def write_table(entry: Entry, scale: str, rows: Rows, facts: Row, folder: Path) 
         The path of the Markdown file.
     """
     make_folder(folder, folder.parent)
-    about = {
-        "name": entry.name,
-        "place": entry.place,
-        "title": entry.title,
-        "scale": scale,
-        "open_choices": dict(entry.open),
-        **facts,
-    }
-    text = json.dumps({**about, "rows": list(rows)}, indent=1) + "\n"
     # Each choice that the paper leaves open is a column, so that tables of several choices stack.
     chosen = {f"open: {name}": value for name, value in entry.open.items()}
     lines = [[*(row[head] for head in HEADS), scale, *chosen.values()] for row in rows]
@@ -105,7 +95,6 @@ def write_table(entry: Entry, scale: str, rows: Rows, facts: Row, folder: Path) 
     write(
         {
             folder / f"{entry.name}.csv": csvs.text([*HEADS, "scale", *chosen], lines),
-            folder / f"{entry.name}.json": text,
             path: markdown(entry, scale, rows, facts),
         }
     )
@@ -144,18 +133,18 @@ def markdown(entry: Entry, scale: str, rows: Rows, facts: Row) -> str:
     )
 
 
-def write_claims(claims: Sequence[ClaimResult], scale: str, folder: Path) -> None:
-    """Write claims.json and claims.md, a table a paper.
+def write_claims(claims: Rows, scale: str, folder: Path) -> None:
+    """Write claims.csv and claims.md, a table a paper.
 
     Args:
         claims: as `judge_claims` returns them.
         scale: at which they were judged.
         folder: of the files.
     """
-    text = json.dumps([asdict(claim) for claim in claims], indent=1) + "\n"
-    papers = list(dict.fromkeys(claim.paper for claim in claims))
+    text = csvs.text([*claims[0]], [[*claim.values()] for claim in claims])
+    papers = list(dict.fromkeys(claim["paper"] for claim in claims))
     page = _render("reproduced_claims", claims=claims, papers=papers, scale=scale)
-    write({folder / "claims.json": text, folder / "claims.md": page})
+    write({folder / "claims.csv": text, folder / "claims.md": page})
 
 
 def _render(template: str, **content: Any) -> str:
@@ -166,8 +155,7 @@ def _render(template: str, **content: Any) -> str:
 def _ours(row: Row) -> str:
     if row["ours"] is None:
         return row["state"] if row["state"] != FINISHED else "-"
-    ci = "" if row["low"] is None else f" [{row['low']:.3f}, {row['high']:.3f}]"
-    return f"{row['ours']:.3f}{ci}"
+    return estimate(row["ours"], None if row["low"] is None else (row["low"], row["high"]), 3)
 
 
 def _theirs(row: Row) -> str:

@@ -364,21 +364,19 @@ def copy_pictures(run: Path) -> None:
         size = (width, round(picture.height * width / picture.width))
         small = picture.resize(size, Image.Resampling.LANCZOS)
         small.quantize(64).save(old, optimize=True)
-    draw_short(result("default/report.json")).savefig(images / "forest.png", dpi=110)
+    draw_short(result("default/report.json")).savefig(images / "forest.png")
 
 
 def draw_short(report: Any) -> Any:
     """The figure of the README's attacks, without their controls, which its table has."""
     from fedmia.report.figures.attacks import forest
+    from fedmia.report.figures.canvas import apply_style
 
-    named = [
-        row["is"] for row in yaml.safe_load(TABLES.read_text(encoding="utf-8"))["readme"]["rows"]
-    ]
+    rows = yaml.safe_load(TABLES.read_text(encoding="utf-8"))["readme"]["rows"]
+    named = [row["is"] for row in rows]
     attacks = [row for row in report["attacks"] if row["name"] in named]
     controls = {"untrained": [], "placebo": [], "pixels": None}
-    figure = forest(report | {"attacks": attacks, "paired": [], "controls": controls})
-    figure.axes[0].set_title(figure.axes[0].get_title().replace(", with controls", ""))
-    return figure
+    return apply_style(forest)(report | {"attacks": attacks, "paired": [], "controls": controls})
 
 
 def main() -> int:

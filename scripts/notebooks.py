@@ -1,4 +1,4 @@
-"""Runs notebooks and stores their outputs; prints wall and processor seconds of each.
+"""Runs notebooks and stores their outputs.
 
 python scripts/notebooks.py [NAME..]
 
@@ -8,10 +8,8 @@ Without names: all of notebooks/. A notebook that fails keeps the outputs that i
 from __future__ import annotations
 
 import os
-import resource
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 import nbformat
@@ -20,16 +18,9 @@ from nbclient import NotebookClient
 ROOT = Path(__file__).resolve().parents[1]
 
 
-def processor_seconds() -> float:
-    """Of the processes that ended, kernels among them."""
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
-
-
 def store(path: Path) -> None:
     """Run one notebook in an empty folder, on this clone, and write it back."""
     notebook = nbformat.read(path, as_version=nbformat.NO_CONVERT)
-    began, before = time.monotonic(), processor_seconds()
     with tempfile.TemporaryDirectory() as folder:
         # No path of this machine in a stored output: tqdm would warn of a widget that is missing.
         quiet = "ignore:IProgress not found"
@@ -39,8 +30,7 @@ def store(path: Path) -> None:
     for cell in notebook.cells:
         cell.metadata.pop("execution", None)  # times, which differ from run to run
     nbformat.write(notebook, path)
-    seconds = time.monotonic() - began, processor_seconds() - before
-    print(f"{path.name}: {seconds[0]:.0f} s, {seconds[1]:.0f} s of processor", flush=True)
+    print(path.name, flush=True)
 
 
 def main(names: list[str]) -> int:

@@ -289,7 +289,7 @@ class FederatedStrategy(Options, Strategy):
             FederationError: a client is missing, failed, or sent no update.
         """
         if not 0 < participation <= 1:
-            raise InputError(f"participation must be in (0, 1], got {participation}")
+            raise InputError(f"participation: {participation}, must be in (0, 1]")
         self.course = RoundRange("main", 0, num_rounds, False, participation, seed, num_rounds)
         self.nodes = find_nodes(grid, clients)
         return super().start(grid, initial_arrays, num_rounds, *args, **options)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from fedmia import simulate
+from fedmia import simulate as command
 from fedmia.cli.command import parse
 from fedmia.cli.commands import SIMULATE
 from fedmia.config.experiment import expand_attacks
@@ -17,10 +16,10 @@ from fedmia.config.roles import granted_threat, refusal
 from fedmia.federation.checkpoint import Checkpoint
 from fedmia.federation.schedule import Schedule
 from fedmia.options.registry import load
-from fedmia.report.figures import draw
 from fedmia.report.lowerbounds import aggregation_row
 from fedmia.simulate import main
 from tests.equivalence.conftest import federated, planned
+from tests.small_runs import Killed, kill, ran, read, resume, simulate
 
 TINY = (
     "--clients 5 --train.local_epochs 1 --model.width 2 --split.members 30 --split.nonmembers 40 "
@@ -39,13 +38,13 @@ SECURE = "--federation.secure_aggregation true"
         ("--strategy trimmed-mean --strategy.trim 5", "needs >= 11 clients a round, got 10"),
         ("--strategy multi-krum --strategy.keep 11", "needs >= 11 clients a round, got 10"),
         ("--strategy median --clients 2", "needs >= 3 clients a round, got 2"),
-        ("--strategy norm-clip --strategy.clip 0", "strategy.clip must be > 0, got 0"),
+        ("--strategy norm-clip --strategy.clip 0", "strategy.clip: 0.0, must be > 0"),
         ("--strategy norm-clip --model.norm batch", "running statistics of batch norm"),
         ("--strategy dp-fedavg --model.norm batch", "running statistics of batch norm"),
-        ("--strategy dp-fedavg --strategy.epsilon 0", "strategy.epsilon must be > 0, got 0"),
-        ("--strategy dp-fedavg --strategy.delta 1", "strategy.delta must be < 1, got 1"),
+        ("--strategy dp-fedavg --strategy.epsilon 0", "strategy.epsilon: 0.0, must be > 0"),
+        ("--strategy dp-fedavg --strategy.delta 1", "strategy.delta: 1.0, must be < 1"),
         ("--strategy dp-fedavg --strategy.weighting examples", "strategy.weighting"),
-        ("--strategy dp-fedavg --strategy.cohorts open", "unknown strategy.cohorts value"),
+        ("--strategy dp-fedavg --strategy.cohorts open", "strategy.cohorts: unknown value"),
         (
             "--strategy dp-fedavg --pretrain pooled --pretrain.epochs 1",
             "pretrain.mode (--pretrain) pooled with",
@@ -60,7 +59,7 @@ def test_refused__in_one_line(
     flags: str, named: str, tmp_path: Path, capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    monkeypatch.setattr(simulate, "train", lambda *_, **__: pytest.fail("not refused"))
+    monkeypatch.setattr(command, "train", lambda *_, **__: pytest.fail("not refused"))
     assert main([*shlex.split(flags), "--out", str(tmp_path / "RUN")]) == 2
     err = capsys.readouterr().err
     assert err.count("\n") == 1 and named in err, err
@@ -95,21 +94,13 @@ def test_secure_aggregation__is_told_of_the_run(tmp_path: Path) -> None:
     assert views == {"true": "sums", "false": "updates"}
 
 
-class Killed(BaseException):
-    """Nothing that anybody catches."""
-
-
 @pytest.mark.slow(seconds=15)
 def test_run__of_dp_fedavg_goes_on_where_it_stopped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(draw, "draw_all", lambda scores, report: {})
-    flags = shlex.split(
-        TINY + "--attacker active --attacks ascent --strategy dp-fedavg --strategy.epsilon 50 "
-        "--strategy.adaptive true --attack.ascent.server known --attack.ascent.pairs 1"
-    )
-    assert main([*flags, "--out", str(tmp_path / "whole")]) == 0
-    row = json.loads((tmp_path / "whole" / "report.json").read_text())["aggregation"]
+    flags = TINY + "--attacker active --attacks ascent --strategy dp-fedavg --strategy.epsilon 50 "
+    flags += "--strategy.adaptive true --attack.ascent.server known --attack.ascent.pairs 1"
+    row = ran(flags, tmp_path / "whole")["aggregation"]
     assert row["epsilon"]["value"] == pytest.approx(50) and row["epsilon"]["rounds"] == 3
     assert "Client 4 uploads what an attack crafts" in row["epsilon"]["assumptions"]
     write, calls = Checkpoint.write, list[int]()
@@ -118,11 +109,10 @@ def test_run__of_dp_fedavg_goes_on_where_it_stopped(
         write(self, *parts)
         calls.append(1)
         if len(calls) == 3:
-            raise Killed
+            kill()
 
     with monkeypatch.context() as patch, pytest.raises(Killed):
         patch.setattr(Checkpoint, "write", dies)
-        main([*flags, "--out", str(tmp_path / "again")])
-    assert main(["--resume", str(tmp_path / "again"), "--quiet"]) == 0
-    again = json.loads((tmp_path / "again" / "report.json").read_text())
-    assert again["aggregation"] == row
+        simulate(flags, tmp_path / "again")
+    assert resume(tmp_path / "again") == 0
+    assert read(tmp_path / "again")["aggregation"] == row

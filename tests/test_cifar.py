@@ -34,12 +34,6 @@ def test_cifar__the_first_rows_of_the_file_are_attacked(capsys: pytest.CaptureFi
     assert report["rounds"][0]["loss"] > 0
 
 
-def test_cifar__too_few_rows_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(shlex.split(TINY + "--data.limit 50")) == 2
-    err = capsys.readouterr().err
-    assert err.count("\n") == 1 and "has 50 distinct" in err
-
-
 @pytest.mark.slow
 def test_cifar__resnet18_gives_the_same_inline_and_on_ray(
     one_ray: None, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch

@@ -60,22 +60,6 @@ def test_tables__all_stand_in_one_page() -> None:
 
 
 @pytest.mark.parametrize(
-    "page",
-    [
-        "AUC .685 <!-- from f.json: auc --> of `0.1`, 95 %, CIFAR-10, Fig. 6, in 2022",
-        "kNN .84 [.81, .86], share 5.3 % <!-- from f.json: knn; 100*share -->",
-        "epsilon 3.5e3, .52 <!-- from f.json: epsilon;\n"
-        "points[label=dpsgd noise=3.0,attack=a].auc -->",
-        "two of 2, .55 <!-- from f.json: count(points); max(points[*].auc) -->",
-        "after 10 rounds <!-- set 1 --> .68 <!-- from f.json: auc -->",
-        "```\n.99\n```",
-    ],
-)
-def test_number__that_stands_in_its_file_passes(checked: Any, page: str) -> None:
-    assert checked(page) == []
-
-
-@pytest.mark.parametrize(
     ("page", "said"),
     [
         ("AUC .69 <!-- from f.json: auc -->", ".69 is 0.6849"),
@@ -97,35 +81,6 @@ def test_number__that_stands_in_its_file_passes(checked: Any, page: str) -> None
 def test_number__that_does_not_is_told(checked: Any, page: str, said: str) -> None:
     (complaint,) = checked(page)
     assert said in complaint
-
-
-def test_written__replaces_the_rows_alone() -> None:
-    page = "a\n\n<!-- table one -->\n| old |\n| --- |\n\nb\n"
-    assert numbers.written(page, lambda name: f"| {name} |") == page.replace(
-        "| old |\n| --- |", "| one |"
-    )
-
-
-@pytest.mark.parametrize(
-    ("cell", "shown"),
-    [
-        ("`{label}` {auc|2}", "`dpsgd noise=3.0` .52"),
-        ("{auc & ci|3}", ".520 [.480, .560]"),
-        ("{change|+2}", "+.04"),
-        ("{none|2} of 3", "–"),
-        ("{?nosuch|2}", "–"),
-        ("{/points[label=@label,attack=b].auc|.1f}", "0.6"),
-        ("{f.json: knn|2}", ".84 [.81, .86]"),
-        ("{max(/points[*,attack!=b].auc)|3}", ".520"),
-        ("{rounds|span}, {rounds|,d}", "3 to 1000, 3, 1,000"),
-        ("{epsilon|bound}", "3.6e3\\*"),
-    ],
-)
-def test_cell__shows_what_its_fields_name(checked: Any, cell: str, shown: str) -> None:
-    row = FILE["points"][0] | {  # type: ignore[index]
-        "ci": [0.48, 0.56], "change": 0.04, "none": None, "rounds": [3, 1000], "epsilon": 3544.8,
-    }  # fmt: skip
-    assert numbers.fill(cell, row, "f.json") == shown
 
 
 def test_cell__of_a_path_that_is_missing_is_an_error(checked: Any) -> None:

@@ -31,8 +31,9 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("fedmia.runs",),
     ("fedmia.testing", "fedmia.flower"),
     ("fedmia.study",),
-    ("fedmia.library", "fedmia.simulate", "fedmia.audit"),
+    ("fedmia.simulate", "fedmia.audit"),
     ("fedmia.door",),
+    ("fedmia.api",),
     ("papers",),
 )
 OURS = ("fedmia", "clients", "strategies", "papers")

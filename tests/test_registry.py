@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 
 import pytest
 
 from fedmia.options import registry
 from fedmia.options.errors import InputError
-from fedmia.options.option import option_fields
 from fedmia.partitions.base import Partition
 
 FILES = {
@@ -138,17 +136,5 @@ def test_build__by_options_of_a_name_or_of_a_class_outside_the_repository(packag
     assert registry.build("partition", path, {"share": 0.25}).share == 0.25
     with pytest.raises(InputError, match="option of partition 'by-halves' 'shear'.*'share'"):
         registry.build("partition", "by-halves", {"shear": 0.1})
-    with pytest.raises(InputError, match="partition 'by-halves': ByHalves.share must be < 1"):
+    with pytest.raises(InputError, match="partition 'by-halves': ByHalves.share: .*, must be < 1"):
         registry.build("partition", "by-halves", {"share": 1.0})
-
-
-@pytest.mark.parametrize("kind", sorted(registry.KINDS))
-def test_every_plugin__has_a_summary_help_and_defaults_in_range(kind: str) -> None:
-    for name in registry.names(kind):
-        cls = registry.load(kind, name)
-        assert cls.__doc__ and registry.summary(cls).endswith("."), (kind, name)
-        assert not registry.summary(cls).startswith(f"{cls.__name__}("), (kind, name)
-        for one, _ in option_fields(cls):
-            assert one.metadata["help"], (kind, name, one.name)
-            assert one.default is not dataclasses.MISSING, (kind, name, one.name)
-        registry.build(kind, name, {})

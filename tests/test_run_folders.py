@@ -60,7 +60,7 @@ def rewrite(folder: Path, **settings: object) -> None:
 
 
 def test_stored__opens_with_its_settings_and_records(stored: Run) -> None:
-    assert stored.format == FORMAT and stored.finished and stored.folder == STORED
+    assert stored.finished and stored.folder == STORED
     assert isinstance(stored.settings, Experiment)
     assert stored.settings.federation.clients == 2
     assert stored.verdict_code == "not-established" and "similarity" in stored.verdict
@@ -239,7 +239,7 @@ def test_audit__opens_too(audit: Audit, tmp_path: Path) -> None:
     done = audit("--attacks lpla", out)
     assert done.code == 0, done.err
     run = open_run(out)
-    assert run.format == FORMAT and run.finished and isinstance(run.settings, AuditSettings)
+    assert run.finished and isinstance(run.settings, AuditSettings)
     assert list(run.attacks.index) == done.names() and run.clients.empty and run.rounds.empty
     assert "auc_posers" in run.attacks and run.scores["client"].dropna().eq(0).all()
     images, scores = run.images, run.scores

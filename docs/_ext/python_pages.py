@@ -17,8 +17,8 @@ from fedmia.options import registry
 
 # What a user types, in the order in which one meets it.
 EXPORTS = (
-    "run_simulation", "run_study", "audit_encoder", "audit_federation", "open_run", "open_study",
-    "view", "Run", "StudyResult", "InputError",
+    "run_simulation", "run_study", "audit_encoder", "audit_embeddings", "audit_federation",
+    "open_run", "open_study", "view", "Run", "StudyResult", "InputError",
 )  # fmt: skip
 BASES = ("Attack", "ActiveAttack", "DatasetAttack", "Known", "NotFitted")
 # Of the other kinds of plugins, and what a plugin builds them with.

@@ -2,7 +2,7 @@
 
 A class is imported when it is asked for, from the file whose name it begins with (`EncoderMIV` is
 in `encodermi.py`). A file added to the package is found without a list to extend; the one below is
-for type checkers. To use attacks on a torch module and on images in memory, see `fedmia.library`.
+for type checkers. To use attacks on a torch module and on images in memory, see `fedmia.api`.
 """
 
 from __future__ import annotations

@@ -18,8 +18,25 @@ CLASSIFIERS = ("lda", "lr", "svm")
 LEAST = 2  # images of a side, or nothing can be said of their spread
 
 
+def build_classifier(name: str) -> Pipeline:
+    """LDA (Ledoit-Wolf shrinkage), logistic regression or an RBF support-vector machine, on
+    standardised features; `name` is one of CLASSIFIERS."""
+    from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+    from sklearn.svm import SVC
+
+    models = {
+        "lda": LinearDiscriminantAnalysis(solver="lsqr", shrinkage="auto"),
+        "lr": LogisticRegression(max_iter=1000),
+        "svm": SVC(kernel="rbf"),
+    }
+    return make_pipeline(StandardScaler(), models[name])
+
+
 def fit_classifier(name: str, features: NDArray[np.float64], truth: NDArray[np.int64]) -> Pipeline:
-    """LDA (Ledoit-Wolf shrinkage), logistic regression or an RBF support-vector machine.
+    """`build_classifier`, fitted.
 
     Args:
         name: one of CLASSIFIERS.
@@ -29,20 +46,9 @@ def fit_classifier(name: str, features: NDArray[np.float64], truth: NDArray[np.i
     Raises:
         InputError: fewer than LEAST images of a side.
     """
-    from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
-    from sklearn.linear_model import LogisticRegression
-    from sklearn.pipeline import make_pipeline
-    from sklearn.preprocessing import StandardScaler
-    from sklearn.svm import SVC
-
     members = int(truth.sum())
     refuse_few("a classifier", LEAST, members, len(truth) - members)
-    models = {
-        "lda": lambda: LinearDiscriminantAnalysis(solver="lsqr", shrinkage="auto"),
-        "lr": lambda: LogisticRegression(max_iter=1000),
-        "svm": lambda: SVC(kernel="rbf"),
-    }
-    return make_pipeline(StandardScaler(), models[name]()).fit(features, truth)
+    return build_classifier(name).fit(features, truth)
 
 
 class ClassifierAttack(Attack):

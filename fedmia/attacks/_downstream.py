@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedmia.attacks._classifier import build_classifier
 from fedmia.attacks._fitted import NetworkFitted
 from fedmia.attacks.base import Known, Scores, refuse_other_size
 from fedmia.data.base import Request
@@ -35,7 +36,7 @@ def labelled_images(
     """At most `count` images of a downstream task, of the shape that the encoder takes.
 
     Args:
-        task: `synthetic`, textures of ten classes drawn on the spot, which are in nobody's data;
+        task: `synthetic`, textures of ten classes drawn on the spot, which are in no data set;
             or `digits`, scikit-learn's.
         file: a NumPy archive of images `x` and labels `y`, in place of `task`.
         shape: (C, H, W); grey images are repeated over three channels, colours become their luma.
@@ -70,12 +71,7 @@ def labelled_images(
 
 def downstream_classifier(features: Tensor, labels: ClassNames) -> Pipeline:
     """Multinomial logistic regression on features (N, D), standardised on them."""
-    from sklearn.linear_model import LogisticRegression
-    from sklearn.pipeline import make_pipeline
-    from sklearn.preprocessing import StandardScaler
-
-    model = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000))
-    return model.fit(features.double().numpy(), labels)
+    return build_classifier("lr").fit(features.double().numpy(), labels)
 
 
 def confidences(model: Pipeline, features: Tensor) -> Tensor:

@@ -83,7 +83,8 @@ def exchange_subjects(
     """The same test where images belong to subjects, which change sides whole.
 
     Images of one subject resemble each other: they are not exchangeable, and subjects are. Classes
-    do not hold it apart.
+    do not hold it apart. One suspected subject has as many exchanges as there are subjects, all of
+    which are tried.
 
     Args:
         values, subjects: (n,) of the suspected set. others, other_subjects: (m,) of the others.
@@ -99,10 +100,14 @@ def exchange_subjects(
         return np.asarray(mine / size - (sums.sum() - mine) / (sizes.sum() - size))
 
     observed = float(difference(np.arange(count)))
+    least = observed - 1e-9 * max(abs(observed), 1e-300)
+    if count == 1:
+        p = float((difference(np.arange(len(sums))[:, None]) >= least).mean())
+        return SetComparison(p, observed, len(values), len(others))
     reached = draws = 0
     while draws == 0 or (reached == 0 and draws < most):
         mixed = rng.permuted(np.tile(np.arange(len(sums)), (DRAWS, 1)), axis=1)[:, :count]
-        reached += int((difference(mixed) >= observed - 1e-9 * max(abs(observed), 1e-300)).sum())
+        reached += int((difference(mixed) >= least).sum())
         draws += DRAWS
     return SetComparison((1 + reached) / (1 + draws), observed, len(values), len(others))
 

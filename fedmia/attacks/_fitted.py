@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from fedmia.attacks._mlp import logits, mlp, train_logits
-from fedmia.attacks.base import Attack, Known, Scores
+from fedmia.attacks.base import Attack, Known, Scores, refuse_few
 from fedmia.options.errors import InputError
 from fedmia.options.option import option
 from fedmia.runtime.eager import Adam
@@ -101,17 +101,9 @@ class ShadowFitted(Attack):
     def _examples(self, view: BlackBox, known: Known) -> Iterator[tuple[Tensor, NDArray[np.int64]]]:
         """Features and truth of each encoder's images."""
         for encoder, pool in self.pools(view, known):
-            self.refuse_few(pool)
+            refuse_few(self.name, LEAST, len(pool.members), len(pool.nonmembers))
             images, truth = pool.both()
             yield self.inputs(encoder, images), truth
-
-    def refuse_few(self, pool: Known) -> None:
-        """Raise InputError where there are too few images to fit on, of either kind."""
-        if min(len(pool.members), len(pool.nonmembers)) < LEAST:
-            raise InputError(
-                f"{self.name}: {len(pool.members)} members and {len(pool.nonmembers)} "
-                f"non-members to fit on, needs at least {LEAST} of each"
-            )
 
 
 @dataclass

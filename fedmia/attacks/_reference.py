@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -74,7 +73,11 @@ class ReferenceAttack(Attack):
         return measure(view, images, self._others)
 
     def read(self, view: BlackBox, images: Tensor) -> ReferenceSignals:
-        """Raises what `measure` and `models` raise."""
+        """The signals of images (N, C, H, W) under the target and under every reference model.
+
+        Raises:
+            InputError: as of `measure` and `models`.
+        """
         target = self.measure(view, images)  # first: a budget too small costs no reference
         models = self.models(view, images)
         rows = np.stack([self.measure(model, images) for model, _ in models])
@@ -97,7 +100,11 @@ class ShadowReferenceAttack(ReferenceAttack):
     _online = False
 
     def fit(self, view: BlackBox, known: Known, rng: np.random.Generator) -> None:
-        """Raises InputError: the view has no shadows, or they take images of another size."""
+        """Choose the mode, and keep the known images in an order of their own.
+
+        Raises:
+            InputError: the view has no shadows, or they take images of another size.
+        """
         refuse_other_size(self.name, view, known)
         images = known.both()[0]
         inside = np.stack([s.trained_on(images) for s in view.shadows])
@@ -181,9 +188,7 @@ def pooled_deviation(values: Scores, which: NDArray[np.bool_]) -> float | None:
     return math.sqrt(float(mean_and_sum(values, which)[1].sum()) / freedom)
 
 
-def pick_by_content(images: list[Tensor], count: int) -> Tensor:
-    """At most `count` distinct images of several sets, chosen and ordered by their bytes."""
-    both = sort_by_content(torch.cat(images))
-    names = digests(both.numpy())
-    fresh = [i for i, name in enumerate(names) if i == 0 or name != names[i - 1]]
-    return both[fresh[:count]]
+def distinct(images: Tensor) -> Tensor:
+    """Each of uint8 (N, C, H, W) once, in the order of their content."""
+    first = {name: i for i, name in enumerate(digests(images.numpy()))}
+    return images[[first[name] for name in sorted(first)]]

@@ -59,7 +59,8 @@ def tried(attack: AscentAttack, turn: CraftContext, lots: Lots) -> Iterator[Trie
     Args:
         lots: targets by their negatives.
     """
-    checkpoints = _list_checkpoints(attack, turn)
+    steps = turn.train.local_epochs if attack.steps == "matched" else attack.steps
+    checkpoints = STEPS[turn.alone] if steps == "auto" else (steps,)
     rates = RATES if attack.lr == "auto" else (None if attack.lr == "matched" else attack.lr,)
     honest = turn.rehearse(turn.received) if turn.alone else None
     for lr in rates:
@@ -67,12 +68,6 @@ def tried(attack: AscentAttack, turn: CraftContext, lots: Lots) -> Iterator[Trie
             yield from _rehearse_alone(attack, turn, honest, checkpoints, lr)
         else:
             yield from _rehearse_together(attack, turn, lots, checkpoints, lr)
-
-
-def _list_checkpoints(attack: AscentAttack, turn: CraftContext) -> tuple[int, ...]:
-    if attack.steps == "auto":
-        return STEPS[turn.alone]
-    return (turn.train.local_epochs if attack.steps == "matched" else int(attack.steps),)
 
 
 def _rehearse_together(

@@ -44,10 +44,13 @@ class Known:
     Attributes:
         members: images that the model was trained on, `(M, C, H, W)`.
         nonmembers: images that it was not trained on, `(K, C, H, W)`.
+        subjects: of the members `(M,)` and of the non-members `(K,)`, such as patients; None: each
+            image is its own.
     """
 
     members: Tensor
     nonmembers: Tensor
+    subjects: tuple[IntArray, IntArray] | None = field(default=None, kw_only=True)
 
     def both(self) -> tuple[Tensor, NDArray[np.int64]]:
         """All known images, members first, and their truth (1 = member)."""
@@ -318,6 +321,7 @@ class DatasetAttack(Attack):
         classes: IntArray,
         suspects: Sequence[Suspect],
         rng: np.random.Generator,
+        subjects: IntArray | None = None,
     ) -> list[SetComparison]:
         """Whether the encoder was trained on each suspected set, in the order asked; after `fit`.
 
@@ -327,6 +331,8 @@ class DatasetAttack(Attack):
             classes: (N,), which the data set's owner knows.
             suspects: places of a suspected set, and of others, not trained on, to compare with.
             rng: stream of the permutations.
+            subjects: (N,) to which the images belong, such as patients: they are exchanged whole;
+                None: each image is its own. It is handed over where there are any.
 
         Returns:
             one comparison for each of `suspects`.

@@ -43,7 +43,7 @@ class BaselineD(NetworkFitted):
 
     An encoder's features have no common order with another's, so this is near chance, as in the
     paper. Neither sorting nor the network's size is in the paper's text: the vector goes in as it
-    is unless `rank`, into the network of EncoderMI-V.
+    is, into the network of EncoderMI-V.
     """
 
     name: ClassVar[str] = "baseline-d"
@@ -51,12 +51,10 @@ class BaselineD(NetworkFitted):
     looks_at: ClassVar[tuple[str, ...]] = ("features",)
 
     layer: str = option("avgpool", "output that is read", choices=OUTPUTS)
-    rank: bool = option(False, "sort each vector in descending order, as Baseline-A sorts scores")
 
     def inputs(self, view: BlackBox, images: Tensor) -> Tensor:
         """float64 (N, D)."""
-        features = view.embed_plain(images, self.layer).double()
-        return features.sort(dim=1, descending=True).values if self.rank else features
+        return view.embed_plain(images, self.layer).double()
 
     def decide(self, fitted: Any, inputs: Tensor) -> Scores:
         """As `NetworkFitted.decide`.
@@ -129,8 +127,8 @@ class BaselineE(ThresholdFitted):
         super().__post_init__()
         if self.rows * self.columns < 3 or self.rows * self.columns % 2 == 0:
             raise InputError(
-                "BaselineE.rows and columns must be odd, and more than 1 patch: "
-                f"{self.rows}x{self.columns} has no centre patch with others"
+                f"BaselineE.rows and columns: {self.rows}x{self.columns}, must be odd, and more "
+                "than 1 patch: a centre with others around it"
             )
 
     def inputs(self, view: BlackBox, images: Tensor) -> Tensor:

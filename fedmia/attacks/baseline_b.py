@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedmia.attacks._downstream import downstream_classifier, labelled_images
-from fedmia.attacks._fitted import NetworkFitted
+from fedmia.attacks._fitted import LEAST, NetworkFitted
 from fedmia.attacks._reference import sort_by_content
-from fedmia.attacks.base import Known, refuse_other_size
+from fedmia.attacks.base import Known, refuse_few, refuse_other_size
 from fedmia.data.images import digests
 from fedmia.options.errors import InputError
 from fedmia.options.option import option
@@ -76,7 +76,7 @@ class BaselineB(NetworkFitted):
             others = self._split_shadows(shadow)[1]
             members = sort_by_content(shadow.members)[: len(others)]
             pool = Known(members, others[: len(members)])
-            self.refuse_few(pool)
+            refuse_few(self.name, LEAST, len(pool.members), len(pool.nonmembers))
             images, truth = pool.both()
             yield self._mark_correct(model, shadow.view, images), truth
 

@@ -12,9 +12,10 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from fedmia.attacks._cosine import pairwise_cosines
-from fedmia.attacks._exchange import DRAWS, SetComparison, exchange_test
+from fedmia.attacks._exchange import DRAWS, SetComparison, exchange_subjects, exchange_test
 from fedmia.attacks.base import DatasetAttack, Known, Scores, Suspect
 from fedmia.data.images import IntArray
+from fedmia.options.errors import InputError, opt
 from fedmia.options.option import option
 from fedmia.threat import BlackBox, Threat
 
@@ -76,8 +77,14 @@ class DatasetInference(DatasetAttack):
         classes: IntArray,
         suspects: Sequence[Suspect],
         rng: np.random.Generator,
+        subjects: IntArray | None = None,
     ) -> list[SetComparison]:
         fits = self.statistic == "likelihood"
+        if fits and subjects is not None:
+            raise InputError(
+                f"{opt('statistic', 'likelihood')} fits half of a set, and the other half of a "
+                f"subject is like it without training: must be {' or '.join(STATISTICS[:2])}"
+            )
         rows = _unit(view, images) if fits else self.relations(view, images)
         # The test needs enough permutations to reach a p-value below the corrected level.
         most = max(LEAST, ENOUGH * len(suspects))
@@ -88,6 +95,10 @@ class DatasetInference(DatasetAttack):
                 half, suspected = np.array_split(rng.permutation(suspected), 2)
                 values = self._mixture(rows[half], rng).score_samples(rows)
             mine, rest = values[suspected], values[others]
+            if subjects is not None:
+                own, theirs = subjects[suspected], subjects[others]
+                comparisons.append(exchange_subjects(mine, own, rest, theirs, rng, most))
+                continue
             sides = mine, classes[suspected], rest, classes[others]
             comparisons.append(exchange_test(*sides, rng, most))
         return comparisons

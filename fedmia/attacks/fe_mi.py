@@ -10,8 +10,8 @@ from torch import Tensor
 
 from fedmia.attacks._selector import (
     ScaledNetwork,
-    batched_recipe,
-    full_batch_recipe,
+    TrainingRecipe,
+    halving_factor,
     relu_attacker,
     tanh_attacker,
 )
@@ -20,8 +20,8 @@ from fedmia.options.option import option
 from fedmia.threat import OUTPUTS, BlackBox, Threat
 
 RECIPES = {
-    "lpla": (relu_attacker, batched_recipe(500)),
-    "sdmia": (tanh_attacker, full_batch_recipe(10_000)),
+    "lpla": (relu_attacker, TrainingRecipe(500, 128)),
+    "sdmia": (tanh_attacker, TrainingRecipe(10_000, None, halving_factor)),
 }
 
 

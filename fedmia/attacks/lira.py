@@ -14,8 +14,8 @@ from fedmia.attacks._measure import logit
 from fedmia.attacks._reference import (
     RoundReferenceAttack,
     ShadowReferenceAttack,
+    distinct,
     mean_and_sum,
-    pick_by_content,
     pooled_deviation,
     sort_by_content,
 )
@@ -60,14 +60,23 @@ class LiRA(ShadowReferenceAttack):
         return False
 
     def fit(self, view: BlackBox, known: Known, rng: np.random.Generator) -> None:
-        """Raises InputError: the view has no shadows."""
+        """Pool the deviation over the shadows' images where it is fixed, or shadows are few.
+
+        Raises:
+            InputError: the view has no shadows.
+        """
         super().fit(view, known, rng)
         self._deviations = None
         if self.variance == "fixed" or (self.variance == "auto" and len(view.shadows) < FEW):
             self._deviations = self._pooled(view)
 
     def score(self, view: BlackBox, images: Tensor) -> Scores:
-        """Raises InputError: too few shadows cover an image."""
+        """Log ratio (N,) of the signal's likelihoods inside and outside; offline: how many
+        deviations it lies above those outside.
+
+        Raises:
+            InputError: too few shadows cover an image.
+        """
         target, references, inside = self.read(view, images)
         self.require_references(inside, 1 if self._deviations else 2)
         x, rows = self._scaled(target), self._scaled(references)
@@ -88,10 +97,8 @@ class LiRA(ShadowReferenceAttack):
 
     def _pooled(self, view: BlackBox) -> tuple[float, float]:
         """Deviations with and without the image, over known images and some of the shadows' own."""
-        own = pick_by_content(
-            [t for s in view.shadows for t in (s.members, s.nonmembers)], self.pool
-        )
-        images = sort_by_content(torch.cat([own, self._others]))
+        own = distinct(torch.cat([t for s in view.shadows for t in (s.members, s.nonmembers)]))
+        images = sort_by_content(torch.cat([own[: self.pool], self._others]))
         rows = self._scaled(np.stack([self.measure(s.view, images) for s in view.shadows]))
         inside = np.stack([s.trained_on(images) for s in view.shadows])
         deviations = [pooled_deviation(rows, which) for which in (inside, ~inside)]
@@ -125,7 +132,11 @@ class LiRARounds(RoundReferenceAttack):
         return False
 
     def fit(self, view: BlackBox, known: Known, rng: np.random.Generator) -> None:
-        """Raises InputError: fewer than 2 known images, or no model of a round."""
+        """Learn the scale of each round's model, and the typical deviation, on the known images.
+
+        Raises:
+            InputError: fewer than 2 known images, or no model of a round.
+        """
         super().fit(view, known, rng)
         if len(self._others) < 2:
             raise InputError(f"{self.name} needs at least 2 known images, got {len(self._others)}")

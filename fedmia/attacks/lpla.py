@@ -75,10 +75,14 @@ class LpLA(Attack):
     def __post_init__(self) -> None:
         super().__post_init__()
         if 0 < self.p < LEAST_P:
-            raise InputError(f"LpLA.p must be 0 or from {LEAST_P} to 5, got {self.p}")
+            raise InputError(f"LpLA.p: {self.p}, must be 0 or from {LEAST_P} to 5")
 
     def fit(self, view: BlackBox, known: Known, rng: np.random.Generator) -> None:
-        """Raises InputError: fewer than 2 known images of a side that it reads."""
+        """Fit a Gaussian to the norms of known members, and one to those of the other side.
+
+        Raises:
+            InputError: fewer than 2 known images of a side that it reads.
+        """
         random = self.nonmembers == "random-pixels"
         if len(known.members) < 2 or (not random and len(known.nonmembers) < 2):
             raise InputError(

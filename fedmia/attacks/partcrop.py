@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from fedmia.attacks._cosine import pairwise_cosines
-from fedmia.attacks._mlp import ACTIVATIONS, NORMS, RMSNorm, mlp
+from fedmia.attacks._mlp import ACTIVATIONS, NORMS, mlp
 from fedmia.attacks._partcrop import ENERGIES, NetworkAttack, sorted_energies
 from fedmia.options.errors import InputError, opt
 from fedmia.options.option import Options, option
@@ -120,8 +120,8 @@ class PartCrop(NetworkAttack):
         """The recipe of the crops for an encoder of so large patches."""
         if self.scale_min > self.scale_max:
             raise InputError(
-                f"{type(self).__name__}.scale_min must be <= scale_max ({self.scale_max}), "
-                f"got {self.scale_min}"
+                f"{type(self).__name__}.scale_min: {self.scale_min}, must be <= scale_max "
+                f"({self.scale_max})"
             )
         return Crops(
             scale_min=self.scale_min, scale_max=self.scale_max, size=self.part, patch=patch
@@ -169,8 +169,8 @@ class PartCrop(NetworkAttack):
 class PartCropV2(PartCrop):
     """PartCrop whose network has RMSNorm and tanh in place of ReLU (Sec. 8.3.2).
 
-    The public code makes a norm of the inputs too, and never applies it; nor does this by default,
-    because a row's own norm hides how large its energies are. `normalise_input` applies it.
+    The public code makes a norm of the inputs too, and never applies it; nor does this, because a
+    row's own norm hides how large its energies are.
     """
 
     name: ClassVar[str] = "partcrop-v2"
@@ -180,8 +180,3 @@ class PartCropV2(PartCrop):
         "tanh", "activation of the network (Tables 12, 13)", choices=tuple(ACTIVATIONS)
     )
     norm: str = option("rms", "norm before each activation (Tables 12, 13)", choices=tuple(NORMS))
-    normalise_input: bool = option(False, "apply RMSNorm to the inputs of the network")
-
-    def network(self, widths: Sequence[int]) -> nn.Module:
-        body = super().network(widths)
-        return nn.Sequential(RMSNorm(), body) if self.normalise_input else body

@@ -40,7 +40,11 @@ class _Relative(ReferenceAttack):
     )
 
     def fit(self, view: BlackBox, known: Known, rng: np.random.Generator) -> None:
-        """Raises InputError: there are too few references."""
+        """Choose `a` where it is not set, and read the ratios of the known non-members.
+
+        Raises:
+            InputError: there are too few references.
+        """
         super().fit(view, known, rng)
         if self.offline_a is None:
             images, truth = known.both()

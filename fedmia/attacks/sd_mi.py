@@ -14,8 +14,7 @@ from fedmia.attacks._selector import (
     AnchorSelector,
     ScaledNetwork,
     TrainingRecipe,
-    batched_recipe,
-    full_batch_recipe,
+    halving_factor,
     tanh_attacker,
 )
 from fedmia.attacks.base import Attack, Known, Scores
@@ -78,7 +77,11 @@ class SDMI(Attack):
     layer: str = option("avgpool", "output between which distances are taken", choices=OUTPUTS)
 
     def fit(self, view: BlackBox, known: Known, rng: np.random.Generator) -> None:
-        """Raises InputError: fewer than 2 known images of a side are left beside the anchors."""
+        """Choose the anchors, and train on the distances of the other known images to them.
+
+        Raises:
+            InputError: fewer than 2 known images of a side are left beside the anchors.
+        """
         images, truth = known.both()
         chosen = choose_anchors(truth, self.anchors, rng)
         vectors = view.embed_plain(images, self.layer)
@@ -108,8 +111,8 @@ class SDMI(Attack):
 
     def _recipe(self) -> TrainingRecipe:
         if self.recipe == "lpla":
-            return batched_recipe(200)
-        return full_batch_recipe(5_000 if self.selector else 30_000)
+            return TrainingRecipe(200, 128)
+        return TrainingRecipe(5_000 if self.selector else 30_000, None, halving_factor)
 
 
 def distances(vectors: Tensor, anchors: Tensor, kind: str) -> Tensor:

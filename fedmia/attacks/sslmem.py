@@ -49,7 +49,7 @@ class SSLMem(Attack):
     )
 
     def fit(self, view: BlackBox, known: Known, rng: np.random.Generator) -> None:
-        """Measures the holdout under every encoder.
+        """Measure the holdout under every encoder.
 
         Raises:
             InputError: no shadows, of images of another size, or one that was trained on the whole
@@ -70,7 +70,12 @@ class SSLMem(Attack):
             self._typical_references.append(mean)
 
     def score(self, view: BlackBox, images: Tensor) -> Scores:
-        """Raises InputError: every shadow encoder was trained on one of the images."""
+        """How much closer (N,) an image's views lie under the target than under shadows that were
+        not trained on it, each distance divided by its encoder's mean over the holdout.
+
+        Raises:
+            InputError: every shadow encoder was trained on one of the images.
+        """
         own = self.alignment(view, images) / self._typical
         outside = np.stack([~shadow.trained_on(images) for shadow in view.shadows])
         count = outside.sum(axis=0)

@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any
 from fedmia.cli import help
 from fedmia.cli.flags import Command, ParsedFlags, read
 from fedmia.cli.presets import find_config
-from fedmia.config.tree import from_tree, merge, normalize
+from fedmia.config.layout import Flat
+from fedmia.config.tree import flatten, from_tree, merge
 from fedmia.options.errors import InputError, prefix_errors
 from fedmia.options.values import Text, convert
-from fedmia.options.yamlfile import Tree, load
+from fedmia.options.yamlfile import load
 
 if TYPE_CHECKING:
     from fedmia.records.rows import Report
@@ -160,7 +161,7 @@ def parse(command: Command, arguments: Arguments) -> Invocation:
     if "observe" in own_options and not observe:
         raise InputError("--observe needs a name, got ''")
     lower = load_config(command, own_options["config"]) if "config" in own_options else {}
-    settings = lay_over(command, lower, flags.tree, "trust_plugins" in own_options)
+    settings = lay_over(command, lower, flags.options, "trust_plugins" in own_options)
     folder = Path(own_options["out"]) if "out" in own_options else None
     gate = read_gate(own_options)
     return Invocation(
@@ -228,13 +229,13 @@ def pass_gate(gate: Gate | None, report: Report, code: int) -> int:
 
 
 def lay_over(
-    command: Command, lower: Tree, upper: Mapping[str, Any], trust_plugins: bool = False
+    command: Command, lower: Flat, upper: Mapping[str, Any], trust_plugins: bool = False
 ) -> Any:
     """The checked settings of a command.
 
     Args:
-        lower: normalized tree that the user's options are laid over.
-        upper: tree of these options.
+        lower: flat settings that the user's options are laid over.
+        upper: these options, as a tree or flat.
         trust_plugins: whether plugins from outside that the folder of a run names are imported.
 
     Returns:
@@ -244,28 +245,28 @@ def lay_over(
         InputError: an option or a value is wrong, or a check refuses the settings.
     """
     root = command.settings
-    tree = merge(root, lower, normalize(root, upper), command.attacks)
-    settings: Any = from_tree(root, tree, trust_plugins=trust_plugins)
+    flat = merge(root, lower, flatten(root, upper))
+    settings: Any = from_tree(root, flat, trust_plugins=trust_plugins)
     command.refuse(settings)
     return settings
 
 
-def load_config(command: Command, name: str) -> Tree:
+def load_config(command: Command, name: str) -> Flat:
     """Read the settings of `--config NAME`.
 
     Args:
         name: a path, or the name of a preset.
 
     Returns:
-        The tree, normalized.
+        The settings, flat.
 
     Raises:
         InputError: it cannot be read, or its settings are wrong: the message names the file.
     """
     file = find_config(name, command.presets)
     with prefix_errors(str(file)):
-        from_tree(command.settings, tree := read_config(command, file))
-    return tree
+        from_tree(command.settings, flat := read_config(command, file))
+    return flat
 
 
 def resume_settings(own_options: Mapping[str, str], typed: Mapping[str, str]) -> dict[str, str]:
@@ -290,14 +291,11 @@ def resume_settings(own_options: Mapping[str, str], typed: Mapping[str, str]) ->
         raise InputError(
             f"--resume goes on with the settings of '{folder}': {beside[0]} cannot be given too"
         )
-    if not run.config.is_file():
-        raise InputError(f"--resume '{folder}' is no run: it holds no {run.config.name}")
-    run.refuse_links()
-    run.tree()
+    run.resumable()
     return {**own_options, "config": str(run.config), "out": str(folder)}
 
 
-def read_config(command: Command, file: Path, above: tuple[Path, ...] = ()) -> Tree:
+def read_config(command: Command, file: Path, above: tuple[Path, ...] = ()) -> Flat:
     """Read a file of settings, laid over the file or preset that its key `base` names.
 
     Args:
@@ -305,20 +303,20 @@ def read_config(command: Command, file: Path, above: tuple[Path, ...] = ()) -> T
         above: files that are laid over it.
 
     Returns:
-        The tree, normalized.
+        The settings, flat.
 
     Raises:
         InputError: a file that cannot be read, or whose base is itself.
     """
-    tree = normalize(command.settings, load(file))
-    if "base" not in tree:
-        return tree
-    name, whole = str(tree.pop("base")), (*above, file.resolve())
+    flat = flatten(command.settings, load(file))
+    if "base" not in flat:
+        return flat
+    name, whole = str(flat.pop("base")), (*above, file.resolve())
     near = file.parent / name
     base = near if near.is_file() else find_config(name, command.presets)
     if base.resolve() in whole:
-        raise InputError(f"base '{name}' of {file} leads back to itself")
-    return merge(command.settings, read_config(command, base, whole), tree, command.attacks)
+        raise InputError(f"base '{name}' leads back to itself")
+    return merge(command.settings, read_config(command, base, whole), flat)
 
 
 def _page(command: Command, own_options: dict[str, str]) -> str | None:

@@ -12,8 +12,14 @@ from pkgutil import resolve_name
 from typing import Any
 
 from fedmia.cli.presets import preset_names
-from fedmia.config.flag_layout import FlagLayout, flag_layout
-from fedmia.options.errors import SHORT_FLAGS, InputError, prefix_errors, suggest_nearest
+from fedmia.config.layout import FlagLayout, layout
+from fedmia.options.errors import (
+    SHORT_FLAGS,
+    InputError,
+    prefix_errors,
+    suggest_nearest,
+    wrong_value,
+)
 from fedmia.options.values import Text
 
 # Options that may stand without a value: whether the next argument is one.
@@ -43,7 +49,6 @@ class Command:
         intro: what the help page says first.
         outro: what it says last.
         own: options of the command, no part of the settings: name -> placeholder and help.
-        runs: `module:function` that names the attacks that a tree of settings runs.
         check: `module:function` that refuses built settings whose parts do not suit one another.
         groups: headings of the help page -> paths, or prefixes of paths; the rest stands first.
         listed: kind of plugin that `--list` alone shows, or "" for all.
@@ -57,7 +62,6 @@ class Command:
     intro: str
     outro: str
     own: Mapping[str, Sequence[str]]
-    runs: str = ""
     check: str = ""
     groups: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     listed: str = ""
@@ -75,11 +79,7 @@ class Command:
         """The flags of the command: from the index where it has the settings, which imports none
         of them; else from the dataclass."""
         known = index().get("shapes", {}).get(str(self.root))
-        return FlagLayout(**known) if known else flag_layout(self.settings)
-
-    def attacks(self, tree: dict[str, Any]) -> Any:
-        """Names of the attacks that a tree of settings runs."""
-        return resolve_name(self.runs)(tree) if self.runs else ()
+        return FlagLayout(**known) if known else layout(self.settings).flags()
 
     def refuse(self, settings: Any) -> None:
         """Refuse settings whose parts do not suit one another.
@@ -127,12 +127,12 @@ class ParsedFlags:
     """A command line that is split, but not converted.
 
     Attributes:
-        tree: the settings' options, each value a `Text`.
+        options: path of each option of the settings -> its value, a `Text` or a list of these.
         typed: path of each of them -> the flag as it was typed.
         command: values of the command's own options and switches (the latter empty).
     """
 
-    tree: dict[str, Any] = field(default_factory=dict)
+    options: dict[str, Any] = field(default_factory=dict)
     typed: dict[str, str] = field(default_factory=dict)
     command: dict[str, str] = field(default_factory=dict)
 
@@ -144,7 +144,7 @@ def read(command: Command, arguments: Sequence[str]) -> ParsedFlags:
         arguments: without the program's name.
 
     Returns:
-        The tree of the settings' options, what the user typed, and the command's own options.
+        The settings' options, what the user typed, and the command's own options.
 
     Raises:
         InputError: an unknown option (with the nearest one), a flag given twice, a value missing or
@@ -167,7 +167,7 @@ def read(command: Command, arguments: Sequence[str]) -> ParsedFlags:
         key = name.replace("-", "_")
         many = key in command.shape.lists
         # An unknown option is named before the value that it may lack.
-        path = (key,) if many else _path(command, name)
+        path = key if many else _path(command, name)
         if key in OPTIONAL and key in command.commands():
             has_value = not equals and waiting and OPTIONAL[key](waiting[0])
             text = waiting.pop(0) if has_value else text
@@ -176,7 +176,8 @@ def read(command: Command, arguments: Sequence[str]) -> ParsedFlags:
                 raise InputError(f"--{name} takes no value, got '{text}'")
         elif not equals:
             alone = not waiting or waiting[0].startswith("--")
-            if alone and (many or not _is_bool(command, path)):
+            # An option that is true or false is true where its flag stands alone.
+            if alone and command.shape.options.get(path, ("",))[0] != "BOOL":
                 raise InputError(f"--{name} needs a value")
             text = "true" if alone else waiting.pop(0)
         if many:
@@ -186,57 +187,43 @@ def read(command: Command, arguments: Sequence[str]) -> ParsedFlags:
     return parsed
 
 
-def _is_bool(command: Command, path: tuple[str, ...]) -> bool:
-    """Whether an option is true or false, so that its flag without a value means true."""
-    hole, _ = command.shape.options.get(".".join(path), ("", ""))
-    return hole == "BOOL"
-
-
 def _add_lists(command: Command, parsed: ParsedFlags, key: str, text: str) -> None:
     """`--over OPTION=VALUES`, once for each option; `--strengths NAME=VALUES;NAME=VALUES`. Of an
     option semicolons separate values that are lists themselves."""
     hole = command.shape.lists[key][0].partition("=")[0]
     of_options = hole == "OPTION"
-    lists = parsed.tree.setdefault(key, [{}] if of_options else {})
-    lists = lists[0] if of_options else lists
     for one in [text] if of_options else text.split(";"):
         name, equals, values = (part.strip() for part in one.partition("="))
         if not equals or not name:
-            raise InputError(f"--{key} must be {hole}=VALUE,VALUE,.., got '{one}'")
+            raise wrong_value(f"--{key}", one, f"{hole}=VALUE,VALUE,..")
         with prefix_errors(f"--{key} {one}"):
-            path = ".".join(_path(command, name)) if of_options else name
-        if path in lists:
+            path = f"{key}.{_path(command, name) if of_options else name}"
+        if path in parsed.options:
             raise InputError(f"--{key} {name} is given twice")
         parted = values.split(";" if ";" in values else ",")
-        lists[path] = [Text(value.strip()) for value in parted if value.strip()]
+        parsed.options[path] = [Text(value.strip()) for value in parted if value.strip()]
 
 
-def _store_option(
-    command: Command, parsed: ParsedFlags, name: str, path: tuple[str, ...], text: str
-) -> None:
-    dotted = ".".join(path)
-    own = dotted in command.commands()
-    before = f"--{dotted}" if own and dotted in parsed.command else parsed.typed.get(dotted)
+def _store_option(command: Command, parsed: ParsedFlags, name: str, path: str, text: str) -> None:
+    own = path in command.commands()
+    before = f"--{path}" if own and path in parsed.command else parsed.typed.get(path)
     if before is not None:
         twice = own or before == f"--{name}"
         what = f"--{name} is given twice" if twice else f"{before} and --{name} are the same option"
         raise InputError(what)
     if own:
-        parsed.command[dotted] = text
+        parsed.command[path] = text
         return
-    parsed.typed[dotted] = f"--{name}"
-    branch = parsed.tree
-    for part in path[:-1]:
-        branch = branch.setdefault(part, {})
-    branch[path[-1]] = Text(text)
+    parsed.typed[path] = f"--{name}"
+    parsed.options[path] = Text(text)
 
 
-def _path(command: Command, name: str) -> tuple[str, ...]:
-    """The keys of a flag in the tree: `partition.alpha` -> ("partition", "alpha")."""
+def _path(command: Command, name: str) -> str:
+    """The path that a flag gives: `federation.clients` for `clients`."""
     key = name.replace("-", "_")
     if key in command.commands():
-        return (key,)
-    if path := command.shape.place(command.short.get(key, name)):
+        return key
+    if path := command.shape.find(command.short.get(key, name)):
         return path
     hint = suggest_nearest(name, command.flags())
     raise InputError(f"unknown option --{name}{hint} (--help shows them all)")

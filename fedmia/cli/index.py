@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from fedmia.cli.commands import COMMANDS
-from fedmia.config.flag_layout import flag_layout
-from fedmia.config.forms import field_forms
+from fedmia.config.layout import layout
 from fedmia.options import registry
+from fedmia.options.option import option_fields
 
 FILE = Path(__file__).with_name("index.json")
 
@@ -24,11 +24,12 @@ def build() -> dict[str, Any]:
     commands = COMMANDS.values()
     return {
         "shapes": {
-            str(command.root): asdict(flag_layout(command.settings)) for command in commands
+            str(command.root): asdict(layout(command.settings).flags()) for command in commands
         },
         "plugins": {
             kind: {
-                name: list(field_forms(registry.load(kind, name))) for name in registry.names(kind)
+                name: [one.name for one, _ in option_fields(registry.load(kind, name))]
+                for name in registry.names(kind)
             }
             for kind in registry.KINDS
         },

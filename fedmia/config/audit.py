@@ -11,10 +11,9 @@ from typing import Any
 from fedmia.attacks.base import ActiveAttack
 from fedmia.config.choices import Layer, Values
 from fedmia.config.data import channel_mean, channel_std, data_folder, image_size, pixel_range
-from fedmia.config.fields import mapping, plugins
-from fedmia.config.forms import Settings
+from fedmia.config.fields import Settings, given_options, named_options, plugins
 from fedmia.config.points import parse_points
-from fedmia.config.roles import QUICK, expand_lists, is_quick
+from fedmia.config.roles import QUICK, check_attack_options, expand_lists, is_quick
 from fedmia.data.images import CHANNELS
 from fedmia.options import registry
 from fedmia.options.errors import InputError, opt
@@ -106,6 +105,12 @@ class Audit(Settings):
     nonmember_embeddings: str | None = option(
         None, "likewise of images that it was not trained on", omitted=True
     )
+    groups: str | None = option(
+        None, "subjects that images belong to, such as patients: a column of both data sources (of "
+        "folders a depth), or a CSV file under side,image,subject (members or nonmembers; an image "
+        "by the name or the number of its file); whole subjects are drawn",
+        omitted=True,
+    )  # fmt: skip
     data_dir: str | None = data_folder("sources'")
     known: int | None = option(
         None,
@@ -157,7 +162,7 @@ class Audit(Settings):
     shadow_defense: tuple[Layer, ...] = plugins(
         "defense",
         "defences of the target's training that the attacker knows, in order: it trains shadows "
-        "with them, and others without (default none)",
+        "with them, and others without",
     )
     cache: str | None = option(None, "folder that keeps trained shadows (none: OUT/shadows)")
     seed: int = option(0, "root of all randomness", ge=0)
@@ -169,14 +174,18 @@ class Audit(Settings):
         choices=PRECISIONS,
     )
     # An epoch is a shadow's only round.
-    shadow: Values = mapping(
-        classes=(ShadowPlan, Train), without=("local_epochs", "optimizer_state")
-    )
-    augment: Values = mapping(classes=(Augment,))
+    shadow: Values = given_options(ShadowPlan, Train, without=("local_epochs", "optimizer_state"))
+    augment: Values = given_options(Augment)
     members_options: Values = options_of("members", "dataset")
     nonmembers_options: Values = options_of("nonmembers", "dataset")
     shadow_data_options: Values = options_of("shadow_data", "dataset")
-    attack: Mapping[str, Values] = mapping("attack")
+    attack: Mapping[str, Values] = named_options("attack")
+
+    @classmethod
+    def attack_names(cls, flat: Mapping[str, Any]) -> tuple[str, ...]:
+        """Names of the attacks that flat settings run."""
+        names = convert(opt("attacks"), flat.get("attacks", cls.attacks), tuple[str, ...])
+        return expand_names(names)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -193,15 +202,18 @@ class Audit(Settings):
         if (self.members is None) != (self.nonmembers is None):
             source, other = map(opt, ("members", "nonmembers")[:: 1 if self.members else -1])
             raise InputError(f"{source} is given without {other}; an audit needs both")
+        if self.groups is not None and (
+            self.of_rounds or not (self.members or self.member_embeddings)
+        ):
+            where = f"{opt('groups', self.groups)} needs {opt('members')} and an encoder alone"
+            raise InputError(f"{where}: a federation's images belong to its clients")
         if self.pixel_range is not None and self.members is None:
             raise InputError(
                 f"{opt('pixel_range')} without {opt('members')}: a run's images have its own"
             )
         self._check_shadows()
         names = expand_names(self.attacks)
-        for name in self.attack:
-            if name not in names:
-                raise InputError(f"options for attack '{name}', which is not run")
+        check_attack_options(self.attack, names)
         object.__setattr__(self, "attacks", names)
         for name in names:
             registry.build("attack", name, self.attack.get(name, {}))
@@ -209,6 +221,11 @@ class Audit(Settings):
         Augment(**self.augment)
         if self.sweep is not None:
             parse_points(self.sweep)
+
+    @property
+    def subject_column(self) -> str | None:
+        """The column of `groups`, None where it is a CSV file or nothing."""
+        return None if (self.groups or "").endswith(".csv") else self.groups
 
     @property
     def of_rounds(self) -> bool:
@@ -303,13 +320,6 @@ class Audit(Settings):
         return ShadowPlan(
             **{"count": max(self.shadows, 1), "seed": self.seed, **rest, "train": train}
         )
-
-
-def attack_names(tree: Mapping[str, Any]) -> tuple[str, ...]:
-    """Names of the attacks that a tree of an audit runs."""
-    return expand_names(
-        convert(opt("attacks"), tree.get("attacks", Audit.attacks), tuple[str, ...])
-    )
 
 
 def expand_names(names: tuple[str, ...]) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from fedmia.config.roles import refusal
 from fedmia.defenses.base import RunConditions
 from fedmia.defenses.stack import check_exclusive
 from fedmia.options import registry
-from fedmia.options.errors import InputError, opt, prefix_errors
+from fedmia.options.errors import InputError, opt, prefix_errors, wrong_value
 from fedmia.partitions.base import Partition
 from fedmia.runtime.device import gpus_if_missing
 from fedmia.ssl.base import SSL
@@ -50,14 +50,8 @@ def _check_attacker(experiment: Experiment) -> None:
     raise InputError(
         f"{opt('malicious', experiment.malicious)} of {opt('federation.clients', clients)} with "
         f"{opt('attacker', experiment.attacker)} leaves no honest client, so no images to attack; "
-        f"{_at_most(clients)}"
+        f"malicious is at most {clients - 1}, or more clients are needed"
     )
-
-
-def _at_most(clients: int) -> str:
-    if clients > 1:
-        return f"{opt('malicious')} is at most {clients - 1}"
-    return f"{opt('federation.clients')} must be >= 2"
 
 
 def _check_attacks(experiment: Experiment) -> None:
@@ -76,12 +70,11 @@ def _check_updates(experiment: Experiment, name: str) -> None:
     cls, federation = registry.load("attack", name), experiment.federation
     if cls.needs.vantage != "server":
         return
-    clients, share = federation.clients, federation.participation
-    if int(share * clients + 0.5) < cls.least_clients:
+    if _cohort_size(experiment) < cls.least_clients:
+        share = opt("federation.participation", f"{federation.participation:g}")
         raise InputError(
             f"attack '{name}' compares the updates of at least {cls.least_clients} clients a "
-            f"round, got {opt('federation.clients', clients)} "
-            f"{opt('federation.participation', f'{share:g}')}"
+            f"round, got {opt('federation.clients', federation.clients)} {share}"
         )
     if federation.keep_updates == 0:
         none = opt("federation.keep_updates", 0)
@@ -108,12 +101,12 @@ def _check_training(experiment: Experiment) -> None:
     train, federation, pretrain = experiment.train, experiment.federation, experiment.pretrain
     lasting = {
         "the epochs of the run": federation.rounds * train.local_epochs,
-        opt("pretrain.epochs"): pretrain.epochs if pretrain.mode != "none" else math.inf,
+        opt("pretrain.epochs"): pretrain.epochs or math.inf,
     }
     for what, epochs in lasting.items():
         if train.warmup_epochs >= epochs:
-            mention = opt("train.warmup_epochs", f"{train.warmup_epochs:g}")
-            raise InputError(f"{mention} must be < {epochs}, {what}")
+            allowed = f"< {epochs}, {what}"
+            raise wrong_value(opt("train.warmup_epochs"), train.warmup_epochs, allowed)
     if train.optimizer == "sgd":
         return
     chosen = opt("train.optimizer", train.optimizer)
@@ -129,10 +122,8 @@ def _check_cohort(experiment: Experiment) -> None:
     federation = experiment.federation
     cohort_size = _cohort_size(experiment)
     if federation.min_clients > cohort_size:
-        raise InputError(
-            f"{opt('federation.min_clients')} must be <= {cohort_size}, the clients of a round, "
-            f"got {federation.min_clients}"
-        )
+        allowed = f"<= {cohort_size}, the clients of a round"
+        raise wrong_value(opt("federation.min_clients"), federation.min_clients, allowed)
 
 
 def _cohort_size(experiment: Experiment) -> int:
@@ -189,9 +180,7 @@ def _check_machine(experiment: Experiment) -> None:
     for name in ("cpus_per_client", "gpus_per_client"):
         share = getattr(experiment, name) or 0
         if share > 1 and share != int(share):
-            raise InputError(
-                f"{opt(name)} must be a share below 1 or a whole number, got {share:g}"
-            )
+            raise wrong_value(opt(name), share, "a share below 1 or a whole number")
     on_gpu = experiment.device.startswith("cuda")
     if on_gpu and experiment.backend == "ray" and not experiment.gpus_per_client:
         raise InputError(
@@ -199,7 +188,7 @@ def _check_machine(experiment: Experiment) -> None:
             f"{opt('gpus_per_client')}, such as {opt('gpus_per_client', 0.25)}"
         )
     if address is not None and not re.fullmatch(r"auto|[^:/]+:[0-9]{1,5}", address):
-        raise InputError(f"{opt('ray_address')} must be auto or HOST:PORT, got '{address}'")
+        raise wrong_value(opt("ray_address"), address, "auto or HOST:PORT")
 
 
 def _check_partition(experiment: Experiment) -> None:
@@ -269,7 +258,7 @@ def _check_pretrain(experiment: Experiment) -> None:
     if mode == "none" and epochs:
         raise InputError(f"{mention} leaves nothing for {opt('pretrain.epochs', epochs)} to do")
     if mode != "none" and not epochs:
-        raise InputError(f"{mention} needs {opt('pretrain.epochs')} >= 1, got 0")
+        raise wrong_value(opt("pretrain.epochs"), 0, f">= 1 with {mention}")
     if mode == "pooled" and experiment.defense:
         defended = opt("defense", experiment.defense[0].name)
         raise InputError(
@@ -277,28 +266,21 @@ def _check_pretrain(experiment: Experiment) -> None:
             "on the private images themselves, which no client's defence covers"
         )
     if mode == "public" and not experiment.split.public:
-        raise InputError(f"{mention} needs {opt('split.public')} > 0, got 0")
+        raise wrong_value(opt("split.public"), 0, f"> 0 with {mention}")
 
 
 def _check_public(experiment: Experiment) -> None:
     """Refuse a method that trains against public images where there are none."""
     if experiment.ssl.build("ssl").public and not experiment.split.public:
-        raise InputError(
-            f"{opt('ssl', experiment.ssl.name)} trains against public images here and needs "
-            f"{opt('split.public')} > 0, got 0"
-        )
+        why = f"> 0 with {opt('ssl', experiment.ssl.name)}, which trains against public images here"
+        raise wrong_value(opt("split.public"), 0, why)
 
 
 def _check_pixels(experiment: Experiment) -> None:
-    mean, std = experiment.data.mean, experiment.data.std
-    mentions = opt("data.mean"), opt("data.std")
-    for name, values in zip(mentions, (mean, std), strict=True):
+    for name in ("mean", "std"):
+        values = getattr(experiment.data, name)
         if values is not None and len(values) not in (1, 3):
-            raise InputError(f"{name} takes 1 or 3 values, one a channel, got {len(values)}")
-    if mean is not None and std is not None and len(mean) != len(std):
-        raise InputError(
-            f"{mentions[0]} has {len(mean)} values and {mentions[1]} {len(std)}; as many are needed"
-        )
+            raise wrong_value(opt(f"data.{name}"), values, "1 or 3 values, one a channel")
 
 
 def check_gpu(device: str) -> None:

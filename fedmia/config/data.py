@@ -15,7 +15,7 @@ from fedmia.options.option import Options, option, options_of
 
 def data_folder(of: str = "source's") -> Any:
     """An option: where the files of data sources lie."""
-    return option(None, f"folder of the data {of} files")
+    return option(None, f"folder of the data {of} files", hole="FOLDER")
 
 
 def image_size(default: str, least: int) -> Any:
@@ -64,7 +64,7 @@ class Data(Options):
         options: options of the data source itself, by name.
     """
 
-    name: str = option("digits", "data source, with its path: parquet:PATH")
+    name: str = option("digits", "data source, with its path: parquet:PATH", hole="NAME[:PATH]")
     dir: str | None = data_folder()
     size: int | None = image_size("the images' own", 8)
     mean: tuple[float, ...] | None = channel_mean("the source's own")

@@ -3,72 +3,43 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from fedmia.config.layout import Leaf, plugin_option
+from fedmia.config.tree import read_value
 from fedmia.options import registry
-from fedmia.options.errors import InputError, format_value, opt, suggest_nearest, unknown_name
-from fedmia.options.option import check_limits, check_type, option_fields
-from fedmia.options.values import convert, plain
+from fedmia.options.errors import (
+    InputError,
+    format_value,
+    opt,
+    prefix_errors,
+    suggest_nearest,
+    unknown_name,
+)
+from fedmia.options.values import plain
 
 NONE = "none"  # the undefended federation, which every other is compared with
 UNDEFENDED = "no defence"
-
-
-@dataclass(frozen=True)
-class DefensePoint:
-    """One defence at one strength.
-
-    Attributes:
-        defense: `none`, a defence of clients, or a strategy.
-        option: its option that says how strong it is; empty where it has none.
-        strength: value of that option.
-        kind: `defense` or `strategy`: the part of an experiment that it is.
-    """
-
-    defense: str = NONE
-    option: str = ""
-    strength: Any = None
-    kind: str = "defense"
-
-    @property
-    def label(self) -> str:
-        """`gaussian scale=0.1`; `no defence`."""
-        if self.defense == NONE:
-            return UNDEFENDED
-        strength = f" {self.option}={format_value(self.strength)}" if self.option else ""
-        return f"{self.defense}{strength}"
-
-    def grid(self, with_clients: bool) -> dict[str, Any]:
-        """Path of each option of an experiment -> its value here.
-
-        Args:
-            with_clients: whether the experiment names clients that defend themselves.
-        """
-        grid: dict[str, Any] = {self.kind: self.defense}
-        if self.option:
-            grid[f"{self.kind}.{self.option}"] = self.strength
-        if with_clients and (self.defense == NONE or self.kind != "defense"):
-            grid["defended_clients"] = None  # here no client does
-        return grid
+Point = tuple[str, dict[str, Any]]  # its name, and the path of each option -> its value there
 
 
 def defense_points(
-    defenses: Sequence[str], strengths: Mapping[str, Sequence[Any]]
-) -> list[DefensePoint]:
+    defenses: Sequence[str], strengths: Mapping[str, Sequence[Any]], with_clients: bool
+) -> list[Point]:
     """Each defence at each strength, the undefended federation first.
 
     Args:
         defenses: names of defences and strategies; `none` may be among them.
         strengths: defence, or defence and option -> values; those of a defence without any are
             its defaults.
+        with_clients: whether the experiment names clients that defend themselves.
 
     Returns:
-        The points.
+        The points, called `no defence`, `gaussian scale=0.1` and so on.
 
     Raises:
-        InputError: an unknown defence or one named twice, a strength out of range, strengths of a
-            defence that is not compared, or no defence at all.
+        InputError: an unknown defence, a strength out of range, strengths of a defence that is not
+            compared, or no defence at all.
     """
     names = [name for name in defenses if name != NONE]
     if not names:
@@ -79,13 +50,15 @@ def defense_points(
                 f"{opt(f'strengths.{key}')}: no such defence is compared"
                 f"{suggest_nearest(key, names)} ({opt('defenses', defenses)})"
             )
-    for name in defenses:
-        if defenses.count(name) > 1:
-            raise InputError(f"{opt('defenses')}: '{name}' is named twice")
-    return [DefensePoint(), *(one for name in names for one in _points(name, strengths))]
+    points: list[Point] = [(UNDEFENDED, {"defense": NONE})]
+    points += [one for name in names for one in _points(name, strengths)]
+    for _, grid in points:
+        if with_clients and grid.get("defense", NONE) == NONE:
+            grid["defended_clients"] = None  # here no client defends itself
+    return points
 
 
-def _points(name: str, strengths: Mapping[str, Sequence[Any]]) -> Iterator[DefensePoint]:
+def _points(name: str, strengths: Mapping[str, Sequence[Any]]) -> Iterator[Point]:
     """A defence at each of its strengths."""
     kind = _kind_of(name)
     cls = registry.load(kind, name)
@@ -100,33 +73,25 @@ def _points(name: str, strengths: Mapping[str, Sequence[Any]]) -> Iterator[Defen
             f"{opt(f'strengths.{key}')}: {kind} '{name}' has no measure of strength; name an "
             f"option of it, {name}.OPTION"
         )
-    values = _values(cls, key, measure, strengths[key]) if key else cls.strengths
+    values, path = cls.strengths, f"{kind}.{measure}"
+    if key:
+        with prefix_errors(opt(f"strengths.{key}")):
+            leaf = plugin_option(kind, name, path)
+        values = _values(path, leaf, key, strengths[key])
     if not values:
-        yield DefensePoint(name, kind=kind)
+        yield name, {kind: name}
     for value in values:
-        yield DefensePoint(name, measure, value, kind)
+        yield f"{name} {measure}={format_value(value)}", {kind: name, path: value}
 
 
-def _values(cls: type, key: str, measure: str, strengths: Any) -> list[Any]:
-    """The strengths under `key`, converted to the type of their option."""
-    kinds = {one.name: (one, kind) for one, kind in option_fields(cls)}
-    if measure not in kinds:
-        raise InputError(
-            f"{opt(f'strengths.{key}')}: no such option{suggest_nearest(measure, kinds)} "
-            f"(known: {', '.join(sorted(kinds))})"
-        )
+def _values(path: str, leaf: Leaf, key: str, strengths: Any) -> list[Any]:
+    """The strengths under `key`, as the option of a path takes them."""
     if not isinstance(strengths, list | tuple) or not strengths:
-        got = plain(strengths)
-        raise InputError(f"{opt(f'strengths.{key}')} needs a list of values, got {got!r}")
-    (one, kind), values = kinds[measure], list[Any]()
+        raise InputError(f"strengths.{key}: {plain(strengths)!r}, needs a list of values")
+    values = []
     for value in strengths:
-        where = f"{opt('strengths', f'{key}={value}')}: {measure}"
-        value = convert(where, value, kind)
-        check_type(where, value, kind)
-        check_limits(where, value, one.metadata)
-        if value in values:
-            raise InputError(f"{where} is given twice")
-        values.append(value)
+        with prefix_errors(opt("strengths", f"{key}={value}")):
+            values.append(read_value(path, value, leaf))
     return values
 
 

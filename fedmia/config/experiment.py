@@ -9,12 +9,12 @@ from typing import Any, Literal
 from fedmia.attacks.base import ActiveAttack
 from fedmia.config.choices import Layer, PluginChoice, Values
 from fedmia.config.data import Data
-from fedmia.config.fields import mapping, plugin, plugins, section
-from fedmia.config.forms import Settings
+from fedmia.config.fields import Settings, named_options, plugin, plugins, section
 from fedmia.config.points import parse_points
 from fedmia.config.roles import (
     ATTACKERS,
     QUICK,
+    check_attack_options,
     expand_lists,
     granted_threat,
     is_client,
@@ -22,7 +22,7 @@ from fedmia.config.roles import (
     refusal,
 )
 from fedmia.options import registry
-from fedmia.options.errors import InputError, opt
+from fedmia.options.errors import opt
 from fedmia.options.option import Options, option
 from fedmia.options.values import convert
 from fedmia.partitions.split import SplitOptions
@@ -98,14 +98,14 @@ class Pretrain(Options):
         "images apart from all others",
         choices=("none", "pooled", "public"),
     )
-    epochs: int = option(0, "epochs of the server's training (100 with --pretrain)", ge=0)
+    epochs: int | None = option(
+        None, "epochs of the server's training (none: 100 with a mode, else 0)", ge=0
+    )
 
-    @staticmethod
-    def implied(tree: Values) -> Values:
-        """The default epochs of a mode, where the tree gives none."""
-        if "mode" not in tree:
-            return {}
-        return {"epochs": 0 if tree["mode"] == "none" else 100}
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.epochs is None:
+            object.__setattr__(self, "epochs", 0 if self.mode == "none" else 100)
 
 
 @dataclass(frozen=True)
@@ -141,7 +141,7 @@ class Experiment(Settings):
         "attacks to run: names, or the lists main (federated contrastive learning), quick (without "
         "long computations) and all, as far as the attacker's role permits; or none",
     )
-    attack: Mapping[str, Values] = mapping("attack")
+    attack: Mapping[str, Values] = named_options("attack")
     query_budget: int | None = option(
         None,
         "most images that one attack may embed; it uses fewer known images to stay within this",
@@ -185,7 +185,7 @@ class Experiment(Settings):
     train: Train = section(Train)
     pretrain: Pretrain = section(Pretrain, head="mode")
     defense: tuple[Layer, ...] = plugins(
-        "defense", "defences of the defended clients, in the order in which they act (default none)"
+        "defense", "defences of the defended clients, in the order in which they act"
     )
     defended_clients: tuple[int, ...] | None = option(
         None,
@@ -193,6 +193,14 @@ class Experiment(Settings):
         "all honest ones)",
         ge=0,
     )
+
+    @classmethod
+    def attack_names(cls, flat: Mapping[str, Any]) -> tuple[str, ...]:
+        """Names of the attacks that flat settings run."""
+        names = convert(opt("attacks"), flat.get("attacks", cls.attacks), tuple[str, ...])
+        path = "federation.secure_aggregation"
+        sums = convert(opt(path), flat.get(path, False), bool)
+        return expand_attacks(names, str(flat.get("attacker", cls.attacker)), sums)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -207,10 +215,7 @@ class Experiment(Settings):
         object.__setattr__(self, "train", self.train.fill_rate(own_rate))
         sums = self.federation.secure_aggregation
         names = expand_attacks(self.attacks, self.attacker, sums)
-        for name in self.attack:
-            if name not in names:
-                listed = ", ".join(names) or "none"
-                raise InputError(f"options for attack '{name}', which is not run (run: {listed})")
+        check_attack_options(self.attack, names)
         complete = {
             n: PluginChoice(n, self.attack.get(n, {})).complete("attack").options for n in names
         }
@@ -295,12 +300,3 @@ def expand_attacks(names: tuple[str, ...], attacker: str, sums: bool = False) ->
     whole = [n for n, cls in known.items() if cls.main or not issubclass(cls, ActiveAttack)]
     quick = [n for n, cls in known.items() if is_quick(cls)]
     return expand_lists(names, {"main": main, "all": whole, QUICK: quick})
-
-
-def attack_names(tree: Mapping[str, Any]) -> tuple[str, ...]:
-    """Names of the attacks that a tree of an experiment runs."""
-    names = convert(opt("attacks"), tree.get("attacks", Experiment.attacks), tuple[str, ...])
-    where, section = "secure_aggregation", tree.get("federation")
-    value = section.get(where, False) if isinstance(section, Mapping) else False
-    sums = convert(opt(f"federation.{where}"), value, bool)
-    return expand_attacks(names, str(tree.get("attacker", Experiment.attacker)), sums)

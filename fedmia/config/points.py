@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fedmia.options.errors import InputError, opt
+from fedmia.options.errors import opt, wrong_value
 from fedmia.options.values import from_text
 
 SWEEPS = ("known", "query_budget")  # what --sweep varies
@@ -17,14 +17,10 @@ def parse_points(text: str) -> tuple[str, tuple[int, ...]]:
     kind, equals, rest = text.partition("=")
     kind = kind.strip().replace("-", "_")
     if kind not in SWEEPS or not equals:
-        raise InputError(
-            f"{opt('sweep')} must be known=N,N,.. or query_budget=N,N,.., got '{text}'"
-        )
-    values: tuple[int, ...] = from_text(opt("sweep", kind), rest, tuple[int, ...])
+        raise wrong_value(opt("sweep"), text, "known=N,N,.. or query_budget=N,N,..")
+    values: tuple[int, ...] = from_text(opt("sweep"), rest, tuple[int, ...])
     if not values or min(values) < (2 if kind == "known" else 1):
-        raise InputError(
-            f"{opt('sweep', kind)} needs positive values (known: 2 or more), got '{rest}'"
-        )
+        raise wrong_value(opt("sweep"), text, "of positive values (known: 2 or more)")
     if len(set(values)) < len(values):
-        raise InputError(f"{opt('sweep', kind)}: a value is given twice in '{rest}'")
+        raise wrong_value(opt("sweep"), text, "of values that differ")
     return kind, values

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from fedmia.attacks.base import ActiveAttack
@@ -49,6 +49,22 @@ def expand_lists(names: Sequence[str], lists: Mapping[str, Sequence[str]]) -> tu
             registry.load("attack", name)
         expanded += [one for one in lists.get(name, (name,)) if one not in expanded]
     return tuple(expanded)
+
+
+def check_attack_options(options: Iterable[str], names: Sequence[str]) -> None:
+    """Refuse options of an attack that is not run.
+
+    Args:
+        options: names of the attacks that have options.
+        names: of the attacks that run.
+
+    Raises:
+        InputError: naming the attack, and those that run.
+    """
+    for name in options:
+        if name not in names:
+            listed = ", ".join(names) or "none"
+            raise InputError(f"options for attack '{name}', which is not run (run: {listed})")
 
 
 class Attackers(Sequence[str]):

@@ -9,20 +9,19 @@ from __future__ import annotations
 import dataclasses
 import re
 import typing
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from fedmia.config.forms import (
-    Form,
-    MappingForm,
+from fedmia.config.fields import (
+    BesideForm,
+    Classes,
+    ListsForm,
     PluginForm,
-    ScalarForm,
     SectionForm,
-    field_forms,
-    find_flat_field,
+    fields_of,
 )
 from fedmia.options import registry
-from fedmia.options.option import LIMITS, union_members
+from fedmia.options.option import LIMITS, option_fields, union_members
 from fedmia.options.values import plain
 from fedmia.options.yamlfile import RUN_KEY
 
@@ -50,50 +49,60 @@ def settings_schema(root: type, title: str, more: Iterable[str] = ()) -> Schema:
         A schema of draft 2020-12.
     """
     defs: Schema = {}
-    own = {name: _form_schema(form, defs) for name, form in field_forms(root).items()}
     beside: Schema = {RUN_KEY: True, **dict.fromkeys(more, {"type": "string"})}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": title,
-        **_object({**own, **beside}),
+        **_object({**_properties((root,), (), defs), **beside}),
         "$defs": defs,
     }
 
 
-def _form_schema(form: Form, defs: Schema) -> Schema:
+def _properties(classes: Classes, without: Sequence[str], defs: Schema) -> Schema:
+    """The schema of each field of some dataclasses, by its name."""
+    own: Schema = {}
+    for one, kind, form in fields_of(classes, tuple(without)):
+        match form:
+            case BesideForm():
+                own |= _properties(form.classes, form.without, defs)
+            case None if "help" in one.metadata:
+                own[one.name] = option_schema(one, kind)
+            case None if not one.metadata["flat"]:
+                of, objects = one.metadata["options_of"], _plugins(one.metadata["kind"], {}, defs)
+                own[of] = {"anyOf": [own[of], *objects]}
+            case None:
+                pass  # among the options of its section
+            case _:
+                own[one.name] = _form_schema(form, defs)
+    return own
+
+
+def _form_schema(form: Any, defs: Schema) -> Schema:
     match form:
-        case ScalarForm():
-            return option_schema(form.field, form.kind)
         case SectionForm():
-            return _section_schema(form, defs)
+            own = _properties(form.classes, form.without, defs)
+            flat = [o.metadata for o, *_ in fields_of(form.classes) if o.metadata.get("flat")]
+            objects = _plugins(flat[0]["kind"], own, defs) if flat else [_object(own)]
+            return {"anyOf": [*objects, *([{"type": "string"}] if form.head else [])]}
         case PluginForm(several=False):
-            objects = _plugin_objects(form.kind, form.default, {}, defs)
+            objects = _plugins(form.kind, {}, defs)
             return {"description": form.about, "anyOf": [_names(form.kind), *objects]}
         case PluginForm():
-            clients = {"clients": {"type": ["array", "string", "integer"]}}
-            layers = [_names(form.kind), *_plugin_objects(form.kind, None, clients, defs)]
+            clients = {"clients": {"type": ["array", "string"]}}
+            layers = _plugins(form.kind, clients, defs)
             by_name = _named_options_schema(form.kind, defs)
             several = [
                 {"type": ["string", "null"]},
-                {"type": "array", "items": {"anyOf": layers}},
+                {"type": "array", "items": {"anyOf": [_names(form.kind), *layers]}},
                 _object({"name": {"type": "string"}, **by_name}),
             ]
-            return {"description": form.about, "anyOf": [*layers[1:], *several]}
-        case MappingForm(about=str(about)) if about:
+            return {"description": form.about, "anyOf": [*layers, *several]}
+        case ListsForm():
             one = {"type": "object", "additionalProperties": {"type": "array"}}
-            return {
-                "description": about,
-                "anyOf": [one, {"type": "array", "items": one}] if form.several else [one],
-            }
-        case MappingForm(classes=classes) if classes:
-            inner = {name: one for cls in classes for name, one in field_forms(cls).items()}
-            properties = {name: one for name, one in inner.items() if name not in form.without}
-            return _object({name: _form_schema(one, defs) for name, one in properties.items()})
-    assert isinstance(form, MappingForm)
-    by_name = _named_options_schema(form.kind, defs)
-    if form.of:
-        return {"anyOf": list(by_name.values())}
-    return _object(by_name) | {"patternProperties": {OUTSIDE: {"type": "object"}}}
+            grids = [one, {"type": "array", "items": one}] if form.several else [one]
+            return {"description": form.about, "anyOf": grids}
+    outside = {"patternProperties": {OUTSIDE: {"type": "object"}}}
+    return _object(_named_options_schema(form.kind, defs)) | outside
 
 
 def option_schema(one: dataclasses.Field[Any], kind: Any) -> Schema:
@@ -138,29 +147,13 @@ def _choices(choices: Iterable[str], more: Iterable[Any]) -> Schema:
     return {"anyOf": [enum, {"pattern": OUTSIDE}]} if "a:b" in choices else enum  # type: ignore[operator]
 
 
-def _section_schema(form: SectionForm, defs: Schema) -> Schema:
-    fields = field_forms(form.cls)
-    own = {
-        name: _form_schema(one, defs)
-        for name, one in fields.items()
-        if name != find_flat_field(fields)
-    }
-    flat = fields.get(str(find_flat_field(fields)))
-    objects = [_object(own)]
-    if isinstance(flat, MappingForm):
-        objects = _plugin_objects(flat.kind, flat.default, own, defs)
-    return {"anyOf": [*objects, *([{"type": "string"}] if form.head else [])]}
-
-
-def _plugin_objects(kind: str, default: str | None, own: Schema, defs: Schema) -> list[Schema]:
+def _plugins(kind: str, own: Schema, defs: Schema) -> list[Schema]:
     """A mapping of `name` and options for each plugin of `kind`, and for one from outside."""
     objects = []
     for name in registry.names(kind):
         path = "(:.*)?" if getattr(registry.load(kind, name), "takes_path", False) else ""
         with_name = {**own, "name": {"pattern": f"^{re.escape(name)}{path}$"}}
-        needed = {} if name == default else {"required": ["name"]}
-        options = {**_options(kind, name, defs), "properties": with_name}
-        objects.append({**_close_schema(options), **needed})
+        objects.append(_close_schema({**_options(kind, name, defs), "properties": with_name}))
     outside = {"properties": {**own, "name": {"pattern": OUTSIDE}}, "required": ["name"]}
     return [*objects, {"type": "object", **outside}]
 
@@ -175,7 +168,7 @@ def _options(kind: str, name: str, defs: Schema) -> Schema:
     key = f"{kind}.{name}"
     if key not in defs:
         cls = registry.load(kind, name)
-        own = {n: _form_schema(one, defs) for n, one in field_forms(cls).items()}
+        own = {one.name: option_schema(one, of_type) for one, of_type in option_fields(cls)}
         defs[key] = {"description": registry.summary(cls), "type": "object", "properties": own}
     return {"$ref": f"#/$defs/{key}"}
 

@@ -10,37 +10,31 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from fedmia.config import audit, compatibility, experiment
+from fedmia.config import compatibility
 from fedmia.config.audit import Audit
-from fedmia.config.defense_points import UNDEFENDED, defense_points
+from fedmia.config.data import Data
+from fedmia.config.defense_points import UNDEFENDED, Point, defense_points
 from fedmia.config.experiment import Experiment
-from fedmia.config.fields import mapping, settings_tree
-from fedmia.config.flag_layout import flag_layout
-from fedmia.config.forms import Settings, field_forms
-from fedmia.config.tree import from_tree, merge, normalize, to_tree
+from fedmia.config.fields import Settings, fields_of, lists, options_beside
+from fedmia.config.layout import Flat, layout
+from fedmia.config.tree import flatten, from_tree, merge, to_tree
 from fedmia.options.errors import InputError, format_value, opt, prefix_errors, suggest_nearest
 from fedmia.options.option import option, option_fields
 from fedmia.options.values import Text, from_text, plain
 from fedmia.options.yamlfile import Tree
+from fedmia.recording.format import HEADER
+from fedmia.storage.manifest import CONFIG
 
 Grid = Mapping[str, Sequence[Any]]
 # Defaults where defences are compared: without an active step there is only one branch to train.
-MILD: Tree = {"attacker": "passive", "federation": {"snapshots": 1}}
+MILD: Flat = {"attacker": "passive", "federation.snapshots": 1}
 
 # View -> the option without which it shows nothing.
 VIEWS_OF = {"tradeoff": "defenses", "baseline": "baseline", "encoders": "encoders"}
 
 # Options of an audit that a study has under another path: `encoders`, and those in `data`.
-NO_OPTIONS = (
-    "encoder",
-    "federation",
-    "data_dir",
-    "size",
-    "mean",
-    "std",
-    "pixel_range",
-    "skip_unreadable",
-)
+OF_IMAGES = (one.name for one, *_ in fields_of((Data,)))
+NO_OPTIONS = ("encoder", "federation", "data_dir", *OF_IMAGES)
 
 
 @dataclass(frozen=True)
@@ -90,9 +84,9 @@ class Study(Settings):
     Attributes:
         over: one or more grids: path of an option -> its values.
         strengths: defence, or defence and option -> the values that are compared.
-        audit: tree of the options that audits alone have.
-        base: tree of the experiment that every run starts from; with encoders, of the options that
-            audits share with it.
+        audit: options that audits alone have, by path.
+        base: options of the experiment that every run starts from, by path; with encoders, those
+            that audits share with it.
         cells: the runs, all of the first seed before those of the second.
 
     Raises:
@@ -100,22 +94,20 @@ class Study(Settings):
             not take, or two runs that are the same.
     """
 
-    over: Sequence[Grid] = mapping(
-        about="option with several values; once for each option", several=True
-    )
+    over: Sequence[Grid] = lists("option with several values; once for each option", several=True)
     defenses: tuple[str, ...] = option(
         (),
         "compare defences with the undefended federation: those of --list defense, strategies of "
         "--list strategy",
     )
-    strengths: Mapping[str, Sequence[Any]] = mapping(
-        about="strengths of a defence, once for each or with ; between; NAME alone is its own "
+    strengths: Mapping[str, Sequence[Any]] = lists(
+        "strengths of a defence, once for each or with ; between; NAME alone is its own "
         "measure of strength, NAME.OPTION another option"
     )
     encoders: tuple[str, ...] = option(
         (),
         "audit encoders in place of federations: RUN@0,10,20 (stored rounds of a run), "
-        "A.pth,B.pth, or any other that fedmia audit takes",
+        "RUN/recording (its federation), A.pth,B.pth, or any other that fedmia audit takes",
     )
     baseline: str | None = option(
         None, "attack that every other is compared with, at equal seeds and images, by point"
@@ -136,13 +128,20 @@ class Study(Settings):
         ge=1,
     )
     keep_snapshots: bool = option(False, "keep the models of every run by round")
-    audit: Tree = settings_tree(Audit, without=NO_OPTIONS)
-    base: Tree = settings_tree(Experiment)
+    audit: Flat = options_beside(Audit, without=NO_OPTIONS)
+    base: Flat = options_beside(Experiment)
     cells: tuple[Cell, ...] = field(init=False, compare=False, repr=False)
+
+    @classmethod
+    def attack_names(cls, flat: Mapping[str, Any]) -> tuple[str, ...]:
+        """Names of the attacks that flat settings run."""
+        if flat.get("encoders"):
+            return Audit.attack_names(flat)
+        return Experiment.attack_names({**(MILD if flat.get("defenses") else {}), **flat})
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(self, "over", tuple(_read_grid(one) for one in _as_grids(self.over)))
+        object.__setattr__(self, "over", tuple(map(_read_grid, self.over)))
         if self.seeds is None:
             object.__setattr__(self, "seeds", 5 if self.defenses else 1)
         first = self._audits() if self.encoders else self._runs()
@@ -177,10 +176,10 @@ class Study(Settings):
         """The federations, one a point."""
         for name in self.audit:
             raise InputError(f"{opt(name)} is an option of audits: {opt('encoders')} names none")
-        base = normalize(Experiment, self.base)
-        points: Sequence[tuple[str, Mapping[str, Any]]]
+        base = self.base
+        points: list[Point]
         if self.defenses or self.strengths:
-            base = merge(Experiment, MILD, base, experiment.attack_names)
+            base = merge(Experiment, MILD, base)
             points = self._defense_points(from_tree(Experiment, base))
         else:
             from_tree(Experiment, base)
@@ -194,29 +193,22 @@ class Study(Settings):
                 raise InputError(f"{opt(what)}: {twin} and {name} are the same run")
         return cells
 
-    def _defense_points(self, base: Experiment) -> list[tuple[str, Mapping[str, Any]]]:
+    def _defense_points(self, base: Experiment) -> list[Point]:
         """Name and point of each defence at each strength, the undefended federation first."""
         if base.defense:
             name = opt("defense", base.defense[0].name)
             raise InputError(f"{name}: {opt('defenses')} says what is compared")
         if any(self.over):
             raise InputError(f"{opt('over')} and {opt('defenses')} both say what is compared")
-        compared = defense_points(self.defenses, self.strengths)
         with_clients = base.defended_clients is not None
-        return [(one.label, one.grid(with_clients)) for one in compared]
+        return defense_points(self.defenses, self.strengths, with_clients)
 
-    def _run(self, base: Tree, name: str, point: Mapping[str, Any]) -> Cell:
-        tree: Tree = {}
-        for path, value in point.items():
-            branch, (*above, last) = tree, _find_place(path, value)
-            for part in above:
-                branch = branch.setdefault(part, {})
-            branch[last] = dict(value) if isinstance(value, Mapping) else value
+    def _run(self, base: Flat, name: str, point: Mapping[str, Any]) -> Cell:
         with prefix_errors(self.address(name)):
-            whole = merge(Experiment, base, normalize(Experiment, tree), experiment.attack_names)
+            whole = merge(Experiment, base, flatten(Experiment, point))
             built = from_tree(Experiment, whole)
-        complete_tree = to_tree(built)
-        values = {p: _read_value(complete_tree, _find_place(p, v), v) for p, v in point.items()}
+        complete = flatten(Experiment, to_tree(built))
+        values = {path: _final_value(complete, path, value) for path, value in point.items()}
         return Cell(name if self.defenses else label(values), values, built)
 
     def _audits(self) -> list[Cell]:
@@ -224,31 +216,24 @@ class Study(Settings):
         for name in ("over", "defenses", "strengths"):
             if any(getattr(self, name)):
                 raise InputError(f"{opt(name)} varies a federation, and {opt('encoders')} audits")
-        tree: Tree = dict(self.audit)
-        for path, name, value in self._shared_options():
-            if name not in field_forms(Audit):
+        known, flat = [one.name for one, *_ in fields_of((Audit,))], dict(self.audit)
+        for path, value in self.base.items():
+            own = path.removeprefix("federation.").removeprefix("data.")
+            own = "data_dir" if path == "data.dir" else own  # as of an experiment
+            if own.partition(".")[0] not in known:
                 raise InputError(
                     f"{opt(path)} is no option of audits, and {opt('encoders')} audits"
                 )
-            tree[name] = value
+            flat[own] = value
         specs = split_encoders(",".join(self.encoders))
         return [
             Cell(
                 name,
                 {"encoder": name},
-                from_tree(Audit, {**tree, "encoder": spec}, trust_plugins=self.trust_plugins),
+                from_tree(Audit, {**flat, **_audited(spec)}, trust_plugins=self.trust_plugins),
             )
             for spec, name in zip(specs, short_names(specs), strict=True)
         ]
-
-    def _shared_options(self) -> Iterator[tuple[str, str, Any]]:
-        """Path, name in an audit, and value of each option that may be of an experiment, too."""
-        for section, value in self.base.items():
-            if section not in ("data", "federation") or not isinstance(value, Mapping):
-                yield section, section, value
-                continue
-            for name, own in value.items():  # short flags of images are those of an experiment
-                yield f"{section}.{name}", "data_dir" if name == "dir" else name, own
 
     def _check_baseline(self) -> None:
         """Refuse a baseline that does not run, or that has no other attack beside it."""
@@ -267,9 +252,17 @@ class Study(Settings):
     def tree(self) -> Tree:
         """The study as its YAML file says it; reads back the same."""
         own = {f.name: plain(getattr(self, f.name)) for f, _ in option_fields(type(self))}
-        lists: Tree = {"over": [dict(one) for one in self.over]} if any(self.over) else {}
-        lists |= {"strengths": dict(self.strengths)} if self.strengths else {}
-        return {**parse_values({**self.audit, **self.base}), **own, **parse_values(lists)}
+        varied: Tree = {"over": [dict(one) for one in self.over]} if any(self.over) else {}
+        varied |= {"strengths": dict(self.strengths)} if self.strengths else {}
+        return {**parse_values({**self.audit, **self.base}), **own, **parse_values(varied)}
+
+
+def _final_value(complete: Flat, path: str, value: Any) -> Any:
+    """The value of an option in a run's settings; a list or a plugin stays as the user gave it."""
+    whole = isinstance(value, Mapping) or path.startswith("defense.")
+    if whole or isinstance(complete.get(path), list):
+        return plain(parse_values(value))
+    return complete.get(path)
 
 
 def check_study(study: Study) -> None:
@@ -298,14 +291,6 @@ def check_one_encoder(settings: Audit) -> None:
             f"{opt('encoder', settings.encoder)} names several: fedmia study --encoders "
             f"{settings.encoder} audits each"
         )
-
-
-def attack_names(tree: Mapping[str, Any]) -> tuple[str, ...]:
-    """Names of the attacks that a tree of a study runs."""
-    if tree.get("encoders"):
-        return audit.attack_names(tree)
-    mild = {"attacker": MILD["attacker"]} if tree.get("defenses") else {}
-    return experiment.attack_names({**mild, **tree})
 
 
 def label(point: Mapping[str, Any]) -> str:
@@ -346,6 +331,23 @@ def split_encoders(text: str) -> tuple[str, ...]:
     return tuple(specs)
 
 
+def _audited(spec: str) -> Tree:
+    """The options of the audit of an entry; of `RUN/recording` they are those of a federation.
+
+    Raises:
+        InputError: a recording of no run, whose network only `fedmia audit` can be told.
+    """
+    folder = Path(spec)
+    if not (folder / HEADER).is_file():
+        return {"encoder": spec}
+    if not (folder.parent / CONFIG).is_file():
+        raise InputError(
+            f"{opt('encoders', spec)} is a recording of no run of fedmia: fedmia audit "
+            f"--federation {spec} audits it"
+        )
+    return {"encoder": str(folder.parent), "federation": spec}
+
+
 def short_names(specs: Sequence[str]) -> list[str]:
     """Names of encoders: the end of each path, or the whole path where ends are equal."""
     short = [Path(spec).name for spec in specs]
@@ -375,53 +377,19 @@ def _grid_points(grid: Grid) -> Iterator[dict[str, Any]]:
         yield dict(zip(grid, values, strict=True))
 
 
-def _as_grids(over: Any) -> Sequence[Any]:
-    """A list of grids; a file may give a single grid without the list."""
-    if isinstance(over, Mapping):
-        return (over,)
-    if not isinstance(over, list | tuple) or not over:
-        raise InputError(f"{opt('over')} must be a grid or a list of them, got {over!r}")
-    return over
-
-
-def _read_grid(grid: Any) -> dict[str, Sequence[Any]]:
-    """Paths as files write them (`strategy` for `strategy.name`), each with its values."""
-    if not isinstance(grid, Mapping):
-        raise InputError(f"{opt('over')} must map options to values, got {grid!r}")
-    heads = {f"{path}.{head}": path for path, head in _heads().items()}
-    values_by_path: dict[str, Sequence[Any]] = {}
+def _read_grid(grid: Mapping[str, Any]) -> dict[str, Sequence[Any]]:
+    """Paths as errors and points show them (`strategy` for `strategy.name`), with their values."""
+    shape, values_by_path = layout(Experiment), dict[str, Sequence[Any]]()
     for name, values in grid.items():
-        path = ".".join(_find_place(str(name)))
-        path = heads.get(path, path)
+        path = shape.flags().find(shape.short.get(str(name), str(name)))
+        if path is None:
+            known = suggest_nearest(str(name), [*shape.short, *shape.options])
+            raise InputError(f"{opt(f'over.{name}')}: no such option{known}")
         if path == "seed":
             raise InputError(f"{opt('over', 'seed')}: {opt('seeds', 'N')} says how many seeds")
         if path in values_by_path:
             raise InputError(f"{opt('over', path)} is given twice")
         if not isinstance(values, list | tuple) or not values:
-            raise InputError(f"{opt(f'over.{path}')} needs a list of values, got {values!r}")
+            raise InputError(f"over.{path}: {values!r}, needs a list of values")
         values_by_path[path] = tuple(values)
     return values_by_path
-
-
-def _heads() -> dict[str, str]:
-    """Fields that one value alone may stand for -> the option that it is."""
-    return {name: form.head for name, form in field_forms(Experiment).items() if form.head}
-
-
-def _find_place(path: str, value: Any = None) -> tuple[str, ...]:
-    """The keys of an option in a tree; a plugin with its options stands at its field."""
-    shape, heads = flag_layout(Experiment), _heads()
-    if isinstance(value, Mapping) and path in heads:
-        return (path,)
-    place = shape.place(f"{path}.{heads[path]}" if path in heads else path)
-    if place is None:
-        known = [*heads, *shape.options]
-        raise InputError(f"{opt(f'over.{path}')}: no such option{suggest_nearest(path, known)}")
-    return place
-
-
-def _read_value(tree: Any, where: tuple[str, ...], value: Any) -> Any:
-    """The value of an option in a complete tree; a list or a plugin stays as the user gave it."""
-    for part in where:
-        tree = tree.get(part) if isinstance(tree, Mapping) else tree
-    return plain(parse_values(value)) if isinstance(tree, list | Mapping) else tree

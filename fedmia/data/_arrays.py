@@ -83,7 +83,5 @@ def scale_values(values: NDArray[Any], where: str, pixel_range: Range = None) ->
 def check_range(limits: Any) -> tuple[float, float]:
     """A range of pixel values; InputError where it is none."""
     if not isinstance(limits, tuple | list) or len(limits) != 2 or not limits[0] < limits[1]:
-        raise InputError(
-            f"{opt('data.pixel_range')} must be LOW,HIGH with LOW < HIGH, got {limits}"
-        )
+        raise InputError(f"{opt('data.pixel_range')}: {limits}, must be LOW,HIGH with LOW < HIGH")
     return float(limits[0]), float(limits[1])

@@ -63,19 +63,10 @@ def check_clients(options: SplitOptions, clients: int, malicious: int) -> None:
     """Refuse numbers of clients and sizes that cannot go together, whatever the data.
 
     Raises:
-        InputError: no honest client, fewer than 2 members for each, or so many known images that
-            none stays to be scored.
+        InputError: fewer than 2 members for an honest client, or so many known images that none
+            stays to be scored.
     """
-    if clients < 1:
-        raise InputError(f"clients must be >= 1, got {clients}")
-    if malicious < 0:
-        raise InputError(f"malicious must be >= 0, got {malicious}")
     honest = clients - malicious
-    if honest < 1:
-        raise InputError(
-            f"{malicious} malicious of {clients} clients leaves no honest client "
-            f"(malicious must be < clients)"
-        )
     if options.nonmembers is not None and options.nonmembers < options.known + FEWEST:
         raise InputError(
             f"{opt('split.nonmembers', options.nonmembers)} must be at least {FEWEST} more than "

@@ -39,6 +39,7 @@ class Request:
         seed: the run's root seed (only `synthetic` draws from it).
         column: what else to hand over of each image (its hospital, its writer), or None.
         pixel_range: the values that become 0 and 255; None: as of `_arrays.scale_values`.
+        column_option: the option that names the column, for errors.
     """
 
     path: str | None
@@ -47,6 +48,7 @@ class Request:
     seed: int
     column: str | None = None
     pixel_range: Range = None
+    column_option: str = "partition.column"
 
 
 class Dataset(Options, ABC):

@@ -66,12 +66,15 @@ class EncodedSet(LabelledImages):
         if len(bad) == len(self):
             raise InputError(f"{self.where}: {listed} cannot be decoded, and no other is there")
         left = np.setdiff1d(np.arange(len(self)), bad)
+        note = f"{self.where}: {listed} cannot be decoded and were left out."
+        return replace(self._take(left), notes=(*self.notes, note))
+
+    def _take(self, indices: IntArray) -> EncodedSet:
         return replace(
             self,
-            files=[self.files[i] for i in left],
-            labels=self.labels[left],
-            column=None if self.column is None else self.column[left],
-            notes=(*self.notes, f"{self.where}: {listed} cannot be decoded and were left out."),
+            files=[self.files[i] for i in indices],
+            labels=self.labels[indices],
+            column=None if self.column is None else self.column[indices],
         )
 
     def digests(self) -> list[bytes]:
@@ -97,12 +100,9 @@ class EncodedSet(LabelledImages):
         Raises:
             InputError: as `ImageDecoder.add`.
         """
-        few = ImageDecoder(self.where, len(indices), self.size, self.pixel_range)
-        self._add(few, indices, np.arange(len(indices)))
-        column = None if self.column is None else self.column[indices]
-        notes = (*self.notes, *few.notes())
-        labels = self.labels[indices]
-        picked = ImageSet(few.images(), labels, self.name, self.classes, column, notes)
+        few = self._take(indices)
+        self._add(few._decoder, indices, np.arange(len(indices)))
+        picked = few._set()
         return picked, self._find_differences(picked.images, indices)
 
     def _add(self, decoder: ImageDecoder, indices: IntArray, places: IntArray) -> None:

@@ -57,7 +57,7 @@ class Folder(FileDataset):
         if not classes:
             refuse_arrow(root, "folder")
             raise InputError(f"folder: no images in {root} or its subfolders{left_out}")
-        column = None if request.column is None else folder_names(root, files, request.column)
+        column = None if request.column is None else folder_names(root, files, request)
         encoded = read_classes(where, classes, request, escape_name(root.resolve().name))
         notes = (f"{where}{left_out}.",) if left_out else ()
         return replace(encoded, column=column, notes=notes)
@@ -85,28 +85,29 @@ def read_classes(
     )  # fmt: skip
 
 
-def folder_names(root: Path, files: list[Path], depth: str) -> NDArray[np.str_]:
+def folder_names(root: Path, files: list[Path], request: Request) -> NDArray[np.str_]:
     """The name of the folder that each file lies in.
 
     Args:
         root: the data source's folder.
         files: (N,) paths below `root`.
-        depth: how many levels below `root` the folders lie: "1", "2", ...
+        request: its column says how many levels below `root` the folders lie: "1", "2", ...
 
     Returns:
         (N,) names.
 
     Raises:
-        InputError: `depth` is no such number, or a file lies less deep.
+        InputError: the column is no such number, or a file lies less deep.
     """
+    depth, option = str(request.column), request.column_option
     if not depth.isascii() or not depth.isdigit() or int(depth) < 1:
-        raise InputError(f"folder: {opt('partition.column')} must be a depth >= 1, got '{depth}'")
+        raise InputError(f"folder: {opt(option)}: '{depth}', must be a depth >= 1")
     folders = [f.relative_to(root).parts[:-1] for f in files]
     for file, parents in zip(files, folders, strict=True):
         if len(parents) < int(depth):
             raise InputError(
                 f"folder: {file} lies {len(parents)} folders below {root}, "
-                f"{opt('partition.column', depth)} asks for {depth}"
+                f"{opt(option, depth)} asks for {depth}"
             )
     return np.array([escape_name(parents[int(depth) - 1]) for parents in folders])
 

@@ -59,23 +59,13 @@ class ImageSet(LabelledImages):
     notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        if self.images.dtype != np.uint8 or self.images.ndim != 4:
-            raise InputError(
-                f"{self.name}: images must be uint8 (N, C, H, W), "
-                f"got {self.images.dtype} {self.images.shape}"
-            )
-        if self.images.shape[1] not in (1, 3):
-            raise InputError(
-                f"{self.name}: images must have 1 or 3 channels, got {self.images.shape[1]}"
-            )
-        if self.labels.shape != (len(self.images),):
-            raise InputError(
-                f"{self.name}: {len(self.images)} images but labels of shape {self.labels.shape}"
-            )
-        if self.column is not None and self.column.shape != self.labels.shape:
-            raise InputError(
-                f"{self.name}: {len(self.images)} images but a column of {self.column.shape}"
-            )
+        kind, shape = self.images.dtype, self.images.shape
+        if kind != np.uint8 or len(shape) != 4 or shape[1] not in (1, 3):
+            expected = "uint8 (N, C, H, W) with 1 or 3 channels"
+            raise InputError(f"{self.name}: images must be {expected}, got {kind} {shape}")
+        for what, values in (("labels", self.labels), ("a column", self.column)):
+            if values is not None and values.shape != shape[:1]:
+                raise InputError(f"{self.name}: {shape[0]} images but {what} of {values.shape}")
 
     def __len__(self) -> int:
         return len(self.images)

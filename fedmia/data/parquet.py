@@ -23,7 +23,7 @@ from fedmia.data._source import (
 from fedmia.data.base import FileDataset, Request
 from fedmia.data.encoded import EncodedSet
 from fedmia.options.bounded import batch_rows, check_unfolded
-from fedmia.options.errors import InputError, opt
+from fedmia.options.errors import InputError
 from fedmia.options.filetype import check_file_type
 from fedmia.options.option import option
 from fedmia.options.values import escape_name
@@ -33,7 +33,8 @@ if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
 ROW = 256  # bytes of memory that a row takes beside its image
-KINDS = {"image": "encoded images", "label": "integers or text", "partition": "text or integers"}
+KINDS = {"image": "encoded images", "label": "integers or text"}
+NAMES = "text or integers"
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,7 @@ class Parquet(FileDataset):
                 with pq.ParquetFile(path) as file:
                     if not columns:
                         schema = file.schema_arrow
-                        image, labels = self._columns(schema, root, request.column)
+                        image, labels = self._columns(schema, root, request)
                         more = list(dict.fromkeys(filter(None, [*labels, request.column])))
                         columns = {name: [] for name in more}
                     elif missing := {image, *more} - {*file.schema_arrow.names}:
@@ -109,7 +110,7 @@ class Parquet(FileDataset):
             tuple(notes), request.pixel_range,
         )  # fmt: skip
 
-    def _columns(self, schema: pa.Schema, path: Path, column: str | None) -> tuple[str, list[str]]:
+    def _columns(self, schema: pa.Schema, path: Path, request: Request) -> tuple[str, list[str]]:
         """Names of the image column, and of those that may hold the labels."""
         import pyarrow as pa
 
@@ -123,9 +124,9 @@ class Parquet(FileDataset):
         if self.label_column is not None:
             labels = [self.label_column]
             _demand("label_column", self.label_column, fitting, schema.names, path)
-        if column is not None:
+        if request.column is not None:
             plain = [f.name for f in schema if _holds_names(f.type)]
-            _demand("partition.column", column, plain, schema.names, path)
+            _demand(request.column_option, request.column, plain, schema.names, path)
         assert image is not None
         return image, labels
 
@@ -138,7 +139,7 @@ class Parquet(FileDataset):
         left = [n for n in names if n not in unique]
         why = f"{where}: column '{', '.join(unique)}' has another value in each row, no class"
         if unique and self.label_column is not None:
-            raise InputError(f"{why}; {opt('label_column')} names a column of classes")
+            raise InputError(f"{why}; label_column names a column of classes")
         if len(left) > 1:
             _demand("label_column", None, left, left, Path(where.partition(": ")[2]))
         if unique and not left:
@@ -217,12 +218,11 @@ def _demand(
 ) -> None:
     """Raise InputError unless column `name`, which `option` gives, is one of the `fitting` ones."""
     what = option.removesuffix("column").strip("._")
-    flag = opt(option)
-    kind = KINDS[what]
+    kind = KINDS.get(what, NAMES)
     listed = ", ".join(fitting) or "none"
     if name is None:
         raise InputError(
-            f"parquet: {path}: cannot tell the {what} column; give {flag} (columns of {kind}: "
+            f"parquet: {path}: cannot tell the {what} column; give {option} (columns of {kind}: "
             f"{listed})"
         )
     if name not in fitting:

@@ -39,7 +39,7 @@ class Synthetic(Dataset):
             InputError: 2 channels, or fewer images than classes.
         """
         if self.channels == 2:
-            raise InputError("Synthetic.channels must be 1 or 3, got 2")
+            raise InputError("Synthetic.channels: 2, must be 1 or 3")
         if self.images < self.classes:
             raise InputError(f"synthetic: {self.images} images for {self.classes} classes")
         look = _ClassTextures.draw(

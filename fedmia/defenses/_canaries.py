@@ -51,7 +51,7 @@ def check_noise(name: str, mechanism: Any, strength: str) -> None:
     """
     count, epsilon, noise = mechanism.canaries, mechanism.epsilon, getattr(mechanism, strength)
     if 0 < count < FEWEST:
-        raise InputError(f"{name}.canaries must be 0 or at least {FEWEST}, got {count}")
+        raise InputError(f"{name}.canaries: {count}, must be 0 or at least {FEWEST}")
     if epsilon is not None and noise is not None:
         raise InputError(f"{name} takes epsilon or {strength}, not both: got {epsilon} and {noise}")
 

@@ -87,6 +87,6 @@ def require_public(public: int, what: str, other: str, pretrained: bool = False)
         )
     if public < LEAST:
         raise InputError(
-            f"{what} rests on images that are nobody's: {opt('split.public')} must be >= {LEAST}, "
-            f"got {public}; or give its {other}"
+            f"{what} needs images that no client holds: {opt('split.public')}: {public}, must be "
+            f">= {LEAST}; or give its {other}"
         )

@@ -16,6 +16,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from fedmia.options.errors import InputError
 from fedmia.options.seeding import torch_rng
+from fedmia.ssl._twoview import TwoView
 from fedmia.ssl.base import SSLMethod
 from fedmia.ssl.train import Batch, BatchViews, Job, group_views
 
@@ -80,10 +81,14 @@ def private_optimizer(
         clip: largest L2 norm of one image's gradient.
         expected: mean size of a batch, by which the noisy sum is divided.
         generator: source of the noise, on the job's device.
+
+    Raises:
+        InputError: the method's steps minimise more than its `losses`.
     """
     from opacus import GradSampleModule  # here, because it takes seconds to import
     from opacus.optimizers import DPOptimizer
 
+    refuse_step_losses(job.method)  # shadows come here without `check_layers`
     hooked = GradSampleModule(job.method, loss_reduction="sum")
     try:
         yield DPOptimizer(
@@ -127,20 +132,31 @@ def private_step(job: Job, private: DPOptimizer, views: Batch, most: int) -> tup
     return torch.cat(losses), torch.cat(norms)
 
 
+def refuse_step_losses(method: SSLMethod) -> None:
+    """Raise InputError for a method from outside whose steps minimise more than its `losses`."""
+    if type(method).step_losses not in (SSLMethod.step_losses, TwoView.step_losses):
+        raise InputError(
+            f"what {type(method).__name__}.step_losses adds has no gradient of each image here; it "
+            "must be part of the method's losses"
+        )
+
+
 def check_layers(
     method: SSLMethod, rows: Callable[[SSLMethod, Batch], Tensor], channels: int, size: int
 ) -> None:
-    """Refuse a network of which one image moves the loss of another, or a weight has no gradient of
-    one image: tried on two images of noise, with a copy of `method`.
+    """Refuse a method whose steps minimise more than its `losses`, and a network of which one image
+    moves the loss of another, or a weight has no gradient of one image: tried on two images of
+    noise, with a copy of `method`.
 
     Args:
         rows: of a method and a batch, what has a row an image and is to rest on that image alone.
 
     Raises:
-        InputError: naming the layer or the weight.
+        InputError: naming the method, the layer or the weight.
     """
     from opacus import GradSampleModule
 
+    refuse_step_losses(method)
     trial, draw = copy.deepcopy(method).train(), torch_rng(0, "trial")
     noise = torch.rand(2, 2, channels, size, size, generator=draw)
     views: Batch = noise[0].requires_grad_(), noise[1].requires_grad_()

@@ -48,7 +48,7 @@ class PreparationContext:
         rehearse: trains from the received weights on the client's images at the given positions,
             exactly as the coming round would, and returns the shared state; nothing is kept.
         rng: randomness of the preparation.
-        public: uint8 (P, C, H, W), images that are nobody's; none where the run has none.
+        public: uint8 (P, C, H, W), images that no client holds; none where the run has none.
         rehearse_public: trains likewise on public images, over again until they are as many as the
             client's own; returns the weights received and those trained. Nothing is kept, and no
             image of the client is looked at. None: there are no public images.

@@ -42,22 +42,25 @@ class ArrayDataset(Dataset):
     """Images that a Python session holds. A subclass holds the arrays."""
 
     content: ClassVar[LabelledArrays]
+    subjects: ClassVar[NDArray[np.str_] | None] = None  # (N,) of the images
     called: ClassVar[str] = "images"
 
     def load(self, request: Request) -> ImageSet:
         images, values, notes = self.content
         labels, classes = absent_labels(len(images)) if values is None else renumber_labels(values)
         images = resize_all(images, request.size, self.called)
-        return ImageSet(images, labels, self.called, classes, notes=notes)
+        column = None if request.column is None else self.subjects
+        return ImageSet(images, labels, self.called, classes, column, notes)
 
 
-def name_images(value: Any, what: str, pixel_range: Range = None) -> str:
+def name_images(value: Any, what: str, pixel_range: Range = None, subjects: Any = None) -> str:
     """The data source that settings name for images.
 
     Args:
         value: name of a data source, folder as a path, or images as `read_images` takes them.
         what: name of the argument, for errors.
         pixel_range: of images in memory, as of `scale_values`.
+        subjects: of images in memory, (N,) integers or text; None: they belong to none.
 
     Returns:
         The name of a data source. Images in memory become a class of the session.
@@ -78,16 +81,14 @@ def name_images(value: Any, what: str, pixel_range: Range = None) -> str:
     text.update(repr(arrays.images.shape).encode())
     if arrays.labels is not None:
         text.update(arrays.labels.tobytes())
-    label = "images" if what == "data" else what
-    body: dict[str, Any] = {
-        "__module__": "__main__",  # so that it travels with its images, not by its name
-        "__doc__": ArrayDataset.__doc__,
-        "content": arrays,
-        "called": label,
-        "__annotations__": {},
-    }
-    cls: type = dataclass(frozen=True)(type(label, (ArrayDataset,), body))
-    return session.register_class(cls, text.hexdigest())
+    label, more = "images" if what == "data" else what, {}
+    if subjects is not None:
+        column = np.asarray(subjects).astype(str)
+        text.update(repr(column.tolist()).encode())
+        more = {"subjects": column, "columns": "the groups in memory"}
+    return session.register_values(
+        ArrayDataset, label, text.hexdigest(), content=arrays, called=label, **more
+    )
 
 
 def read_images(value: Any, what: str, pixel_range: Range = None) -> LabelledArrays:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from inspect import signature
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import nn
@@ -67,12 +67,7 @@ def name_network(factory: Callable[..., nn.Module]) -> str:
         )
     name = getattr(factory, "__name__", "model")
     name = name if name.isidentifier() else "model"
-    body: dict[str, Any] = {
-        "__module__": "__main__",  # so that it travels whole
-        "__doc__": FactoryNet.__doc__,
-        "factory": staticmethod(factory),
-        "called": name,
-        "__annotations__": {},
-    }
-    cls: type = dataclass(frozen=True)(type(name, (FactoryNet,), body))
-    return session.register_class(cls, session.source_of_function(factory))
+    source = session.source_of_function(factory)
+    return session.register_values(
+        FactoryNet, name, source, factory=staticmethod(factory), called=name
+    )

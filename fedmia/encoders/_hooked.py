@@ -104,7 +104,7 @@ def capture_outputs(module: nn.Module, names: Sequence[str]) -> Iterator[Fired]:
 def refuse_large(where: str, size: int) -> None:
     """Refuse a size in pixels that a file names, and whose maps would take gigabytes."""
     if not 1 <= size <= LARGEST:
-        may = f"its file may name 1 to {LARGEST} ({opt('size')} tells any other)"
+        may = f"its file may name 1 to {LARGEST} (size tells any other)"
         raise InputError(f"{where} names images of {size}x{size} pixels; {may}")
 
 

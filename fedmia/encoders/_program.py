@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from fedmia.encoders import untrained
 from fedmia.encoders._hooked import CHANNELS, find_input_size
 from fedmia.encoders._module import LoadedEncoderMethod, load_with_control
 from fedmia.encoders._outputs import OutputNames, choose_outputs, read_outputs
@@ -91,12 +92,14 @@ class ProgramBackbone(Trunk):
         return {} if one is None or not self.layers else {"map": one}, vector
 
 
-def load_black_box(program: Program, permuted: Callable[[int], Program]) -> LoadedEncoder:
+def load_black_box(
+    program: Program, permuted: Callable[[int], Program] | None = None
+) -> LoadedEncoder:
     """The program as a released encoder.
 
     Args:
         permuted: makes the program with the entries of its weight tensors permuted, those of
-            fewer dimensions than its argument left alone.
+            fewer dimensions than its argument left alone; None: it has no weights.
 
     Raises:
         InputError: a size other than the program's, or outputs that no encoder gives.
@@ -121,5 +124,9 @@ def load_black_box(program: Program, permuted: Callable[[int], Program]) -> Load
         loaded = LoadedEncoderMethod(encoder, vector.shape[1], load_options.seed)
         return loaded.to(load_options.device).eval()
 
-    own, control = method(program), lambda least: method(permuted(least))
-    return load_with_control(context, "black_box", own, control, tried)
+    def control(least: int) -> LoadedEncoderMethod:
+        if permuted is None:
+            raise untrained.refusal(context, untrained.NO_WEIGHTS)
+        return method(permuted(least))
+
+    return load_with_control(context, "black_box", method(program), control, tried)

@@ -15,7 +15,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedmia.encoders import untrained
 from fedmia.encoders._program import Program, load_black_box
 from fedmia.encoders.base import LoadContext, LoadedEncoder
 from fedmia.options.errors import InputError
@@ -163,10 +162,7 @@ def load_function(
     """
     context.constants = (0.0,), (1.0,)
 
-    def permuted(least: int) -> Program:
-        raise untrained.refusal(context, untrained.NO_WEIGHTS)
-
     remote = AskedFunction(context, function, batch, rate, identity)
-    loaded = load_black_box(remote, permuted)
+    loaded = load_black_box(remote)
     loaded.remote = remote
     return loaded

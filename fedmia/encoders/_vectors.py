@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import zipfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedmia.data.images import UNLABELLED, ImageSet
-from fedmia.encoders import untrained
 from fedmia.encoders._program import Program, load_black_box
 from fedmia.encoders.base import LoadContext, LoadedEncoder, LoadOptions
 from fedmia.options.bounded import check_array, check_npz
@@ -33,51 +32,63 @@ class VectorSet:
     Attributes:
         vectors: float32 (N, V, D).
         name: what the report calls them.
+        column: (N,) values of the column that was asked for, or None.
     """
 
     vectors: Vectors
     name: str
+    column: NDArray[Any] | None = None
 
     def images(self) -> ImageSet:
         """Stand-ins for the images: uint8 (N, 1, 4, 4), each the digest of an image's vectors.
         Equal vectors have equal stand-ins."""
         names = [hashlib.sha256(one.tobytes()).digest()[: SIDE**2] for one in self.vectors]
         pixels = np.frombuffer(b"".join(names), np.uint8).reshape(-1, 1, SIDE, SIDE)
-        return ImageSet(pixels, np.zeros(len(pixels), np.int64), self.name, UNLABELLED)
+        labels = np.zeros(len(pixels), np.int64)
+        return ImageSet(pixels, labels, self.name, UNLABELLED, self.column)
+
+    def digest(self) -> str:
+        """SHA-256 of the vectors and their shape, in hexadecimal."""
+        return hashlib.sha256(f"{self.vectors.shape}".encode() + self.vectors.tobytes()).hexdigest()
 
 
-def read_vectors(path: Path, where: str) -> VectorSet:
+def read_vectors(path: Path, where: str, column: str | None = None) -> VectorSet:
     """The vectors in a file.
 
     Args:
         path: of (N, D) numbers, or (N, V, D) with V views of each image: .npy; .npz or .safetensors
             of one array; .parquet of one column of lists, or of a column a number.
         where: names it in errors.
+        column: a column of a .parquet beside them; None: none.
 
     Returns:
         The vectors.
 
     Raises:
-        InputError: no such file, another kind of file, or something else than vectors in it.
+        InputError: no such file or column, another kind of file, or something else than vectors in
+            it.
     """
     if path.suffix not in SUFFIXES:
         raise InputError(f"{where}: a file that ends in one of {', '.join(SUFFIXES)} is read")
+    if column is not None and path.suffix != ".parquet":
+        raise InputError(f"{where}: has no columns; a CSV file tells subjects")
     try:
-        array = _read(path, where)
+        array, values = _read(path, where, column)
     except InputError:
         raise
     except Exception as error:  # whatever the library of the format raises
         raise InputError(f"{where}: cannot be read: {' '.join(str(error).split())[:200]}") from None
-    return as_vectors(array, where, path.name)
+    vectors = as_vectors(array, where, path.name)
+    return replace(vectors, column=values)
 
 
 def as_vectors(array: Any, where: str, name: str) -> VectorSet:
-    """Numbers (N, D) or (N, V, D) as vectors.
+    """Numbers (N, D) or (N, V, D), an array or a tensor, as vectors.
 
     Raises:
         InputError: another shape, no numbers, or some that are not finite.
     """
-    values = np.asarray(array)
+    values = np.asarray(array.detach().cpu().float() if isinstance(array, Tensor) else array)
     if values.dtype.kind not in "fiu" or values.ndim not in (2, 3) or 0 in values.shape:
         raise InputError(f"{where}: {values.dtype} {values.shape}, must be numbers (N, D) or "
                          "(N, views, D)")  # fmt: skip
@@ -90,21 +101,26 @@ def as_vectors(array: Any, where: str, name: str) -> VectorSet:
     return VectorSet(vectors, escape_name(name))
 
 
-def _read(path: Path, where: str) -> Any:
+def _read(path: Path, where: str, column: str | None) -> tuple[Any, NDArray[Any] | None]:
     if path.suffix == ".npy":
         with path.open("rb") as file:
             check_array(where, file, path.stat().st_size)
-        return np.load(path, allow_pickle=False)
+        return np.load(path, allow_pickle=False), None
     if path.suffix == ".parquet":
         import pyarrow.parquet as pq
 
-        table = pq.read_table(path)
+        table, values = pq.read_table(path), None
+        if column is not None:
+            if column not in table.column_names:
+                listed = ", ".join(table.column_names[:20])
+                raise InputError(f"{where}: has no column '{column}' (it has: {listed})")
+            values, table = np.array(table[column].to_pylist()), table.drop_columns([column])
         lists = [n for n in table.column_names if "list" in str(table.schema.field(n).type)]
         if len(lists) > 1:
             raise InputError(f"{where}: several columns of lists ({', '.join(lists)}), must be one")
         if lists:
-            return np.array(table[lists[0]].to_pylist())
-        return np.stack([column.to_numpy() for column in table.columns], axis=1)
+            return np.array(table[lists[0]].to_pylist()), values
+        return np.stack([one.to_numpy() for one in table.columns], axis=1), values
     if path.suffix == ".npz":
         if not zipfile.is_zipfile(path):
             raise InputError(f"{where}: not an archive of arrays")
@@ -117,7 +133,7 @@ def _read(path: Path, where: str) -> Any:
         arrays = {name: one.float().numpy() for name, one in load_file(path).items()}
     if len(arrays) != 1:
         raise InputError(f"{where}: {len(arrays)} arrays ({', '.join(arrays)}), must be one")
-    return next(iter(arrays.values()))
+    return next(iter(arrays.values())), None
 
 
 class Lookup(Program):
@@ -149,13 +165,16 @@ class Lookup(Program):
         return self.of(images)[:, 0].to(pixels.device)
 
 
-def load_vectors(members: VectorSet, nonmembers: VectorSet, seed: int) -> LoadedEncoder:
+def load_vectors(
+    members: VectorSet, nonmembers: VectorSet, seed: int, name: str | None = None
+) -> LoadedEncoder:
     """The encoder of which these vectors are all that is known: a black box without a control.
 
     Args:
         members: vectors of images that it was trained on.
         nonmembers: of images that it was not trained on.
         seed: of the audit.
+        name: what the report calls the encoder; None: after the members' vectors.
 
     Returns:
         The encoder, which takes stand-ins for images (`VectorSet.images`).
@@ -167,14 +186,11 @@ def load_vectors(members: VectorSet, nonmembers: VectorSet, seed: int) -> Loaded
     if shapes[0] != shapes[1]:
         sides = " and ".join(f"{views} of length {length}" for views, length in shapes)
         raise InputError(f"the embeddings of the two sides must be alike: {sides} an image")
-    context = LoadContext(f"the encoder of {members.name}", LoadOptions(seed=seed))
+    context = LoadContext(name or f"the encoder of {members.name}", LoadOptions(seed=seed))
     context.constants = (0.0,), (1.0,)
 
-    def permuted(least: int) -> Program:
-        raise untrained.refusal(context, untrained.NO_WEIGHTS)
-
     lookup = Lookup(context, members, nonmembers)
-    loaded = load_black_box(lookup, permuted)
+    loaded = load_black_box(lookup)
     loaded.stored = lookup
     loaded.notes.append(
         f"The encoder was not asked: its vectors of {lookup.views} view"

@@ -176,7 +176,7 @@ class LoadOptions:
                 count = f"{len(values)} values for images of {channels} channels"
                 raise InputError(f"{opt(name)}: {count}")
         if min(std) <= 0:
-            raise InputError(f"{opt('std')} must be > 0, got {min(std)}")
+            raise InputError(f"{opt('std')}: {min(std)}, must be > 0")
         return tuple(mean) * (channels // len(mean)), tuple(std) * (channels // len(std))
 
 
@@ -275,7 +275,7 @@ def load(spec: str, **options: Any) -> LoadedEncoder:
     load_options = LoadOptions(**options)
     checkpoint, key, size = load_options.checkpoint, load_options.key, load_options.size
     if size is not None and size < 1:
-        raise InputError(f"{opt('size')} must be >= 1, got {size}")
+        raise InputError(f"{opt('size')}: {size}, must be >= 1")
     form, source = find_form(spec)
     if key is not None and checkpoint is None and not form.takes_key:
         without = f"is given without {opt('checkpoint', 'FILE')}"
@@ -304,8 +304,8 @@ def finish(loaded: LoadedEncoder, load_options: LoadOptions) -> LoadedEncoder:
     granted = ACCESS[: ACCESS.index(loaded.access) + 1]
     access, embedding = load_options.access, load_options.embedding
     if access is not None and access not in granted:
-        must = f"must be {' or '.join(granted)}, got {access!r}"
-        raise InputError(f"{opt('access')} to {loaded.name} {must}")
+        must = f"must be {' or '.join(granted)}"
+        raise InputError(f"{opt('access')} to {loaded.name}: '{access}', {must}")
     if embedding is not None and not hasattr(loaded.method.encoder.backbone, "named_outputs"):
         raise InputError(f"{opt('embedding', embedding)}: {loaded.name} has one embedding only")
     loaded.access = access or loaded.access

@@ -44,7 +44,7 @@ def probe_encoder(
             raise
         except FAILURES as error:
             fails = f"{released.name} fails on images of {'x'.join(map(str, images.shape[1:]))}"
-            raise InputError(f"{fails} ({opt('size')} resizes them): {first_line(error)}") from None
+            raise InputError(f"{fails} (size resizes them): {first_line(error)}") from None
         outputs.append(features["encoder"].float().cpu())
         again = encoder.features(part, encoder.layers)
         for name, value in features.items():

@@ -166,17 +166,14 @@ def read_preprocessing(
         if isinstance(value, Mapping):
             value = value.get("height", value.get("shortest_edge"))
         size = value if isinstance(value, int) else size
+    side = size[0] if isinstance(size, list | tuple) and size else size
+    side = side if isinstance(side, int) else None
     if processor.get("do_normalize") is False:
-        return _side(size), ((0.0,), (1.0,))
+        return side, ((0.0,), (1.0,))
     if "image_mean" in processor and "image_std" in processor:
         mean, std = (tuple(map(float, processor[k])) for k in ("image_mean", "image_std"))
-        return _side(size), (mean, std)
-    return _side(size), None
-
-
-def _side(size: Any) -> int | None:
-    first = size[0] if isinstance(size, list | tuple) and size else size
-    return first if isinstance(first, int) else None
+        return side, (mean, std)
+    return side, None
 
 
 @contextmanager

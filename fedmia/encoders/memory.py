@@ -1,26 +1,77 @@
-"""Encoders and images that are in memory already, as an audit takes them."""
+"""Encoders that are in memory already, as an audit and an attack take them."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from fedmia.encoders._hooked import CHANNELS, find_input_size
 from fedmia.encoders._module import copy_module, load_white_box, strip_wrappers
 from fedmia.encoders._remote import Function, load_function
+from fedmia.encoders._vectors import VectorSet
 from fedmia.encoders.base import LoadContext, LoadedEncoder, LoadOptions, finish
 from fedmia.encoders.factory import wrap
 from fedmia.options.errors import InputError
+from fedmia.options.session import source_of_function
 from fedmia.ssl.base import SSLMethod
 
-Images = Tensor | NDArray[np.uint8]
 Encoder = nn.Module | SSLMethod | LoadedEncoder | Function
 KINDS = "a torch module, a function, a method of fedmia.ssl or a LoadedEncoder"
-IN_MEMORY = "in memory"  # in the settings of an audit, of images that no source can read
+Loss = Callable[[nn.Module, Tensor], Tensor]
+
+
+@dataclass(frozen=True)
+class InMemory:
+    """What a Python session hands to an audit; None: the settings say it.
+
+    Attributes:
+        encoder: under audit.
+        name: what the report calls the encoder; None: its class.
+        owners: of a federation: integers (N,), the client of each member.
+        loss: of a federation: with which clients trained, of (network, pixels in [0, 1]).
+        vectors: of an encoder that is not at hand, by the option that names them.
+    """
+
+    encoder: Encoder | None = None
+    name: str | None = None
+    owners: object = None
+    loss: Loss | None = None
+    vectors: Mapping[str, VectorSet] = field(default_factory=dict)
+
+    def settings(self) -> dict[str, str]:
+        """What the settings of an audit say of these: no command could load them, and another
+        object has other text.
+
+        Raises:
+            InputError: an encoder of another kind.
+        """
+        texts, one = dict[str, str](), self.encoder
+        if one is not None:
+            module = one.method if isinstance(one, LoadedEncoder) else one
+            if isinstance(module, nn.Module):
+                what = f"weights {hash_weights(module)[:12]}"
+            elif callable(module) and not isinstance(module, type):
+                what = f"function {_short_hash(source_of_function(module).encode())}"
+            else:
+                raise InputError(f"encoder must be {KINDS}, got {type(one).__name__}")
+            texts["encoder"] = f"in memory: {self.name or encoder_name(one)} ({what})"
+        if self.owners is not None:
+            texts["owners"] = f"in memory: {_short_hash(np.asarray(self.owners).tobytes())}"
+        if self.loss is not None:
+            texts["loss"] = f"in memory: {_short_hash(source_of_function(self.loss).encode())}"
+        for side, rows in self.vectors.items():
+            texts[side] = f"in memory: {rows.digest()[:12]}"
+        return texts
+
+
+def _short_hash(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()[:12]
 
 
 def load_module(
@@ -50,9 +101,10 @@ def load_module(
         load_options.refuse_constants(encoder.name)
         own = {"method": copy_module(encoder.method, encoder.name), "notes": [*encoder.notes]}
         return finish(replace(encoder, name=name or encoder.name, **own), load_options)
-    if callable(encoder) and not isinstance(encoder, nn.Module):
+    if callable(encoder) and not isinstance(encoder, nn.Module | type):
         context = LoadContext(name or encoder_name(encoder), load_options)
-        return finish(load_function(context, encoder, context.where), load_options)
+        limits = load_options.batch, load_options.rate
+        return finish(load_function(context, encoder, context.where, *limits), load_options)
     if not isinstance(encoder, nn.Module):
         raise InputError(f"encoder must be {KINDS}, got {type(encoder).__name__}")
     context = LoadContext(name or encoder_name(encoder), load_options)
@@ -77,25 +129,12 @@ def encoder_name(encoder: Encoder) -> str:
     return type(strip_wrappers(encoder)).__name__
 
 
-def as_tensor(images: Images, what: str) -> Tensor:
-    """Images as a tensor on the CPU.
-
-    Args:
-        images: uint8 (N, C, H, W), C in {1, 3}, a tensor or an array.
-        what: how an error calls them.
-
-    Returns:
-        uint8 (N, C, H, W).
-
-    Raises:
-        InputError: the images are anything else.
-    """
-    expected = f"{what} must be uint8 (N, C, H, W), 0 to 255, with 1 or 3 channels"
-    if not isinstance(images, Tensor | np.ndarray):
-        raise InputError(f"{expected}, a tensor or an array; got {type(images).__name__}")
-    shape = tuple(images.shape)
-    if images.dtype not in (torch.uint8, np.uint8) or len(shape) != 4 or shape[1] not in (1, 3):
-        raise InputError(f"{expected}; got {str(images.dtype).removeprefix('torch.')} {shape}")
-    if isinstance(images, Tensor):
-        return images.detach().cpu()
-    return torch.from_numpy(np.ascontiguousarray(images))
+def hash_weights(module: nn.Module) -> str:
+    """SHA-256 of the names and the bytes of a module's tensors, in hexadecimal."""
+    digest = hashlib.sha256()
+    for name, tensor in sorted(module.state_dict().items()):
+        digest.update(name.encode())
+        if isinstance(tensor, Tensor) and not is_lazy(tensor):
+            flat = tensor.detach().cpu().contiguous().flatten()
+            digest.update(flat.view(torch.uint8).numpy().data)
+    return digest.hexdigest()

@@ -16,6 +16,7 @@ from fedmia.encoders.base import EncoderForm, LoadContext, LoadedEncoder, LoadOp
 from fedmia.options.errors import InputError
 from fedmia.options.seeding import rng
 
+EXTRA = "a .onnx encoder"  # what needs the libraries
 DTYPES = {"tensor(float)": np.float32, "tensor(float16)": np.float16, "tensor(double)": np.float64}
 # Kinds of numbers that weights are stored as; 64-bit integers are shapes and indices.
 WEIGHTS = ("float16", "float32", "float64", "bfloat16", "int8", "uint8")
@@ -34,7 +35,7 @@ class Session(Program):
 
     def __init__(self, model: str | bytes, context: LoadContext) -> None:
         where, device = context.where, context.load_options.device
-        runtime = _import("onnxruntime")
+        runtime = import_extra("onnxruntime", EXTRA, "onnx")
         providers: list[Any] = ["CPUExecutionProvider"]
         if device.type == "cuda" and "CUDAExecutionProvider" in runtime.get_available_providers():
             providers.insert(0, ("CUDAExecutionProvider", {"device_id": device.index or 0}))
@@ -103,7 +104,7 @@ def permuted_model(path: str, context: LoadContext, least: int) -> bytes:
     Raises:
         InputError: it has no weights, or is too large to be held in one piece.
     """
-    onnx = _import("onnx")
+    onnx = import_extra("onnx", EXTRA, "onnx")
     model = onnx.load(path)
     weights = [(t.name, t) for t in model.graph.initializer]
     for node in model.graph.node:
@@ -125,7 +126,3 @@ def permuted_model(path: str, context: LoadContext, least: int) -> bytes:
     except Exception as error:  # protobuf's limit of 2 GiB
         raise untrained.refusal(context, first_line(error)) from None
     return serialized
-
-
-def _import(package: str) -> Any:
-    return import_extra(package, "a .onnx encoder", "onnx")

@@ -22,7 +22,7 @@ from fedmia.options.values import convert
 from fedmia.options.yamlfile import Tree
 from fedmia.recording.run import RunRecording
 from fedmia.ssl.base import SSL, Recipe, SSLMethod, State
-from fedmia.storage.manifest import CONFIG
+from fedmia.storage.manifest import CONFIG, RECORDING
 from fedmia.storage.runfolder import RunFolder, damaged
 
 BRANCH = "main"
@@ -145,12 +145,7 @@ def load(spec: str, load_options: LoadOptions) -> LoadedEncoder:
 
 def _config(run: RunFolder) -> Tree:
     """The run's settings, those that an encoder is built of complete."""
-    if not run.config.is_file() or not run.recording.is_dir():
-        inner = sorted(p.parent.name for p in run.path.glob("*/config.yaml"))
-        hint = f"; runs inside it: {', '.join(inner[:5])}" if inner else ""
-        raise InputError(
-            f"folder '{run.path}' is no run: no config.yaml and recording/ in it{hint}"
-        )
+    run.check(CONFIG, f"{RECORDING}/")
     tree, path = run.tree(*BUILT), run.config
     for key in BUILT:
         if not isinstance(tree.get(key), dict):

@@ -33,6 +33,10 @@ STARTS = re.compile(r"^|\.")
 class Scheme:
     """One encoder in the files of one code base.
 
+    By `Scheme("MoCo", "encoder_q", "encoder_q.", "encoder_q.fc.")`, a file with
+    `module.encoder_q.layer1.0.conv1.weight` and `module.encoder_q.fc.0.weight` has the backbone's
+    `layer1.0.conv1.weight` and the head's `0.weight`: `module.` is a wrapper's.
+
     Attributes:
         form: what the report calls it.
         key: by which the user asks for it (`--checkpoint-key`).
@@ -135,8 +139,8 @@ class EncoderMatch:
     others: list[str]
     notes: tuple[str, ...] = ()
 
-    def called(self, beside: EncoderMatch) -> str:
-        """What tells it from a network beside it, as `--checkpoint-key` takes it."""
+    def distinct_key(self, beside: EncoderMatch) -> str:
+        """The `--checkpoint-key` that tells it from a network beside it."""
         return self.place.rstrip(".") if self.place and self.entry == beside.entry else self.entry
 
     def pair(self) -> object:
@@ -220,7 +224,7 @@ def _choose(networks: list[EncoderMatch]) -> EncoderMatch:
     first = networks[0]
     if len(networks) == 1:
         return first
-    names = {id(one): one.called(networks[1] if one is first else first) for one in networks}
+    names = {id(one): one.distinct_key(networks[1] if one is first else first) for one in networks}
     # Of a pair that the authors of a code base name, the choice is theirs: the first.
     own = list({one.pair(): one for one in reversed(networks)}.values())
     averages = [one for one in own if AVERAGED.search(names[id(one)])]

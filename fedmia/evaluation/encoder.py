@@ -16,8 +16,9 @@ from fedmia.config.tree import to_tree
 from fedmia.data.base import Views
 from fedmia.data.images import CHANNELS
 from fedmia.encoders._vectors import load_vectors, read_vectors
-from fedmia.encoders.base import LoadedEncoder, load
+from fedmia.encoders.base import LoadedEncoder, LoadOptions, load
 from fedmia.encoders.describe import describe, probe_encoder
+from fedmia.encoders.memory import InMemory, load_module
 from fedmia.evaluation.audits.attack_suite import RELEASED, UNTRAINED, EncoderAttackSuite
 from fedmia.evaluation.audits.estimate import Rehearsal, rehearse
 from fedmia.evaluation.audits.images import AuditSplit, deal, deal_sets
@@ -46,6 +47,7 @@ from fedmia.ssl.augment import Augment
 from fedmia.storage.manifest import ANSWERS, ATTACKS, SHADOWS
 from fedmia.storage.outfolder import OutFolder
 
+NOTHING = InMemory()
 LOOK = 16  # images of a side that are embedded first, to refuse an encoder early
 
 
@@ -109,7 +111,7 @@ def examine(
         if audit.sweep:
             ran = [a.name for a in suite.scores if a.name in audit.attacks]
             swept = sweep(suite, RELEASED, ran, audit.sweep, display.line, stopped)
-        federated = suite.federated(display.line, stopped)
+        federated = suite.run_rounds(display.line, stopped)
     if not (suite.scores or suite.inferences):
         place.give_up()
         return gather(suite)
@@ -159,11 +161,15 @@ def device_of(audit: Audit) -> torch.device:
     return torch.device(resolve_device(audit.device))
 
 
-def prepare(audit: Audit, device: torch.device) -> tuple[LoadedEncoder, AuditSplit]:
+def prepare(
+    audit: Audit, device: torch.device, objects: InMemory = NOTHING
+) -> tuple[LoadedEncoder, AuditSplit]:
     """Load the encoder and the images, and check that they suit each other.
 
     Args:
         device: where tensors are computed.
+        objects: what a Python session hands over; such an encoder takes the images' own size where
+            none is given.
 
     Returns:
         The encoder, and the images in their roles.
@@ -172,9 +178,14 @@ def prepare(audit: Audit, device: torch.device) -> tuple[LoadedEncoder, AuditSpl
         InputError: either is missing or broken, or they do not fit.
     """
     if audit.member_embeddings is not None:
-        return prepare_vectors(audit)
-    released = load_encoder(audit, device)
-    audit_split = images_for(audit, released)
+        return prepare_vectors(audit, objects)
+    if objects.encoder is None:
+        released = load_encoder(audit, device, objects)
+        audit_split = images_for(audit, released, objects.owners)
+    else:
+        audit_split = deal(audit, audit.size, objects.owners)
+        size = int(audit_split.scored_members.shape[2])
+        released = load_encoder(replace(audit, size=size), device, objects)
     check_embeddings(released, audit_split, audit.allow_random)
     owners = audit_split.owners if audit.owners else None  # a run's own need no check
     if owners is not None and isinstance(released, FederatedEncoder):
@@ -182,8 +193,11 @@ def prepare(audit: Audit, device: torch.device) -> tuple[LoadedEncoder, AuditSpl
     return released, audit_split
 
 
-def prepare_vectors(audit: Audit) -> tuple[LoadedEncoder, AuditSplit]:
+def prepare_vectors(audit: Audit, objects: InMemory = NOTHING) -> tuple[LoadedEncoder, AuditSplit]:
     """Read the vectors of `--member-embeddings` and of the other side.
+
+    Args:
+        objects: what a Python session hands over in place of files.
 
     Returns:
         The encoder that stands for them, and stand-ins for the images in their roles.
@@ -192,19 +206,21 @@ def prepare_vectors(audit: Audit) -> tuple[LoadedEncoder, AuditSplit]:
         InputError: a file without vectors, sides that do not match, or too few rows.
     """
     names = "member_embeddings", "nonmember_embeddings"
-    files = [Path(str(getattr(audit, name))) for name in names]
+    files = {name: Path(str(getattr(audit, name))) for name in names}
     members, others = (
-        read_vectors(file, opt(name, file)) for name, file in zip(names, files, strict=True)
+        objects.vectors.get(name) or read_vectors(file, opt(name, file), audit.subject_column)
+        for name, file in files.items()
     )
-    released = load_vectors(members, others, audit.seed)
+    released = load_vectors(members, others, audit.seed, objects.name)
     return released, deal_sets(audit, members.images(), others.images(), Views())
 
 
-def load_encoder(audit: Audit, device: torch.device) -> LoadedEncoder:
+def load_encoder(audit: Audit, device: torch.device, objects: InMemory = NOTHING) -> LoadedEncoder:
     """Load the encoder under audit.
 
     Args:
         device: where tensors are computed.
+        objects: what a Python session hands over in its place.
 
     Returns:
         The encoder.
@@ -219,8 +235,7 @@ def load_encoder(audit: Audit, device: torch.device) -> LoadedEncoder:
         run.tree()  # of its plugins any may be imported later
     history = read_rounds(audit)
     checkpoint = Path(audit.checkpoint) if audit.checkpoint and history is None else None
-    released = load(
-        audit.encoder,
+    load_options: dict[str, Any] = dict(
         checkpoint=checkpoint,
         size=audit.size,
         mean=audit.mean,
@@ -235,15 +250,24 @@ def load_encoder(audit: Audit, device: torch.device) -> LoadedEncoder:
         rate=audit.rate,
         batch=audit.batch,
     )
-    return released if history is None else load_rounds(released, history, audit.loss)
+    if objects.encoder is None:
+        released = load(audit.encoder, **load_options)
+    elif checkpoint is not None:
+        raise InputError(f"{opt('checkpoint', checkpoint)}: a module holds its own weights")
+    else:
+        released = load_module(objects.encoder, LoadOptions(**load_options), name=objects.name)
+    return (
+        released if history is None else load_rounds(released, history, objects.loss or audit.loss)
+    )
 
 
-def images_for(audit: Audit, released: LoadedEncoder) -> AuditSplit:
+def images_for(audit: Audit, released: LoadedEncoder, owners: object = None) -> AuditSplit:
     """Give the images their roles: those of `--members`, at the encoder's size, or the run's own.
 
     Args:
         audit: names the images.
         released: gets a note where its size decides.
+        owners: as of `deal`.
 
     Returns:
         The images in their roles.
@@ -258,7 +282,7 @@ def images_for(audit: Audit, released: LoadedEncoder) -> AuditSplit:
     if audit.members is None and run:
         return split_of_run(audit, run)
     size = audit.size or released.size
-    audit_split = deal(audit, size)
+    audit_split = deal(audit, size, owners)
     if audit.size is None and size is not None:
         released.notes.append(
             f"Every image was brought to {size}x{size} pixels, the size of {released.name}."
@@ -302,15 +326,22 @@ def gather(suite: EncoderAttackSuite, *notes: str, **measured: Any) -> RunScores
         All that the report shows.
     """
     audit, released, audit_split = suite.audit, suite.released, suite.audit_split
+    split, config, subject = audit_split.counts(), to_tree(audit), f"the encoder {released.name}"
+    if released.stored is None:
+        config["views"] = vars(suite.augment)
+    else:  # the images are stand-ins, of which no view was made
+        del split["channels"], split["size"]
+        split["views"], subject = released.stored.views, released.name
     return assemble(
         audit,
         attacks=suite.scores,
         controls={UNTRAINED: suite.controls},
         posing=True,
-        subject=f"the encoder {released.name}",
+        subject=subject,
         member_ids=audit_split.member_ids,
         nonmember_ids=audit_split.nonmember_ids,
         member_client=suite.clients()[0],
+        subjects=audit_split.subjects,
         member_labels=audit_split.member_labels,
         nonmember_labels=audit_split.nonmember_labels,
         inferences=suite.inferences,
@@ -318,8 +349,8 @@ def gather(suite: EncoderAttackSuite, *notes: str, **measured: Any) -> RunScores
         not_run=suite.failures.reasons,
         failed=suite.failures.attacks,
         notes=notes,
-        split={"encoder": released.name, "access": released.access} | audit_split.counts(),
-        config=to_tree(audit) | {"views": vars(suite.augment)},
+        split={"encoder": released.name, "access": released.access} | split,
+        config=config,
         timing={"by_attack": {a.name: a.seconds for a in suite.scores}},
         **measured,
     )

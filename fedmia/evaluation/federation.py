@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from torch import Tensor, nn
 
 from fedmia.attacks.base import ActiveAttack
 from fedmia.config.audit import Audit
 from fedmia.data.images import IntArray
 from fedmia.encoders._module import RANDOM, LoadedEncoderMethod
 from fedmia.encoders.base import LoadedEncoder, Weights
+from fedmia.encoders.memory import Loss
 from fedmia.evaluation.audits.attack_suite import (
     RELEASED,
     UNTRAINED,
@@ -37,7 +37,6 @@ from fedmia.threat import BlackBox, ClientView, ServerView, Threat, WhiteBox
 
 LOSSES = ("loss", "train_loss", "train-loss")  # what clients call it among their metrics
 NAMING = ("named_members", "client_ids", "by_client_members", "by_client_nonmembers")
-Loss = Callable[[nn.Module, Tensor], Tensor]
 
 
 @dataclass(kw_only=True)
@@ -87,7 +86,7 @@ def load_rounds(
     history = history.fit(method, released.name, strict=foreign)
     method.own_loss = registry.load_outside("loss", loss) if isinstance(loss, str) else loss
     if method.own_loss is not None and not callable(method.own_loss):
-        raise InputError(f"{opt('loss')} must be a function of (network, pixels), got {loss!r}")
+        raise InputError(f"{opt('loss')}: {loss!r}, must be a function of (network, pixels)")
     last = max(history.models)
     method.load_shared(history.models[last])
     notes = [note for note in released.notes if not note.endswith(RANDOM)]
@@ -128,6 +127,7 @@ class FederationSuite(EncoderAttackSuite):
         self.owners = self.audit_split.owners
 
     def method(self, model: str) -> SSLMethod:
+        """A number stands for the model of that round, with its client's queue if one is kept."""
         fresh, method = model not in self._methods, super().method(model)
         round = {RELEASED: str(self.last), UNTRAINED: "0"}.get(model, model)
         if fresh and int(round) in self.history.queues and self.audit_split.own is not None:
@@ -135,11 +135,13 @@ class FederationSuite(EncoderAttackSuite):
         return method
 
     def build_method(self, model: str) -> SSLMethod:
+        """A number stands for the model of that round."""
         if model in (RELEASED, UNTRAINED):
             return super().build_method(model)
         return _with_state(self.released.method, self.history, int(model))
 
     def vantage(self, name: str) -> tuple[Callable[..., BlackBox], Threat, dict[str, Any]]:
+        """A client's view has the models that it received, the server's the updates, too."""
         needs = self.build(name).needs
         if needs.vantage == "outsider" or VIEWS[self.released.access] is not WhiteBox:
             return super().vantage(name)
@@ -152,6 +154,7 @@ class FederationSuite(EncoderAttackSuite):
         return ServerView, ServerView.threat, received | uploads
 
     def refusal(self, name: str) -> str | None:
+        """The server needs updates; a client whose attack reads a loss needs to know which."""
         attack = self.build(name)
         if isinstance(attack, ActiveAttack) or attack.needs.vantage == "outsider":
             return super().refusal(name)
@@ -165,14 +168,17 @@ class FederationSuite(EncoderAttackSuite):
         return None
 
     def decides(self, name: str) -> str:
+        """The digest of the federation counts, too."""
         return f"{super().decides(name)} {self.history.digest}"
 
     def clients(self) -> tuple[IntArray, Partition]:
+        """The owners, where they are known; posers are dealt at random then."""
         if self.owners is None:
             return super().clients()
         return self.owners[self.audit_split.member_ids], IID()
 
-    def federated(self, say: Callable[[str], None], stopped: Callable[[], bool]) -> dict[str, Any]:
+    def run_rounds(self, say: Callable[[str], None], stopped: Callable[[], bool]) -> dict[str, Any]:
+        """Attack the models of the rounds that were kept; `rounds` and `clients` of the report."""
         ran = [name for name in self.audit.attacks if any(s.name == name for s in self.scores)]
         if trained := [name for name in ran if self.build(name).reads_training()]:
             self.notes.append(

@@ -11,7 +11,7 @@ from fedmia.attacks.base import ActiveAttack, DatasetAttack, Known
 from fedmia.evaluation.steps.failures import Failures
 from fedmia.evaluation.steps.scorer import Scorer
 from fedmia.evaluation.steps.suite import AttackSuite
-from fedmia.federation.observer import Observer
+from fedmia.federation.attacker import Attacker
 from fedmia.federation.result import FederationResult
 from fedmia.partitions.base import Partition
 from fedmia.partitions.iid import IID
@@ -54,7 +54,7 @@ class Evaluation(AttackSuite[RoundModel]):
     ) -> None:
         self.run, self.client_context, self.recording = run, run.client_context, run.recording
         experiment, split, take = run.plan.experiment, run.split, run.client_context.take
-        self.observed = Observer(run.client_context)
+        self.attacker = Attacker(run.client_context)
         own = {n: dict(o) for n, o in experiment.attack.items()} if attacks is None else attacks
         scorer = Scorer(
             Known(take(split.known_members), take(split.known_nonmembers)),
@@ -107,12 +107,12 @@ class Evaluation(AttackSuite[RoundModel]):
             Weights by round.
         """
         states = self.recording.models(branch)
-        rounds = {*self.run.schedule.received(self.observed.holder), last}
+        rounds = {*self.run.schedule.received(self.attacker.holder), last}
         return states.only(r for r in states if r in rounds and r <= last)
 
     def view(self, model: RoundModel, name: str, known: Known, budget: int | None) -> BlackBox:
         last = model.snapshot.round
-        return self.observed.view(
+        return self.attacker.view(
             model.snapshot,
             model.signals,
             self.received(model.branch, last),
@@ -138,7 +138,7 @@ class Evaluation(AttackSuite[RoundModel]):
         deal: Partition = plan.experiment.partition.build("partition")
         if deal.trains_on_all():  # non-members belong to none, so they pose at random
             deal = IID()
-        views = [self.observed.view(model.snapshot, model.signals) for model in models]
+        views = [self.attacker.view(model.snapshot, model.signals) for model in models]
         question = classes, self.run.client_of_members(), deal, views
         answers = (
             self.attempt("inferences", name, partial(self.infer, name, *question)) for name in names

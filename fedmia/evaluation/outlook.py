@@ -21,12 +21,14 @@ from fedmia.evaluation.audits.images import AuditSplit
 from fedmia.evaluation.encoder import examine
 from fedmia.options.errors import InputError
 from fedmia.records import RunScores
+from fedmia.records.attack_rows import with_auc
 from fedmia.records.rows import Report
-from fedmia.report import verdict
 from fedmia.report.publish import json_text, publish
+from fedmia.report.verdict import leak_tests
 from fedmia.runtime.heartbeat import format_seconds
 from fedmia.runtime.progress import AuditDisplay
 from fedmia.runtime.stopwatch import Stopwatch
+from fedmia.statistics.power import images_needed, smallest_detectable_auc
 from fedmia.storage.outfolder import OutFolder
 
 LEAST = 8  # known images a side of the smaller pilot
@@ -84,13 +86,14 @@ def smallest_leak(
     Returns:
         Keys of the outlook.
     """
+    tests = leak_tests(report, with_auc(report["attacks"]))
     row: Outlook = {
         "scored": {"members": members, "nonmembers": others},
         "tests": report["family"]["intervals"],
-        "smallest_auc": verdict.smallest_leak(report, members, others),
+        "smallest_auc": smallest_detectable_auc(members, others, **tests),
     }
     if leak is not None:
-        needed = verdict.leak_images(report, leak)
+        needed = images_needed(leak, **tests)
         enough = needed is not None and min(available.values()) >= needed
         row |= {"leak": leak, "images_needed": needed, "available": dict(available)}
         row["enough"] = enough

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedmia.config.audit import Audit
-from fedmia.encoders.memory import IN_MEMORY
 from fedmia.evaluation.audits.images import deal
 from fedmia.evaluation.audits.runs import redeal_split, run_of, split_of_run
 from fedmia.options.errors import InputError
@@ -41,6 +39,35 @@ class ScoredImages:
     nonmember_ids: NDArray[np.int64]
     member_labels: NDArray[np.int64]
     nonmember_labels: NDArray[np.int64]
+
+    def sort_as(self, scores: pd.DataFrame, run: str) -> ScoredImages:
+        """The images in the order of scores.csv.
+
+        Args:
+            scores: a row an image, with the columns `image` and `truth`.
+            run: its folder, for the error.
+
+        Returns:
+            The scored images.
+
+        Raises:
+            InputError: `scores` names images that were not dealt.
+        """
+        truth, sides = scores["truth"], dict[str, NDArray[np.int64]]()
+        for side, ids in (("members", self.member_ids), ("nonmembers", self.nonmember_ids)):
+            place = {image: at for at, image in enumerate(ids.tolist())}
+            scored = scores.loc[truth == (side == "members"), "image"].tolist()
+            if not place.keys() >= set(scored):
+                raise InputError(
+                    f"the data source no longer holds the images that '{run}' was scored on"
+                )
+            sides[side] = np.array([place[image] for image in scored], dtype=np.int64)
+        return ScoredImages(**{
+            field.name: getattr(self, field.name)[
+                sides["nonmembers" if field.name.startswith("nonmember") else "members"]
+            ]
+            for field in fields(self)
+        })  # fmt: skip
 
 
 def of_run(files: RunFolder) -> ScoredImages:
@@ -77,15 +104,8 @@ def of_audit(files: RunFolder, audit: Audit) -> ScoredImages:
         The images in the order in which the audit deals them.
 
     Raises:
-        InputError: the images were arrays in memory, which no source can read again, or the data
-            source cannot be read again.
+        InputError: the data source cannot be read again.
     """
-    if audit.members == IN_MEMORY:
-        raise InputError(
-            f"the images of the audit '{files.path}' were arrays in memory, which cannot be "
-            "read again; index your own arrays: `image` of `scores` is the place in the "
-            "members' array where `truth` is true, else in the others'"
-        )
     run = run_of(audit)
     if audit.members is None and run is not None:
         scored = split_of_run(audit, run)
@@ -101,39 +121,3 @@ def of_audit(files: RunFolder, audit: Audit) -> ScoredImages:
         member_labels=scored.member_labels,
         nonmember_labels=scored.nonmember_labels,
     )
-
-
-def sort_as_scored(images: ScoredImages, scores: pd.DataFrame, run: str) -> ScoredImages:
-    """The images in the order of scores.csv.
-
-    Args:
-        images: as they were dealt.
-        scores: a row an image, with the columns `image` and `truth`.
-        run: its folder, for the error.
-
-    Returns:
-        The scored images.
-
-    Raises:
-        InputError: `scores` names images that were not dealt.
-    """
-    truth = scores["truth"]
-    members = _places(images.member_ids, scores.loc[truth, "image"].tolist(), run)
-    others = _places(images.nonmember_ids, scores.loc[~truth, "image"].tolist(), run)
-    return ScoredImages(
-        members=images.members[members],
-        nonmembers=images.nonmembers[others],
-        owners=images.owners[members],
-        member_ids=images.member_ids[members],
-        nonmember_ids=images.nonmember_ids[others],
-        member_labels=images.member_labels[members],
-        nonmember_labels=images.nonmember_labels[others],
-    )
-
-
-def _places(ids: NDArray[np.int64], scored: Sequence[int], run: str) -> NDArray[np.int64]:
-    """Where in `ids` (N,) those that were scored stand."""
-    place = {image: at for at, image in enumerate(ids.tolist())}
-    if not place.keys() >= set(scored):
-        raise InputError(f"the data source no longer holds the images that '{run}' was scored on")
-    return np.array([place[image] for image in scored], dtype=np.int64)

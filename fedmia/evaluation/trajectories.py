@@ -81,7 +81,7 @@ class Trajectories:
 
     def _choice(self, branch: str) -> dict[str, Any]:
         """Steps and rate that `auto` took: for all images together, and for sets alone."""
-        local_state = self.run.store.load(branch, self.evaluation.observed.holder or 0)
+        local_state = self.run.store.load(branch, self.evaluation.attacker.holder or 0)
         together = local_state.memory.get("attack", {}).get("choice", {}) if local_state else {}
         alone = self.readings.choices.get(branch, {})
         return {**together, **{f"{name}_alone": value for name, value in alone.items()}}
@@ -124,7 +124,7 @@ class Trajectories:
             idle, where = branch == "zero", "main" if branch == "zero" else branch
             noted = partial(self.readings.of_alone, where, "batches", idle=idle)
         budget = self.evaluation.budget if branch == "main" else None
-        view = self.evaluation.observed.view(first, Signals(), noted=noted, budget=budget)
+        view = self.evaluation.attacker.view(first, Signals(), noted=noted, budget=budget)
         assert isinstance(view, ClientView)
         return view
 

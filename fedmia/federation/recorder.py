@@ -13,8 +13,8 @@ from clients.client_context import RoundTask
 from clients.client_round import ClientRound
 from fedmia.attacks.base import ActiveAttack
 from fedmia.data.images import IntArray
+from fedmia.federation.attacker import Attacker
 from fedmia.federation.forks import Fork, bank_of
-from fedmia.federation.observer import Observer
 from fedmia.federation.readings import SIDES, Readings, Values
 from fedmia.runtime.cores import count_cores
 from fedmia.storage.snapshot import SingleStateStore, Snapshot
@@ -27,14 +27,14 @@ class TrajectoryRecorder(Readings):
     """Reads the targets under each model as the rounds pass, so that no model need be kept.
 
     Args:
-        observer: makes the attacker's views.
+        attacker: of the run.
         attack: the active attack.
     """
 
-    def __init__(self, observer: Observer, attack: ActiveAttack) -> None:
-        context = observer.client_context
+    def __init__(self, attacker: Attacker, attack: ActiveAttack) -> None:
+        context = attacker.client_context
         super().__init__(attack, context.take(context.targets))
-        self.observer, self._lock = observer, Lock()
+        self.attacker, self._lock = attacker, Lock()
 
     def received(self, branch: str, round: int, snapshot: Snapshot) -> None:
         """Read a model that the client received for attacked `round`, or after the last one."""
@@ -51,23 +51,23 @@ class TrajectoryRecorder(Readings):
     def forks(self, branch: str) -> bool:
         """Whether a round of the branch is replayed, for sets or for all images in batches."""
         by_batch = self.attack.round_size is not None and branch in ("main", "placebo")
-        return by_batch or (branch == "main" and bool(self.observer.client_context.sets))
+        return by_batch or (branch == "main" and bool(self.attacker.client_context.sets))
 
     def forked(self, fork: Fork) -> None:
         """Replay the round for each batch alone, and read the batch.
 
         Each replay starts from the round's first weights and ends with the upload for that batch.
         """
-        client_context, branch = self.observer.client_context, fork.branch
+        client_context, branch = self.attacker.client_context, fork.branch
         if branch == "main" and client_context.sets:
             self._replay(fork, "sets", [(rows, rows) for rows in client_context.sets])
         if self.attack.round_size is not None:
             self._replay(fork, "batches", self.batches(self.attack.round_size))
 
     def _replay(self, fork: Fork, kind: str, batches: list[Batch]) -> None:
-        client_context, count = self.observer.client_context, len(self.targets)
+        client_context, count = self.attacker.client_context, len(self.targets)
         alone = {side: np.full(count, np.nan) for side in SIDES}
-        holder = self.observer.holder
+        holder = self.attacker.holder
         assert holder is not None
         task = RoundTask(holder, fork.round, fork.branch, craft=True)
         client_round = ClientRound(
@@ -98,7 +98,7 @@ class TrajectoryRecorder(Readings):
     def batches(self, size: int) -> list[Batch]:
         """All targets in batches of one size, known images apart from others; the last of either
         is filled with images of the first, which are not read in it."""
-        client_context = self.observer.client_context
+        client_context = self.attacker.client_context
         known = np.isin(client_context.targets, np.concatenate(client_context.known))
         return [
             (np.resize(np.roll(rows, -start), size), rows[start : start + size])
@@ -108,13 +108,13 @@ class TrajectoryRecorder(Readings):
 
     def _read_all(self, branch: str, snapshot: Snapshot) -> Values:
         """(T,) readings. Two halves side by side: training waits meanwhile."""
-        rows, threads = np.arange(len(self.targets)), self.observer.client_context.threads
+        rows, threads = np.arange(len(self.targets)), self.attacker.client_context.threads
         read = partial(self._read, branch, snapshot)
         with ThreadPoolExecutor(2, "read", torch.set_num_threads, (threads,)) as pool:
             return np.concatenate(list(pool.map(read, np.array_split(rows, 2))))
 
     def _read(self, branch: str, snapshot: Snapshot, rows: IntArray) -> Values:
-        view = self.observer.view(snapshot, Signals())
+        view = self.attacker.view(snapshot, Signals())
         readings = self.attack.read(view, self.targets[rows])
         with self._lock:
             self.queries[branch] += view.queries

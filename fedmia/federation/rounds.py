@@ -310,7 +310,7 @@ class FederatedRun:
         method = client_context.method(-1, len(indices))
         method.load_shared(state)
         method.begin_first_round()
-        train = replace(self.experiment.train, local_epochs=pretrain.epochs)
+        train = replace(self.experiment.train, local_epochs=pretrain.epochs or 0)
         once = replace(self.experiment.federation, rounds=1)
         apart = replace(self.experiment, train=train, federation=once)
         images, stream = client_context.images[indices], rng(self.experiment.seed, "pretrain")

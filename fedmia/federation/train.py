@@ -9,10 +9,10 @@ from threading import Event
 import torch
 from flwr.serverapp import Grid
 
+from fedmia.federation.attacker import Attacker
 from fedmia.federation.backends import run_inline, run_ray
 from fedmia.federation.checkpoint import Checkpoint
 from fedmia.federation.ledger import Ledger
-from fedmia.federation.observer import Observer
 from fedmia.federation.outlook import describe_start
 from fedmia.federation.plan import Plan, forecasts, make_client_context
 from fedmia.federation.readings import UNTRAINED
@@ -80,7 +80,7 @@ def train(
     probes, recorder = Probes(client_context, plan.data.labels, plan.split), None
     probe = probes.knn if len(plan.split.test_eval) else lambda state: None
     if client_context.attack is not None:
-        recorder = TrajectoryRecorder(Observer(client_context), client_context.attack)
+        recorder = TrajectoryRecorder(Attacker(client_context), client_context.attack)
     states_folder = checkpoint.clients if checkpoint else folder / "clients"
     store: StateStore = nodes.store if nodes else Ledger(states_folder)
     recording = RunRecording((out or folder) / RECORDING, plan.experiment.strategy.name)

@@ -28,7 +28,7 @@ def climb_untrained(recorder: TrajectoryRecorder, schedule: Schedule, state: Sta
         schedule: its rounds.
         state: weights of the first model.
     """
-    experiment, context = schedule.experiment, recorder.observer.client_context
+    experiment, context = schedule.experiment, recorder.attacker.client_context
     sizes = [len(part) for part in context.parts["members"]]
     strategy: FederatedStrategy = experiment.strategy.build("strategy")
     strategy.course = schedule.course(UNTRAINED, schedule.clean, schedule.last, craft=True)
@@ -59,16 +59,16 @@ def _climb_rounds(
     fork: Callable[[int, State, Sequence[int]], Fork],
     state: State,
 ) -> None:
-    client_context, notes = recorder.observer.client_context, dict[str, Any]()
-    method = recorder.observer.view(Snapshot(0, state, {}), Signals()).copy_method()
+    client_context, notes = recorder.attacker.client_context, dict[str, Any]()
+    method = recorder.attacker.view(Snapshot(0, state, {}), Signals()).copy_method()
     experiment = schedule.experiment
     for round in range(schedule.clean + 1, schedule.last + 1):
         cohort = [c for c in range(experiment.federation.clients) if schedule.takes_part(c, round)]
         crafted = state
         if experiment.holder in cohort:
-            number = len(recorder.rounds(UNTRAINED))
             stream = rng(experiment.seed, "craft-untrained", round)
             recorder.received(UNTRAINED, round, Snapshot(round, state, {}))
+            number = len(recorder.rounds(UNTRAINED))  # crafted before, as in the main branch
             turn = client_context.craft_context(
                 method, state, state, number, notes, stream, round=round
             )

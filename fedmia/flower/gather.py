@@ -12,6 +12,7 @@ from flwr.serverapp import Grid
 
 from fedmia.cli.command import Invocation
 from fedmia.config.experiment import Experiment
+from fedmia.config.tree import to_tree
 from fedmia.federation.result import FederationResult
 from fedmia.federation.train import Nodes, train
 from fedmia.flower.answers import scores_from_node
@@ -19,6 +20,7 @@ from fedmia.flower.nodes import check_agreement, open_nodes
 from fedmia.flower.private import check, gives_guarantee, plan_server, try_settings
 from fedmia.flower.rounds import LogDisplay
 from fedmia.flower.store import ask_each
+from fedmia.observers._observing import RunObservers
 from fedmia.recording.run import RunRecording
 from fedmia.records.rows import Report
 from fedmia.report.publish import publish
@@ -55,10 +57,12 @@ def gather(grid: Grid, invocation: Invocation, place: OutFolder, watch: Stopwatc
     try_settings(experiment)
     if gives_guarantee(experiment):
         print(f"fedmia: {GUARANTEE}", flush=True)
-    with open_nodes(grid, experiment, place, True) as (nodes, prepared_by):
+    observing = RunObservers(invocation.observe, place.folder)
+    with observing, open_nodes(grid, experiment, place, True) as (nodes, prepared_by):
         shape = {name: prepared_by[0][name] for name in ("channels", "size")}
         check_agreement(prepared_by, **shape)
-        done = run_rounds(experiment, shape, Nodes(grid, MemoryStore()), place, watch)
+        observing.begin(to_tree(experiment))
+        done = run_rounds(experiment, shape, Nodes(grid, MemoryStore()), place, watch, observing)
         remaining = {client: nodes[client] for client in nodes if client not in done.gone}
         failures = [] if done.failure is None else [str(done.failure)]
         policy = experiment.federation.on_failure
@@ -73,6 +77,7 @@ def gather(grid: Grid, invocation: Invocation, place: OutFolder, watch: Stopwatc
                 try:
                     report = report_node(client, answer, done, folder, watch)
                     print(f"client {client}: {report['verdict']} Report: {folder}/report.html")
+                    observing.report(report, folder.name)
                 except RejectedReply as error:
                     failures.append(str(error))
     if failures:  # so that Flower marks the run as failed
@@ -108,8 +113,9 @@ def report_node(
 
 
 def run_rounds(
-    experiment: Experiment, shape: dict[str, int], nodes: Nodes, place: OutFolder, watch: Stopwatch
-) -> FederationResult:
+    experiment: Experiment, shape: dict[str, int], nodes: Nodes, place: OutFolder,
+    watch: Stopwatch, observing: RunObservers,
+) -> FederationResult:  # fmt: skip
     """Run the rounds, on a server that holds no image.
 
     Args:
@@ -117,6 +123,7 @@ def run_rounds(
         nodes: the clients that Flower runs, with their states.
         place: where the server keeps the run.
         watch: notes the seconds of each part.
+        observing: observers of the run.
 
     Returns:
         The rounds as the server saw them.
@@ -124,7 +131,7 @@ def run_rounds(
     assert place.folder is not None
     plan = plan_server(experiment, **shape)
     with tempfile.TemporaryDirectory(prefix="fedmia-") as folder:
-        display = LogDisplay(plan.total_rounds())
+        display = LogDisplay(plan.total_rounds(), observing)
         return train(plan, Path(folder), place.folder, Event(), watch, display, nodes)
 
 

@@ -25,7 +25,7 @@ from fedmia.options.seeding import ENTROPY, rng, root
 from fedmia.partitions.split import Split
 
 SIDES = ("members", "nonmembers")  # data sources of a node, in its `--node-config`
-SOURCES = (*SIDES, "public")  # the last where the settings ask for images that are nobody's
+SOURCES = (*SIDES, "public")  # the last where the settings ask for images that no client holds
 
 
 def check(experiment: Experiment) -> None:
@@ -95,8 +95,8 @@ def plan_own(settings: str, client: int, sources: tuple[str, ...]) -> tuple[Plan
     sides = [_load(experiment, *pair) for pair in zip(SOURCES, sources, strict=False)]
     if (count := sum(map(len, sides[2:]))) < public:
         raise InputError(
-            f"{opt('split.public', public)} images that are nobody's are asked for, the node has "
-            f"{count}: its --node-config names a source of them as public='folder:PATH'"
+            f"{opt('split.public', public)} images that no client holds are asked for, the node "
+            f"has {count}: its --node-config names a source of them as public='folder:PATH'"
         )
     sides[2:] = [side[:public] for side in sides[2:]]
     shapes = {n: "x".join(map(str, s.shape[1:])) for n, s in zip(SOURCES, sides, strict=False)}
@@ -149,7 +149,7 @@ def plan_server(experiment: Experiment, channels: int, size: int) -> Plan:
     empty = np.zeros(0, np.int64)
     data = ImageSet(np.zeros((0, channels, size, size), np.uint8), empty, "private images")
     parts = (empty,) * experiment.federation.clients
-    split = Split(parts, 0, (), *(empty,) * 9, None, 0, 0)
+    split = Split(parts, 0, (), *(empty,) * 7, None, 0, 0)
     return Plan(experiment, data, split, [], ENTROPY)
 
 
@@ -191,8 +191,6 @@ def _split(
         parts=tuple(mine if c == client else empty for c in range(clients)),
         malicious=0,
         placebo_parts=(),
-        members=mine,
-        owner=np.full(len(mine), client),
         known_members=order[0][:known],
         scored_members=order[0][known:],
         known_nonmembers=order[1][:known],

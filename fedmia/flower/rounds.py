@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from fedmia.observers._observing import RunObservers
 from fedmia.runtime.progress import Display
 
 
@@ -10,10 +13,15 @@ class LogDisplay(Display):
 
     Args:
         rounds: number of rounds of all branches.
+        observing: observers of the run, called after each round.
     """
 
-    def __init__(self, rounds: int) -> None:
-        super().__init__(rounds, True, show_round)
+    def __init__(self, rounds: int, observing: RunObservers) -> None:
+        def done(*finished: Any) -> None:
+            show_round(*finished)
+            observing.round(*finished)
+
+        super().__init__(rounds, True, done)
 
     def line(self, text: str) -> None:
         """Print a line."""

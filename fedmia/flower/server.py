@@ -24,6 +24,7 @@ from fedmia.flower.node import plan_rehearsal
 from fedmia.flower.nodes import check_agreement, open_nodes
 from fedmia.flower.rounds import LogDisplay
 from fedmia.flower.store import NodeStates
+from fedmia.observers._observing import RunObservers
 from fedmia.options.errors import InputError, opt
 from fedmia.recording.run import RunRecording
 from fedmia.report.publish import publish, show
@@ -106,11 +107,6 @@ def invocation(arguments: str) -> Invocation:
         raise InputError("--resume: nodes keep nothing of a run that has ended, so begin a new one")
     if parsed.page is not None or parsed.out is not None:
         raise InputError("the app's arguments are those of a run; its folder is the app's 'out'")
-    if parsed.observe:
-        raise InputError(
-            f"--observe {parsed.observe[0]}: the app calls no observer; its log shows the rounds, "
-            "report.json the numbers"
-        )
     if parsed.settings.backend != "inline":
         raise InputError(f"{opt('backend', 'ray')}: the clients of a Flower app are its nodes")
     if parsed.settings.federation.client_timeout is not None:
@@ -129,17 +125,21 @@ def rehearse(grid: Grid, invoked: Invocation, place: OutFolder, watch: Stopwatch
     Raises:
         FederationError: the nodes are not the run's clients, or prepared another run.
     """
+    observing = RunObservers(invoked.observe, place.folder)
     with watch.part("data"):
         plan, _ = plan_rehearsal(json.dumps(to_tree(invoked.settings)))
-    with open_nodes(grid, invoked.settings, place, False) as (nodes, answers):
-        check_agreement(answers, fingerprint=fingerprint(plan))
-        beside = Nodes(grid, NodeStates(grid, nodes))
-        display = LogDisplay(plan.total_rounds())
-        with tempfile.TemporaryDirectory(prefix="fedmia-") as folder, display:
-            trained = train(plan, Path(folder), place.folder, Event(), watch, display, beside)
-            display.say("attacks")
-            scores = score(trained, watch, display)
-    report = publish(scores, place.folder, watch)
+    with observing:
+        with open_nodes(grid, invoked.settings, place, False) as (nodes, answers):
+            check_agreement(answers, fingerprint=fingerprint(plan))
+            observing.begin(to_tree(invoked.settings))
+            beside = Nodes(grid, NodeStates(grid, nodes))
+            display = LogDisplay(plan.total_rounds(), observing)
+            with tempfile.TemporaryDirectory(prefix="fedmia-") as folder, display:
+                trained = train(plan, Path(folder), place.folder, Event(), watch, display, beside)
+                display.say("attacks")
+                scores = score(trained, watch, display)
+        report = publish(scores, place.folder, watch)
+        observing.report(report)
     if place.folder is not None:
         RunRecording(place.folder / RECORDING).drop_controls()
     show(report, place.folder, json=False, quiet=False)

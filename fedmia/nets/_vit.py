@@ -39,9 +39,9 @@ def patchify(x: Tensor, patch: int) -> Tensor:
 def check_width(where: str, width: int, heads: int) -> None:
     """Raise InputError unless the option `where`width is a multiple of `where`heads and of 4."""
     if width % heads:
-        raise InputError(f"{where}width must be a multiple of {where}heads ({heads}), got {width}")
+        raise InputError(f"{where}width: {width}, must be a multiple of {where}heads ({heads})")
     if width % 4:
-        raise InputError(f"{where}width must be a multiple of 4, got {width}")
+        raise InputError(f"{where}width: {width}, must be a multiple of 4")
 
 
 class ClassToken(SelfInitialisedLayer):

@@ -150,7 +150,11 @@ class _Depth(Net):
     depths: ClassVar[tuple[int, ...]]
 
     def build(self, channels: int, size: int) -> ResNet:
-        """Raises InputError where the last map would be 1x1, with no parts to compare."""
+        """A ResNet with the stem that suits the size, where none is asked for.
+
+        Raises:
+            InputError: the last map would be 1x1, with no parts to compare.
+        """
         stem = self.stem
         if stem == "auto":
             stem = "cifar" if size < CIFAR_BELOW else "imagenet"

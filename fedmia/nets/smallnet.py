@@ -44,7 +44,11 @@ class SmallNet(Net):
     norm: str = option("group", NORM_HELP, choices=NORMS)
 
     def build(self, channels: int, size: int) -> SmallConvNet:
-        """Raises InputError at a size below 2, whose map would be 1x1."""
+        """A network of four stages, whose strides suit the size.
+
+        Raises:
+            InputError: a size below 2.
+        """
         if size < 2:
             raise InputError(f"SmallNet needs images of at least 2x2 pixels, got {size}x{size}")
         w = self.width

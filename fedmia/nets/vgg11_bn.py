@@ -60,7 +60,11 @@ class VGG11BN(Net):
     )
 
     def build(self, channels: int, size: int) -> VGG:
-        """Raises InputError at a size below 2, whose map would be 1x1."""
+        """A VGG-11 with as many poolings as leave a map of 2x2 at least.
+
+        Raises:
+            InputError: a size below 2.
+        """
         if size < 2:
             raise InputError(f"VGG-11-BN needs images of at least 2x2 pixels, got {size}x{size}")
         w, pools = self.width, min(STAGES, size.bit_length() - 2)

@@ -45,7 +45,11 @@ class _Size(Net):
         check_width(f"{type(self).__name__}.", self.width, self.heads)
 
     def build(self, channels: int, size: int) -> VisionTransformer:
-        """Raises InputError unless the size is a multiple of the patch, and two of it at least."""
+        """A vision transformer for the size, whose patch it sets where none is asked for.
+
+        Raises:
+            InputError: the size is no multiple of the patch, or less than two of it.
+        """
         patch = auto_patch(size) if self.patch is None else self.patch
         if size % patch or size < 2 * patch:
             raise InputError(

@@ -87,7 +87,6 @@ class RunObservers:
         self._threads: dict[str, ObserverThread] = {}
 
     def __enter__(self) -> Self:
-        self._threads = {name: ObserverThread(one) for name, one in self._observers.items()}
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -96,7 +95,8 @@ class RunObservers:
             thread.close()
 
     def begin(self, config: Mapping[str, Any]) -> None:
-        """The run begins."""
+        """The run begins; where it never does, observers are not called."""
+        self._threads = {name: ObserverThread(one) for name, one in self._observers.items()}
         self._tell("begin", config, self._folder)
 
     def round(
@@ -106,16 +106,21 @@ class RunObservers:
         scalars = {f"{branch}/loss": loss, f"{branch}/knn": knn, f"{branch}/seconds": seconds}
         self._tell("scalars", drop_missing(scalars), round)
 
-    def report(self, report: Report) -> None:
-        """The run is over and its files are written."""
+    def report(self, report: Report, part: str = "") -> None:
+        """The run is over and its files are written; `part` is a folder of it with such files."""
         if not self._threads:
             return
+        prefix = f"{part}/" if part else ""
+
+        def tell(values: Mapping[str, float], round: int) -> None:
+            self._tell("scalars", {prefix + name: one for name, one in values.items()}, round)
+
         for round, values in round_values(report):
-            self._tell("scalars", values, round)
+            tell(values, round)
         last = report["rounds"][-1]["round"] if report["rounds"] else 0
-        self._tell("scalars", run_values(report), last)
-        figures = sorted((self._folder / FIGURES).glob("*.png")) if self._folder else []
-        self._tell("report", report, {png.stem: png.read_bytes() for png in figures})
+        tell(run_values(report), last)
+        figures = sorted((self._folder / part / FIGURES).glob("*.png")) if self._folder else []
+        self._tell("report", report, {png.stem: png.read_bytes() for png in figures}, prefix)
 
     def _tell(self, method: str, *arguments: Any) -> None:
         for name, thread in [*self._threads.items()]:

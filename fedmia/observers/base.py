@@ -51,12 +51,14 @@ class RunObserver(Options, ABC):
         """
 
     @abstractmethod
-    def report(self, report: Report, figures: Mapping[str, bytes]) -> None:
-        """The run is over.
+    def report(self, report: Report, figures: Mapping[str, bytes], prefix: str) -> None:
+        """The run is over. On private images each node has a report, told as it comes.
 
         Args:
             report: what report.json holds.
             figures: PNG by name; none where the run keeps no folder.
+            prefix: of the names under which a tracker keeps these: `client-0003/` for the report
+                of a node, whose `scalars` have it already; else empty.
         """
 
     @abstractmethod

@@ -38,11 +38,11 @@ class MLflow(RunObserver):
     def scalars(self, values: Mapping[str, float], step: int) -> None:
         self._mlflow.log_metrics(dict(values), step=step)
 
-    def report(self, report: Report, figures: Mapping[str, bytes]) -> None:
-        self._mlflow.set_tags({name: report[name] for name in ("verdict", "verdict_code")})
-        self._mlflow.log_dict(report, "report.json")
+    def report(self, report: Report, figures: Mapping[str, bytes], prefix: str) -> None:
+        self._mlflow.set_tags({f"{prefix}{n}": report[n] for n in ("verdict", "verdict_code")})
+        self._mlflow.log_dict(report, f"{prefix}report.json")
         for name, png in figures.items():
-            self._mlflow.log_image(Image.open(io.BytesIO(png)), f"figures/{name}.png")
+            self._mlflow.log_image(Image.open(io.BytesIO(png)), f"{prefix}figures/{name}.png")
         self._over = True
 
     def end(self) -> None:

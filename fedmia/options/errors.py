@@ -28,38 +28,46 @@ SHORT_FLAGS: Mapping[str, str] = {
 }
 
 
+LONGEST = 200  # characters of a wrong value in a message
+
+
 class InputError(ValueError):
     """The user's input is wrong. Its message is one line: what, where, the value, what is allowed.
 
     The command line prints the line on standard error and exits with code 2.
+    `prefix_errors` puts before it what it is about, once.
     """
+
+    place = ""  # what was put before the message last
 
     def __init__(self, text: str) -> None:
         super().__init__(" ".join(text.split()))
 
 
 def opt(path: str, value: Any = ...) -> str:
-    """An option in a message: `federation.clients (--clients)`, `train.lr 0.1`.
+    """An option in a message: `federation.clients (--clients)`, `seed (--seed)`, `train.lr 0.1`.
 
     Args:
         path: of the option in the settings.
         value: that it has or should have; `...`: none is shown.
 
     Returns:
-        Its path, its short flag where it has one, and the value.
+        Its path, its short flag where it has one, and the value. A path without a dot, which is its
+            own flag, is shown as one where no value shows that it is an option.
     """
-    short = f" (--{SHORT_FLAGS[path].replace('_', '-')})" if path in SHORT_FLAGS else ""
+    flag = SHORT_FLAGS.get(path, path if value is ... and "." not in path else "")
+    short = f" (--{flag.replace('_', '-')})" if flag else ""
     return f"{path}{short}" + ("" if value is ... else f" {format_value(value)}")
 
 
 @contextmanager
 def prefix_errors(where: str) -> Iterator[None]:
-    """Put `where` before the message of every InputError raised inside, unless it has that."""
+    """Put `where` before the message of every InputError raised inside that is not about it yet."""
     try:
         yield
     except InputError as error:
-        if where and where not in str(error):
-            error.args = (f"{where}: {error}",)
+        if where and error.place != where:
+            error.args, error.place = (f"{where}: {error}",), where
         raise
 
 
@@ -89,6 +97,34 @@ def suggest_nearest(name: str, known: Iterable[str]) -> str:
     near = {re.split(r"[. ]", text)[-1]: one for text, one in whole.items()} | whole
     match = difflib.get_close_matches(name.lower().replace("_", "-"), near, n=1, cutoff=0.5)
     return f"; did you mean '{near[match[0]]}'?" if match else ""
+
+
+def wrong_value(where: str, value: Any, allowed: str) -> InputError:
+    """The error for a value that an option does not take.
+
+    Args:
+        where: the option, as `opt` names it.
+        value: that it has.
+        allowed: what it must be.
+
+    Returns:
+        The error: `federation.clients (--clients): 0, must be >= 1`.
+    """
+    return InputError(f"{where}: {value!r:.{LONGEST}}, must be {allowed}")
+
+
+def unknown_value(where: str, value: str, choices: Iterable[str]) -> InputError:
+    """The error for a value that is none of an option's choices.
+
+    Args:
+        where: the option, as `opt` names it.
+        value: as the user wrote it.
+        choices: the values that it takes.
+
+    Returns:
+        The error, with the nearest choice and the list of all.
+    """
+    return InputError(f"{where}: {unknown_name('value', value, choices)}")
 
 
 def unknown_name(what: str, name: str, known: Iterable[str]) -> InputError:

@@ -16,9 +16,8 @@ import typing
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from fedmia.options.errors import InputError, format_value, unknown_name
+from fedmia.options.errors import InputError, format_value, unknown_value, wrong_value
 
-LONGEST = 200  # characters of a value of a wrong type, in a message
 LARGEST = 3.4e38  # of float32, in which the tensors are
 # Name of a limit, its sign in messages, and whether a value is within it.
 LIMITS: Sequence[tuple[str, str, Callable[[Any, Any], bool]]] = (
@@ -39,6 +38,7 @@ def option(
     le: float | None = None,
     choices: Sequence[str] | None = None,
     omitted: bool = False,
+    hole: str = "",
 ) -> Any:
     """A dataclass field that is an option, with its help text and what its value may be.
 
@@ -51,12 +51,13 @@ def option(
         le: the value must be as small or smaller.
         choices: the only values that it may have.
         omitted: whether a tree of the settings leaves it out while it has its default.
+        hole: what stands for the value in help; empty: its choices, or the name of its type.
 
     Returns:
         The dataclass field.
     """
     limits: dict[str, Any] = {"help": help, "gt": gt, "ge": ge, "lt": lt, "le": le}
-    limits |= {"choices": choices, "omitted": omitted}
+    limits |= {"choices": choices, "omitted": omitted, "hole": hole}
     return dataclasses.field(default=default, metadata=limits)
 
 
@@ -127,7 +128,7 @@ def check_type(where: str, value: Any, kind: Any) -> None:
         InputError: the value has another type.
     """
     if not any(_matches_type(value, one) for one in union_members(kind)):
-        raise InputError(f"{where} must be {type_name(kind)}, got {value!r:.{LONGEST}}")
+        raise wrong_value(where, value, type_name(kind))
 
 
 def _matches_type(value: Any, kind: Any) -> bool:
@@ -173,23 +174,21 @@ def check_limits(where: str, value: Any, limits: Mapping[str, Any]) -> None:
             check_limits(where, item, limits)
         return
     if isinstance(value, float) and not math.isfinite(value):
-        raise InputError(f"{where} must be finite, got {value}")
+        raise wrong_value(where, value, "finite")
     if isinstance(value, float) and abs(value) > LARGEST:
-        raise InputError(f"{where} must be at most {LARGEST:g} in size, got {value!r}")
+        raise wrong_value(where, value, f"at most {LARGEST:g} in size")
     if isinstance(value, int) and abs(value) >= 1 << 63:  # arrays hold no larger ones
-        raise InputError(
-            f"{where} must be less than 2^63 in size, got one of {value.bit_length()} bits"
-        )
+        raise InputError(f"{where}: {value.bit_length()} bits, must be less than 2^63 in size")
     for key, word, holds in LIMITS:
         bound = limits.get(key)
         if bound is not None and not isinstance(value, str) and not holds(value, bound):
             # A mean of pixels that is given in 0..255, as data sheets often print it.
             scaled = key == "le" and bound == 1 and "mean of each channel" in limits.get("help", "")
             why = f": give {value:g}/255 = {value / 255:.3f}" if scaled and value <= 255 else ""
-            raise InputError(f"{where} must be {word} {bound}, got {value!r}{why}")
+            raise wrong_value(where, value, f"{word} {bound}{why}")
     choices = limits.get("choices")
     if choices and value not in choices:
-        raise unknown_name(f"{where} value", str(value), choices)
+        raise unknown_value(where, str(value), choices)
 
 
 def type_name(kind: Any) -> str:
@@ -217,8 +216,10 @@ def placeholder(kind: Any, metadata: Mapping[str, Any]) -> str:
         metadata: of its field.
 
     Returns:
-        Its choices, else the name of its type.
+        What it says itself, else its choices, else the name of its type.
     """
+    if metadata["hole"]:
+        return str(metadata["hole"])
     if metadata["choices"]:
         return f"{{{','.join(metadata['choices'])}}}"
     name = type_name(kind).removesuffix(" or none")

@@ -21,7 +21,7 @@ from types import ModuleType
 from typing import Any
 
 from fedmia.options import session
-from fedmia.options.errors import InputError, unknown_name
+from fedmia.options.errors import InputError, prefix_errors, unknown_name
 from fedmia.options.option import option_fields
 
 # kind -> (package, module of the base class, name of the base class)
@@ -94,10 +94,8 @@ def build(kind: str, name: str, options: Mapping[str, Any]) -> Any:
     for key in options:
         if key not in known:
             raise unknown_name(f"option of {kind} '{name}'", key, known)
-    try:
+    with prefix_errors(f"{kind} '{name}'"):
         return cls(**options)
-    except InputError as error:
-        raise InputError(f"{kind} '{name}': {error}") from None
 
 
 def summary(cls: type) -> str:

@@ -12,6 +12,7 @@ import inspect
 import os
 import pickle
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,23 @@ def register_class(cls: type, source: str | None = None) -> str:
     attribute = f"{cls.__name__}@{digest}"
     _CLASSES[attribute] = cls
     return f"{MODULE}:{attribute}"
+
+
+def register_values(base: type, name: str, source: str, **values: Any) -> str:
+    """Give objects of the session a name for settings, as a class that holds them.
+
+    Args:
+        base: plugin that says what is done with them.
+        name: of the class.
+        source: text that identifies the objects.
+        values: class attributes by name.
+
+    Returns:
+        As of `register_class`.
+    """
+    # As of `__main__`, it travels whole and not by its name.
+    body = {"__module__": "__main__", "__doc__": base.__doc__, "__annotations__": {}, **values}
+    return register_class(dataclass(frozen=True)(type(name, (base,), body)), source)
 
 
 def source_of(cls: type) -> str:

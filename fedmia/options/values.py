@@ -6,7 +6,7 @@ import re
 import typing
 from typing import Any
 
-from fedmia.options.errors import InputError
+from fedmia.options.errors import wrong_value
 from fedmia.options.option import type_name, union_members
 
 _INT = re.compile(r"[+-]?[0-9]+")
@@ -16,6 +16,14 @@ _LONGEST_SPAN = 1_000_000
 
 class Text(str):
     """A value typed on the command line, its type not yet known."""
+
+    def __repr__(self) -> str:
+        """As one from a file reads in an error: a number without quotes."""
+        try:
+            float(str(self))
+        except ValueError:
+            return super().__repr__()
+        return super().__repr__() if "_" in self else str(self)
 
 
 def convert(where: str, value: Any, kind: Any) -> Any:
@@ -71,21 +79,13 @@ def from_text(where: str, text: str, kind: Any) -> Any:
     for one in sorted(kinds, key=lambda k: k is str):  # a string is what nothing else is
         try:
             return _parse(text, one)
-        except (ValueError, OverflowError):
+        except (ValueError, LookupError, OverflowError):
             continue
-    raise InputError(f"{where} must be {type_name(kind)}, got {_quoted(text)}")
-
-
-def _quoted(text: str) -> str:
-    """A typed value in an error, as one from a file reads there: a number without quotes."""
-    try:
-        float(text)
-    except ValueError:
-        return f"'{text}'"
-    return f"'{text}'" if "_" in text else text
+    raise wrong_value(where, Text(text), type_name(kind))
 
 
 def _parse(text: str, kind: Any) -> Any:
+    """`text` as a value of a type; ValueError or LookupError: it says none."""
     if typing.get_origin(kind) is tuple:
         item = typing.get_args(kind)[0]
         parts = [p.strip() for p in text.split(",")] if text.strip() else []
@@ -93,23 +93,13 @@ def _parse(text: str, kind: Any) -> Any:
         for part in parts:
             items.extend(_span(part) if item is int else [_parse(part, item)])
         return tuple(items)
-    if typing.get_origin(kind) is typing.Literal:
-        return text if text in typing.get_args(kind) else _refuse()
+    if typing.get_origin(kind) is typing.Literal and text in typing.get_args(kind):
+        return text
     if kind is bool:
-        return {"true": True, "false": False}[text.lower()] if _is_bool(text) else _refuse()
-    if kind is int:
-        return int(text) if _INT.fullmatch(text) else _refuse()
-    if kind is float:
-        return float(text)
-    return text if kind is str and text else _refuse()
-
-
-def _is_bool(text: str) -> bool:
-    return text.lower() in ("true", "false")
-
-
-def _refuse() -> Any:
-    raise ValueError
+        return {"true": True, "false": False}[text.lower()]
+    if kind not in (int, float, str) or not text or (kind is int and not _INT.fullmatch(text)):
+        raise ValueError
+    return kind(text)
 
 
 def _span(part: str) -> list[int]:

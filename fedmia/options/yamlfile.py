@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from fedmia.options.errors import InputError
+from fedmia.options.errors import InputError, prefix_errors
 from fedmia.options.option import type_name
 from fedmia.options.values import plain
 
@@ -36,21 +36,22 @@ def load_all(path: Path) -> Tree:
         InputError: missing, unreadable, not YAML, not a mapping, a key written twice, or larger
             than settings are.
     """
-    try:
-        if (size := path.stat().st_size) > MOST:
-            raise InputError(f"{path} holds {size:,} bytes; settings have at most {MOST:,}")
-        tree = yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader)
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
-        raise InputError(f"cannot read config file '{path}': {reason}") from None
-    except InputError:
-        raise
-    except (yaml.YAMLError, ValueError, RecursionError, LookupError, AttributeError) as error:
-        raise InputError(f"{path} is not valid YAML: {_reason(error)}") from None
-    if not isinstance(tree, dict):
-        holds = "nothing" if tree is None else type_name(type(tree))
-        raise InputError(f"{path} must hold a mapping of options, holds {holds}")
-    return tree
+    with prefix_errors(str(path)):
+        try:
+            if (size := path.stat().st_size) > MOST:
+                raise InputError(f"holds {size:,} bytes; settings have at most {MOST:,}")
+            tree = yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader)
+        except (OSError, UnicodeDecodeError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
+            raise InputError(f"cannot read the file: {reason}") from None
+        except InputError:
+            raise
+        except (yaml.YAMLError, ValueError, RecursionError, LookupError, AttributeError) as error:
+            raise InputError(f"not valid YAML: {_reason(error)}") from None
+        if not isinstance(tree, dict):
+            holds = "nothing" if tree is None else type_name(type(tree))
+            raise InputError(f"must hold a mapping of options, holds {holds}")
+        return tree
 
 
 def dump(tree: Mapping[str, Any], run: Mapping[str, Any] | None = None) -> str:

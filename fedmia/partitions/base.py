@@ -99,8 +99,6 @@ class RandomPartition(Partition):
 
     def __call__(self, kinds: IntArray, clients: int, rng: np.random.Generator) -> list[IntArray]:
         law = f"partition {type(self).__name__.lower()}"
-        if clients < 1:
-            raise InputError(f"{law}: clients must be >= 1, got {clients}")
         each = 1 if clients == 1 else self.min_size
         if len(kinds) < clients * each:
             raise InputError(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -25,8 +26,6 @@ class Split:
         parts: one array per client id, honest clients first, malicious ones last.
         malicious: how many of the last parts are the attackers' own (never evaluated).
         placebo_parts: one array per honest client for the placebo federation, or empty.
-        members: union of the honest parts, in the order of client ids.
-        owner: client id of each of `members`.
         known_members: members whose membership the attacker knows, drawn evenly over images.
         scored_members: the other members, or as many of them as are asked for, drawn evenly over
             images.
@@ -44,8 +43,6 @@ class Split:
     parts: tuple[IntArray, ...]
     malicious: int
     placebo_parts: tuple[IntArray, ...]
-    members: IntArray
-    owner: IntArray
     known_members: IntArray
     scored_members: IntArray
     known_nonmembers: IntArray
@@ -58,16 +55,21 @@ class Split:
     distinct: int
 
     def __post_init__(self) -> None:
-        honest = self.parts[: self.honest]
-        if not np.array_equal(self.members, np.concatenate(honest)):
-            raise ValueError("members are not the union of the honest parts")
-        if not np.array_equal(self.owner, np.repeat(np.arange(self.honest), [*map(len, honest)])):
-            raise ValueError("owner does not name the client of each member")
         halves = np.concatenate([self.known_members, self.scored_members])
         if len(np.unique(halves)) != len(halves) or not np.isin(halves, self.members).all():
             raise ValueError("known and scored members are not distinct members")
         if len(np.unique(self.used)) != len(self.used):
             raise ValueError("an image has two roles")
+
+    @cached_property
+    def members(self) -> IntArray:
+        """Union of the honest parts, in the order of client ids."""
+        return np.concatenate(self.parts[: self.honest])
+
+    @cached_property
+    def owner(self) -> IntArray:
+        """Client id of each of `members`."""
+        return np.repeat(np.arange(self.honest), [*map(len, self.parts[: self.honest])])
 
     @property
     def used(self) -> IntArray:
@@ -89,8 +91,6 @@ class Split:
         return replace(
             self,
             parts=tuple(p[:0] if c in gone else p for c, p in enumerate(self.parts)),
-            members=remaining,
-            owner=self.owner[stays],
             known_members=self.known_members[np.isin(self.known_members, remaining)],
             scored_members=self.scored_members[np.isin(self.scored_members, remaining)],
         )
@@ -153,7 +153,7 @@ def make_split(
         options: sizes of the roles; without a number of members every image gets one.
         partition: deals members, and apart from them the reserve, to clients.
         clients: number of clients, >= 1, malicious ones included.
-        malicious: how many of the last clients attack; they hold images of the reserve.
+        malicious: how many of the last clients attack, < clients; they hold images of the reserve.
         placebo: also draw parts for a placebo federation of the honest clients.
         seed: the run's root seed.
 
@@ -161,9 +161,9 @@ def make_split(
         The roles, checked: no image has two.
 
     Raises:
-        InputError: too few images (with the arithmetic), fewer than 2 for a client, no honest
-            client, so many known members that none is left to score, images that do not tell what
-            the partition deals by, or another number of members than the clients own.
+        InputError: too few images (with the arithmetic), fewer than 2 for a client, so many known
+            members that none is left to score, images that do not tell what the partition deals by,
+            or another number of members than the clients own.
     """
     check_clients(options, clients, malicious)
     honest = clients - malicious
@@ -197,8 +197,6 @@ def make_split(
         parts=(*honest_parts, *reserve_parts[receivers - malicious :]),
         malicious=malicious,
         placebo_parts=reserve_parts[:honest] if placebo else (),
-        members=np.concatenate(honest_parts),
-        owner=np.repeat(np.arange(honest), [*map(len, honest_parts)]),
         known_members=known,
         scored_members=scored,
         known_nonmembers=np.sort(nonmembers[: options.known]),

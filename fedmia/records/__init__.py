@@ -61,6 +61,9 @@ class ScoredAttack:
         sets_nonmembers: (T, 2) likewise.
         twin: name of the attack without its act, where that was scored too.
         over: what the twin is, in words.
+        subjects_members: (n,) number of the subject that each member belongs to, such as a patient;
+            None: to none.
+        subjects_nonmembers: (m,) likewise of each non-member.
         twin_members: (n,) scores of the twin, or None.
         twin_nonmembers: (m,) scores of the twin, or None.
     """
@@ -91,6 +94,8 @@ class ScoredAttack:
     by_client_nonmembers: FloatArray | None = None
     sets_members: FloatArray | None = None
     sets_nonmembers: FloatArray | None = None
+    subjects_members: IntArray | None = None
+    subjects_nonmembers: IntArray | None = None
     twin: str = ""
     over: str = ""
     twin_members: FloatArray | None = None
@@ -100,6 +105,32 @@ class ScoredAttack:
     def sides(self) -> tuple[FloatArray, FloatArray]:
         """Scores of the members (n,) and of the non-members (m,)."""
         return self.scores_members, self.scores_nonmembers
+
+    @property
+    def subjects(self) -> tuple[IntArray, IntArray] | None:
+        """Subjects of the members (n,) and of the non-members (m,); None: images have none."""
+        members, nonmembers = self.subjects_members, self.subjects_nonmembers
+        return None if members is None or nonmembers is None else (members, nonmembers)
+
+
+@dataclass(frozen=True)
+class ImageSubjects:
+    """Subjects, such as patients, that the scored images belong to.
+
+    Attributes:
+        names: of the subjects; a subject's number is its place.
+        members: (n,) number of each member's subject.
+        nonmembers: (m,) likewise.
+    """
+
+    names: tuple[str, ...]
+    members: NDArray[np.int64]
+    nonmembers: NDArray[np.int64]
+
+    @property
+    def sides(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Numbers of the members' (n,) and of the non-members' (m,)."""
+        return self.members, self.nonmembers
 
 
 @dataclass(frozen=True)
@@ -240,12 +271,14 @@ class Probe:
     Attributes:
         value: accuracy in [0, 1]; None: the probe could not run.
         n: number of test images.
+        trials: independent ones that they are worth, where images belong to subjects; None: all.
         by_class: (right, all) numbers of test images of each class; or empty.
     """
 
     value: float | None
     n: int
     by_class: tuple[tuple[int, int], ...] = ()
+    trials: float | None = None
 
 
 @dataclass(frozen=True)
@@ -416,6 +449,8 @@ class RunScores:
         nonmember_labels: (m,) class of each.
         whose: (n,), (m,) client that each belongs to, where the data tell; clients are compared
             with non-members of their own. None: with those of their classes.
+        subjects: to which the images belong, where the data tell; `member_client` has their
+            numbers, and in place of clients the report has them.
         attacks: the attacks listed, in the order declared.
         controls: set name (`untrained`, `placebo`) -> the same attacks under that control. The run
             is void where an interval of theirs excludes 0.5.
@@ -456,6 +491,7 @@ class RunScores:
     member_labels: IntArray
     nonmember_labels: IntArray
     whose: tuple[IntArray, IntArray] | None = None
+    subjects: ImageSubjects | None = None
     attacks: Sequence[ScoredAttack] = ()
     controls: Mapping[str, Sequence[ScoredAttack]] = field(default_factory=dict)
     pairs: Sequence[Pair] = ()

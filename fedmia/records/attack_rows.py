@@ -5,7 +5,7 @@ The conventions of `fedmia.records.rows` hold.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any, NotRequired, TypedDict
 
 from fedmia.records.fields import Field
@@ -34,6 +34,10 @@ class AucRow(TypedDict):
         high: its upper end.
         n_members: scored.
         n_nonmembers: number of scored non-members.
+        n_member_subjects: to which the members belong, such as patients; absent where to none.
+        n_nonmember_subjects: likewise of the non-members.
+        design_effect: variance of `auc` by subject over that by image, at least 1: so many images
+            say as much as one that is drawn by itself.
     """
 
     auc: Annotated[
@@ -45,11 +49,19 @@ class AucRow(TypedDict):
     auc_ci: Interval | None
     n_members: Members
     n_nonmembers: Nonmembers
+    n_member_subjects: NotRequired[int]
+    n_nonmember_subjects: NotRequired[int]
+    design_effect: NotRequired[float]
 
 
 def ends(row: Mapping[str, Any]) -> tuple[float, float] | None:
     """The interval that a verdict rests on, None where there is none."""
     return None if row["low"] is None or row["high"] is None else (row["low"], row["high"])
+
+
+def with_auc(rows: Iterable[Any]) -> list[Any]:
+    """The rows whose AUC is known, and with it its intervals."""
+    return [row for row in rows if row["auc"] is not None]
 
 
 class ThresholdRow(TypedDict):
@@ -69,33 +81,6 @@ class ThresholdRow(TypedDict):
     precision_ci: Interval | None
     recall: Annotated[float | None, Field(label="recall")]
     recall_ci: Interval | None
-
-
-class RefittedThresholdRow(TypedDict):
-    """The same decisions at a threshold refitted on the attacker's known images of the target; null
-    without known images.
-
-    Attributes:
-        threshold_refitted: a score above it says member.
-        accuracy_refitted_ci: 95 % confidence interval [low, high] of `accuracy_refitted`; null
-            where there is none.
-        precision_refitted: share of members among the images that are called members.
-        precision_refitted_ci: 95 % confidence interval [low, high] of `precision_refitted`; null
-            where there is none.
-        recall_refitted: share of the members that are called members.
-        recall_refitted_ci: 95 % confidence interval [low, high] of `recall_refitted`; null where
-            there is none.
-    """
-
-    threshold_refitted: float | None
-    accuracy_refitted: Annotated[
-        float | None, Field(label="refitted", only=("threshold_source", "shadow"))
-    ]
-    accuracy_refitted_ci: Interval | None
-    precision_refitted: float | None
-    precision_refitted_ci: Interval | None
-    recall_refitted: float | None
-    recall_refitted_ci: Interval | None
 
 
 class ThreatRow(TypedDict):
@@ -147,10 +132,21 @@ class OverControlRow(TypedDict):
     high: Most
 
 
-class AttackFacts(TypedDict):
-    """What an attack tells at low false-positive rates, and how it came to it.
+class AttackRow(AttackHead, AucRow, ThresholdRow, TypedDict):
+    """One attack on the images under test, or one control of it: what it tells at low
+    false-positive rates, and how it came to it. `_refitted` is at a threshold refitted on the
+    attacker's known images of the target; null without known images.
 
     Attributes:
+        threshold_refitted: a score above it says member.
+        accuracy_refitted_ci: 95 % confidence interval [low, high] of `accuracy_refitted`; null
+            where there is none.
+        precision_refitted: share of members among the images that are called members.
+        precision_refitted_ci: 95 % confidence interval [low, high] of `precision_refitted`; null
+            where there is none.
+        recall_refitted: share of the members that are called members.
+        recall_refitted_ci: 95 % confidence interval [low, high] of `recall_refitted`; null where
+            there is none.
         tpr_at_fpr_ci: 95 % confidence interval by target; it counts the threshold's error.
         fpr_achieved: false-positive rate on the scored images, by target.
         queries: images that the attacker had embedded.
@@ -161,6 +157,15 @@ class AttackFacts(TypedDict):
         over_control: absent of an attack that has no control on the same images.
     """
 
+    threshold_refitted: float | None
+    accuracy_refitted: Annotated[
+        float | None, Field(label="refitted", only=("threshold_source", "shadow"))
+    ]
+    accuracy_refitted_ci: Interval | None
+    precision_refitted: float | None
+    precision_refitted_ci: Interval | None
+    recall_refitted: float | None
+    recall_refitted_ci: Interval | None
     # By target FPR, "0.001", "0.01", "0.1"; null where too few non-members resolve it.
     tpr_at_fpr: Annotated[
         dict[str, float | None],
@@ -182,10 +187,6 @@ class AttackFacts(TypedDict):
     # At the threshold that is best on the scored images themselves.
     oracle_accuracy: Annotated[float | None, Field(label="best (oracle)")]
     over_control: NotRequired[OverControlRow]
-
-
-class AttackRow(AttackHead, AucRow, ThresholdRow, RefittedThresholdRow, AttackFacts, TypedDict):
-    """One attack on the images under test, or one control of it."""
 
 
 class PairedRow(TypedDict):

@@ -5,13 +5,10 @@ The conventions of `fedmia.records.rows` hold.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Annotated, NotRequired, TypedDict, TypeVar
+from typing import Annotated, NotRequired, TypedDict
 
 from fedmia.records.attack_rows import (
     Attack,
-    AucRow,
     ByFpr,
     Client,
     High,
@@ -19,10 +16,11 @@ from fedmia.records.attack_rows import (
     Low,
     Members,
     Nonmembers,
-    ends,
 )
 from fedmia.records.defence_rows import DefenceRow
 from fedmia.records.fields import Field
+
+Name = Annotated[str, Field(column="subject")]
 
 
 class ClientRow(TypedDict):
@@ -30,7 +28,8 @@ class ClientRow(TypedDict):
     its own where images belong to clients; null where it has none.
 
     Attributes:
-        id: partition id.
+        id: partition id, or number of a subject.
+        name: of a subject; absent of a client. The subject's interval is of its own images.
         size: images.
         role: `honest`, or the role of the attacker.
         classes: images by class, null where not known.
@@ -46,6 +45,7 @@ class ClientRow(TypedDict):
     """
 
     id: Client
+    name: NotRequired[Name]
     size: int
     role: str
     defence: Annotated[DefenceRow | None, Field(subject="defence")]
@@ -131,37 +131,6 @@ class ClientDistribution(TypedDict):
     over_null_expected: float
     percentiles: list[float]
     null_percentiles: list[float] | None
-
-
-@dataclass(frozen=True)
-class KnownAuc:
-    """An AUC that is known, with its 95 % and its simultaneous interval.
-
-    Attributes:
-        value: the AUC, in [0, 1].
-        ci: its 95 % confidence interval.
-        together: its simultaneous interval.
-    """
-
-    value: float
-    ci: Interval
-    together: Interval
-
-
-def known_auc(row: AucRow | ClientRow | CohortRow) -> KnownAuc | None:
-    """The AUC of a row, None where it is null."""
-    value, ci, together = row["auc"], row["auc_ci"], ends(row)
-    if value is None or ci is None or together is None:
-        return None
-    return KnownAuc(value, ci, together)
-
-
-AnyRow = TypeVar("AnyRow", bound=AucRow | ClientRow)
-
-
-def rows_with_auc(rows: Iterable[AnyRow]) -> list[tuple[AnyRow, KnownAuc]]:
-    """Each row that has an AUC, with it."""
-    return [(row, auc) for row in rows if (auc := known_auc(row)) is not None]
 
 
 class PerClientRow(TypedDict):
@@ -252,7 +221,8 @@ class ClientInferenceRow(TypedDict):
     """Was this client's data set trained on? Null where no non-member has a class of its images.
 
     Attributes:
-        client: partition id.
+        client: partition id, or number of a subject.
+        name: of a subject; absent of a client.
         difference: mean of its images less that of non-members of the same classes.
         n: number of images tested.
         n_nonmembers: number of non-members of their classes.
@@ -260,6 +230,7 @@ class ClientInferenceRow(TypedDict):
     """
 
     client: Client
+    name: NotRequired[Name]
     p_value: Annotated[float | None, Field(part="difference", fills=("p",))]  # one-sided, in (0, 1]
     # Corrected for all clients (Holm).
     p_value_holm: Annotated[float | None, Field(part="difference", fills=("p_adjusted",))]

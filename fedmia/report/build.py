@@ -14,6 +14,7 @@ from fedmia.records import (
     EPOCHS_CUT,
     AttackSweep,
     EncoderInfo,
+    Fault,
     Probe,
     RoundInfo,
     RunScores,
@@ -24,6 +25,7 @@ from fedmia.records.fields import row_of
 from fedmia.records.rows import (
     Controls,
     EncoderRow,
+    FaultRow,
     Report,
     RoundRow,
     SweepPlace,
@@ -36,18 +38,15 @@ from fedmia.report.clients import client_counts, client_rows, declared_attack, r
 from fedmia.report.cohorts import cohort_rows, condense
 from fedmia.report.datasets import inference_row
 from fedmia.report.defended import common_defences, defended
-from fedmia.report.faults import fault_notes, fault_row
 from fedmia.report.health import health_row
-from fedmia.report.lowerbounds import (
-    aggregation_row,
-    attack_bound,
-    bounds_family,
-)
-from fedmia.report.metrics import attack_row, auc_ci_of, auc_numbers, auc_of
+from fedmia.report.lowerbounds import aggregation_row, attack_bound, bounds_family
+from fedmia.report.metrics import attack_row, auc_numbers
 from fedmia.report.paired import over_control, paired_row
 from fedmia.report.per_client import named_rows
 from fedmia.report.regime import ASCENT, regime_row
 from fedmia.report.sets import set_row
+from fedmia.report.subjects import METHOD as SUBJECTS_METHOD
+from fedmia.report.subjects import subject_rows
 from fedmia.report.verdict import words
 from fedmia.statistics.intervals import LEVEL, ONE_SIDED, wilson
 
@@ -89,8 +88,10 @@ def build_whole(run: RunScores) -> Report:
     attacks = [attack_row(a, tests, ONE_SIDED, over_control(a, run, tests)) for a in run.attacks]
     controls = control_rows(run, beside)
     paired = [paired_row(pair, beside) for pair in run.pairs]
-    inferences = [inference_row(i, tests) for i in run.inferences]
+    inferences = [inference_row(i, tests, run.subjects) for i in run.inferences]
     clients, distribution = client_rows(run)
+    if run.subjects is not None:
+        clients, distribution = subject_rows(run, run.subjects), None
     useful: Utility = {
         **utility(run.utility, run.round),
         "untrained": utility(run.utility_untrained),
@@ -111,7 +112,7 @@ def build_whole(run: RunScores) -> Report:
         regime=regime_row(attacks),
         clients=clients,
         aggregation=run.aggregation and aggregation_row(run.aggregation, bounds),
-        client_ranking=ranking(clients),
+        client_ranking=None if run.subjects else ranking(clients),
         lower_bound=attack_bound(run, bounds),
         client_distribution=distribution,
         client_counts=client_counts(run),
@@ -125,11 +126,11 @@ def build_whole(run: RunScores) -> Report:
             "intervals_controls": beside,
             "intervals_clients": sum(c["auc"] is not None for c in clients),
             "intervals_sets": len(run.sets),
-            "method": METHOD,
+            "method": METHOD + SUBJECTS_METHOD * (run.subjects is not None),
         },
         not_run=[{"attack": a, "reason": r} for a, r in run.not_run.items()],
         failure=run.failure,
-        faults=[fault_row(fault) for fault in run.faults],
+        faults=[row_of(FaultRow, fault) for fault in run.faults],
         notes=notes(run, clients),
         encoder=encoder_row(run.encoder, run.round),
         sweep=swept or None,
@@ -155,9 +156,18 @@ def encoder_row(info: EncoderInfo | None, round: int | None) -> EncoderRow | Non
 
 
 def control_rows(run: RunScores, family: int) -> Controls:
-    """The report's `controls`; `family`: intervals that hold together."""
+    """The report's `controls`.
+
+    Args:
+        run: whose controls they are.
+        family: number of intervals that hold together.
+
+    Returns:
+        Rows by control.
+    """
     sets = {name: [attack_row(a, family) for a in scored] for name, scored in run.controls.items()}
-    pixels = None if run.pixels is None else auc_numbers(*run.pixels, family)
+    of = None if run.subjects is None else run.subjects.sides
+    pixels = None if run.pixels is None else auc_numbers(*run.pixels, family, subjects=of)
     return cast(Controls, {"untrained": [], **sets, "pixels": pixels})
 
 
@@ -188,30 +198,24 @@ def utility(probes: Mapping[str, Probe], turn: int | None = None) -> UtilityRow:
     """
 
     def ci(probe: Probe) -> tuple[float, float] | None:
-        return None if probe.value is None else wilson(round(probe.value * probe.n), probe.n)
+        if probe.value is None or probe.trials is None:
+            return None if probe.value is None else wilson(round(probe.value * probe.n), probe.n)
+        return wilson(probe.value * probe.trials, probe.trials)
 
-    knn, linear = (probes.get(name, Probe(None, 0)) for name in ("knn", "linear"))
-    return {
-        "round": turn,
-        "knn": knn.value,
-        "knn_ci": ci(knn),
-        "linear": linear.value,
-        "linear_ci": ci(linear),
-        "n": max((p.n for p in probes.values()), default=0),
-    }
+    values = {name: probe.value for name, probe in probes.items()}
+    intervals = {f"{name}_ci": ci(probe) for name, probe in probes.items()}
+    n = max((probe.n for probe in probes.values()), default=0)
+    return row_of(UtilityRow, None, round=turn, n=n, **values, **intervals)
 
 
 def round_row(info: RoundInfo) -> RoundRow:
     """One entry of the report's `rounds`."""
-    return row_of(
-        RoundRow,
-        info,
-        leakage={name: auc_of(scored) for name, scored in info.leakage.items()},
-        leakage_ci={name: auc_ci_of(scored) for name, scored in info.leakage.items()},
-        layers={name: auc_of(scored) for name, scored in info.layers.items()},
-        layers_ci={name: auc_ci_of(scored) for name, scored in info.layers.items()},
-        cohort=list(info.cohort) or None,
-    )
+    numbers: dict[str, Any] = {}
+    for kind, attacks in (("leakage", info.leakage), ("layers", info.layers)):
+        rows = {name: auc_numbers(*scored.sides, 1) for name, scored in attacks.items()}
+        numbers[kind] = {name: row["auc"] for name, row in rows.items()}
+        numbers[f"{kind}_ci"] = {name: row["auc_ci"] for name, row in rows.items()}
+    return row_of(RoundRow, info, cohort=list(info.cohort) or None, **numbers)
 
 
 def sweep_rows(sweep: AttackSweep, attacks: int) -> list[SweepRow]:
@@ -226,12 +230,7 @@ def sweep_rows(sweep: AttackSweep, attacks: int) -> list[SweepRow]:
     """
     rows: list[SweepRow] = []
     for point in sweep.points:
-        place: SweepPlace = {
-            "attack": point.attack,
-            "sweep": sweep.kind,
-            "value": point.value,
-            "known": point.known,
-        }
+        place: SweepPlace = row_of(SweepPlace, point, sweep=sweep.kind)
         if point.scored is None:
             rows.append({**place, "not_run": str(point.not_run)})
         else:
@@ -269,7 +268,7 @@ def notes(run: RunScores, clients: Sequence[ClientRow]) -> list[str]:
         if EPOCHS_CUT in a.choices
     ]
     by = declared_attack(run)
-    if by is not None and any(c["auc"] is not None for c in clients):
+    if by is not None and run.subjects is None and any(c["auc"] is not None for c in clients):
         condition = "" if not by.under_attack else ", scored on the model under attack"
         against = "non-members weighted to the client's class mix (Kish's effective n)"
         if run.whose is not None:
@@ -278,7 +277,20 @@ def notes(run: RunScores, clients: Sequence[ClientRow]) -> list[str]:
             f"Clients are compared by {by.name}{condition}, against {against}. null_auc is of the "
             "null: non-members that pose as the client's members."
         )
-    return texts + fault_notes(run) + [n for n in run.notes if n not in texts]
+    return texts + fault_notes(run.faults) + [n for n in run.notes if n not in texts]
+
+
+def fault_notes(faults: Sequence[Fault]) -> list[str]:
+    """What became of clients that failed and did not stop the run."""
+    became = {
+        "retried": "; it got its order again.",
+        "dropped": " and was dropped: its images are in no statistic.",
+    }
+    return [
+        f"Client {one.client} {one.reason} in round {one.round} of {one.branch}{became[one.action]}"
+        for one in faults
+        if one.action in became
+    ]
 
 
 def to_json_types(value: Any, key: str = "", *, exact: bool = False) -> Any:

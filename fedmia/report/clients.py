@@ -16,13 +16,8 @@ from numpy.typing import NDArray
 
 from fedmia.options.seeding import rng
 from fedmia.records import ClientInfo, FloatArray, IntArray, RunScores, ScoredAttack
-from fedmia.records.client_rows import (
-    ClientCounts,
-    ClientDistribution,
-    ClientRow,
-    KnownAuc,
-    rows_with_auc,
-)
+from fedmia.records.attack_rows import with_auc
+from fedmia.records.client_rows import ClientCounts, ClientDistribution, ClientRow
 from fedmia.records.defence_rows import DefenceRow
 from fedmia.records.fields import row_of
 from fedmia.records.privacy import ClientDefence
@@ -99,13 +94,13 @@ def leak_of(
     weights = mix_weights(mix, others)
     estimate = auc_estimate(attack.scores_members[mine], scores, weights)
     key = np.sort(mix).tobytes()
-    if shared is not None and key in shared:
-        return Leak(estimate, effective_size(weights), shared[key])
-    stream = stream if shared is None else (stream[0], "mix", key.hex())
-    null = null_distribution(mix, scores, others, rng(run.seed, *stream))
-    if shared is not None:
-        shared[key] = null
-    return Leak(estimate, effective_size(weights), null)
+    if shared is None:
+        shared = {}
+    else:
+        stream = stream[0], "mix", key.hex()
+    if key not in shared:
+        shared[key] = null_distribution(mix, scores, others, rng(run.seed, *stream))
+    return Leak(estimate, effective_size(weights), shared[key])
 
 
 def client_leaks(run: RunScores, attack: ScoredAttack | None) -> dict[int, tuple[int, Leak | None]]:
@@ -150,9 +145,9 @@ def client_rows(run: RunScores) -> tuple[list[ClientRow], ClientDistribution | N
         clients = [
             c for c in clients if c.id in leaks or c.defence or c.role != "honest" or c.size > large
         ]
-    known = [leaks[c.id][1] for c in clients if c.id in leaks and leaks[c.id][1] is not None]
+    known = [leak for c in clients if (leak := leaks.get(c.id, (0, None))[1])]
     rows = list(_rows(run, clients, leaks))
-    nulls = [leak.null.aucs for leak in known if leak is not None and leak.null is not None]
+    nulls = [leak.null.aucs for leak in known if leak.null is not None]
     return rows, distribution(rows, nulls) if len(known) > FEW else None
 
 
@@ -193,17 +188,17 @@ def distribution(rows: Sequence[ClientRow], nulls: Sequence[FloatArray]) -> Clie
     Returns:
         The row of `report.json`.
     """
-    scored = rows_with_auc(rows)
-    bands = [(auc.value, row["null_ci"]) for row, auc in scored if row["null_ci"] is not None]
+    scored = with_auc(rows)
+    bands = [(row["auc"], row["null_ci"]) for row in scored if row["null_ci"] is not None]
     percent = np.arange(101)
     return {
         "clients": len(scored),
-        "over_half": sum(auc.together[0] > 0.5 for _, auc in scored),
-        "under_half": sum(auc.together[1] < 0.5 for _, auc in scored),
+        "over_half": sum(row["low"] > 0.5 for row in scored),
+        "under_half": sum(row["high"] < 0.5 for row in scored),
         "with_null": len(bands),
         "over_null": sum(value > band[1] for value, band in bands),
         "over_null_expected": OVER * len(bands),
-        "percentiles": np.percentile([auc.value for _, auc in scored], percent).tolist(),
+        "percentiles": np.percentile([row["auc"] for row in scored], percent).tolist(),
         "null_percentiles": (
             np.percentile(np.concatenate(nulls), percent).tolist() if nulls else None
         ),
@@ -220,30 +215,33 @@ def _defence_row(defence: ClientDefence | None, bounds: int) -> DefenceRow | Non
 
 def ranking(rows: Sequence[ClientRow]) -> str | None:
     """A sentence where simultaneous intervals of two clients separate, else None: no ranking."""
-    scored = sorted(rows_with_auc(rows), key=lambda s: -s[1].value)
+    scored = sorted(with_auc(rows), key=lambda row: -row["auc"])
     name_or_count = _name_less_leaking if len(scored) <= FEW else _count_less_leaking
     if not (parts := name_or_count(scored)):
         return None
-    by = scored[0][0]["attack"]
+    by = scored[0]["attack"]
     return f"By {by} AUC, these clients leak measurably more: {'; '.join(parts)}."
 
 
-def _name_less_leaking(scored: Sequence[tuple[ClientRow, KnownAuc]]) -> list[str]:
+def _name_less_leaking(scored: Sequence[Any]) -> list[str]:
     parts = []
-    for row, auc in scored:
-        under = [(r["id"], a.value) for r, a in scored if a.together[1] < auc.together[0]]
+    for row in scored:
+        under = [f"{one['id']} ({one['auc']:.2f})" for one in scored if one["high"] < row["low"]]
         if under:
-            names = ", ".join(f"{client} ({value:.2f})" for client, value in under)
-            parts.append(f"client {row['id']} ({auc.value:.2f}) more than {names}")
+            parts.append(f"client {row['id']} ({row['auc']:.2f}) more than {', '.join(under)}")
     return parts
 
 
-def _count_less_leaking(scored: Sequence[tuple[ClientRow, KnownAuc]]) -> list[str]:
+def _count_less_leaking(scored: Sequence[Any]) -> list[str]:
     """The same of many clients: the first few, and how many they leave behind."""
-    ends = np.sort([auc.together[1] for _, auc in scored])
-    counts = np.searchsorted(ends, [auc.together[0] for _, auc in scored])
-    over = [(row["id"], auc.value, n) for (row, auc), n in zip(scored, counts, strict=True) if n]
-    parts = [f"client {who} ({value:.2f}) more than {n} others" for who, value, n in over[:FIRST]]
+    ends = np.sort([row["high"] for row in scored])
+    counts = np.searchsorted(ends, [row["low"] for row in scored])
+    over = [
+        f"client {row['id']} ({row['auc']:.2f}) more than {n} others"
+        for row, n in zip(scored, counts, strict=True)
+        if n
+    ]
+    parts = over[:FIRST]
     if len(over) > FIRST:
         parts.append(f"{len(over) - FIRST:,} more clients likewise")
     return parts

@@ -45,9 +45,7 @@ def cohort_rows(run: RunScores) -> list[CohortRow] | None:
     family = max(1, sum(len(mine) > 0 for mine in scored))
     rows = []
     for k, (name, mine) in enumerate(zip(names, scored, strict=True)):
-        numbers: dict[str, Any] = {}
-        if attack is not None and len(mine):
-            numbers = leak_of(run, attack, mine, "cohort-null", name).numbers(family)
+        leak = leak_of(run, attack, mine, "cohort-null", name) if attack and len(mine) else None
         rows.append(
             row_of(
                 CohortRow,
@@ -57,7 +55,7 @@ def cohort_rows(run: RunScores) -> list[CohortRow] | None:
                 images=int(sizes[place == k].sum()),
                 n_members=len(mine),
                 attack=attack and attack.name,
-                **numbers,
+                **(leak.numbers(family) if leak else {}),
             )
         )
     return [row for row in rows if row["clients"]]
@@ -75,9 +73,8 @@ def condense(report: Report) -> Report:
     """
     if (counts := report.get("client_counts")) is None:
         return report
-    listed = [{**one.row, "why": one.why} for one in select_clients(report)]
     changed: Mapping[str, Any] = {
-        "clients": listed,
+        "clients": select_clients(report),
         "client_counts": {**counts, "defended": defended_lines(report)},
         "dataset_inference": [
             {**row, "clients": select_inferred(row["clients"]), "n_clients": len(row["clients"])}

@@ -6,6 +6,8 @@ import csv
 import io
 from collections.abc import Iterable
 
+import numpy as np
+
 from fedmia.records import RunScores
 
 
@@ -17,17 +19,21 @@ def text(head: Iterable[str], lines: Iterable[Iterable[object]]) -> str:
 
 
 def scores_csv(run: RunScores) -> str:
-    """CSV text with columns image, truth (1 member, 0 not), client, label, and one an attack.
+    """CSV text with columns image, truth (1 member, 0 not), client, label, and one an attack; after
+    client the subject's name, where images belong to subjects.
 
     `client` is empty for non-members. Scores have 9 digits, which tell any two float32 apart.
     """
     nobody = [""] * len(run.nonmember_ids)
-    lines: list[list[object]] = []
+    lines: list[tuple[object, ...]] = []
+    of, names = run.subjects, np.array(run.subjects.names if run.subjects else ())
+    subjects = [[], []] if of is None else [[names[numbers]] for numbers in of.sides]
     for truth, ids, clients, labels, side in (
         (1, run.member_ids, run.member_client, run.member_labels, 0),
         (0, run.nonmember_ids, nobody, run.nonmember_labels, 1),
     ):
-        scores = (a.sides[side] for a in run.attacks)
-        for image, client, label, *own in zip(ids, clients, labels, *scores, strict=True):
-            lines.append([image, truth, client, label, *(f"{s:.9g}" for s in own)])
-    return text(["image", "truth", "client", "label", *(a.name for a in run.attacks)], lines)
+        facts = ids, [truth] * len(ids), clients, *subjects[side], labels
+        scores = ([f"{s:.9g}" for s in a.sides[side]] for a in run.attacks)
+        lines += zip(*facts, *scores, strict=True)
+    head = ["image", "truth", "client", *["subject"] * (of is not None), "label"]
+    return text([*head, *(a.name for a in run.attacks)], lines)

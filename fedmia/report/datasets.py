@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from fedmia.records import DatasetInferenceResults
+import math
+
+import numpy as np
+
+from fedmia.records import DatasetInferenceResults, ImageSubjects
 from fedmia.records.client_rows import ClientInferenceRow, InferenceRow, PosersRow
 from fedmia.records.fields import row_of
 from fedmia.report.format import format_p
@@ -14,12 +18,15 @@ LEVELS = ("0.01", "0.05")
 SIGNIFICANCE = 0.05  # of the p-values that Holm corrected
 
 
-def inference_row(run: DatasetInferenceResults, family: int) -> InferenceRow:
+def inference_row(
+    run: DatasetInferenceResults, family: int, subjects: ImageSubjects | None = None
+) -> InferenceRow:
     """One entry of the report's `dataset_inference`.
 
     Args:
         run: the answers.
         family: number of tests for a leak, this attack one of them.
+        subjects: whose sets these are; None: clients'.
 
     Returns:
         The row of `report.json`.
@@ -31,12 +38,15 @@ def inference_row(run: DatasetInferenceResults, family: int) -> InferenceRow:
             ClientInferenceRow,
             c,
             client=-1 if c.client is None else c.client,
+            name=None if subjects is None or c.client is None else subjects.names[c.client],
             p_value_holm=together,
             n_nonmembers=c.others,
             p_value_untrained=null.get(c.client),
         )
         for c, together in zip(run.clients, corrected, strict=True)
     ]
+    if subjects is not None:  # the riskiest first
+        clients.sort(key=lambda c: c["p_value"] or 0.0)
     posers = [p.p_value for p in run.posers if p.p_value is not None]
     untrained = [p for p in null.values() if p is not None]
     void = exceeds_false_alarms(posers) or exceeds_false_alarms(untrained)
@@ -52,8 +62,32 @@ def inference_row(run: DatasetInferenceResults, family: int) -> InferenceRow:
         statement="",
         p_value=least and min(1.0, least * family),
     )
-    row["statement"] = statement(row)
+    row["statement"] = statement(row) + reach(row, family, subjects)
     return row
+
+
+def reach(row: InferenceRow, family: int, subjects: ImageSubjects | None) -> str:
+    """That too few non-member subjects could establish no set, and how many could.
+
+    One subject among n others has a p-value of 1 / (n + 1) at least.
+
+    Args:
+        row: with the p-values.
+        family: number of tests for a leak.
+        subjects: whose sets these are; None: clients'.
+
+    Returns:
+        Text that goes on after a statement, or nothing.
+    """
+    tests = family * sum(c["p_value"] is not None for c in row["clients"])
+    others = 0 if subjects is None else len(np.unique(subjects.nonmembers))
+    if subjects is None or tests <= SIGNIFICANCE * (others + 1):
+        return ""
+    needed = math.ceil(tests / SIGNIFICANCE) - 1
+    return (
+        f"; with {others} non-member subjects p is at least {format_p(1 / (others + 1))}, so none "
+        f"could be established: {tests} tests need {needed:,}"
+    )
 
 
 def detected(row: InferenceRow) -> list[ClientInferenceRow]:
@@ -73,18 +107,20 @@ def _is_clean(row: ClientInferenceRow) -> bool:
 def statement(row: InferenceRow) -> str:
     """Whose data set was found, beside the false alarms among posers; without its final stop."""
     tested = [c for c in row["clients"] if c["p_value_holm"] is not None]
-    known, posers = [str(c["client"]) for c in detected(row)], row["posers"]
+    known, posers = [c.get("name", str(c["client"])) for c in detected(row)], row["posers"]
+    kind = "subject" if any("name" in c for c in row["clients"]) else "client"
     together = format_p(row["p_value"])
     control = (
         f"{posers['alarms']['0.05']} of {posers['n']} posing sets of non-members have p <= 0.05"
     )
     if row["void"]:
-        return f"Control failed, so no client is named: {control}"
+        return f"Control failed, so no {kind} is named: {control}"
     if len(tested) == 1:
         finding = (
             "The encoder was trained on the set" if known else "No evidence of training on the set"
         )
         (c,) = tested
+        finding += f" of {c['name']}" if "name" in c else ""
         p = f"p = {format_p(c['p_value'])}, {CORRECTED} {together}"
         if not _is_clean(c):
             null = format_p(c["p_value_untrained"])
@@ -93,6 +129,6 @@ def statement(row: InferenceRow) -> str:
     more = f" and {len(known) - FEW:,} more" if len(known) > FEW else ""
     who = f": {', '.join(known[:FEW])}{more}" if known else ""
     return (
-        f"The data sets of {len(known)} of {len(tested)} clients are detected, Holm's p <= "
+        f"The data sets of {len(known)} of {len(tested)} {kind}s are detected, Holm's p <= "
         f"{SIGNIFICANCE}{who}; the least p, {CORRECTED}: {together}; {control}"
     )

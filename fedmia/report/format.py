@@ -6,16 +6,18 @@ import math
 from collections.abc import Sequence
 from typing import cast
 
-from fedmia.records.attack_rows import AttackRow, Interval
-from fedmia.records.client_rows import ClientDistribution, CohortRow
+from fedmia.records.attack_rows import AttackRow, AucRow, Interval, with_auc
+from fedmia.records.client_rows import ClientDistribution, ClientRow, CohortRow
 from fedmia.records.defence_rows import DefencePart, DefenceRow
 from fedmia.records.privacy import MEANINGFUL
-from fedmia.records.rows import Report, control_sets
+from fedmia.records.rows import Report
 from fedmia.report.health import health_sentence
 from fedmia.report.regime import regime_sentence
-from fedmia.report.selection import has_many_clients
+from fedmia.report.selection import has_many_clients, unit_of
+from fedmia.statistics.matching import OVER
 
 DASH = "–"
+FIRST = 3  # subjects that a sentence names
 NEVER = "never"  # the cohort of clients that no round drew
 
 
@@ -108,12 +110,6 @@ def epsilons(rows: Sequence[DefenceRow]) -> str:
     return least if least == most else f"from {least}, to {most}"
 
 
-def control_of(report: Report, label: str, name: str) -> AttackRow | None:
-    """The row of attack `name` under control set `label`, None where there is none."""
-    rows = control_sets(report["controls"])[label]
-    return next((r for r in rows if r["name"] == name), None)
-
-
 def group_by_reason(report: Report) -> dict[str, str]:
     """Attacks that could not run, those of one reason together: `a, b` -> why."""
     attacks_by_reason: dict[str, list[str]] = {}
@@ -175,17 +171,39 @@ def clients_sentence(report: Report) -> str | None:
         return f"{spreads} {ranked}{cohorts}"
     if not rows or report["client_ranking"]:
         return report["client_ranking"] if rows else None
+    unit = unit_of(report)
+    posers = {"client": "non-members in the place of theirs", "subject": "non-member subjects"}
     aucs, by = [auc for auc, _ in rows], rows[0][1]["attack"]
     nulls = [c["null_ci"] for _, c in rows if c["null_ci"] is not None]
-    sentence = f"By client, AUC {min(aucs):.2f} to {max(aucs):.2f} ({by}, {len(rows)} clients"
+    sentence = f"By {unit}, AUC {min(aucs):.2f} to {max(aucs):.2f} ({by}, {len(rows)} {unit}s"
     if nulls:
         sentence += (
-            f"; non-members in the place of theirs {min(n[0] for n in nulls):.2f} to "
-            f"{max(n[1] for n in nulls):.2f}"
+            f"; {posers[unit]} {min(n[0] for n in nulls):.2f} to {max(n[1] for n in nulls):.2f}"
         )
+    if unit == "subject":
+        return f"{sentence}). {riskiest(report['clients'])}"
     return f"{sentence}). No ranking: " + (
         "there is only one client." if len(rows) == 1 else "the simultaneous intervals overlap."
     )
+
+
+def riskiest(rows: Sequence[ClientRow]) -> str:
+    """The first few subjects with their intervals, and how many lie over the range of the null."""
+    scored = with_auc(rows)
+    first = [f"{row['name']} {estimate(row['auc'], row['auc_ci'])}" for row in scored[:FIRST]]
+    text = f"The riskiest (95 % intervals): {', '.join(first)}."
+    if nulls := [row for row in scored if row["null_ci"] is not None]:
+        over = sum(row["auc"] > row["null_ci"][1] for row in nulls)
+        text += f" {over} of {len(nulls)} lie over the range of non-member subjects"
+        text += f" (expected without a leak: {OVER * len(nulls):.1f})."
+    return text
+
+
+def subjects_of(row: AucRow) -> str:
+    """`20+31`, the subjects that the images of a row belong to, or nothing."""
+    if "n_member_subjects" not in row:
+        return ""
+    return f"{row['n_member_subjects']}+{row['n_nonmember_subjects']}"
 
 
 def cohort_sentence(rows: Sequence[CohortRow]) -> str:

@@ -12,11 +12,11 @@ from xml.etree import ElementTree
 from fedmia.options.errors import InputError, suggest_nearest
 from fedmia.records.client_rows import ClientRow
 from fedmia.records.rows import Report
+from fedmia.report.metrics import FPR_TARGETS
 from fedmia.storage.durable import explain
 
 CODES = ("leaks", "leaks-uncontrolled", "shift", "control-failed", "collapsed", "no-verdict")
 FORMS = (*CODES, "auc>X", "tpr@FPR>X", "epsilon>X")
-RATES = (0.001, 0.01, 0.1)  # false-positive rates of a report
 ENDS: tuple[Literal["auc", "low", "high"], ...] = ("auc", "low", "high")
 MEASURE = re.compile(r"(auc|tpr@([0-9.]+)|epsilon)>([0-9.]+)")
 
@@ -28,12 +28,12 @@ class Condition:
     Attributes:
         text: as the user wrote it.
         limit: of a measure; None: the text is a verdict's code.
-        fpr: of the condition on a true-positive rate, in (0, 1); None: it is another.
+        fpr: of FPR_TARGETS, of the condition on a true-positive rate; None: it is another.
     """
 
     text: str
     limit: float | None = None
-    fpr: float | None = None
+    fpr: str | None = None
 
     def failure(self, report: Report) -> str | None:
         """Why the report fails, one line; None where it does not. What cannot be known fails."""
@@ -45,7 +45,7 @@ class Condition:
             return "no attack has scores"
         values = {a["name"]: a["auc"] for a in report["attacks"]}
         if self.fpr is not None:
-            values = {a["name"]: _rate(a["tpr_at_fpr"], self.fpr) for a in report["attacks"]}
+            values = {a["name"]: a["tpr_at_fpr"].get(self.fpr) for a in report["attacks"]}
         unknown = [name for name, value in values.items() if value is None]
         if unknown:
             return f"{', '.join(unknown)}: too few non-members for this rate, or none scored"
@@ -56,7 +56,8 @@ class Condition:
     def _epsilon(self, report: Report) -> str | None:
         limit, server = self.limit or 0.0, report.get("aggregation")
         by_server = server and server["epsilon"] and server["epsilon"]["value"]
-        honest = [row for row in report["clients"] if row["role"] == "honest"]
+        clients = (row for row in report["clients"] if "name" not in row)  # no subjects
+        honest = [row for row in clients if row["role"] == "honest"]
         stated = {row["id"]: _least(row, by_server) for row in honest}
         if not stated:
             return "the report states no epsilon"
@@ -120,18 +121,14 @@ def _read_condition(text: str) -> Condition:
         near = suggest_nearest(text, CODES)
         raise InputError(f"--fail-on: unknown condition '{text}'{near} (known: {', '.join(FORMS)})")
     try:
-        limit, fpr = float(match[3]), None if match[2] is None else float(match[2])
+        limit, fpr = float(match[3]), None if match[2] is None else f"{float(match[2]):g}"
     except ValueError:
         raise InputError(f"--fail-on: '{text}' holds no number") from None
-    if fpr is not None and fpr not in RATES:
-        raise InputError(f"--fail-on: '{text}', must be at one of {', '.join(map(str, RATES))}")
+    if fpr is not None and fpr not in FPR_TARGETS:
+        raise InputError(f"--fail-on: '{text}', must be at one of {', '.join(FPR_TARGETS)}")
     if not text.startswith("epsilon") and limit >= 1:
         raise InputError(f"--fail-on: '{text}', must be less than 1")
     return Condition(text, limit, fpr)
-
-
-def _rate(rates: dict[str, float | None], fpr: float) -> float | None:
-    return next((rate for target, rate in rates.items() if float(target) == fpr), None)
 
 
 def _least(row: ClientRow, by_server: float | None) -> float | None:

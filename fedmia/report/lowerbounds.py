@@ -212,20 +212,20 @@ def refutation_sentence(report: Report, sound: bool) -> str | None:
         for part in defence["parts"] or (defence,)
     ]
     violations = [
-        (bound, spent, f"{who} claims epsilon {spent['value']:.3g} by {part['name']}")
+        (
+            bound["value_simultaneous"] / max(spent["value"] or 0.0, 1e-9),
+            f"{who} claims epsilon {spent['value']:.3g} by {part['name']}, yet "
+            f"{bound['canaries']:,} canaries show more than {bound['value_simultaneous']:.3g} at "
+            f"delta {spent['delta']:g}",
+        )
         for who, part in [("the server", server), *claims]
         if part and (spent := part["epsilon"])
         if (bound := spent.get("lower_bound")) and bound["refuted"]
     ]
     if violations:
-        bound, spent, text = max(
-            violations, key=lambda f: f[0]["value_simultaneous"] / max(f[1]["value"] or 0.0, 1e-9)
-        )
+        _, worst = max(violations, key=lambda violation: violation[0])
         more = f", and {len(violations) - 1} more claims likewise" if len(violations) > 1 else ""
-        return (
-            f"{SHOUT}: {text}, yet {bound['canaries']:,} canaries show more than "
-            f"{bound['value_simultaneous']:.3g} at delta {spent['delta']:g}{more}"
-        )
+        return f"{SHOUT}: {worst}{more}"
     if attacks and attacks["refuted"] and sound:
         return (
             f"{SHOUT}: clients claim epsilon {attacks['claim']:.3g} at most, yet "

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,8 +9,9 @@ import numpy as np
 from fedmia.records import FloatArray, ScoredAttack
 from fedmia.records.attack_rows import AttackRow, AucRow, OverControlRow, ThreatRow
 from fedmia.records.fields import row_of
-from fedmia.statistics.auc import AucEstimate, auc, auc_estimate, auc_interval
+from fedmia.statistics.auc import AucEstimate, auc_estimate, auc_interval
 from fedmia.statistics.intervals import LEVEL
+from fedmia.statistics.subjects import Subjects
 from fedmia.statistics.thresholds import (
     best_threshold,
     decide_at_threshold,
@@ -22,20 +22,10 @@ from fedmia.statistics.thresholds import (
 FPR_TARGETS = ("0.001", "0.01", "0.1")
 
 
-def auc_of(scored: ScoredAttack) -> float | None:
-    """AUC of an attack, None where a side is empty."""
-    members, nonmembers = scored.scores_members, scored.scores_nonmembers
-    return auc(members, nonmembers) if len(members) and len(nonmembers) else None
-
-
-def auc_ci_of(scored: ScoredAttack) -> Sequence[float] | None:
-    """Its 95 % interval, None where a side is empty."""
-    return auc_numbers(scored.scores_members, scored.scores_nonmembers, 1)["auc_ci"]
-
-
 def auc_numbers(
-    members: FloatArray, nonmembers: FloatArray, family: int, level: float = LEVEL
-) -> AucRow:
+    members: FloatArray, nonmembers: FloatArray, family: int, level: float = LEVEL,
+    subjects: Subjects | None = None,
+) -> AucRow:  # fmt: skip
     """AUC, its 95 % and simultaneous intervals and both n; nulls where a side is empty.
 
     Args:
@@ -43,16 +33,22 @@ def auc_numbers(
         nonmembers: (m,) scores.
         family: number of simultaneous intervals.
         level: at which they hold; ONE_SIDED for ends that each hold at LEVEL.
+        subjects: of the images; None: each image is its own.
 
     Returns:
         The row of `report.json`.
     """
-    sizes = {"n_members": len(members), "n_nonmembers": len(nonmembers)}
+    sizes: dict[str, float] = {"n_members": len(members), "n_nonmembers": len(nonmembers)}
     if not all(sizes.values()):
         return row_of(AucRow, None, **sizes)
-    return row_of(
-        AucRow, None, **auc_fields(auc_estimate(members, nonmembers), family, level), **sizes
-    )
+    estimate = auc_estimate(members, nonmembers, subjects=subjects)
+    if subjects is not None:
+        alone = auc_estimate(members, nonmembers).variance
+        sizes["n_member_subjects"], sizes["n_nonmember_subjects"] = (
+            len(np.unique(one)) for one in subjects
+        )
+        sizes["design_effect"] = max(estimate.variance / alone, 1.0) if alone > 0 else 1.0
+    return row_of(AucRow, None, **auc_fields(estimate, family, level), **sizes)
 
 
 def auc_fields(estimate: AucEstimate, family: int, level: float = LEVEL) -> dict[str, Any]:
@@ -90,21 +86,22 @@ def attack_row(
     # float64 first: a midpoint between neighbouring float32 scores is not a float32.
     members = attack.scores_members.astype(np.float64)
     nonmembers = attack.scores_nonmembers.astype(np.float64)
-    numbers = auc_numbers(members, nonmembers, family, level)
+    of = attack.subjects
+    numbers = auc_numbers(members, nonmembers, family, level, of)
     usable = numbers["auc"] is not None
     refitted = best_threshold(attack.known_members, attack.known_nonmembers)
     shadow = attack.shadow_threshold
     threshold = refitted if shadow is None else shadow
     source = "shadow" if shadow is not None else None if refitted is None else "known"
-    again = decide_at_threshold(members, nonmembers, refitted if usable else None)
-    rates = {t: tpr_at_fpr(members, nonmembers, float(t)) for t in FPR_TARGETS}
+    again = decide_at_threshold(members, nonmembers, refitted if usable else None, of)
+    rates = {t: tpr_at_fpr(members, nonmembers, float(t), of) for t in FPR_TARGETS}
     return row_of(
         AttackRow,
         attack,
         threat=row_of(ThreatRow, attack),
         round=attack.rounds[-1] if attack.rounds else None,
         **numbers,
-        **decide_at_threshold(members, nonmembers, threshold if usable else None),
+        **decide_at_threshold(members, nonmembers, threshold if usable else None, of),
         threshold_refitted=refitted,
         **{refitted_name(name): value for name, value in again.items()},
         tpr_at_fpr={t: rate and rate[0] for t, rate in rates.items()},

@@ -12,7 +12,7 @@ from typing import Any
 from fedmia.records.rows import Report
 from fedmia.report.page import templates
 from fedmia.report.report_tables import attacks
-from fedmia.report.verdict import TITLES, is_refuted
+from fedmia.report.verdict import TITLES, is_alarming
 
 MOST = 8  # rows that are shown
 LEAKS, DOUBT = "#c9483f", "#b07d12"  # red, amber: no other verdict is good news
@@ -31,13 +31,9 @@ def html_summary(report: Report, page: str = "report.html") -> str:
     table = attacks(report)
     rows = [dict(zip(map(str, table.head), map(str, row.cells), strict=True)) for row in table.rows]
     texts: dict[str, Any] = {**report}
-    return _render(
-        report["verdict"],
-        rows,
-        report["verdict_code"] == "leaks" or is_refuted(report),
-        boxes=[(title, texts[key]) for key, title in TITLES.items()],
-        link=f"The whole report: {page}",
-    )
+    boxes = [(title, texts[key]) for key, title in TITLES.items()]
+    link = f"The whole report: {page}"
+    return _render(rows, is_alarming(report), sentence=report["verdict"], boxes=boxes, link=link)
 
 
 def html_study(
@@ -56,29 +52,10 @@ def html_study(
     counts = Counter(verdict_codes)
     words = [f"{code.replace('-', ' ')}: {count}" for code, count in counts.most_common()]
     runs = f"Verdicts of the runs: {', '.join(words)}" if words else "No run has a verdict yet."
-    return _render(sentence, rows, "leaks" in counts, words=runs)
+    return _render(rows, "leaks" in counts, sentence=sentence, words=runs)
 
 
-def _render(
-    sentence: str,
-    rows: Sequence[Mapping[str, Any]],
-    leaks: bool,
-    *,
-    boxes: Sequence[tuple[str, str]] = (),
-    words: str = "",
-    link: str = "",
-) -> str:
-    more = max(0, len(rows) - MOST)
-    return (
-        templates()
-        .get_template("notebook.j2")
-        .render(
-            sentence=sentence,
-            boxes=boxes,
-            rows=[dict(row) for row in rows[:MOST]],
-            more=more,
-            colour=LEAKS if leaks else DOUBT,
-            words=words,
-            link=link,
-        )
-    )
+def _render(rows: Sequence[Mapping[str, Any]], leaks: bool, **texts: Any) -> str:
+    context = {"rows": rows[:MOST], "more": max(0, len(rows) - MOST)}
+    context |= {"colour": LEAKS if leaks else DOUBT, "boxes": (), "words": "", "link": ""}
+    return templates().get_template("notebook.j2").render(**(context | texts))

@@ -12,11 +12,13 @@ from markupsafe import Markup, escape
 
 from fedmia.records.rows import Report
 from fedmia.report import report_tables as tables
-from fedmia.report.figures.pairs import MOST
+from fedmia.report.figures.attacks import MOST
+from fedmia.report.figures.canvas import COLUMN, DPI
 from fedmia.report.format import group_by_reason, sentences
-from fedmia.report.selection import FEW, count_clients
+from fedmia.report.model_card import model_card
+from fedmia.report.selection import FEW, count_clients, unit_of
 from fedmia.report.tables import flat, head_title
-from fedmia.report.verdict import TITLES, is_refuted
+from fedmia.report.verdict import TITLES, is_alarming
 from fedmia.statistics.power import POWER
 
 CAPTIONS: Mapping[str, str] = {
@@ -39,6 +41,10 @@ CAPTIONS: Mapping[str, str] = {
     "null, non-members that pose as these members.",
 }
 # Of the figures ACT, ACT-losses and ACT-thresholds of an active attack.
+OF_SUBJECTS = (
+    "AUC of each subject's images against those of the non-member subjects. Grey: the null, one "
+    "non-member subject at a time against the others."
+)
 CAPTIONS_OF_ACT: Mapping[str, str] = {
     "": "Loss of the scored images on the aggregated model, in the federation with {} and in the "
     "same federation without.",
@@ -64,6 +70,7 @@ def templates(*folders: Path) -> Environment:
         "anchor": anchor,
         "code": code,
         "contents": contents,
+        "is_wide": is_wide,
     }
     return environment
 
@@ -71,6 +78,11 @@ def templates(*folders: Path) -> Environment:
 def picture(caption: str, png: bytes) -> tuple[str, str]:
     """A figure as the templates show it: caption, and the bytes in base 64."""
     return caption, base64.b64encode(png).decode("ascii")
+
+
+def is_wide(data: str) -> bool:
+    """Whether a PNG in base 64 is wider than a column; its header has the width in pixels."""
+    return int.from_bytes(base64.b64decode(data[:32])[16:20], "big") > COLUMN * DPI
 
 
 def page(report: Report, figures: Mapping[str, bytes]) -> str:
@@ -85,6 +97,8 @@ def page(report: Report, figures: Mapping[str, bytes]) -> str:
     """
     acts = [n.removesuffix("-thresholds") for n in figures if n.endswith("-thresholds")]
     captions = dict(CAPTIONS)
+    if unit_of(report) == "subject":
+        captions["clients"] = OF_SUBJECTS
     for act in acts:
         captions |= {f"{act}{end}": text.format(act) for end, text in CAPTIONS_OF_ACT.items()}
     about = {
@@ -106,14 +120,16 @@ def page(report: Report, figures: Mapping[str, bytes]) -> str:
             acts=acts,
             power=POWER,
             few=FEW,
-            refuted=is_refuted(report),
+            alarming=is_alarming(report),
             said=sentences(report),
+            card=model_card(report).split("\n\n"),
             not_run=group_by_reason(report),
             pictures={
                 name: picture(captions.get(name, name), png) for name, png in figures.items()
             },
             others=[name for name in figures if name not in captions],
             clients=count_clients(report),
+            unit=unit_of(report),
         )
     )
 

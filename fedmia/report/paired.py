@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 
 from fedmia.records import Pair, RunScores, ScoredAttack
 from fedmia.records.attack_rows import OverControlRow, PairedRow
 from fedmia.records.fields import row_of
-from fedmia.statistics.auc import auc, auc_estimate, auc_interval, difference_interval
+from fedmia.report.metrics import auc_fields
+from fedmia.statistics.auc import auc, auc_estimate, difference_interval
 from fedmia.statistics.intervals import LEVEL, ONE_SIDED
 
+# The AUC and the intervals of a row -> those of a pair's control.
+OF_CONTROL = {
+    "auc": "auc_control",
+    "auc_ci": "auc_control_ci",
+    "low": "auc_control_low",
+    "high": "auc_control_high",
+}
 OWN = ("placebo", "untrained")  # controls on the same images, the closer one first
 
 
@@ -23,51 +30,32 @@ def paired_row(pair: Pair, family: int) -> PairedRow:
 
     Returns:
         The row of `report.json`.
-
-    Raises:
-        ValueError: the two were not scored on the same number of images.
     """
     attack, control = pair.attack, pair.control
-    sizes = [(len(s.scores_members), len(s.scores_nonmembers)) for s in (attack, control)]
-    if sizes[0] != sizes[1]:
-        raise ValueError(
-            f"attack '{attack.name}' has {sizes[0]} scores, its control '{control.name}' {sizes[1]}"
-        )
-    n, m = sizes[0]
-    row = partial(
-        row_of,
-        PairedRow,
-        pair,
-        attack=attack.name,
-        control=control.name,
-        n_members=n,
-        n_nonmembers=m,
-    )
+    n, m = map(len, attack.sides)
+    row = {"attack": attack.name, "control": control.name, "n_members": n, "n_nonmembers": m}
     if n == 0 or m == 0:
-        return row(statement=f"{attack.name}: no pairs of members and non-members to compare")
-    both = attack.sides, control.sides
-    a, b = (auc_estimate(*one) for one in both)
-    difference, together = a.value - b.value, difference_interval(*both, LEVEL, family)
-    control_low, control_high = auc_interval(b, LEVEL, family)
-    return row(
+        nothing = f"{attack.name}: no pairs of members and non-members to compare"
+        return row_of(PairedRow, None, **row, statement=nothing)
+    both, of = (attack.sides, control.sides), attack.subjects
+    a, b = (auc_estimate(*one, subjects=of) for one in both)
+    difference, together = a.value - b.value, difference_interval(*both, LEVEL, family, of)
+    return row_of(
+        PairedRow,
+        None,
+        **row,
         difference=difference,
         low=together[0],
         high=together[1],
-        ci=difference_interval(*both),
+        ci=difference_interval(*both, subjects=of),
         auc=a.value,
-        auc_control=b.value,
-        auc_control_low=control_low,
-        auc_control_high=control_high,
-        auc_control_ci=auc_interval(b),
+        **{OF_CONTROL[name]: value for name, value in auc_fields(b, family).items()},
         statement=statement(attack.name, pair.over, difference, together),
     )
 
 
 def over_control(attack: ScoredAttack, run: RunScores, family: int) -> OverControlRow | None:
     """What an attack adds to its own control, None where it has none on the same images.
-
-    Members of a run are drawn at random, so there the untrained encoder is asked at the level of
-    one attack; an audit's sets may differ, and a placebo costs no power: those at the family's.
 
     Args:
         attack: the attack.
@@ -81,11 +69,29 @@ def over_control(attack: ScoredAttack, run: RunScores, family: int) -> OverContr
         for own in run.controls.get(name, ()):
             sizes = [len(s) for one in (attack, own) for s in one.sides]
             if own.name == attack.name and sizes[:2] == sizes[2:] and min(sizes) > 0:
-                tests = 1 if name == "untrained" and run.encoder is None else family
-                low, high = difference_interval(attack.sides, own.sides, ONE_SIDED, tests)
+                tests = control_tests(name, run.encoder is not None, family)
+                both = attack.sides, own.sides
+                low, high = difference_interval(*both, ONE_SIDED, tests, attack.subjects)
                 apart = auc(*attack.sides) - auc(*own.sides)
                 return {"control": name, "difference": apart, "low": low, "high": high}
     return None
+
+
+def control_tests(control: str, audited: bool, family: int) -> int:
+    """How many differences from a control hold together.
+
+    Members of a run are drawn at random, so there the untrained encoder is asked at the level of
+    one attack; an audit's sets may differ, and a placebo costs no power: those at the family's.
+
+    Args:
+        control: `placebo` or `untrained`.
+        audited: whether the encoder was trained elsewhere.
+        family: number of simultaneous tests.
+
+    Returns:
+        The number.
+    """
+    return 1 if control == "untrained" and not audited else family
 
 
 def statement(attack: str, over: str, difference: float, ci: Sequence[float]) -> str:

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from typing import Literal
+from typing import Any
 
 from fedmia.records import ALONE
 from fedmia.records.attack_rows import AttackRow, Interval, Json, SetRow, ends
 from fedmia.records.client_rows import InferenceRow
-from fedmia.records.defence_rows import DefenceRow
-from fedmia.records.fields import Field, fields_of
-from fedmia.records.rows import EncoderRow, Report, UtilityRow, control_sets
+from fedmia.records.defence_rows import DefenceRow, GroupLeak
+from fedmia.records.fields import Field, fields_of, row_of
+from fedmia.records.rows import EncoderRow, Report, control_sets
 from fedmia.report.datasets import detected
 from fedmia.report.format import (
     DASH,
-    control_of,
     epsilon,
     estimate,
     format_p,
@@ -25,8 +24,15 @@ from fedmia.report.format import (
     number,
     rounds_of,
     statements,
+    subjects_of,
 )
-from fedmia.report.selection import has_many_clients, select_clients, select_inferred
+from fedmia.report.selection import (
+    has_many_clients,
+    is_reading,
+    select_clients,
+    select_inferred,
+    unit_of,
+)
 from fedmia.report.tables import AUC, Cell, Table, TextCell, TextRow, flat, listing
 from fedmia.report.verdict import leaks
 
@@ -50,14 +56,9 @@ def _unbroken(text: str) -> str:
     return text.replace(" ", "\N{NO-BREAK SPACE}")
 
 
-def _sizes(row: Json) -> str:
-    return f"{row['n_members']}+{row['n_nonmembers']}"
-
-
-def is_reading(report: Report, row: AttackRow) -> bool:
-    """Whether an attack is another reading of one that the report has as well."""
-    base = row["name"].removesuffix(f"-{row['reading']}")
-    return base != row["name"] and any(other["name"] == base for other in report["attacks"])
+def _sizes(row: Any) -> str:
+    of = f" of {subjects}" if (subjects := subjects_of(row)) else ""
+    return f"{row['n_members']}+{row['n_nonmembers']}{of}"
 
 
 def attacks(report: Report, *, readings: bool | None = None) -> Table:
@@ -99,11 +100,12 @@ def _field_cell(field: Field, row: AttackRow) -> str:
 
 def details(report: Report) -> Table:
     """The other numbers of each attack: its 95 % interval, controls, decisions and rates."""
-    labels = control_sets(report["controls"])
+    beside = control_sets(report["controls"]).items()
 
     def controls(row: AttackRow) -> TextCell:
-        beside = {label: control_of(report, label, row["name"]) for label in labels}
-        lines = [f"{label} {auc_cell(c)}" for label, c in beside.items() if c]
+        lines = [
+            f"{k} {auc_cell(c)}" for k, rows in beside for c in rows if c["name"] == row["name"]
+        ]
         if over := row.get("over_control"):
             lines.append(f"adds {difference_cell(over)} to {over['control']}")
         return TextCell("", tuple(lines), "numbers")
@@ -114,7 +116,7 @@ def details(report: Report) -> Table:
         "controls": controls,
         "at its threshold, 95 %": _threshold_cell,
         "TPR at an FPR of, 95 %": _tpr_cell,
-        "queries": lambda r: f"{r['queries']:,}",
+        "queries": "queries",
     }
     return listing(most_leaking_first(report["attacks"]), columns, leaks)
 
@@ -161,8 +163,8 @@ def paired(report: Report) -> Table:
     return listing(
         report["paired"],
         {
-            "attack": lambda r: r["attack"],
-            "control": lambda r: r["control"],
+            "attack": "attack",
+            "control": "control",
             "difference": difference_cell,
         },
         lambda r: (r["low"] or 0) > 0,
@@ -179,7 +181,7 @@ def sets(report: Report) -> Table:
         return TextCell(f"{c['name']} {estimate(c['auc'], c['auc_ci'])}", (_unbroken(more),))
 
     columns: dict[str, Cell] = {
-        "attack": lambda r: r["attack"],
+        "attack": "attack",
         "score of a set": lambda r: (
             "the set climbed alone" if r["judged"] == ALONE else "mean of its images' scores"
         ),
@@ -192,8 +194,9 @@ def sets(report: Report) -> Table:
 
 def datasets(row: InferenceRow) -> Table:
     """One p-value a client, beside that of the untrained encoder; of many, the smallest."""
+    unit = "subject" if any("name" in c for c in row["clients"]) else "client"
     columns: dict[str, Cell] = {
-        "client": lambda c: str(c["client"]),
+        unit: lambda c: c.get("name", str(c["client"])),  # a name, not a count
         "p-value": lambda c: format_p(c["p_value"]),
         "Holm": lambda c: format_p(c["p_value_holm"]),
         "untrained": lambda c: format_p(c["p_value_untrained"]),
@@ -207,44 +210,48 @@ def datasets(row: InferenceRow) -> Table:
 def utility(report: Report) -> Table:
     """Probes of the encoder beside those of the untrained one, and of the last."""
     here, after = report["utility"], report["utility"]["after_attack"]
-    models: dict[str, UtilityRow] = {"accuracy, 95 %": here, "untrained": here["untrained"]}
+    models: dict[str, Json] = {"accuracy, 95 %": here, "untrained": here["untrained"]}
     if after is not None:
         models[f"after the attack, round {after['round']}"] = after
-    probes: dict[str, tuple[Literal["knn", "linear"], Literal["knn_ci", "linear_ci"]]] = {
-        "weighted kNN": ("knn", "knn_ci"),
-        "linear probe": ("linear", "linear_ci"),
+    accuracies = {
+        name: [estimate(model[probe], model[f"{probe}_ci"]) for model in models.values()]
+        for probe, name in (("knn", "weighted kNN"), ("linear", "linear probe"))
     }
     rows = [
-        TextRow([name, *(estimate(m[value], m[ci]) for m in models.values()), f"{here['n']:,}"])
-        for name, (value, ci) in probes.items()
-        if here[value] is not None
+        TextRow([name, *cells, f"{here['n']:,}"])
+        for name, cells in accuracies.items()
+        if cells[0] != DASH
     ]
     return Table(["probe", *models, "test images"], rows)
 
 
 def clients(report: Report) -> Table:
     """Clients with their defence and epsilon, AUC and null; of many, why each is shown."""
+    unit = unit_of(report)
     columns: dict[str, Cell] = {
-        "client": lambda c: str(c.row["id"]),
-        "images": lambda c: f"{c.row['size']:,}",
-        "role": lambda c: c.row["role"],
-        "defence": lambda c: _defence_cell(c.row["defence"]),
-        "scored": lambda c: str(c.row["n_members"]),
-        AUC: lambda c: auc_cell(c.row),
-        "null": lambda c: _null_cell(c.row),
+        unit: lambda c: c.get("name", str(c["id"])),
+        "images": "size",
+        "role": "role",
+        "defence": lambda c: _defence_cell(c["defence"]),
+        "scored": "n_members",
+        AUC: lambda c: auc_cell(c),
+        "null": lambda c: _null_cell(c),
     }
+    if unit == "subject":
+        columns = {name: columns[name] for name in (unit, "scored", AUC, "null")}
+        columns["AUC, 95 % alone"] = lambda c: _unbroken(estimate(c["auc"], c["auc_ci"]))
     if has_many_clients(report):
-        columns["why it is listed"] = lambda c: ", ".join(c.why)
+        columns["why it is listed"] = lambda c: ", ".join(c.get("why", ()))
     return listing(select_clients(report), columns)
 
 
 def cohorts(report: Report) -> Table:
     """Clients by their last round: how many, their scored members, AUC and null."""
     columns: dict[str, Cell] = {
-        "last round": lambda c: c["cohort"],
-        "clients": lambda c: f"{c['clients']:,}",
-        "images": lambda c: f"{c['images']:,}",
-        "scored": lambda c: f"{c['n_members']:,}",
+        "last round": "cohort",
+        "clients": "clients",
+        "images": "images",
+        "scored": "n_members",
         AUC: auc_cell,
         "null": _null_cell,
     }
@@ -268,15 +275,7 @@ def _defence_cell(row: DefenceRow | None) -> str | TextCell:
 def defended(report: Report) -> Table:
     """Defended and undefended clients: leakage by attack, and utility for their classes."""
     groups = report["defended"]["groups"] if report["defended"] else []
-    nothing: Json = {
-        "attack": DASH,
-        "auc": None,
-        "low": None,
-        "high": None,
-        "null_auc": None,
-        "null_ci": None,
-        "under_attack": False,
-    }
+    nothing = row_of(GroupLeak, None, attack=DASH, under_attack=False)
     columns: dict[str, Cell] = {
         "clients": lambda r: f"{r[0].get('n_clients', len(r[0]['clients']))} {r[0]['group']}",
         "scored": lambda r: str(r[0]["n_members"]),
@@ -309,8 +308,8 @@ def sweep(report: Report) -> Table:
     swept = report.get("sweep", [])
     names = list(dict.fromkeys(r["attack"] for r in swept))
     columns: dict[str, Cell] = {
-        "attack": lambda r: r["attack"],
-        "query budget": lambda r: f"{r['value']:,}",
+        "attack": "attack",
+        "query budget": "value",
         "known members": lambda r: DASH if r["not_run"] else f"{r['known']:,}",
         "queries": lambda r: DASH if r["not_run"] else f"{r['queries']:,}",
         AUC: lambda r: f"not run: {r['not_run']}" if r["not_run"] else auc_cell(r),
@@ -318,7 +317,7 @@ def sweep(report: Report) -> Table:
     }
     if swept and swept[0]["sweep"] == "known":
         del columns["query budget"]
-        columns["known members"] = lambda r: f"{r['value']:,}"
+        columns["known members"] = "value"
     return listing(sorted(swept, key=lambda r: (names.index(r["attack"]), r["value"])), columns)
 
 

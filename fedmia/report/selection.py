@@ -1,14 +1,14 @@
-"""Which clients are shown one by one where there are many: those that matter, and why."""
+"""Which rows are shown one by one: of many clients those that matter, and why; of an attack one."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import zip_longest
 from statistics import median
 
-from fedmia.records.client_rows import ClientInferenceRow, ClientRow, rows_with_auc
+from fedmia.records.attack_rows import AttackRow, with_auc
+from fedmia.records.client_rows import ClientInferenceRow, ClientRow
 from fedmia.records.rows import Report
 
 FEW = 20  # clients that are all shown, and most that are shown of more
@@ -16,37 +16,28 @@ MOST = 1000  # clients of which report.json holds every row
 LARGE = 1.5  # times the median: below, a client holds about as much as the others
 
 
-@dataclass(frozen=True)
-class SelectedClient:
-    """A client, and why it is shown; empty where all are.
-
-    Attributes:
-        row: of the client.
-        why: reasons to list it; empty where all clients are listed.
-    """
-
-    row: ClientRow
-    why: list[str] = field(default_factory=list)
-
-
-def select_clients(report: Report) -> list[SelectedClient]:
-    """All of at most FEW clients, in their order; of more, FEW of those that matter, the most
-    leaking first. Each reason names clients in turn, so that none crowds out the others."""
+def select_clients(report: Report) -> list[ClientRow]:
+    """All of at most FEW clients, in their order; of more, FEW of those that matter, each with
+    `why`, the most leaking first. Each reason names clients in turn, so that none crowds out the
+    others."""
     if not has_many_clients(report) or all("why" in row for row in report["clients"]):
-        return [SelectedClient(row, row.get("why", [])) for row in report["clients"]]
+        return report["clients"]
     counts = report.get("client_counts")
     lists = reasons(report["clients"], counts and counts["median_size"])
-    selected: dict[int, SelectedClient] = {}
+    selected: dict[int, ClientRow] = {}
     for turn in zip_longest(*lists.values()):
         for reason, row in zip(lists, turn, strict=True):
             if row is not None and (row["id"] in selected or len(selected) < FEW):
-                selected.setdefault(row["id"], SelectedClient(row)).why.append(reason)
+                selected.setdefault(row["id"], {**row, "why": []})["why"].append(reason)
         if len(selected) == FEW:
             break
-    order = {
-        row["id"]: auc.value for row, auc in rows_with_auc(one.row for one in selected.values())
-    }
-    return sorted(selected.values(), key=lambda one: -order.get(one.row["id"], -1.0))
+    return sorted(selected.values(), key=lambda row: 1.0 if row["auc"] is None else -row["auc"])
+
+
+def unit_of(report: Report) -> str:
+    """Whose images the report tells apart: a `client`'s, or a `subject`'s, such as a patient's."""
+    sets = (row for inference in report["dataset_inference"] for row in inference["clients"])
+    return "subject" if any("name" in row for row in (*report["clients"], *sets)) else "client"
 
 
 def has_many_clients(report: Report) -> bool:
@@ -75,11 +66,9 @@ def reasons(
     Returns:
         Rows by reason.
     """
-    scored = sorted(rows_with_auc(rows), key=lambda s: -s[1].ci[0])
-    ranked = [row for row, _ in scored]
-    excluding_half = [r for r, a in scored if a.together[0] > 0.5]
-    excluding_half += [r for r, a in reversed(scored) if a.together[1] < 0.5]
-    least = sorted(rows_with_auc(rows), key=lambda s: s[1].ci[1])
+    ranked = sorted(with_auc(rows), key=lambda row: -row["auc_ci"][0])
+    excluding_half = [row for row in ranked if row["low"] > 0.5]
+    excluding_half += [row for row in reversed(ranked) if row["high"] < 0.5]
     defended = [row for row in ranked if row["defence"]]
     middle = median(row["size"] for row in rows) if median_size is None else median_size
     by_size = sorted(rows, key=lambda row: -row["size"])
@@ -87,7 +76,7 @@ def reasons(
         "not honest": [row for row in rows if row["role"] != "honest"],
         "interval excludes 0.5": excluding_half,
         "most leaking": ranked,
-        "least leaking": [row for row, _ in least],
+        "least leaking": sorted(with_auc(rows), key=lambda row: row["auc_ci"][1]),
         # Where all are, it sets none apart.
         "defended": defended if len(defended) < len(ranked) else [],
         "most images": [row for row in by_size if row["size"] > LARGE * middle],
@@ -97,6 +86,12 @@ def reasons(
         stated.sort(key=lambda s: -(math.inf if s[1] is None else s[1]))
         lists["largest epsilon"] = [row for row, _ in stated]
     return lists
+
+
+def is_reading(report: Report, row: AttackRow) -> bool:
+    """Whether an attack is another reading of one that the report has as well."""
+    base = row["name"].removesuffix(f"-{row['reading']}")
+    return base != row["name"] and any(other["name"] == base for other in report["attacks"])
 
 
 def select_inferred(rows: Sequence[ClientInferenceRow]) -> list[ClientInferenceRow]:

@@ -4,15 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping
-from typing import Any, TypeVar
-
-import numpy as np
+from typing import Any
 
 from fedmia.options import session
 from fedmia.records import RunScores
-
-Value = TypeVar("Value")
-AS_WRITTEN = ("config", "timing")  # the settings keep the hash, by which they can be repeated
 
 
 def shorten_names(run: RunScores) -> RunScores:
@@ -22,43 +17,37 @@ def shorten_names(run: RunScores) -> RunScores:
         run: scores by the names that the settings have.
 
     Returns:
-        The same scores; where two classes share a name, both keep the long one.
+        The same scores; where two classes share a name, both keep the long one. The settings keep
+        the hash, by which they can be repeated.
     """
     long = {name for name in _names(run) if session.is_session_name(name)}
     if not long:
         return run
     short = [session.short_name(name) for name in long]
     names = {n: session.short_name(n) for n in long if short.count(session.short_name(n)) == 1}
-    fields = [f.name for f in dataclasses.fields(run) if f.name not in AS_WRITTEN]
-    return dataclasses.replace(run, **{f: _rename(getattr(run, f), names) for f in fields})
+    renamed = _rename(run, names)
+    return dataclasses.replace(renamed, config=run.config, timing=run.timing)
 
 
 def _names(run: RunScores) -> Iterator[str]:
     """Names of attacks in the scores."""
     yield from (attack.name for attack in run.attacks)
-    yield from (inference.name for inference in run.inferences if hasattr(inference, "name"))
+    yield from (inference.attack for inference in run.inferences)
     yield from (*run.not_run, *run.failed)
 
 
-def _rename(value: Value, names: Mapping[str, str]) -> Value:
+def _rename(value: Any, names: Mapping[str, str]) -> Any:
     """A value with other names in every text and key of it; arrays are not copied."""
-    result: Any = value
     if isinstance(value, str):
         for long, short in names.items():
-            result = result.replace(long, short)
-    elif isinstance(value, np.ndarray) or value is None:
-        pass
+            value = value.replace(long, short)
     elif dataclasses.is_dataclass(value) and not isinstance(value, type):
-        changed = {
-            f.name: _rename(getattr(value, f.name), names)
-            for f in dataclasses.fields(value)
-            if f.init
-        }
-        result = dataclasses.replace(value, **changed)
+        fields = dataclasses.fields(value)
+        return dataclasses.replace(
+            value, **{f.name: _rename(getattr(value, f.name), names) for f in fields}
+        )
     elif isinstance(value, Mapping):
-        result = type(value)({_rename(k, names): _rename(v, names) for k, v in value.items()})  # type: ignore[call-arg]
-    elif isinstance(value, tuple) and hasattr(value, "_fields"):
-        result = type(value)(*(_rename(one, names) for one in value))
+        return {_rename(k, names): _rename(v, names) for k, v in value.items()}
     elif isinstance(value, list | tuple):
-        result = type(value)(_rename(one, names) for one in value)
-    return result  # type: ignore[no-any-return]
+        return type(value)(_rename(one, names) for one in value)
+    return value

@@ -19,9 +19,10 @@ TITLES = {
     "untrained": "AUC of the same attack on an encoder that was not trained",
     "placebo": "AUC of the same attack on an encoder that was trained on other images",
     "posers": "AUC of the same attack on non-members in the place of members",
-    "TPR at 1 % FPR": "Share of members found where 1 of 100 non-members is taken for a member",
+    "TPR at 1 % FPR": "Share of members found where 1 of 100 non-members is taken for a member; "
+    "guessing: 0.01",
     "accuracy": "Share of right decisions, members and non-members weighted equally",
-    "n": "Number of scored images: members + non-members",
+    "n": "Number of scored images: members + non-members; of so many subjects",
     "difference": "The first minus the second, with its interval",
     "p-value": "Chance of so high a score if the set was not trained on",
     "Holm": "The p-value, corrected for all clients",
@@ -34,11 +35,10 @@ TITLES = {
     # Of studies and of released heads.
     "score of a set": "How a set of images gets one score",
     "data set, p": "Chance of so high a score without training on the set, corrected for all tests",
-    "simultaneous": "Wider interval: all of this kind are right at once with 95 %",
     "control": "The same attack where nothing, or less, can leak",
-    "in words": "What the simultaneous interval says",
     "sets": "Number of sets of images",
     "client": "Number of the client",
+    "subject": "To which images belong, such as a patient or a customer",
     "clients": "Number of clients, and whether they defend themselves",
     "images": "Number of images",
     "role": "What the client does: honest, or an attacker's role",
@@ -55,8 +55,6 @@ TITLES = {
     "greatest": "Largest value of the models",
     "chosen": "Options that the attack chose for itself, and on how many models",
     "Pareto front": "Whether no other point leaks less and is of more use",
-    "run": "Point of the study, attack and seed",
-    "reason": "Why there is no result",
     "by seed": "The value of each model, one a seed",
     "from": "The first of the two that are compared",
     "to": "The second of the two that are compared",
@@ -156,7 +154,7 @@ class Table:
     rows: Sequence[TextRow]
 
 
-Cell = Callable[[Any], str | TextCell]
+Cell = str | Callable[[Any], str | TextCell]  # a field of a row, or what makes the cell of it
 
 
 def listing(
@@ -166,17 +164,23 @@ def listing(
 
     Args:
         rows: of the report.
-        columns: head -> what makes the cell of a row.
+        columns: head -> a field of a row, or what makes the cell of a row.
         marked: rows that are set in bold.
 
     Returns:
         The table.
     """
     lines = [
-        TextRow([make(row) for make in columns.values()], "leaks" * bool(marked and marked(row)))
+        TextRow([_cell(row, of) for of in columns.values()], "leaks" * bool(marked and marked(row)))
         for row in rows
     ]
     return Table([*columns], lines)
+
+
+def _cell(row: Any, of: Cell) -> str | TextCell:
+    if callable(of):
+        return of(row)
+    return f"{row[of]:,}" if isinstance(row[of], int) else str(row[of])
 
 
 def flat(values: Json, before: str = "") -> list[tuple[str, str]]:

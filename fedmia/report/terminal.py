@@ -10,8 +10,9 @@ from rich.text import Text
 from fedmia.records.rows import Report
 from fedmia.report import report_tables
 from fedmia.report.format import defended_lines, group_by_reason, sentences
+from fedmia.report.selection import is_reading
 from fedmia.report.tables import Table, TextCell
-from fedmia.report.verdict import TITLES, is_refuted
+from fedmia.report.verdict import TITLES, is_alarming
 
 
 def render(report: Report) -> RenderableType:
@@ -20,10 +21,9 @@ def render(report: Report) -> RenderableType:
     Args:
         report: what `fedmia.report.build.build_report` returned.
     """
-    bad = report["verdict_code"] == "leaks" or is_refuted(report)
-    verdict = Text(report["verdict"], style="bold")  # no other verdict is good news
+    verdict = Text(report["verdict"], style="bold")
     parts: list[RenderableType] = [
-        Panel(verdict, title="verdict", border_style="red" if bad else "yellow")
+        Panel(verdict, title="verdict", border_style="red" if is_alarming(report) else "yellow")
     ]
     texts: dict[str, object] = {**report}
     parts += [
@@ -71,10 +71,11 @@ def legend(report: Report) -> list[str]:
     shadows = any(r["threshold_source"] == "shadow" for r in report["attacks"])
     source = "known images or shadows" if shadows else "known images"
     attacked = any(r["under_attack"] for r in report["attacks"])
+    of = any("n_member_subjects" in r for r in report["attacks"])
     return [
         "low, high: 95 % limits that hold for all attacks at once. n: scored members + "
-        f"non-members. Accuracy: at a threshold from {source}."
+        f"non-members{', of so many subjects' * of}. Accuracy: at a threshold from {source}."
         + " *: scored on the model under attack." * attacked
         + " Other readings of these attacks: on the page."
-        * any(report_tables.is_reading(report, row) for row in report["attacks"])
+        * any(is_reading(report, row) for row in report["attacks"])
     ]

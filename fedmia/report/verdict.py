@@ -9,18 +9,19 @@ intervals.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+import math
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from fedmia.records import LOSS_BEFORE
-from fedmia.records.attack_rows import AttackRow, AucRow, ends
-from fedmia.records.client_rows import InferenceRow, KnownAuc, known_auc, rows_with_auc
+from fedmia.records.attack_rows import AttackRow, AucRow, ends, with_auc
+from fedmia.records.client_rows import InferenceRow
 from fedmia.records.rows import Controls, Report, control_sets
 from fedmia.report.datasets import detected
-from fedmia.report.format import estimate, model_of
+from fedmia.report.format import estimate, model_of, subjects_of
 from fedmia.report.health import health_sentence
 from fedmia.report.lowerbounds import SHOUT, refutation_sentence
-from fedmia.report.paired import statement
+from fedmia.report.paired import control_tests, statement
 from fedmia.statistics.intervals import ONE_SIDED
 from fedmia.statistics.power import images_needed, smallest_detectable_auc
 
@@ -29,7 +30,7 @@ LEAKS = ("leaks", "leaks-uncontrolled")  # codes under which attacks tell member
 UNSOUND = ("shift", "control-failed")  # codes under which no attack says a thing of training
 TITLES = {"means": "What this means", "sure": "How sure", "todo": "What to do"}
 WEAK = 0.55  # the AUC of a leak for which the images needed are counted
-ScoredRows = Sequence[tuple[AttackRow, KnownAuc]]  # attacks whose AUC is known
+ScoredRows = Sequence[Any]  # of attacks whose AUC is known
 
 UNCONTROLLED = "no control on the same images rules out that the images differ by themselves"
 MEANS = {
@@ -51,6 +52,7 @@ MEANS = {
     "that it leaks nothing says nothing about its training.",
     NO_VERDICT: "The run ended before its first round, so there is no trained model to judge.",
 }
+REFUTED = "the run shows more leakage than a guarantee allows."
 WHO = {
     "client": "Every client that takes part can do this.",
     "outsider": "Everyone who can use the model can do this.",
@@ -71,9 +73,17 @@ BOUGHT = (
     "Do not release this model to people who must not know its training images. Train it for fewer "
     "rounds or with `--defense dpsgd`, and audit it again."
 )
+# Of an audit without an untrained control: an API, a function, vectors alone.
+COMPARE_VECTORS = (
+    "Look for a control. If you have the encoder's weights, audit the encoder itself: fedmia then "
+    "makes an untrained one. Else audit, with the same images, an encoder that never saw the "
+    "members, or vectors of it. If the attacks find as much there, the sets differ: take "
+    "non-members from the source of the members. Until then take it for a leak. Do not give the "
+    "encoder, or its answers, to people who must not know its training images."
+)
 TODO = {
-    "leaks-uncontrolled": "Run it with a control: a simulation with `--federation.placebo true`, "
-    "an audit on a network whose weights fedmia can draw anew. Until then take it for a leak.",
+    "leaks-uncontrolled": "Run it with a control (`--federation.placebo true`). Until then take "
+    "it for a leak.",
     "shift": "Take non-members from the same source as the members: the same cameras, sites, "
     "dates and file processing. Then run again.",
     "control-failed": "Look for a difference between members and non-members other than training, "
@@ -108,6 +118,7 @@ def words(report: Report, pretrain: str, used: Collection[str] = ()) -> dict[str
             code, core = LEAKS[0], f"by the attacks alone, {core}"
             texts = {**_explain(report, code, used), "sure": f"{shout}."}
         sentence = f"{shout}; {core}"
+        texts["means"] = f"{SHOUT}: {REFUTED} {texts['means']}"
     texts["means"] = " ".join([texts["means"], *_circumstances(report, code, pretrain)])
     return {"verdict": sentence, "verdict_code": code, **texts}
 
@@ -149,32 +160,31 @@ def _sentence(report: Report, pretrain: str) -> tuple[str, str]:
 
 def decide(report: Report) -> tuple[str, str]:
     """What attacks and controls say, without a final stop, and its code."""
-    scored, controls = rows_with_auc(report["attacks"]), report["controls"]
-    inferences, pixels = report["dataset_inference"], shifted_pixels(controls)
-    if pixels is not None:
+    scored, controls = with_auc(report["attacks"]), report["controls"]
+    inferences = report["dataset_inference"]
+    if (pixels := shifted_pixels(controls)) is not None:
         return (
             "Shift between the sets; leakage not established: a classifier on raw pixels, without "
-            f"the model, separates members from non-members with {numbers(*pixels)}",
+            f"the model, separates members from non-members with {numbers(pixels)}",
             "shift",
         )
     if (failed := failed_control(controls)) is not None:
-        name, row, auc = failed
+        name, row = failed
         return (
             f"Control failed; leakage not established: {row['name']} under the {name} control, "
-            f"where there is nothing to leak, has {numbers(row, auc)}, which excludes 0.5",
+            f"where there is nothing to leak, has {numbers(row)}, which excludes 0.5",
             "control-failed",
         )
     strongest, sets = strongest_leak(scored), detecting(inferences)
     controlled = (
         strongest is not None
-        and "over_control" in strongest[0]
+        and "over_control" in strongest
         or any(c["p_value_untrained"] is not None for row in inferences for c in detected(row))
     )
     code = LEAKS[not controlled]
     doubt = "" if controlled else f", but {UNCONTROLLED}"
     if strongest is not None:
-        row, auc = strongest
-        server = row["threat"]["vantage"] == "server"
+        server = strongest["threat"]["vantage"] == "server"
         what = "The clients' updates leak" if server else "The encoder leaks"
         paired = [
             f"; {p['statement']}"
@@ -182,8 +192,8 @@ def decide(report: Report) -> tuple[str, str]:
             if p["difference"] is not None and p["control"] != LOSS_BEFORE
         ]
         return (
-            f"{what} membership{doubt}: {row['name']} separates members from non-members "
-            f"with {numbers(row, auc, model_of(row))}{''.join(paired[:1])}"
+            f"{what} membership{doubt}: {strongest['name']} separates members from non-members "
+            f"with {numbers(strongest, model_of(strongest))}{''.join(paired[:1])}"
             + _reversed_clause(scored),
             code,
         )
@@ -200,9 +210,10 @@ def _lower(sentence: str) -> str:
     return f"{sentence[0].lower()}{sentence[1:]}"
 
 
-def excludes_half(auc: KnownAuc) -> bool:
-    """Whether the simultaneous interval of this AUC leaves out 0.5, on either side."""
-    return not auc.together[0] <= 0.5 <= auc.together[1]
+def excludes_half(row: AucRow) -> bool:
+    """Whether the simultaneous interval of an AUC leaves out 0.5, on either side."""
+    low, high = ends(row) or (0.0, 1.0)
+    return not low <= 0.5 <= high
 
 
 def leaks(row: AttackRow) -> bool:
@@ -216,49 +227,49 @@ def detecting(inferences: Sequence[InferenceRow]) -> InferenceRow | None:
     return next((row for row in inferences if detected(row)), None)
 
 
-def numbers(row: AucRow, auc: KnownAuc, model: str = "") -> str:
+def numbers(row: AucRow, model: str = "") -> str:
     """`AUC 0.64 [0.55, 0.72] (simultaneous 95 % limits; 112 members, 500 non-members)`.
 
     Args:
         row: of the attack or control.
-        auc: its AUC and intervals.
         model: which model was scored, in words.
 
     Returns:
         The text.
     """
-    n = f"{row['n_members']} members, {row['n_nonmembers']} non-members{model and f'; {model}'}"
-    return f"AUC {estimate(auc.value, auc.together)} (simultaneous 95 % limits; {n})"
+    n = f"{row['n_members']} members, {row['n_nonmembers']} non-members"
+    n += f" of {of} subjects" if (of := subjects_of(row)) else ""
+    n += model and f"; {model}"
+    return f"AUC {estimate(row['auc'], ends(row))} (simultaneous 95 % limits; {n})"
 
 
-def shifted_pixels(controls: Controls) -> tuple[AucRow, KnownAuc] | None:
+def shifted_pixels(controls: Controls) -> AucRow | None:
     """The classifier on pixels where it tells members apart, else None."""
     pixels = controls["pixels"]
-    auc = None if pixels is None else known_auc(pixels)
-    return (pixels, auc) if pixels is not None and auc and excludes_half(auc) else None
+    return pixels if pixels is not None and excludes_half(pixels) else None
 
 
-def failed_control(controls: Controls) -> tuple[str, AttackRow, KnownAuc] | None:
-    """(set name, row, AUC) of the control farthest from 0.5 among those that exclude it."""
+def failed_control(controls: Controls) -> tuple[str, AttackRow] | None:
+    """(set name, row) of the control farthest from 0.5 among those that exclude it."""
     failed = [
-        (name, row, auc)
+        (name, row)
         for name, rows in control_sets(controls).items()
-        for row, auc in rows_with_auc(rows)
-        if excludes_half(auc)
+        for row in rows
+        if excludes_half(row)
     ]
-    return max(failed, key=lambda f: abs(f[2].value - 0.5), default=None)
+    return max(failed, key=lambda f: abs((f[1]["auc"] or 0.0) - 0.5), default=None)
 
 
-def strongest_leak(scored: ScoredRows) -> tuple[AttackRow, KnownAuc] | None:
+def strongest_leak(scored: ScoredRows) -> AttackRow | None:
     """The attack of highest AUC among those that leak, one with a control before one without."""
-    leaking = [(row, auc) for row, auc in scored if leaks(row)]
-    return max(leaking, key=lambda f: ("over_control" in f[0], f[1].value), default=None)
+    leaking = [row for row in scored if leaks(row)]
+    return max(leaking, key=lambda row: ("over_control" in row, row["auc"]), default=None)
 
 
 def _no_leak_sentence(scored: ScoredRows) -> str:
-    row, auc = max(scored, key=lambda f: (f[1].together[0] > 0.5, f[1].value))
-    values = numbers(row, auc, model_of(row))
-    if auc.together[0] > 0.5:
+    row = max(scored, key=lambda row: (row["low"] > 0.5, row["auc"]))
+    values = numbers(row, model_of(row))
+    if row["low"] > 0.5:
         over = row["over_control"]
         control = f"its {over['control']} control on the same images"
         added = statement(row["name"], control, over["difference"], ends(over) or (0.0, 0.0))
@@ -272,7 +283,7 @@ def _no_leak_sentence(scored: ScoredRows) -> str:
 
 
 def _reversed_clause(scored: ScoredRows) -> str:
-    turned = [row["name"] for row, auc in scored if auc.together[1] < 0.5]
+    turned = [row["name"] for row in scored if row["high"] < 0.5]
     if not turned:
         return ""
     verb = "is" if len(turned) == 1 else "are"
@@ -281,7 +292,7 @@ def _reversed_clause(scored: ScoredRows) -> str:
 
 def _explain(report: Report, code: str, used: Collection[str]) -> dict[str, str]:
     """What the code means, how sure that is, and what to do."""
-    scored, controls = rows_with_auc(report["attacks"]), report["controls"]
+    scored = with_auc(report["attacks"])
     means, sure, todo = MEANS[code], "Nothing was measured on a trained model.", TODO.get(code, "")
     if code in LEAKS:
         strongest, sets = strongest_leak(scored), detecting(report["dataset_inference"])
@@ -289,35 +300,33 @@ def _explain(report: Report, code: str, used: Collection[str]) -> dict[str, str]
         sure = f"{sets['statement']}." if sets else ""
         counted = ""
         if strongest is not None:
-            row, auc = strongest
-            vantage = row["threat"]["vantage"]
+            vantage = strongest["threat"]["vantage"]
             kind = "server" if vantage == "server" else "leaks"
-            counted, sure = count_pairs(row["name"], auc.value), _strength(report, row, auc)
+            counted, sure = count_pairs(strongest), _strength(report, strongest)
         texts = means if todo else MEANS[kind], WHO.get(vantage, ""), counted
         means = " ".join(filter(None, texts))
-        defences = BOUGHT if "encoder" in report else _defences(used)
-        todo = f"{todo} {defences}".strip()
+        defences = BOUGHT if is_audit(report) else _defences(used)
+        todo = COMPARE_VECTORS if todo and is_audit(report) else f"{todo} {defences}".strip()
     elif code == "not-established":
         if scored:
-            row, auc = max(scored, key=lambda one: one[1].value)
+            row = max(scored, key=lambda row: row["auc"])
             doubt = "This may be chance."
-            if auc.together[1] < 0.5:
+            if row["high"] < 0.5:
                 doubt = "It picks the non-member more often than a guess would."
-            elif auc.together[0] > 0.5:
+            elif row["low"] > 0.5:
                 doubt = "Its control, where nothing leaks, may do as well."
-            means += f" {count_pairs(row['name'], auc.value)} {doubt}"
-        sure, todo = _reach(report, scored)
-    elif code == "shift" and (pixels := shifted_pixels(controls)) is not None:
-        auc = pixels[1]
-        means += (
-            f" {count_pairs('a classifier on the pixels alone', max(auc.value, 1 - auc.value))}"
-        )
-        sure = f"It has AUC {estimate(auc.value, auc.together)}; a guess has 0.5."
-    elif code == "control-failed" and (failed := failed_control(controls)) is not None:
-        name, row, auc = failed
+            means += f" {count_pairs(row)} {doubt}"
+        sure, todo = reach(report, scored)
+    elif code == "shift" and (pixels := shifted_pixels(report["controls"])) is not None:
+        auc = pixels["auc"] or 0.0
+        alone = {"name": "a classifier on the pixels alone", "auc": max(auc, 1 - auc)}
+        means += f" {count_pairs(alone)}"
+        sure = f"It has AUC {estimate(auc, ends(pixels))}; a guess has 0.5."
+    elif code == "control-failed" and (failed := failed_control(report["controls"])) is not None:
+        name, row = failed
         sizes = f"{row['n_members']} members and {row['n_nonmembers']} non-members"
         sure = (
-            f"{row['name']} under the {name} control has AUC {estimate(auc.value, auc.together)} "
+            f"{row['name']} under the {name} control has AUC {estimate(row['auc'], ends(row))} "
             f"on {sizes}; a guess has 0.5."
         )
     elif code == "collapsed":
@@ -325,20 +334,20 @@ def _explain(report: Report, code: str, used: Collection[str]) -> dict[str, str]
     return {"means": means, "sure": sure, "todo": todo}
 
 
-def count_pairs(attack: str, auc: float) -> str:
+def count_pairs(attack: Mapping[str, Any]) -> str:
     """An AUC as the share of pairs that the attack orders right; of 1,000 where a count of 100
     would hide the difference.
 
     Args:
-        attack: its name.
-        auc: in [0, 1].
+        attack: its name, and its AUC in [0, 1].
 
     Returns:
         The sentence, with the count beside that of a guess.
     """
+    name, auc = attack["name"], attack["auc"]
     whole = 1000 if abs(auc - 0.5) < 0.05 or not 0.01 <= auc <= 0.99 else 100
     return (
-        f"Of a member and a non-member, {attack} picks the member {auc * whole:,.0f} times of "
+        f"Of a member and a non-member, {name} picks the member {auc * whole:,.0f} times of "
         f"{whole:,}; guessing: {whole // 2}."
     )
 
@@ -351,7 +360,7 @@ def _defences(used: Collection[str]) -> str:
     return " ".join(filter(None, [failed, earlier, guarantee, COMPARE]))
 
 
-def _strength(report: Report, row: AttackRow, auc: KnownAuc) -> str:
+def _strength(report: Report, row: AttackRow) -> str:
     """Members of 100 that the strongest attack finds at the lowest rate of false alarms that the
     images resolve; its AUC, and the use of the very model that it read."""
     shares = "There are too few non-members to count the members found at few false alarms."
@@ -365,21 +374,38 @@ def _strength(report: Report, row: AttackRow, auc: KnownAuc) -> str:
             )
     use = (row["under_attack"] and report["utility"]["after_attack"]) or report["utility"]
     text = f"{shares} The strongest attack, {row['name']}, has AUC "
-    text += f"{estimate(auc.value, auc.together)} {model_of(row)}".rstrip()
+    text += f"{estimate(row['auc'], ends(row))} {model_of(row)}".rstrip()
     if use["knn"] is not None:
         whose = "the same model" if use["round"] is None else f"the model of round {use['round']}"
         text += f"; kNN accuracy of {whose}: {estimate(use['knn'], use['knn_ci'])}"
     return f"{text}."
 
 
-def _reach(report: Report, scored: ScoredRows) -> tuple[str, str]:
-    """How sure a run without an established leak is, and how it could be surer."""
+def reach(report: Report, scored: ScoredRows) -> tuple[str, str]:
+    """How sure a run without an established leak is, and how it could be surer.
+
+    Args:
+        report: with its family of tests.
+        scored: attacks of it whose AUC is known.
+
+    Returns:
+        The smallest leak that so many images would have shown; what to do.
+    """
     if not scored:
-        return "No attack was scored.", "Run at least one attack: see the section Not run."
-    row = max((row for row, _ in scored), key=lambda r: min(r["n_members"], r["n_nonmembers"]))
-    n, m = row["n_members"], row["n_nonmembers"]
-    least, more = smallest_leak(report, n, m), leak_images(report, WEAK)
+        sure = " ".join(f"{row['statement']}." for row in report["dataset_inference"])
+        return sure or "No attack was scored.", "Run at least one attack: see the section Not run."
+    row = max(scored, key=lambda r: min(r["n_members"], r["n_nonmembers"]))
+    n, m, tests = row["n_members"], row["n_nonmembers"], leak_tests(report, scored)
+    # Images of a subject say less than as many that are drawn one by one.
+    effect = max(one.get("design_effect", 1.0) for one in scored)
+    worth, subjects = (round(n / effect), round(m / effect)), None
+    if "n_member_subjects" in row:
+        subjects = row["n_member_subjects"], row["n_nonmember_subjects"]
+    least = smallest_detectable_auc(*worth, **tests, subjects=subjects)
+    more = images_needed(WEAK, **tests)
+    more = None if more is None else math.ceil(more * effect)
     sizes = f"{n} members and {m} non-members"
+    sizes += f" of {of} subjects" if (of := subjects_of(row)) else ""
     sure = f"Not even a perfect attack would have been established with {sizes}."
     if least is not None:
         sure = (
@@ -388,26 +414,32 @@ def _reach(report: Report, scored: ScoredRows) -> tuple[str, str]:
         )
     todo = "Try more attacks (`--attacks all`) and other seeds."
     if more is not None and min(n, m) < more:
-        todo += f" To show a leak of AUC {WEAK}, score about {more:,} members and as many others."
+        todo += f" To show a leak of AUC {WEAK}, score about {more:,} members and as many others"
+        todo += "." if effect == 1 else ", with as many images a subject."
     return sure, todo
 
 
-def smallest_leak(report: Report, n: int, m: int) -> float | None:
-    """The smallest AUC of a leak that n members and m non-members show; None where none does."""
-    return smallest_detectable_auc(n, m, **_tests(report))
+def leak_tests(report: Report, scored: ScoredRows) -> dict[str, Any]:
+    """The tests that a leak must pass for the verdict, as arguments of `smallest_detectable_auc`.
+
+    Args:
+        report: with its family of tests.
+        scored: attacks of it whose AUC is known.
+
+    Returns:
+        Argument -> value.
+    """
+    family, audited = report["family"]["intervals"], is_audit(report)
+    controls = {row["over_control"]["control"] for row in scored if "over_control" in row}
+    beside = max((control_tests(c, audited, family) for c in controls), default=None)
+    return {"family": family, "level": ONE_SIDED, "control_family": beside}
 
 
-def leak_images(report: Report, auc: float) -> int | None:
-    """Images of each side that show a leak of this AUC; None where more than ten million."""
-    return images_needed(auc, **_tests(report))
+def is_audit(report: Report) -> bool:
+    """Whether the report is of an encoder, or of its vectors, that was trained elsewhere."""
+    return "encoder" in report or "member_embeddings" in report["config"]
 
 
-def _tests(report: Report) -> dict[str, Any]:
-    # The leak of an audit must also lie over its control.
-    own = "encoder" in report and bool(report["controls"]["untrained"])
-    return {"family": report["family"]["intervals"], "level": ONE_SIDED, "over_control": own}
-
-
-def is_refuted(report: Report) -> bool:
-    """Whether the run contradicts a guarantee that a defence claims."""
-    return report["verdict"].startswith(SHOUT)
+def is_alarming(report: Report) -> bool:
+    """Whether the run leaks, or contradicts a guarantee: no other verdict is good news."""
+    return report["verdict_code"] == LEAKS[0] or report["verdict"].startswith(SHOUT)

@@ -19,7 +19,7 @@ def check_device(device: str) -> None:
         InputError: naming them.
     """
     if not re.fullmatch(r"auto|cpu|cuda(:[0-9]+)?", device):
-        raise InputError(f"{opt('device')} must be {DEVICES}, got '{device}'")
+        raise InputError(f"{opt('device')}: '{device}', must be {DEVICES}")
 
 
 def resolve_device(device: str) -> str:

@@ -56,7 +56,7 @@ class ShadowTraining:
         guard: what it is trained under, or None; an epoch is a round of it.
     """
 
-    blueprint: ShadowSettings
+    settings: ShadowSettings
     index: int
     members: ByteArray
     nonmembers: ByteArray
@@ -79,14 +79,14 @@ class ShadowTraining:
 
     def finish_shadow(self, state: State) -> TrainedShadow:
         """The shadow with the finished weights `state` (`shared.*`, `local.*`)."""
-        method = self.blueprint.method(self.index, len(self.members))
+        method = self.settings.method(self.index, len(self.members))
         load_training(method, state)
         return TrainedShadow(
             method.eval(),
             torch.from_numpy(self.members),
             torch.from_numpy(self.nonmembers),
             self.name,
-            self.blueprint.under,
+            self.settings.under,
         )
 
 
@@ -111,7 +111,7 @@ def train_one(
         TrainingStopped: `stopped` returned True.
         InputError: training diverged.
     """
-    settings, train, folder = shadow.blueprint, shadow.blueprint.train, shadow.folder
+    settings, train, folder = shadow.settings, shadow.settings.train, shadow.folder
     guard = shadow.guard
     augment, steps = settings.spec.augment, -(-len(shadow.members) // train.batch_size)
     method = settings.method(shadow.index, len(shadow.members)).to(device)

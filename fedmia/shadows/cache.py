@@ -42,12 +42,12 @@ class DamagedShadowError(Exception):
 
 
 def describe_shadow(
-    blueprint: ShadowSettings, index: int, images: str, device: torch.device
+    settings: ShadowSettings, index: int, images: str, device: torch.device
 ) -> dict[str, Any]:
     """All that decides the bits of a shadow, as JSON holds it.
 
     Args:
-        blueprint: what every shadow of the plan is built from.
+        settings: what every shadow of the plan is built from.
         index: number of the shadow, from 0.
         images: `ShadowDraw.digest`, of its members and non-members.
         device: a GPU sums in another order than a CPU, so its shadows are others.
@@ -55,10 +55,10 @@ def describe_shadow(
     Returns:
         the description, whose digest is the key of the cache.
     """
-    plain = asdict(blueprint) | {
+    plain = asdict(settings) | {
         "format": FORMAT, "index": index, "images": images, "device": device.type,
     }  # fmt: skip
-    if not blueprint.defense:  # as shadows were described before they could have one
+    if not settings.defense:  # as shadows were described before they could have one
         del plain["defense"]
     return json.loads(json.dumps(plain))
 

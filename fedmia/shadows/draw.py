@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +13,7 @@ from fedmia.data.images import ByteArray, IntArray, digests
 from fedmia.options.errors import InputError
 from fedmia.options.seeding import rng
 from fedmia.shadows.plan import ShadowPlan
+from fedmia.statistics.subjects import nearest_end
 
 Pixels = Tensor | NDArray[np.uint8]
 DigestPositions = list[tuple[bytes, int]]  # images by digest
@@ -41,19 +42,24 @@ class ImagePool:
         pool, candidates: (digest, index into the pool followed by the candidates).
         repeated: images of the pool left out because another one equals them.
         attacked: images of the pool left out because a candidate equals them.
+        subjects: (N,) subject of each image, such as a patient, pool first; None: they have none.
     """
 
     pool: DigestPositions
     candidates: DigestPositions
     repeated: int
     attacked: int
+    subjects: IntArray | None = None
 
 
-def build_image_pool(pool: Pixels, candidates: Pixels | None) -> ImagePool:
+def build_image_pool(
+    pool: Pixels, candidates: Pixels | None, subjects: IntArray | None = None
+) -> ImagePool:
     """Sort out repeats and candidates by content.
 
     Args:
         pool, candidates: uint8 (N, C, H, W).
+        subjects: of both, pool first; None: they have none.
 
     Returns:
         the distinct images, and how many were left out.
@@ -77,6 +83,7 @@ def build_image_pool(pool: Pixels, candidates: Pixels | None) -> ImagePool:
         sorted(under_attack.items()),
         repeated=len(own) - attacked - len(usable),
         attacked=attacked,
+        subjects=subjects,
     )
 
 
@@ -86,7 +93,7 @@ def draw_shadows(plan: ShadowPlan, ground: ImagePool) -> list[ShadowDraw]:
     Neither the order of the pool nor that of the candidates plays a part, and shadow i does not
     depend on how many there are. Offline, no shadow meets a candidate. Online, shadows 2j and
     2j + 1 train on complementary halves of the candidates, so each is in exactly half of them,
-    or within one shadow of it if their number is odd.
+    or within one shadow of it if their number is odd. A subject's images are on one side.
 
     Args:
         plan: says how many shadows of how many images, and the seed.
@@ -113,28 +120,47 @@ def draw_shadows(plan: ShadowPlan, ground: ImagePool) -> list[ShadowDraw]:
             f"online shadow encoders train on half of the {len(candidates)} images under attack, "
             f"so images must be at least {len(candidates) // 2}, got {images}"
         )
-    return [_draw_images(plan.seed, i, images, ground.pool, candidates) for i in range(plan.count)]
+    ground = replace(ground, candidates=candidates)
+    return [_draw_images(plan.seed, i, images, ground) for i in range(plan.count)]
 
 
-def _draw_images(
-    seed: int, index: int, images: int, pool: DigestPositions, candidates: DigestPositions
-) -> ShadowDraw:
+def _draw_images(seed: int, index: int, images: int, ground: ImagePool) -> ShadowDraw:
     """The images of shadow `index`; `images` is how many members it has."""
-    order = rng(seed, "shadow-candidates", index // 2).permutation(len(candidates)).tolist()
-    half = len(candidates) // 2
-    inside, outside = order[:half], order[half:]
+    candidates, of = ground.candidates, ground.subjects
+    order = rng(seed, "shadow-candidates", index // 2)
+    inside, outside = _deal(candidates, of, len(candidates) // 2, len(candidates), order)
     if index % 2:
         inside, outside = outside, inside
-    own = rng(seed, "shadow-pool", index).permutation(len(pool)).tolist()
     ins = max(0, images - len(inside))
-    outs = max(0, images - len(outside))
-    members = sorted([candidates[i] for i in inside] + [pool[i] for i in own[:ins]])
-    rest = sorted([candidates[i] for i in outside] + [pool[i] for i in own[ins : ins + outs]])
+    both = ins + max(0, images - len(outside))
+    own = _deal(ground.pool, of, ins, both, rng(seed, "shadow-pool", index))
+    members, rest = sorted(inside + own[0]), sorted(outside + own[1])
     return ShadowDraw(
         np.array([i for _, i in members], dtype=np.int64),
         np.array([i for _, i in rest], dtype=np.int64),
         content_digest([d for d, _ in members], [d for d, _ in rest]),
     )
+
+
+def _deal(
+    images: DigestPositions,
+    subjects: IntArray | None,
+    first: int,
+    both: int,
+    draw: np.random.Generator,
+) -> tuple[DigestPositions, DigestPositions]:
+    """About `first` images in random order, and those that follow up to about `both`; no subject is
+    among both, and each side has one where there are two."""
+    of = np.arange(len(images))
+    if subjects is not None:
+        of = np.unique(subjects[[i for _, i in images]], return_inverse=True)[1]
+    order = draw.permutation(len(sizes := np.bincount(of)))
+    ranked = np.argsort(np.argsort(order)[of], kind="stable").tolist()
+    sizes, more = sizes[order], both > first
+    middle = nearest_end(sizes, first, min(first, 1), more)
+    last = nearest_end(sizes, both, middle + more, 0)
+    cuts = int(sizes[:middle].sum()), int(sizes[:last].sum())
+    return [images[i] for i in ranked[: cuts[0]]], [images[i] for i in ranked[slice(*cuts)]]
 
 
 def content_digest(members: list[bytes], nonmembers: list[bytes]) -> str:

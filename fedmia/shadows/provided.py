@@ -72,24 +72,24 @@ def read_settings(path: Path, trust: Trust = False) -> list[ShadowSettings]:
         why.
     """
     try:
-        return [_blueprint(f, read_json(f / ABOUT), trust) for f in _folders(path)]
+        return [_parse_settings(f, read_json(f / ABOUT), trust) for f in _folders(path)]
     except (*DAMAGE, OSError):  # an InputError is a ValueError
         return []
 
 
-def content(path: Path) -> str:
+def seals_digest(path: Path) -> str:
     """Digest (hex) of the shadow encoders in `path`, without loading them: of their seals.
 
-    A seal is of the blueprint, the images and every weight; one that cannot be read counts as none.
+    A seal is of the settings, the images and every weight; one that cannot be read counts as none.
     """
-    contents = []
+    seals = []
     for folder in _folders(path):
         try:
             with safe_open(folder / ENCODER, framework="np") as file:
-                contents.append(file.get_tensor("seal").tobytes())
+                seals.append(file.get_tensor("seal").tobytes())
         except (SafetensorError, OSError):
             continue
-    return hashlib.sha256(b"".join(sorted(contents))).hexdigest()
+    return hashlib.sha256(b"".join(sorted(seals))).hexdigest()
 
 
 def _folders(path: Path) -> list[Path]:
@@ -103,24 +103,24 @@ def _load(path: Path, trust: Trust) -> tuple[int, TrainedShadow]:
     """Number and shadow in folder `path`."""
     try:
         description = read_json(path / ABOUT)
-        blueprint, index = _blueprint(path, description, trust), int(description["index"])
+        settings, index = _parse_settings(path, description, trust), int(description["index"])
         folder = ShadowFolder(path, description)
         state = folder.read(ENCODER)
         if state is None:
             raise InputError(f"unfinished, it holds no {ENCODER}")
         members, nonmembers = read_images(path)
-        shape = (blueprint.channels, blueprint.size, blueprint.size)
+        shape = (settings.channels, settings.size, settings.size)
         if any(images.shape[1:] != shape for images in (members, nonmembers)):
             raise InputError(f"{ABOUT} says images of {shape}, {IMAGES} holds {members.shape[1:]}")
-        if not len(blueprint.mean) == len(blueprint.std) == blueprint.channels:
+        if not len(settings.mean) == len(settings.std) == settings.channels:
             raise InputError(
-                f"{ABOUT} has no mean and std for each of {blueprint.channels} channels"
+                f"{ABOUT} has no mean and std for each of {settings.channels} channels"
             )
         if content_digest(digests(members), digests(nonmembers)) != description["images"]:
             raise DamagedShadowError("images.npz")
         length = sum(t.nbytes for t in state.values())
-        check_network(ABOUT, lambda: blueprint.method(index, len(members)), length)
-        return index, ShadowTraining(blueprint, index, members, nonmembers, folder).finish_shadow(
+        check_network(ABOUT, lambda: settings.method(index, len(members)), length)
+        return index, ShadowTraining(settings, index, members, nonmembers, folder).finish_shadow(
             state
         )
     except FileNotFoundError:
@@ -138,8 +138,8 @@ def _load(path: Path, trust: Trust) -> tuple[int, TrainedShadow]:
         ) from None
 
 
-def _blueprint(path: Path, description: dict[str, Any], trust: Trust) -> ShadowSettings:
-    """The blueprint that `cache.describe_shadow` wrote down."""
+def _parse_settings(path: Path, description: dict[str, Any], trust: Trust) -> ShadowSettings:
+    """The settings that `cache.describe_shadow` wrote down."""
     refuse_untrusted(path, description, trust)
     if description["format"] != FORMAT:
         raise InputError(f"of format {description['format']!s:.20}, this version reads {FORMAT}")

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from fedmia.data.images import IntArray
 from fedmia.options.errors import InputError
 from fedmia.runtime.cores import count_cores
 from fedmia.shadows._one import CUT, ShadowTraining, TrainedShadow, TrainingStopped, train_one
@@ -35,6 +36,7 @@ def train_shadows(
     target: TargetTraining,
     pool: Pixels,
     candidates: Pixels | None,
+    subjects: IntArray | None = None,
     *,
     device: torch.device,
     cache: Path | None = None,
@@ -54,6 +56,8 @@ def train_shadows(
         pool: uint8 (N, C, H, W), the attacker's shadow images.
         candidates: uint8 (M, C, H, W), the images under attack: kept out of every shadow, or
             (`online`) put into half of them.
+        subjects: of pool and candidates `(N + M,)`, such as patients, which are drawn whole; None:
+            each image is its own.
         device: where the shadows train.
         cache: folder of finished and of unfinished shadows, or None to keep nothing.
         say: takes a line for the user.
@@ -70,7 +74,7 @@ def train_shadows(
         TrainingStopped: `stop` said so.
     """
     settings = build_settings(plan, target)
-    ground = build_image_pool(pool, candidates)
+    ground = build_image_pool(pool, candidates, subjects)
     shadows = _trainings(plan, target.guard, settings, ground, pool, candidates, device, cache)
     if ground.attacked and not plan.online:
         say(f"shadow images: {ground.attacked} left out, as they are among those under attack")
@@ -113,8 +117,9 @@ def train_shadows(
 
 
 def shadow_notes(
-    plan: ShadowPlan, target: TargetTraining, pool: Pixels, candidates: Pixels | None
-) -> list[str]:
+    plan: ShadowPlan, target: TargetTraining, pool: Pixels, candidates: Pixels | None,
+    subjects: IntArray | None = None,
+) -> list[str]:  # fmt: skip
     """What the reader should know of how the plan's shadows are trained, as of a queue that is cut;
     arguments and errors as of `train_shadows`, which trains them.
 
@@ -123,11 +128,12 @@ def shadow_notes(
         target: what there is to know of the target's training.
         pool: the attacker's shadow images, uint8 (N, C, H, W).
         candidates: the images under attack, uint8 (M, C, H, W), or None.
+        subjects: as of `train_shadows`.
 
     Returns:
         one sentence a note, possibly none.
     """
-    members = draw_shadows(plan, build_image_pool(pool, candidates))[0].members
+    members = draw_shadows(plan, build_image_pool(pool, candidates, subjects))[0].members
     return [f"Shadow encoders: {n}." for n in build_settings(plan, target).spec.notes(len(members))]
 
 

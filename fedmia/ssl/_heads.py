@@ -39,14 +39,7 @@ def mlp(
         layers: >= 1; 1 is a linear layer, which has no use for `hidden`.
         norm: after every linear layer but the last: `layer`, `batch` or `none`.
         last_norm: also after the last one, without scale and shift.
-
-    Raises:
-        ValueError: another `norm`, or no layer.
     """
-    if norm not in HEAD_NORMS:
-        raise ValueError(f"norm must be one of {', '.join(HEAD_NORMS)}, got {norm!r}")
-    if layers < 1:
-        raise ValueError(f"layers must be >= 1, got {layers}")
     widths = [width, *[hidden] * (layers - 1), out]
     parts: list[nn.Module] = []
     for i, (before, after) in enumerate(zip(widths, widths[1:], strict=False), 1):

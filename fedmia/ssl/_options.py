@@ -1,8 +1,9 @@
-"""Options that several methods have: written once; each method puts them in its own order."""
+"""Options that several methods have: written once."""
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, cast
 
 from fedmia.options.option import option
 from fedmia.ssl._heads import HEAD_NORMS
@@ -19,42 +20,9 @@ def head_norm_option(default: str, where: str, why: str) -> Any:
     return option(default, f"normalisation in the {where}; {why}", choices=HEAD_NORMS)
 
 
-def crop_option(otherwise: str = "the data source's, else 0.2") -> Any:
-    """`crop_min`; `otherwise` is what holds where none is given."""
-    help = f"least share of the area that a view shows (none: {otherwise})"
-    return option(None, help, gt=0, le=1)
-
-
-def flip_option() -> Any:
-    help = "probability of a horizontal flip (none: the data source's, else 0.5)"
-    return option(None, help, ge=0, le=1)
-
-
-def jitter_option() -> Any:
-    help = "factor on the colour jitter, 0 = no jitter (none: the data source's, else 1)"
-    return option(None, help, ge=0)
-
-
 def operations_option() -> Any:
     help = "augmentations of the views, as in EncoderMI's Fig. 3 (none: all of the method's)"
     return option(None, help, choices=OPERATIONS)
-
-
-def rotation_option() -> Any:
-    help = "largest angle of a random rotation of a view, in degrees (180 in PartCrop's Table 7)"
-    return option(0.0, help, ge=0, le=180)
-
-
-def adversarial_option() -> Any:
-    help = (
-        "largest change of a pixel in an adversarial first view, whose loss is added, as in RoCL "
-        f"({8 / 255:.4f} there); 0: none"
-    )
-    return option(0.0, help, ge=0, le=1)
-
-
-def adversarial_steps_option() -> Any:
-    return option(7, "gradient steps that make an adversarial view", ge=1)
 
 
 def mixup_option(source: str = "MixCo") -> Any:
@@ -75,17 +43,34 @@ def momentum_schedule_option(of: str) -> Any:
     return option("constant", help, choices=("constant", "cosine"))
 
 
+@dataclass(frozen=True)
 class ViewsSSL(SSL):
-    """A method with the options `crop_min`, `flip` and `jitter`, in the method's own order."""
+    """A method of random views.
 
-    crop_min: float | None
-    flip: float | None
-    jitter: float | None
-    operations: tuple[str, ...] | None = None
-    rotation: float = 0.0
-    mixup: float = 0.0
-    adversarial: float = 0.0
-    adversarial_steps: int = 7
+    Attributes:
+        paper_views: the paper's recipe, which a method names.
+        crop_min: smallest area of a random resized crop, as part of the image.
+        flip: probability of a horizontal flip.
+        jitter: factor on the strengths of the colour jitter; 0: none.
+    """
+
+    paper_views: ClassVar[Augment]
+    # Of methods without these options.
+    operations = cast("tuple[str, ...] | None", None)
+    rotation = mixup = adversarial = 0.0
+
+    crop_min: float | None = option(
+        None,
+        "least share of the area that a view shows (none: the data source's, else the paper's)",
+        gt=0,
+        le=1,
+    )
+    flip: float | None = option(
+        None, "probability of a horizontal flip (none: the data source's, else 0.5)", ge=0, le=1
+    )
+    jitter: float | None = option(
+        None, "factor on the colour jitter, 0 = no jitter (none: the data source's, else 1)", ge=0
+    )
 
     @property
     def coupled(self) -> bool:
@@ -103,40 +88,46 @@ class ViewsSSL(SSL):
         if self.operations is not None:
             _ = self.augment  # refuses an operation that has no strength here
 
-    def views(
-        self,
-        *,
-        crop_min: float = 0.2,
-        jitter: tuple[float, float, float, float],
-        jitter_p: float = 0.8,
-        gray: float = 0.2,
-        gray_first: bool = False,
-        blur: float = 0.0,
-        solarize: float = 0.0,
-    ) -> Augment:
-        """The paper's recipe, with this method's crop, flip and jitter where they are given.
-
-        Args:
-            crop_min: the paper's, where none is given.
-            jitter: strengths of brightness, contrast, saturation and hue, at probability jitter_p.
-            gray, blur, solarize: probabilities.
-            gray_first: before the jitter.
-        """
-        brightness, contrast, saturation, hue = jitter
-        s = 1.0 if self.jitter is None else self.jitter
+    @property
+    def augment(self) -> Augment:
+        """The paper's recipe, with this method's crop, flip and jitter where they are given."""
+        paper, s = self.paper_views, 1.0 if self.jitter is None else self.jitter
         wants_blur = self.operations is not None and "blur" in self.operations
-        return Augment(
-            crop_min=crop_min if self.crop_min is None else self.crop_min,
-            flip=0.5 if self.flip is None else self.flip,
-            brightness=brightness * s,
-            contrast=contrast * s,
-            saturation=saturation * s,
-            hue=min(hue * s, 0.5),
-            jitter_p=jitter_p,
-            gray_p=gray,
-            gray_first=gray_first,
-            blur_p=blur or BLUR * wants_blur,
-            solarize_p=solarize,
+        return replace(
+            paper,
+            crop_min=paper.crop_min if self.crop_min is None else self.crop_min,
+            flip=paper.flip if self.flip is None else self.flip,
+            brightness=paper.brightness * s,
+            contrast=paper.contrast * s,
+            saturation=paper.saturation * s,
+            hue=min(paper.hue * s, 0.5),
+            blur_p=paper.blur_p or BLUR * wants_blur,
             rotation=self.rotation,
             operations=self.operations,
         )
+
+
+@dataclass(frozen=True)
+class HarderSSL(ViewsSSL):
+    """A method whose first views may be turned, and moved so that its loss rises.
+
+    Attributes:
+        rotation: largest angle of a random rotation of a view, in degrees.
+        adversarial: largest change of a pixel in an adversarial first view; 0: none.
+        adversarial_steps: gradient steps that make one.
+    """
+
+    rotation: float = option(
+        0.0,
+        "largest angle of a random rotation of a view, in degrees (180 in PartCrop's Table 7)",
+        ge=0,
+        le=180,
+    )
+    adversarial: float = option(
+        0.0,
+        "largest change of a pixel in an adversarial first view, whose loss is added, as in RoCL "
+        f"({8 / 255:.4f} there); 0: none",
+        ge=0,
+        le=1,
+    )
+    adversarial_steps: int = option(7, "gradient steps that make an adversarial view", ge=1)

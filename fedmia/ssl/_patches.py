@@ -15,21 +15,20 @@ from fedmia.nets.base import Backbone, initialise
 from fedmia.options.errors import InputError, opt
 from fedmia.options.option import option
 from fedmia.ssl._bank import bank_length, cut_note
-from fedmia.ssl._options import ViewsSSL, crop_option, flip_option
+from fedmia.ssl._options import ViewsSSL
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import SSL, Encoder, Recipe, SSLMethod
 
 
 @dataclass(frozen=True)
 class PatchSSL(ViewsSSL):
-    """A method that predicts pixels of patches from other patches of the same image.
-
-    Attributes:
-        crop_min: smallest area of a random resized crop, as part of the image.
-        flip: probability of a horizontal flip.
-    """
+    """A method that predicts pixels of patches from other patches of the same image."""
 
     lr: ClassVar[float] = 0.01  # from .03 on, without a warm-up, MAE diverges on small clients
+    # Crop and flip, without colour: "MAE works well using cropping-only augmentation".
+    paper_views: ClassVar[Augment] = Augment(
+        brightness=0.0, contrast=0.0, saturation=0.0, hue=0.0, jitter_p=0.0, gray_p=0.0
+    )
     mask_unit = 1  # side in patches of what is masked together; an option of MAE
 
     norm_pix: bool = option(True, "the target is each patch normalised by itself")
@@ -37,8 +36,6 @@ class PatchSSL(ViewsSSL):
         4096, "K, negatives that observers read a loss against; at most half the images", ge=1
     )
     temperature: float = option(0.2, "T of the InfoNCE that observers read", gt=0)
-    crop_min: float | None = crop_option()
-    flip: float | None = flip_option()
     jitter: float | None = option(
         None, "factor on the colour jitter; these views have none, so it changes nothing", ge=0
     )
@@ -47,11 +44,6 @@ class PatchSSL(ViewsSSL):
     @abstractmethod
     def parts(self) -> tuple[Callable[..., Any], Callable[..., nn.Module]]:
         """Classes of the method and of its decoder, which takes the backbone and the options."""
-
-    @property
-    def augment(self) -> Augment:
-        """Crop and flip, without colour: "MAE works well using cropping-only augmentation"."""
-        return self.views(jitter=(0.0, 0.0, 0.0, 0.0), jitter_p=0.0, gray=0.0)
 
     def build(self, backbone: Backbone, recipe: Recipe, generator: torch.Generator) -> SSLMethod:
         """The method around `backbone`, every weight drawn from `generator`.
@@ -63,8 +55,8 @@ class PatchSSL(ViewsSSL):
         vit = vision_transformer(backbone, self)
         if self.mask_unit >= vit.side:
             raise InputError(
-                f"{opt('ssl.mask_unit')} must be under the {vit.side} patches of an image's side, "
-                f"got {self.mask_unit}"
+                f"{opt('ssl.mask_unit')}: {self.mask_unit}, must be under the {vit.side} patches "
+                "of an image's side"
             )
         if self.norm_pix and vit.embed.in_features < 2:
             raise InputError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -10,10 +11,6 @@ from torch.nn import functional as F
 
 from fedmia.nets.base import SelfInitialisedLayer, initialise
 from fedmia.ssl._twoview import TwoView
-from fedmia.ssl.base import State
-
-# Local state with a key encoder's name: no snapshot of the holder's knowledge contains it.
-STEPS, FREEZE = "key.seen", "key.freeze"
 
 
 class Prototypes(SelfInitialisedLayer):
@@ -74,6 +71,11 @@ class PrototypeSSL(TwoView):
     """A method of prototypes, which the federation averages and each client counts for."""
 
     prototypes: Prototypes
+    # Images that were seen, and how many end the freeze.
+    LOCAL: ClassVar[Mapping[str, str]] = {
+        "key.seen": "prototypes.seen",
+        "key.freeze": "prototypes.freeze",
+    }
 
     def shared_modules(self) -> Mapping[str, nn.Module]:
         return {"": self.encoder, "prototypes.": self.prototypes}
@@ -82,19 +84,6 @@ class PrototypeSSL(TwoView):
         self.prototypes.freeze = freeze_for(self.spec.freeze_epochs, images)
         self.prototypes.seen = 0
         return super().renew(images, generator)
-
-    def local_state(self) -> State:
-        """Also how many images were seen, and how many end the freeze of the prototypes."""
-        counts = {STEPS: self.prototypes.seen, FREEZE: self.prototypes.freeze}
-        return super().local_state() | {n: torch.tensor(count) for n, count in counts.items()}
-
-    def load_local(self, state: State) -> None:
-        remaining = dict(state)
-        if STEPS in remaining:
-            self.prototypes.seen = int(remaining.pop(STEPS))
-        if FREEZE in remaining:
-            self.prototypes.freeze = int(remaining.pop(FREEZE))
-        super().load_local(remaining)
 
 
 def swapped_loss(q: Sequence[Tensor], s: Sequence[Tensor], T: float) -> Tensor:

@@ -6,6 +6,7 @@ import copy
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any, ClassVar
 
 import torch
@@ -17,17 +18,7 @@ from fedmia.options.option import option
 from fedmia.ssl._bank import Bank, bank_length, cut_note
 from fedmia.ssl._harder import adversarial_view, mixed_losses
 from fedmia.ssl._heads import mlp
-from fedmia.ssl._options import (
-    MIXES,
-    ViewsSSL,
-    adversarial_option,
-    adversarial_steps_option,
-    crop_option,
-    flip_option,
-    head_norm_option,
-    jitter_option,
-    rotation_option,
-)
+from fedmia.ssl._options import MIXES, HarderSSL, head_norm_option
 from fedmia.ssl.base import Encoder, Recipe, SSLMethod, State, copies, iterate_parts, under
 
 
@@ -48,6 +39,9 @@ class TwoView(SSLMethod):
     spec: Any
     bank: Bank | None
     BANK: ClassVar[str] = "bank"  # what `local_state` and the options call it
+    # Integers and buffers that stay with the client: what `local_state` calls each, and where it
+    # is. No snapshot of the holder's knowledge contains a name that begins with `key.`.
+    LOCAL: ClassVar[Mapping[str, str]] = {}
 
     def __init__(
         self,
@@ -140,11 +134,20 @@ class TwoView(SSLMethod):
         return bank_length(getattr(self.spec, self.BANK), images)
 
     def local_state(self) -> State:
-        return {} if self.bank is None else self.bank.state(self.BANK)
+        bank = {} if self.bank is None else self.bank.state(self.BANK)
+        values = {name: attrgetter(path)(self) for name, path in self.LOCAL.items()}
+        return bank | {name: torch.as_tensor(value).clone() for name, value in values.items()}
 
     def load_local(self, state: State) -> None:
+        """Restore the bank and what is kept, where `state` holds them."""
         if self.bank is not None:
             self.bank.load(self.BANK, state)
+        for name in self.LOCAL.keys() & state.keys():
+            holder, _, attribute = self.LOCAL[name].rpartition(".")
+            owner = self.get_submodule(holder)
+            old, new = getattr(owner, attribute), state[name]
+            is_number = isinstance(old, int)
+            setattr(owner, attribute, int(new) if is_number else new.to(old.device).clone())
 
 
 class KeyedTwoView(TwoView):
@@ -200,13 +203,13 @@ class KeyedTwoView(TwoView):
         return state
 
     def load_local(self, state: State) -> None:
-        """Restore the bank, and the momentum encoder where `state` holds one."""
-        remaining = dict(state)
+        """Restore also the momentum encoder, where `state` holds one."""
+        super().load_local(state)
+        remaining = {n: t for n, t in state.items() if n not in self.LOCAL}
         for prefix, (key, _) in self.pairs().items():
             if own := under(prefix, remaining):
                 key.load_state_dict(own)
             remaining = {n: t for n, t in remaining.items() if not n.startswith(prefix)}
-        super().load_local(remaining)
 
 
 def raise_momentum(m: float, done: float) -> float:
@@ -216,7 +219,7 @@ def raise_momentum(m: float, done: float) -> float:
 
 
 @dataclass(frozen=True)
-class TwoViewSSL(ViewsSSL):
+class TwoViewSSL(HarderSSL):
     """Options of every such method."""
 
     dim: int = option(128, "length of the projected vector", ge=2)
@@ -224,12 +227,6 @@ class TwoViewSSL(ViewsSSL):
         None, "width of the heads' hidden layers (none: twice the backbone's features)", ge=1
     )
     head_norm: str = head_norm_option("layer", "heads", MIXES)
-    crop_min: float | None = crop_option("the data source's")
-    flip: float | None = flip_option()
-    jitter: float | None = jitter_option()
-    rotation: float = rotation_option()
-    adversarial: float = adversarial_option()
-    adversarial_steps: int = adversarial_steps_option()
 
     @property
     def coupled(self) -> bool:
@@ -274,5 +271,5 @@ class BankedSSL(TwoViewSSL):
         return Bank.random(bank_length(self.bank, images), self.dim, generator)
 
     def notes(self, images: int) -> list[str]:
-        why = ", or images would meet earlier outputs of their own as negatives"
+        why = ": a longer one would hold an image's own earlier outputs"
         return cut_note("bank", self.bank, images, why)

@@ -98,7 +98,7 @@ class Augment(Options):
         for name in ("crop", "ratio", "blur_sigma"):
             a, b = getattr(self, f"{name}_min"), getattr(self, f"{name}_max")
             if a > b:
-                raise InputError(f"Augment.{name}_min must be <= Augment.{name}_max ({b}), got {a}")
+                raise InputError(f"Augment.{name}_min: {a}, must be <= Augment.{name}_max ({b})")
 
     @property
     def draws(self) -> int:
@@ -259,11 +259,9 @@ def content_uniforms(
         float32 (N, views, draws).
 
     Raises:
-        ValueError: the images are not uint8.
+        InputError: the images are not uint8.
     """
     pixels = images.cpu().numpy() if isinstance(images, Tensor) else images
-    if pixels.dtype != np.uint8:
-        raise ValueError(f"content_uniforms takes uint8 images, got {pixels.dtype}")
     prefix = hashlib.shake_128(f"{int(seed)}\x1f{stream}\x1f".encode())
     words = bytearray()
     for digest in digests(pixels):

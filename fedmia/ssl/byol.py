@@ -74,6 +74,12 @@ class BYOL(TwoViewSSL):
 
     paper: ClassVar[str] = "Grill et al., NeurIPS 2020, arXiv 2006.07733"
 
+    # Appendix B; its two views differ (blur 1 and 0.1, solarise 0 and 0.2), here both get the mean
+    # of the two probabilities.
+    paper_views: ClassVar[Augment] = Augment(
+        crop_min=0.08, saturation=0.2, hue=0.1, blur_p=0.55, solarize_p=0.1
+    )
+
     momentum: float = option(
         0.99, "m of the target's moving average (0.996 in the paper)", ge=0, le=1
     )
@@ -81,12 +87,6 @@ class BYOL(TwoViewSSL):
     key: str = key_option("target network", "encoder")
     head_norm: str = head_norm_option("batch", "heads", COLLAPSES)
     mixup: float = mixup_option("i-Mix")
-
-    @property
-    def augment(self) -> Augment:
-        """Appendix B; its two views differ (blur 1 and 0.1, solarise 0 and 0.2), here both get
-        the mean of the two probabilities."""
-        return self.views(crop_min=0.08, jitter=(0.4, 0.4, 0.2, 0.1), blur=0.55, solarize=0.1)
 
     def build(self, backbone: Backbone, recipe: Recipe, generator: torch.Generator) -> BYOLMethod:
         encoder = self.encoder(backbone, recipe, generator, 2)

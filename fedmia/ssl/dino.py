@@ -16,7 +16,7 @@ from fedmia.ssl._options import COLLAPSES, head_norm_option, key_option, momentu
 from fedmia.ssl._prototypes import Prototypes, PrototypeSSL, freeze_for, swapped_loss
 from fedmia.ssl._twoview import KeyedTwoView, TwoViewSSL
 from fedmia.ssl.augment import Augment
-from fedmia.ssl.base import Encoder, Recipe, State, iterate_parts
+from fedmia.ssl.base import Encoder, Recipe, iterate_parts
 
 
 class DINOMethod(PrototypeSSL, KeyedTwoView):
@@ -29,6 +29,7 @@ class DINOMethod(PrototypeSSL, KeyedTwoView):
     """
 
     centre: Tensor  # (K,), a buffer
+    LOCAL: ClassVar[Mapping[str, str]] = {**PrototypeSSL.LOCAL, "centre": "centre"}
 
     def __init__(self, encoder: Encoder, prototypes: Prototypes, spec: DINO) -> None:
         super().__init__(encoder, spec)
@@ -89,15 +90,6 @@ class DINOMethod(PrototypeSSL, KeyedTwoView):
         self.centre = torch.zeros_like(self.centre)
         return super().renew(images, generator)
 
-    def local_state(self) -> State:
-        """Teacher and centre, and what prototypes keep."""
-        return super().local_state() | {"centre": self.centre.clone()}
-
-    def load_local(self, state: State) -> None:
-        super().load_local(state)
-        if "centre" in state:
-            self.centre = state["centre"].to(self.centre.device).clone()
-
 
 @dataclass(frozen=True)
 class DINO(TwoViewSSL):
@@ -116,6 +108,12 @@ class DINO(TwoViewSSL):
 
     paper: ClassVar[str] = "Caron et al., ICCV 2021, arXiv 2104.14294"
 
+    # The paper's two views differ (blur 1 and 0.1, solarise 0 and 0.2), here both get the mean of
+    # the two probabilities. The crop is the public code's without local crops.
+    paper_views: ClassVar[Augment] = Augment(
+        crop_min=0.14, saturation=0.2, hue=0.1, blur_p=0.55, solarize_p=0.1
+    )
+
     prototypes: int = option(128, "K, outputs of the last layer (65536 in the paper)", ge=2)
     temperature: float = option(0.1, "T of the student's softmax", gt=0)
     teacher_temperature: float = option(
@@ -131,12 +129,6 @@ class DINO(TwoViewSSL):
     )
     key: str = key_option("teacher", "student")
     head_norm: str = head_norm_option("batch", "head", COLLAPSES)
-
-    @property
-    def augment(self) -> Augment:
-        """The paper's; its two views differ (blur 1 and 0.1, solarise 0 and 0.2), here both get
-        the mean of the two probabilities. The crop is the public code's without local crops."""
-        return self.views(crop_min=0.14, jitter=(0.4, 0.4, 0.2, 0.1), blur=0.55, solarize=0.1)
 
     def build(self, backbone: Backbone, recipe: Recipe, generator: torch.Generator) -> DINOMethod:
         encoder = self.encoder(backbone, recipe, generator, 3)

@@ -15,11 +15,8 @@ from fedmia.options.errors import InputError
 from fedmia.options.option import option
 from fedmia.ssl._patches import vision_transformer
 from fedmia.ssl._prototypes import Prototypes, cross_entropy, freeze_for
-from fedmia.ssl.base import Encoder, Recipe, State
+from fedmia.ssl.base import Encoder, Recipe
 from fedmia.ssl.dino import DINO, DINOMethod
-
-# Local state with a key encoder's name: no snapshot of the holder's knowledge contains it.
-PATCH_CENTRE = "key.patch_centre"
 
 
 class OnlineTokenizer(DINOMethod):
@@ -34,6 +31,7 @@ class OnlineTokenizer(DINOMethod):
     """
 
     patch_centre: Tensor  # (K,), a buffer
+    LOCAL: ClassVar[Mapping[str, str]] = {**DINOMethod.LOCAL, "key.patch_centre": "patch_centre"}
 
     def __init__(
         self, encoder: Encoder, prototypes: Prototypes, mask_token: ClassToken, spec: IBOT
@@ -112,16 +110,6 @@ class OnlineTokenizer(DINOMethod):
         self.patch_centre = torch.zeros_like(self.patch_centre)
         return super().renew(images, generator)
 
-    def local_state(self) -> State:
-        return super().local_state() | {PATCH_CENTRE: self.patch_centre.clone()}
-
-    def load_local(self, state: State) -> None:
-        remaining = dict(state)
-        if PATCH_CENTRE in remaining:
-            centre = remaining.pop(PATCH_CENTRE)
-            self.patch_centre = centre.to(self.patch_centre.device).clone()
-        super().load_local(remaining)
-
 
 @dataclass(frozen=True)
 class IBOT(DINO):
@@ -150,8 +138,8 @@ class IBOT(DINO):
         super().__post_init__()
         if not self.mask_spread <= min(self.mask, 1 - self.mask):
             raise InputError(
-                f"IBOT.mask_spread must be at most {min(self.mask, 1 - self.mask):.4g}, so that "
-                f"shares lie in [0, 1], got {self.mask_spread}"
+                f"IBOT.mask_spread: {self.mask_spread}, must be at most "
+                f"{min(self.mask, 1 - self.mask):.4g}, so that shares lie in [0, 1]"
             )
 
     def build(

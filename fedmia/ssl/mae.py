@@ -24,10 +24,7 @@ from fedmia.options.seeding import draw_seed
 from fedmia.ssl._bank import Bank
 from fedmia.ssl._patches import PatchSSL, vision_transformer
 from fedmia.ssl._twoview import TwoView
-from fedmia.ssl.base import Encoder, State
-
-# Local state with a key encoder's name: no snapshot of the holder's knowledge contains it.
-SEED = "key.seed"
+from fedmia.ssl.base import Encoder
 
 
 class MaskedAutoencoder(TwoView):
@@ -47,6 +44,8 @@ class MaskedAutoencoder(TwoView):
         K: length of the bank.
         generator: the stream of the bank and of the masks' seed.
     """
+
+    LOCAL: ClassVar[Mapping[str, str]] = {"steps": "steps", "key.seed": "seed"}
 
     def __init__(
         self, encoder: Encoder, decoder: nn.Module, spec: Any, K: int, generator: torch.Generator
@@ -130,17 +129,6 @@ class MaskedAutoencoder(TwoView):
         super().renew(images, generator)
         self.seed, self.steps = draw_seed(generator), 0
         return True
-
-    def local_state(self) -> State:
-        counts = {"steps": torch.tensor(self.steps), SEED: torch.tensor(self.seed)}
-        return super().local_state() | counts
-
-    def load_local(self, state: State) -> None:
-        super().load_local(state)
-        if "steps" in state:
-            self.steps = int(state["steps"])
-        if SEED in state:
-            self.seed = int(state[SEED])
 
     def shared_modules(self) -> Mapping[str, nn.Module]:
         """The encoder and the decoder: all that trains is averaged."""

@@ -19,18 +19,7 @@ from fedmia.nets.base import Backbone, initialise
 from fedmia.options.option import option
 from fedmia.ssl._bank import Bank, bank_length, cut_note, info_nce, long_note, revisit_probability
 from fedmia.ssl._harder import nce_against
-from fedmia.ssl._options import (
-    ViewsSSL,
-    adversarial_option,
-    adversarial_steps_option,
-    crop_option,
-    flip_option,
-    jitter_option,
-    key_option,
-    mixup_option,
-    operations_option,
-    rotation_option,
-)
+from fedmia.ssl._options import HarderSSL, key_option, mixup_option, operations_option
 from fedmia.ssl._public import PublicImages
 from fedmia.ssl._twoview import KeyedTwoView
 from fedmia.ssl.augment import Augment
@@ -142,18 +131,12 @@ class MomentumContrast(KeyedTwoView):
 
 
 @dataclass(frozen=True)
-class MoCo(ViewsSSL):
+class MoCo(HarderSSL):
     """MoCo v1: momentum key encoder, queue, linear head.
 
     Attributes:
-        crop_min: smallest area of a random resized crop, as part of the image.
-        flip: probability of a horizontal flip.
-        jitter: factor on the strengths of the colour jitter; 0: none.
         operations: which random operations make a view; None: all of the method's.
-        rotation: largest angle of a random rotation of a view, in degrees.
         mixup: weight of the loss of mixed pairs of images; 0: none.
-        adversarial: largest change of a pixel in an adversarial first view; 0: none.
-        adversarial_steps: gradient steps that make one.
         key: whether the key encoder stays with the client or starts each round from the global
             weights.
     """
@@ -161,6 +144,8 @@ class MoCo(ViewsSSL):
     name: ClassVar[str] = "moco"
     paper: ClassVar[str] = "He et al., CVPR 2020, arXiv 1911.05722"
     momentum_schedule: ClassVar[str] = "constant"  # as in both papers
+    # The public ImageNet code's of v1: gray first, then always the jitter.
+    paper_views: ClassVar[Augment] = Augment(jitter_p=1.0, gray_first=True)
     lr: ClassVar[float] = 0.01  # of .01 to .12 it memorises small clients most, at the best kNN
 
     dim: int = option(128, "length of the projected vector", ge=2)
@@ -175,14 +160,8 @@ class MoCo(ViewsSSL):
     temperature: float = option(
         0.1, "T of InfoNCE (0.1 as in the public CIFAR-10 notebook; 0.07 on ImageNet)", gt=0
     )
-    crop_min: float | None = crop_option()
-    flip: float | None = flip_option()
-    jitter: float | None = jitter_option()
     operations: tuple[str, ...] | None = operations_option()
-    rotation: float = rotation_option()
     mixup: float = mixup_option()
-    adversarial: float = adversarial_option()
-    adversarial_steps: int = adversarial_steps_option()
     symmetric: bool = option(False, "average the loss over both directions")
     key: str = key_option("key encoder")
     queue_policy: str = option(
@@ -201,11 +180,6 @@ class MoCo(ViewsSSL):
     def public(self) -> bool:
         """Whether the queue is filled from public images."""
         return self.queue_source == "public"
-
-    @property
-    def augment(self) -> Augment:
-        """The public ImageNet code's of v1: gray first, then always the jitter."""
-        return self.views(jitter=(0.4, 0.4, 0.4, 0.4), jitter_p=1.0, gray_first=True)
 
     def head(self, width: int) -> nn.Module:
         """Projection head on features of length `width`."""
@@ -239,7 +213,7 @@ class MoCo(ViewsSSL):
                 0.0 if self.public else revisit_probability(self.queue, images, 1 + self.symmetric)
             )
             return long_note(self.queue, images, met) if self.queue > images // 2 else []
-        why = "" if self.public else ", or images would meet earlier keys of their own as negatives"
+        why = "" if self.public else ": a longer one would hold an image's own earlier keys"
         return cut_note("queue", self.queue, images, why)
 
 
@@ -249,13 +223,9 @@ class MoCoV2(MoCo):
 
     name: ClassVar[str] = "mocov2"
     paper: ClassVar[str] = "Chen et al., 2020, arXiv 2003.04297"
+    paper_views: ClassVar[Augment] = Augment(hue=0.1, blur_p=0.5)  # the public ImageNet code's
 
     temperature: float = option(0.2, "T of InfoNCE", gt=0)
-
-    @property
-    def augment(self) -> Augment:
-        """The public ImageNet code's of v2."""
-        return self.views(jitter=(0.4, 0.4, 0.4, 0.1), blur=0.5)
 
     def head(self, width: int) -> nn.Module:
         """Linear-ReLU-Linear, without batch norm, as in the public code."""

@@ -79,6 +79,10 @@ class MoCoV3(BankedSSL):
     paper: ClassVar[str] = "Chen et al., ICCV 2021, arXiv 2104.02057"
     coupled: ClassVar[bool] = True
 
+    # BYOL's recipe. It differs between the views (blur 1.0 and 0.1, solarisation 0 and 0.2); here
+    # each view draws with the mean of both probabilities.
+    paper_views: ClassVar[Augment] = Augment(saturation=0.2, hue=0.1, blur_p=0.55, solarize_p=0.1)
+
     dim: int = option(256, "length of the projected vector", ge=2)
     momentum: float = option(0.99, "m of the momentum encoder", ge=0, le=1)
     momentum_schedule: str = momentum_schedule_option("the public code")
@@ -94,14 +98,12 @@ class MoCoV3(BankedSSL):
 
     mixup: float = mixup_option()
 
-    @property
-    def augment(self) -> Augment:
-        """BYOL's recipe. It differs between the views (blur 1.0 and 0.1, solarisation 0 and 0.2);
-        here each view draws with the mean of both probabilities."""
-        return self.views(crop_min=0.2, jitter=(0.4, 0.4, 0.2, 0.1), blur=0.55, solarize=0.1)
-
     def build(self, backbone: Backbone, recipe: Recipe, generator: torch.Generator) -> MoCoV3Method:
-        """Raises InputError: `freeze_embed` with a network that has no patch embedding."""
+        """The method over a backbone, its patch embedding frozen where `freeze_embed` says so.
+
+        Raises:
+            InputError: `freeze_embed` with a network that has no patch embedding.
+        """
         if self.freeze_embed:
             if not isinstance(backbone, VisionTransformer):
                 raise InputError(f"{opt('ssl.freeze_embed', True)}: the network has no patches")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import torch
@@ -74,6 +74,9 @@ class SimCLR(BankedSSL):
     coupled: ClassVar[bool] = True
     lr: ClassVar[float] = 0.02
 
+    # Appendix A with the CIFAR recipe's strength of 0.5 (`jitter` 2 is ImageNet's 1.0).
+    paper_views: ClassVar[Augment] = Augment(crop_min=0.08, hue=0.1)
+
     temperature: float = option(0.5, "T of NT-Xent", gt=0)
     head_norm: str = head_norm_option("none", "head", MIXES)
     blur: float = option(
@@ -84,8 +87,9 @@ class SimCLR(BankedSSL):
 
     @property
     def augment(self) -> Augment:
-        """Appendix A with the CIFAR recipe's strength of 0.5 (`jitter` 2 is ImageNet's 1.0)."""
-        return self.views(crop_min=0.08, jitter=(0.4, 0.4, 0.4, 0.1), blur=self.blur)
+        """The paper's, blurred as the options say."""
+        views = super().augment
+        return replace(views, blur_p=self.blur) if self.blur else views
 
     def build(self, backbone: Backbone, recipe: Recipe, generator: torch.Generator) -> SimCLRMethod:
         encoder = self.encoder(backbone, recipe, generator, 2)

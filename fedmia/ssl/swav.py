@@ -13,7 +13,7 @@ from fedmia.nets.base import Backbone
 from fedmia.options.option import option
 from fedmia.ssl._bank import Bank
 from fedmia.ssl._options import COLLAPSES, head_norm_option
-from fedmia.ssl._prototypes import FREEZE, STEPS, Prototypes, PrototypeSSL, freeze_for, swapped_loss
+from fedmia.ssl._prototypes import Prototypes, PrototypeSSL, freeze_for, swapped_loss
 from fedmia.ssl._twoview import TwoViewSSL
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import Encoder, Recipe, State
@@ -113,7 +113,7 @@ class SwAVMethod(PrototypeSSL):
 
     def local_state(self) -> State:
         state = super().local_state()
-        return state if self.spec.queue else {n: state[n] for n in (STEPS, FREEZE)}
+        return state if self.spec.queue else {n: state[n] for n in self.LOCAL}
 
 
 @dataclass(frozen=True)
@@ -128,6 +128,11 @@ class SwAV(TwoViewSSL):
     paper: ClassVar[str] = "Caron et al., NeurIPS 2020, arXiv 2006.09882"
     coupled: ClassVar[bool] = True  # by the assignment
 
+    # The paper's, with the crop of the public code without small crops.
+    paper_views: ClassVar[Augment] = Augment(
+        crop_min=0.08, brightness=0.8, contrast=0.8, saturation=0.8, hue=0.2, blur_p=0.5
+    )
+
     prototypes: int = option(64, "K, prototypes (3000 in the paper)", ge=2)
     temperature: float = option(0.1, "T of the prediction's softmax", gt=0)
     epsilon: float = option(0.05, "smoothness of the assignment", gt=0)
@@ -139,11 +144,6 @@ class SwAV(TwoViewSSL):
         1.0, "epochs of a client's first round in which the prototypes stay as they are", ge=0
     )
     head_norm: str = head_norm_option("batch", "head", COLLAPSES)
-
-    @property
-    def augment(self) -> Augment:
-        """The paper's, with the crop of the public code without small crops."""
-        return self.views(crop_min=0.08, jitter=(0.8, 0.8, 0.8, 0.2), blur=0.5)
 
     def build(self, backbone: Backbone, recipe: Recipe, generator: torch.Generator) -> SwAVMethod:
         encoder = self.encoder(backbone, recipe, generator, 2)

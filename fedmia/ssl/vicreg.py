@@ -73,18 +73,18 @@ class VICReg(TwoViewSSL):
     paper: ClassVar[str] = "Bardes et al., ICLR 2022, arXiv 2105.04906"
     coupled: ClassVar[bool] = True
 
+    # BYOL's recipe. It differs between the views (blur 1.0 and 0.1, solarisation 0 and 0.2); here
+    # each view draws with the mean of both probabilities.
+    paper_views: ClassVar[Augment] = Augment(
+        crop_min=0.08, saturation=0.2, hue=0.1, blur_p=0.55, solarize_p=0.1
+    )
+
     dim: int = option(256, "length of the projected vector (8192 in the paper)", ge=2)
     invariance: float = option(1.0, "lambda, weight of the invariance term", gt=0)
     variance: float = option(
         1.0, "mu, weight of the variance term (the public code halves the term)", ge=0
     )
     covariance: float = option(0.04, "nu, weight of the covariance term", ge=0)
-
-    @property
-    def augment(self) -> Augment:
-        """BYOL's recipe. It differs between the views (blur 1.0 and 0.1, solarisation 0 and 0.2);
-        here each view draws with the mean of both probabilities."""
-        return self.views(crop_min=0.08, jitter=(0.4, 0.4, 0.2, 0.1), blur=0.55, solarize=0.1)
 
     def build(self, backbone: Backbone, recipe: Recipe, generator: torch.Generator) -> VICRegMethod:
         return VICRegMethod(self.encoder(backbone, recipe, generator, 3), self)

@@ -13,6 +13,8 @@ Example:
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import scipy
 from numpy.typing import NDArray
@@ -40,6 +42,37 @@ def subject_means(
     sums = np.bincount(places, weights * parts)
     heavy = totals > 0
     return sums[heavy] / totals[heavy], totals[heavy]
+
+
+def halves(subjects: IntArray, generator: np.random.Generator) -> tuple[IntArray, IntArray]:
+    """Places of the images of half of the subjects, drawn at random, and of the others.
+
+    Args:
+        subjects: of the images, `(n,)`.
+        generator: of the draw.
+
+    Returns:
+        places in order, of the two halves.
+    """
+    each = np.unique(subjects)
+    first = np.isin(subjects, each[generator.permutation(len(each))[: len(each) // 2]])
+    return np.flatnonzero(first), np.flatnonzero(~first)
+
+
+def nearest_end(sizes: Sequence[int] | IntArray, target: int, least: int, rest: int) -> int:
+    """How many of the first subjects have the number of images that is nearest to a target.
+
+    Args:
+        sizes: images of each subject, `(J,)`.
+        target: number of images.
+        least: fewest subjects to take.
+        rest: fewest subjects to leave.
+
+    Returns:
+        number of subjects, `least` to J - `rest`.
+    """
+    nearest = int(np.abs(np.cumsum([0, *sizes]) - target).argmin())
+    return min(max(nearest, least), len(sizes) - rest)
 
 
 def effective_trials(hits: NDArray[np.bool_], subjects: IntArray, end: float) -> float:

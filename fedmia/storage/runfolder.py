@@ -103,15 +103,31 @@ class RunFolder:
         """Folder of its models."""
         return self.path / RECORDING
 
-    @property
-    def format(self) -> int:
-        """Version of the folder's format, which its settings' file tells.
+    def check(self, *needed: str) -> None:
+        """Refuse a folder that is no run's.
+
+        Args:
+            needed: files, and folders with a `/`, that the reader needs.
 
         Raises:
-            InputError: no settings, or a format that is not read here.
+            InputError: it lacks one; it names the runs inside it.
         """
-        self.facts()
-        return FORMAT
+        if not all((self.path / name).exists() for name in needed):
+            inner = sorted(p.parent.name for p in self.path.glob(f"*/{CONFIG}"))
+            hint = f"; runs inside it: {', '.join(inner[:5])}" if inner else ""
+            what = " and ".join(needed)
+            raise InputError(f"folder '{self.path}' is no run: no {what} in it{hint}")
+
+    def resumable(self) -> Tree:
+        """The settings of a run to go on with, to be built.
+
+        Raises:
+            InputError: no run, a link that leads out of it, or a plugin that is not trusted.
+        """
+        if not self.config.is_file():
+            raise InputError(f"resume '{self.path}' is no run: it holds no {CONFIG}")
+        self.refuse_links()
+        return self.tree()
 
     def tree(self, *sections: str) -> Tree:
         """The settings that the run was started with, to be built.

@@ -7,7 +7,7 @@ dot leads into a value, a plus sign gives a difference its sign.
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import rich.table
@@ -18,20 +18,45 @@ from fedmia.report.tables import Table, TextCell, TextRow
 DIGITS = 3
 MOST = 20  # letters of a word that no line of the terminal breaks
 Columns = Mapping[str, str]  # path of a value in a row -> head
+# What the head of a column says of the last part of its path; else it is that part.
+HEADS = {
+    "name": "point",
+    "n": "models",
+    "finished": "models",
+    "auc": "mean AUC, 95 %",
+    "tpr": "TPR at 1 % FPR, 95 %",
+    "knn": "weighted kNN, 95 %",
+    "linear": "linear probe, 95 %",
+    "knn_after_attack": "kNN after the attack, 95 %",
+    "p_holm": "p, Holm",
+}
 
 
-def table(columns: Columns, rows: Iterable[Any], css: Callable[[Any], str]) -> Table:
+def heads(paths: str, own: Columns | None = None) -> dict[str, str]:
+    """Columns under the heads that all views share.
+
+    Args:
+        paths: of the values in a row, with spaces between.
+        own: heads of this table alone.
+
+    Returns:
+        Path of each value -> head.
+    """
+    ends = {path: path.rpartition(".")[2] for path in paths.split()}
+    return {path: HEADS.get(end, end) for path, end in ends.items()} | dict(own or {})
+
+
+def table(columns: Columns, rows: Iterable[Any]) -> Table:
     """The rows under the columns.
 
     Args:
         columns: path of a value in a row -> head.
-        rows: nested mappings.
-        css: class of a row in the page's style.
+        rows: nested mappings; `css`, where a row has it, is its class in the page's style.
 
     Returns:
         The table, as pages draw it.
     """
-    lines = [TextRow([cell(row, path) for path in columns], css(row)) for row in rows]
+    lines = [TextRow([cell(row, path) for path in columns], row.get("css", "")) for row in rows]
     return Table([*columns.values()], lines)
 
 
@@ -76,28 +101,6 @@ def _estimate(value: Mapping[str, Any], sign: str, digits: int) -> str | TextCel
 def _counts(counts: Mapping[str, int]) -> str:
     """How many models have what, as `leaks 2, collapsed 1`."""
     return ", ".join(f"{name} {count}" for name, count in counts.items()) or DASH
-
-
-def brief(
-    columns: Columns, rows: Iterable[Any], most: int, digits: int
-) -> tuple[list[str], list[list[str]]]:
-    """Heads and rows of the first columns as text; of smaller lines the last alone.
-
-    Args:
-        columns: path of a value in a row -> head.
-        rows: nested mappings.
-        most: how many columns.
-        digits: of a number behind its point.
-
-    Returns:
-        Heads, and the cells of each row.
-    """
-    paths = [*columns][:most]
-    lines = [[cell(row, path, digits) for path in paths] for row in rows]
-    return [columns[path] for path in paths], [
-        [c if isinstance(c, str) else " ".join((c.text, *c.small[-1:])) for c in line]
-        for line in lines
-    ]
 
 
 def screen(heads: Sequence[str], lines: Sequence[Sequence[str]]) -> Any:

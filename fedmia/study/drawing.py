@@ -9,18 +9,35 @@ from typing import TYPE_CHECKING, Any
 from fedmia.records.attack_rows import Interval
 from fedmia.report.figures import canvas
 from fedmia.statistics.spread import spread
+from fedmia.study.points import group_by_key
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+    from fedmia.study.result import StudyResult, Values
+
 APART = 0.8  # of the room of a point, which its lines share
-Values = Mapping[str, Sequence[float]]  # name of a line -> its value of each model
+Lines = Mapping[str, Sequence[float]]  # name of a line -> its value of each model
+
+
+def lines(study: StudyResult, values: Values) -> list[tuple[str, dict[str, list[float]]]]:
+    """What `forest` draws of a study: each point with the values of its models.
+
+    Args:
+        study: whose points are named.
+        values: point and name of a line -> value by seed.
+
+    Returns:
+        Name of each point, and its lines.
+    """
+    own = group_by_key((at, (name, [*v.values()])) for (at, name), v in values.items())
+    return [(study.name(point).replace(", ", "\n"), dict(lines)) for point, lines in own.items()]
 
 
 @canvas.apply_style
 def forest(
-    points: Sequence[tuple[str, Values]], about: str, nothing: float, least: float = -1.0
+    points: Sequence[tuple[str, Lines]], about: str, nothing: float, least: float = -1.0
 ) -> Figure | None:
     """Points from top to bottom, values across: the mean of each line with its interval between
     models, and a dot a model.
@@ -34,26 +51,26 @@ def forest(
     Returns:
         The figure, None without any value.
     """
-    names = list(dict.fromkeys(name for _, lines in points for name in lines))
+    names = list(dict.fromkeys(name for _, own in points for name in own))
     if not names:
         return None
     step, labelled = APART / len(names), set[str]()
-    figure, axes = canvas.one(8.5, 1.6 + len(points) * max(0.5, 0.17 * len(names)))
-    for place, (_, lines) in enumerate(points):
-        for name, values in lines.items():
+    figure, axes = canvas.one(canvas.COLUMN, 1.1 + len(points) * max(0.3, 0.12 * len(names)))
+    for place, (_, own) in enumerate(points):
+        for name, values in own.items():
             i = names.index(name)
             height = place - APART / 2 + (i + 0.5) * step
             look = canvas.look(i)
-            own = {"color": look["color"], "linestyle": ""}
+            dots = {"color": look["color"], "linestyle": ""}
             if ci := spread(values, least)["ci"]:
                 axes.plot(ci, [height] * 2, color=look["color"], linewidth=3, alpha=0.4)
-            axes.plot(values, [height] * len(values), **own, marker=".", markersize=6)
+            axes.plot(values, [height] * len(values), **dots, marker=".", markersize=3)
             axes.plot(
                 [fmean(values)],
                 [height],
-                **own,
+                **dots,
                 marker=look["marker"],
-                markersize=8,
+                markersize=5,
                 markerfacecolor="none",
                 label=None if name in labelled else name,
             )
@@ -67,32 +84,6 @@ def forest(
     axes.set_xlabel(about)
     canvas.legend(axes)
     return figure
-
-
-def band(
-    axes: Axes,
-    xs: Sequence[float],
-    values: Sequence[Any],
-    cis: Sequence[Any],
-    look: Mapping[str, Any],
-    alpha: float,
-    **more: Any,
-) -> None:
-    """A line in its band; a value without an interval is its own.
-
-    Args:
-        axes: to draw on.
-        xs: across.
-        values: upwards.
-        cis: interval of each value; None where there is none.
-        look: colour and marker.
-        alpha: opacity of the band.
-        more: passed on to the line.
-    """
-    pairs = zip(values, cis, strict=True)
-    low, high = zip(*(ci or (value, value) for value, ci in pairs), strict=True)
-    axes.fill_between(xs, low, high, color=look["color"], alpha=alpha, linewidth=0)
-    axes.plot(xs, values, **look, markersize=5, **more)
 
 
 def cross(

@@ -10,14 +10,14 @@ from __future__ import annotations
 import hashlib
 import re
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
-from fedmia.config.study import Cell, format_grid_value, tree_key
+from fedmia.config.study import Cell, Study, format_grid_value, tree_key
 from fedmia.options.errors import InputError, opt
-from fedmia.options.yamlfile import MOST, Tree, dump, load
+from fedmia.options.yamlfile import MOST, dump, load
 from fedmia.records.rows import Report
 from fedmia.storage import durable
 from fedmia.storage.manifest import CHECKPOINT, RECORDING
@@ -35,24 +35,14 @@ class StudyFolder:
     Args:
         out: the folder; what lies there must be of this study, or of a part of it.
         runs: what is asked for.
-        tree: the settings, as a file says them.
-        is_resumable: whether a folder holds a run that can be gone on with.
-        keep_snapshots: keep the models of every run by round.
+        settings: of the study.
 
     Raises:
         InputError: it holds anything else, or cannot be made.
     """
 
-    def __init__(
-        self,
-        out: Path,
-        runs: Sequence[Cell],
-        tree: Tree,
-        is_resumable: Callable[[Path], bool],
-        keep_snapshots: bool = False,
-    ) -> None:
-        self.out, self.runs, self.tree, self.is_resumable = out, runs, tree, is_resumable
-        self.keep_snapshots = keep_snapshots
+    def __init__(self, out: Path, runs: Sequence[Cell], settings: Study) -> None:
+        self.out, self.runs, self.settings = out, runs, settings
         self.cells, self.unfinished, self.failed = (
             out / name for name in ("cells", "unfinished", "failed")
         )
@@ -88,7 +78,7 @@ class StudyFolder:
         Raises:
             InputError: another study is at work in it.
         """
-        self._place.begin(self.tree)
+        self._place.begin(self.settings.tree())
         busy = f"{opt('out')} '{self.out}': another study is at work in it"
         with lock(self.out / ".lock", busy):
             shutil.rmtree(self.failed, ignore_errors=True)
@@ -108,8 +98,12 @@ class StudyFolder:
         for path in self.unfinished.iterdir():
             if not path.is_dir():
                 path.unlink()
-            elif not self.is_resumable(path) or settings_of(path) != keys_by_name.get(path.name):
+            elif not self._can_go_on(path) or settings_of(path) != keys_by_name.get(path.name):
                 shutil.rmtree(path)
+
+    def _can_go_on(self, path: Path) -> bool:
+        """Whether a run can be gone on with; an audit goes on with whatever lies there."""
+        return bool(self.settings.encoders) or can_go_on(path)
 
     def finished(self) -> dict[str, tuple[Path, Report]]:
         """Folder and report of every finished run that is asked for, by the key of its settings."""
@@ -141,7 +135,7 @@ class StudyFolder:
         ):
             return "its report is of another run, or of a part of it"
         durable.write({unfinished / KEY: cell.key})
-        if not self.keep_snapshots:
+        if not self.settings.keep_snapshots:
             for kept_to_go_on in (RECORDING, CHECKPOINT):
                 shutil.rmtree(unfinished / kept_to_go_on, ignore_errors=True)
         shutil.rmtree(finished, ignore_errors=True)  # one that somebody broke
@@ -164,21 +158,23 @@ def settings_of(folder: Path) -> str | None:
         return None
 
 
+def can_go_on(folder: Path) -> bool:
+    """Whether a folder holds a simulation that can be gone on with, or is finished."""
+    run = RunFolder(folder)
+    return run.begun() or run.finished() is not None
+
+
 def names(cells: Sequence[Cell]) -> dict[str, str]:
     """Key -> name of the folder of every run, each another: `partition.alpha=0.1_seed=0`."""
     names_by_key: dict[str, str] = {}
     for cell in cells:
-        whole = _name({**cell.grid, "seed": cell.seed})
+        values = {**cell.grid, "seed": cell.seed}
+        # Between commas an audit reads several encoders.
+        texts = {path: format_grid_value(v).replace(",", "+") for path, v in values.items()}
+        whole = "_".join(f"{path}={text}" for path, text in texts.items())
         plain = re.sub(r"[^A-Za-z0-9.=+,_@-]", "-", whole)
         if plain != whole or len(plain) > LONGEST:
             digest = hashlib.sha256(cell.key.encode()).hexdigest()[:8]
             plain = f"{plain[:LONGEST]}_{digest}_seed={cell.seed}"
         names_by_key[cell.key] = plain
     return names_by_key
-
-
-def _name(values: Mapping[str, Any]) -> str:
-    # Between commas an audit reads several encoders.
-    return "_".join(
-        f"{path}={format_grid_value(value).replace(',', '+')}" for path, value in values.items()
-    )

@@ -20,9 +20,8 @@ from fedmia.options.yamlfile import dump
 from fedmia.report.publish import json_text
 from fedmia.runtime.cores import count_cores
 from fedmia.runtime.heartbeat import format_seconds
-from fedmia.study.child import command
 from fedmia.study.engine import side_by_side
-from fedmia.study.processes import LIMITS
+from fedmia.study.processes import LIMITS, command
 
 
 def plan_study(invocation: Invocation, stop: Event) -> int:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypedDict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from fedmia.statistics.pvalues import holm
 from fedmia.statistics.spread import Spread, p_value, spread
@@ -24,21 +24,6 @@ MEASURES: Mapping[str, tuple[str, float | None]] = {
 }
 # What both attacks of a difference share: model, measure, and how many images they scored.
 SAME = ["point", "seed", "measure", "n_members", "n_nonmembers"]
-APART = dict.fromkeys(("control", "baseline", "target_fpr"))  # tell numbers of one metric apart
-
-
-class TestedDifference(TypedDict):
-    """A difference over the models of one point.
-
-    Attributes:
-        difference: over models.
-        p: two-sided t test over models of a mean of 0.
-        p_holm: the same, Holm's for all rows that hold together.
-    """
-
-    difference: Spread
-    p: float | None
-    p_holm: float | None
 
 
 def over_models(table: pd.DataFrame) -> pd.DataFrame:
@@ -61,28 +46,8 @@ def over_models(table: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(points)
 
 
-def select(table: pd.DataFrame, metric: str, subject: str = "attack", **where: Any) -> pd.DataFrame:
-    """The rows of a table that hold a number.
-
-    Args:
-        table: of a study.
-        metric: of the number.
-        subject: column `subject` of it.
-        where: column -> its value, None: empty, `...`: any. Control, baseline and target_fpr are
-            empty unless they are named.
-
-    Returns:
-        The rows, in order.
-    """
-    for name, value in {**APART, "metric": metric, "subject": subject, **where}.items():
-        column = table[name]
-        fits = column == value if value not in (None, ...) else column.isna() == (value is None)
-        table = table[fits]
-    return table
-
-
 def comparisons(
-    table: pd.DataFrame, baseline: str, attacks: Iterable[str] | None = None
+    select: Callable[..., pd.DataFrame], baseline: str, attacks: Iterable[str] | None = None
 ) -> list[dict[str, Any]]:
     """Every other attack at every point, by each measure; Holm's p holds for all rows.
 
@@ -90,7 +55,7 @@ def comparisons(
     fewer in a run is left out there. Differences are paired by seed.
 
     Args:
-        table: of a study.
+        select: of the study that has the scores.
         baseline: attack that the others are compared with.
         attacks: their names; None: all.
 
@@ -100,7 +65,7 @@ def comparisons(
     import pandas as pd
 
     measured = MEASURES.items()
-    parts = [select(table, m, target_fpr=fpr).assign(measure=n) for n, (m, fpr) in measured]
+    parts = [select(m, target_fpr=fpr).assign(measure=n) for n, (m, fpr) in measured]
     scores = pd.concat(parts).sort_index()  # as the table has them
     base = scores[scores["attack"] == baseline][[*SAME, "value"]]
     others = scores[scores["attack"].isin(list(attacks or scores["attack"].unique()))]
@@ -109,8 +74,8 @@ def comparisons(
     rows: list[dict[str, Any]] = []
     for (point, attack, measure), group in both.groupby(["point", "attack", "measure"], sort=False):
         by_seed = dict(zip(group["seed"], group["difference"], strict=True))
-        place = {"point": point, "attack": attack, "measure": measure, "by_seed": by_seed}
-        rows.append({**place, **test_difference(by_seed.values())})
+        place = {"point": point, "attack": attack, "measure": measure}
+        rows.append({**place, "by_seed": by_seed, **test_difference(by_seed.values())})
     fill_holm(rows)
     return rows
 
@@ -125,8 +90,9 @@ def paired_differences(ours: BySeed, theirs: BySeed) -> list[float]:
     return [round(ours[seed] - theirs[seed], 6) for seed in sorted(ours.keys() & theirs.keys())]
 
 
-def test_difference(differences: Iterable[float]) -> TestedDifference:
-    """Differences over models, and whether their mean is 0."""
+def test_difference(differences: Iterable[float]) -> dict[str, Any]:
+    """Differences over models, `p` of the two-sided t test over models that their mean is 0, and
+    room for `p_holm`, Holm's for all rows that hold together."""
     known = list(differences)
     return {"difference": spread(known, -1.0), "p": p_value(known), "p_holm": None}
 
@@ -135,6 +101,20 @@ def fill_holm(rows: Sequence[Any]) -> None:
     """Fill in `p_holm` of rows whose `p` shall hold together."""
     for row, p in zip(rows, holm([row["p"] for row in rows]), strict=True):
         row["p_holm"] = p
+
+
+def largest_epsilon(stated: Sequence[Any]) -> Any:
+    """The largest of what clients or models promise; None where one of them states no epsilon, or
+    where units or deltas differ.
+
+    Args:
+        stated: each with its `value`, `unit` and `delta`, or None.
+    """
+    known = [e for e in stated if e is not None]
+    alike = {(e.get("unit"), e.get("delta")) for e in known}
+    if len(alike) != 1 or len(known) < len(stated):
+        return None
+    return max(known, key=lambda e: math.inf if e["value"] is None else e["value"])
 
 
 def group_by_key(pairs: Iterable[tuple[Any, Any]]) -> dict[Any, list[Any]]:

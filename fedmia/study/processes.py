@@ -1,14 +1,20 @@
-"""Processes side by side, each in a group of its own, on cores and with threads of its own."""
+"""Processes side by side, each in a group of its own, on cores and with threads of its own.
+
+A process is that of `python -m MODULE [ARGUMENT ..]`, but that it ends when the study does, by
+kill -9 too, and finds modules where the study does: `-m` would first look into the working folder.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import importlib
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event, Thread
@@ -19,6 +25,11 @@ from fedmia.storage.durable import DiskError
 
 LIMITS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 PAUSE = 0.02  # seconds between two looks
+PROGRAM = """import sys
+sys.path[:] = dict.fromkeys([*sys.argv[1].split(chr(10)), *sys.path])
+from fedmia.study.processes import main
+sys.exit(main(*sys.argv[2:]))
+"""
 
 
 @dataclass(frozen=True)
@@ -41,35 +52,32 @@ class StudyProcess:
 def run_all(
     tasks: Sequence[StudyProcess],
     jobs: int,
-    began: Callable[[StudyProcess], None],
-    ended: Callable[[StudyProcess, int], str | None],
     stop: Event,
-) -> dict[str, str]:
+    began: Callable[[str], None],
+) -> Generator[tuple[str, int, Path], None, None]:
     """Run the tasks in order, at most `jobs` at once, each on its share of the cores; when `stop`
-    is set, kill those that run.
+    is set, or the iterator is closed, kill those that run.
 
     Args:
         tasks: in the order to start them.
         jobs: most processes at once.
-        began: called before a task's process starts.
-        ended: takes a task and the exit code of its process (negative: the signal that killed it),
-            and says why it failed, or None; not called for those that `stop` ended.
         stop: set to end all processes.
+        began: takes the name of a task before its process starts.
 
-    Returns:
-        Name of each task that failed -> why.
+    Yields:
+        Name of a task whose process ended, its exit code (negative: the signal that killed it),
+            and the file of what it printed.
 
     Raises:
         DiskError: a process could not read or write a file; so could no other.
     """
-    failed: dict[str, str] = {}
     waiting, running = deque(tasks), list[tuple[StudyProcess, subprocess.Popen[bytes], list[int]]]()
     free = share_cores(min(jobs, len(tasks)))
     try:
         while (waiting or running) and not stop.is_set():
             while waiting and free:
                 task, share = waiting.popleft(), free.pop()
-                began(task)
+                began(task.name)
                 with bind_cores(share):
                     running.append((task, _start(task), share))
             # Not `stop.wait`: the handler of Ctrl-C that sets it runs in this very thread.
@@ -81,12 +89,10 @@ def run_all(
                     _end(process)
                     if code == DISK_FAILED:
                         raise DiskError(explain_exit(code, task.log, {}))
-                    if (reason := ended(task, code)) is not None:
-                        failed[task.name] = reason
+                    yield task.name, code, task.log
     finally:
         for _, process, _ in running:
             _end(process)
-    return failed
 
 
 def explain_exit(code: int, log: Path, hidden: Mapping[str, str]) -> str:
@@ -112,11 +118,33 @@ def explain_exit(code: int, log: Path, hidden: Mapping[str, str]) -> str:
     return last[:500] or no_word
 
 
-def end_with_the_study() -> None:
-    """Kill this process and what it started as soon as its standard input ends.
+def command(module: str, *arguments: object) -> Sequence[str]:
+    """The command line of `python -m MODULE ARGUMENTS --quiet` that ends when this process does.
 
-    To be called by a task's own process, which leads a group; the study holds the other end of its
-    input and writes nothing.
+    Args:
+        module: of the package.
+        arguments: of the command.
+
+    Returns:
+        The arguments, that of Python first.
+    """
+    path = [folder or os.getcwd() for folder in sys.path]
+    if path[-1] == os.getcwd():  # for plugins; our own packages come before
+        path.pop()
+    line = (sys.executable, "-P", "-c", PROGRAM, "\n".join(path), module, *arguments, "--quiet")
+    return [str(part) for part in line]
+
+
+def main(module: str, *arguments: str) -> int:
+    """Run a command's module in this process, which leads a group, until it or its input ends: the
+    study holds the other end of the input and writes nothing.
+
+    Args:
+        module: of the command.
+        arguments: of its command line.
+
+    Returns:
+        The exit code.
     """
 
     def watch() -> None:
@@ -124,6 +152,8 @@ def end_with_the_study() -> None:
         os.killpg(os.getpgrp(), signal.SIGKILL)
 
     Thread(target=watch, daemon=True).start()
+    code: int = importlib.import_module(module).main(arguments)
+    return code
 
 
 def _start(task: StudyProcess) -> subprocess.Popen[bytes]:

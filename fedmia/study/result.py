@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import replace
 from functools import cached_property
 from inspect import isclass
 from pathlib import Path
@@ -16,9 +16,11 @@ from fedmia.options.bounded import read_json
 from fedmia.options.errors import InputError, unknown_name
 from fedmia.report.verdict import UNSOUND
 from fedmia.runs import Run, open_run
+from fedmia.statistics.spread import spread
 from fedmia.storage.manifest import TABLE
 from fedmia.storage.runfolder import damaged
-from fedmia.study.points import comparisons, over_models, select
+from fedmia.study.cells import MARK, CellState
+from fedmia.study.points import BySeed, comparisons, group_by_key, over_models
 from fedmia.table import COLUMNS, read
 
 if TYPE_CHECKING:
@@ -27,47 +29,9 @@ if TYPE_CHECKING:
 
 STUDY, PAGE = "study.json", "study.html"
 FORMAT = 1
-MARK = " ‡"  # behind the name of runs whose AUCs show no leak by themselves
-
-
-@dataclass(frozen=True)
-class CellState:
-    """One run of a study, as `study.json` has it.
-
-    Attributes:
-        name: of the run.
-        point: of the study, in words.
-        grid: path of each option that the study varies -> its value here.
-        seed: of the run.
-        state: finished, failed, not run.
-        reason: why it failed.
-        path: its folder under that of the study, once finished.
-        verdict: the sentence.
-        verdict_code: `leaks`, `not-established`, ..
-        commit: of fedmia's source.
-        seconds: that it took.
-        not_run: attack that did not run -> why.
-        choices: attack -> options that it chose for itself on known images.
-        under_attack: attacks that read the models of attacked rounds.
-        epsilon: the largest of a defended client, with `value`, `unit`, `standing`; None where
-            one states none.
-    """
-
-    name: str
-    point: str
-    grid: Mapping[str, Any]
-    seed: int
-    state: str
-    reason: str | None = None
-    path: str | None = None
-    verdict: str | None = None
-    verdict_code: str | None = None
-    commit: str | None = None
-    seconds: float | None = None
-    not_run: Mapping[str, str] = field(default_factory=dict)
-    choices: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    under_attack: tuple[str, ...] = ()
-    epsilon: Mapping[str, Any] | None = None
+COMPARED = "point attack baseline measure difference low high p p_holm models unsound"
+APART = dict.fromkeys(("control", "baseline", "target_fpr"))  # tell numbers of one metric apart
+Values = Mapping[tuple[Any, ...], BySeed]  # point, and what else tells numbers apart -> by seed
 
 
 def open_study(folder: str | Path, *, trust_plugins: bool = False) -> StudyResult:
@@ -112,15 +76,15 @@ class StudyResult:
         by point; red where a run leaks, else amber."""
         from fedmia.report.notebook import html_study
 
+        aucs = self.values("auc", "attack")
         rows = [
             {
-                "point": self.name(point),
-                "attack": attack,
-                "mean AUC": f"{sum(n) / len(n):.2f}",
-                "models": str(len(n)),
+                "point": row["name"],
+                "attack": row["attack"],
+                "mean AUC": f"{row['auc']['mean']:.2f}",
+                "models": str(row["auc"]["n"]),
             }
-            for (point, attack), aucs in self.values("auc", "attack").items()
-            if (n := list(aucs.values()))
+            for row in self.rows(aucs, "attack", auc=aucs)
         ]
         codes = (str(cell.verdict_code) for cell in self.cells if cell.verdict_code)
         return html_study(self.sentence, rows, codes)
@@ -166,10 +130,7 @@ class StudyResult:
 
     def by_point(self) -> dict[str, list[CellState]]:
         """The runs of each point, in order."""
-        groups: dict[str, list[CellState]] = {}
-        for cell in self.cells:
-            groups.setdefault(cell.point, []).append(cell)
-        return groups
+        return group_by_key((cell.point, cell) for cell in self.cells)
 
     @cached_property
     def _parts(self) -> dict[Any, pd.DataFrame]:
@@ -177,13 +138,25 @@ class StudyResult:
         return dict(iter(self.table.groupby(["metric", "subject"], sort=False)))
 
     def select(self, metric: str, subject: str = "attack", **where: Any) -> pd.DataFrame:
-        """The rows of the table that hold a number, as `fedmia.study.points.select` says."""
-        rows = self._parts.get((metric, subject), self.table[:0])
-        return select(rows, metric, subject, **where)
+        """The rows of the table that hold a number.
 
-    def values(
-        self, metric: str, *by: str, subject: str = "attack", **where: Any
-    ) -> dict[tuple[Any, ...], dict[int, float]]:
+        Args:
+            metric: of the number.
+            subject: column `subject` of it.
+            where: column -> its value, None: empty, `...`: any. Control, baseline and target_fpr
+                are empty unless they are named.
+
+        Returns:
+            The rows, in order.
+        """
+        rows = self._parts.get((metric, subject), self.table[:0])
+        for name, value in {**APART, **where}.items():
+            column = rows[name]
+            fits = column == value if value not in (None, ...) else column.isna() == (value is None)
+            rows = rows[fits]
+        return rows
+
+    def values(self, metric: str, *by: str, subject: str = "attack", **where: Any) -> Values:
         """Numbers of the table, by seed.
 
         Args:
@@ -201,6 +174,33 @@ class StudyResult:
         for *key, seed, value in zip(*columns, strict=True):
             grouped.setdefault(tuple(key), {})[int(seed)] = value
         return grouped
+
+    def rows(
+        self, places: Iterable[tuple[Any, ...]], *columns: str, **numbers: Values
+    ) -> list[dict[str, Any]]:
+        """A row a place: its point, and numbers over the models.
+
+        Args:
+            places: a point, and the values of `columns`.
+            columns: what tells the places of one point apart.
+            numbers: name of a number -> what `values` gives of it.
+
+        Returns:
+            The rows; `name` is the point as tables call it; `verdicts` of its models; `finished`
+            and `failed`: how many.
+        """
+        states = Counter((cell.point, cell.state) for cell in self.cells)
+        return [
+            {
+                "point": point,
+                "name": self.name(point),
+                "verdicts": self.verdicts(point),
+                **{state: states[point, state] for state in ("finished", "failed")},
+                **dict(zip(columns, place, strict=False)),
+                **{k: spread(v.get((point, *place), {}).values()) for k, v in numbers.items()},
+            }
+            for point, *place in places
+        ]
 
     def verdicts(self, point: str) -> dict[str, int]:
         """How many models of a point have each verdict."""
@@ -238,25 +238,13 @@ class StudyResult:
         listed = attacks if isinstance(attacks, list | tuple) else [attacks]
         names, over = [self._attack(one) for one in listed], self._attack(baseline)
         rows = []
-        for row in comparisons(self.table, over, names):
-            low, high = row["difference"]["ci"] or (None, None)
-            unsound = sum(n for code, n in self.verdicts(row["point"]).items() if code in UNSOUND)
-            rows.append(
-                {
-                    "point": row["point"],
-                    "attack": row["attack"],
-                    "baseline": over,
-                    "measure": row["measure"],
-                    "difference": row["difference"]["mean"],
-                    "low": low,
-                    "high": high,
-                    "p": row["p"],
-                    "p_holm": row["p_holm"],
-                    "models": row["difference"]["n"],
-                    "unsound": unsound,
-                }
-            )
-        return pd.DataFrame(rows)
+        for row in comparisons(self.select, over, names):
+            less, codes = row["difference"], self.verdicts(row["point"])
+            low, high = less["ci"] or (None, None)
+            own = {"difference": less["mean"], "low": low, "high": high, "models": less["n"]}
+            unsound = sum(n for code, n in codes.items() if code in UNSOUND)
+            rows.append({**row, **own, "baseline": over, "unsound": unsound})
+        return pd.DataFrame(rows, columns=COMPARED.split())
 
     def rename(self, names: Mapping[str, str]) -> StudyResult:
         """The study with other names of points and attacks in its tables and figures.
@@ -268,11 +256,15 @@ class StudyResult:
             A copy; files stay as they are.
         """
         renamed = copy.copy(self)
-        cells = [{**vars(cell), "point": names.get(cell.point, cell.point)} for cell in self.cells]
-        for cell in cells:
-            cell["choices"] = {names.get(n, n): value for n, value in cell["choices"].items()}
-            cell["under_attack"] = tuple(names.get(n, n) for n in cell["under_attack"])
-        renamed.cells = [CellState(**cell) for cell in cells]
+        renamed.cells = [
+            replace(
+                cell,
+                point=names.get(cell.point, cell.point),
+                choices={names.get(n, n): value for n, value in cell.choices.items()},
+                under_attack=tuple(names.get(n, n) for n in cell.under_attack),
+            )
+            for cell in self.cells
+        ]
         columns = {n: self.table[n].replace(dict(names)) for n in ("point", "attack", "baseline")}
         renamed.table = self.table.assign(**columns)
         for derived in ("_parts", "points"):
@@ -343,16 +335,3 @@ class StudyResult:
         if not matches:
             raise unknown_name("attack of this study", attack, names)
         return str(matches[0])
-
-
-def left_out(cells: Iterable[CellState]) -> list[str]:
-    """The note on runs without a result."""
-    names = [cell.name for cell in cells if cell.state != "finished"]
-    return [f"Left out of every mean: {', '.join(names)}."] if names else []
-
-
-def doubtful(codes: Iterable[str | None], runs: str = "runs") -> list[str]:
-    """The note on verdicts under which an AUC is no leak by itself."""
-    unsound = {str(code) for code in codes} & {*UNSOUND}
-    which = f"{MARK.strip()} In {runs} with the verdict {' or '.join(sorted(unsound))}"
-    return [f"{which} an AUC over 0.5 shows no leak: see the page of the run."] if unsound else []

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from fedmia.study.columns import DIGITS, Columns, brief, table
+from fedmia.study.columns import DIGITS, Columns, cell, table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -29,11 +29,10 @@ class Section:
     Attributes:
         title: over it.
         columns: path of a value in a row -> head of its column.
-        rows: of its table; a section without rows is not shown.
+        rows: of its table; a section without rows is not columns.
         figures: names of the figures above the table.
         brief: how many columns the terminal and LaTeX show; 0: they show no such table.
         about: how to read it; empty: what `report/templates/study-page.j2` says under this title.
-        css: class of a row in the page's style.
     """
 
     title: str
@@ -42,15 +41,19 @@ class Section:
     figures: tuple[str, ...] = ()
     brief: int = 0
     about: str = ""
-    css: Callable[[Any], str] = lambda row: ""
 
     def table(self) -> Table:
         """The whole table, as the page shows it."""
-        return table(self.columns, self.rows, self.css)
+        return table(self.columns, self.rows)
 
     def brief_rows(self, digits: int = DIGITS) -> tuple[list[str], list[list[str]]]:
-        """Heads and rows of the short table, as text."""
-        return brief(self.columns, self.rows, self.brief, digits)
+        """Heads and rows of the short table as text; of smaller lines in a cell the last alone."""
+        columns = dict([*self.columns.items()][: self.brief])
+        lines = [[cell(row, path, digits) for path in columns] for row in self.rows]
+        return [*columns.values()], [
+            [c if isinstance(c, str) else " ".join((c.text, *c.small[-1:])) for c in line]
+            for line in lines
+        ]
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,6 @@ from fedmia.testing.material import (
     some_known,
     textures,
 )
-from fedmia.threat import BudgetError
 from fedmia.threat.signals import Signals
 
 # Networks hardly trained keep the same promises.
@@ -106,16 +105,6 @@ class AttackCase(Case):
         if repr(attack) not in self._usual:
             self._usual[repr(attack)] = self.run(attack=attack)
         return self._usual[repr(attack)]
-
-    @cached_property
-    def again(self) -> AttackRun:
-        """One whose rows are all known, with just the queries that are needed; made once."""
-        queries = self.usual().queries
-        try:
-            return self.run(signals=self.usual().view._signals, budget=queries)
-        except BudgetError:
-            text = f"{self.name}: {queries} queries alone do not suffice where rows are shared"
-            raise AssertionError(text) from None
 
     def same(self, got: Scores, want: Scores, text: str, atol: float = 0.0) -> None:
         """Refuse scores further than `atol` from others; says by how much.

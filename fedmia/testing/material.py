@@ -45,14 +45,18 @@ class Case:
     """
 
     def __init__(self, plugin: Any, base: type, limits: Mapping[str, int]) -> None:
-        self.cls: Any = plugin if isinstance(plugin, type) else type(plugin)
+        self.names(plugin, base)
         cls = self.cls
-        self.name = cls.__name__
-        self.must(issubclass(cls, base), f" must be a subclass of {base.__name__}")
         self.must("__dataclass_fields__" in vars(cls), " must be a dataclass: it lacks @dataclass")
         usual: dict[str, Any] = {f.name: f.default for f in dataclasses.fields(cls)}
         cut = {k: v for k, v in limits.items() if isinstance(usual.get(k), int) and usual[k] > v}
         self.first = cls(**cut) if plugin is cls else plugin
+
+    def names(self, plugin: Any, base: type) -> None:
+        """Its class and name; AssertionError where it is of another kind than `base`."""
+        self.cls: Any = plugin if isinstance(plugin, type) else type(plugin)
+        self.name = self.cls.__name__
+        self.must(issubclass(self.cls, base), f" must be a subclass of {base.__name__}")
 
     def new(self, **options: Any) -> Any:
         """A new one with the same options, and those of `options` that it has."""
@@ -71,6 +75,20 @@ class Case:
         """
         if not holds:
             raise AssertionError(self.name + (text if text[0] in " ." else f": {text}"))
+
+    def refused(self, call: Callable[[], Any], kind: type[Exception], text: str) -> None:
+        """AssertionError with `text` unless `call` raises an error of `kind`.
+
+        Args:
+            call: what must be refused.
+            kind: class of the error.
+            text: sentence of the AssertionError.
+        """
+        try:
+            call()
+        except kind:
+            return
+        self.must(False, text)
 
     def require_equal(self, before: State, after: State, text: str) -> None:
         """Refuse states that differ; `{}` in `text` is the first tensor that does.
@@ -140,11 +158,12 @@ def call_under_seeds(make: Callable[[], T], *seeds: int) -> list[T]:
     Returns:
         the results in order.
     """
-    results = []
-    for seed in seeds:
+
+    def call(seed: int) -> T:
         with global_seed(seed):
-            results.append(make())
-    return results
+            return make()
+
+    return list(map(call, seeds))
 
 
 def everything(method: Any) -> State:

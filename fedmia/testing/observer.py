@@ -1,4 +1,4 @@
-"""What every observer of runs promises, as functions: `check_observer` runs them all."""
+"""What every observer of runs promises: `check_observer` calls it as runs do."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import copy
 import io
 import random
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -38,18 +37,11 @@ def some_figure() -> bytes:
 
 
 class ObserverCase(Case):
-    """An observer, and example arguments for each of its methods."""
+    """An observer; of a class, which may refuse to be built, a new one for each run."""
 
     def __init__(self, observer: RunObserver | type[RunObserver]) -> None:
-        cls = observer if isinstance(observer, type) else type(observer)
-        self.cls, self.name, self.first = cls, cls.__name__, observer
-        self.must(issubclass(cls, RunObserver), f" must be a subclass of {RunObserver.__name__}")
-        self.told: dict[str, tuple[Any, ...]] = {
-            "begin": (CONFIG, None),
-            "scalars": ({"main/loss": 1.5, "main/seconds": 0.1}, 1),
-            "report": (some_report(), {"roc": some_figure()}),
-            "end": (),
-        }
+        self.names(observer, RunObserver)
+        self.observer = observer
 
     def call_observer(self, methods: str, folder: Path | None) -> None:
         """Call `methods` of a new observer, in order.
@@ -59,32 +51,43 @@ class ObserverCase(Case):
             folder: the run's folder, or None.
 
         Raises:
-            AssertionError: the observer raises an error.
+            AssertionError: the observer raises an error, or changes what it is given.
         """
-        observer = self.cls() if isinstance(self.first, type) else copy.deepcopy(self.first)
+        observer: Any = self.observer
+        observer = observer() if isinstance(observer, type) else copy.deepcopy(observer)
         observer.check(folder)
+        arguments: dict[str, tuple[Any, ...]] = {
+            "begin": (CONFIG, folder),
+            "scalars": ({"main/loss": 1.5, "main/seconds": 0.1}, 1),
+            "report": (some_report(), {"roc": some_figure()}, ""),
+            "end": (),
+        }
         for method in methods.split():
-            arguments = (CONFIG, folder) if method == "begin" else self.told[method]
-            before = copy.deepcopy(arguments)
+            before = copy.deepcopy(arguments[method])
             try:
-                getattr(observer, method)(*arguments)
+                getattr(observer, method)(*arguments[method])
             except Exception as error:
                 text = f"{methods}: {method} raises {type(error).__name__}: {error}"
                 raise AssertionError(f"{self.name}: {text}") from error
-            self.must(arguments == before, f"{method} changes what it is given")
+            self.must(arguments[method] == before, f"{method} changes what it is given")
 
 
-def hears_of_a_whole_run(case: ObserverCase) -> None:
-    """Rounds, figures and the report, with a folder; what it is given stays as it was."""
-    with tempfile.TemporaryDirectory() as folder:
-        case.call_observer("begin scalars scalars report end", Path(folder))
+def process_state() -> tuple[Any, ...]:
+    """What an observer leaves as it was: threads of torch, its default type, the generators."""
+    states = random.getstate(), str(np.random.get_state()), torch.get_rng_state().tolist()
+    return torch.get_num_threads(), torch.get_default_dtype(), *states
 
 
-def hears_of_a_run_that_failed(case: ObserverCase) -> None:
-    """`end` comes without a report, after rounds or before the first."""
-    for methods in ("begin scalars end", "begin end"):
+def hears_of_runs(case: ObserverCase) -> None:
+    """Whole ones and those that fail, whose `end` comes without a report; the process stays as it
+    was: threads of torch, on which sums depend, and the global generators."""
+    before = process_state()
+    for methods in ("begin scalars scalars report end", "begin scalars end", "begin end"):
         with tempfile.TemporaryDirectory() as folder:
             case.call_observer(methods, Path(folder))
+    same = [a == b for a, b in zip(before, process_state(), strict=True)]
+    case.must(all(same[:2]), "changes torch's threads or its default dtype")
+    case.must(all(same[2:]), "draws from the global random generators")
 
 
 def does_without_a_folder_or_says_so(case: ObserverCase) -> None:
@@ -95,30 +98,10 @@ def does_without_a_folder_or_says_so(case: ObserverCase) -> None:
         case.must("\n" not in str(error), "check refuses in more than one line")
 
 
-def leaves_the_process_as_it_was(case: ObserverCase) -> None:
-    """Threads of torch, on which sums depend, and the global generators."""
-
-    def state() -> tuple[Any, ...]:
-        states = random.getstate(), str(np.random.get_state()), torch.get_rng_state().tolist()
-        return torch.get_num_threads(), torch.get_default_dtype(), *states
-
-    before = state()
-    hears_of_a_whole_run(case)
-    changed = [a != b for a, b in zip(before, state(), strict=True)]
-    case.must(not any(changed[:2]), "changes torch's threads or its default dtype")
-    case.must(not any(changed[2:]), "draws from the global random generators")
-
-
-OBSERVER_CHECKS: tuple[Callable[[ObserverCase], None], ...] = (
-    hears_of_a_whole_run, hears_of_a_run_that_failed, does_without_a_folder_or_says_so,
-    leaves_the_process_as_it_was,
-)  # fmt: skip
-
-
 def check_observer(observer: RunObserver | type[RunObserver]) -> None:
     """AssertionError unless an observer keeps what `fedmia.observers.base` says of it.
 
     Raises:
         InputError: `RunObserver.check` refuses to observe: a package is missing.
     """
-    run(OBSERVER_CHECKS, ObserverCase, observer)
+    run((hears_of_runs, does_without_a_folder_or_says_so), ObserverCase, observer)

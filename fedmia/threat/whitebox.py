@@ -190,7 +190,8 @@ class WhiteBox(BlackBox):
             return read(torch.arange(len(images)))
         parts: list[tuple[Tensor, Tensor]] = []
         for half, rows in zip(self._halves[0], self._rows_by_half(images), strict=True):
-            self._fill(method, half)
+            with torch.no_grad():
+                method.fill_bank(half)
             if len(rows):
                 parts.append((rows, read(rows)))
         whole = torch.cat([rows for rows, _ in parts])
@@ -212,10 +213,6 @@ class WhiteBox(BlackBox):
     def _halves(self) -> tuple[tuple[Tensor, Tensor], set[bytes]]:
         assert self._held is not None
         return split_in_halves(self._held)
-
-    @torch.no_grad()
-    def _fill(self, method: SSLMethod, images: Tensor) -> None:
-        method.fill_bank(images)
 
     # -- copies --------------------------------------------------------------------------------
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import statistics
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from fedmia.statistics.spread import p_value, t_interval
@@ -23,47 +22,22 @@ from papers.entries import Entry, TableCell
 Readings = Mapping[tuple[str, str, str], Reading]  # (level, row, column) -> its number
 
 
-@dataclass(frozen=True)
-class ClaimResult:
-    """A claim and what the runs say of it.
-
-    Attributes:
-        entry: name of the entry.
-        paper: name of the paper.
-        says: the claim in one sentence.
-        primary: whether it is the paper's primary one.
-        level: of leak; empty for all together.
-        verdict: `held` where the interval lies over 0, `not held` where it lies under 0, `not run`
-            where the scale has no cell of it, else `undecided`.
-        mean: mean difference over targets, None where no target is finished.
-        low, high: its simultaneous interval, None with fewer than two targets.
-        p: of Student's t test that the mean is 0, not corrected.
-        targets: encoders, each with one difference.
-    """
-
-    entry: str
-    paper: str
-    says: str
-    primary: bool
-    level: str
-    verdict: str
-    mean: float | None
-    low: float | None
-    high: float | None
-    p: float | None
-    targets: int
-
-
 def judge_claims(
     entries: Sequence[tuple[Entry, Sequence[TableCell], Readings]],
-) -> list[ClaimResult]:
+) -> list[dict[str, Any]]:
     """Judge every claim of some entries.
 
     Args:
         entries: each with its cells and their numbers.
 
     Returns:
-        The claims in the order of the entries; those of an entry once a level.
+        The claims in the order of the entries, those of an entry once a level: `entry` and `paper`
+        by name, what it `says`, whether it is `primary`, `level` of leak (empty for all together),
+        `verdict` (`held` where the interval lies over 0, `not held` where it lies under 0, `not
+        run` where the scale has no cell of it, else `undecided`), `mean` difference over targets
+        (None where no target is finished), its simultaneous interval `low`, `high` (None with fewer
+        than two targets), `p` of Student's t test that the mean is 0, not corrected, and how many
+        `targets` gave a difference.
     """
     by_claim = [
         (entry, claim, level, differences(claim, level, cells, readings), is_run)
@@ -129,22 +103,22 @@ def _pairs(
 
 def _judge(
     entry: Entry, claim: Mapping[str, Any], level: str, values: Sequence[float], together: int
-) -> ClaimResult:
+) -> dict[str, Any]:
     ci = t_interval(values, together) if together else None
     verdict = UNDECIDED if together else NOT_RUN
     if ci is not None:
         verdict = HOLDS if ci[0] > 0 else FAILS if ci[1] < 0 else UNDECIDED
     low, high = ci or (None, None)
-    return ClaimResult(
-        entry=entry.name,
-        paper=entry.paper,
-        says=claim["says"],
-        primary=bool(claim.get("primary")),
-        level=level,
-        verdict=verdict,
-        mean=statistics.fmean(values) if values else None,
-        low=low,
-        high=high,
-        p=p_value(values) if len(values) > 1 else None,
-        targets=len(values),
-    )
+    return {
+        "entry": entry.name,
+        "paper": entry.paper,
+        "says": claim["says"],
+        "primary": bool(claim.get("primary")),
+        "level": level,
+        "verdict": verdict,
+        "mean": statistics.fmean(values) if values else None,
+        "low": low,
+        "high": high,
+        "p": p_value(values) if len(values) > 1 else None,
+        "targets": len(values),
+    }

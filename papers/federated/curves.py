@@ -12,8 +12,8 @@ from fedmia.records.rows import RoundRow
 from fedmia.report.figures import canvas
 from fedmia.report.figures.rounds import shade_attacked
 from fedmia.statistics.thresholds import best_threshold, roc
-from fedmia.study.drawing import band
 from papers.claims.of_ascent import PAPER
+from papers.drawing import band
 from papers.federated.reading import FEATURES, SnapshotFeatures
 from papers.federated.static_ascent import StaticAscentScores
 from papers.federated.tables import Row
@@ -27,9 +27,9 @@ Z = 1.96  # of a 95 % interval of a mean
 SPAN = 10  # times what is least, and a linear scale hides that
 
 
-def _panels(width: float, height: float, heading: str, across: int = 2) -> tuple[Figure, Any]:
-    figure = canvas.new_figure(width, height)
-    figure.suptitle(heading, x=0.01, ha="left", fontsize=11, weight="bold")
+def _panels(height: float, heading: str, across: int = 2) -> tuple[Figure, Any]:
+    figure = canvas.new_figure(canvas.WIDE, height)
+    figure.suptitle(heading, x=0.01, ha="left")
     return figure, figure.subplots(1, across, squeeze=False)[0]
 
 
@@ -42,7 +42,7 @@ def _means(
     low, high = (np.array([np.quantile(v, q) for v in values]) for q in (0.25, 0.75))
     axes.fill_between(xs, low, high, color=colour, alpha=0.10, linewidth=0)
     axes.fill_between(xs, mean - half, mean + half, color=colour, alpha=0.35, linewidth=0)
-    axes.plot(xs, mean, style, color=colour, markersize=4, linewidth=1.6, label=label)
+    axes.plot(xs, mean, style, color=colour, label=label)
 
 
 def _draw_both_sides(
@@ -76,7 +76,7 @@ def overfitting(readings: Sequence[SnapshotFeatures], history: History) -> Figur
     sides = [r.scored("combined") for r in readings]
     n = canvas.counts(len(sides[0][0]), len(sides[0][1]))
     heading = f"Mean, its 95 % interval (dark), middle half (light) ({n})"
-    figure, grid = _panels(8.6, 3.9, heading)
+    figure, grid = _panels(2.9, heading)
     for axes, column in zip(grid, (1, 0), strict=True):
         members, others = ([side[i][:, column] for side in sides] for i in (0, 1))
         _draw_both_sides(axes, [r.round for r in readings], members, others)
@@ -104,16 +104,12 @@ def by_round(
     """
     first = next(iter(rows.values()))[0][1]
     n = canvas.counts(first["n_members"], first["n_nonmembers"])
-    figure, grid = _panels(9.4, 4.3, f"{heading} ({n})")
+    figure, grid = _panels(3.0, f"{heading} ({n})")
     pairs: Any = (("accuracy", "accuracy_ci", "balanced accuracy"), ("auc", "auc_ci", "AUC"))
     for axes, (key, ci, label) in zip(grid, pairs, strict=True):
         for i, (name, series) in enumerate(rows.items()):
-            known: list[Any] = [(r, row) for r, row in series if row[key] is not None]
-            if not known:
-                continue
-            xs, values, cis = zip(*((r, row[key], row[ci]) for r, row in known), strict=True)
             look = canvas.look(i) | {"linestyle": "--" if name == dashed else "-"}
-            band(axes, xs, values, cis, look, 0.08, label=name)
+            band(axes, [(r, row[key], row[ci]) for r, row in series], look, 0.08, label=name)
         canvas.half_line(axes)
         shade_attacked(axes, history, label=axes is grid[0])
         axes.grid(axis="y")
@@ -130,7 +126,7 @@ def by_step(climb: StaticAscentScores) -> Figure | None:
         return None
     n = canvas.counts(climb.members.shape[1], climb.nonmembers.shape[1])
     chosen = "".join(f", {name} {value:g}" for name, value in climb.scored.choices.items())
-    figure, grid = _panels(9.0, 4.1, f"Static ascent on round {climb.round}{chosen} ({n})")
+    figure, grid = _panels(2.9, f"Static ascent on round {climb.round}{chosen} ({n})")
     for axes, label, start in zip(grid, (FEATURES[1], "its rise"), (0, 1), strict=True):
         sides = [side - start * side[0] for side in (climb.members, climb.nonmembers)]
         _draw_both_sides(axes, range(len(climb.members)), *map(list, sides))
@@ -149,7 +145,7 @@ def thresholds(climbs: Sequence[StaticAscentScores]) -> Figure:
     import matplotlib
 
     shades = matplotlib.colormaps["viridis_r"]
-    figure, axes = canvas.one(7.4, 4.4)
+    figure, axes = canvas.one(canvas.WIDE, 3.8)
     for i, climb in enumerate(climbs):
         colour = shades(0.1 + 0.9 * i / max(1, len(climbs) - 1))
         scored = climb.scored
@@ -189,7 +185,7 @@ def federated(curves: Curves, strategy: str) -> Figure:
         The figure.
     """
     n = canvas.counts(curves.members.shape[1], curves.nonmembers.shape[1])
-    figure, (own_axes, right) = _panels(9.4, 4.3, f"Loss of the images under test ({n})")
+    figure, (own_axes, right) = _panels(3.0, f"Loss of the images under test ({n})")
     _draw_both_sides(
         own_axes, curves.rounds.tolist(), list(curves.members), list(curves.nonmembers)
     )

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from fedmia.attacks._classifier import decide, fit_classifier
 from fedmia.records import FloatArray
 from fedmia.report.figures import canvas
-from fedmia.report.figures.pairs import PAIRS, draw_pairs
+from fedmia.report.figures.attacks import PAIRS, draw_pairs
 from papers.federated.reading import FEATURES, SnapshotFeatures
 from papers.federated.tables import shown_layers
 
@@ -28,7 +28,7 @@ def confidences(reading: SnapshotFeatures) -> Figure:
     """Fig. 7: the three largest confidences of the encoder's output, avgpool and the last layer,
     a layer a row, as decadic logarithms."""
     layers = shown_layers(reading)
-    figure = canvas.new_figure(10, 0.6 + 3 * len(layers))
+    figure = canvas.new_figure(canvas.WIDE, 0.5 + 2.1 * len(layers))
     grid = figure.subplots(len(layers), 3, squeeze=False)
     names = [f"log10 of the {place}" for place in ("1st", "2nd", "3rd")]
     for panels, layer in zip(grid, layers, strict=True):
@@ -48,7 +48,7 @@ def combined(reading: SnapshotFeatures) -> Figure:
     """
     members, others = reading.scored("combined")
     model = fit_classifier("lda", *reading.known_features("combined"))
-    figure = canvas.new_figure(9, 7.6)
+    figure = canvas.new_figure(canvas.WIDE, 5.8)
     grid = figure.subplots(2, 2)
     draw_pairs(grid.flat[:3], members, others, FEATURES)
     both = np.concatenate([members, others])
@@ -56,7 +56,7 @@ def combined(reading: SnapshotFeatures) -> Figure:
         _draw_line(axes, model, pair, both)
     _draw_distances(grid.flat[3], decide(model, members), decide(model, others))
     sizes = canvas.counts(len(members), len(others))
-    figure.suptitle(f"Combined features ({sizes})", x=0.01, ha="left", fontsize=11, weight="bold")
+    figure.suptitle(f"Combined features ({sizes})", x=0.01, ha="left")
     canvas.legend(grid[0, 0])
     return figure
 

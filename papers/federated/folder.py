@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Event
+from typing import cast
 
 from fedmia.config.compatibility import check_gpu
 from fedmia.config.experiment import Experiment
@@ -36,7 +37,10 @@ def reopen_run(run: Run, device: str) -> Iterator[Evaluation]:
     Raises:
         InputError: its data cannot be read again.
     """
-    experiment, files = replace(settings(run), device=device), RunFolder(run.folder)
+    experiment, files = (
+        replace(cast(Experiment, run.settings), device=device),
+        RunFolder(run.folder),
+    )
     check_gpu(device)
     with TemporaryDirectory(prefix="fedmia-") as work:
         with prefix_errors(str(files.config)):
@@ -45,17 +49,6 @@ def reopen_run(run: Run, device: str) -> Iterator[Evaluation]:
         store, gone = RunRecording(files.recording), files.dropped()
         done = FederationResult(plan, client_context, MemoryStore(), store, [], True, gone=gone)
         yield Evaluation(done, {n: dict(o) for n, o in experiment.attack.items()})
-
-
-def settings(run: Run) -> Experiment:
-    """The settings that a simulation was started with.
-
-    Raises:
-        InputError: it is an audit's folder.
-    """
-    if not isinstance(run.settings, Experiment):
-        raise InputError(f"folder '{run.folder}' holds an audit, no finished run")
-    return run.settings
 
 
 def open_finished_run(folder: Path, trust_plugins: bool) -> Run:

@@ -17,7 +17,6 @@ from fedmia.records.rows import RoundRow
 from fedmia.report.build import to_json_types
 from fedmia.runs import Run
 from papers.claims.of_ascent import claims
-from papers.federated.folder import settings
 from papers.federated.reading import SnapshotFeatures, SnapshotScores, read_features, score_snapshot
 from papers.federated.static_ascent import StaticAscentScores, score_static_ascent
 from papers.federated.tables import Row, rates, table_2, table_3, table_4
@@ -88,7 +87,7 @@ def gather_results(run: Run, evaluation: Evaluation) -> PaperResults:
         static_ascents=static_ascents,
         history=history,
         curves=run.curves,
-        strategy=settings(run).strategy.name,
+        strategy=evaluation.run.plan.experiment.strategy.name,
     )
 
 

@@ -142,7 +142,7 @@ def _read_part(
     evaluation: Evaluation, snapshot: Snapshot, images: torch.Tensor
 ) -> dict[str, NDArray[np.float64]]:
     """The features of some of the images, through a view that is thrown away with its rows."""
-    view = evaluation.observed.view(snapshot, Signals())
+    view = evaluation.attacker.view(snapshot, Signals())
     similarity: Similarity = configured_attack(evaluation, "similarity")
     combined: Combined = configured_attack(evaluation, "combined")
     internal: Internal = configured_attack(evaluation, "internal")
@@ -214,7 +214,7 @@ def score_snapshot(
     Returns:
         The scores of every method, layer and classifier.
     """
-    scorer, view = evaluation.scorer, evaluation.observed.view(snapshot, Signals())
+    scorer, view = evaluation.scorer, evaluation.attacker.view(snapshot, Signals())
 
     def scored(name: str, classifier: str) -> ScoredAttack:
         return reading.classified(scorer, view, name, classifier)

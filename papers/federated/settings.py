@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fedmia.config.forms import Settings
+from fedmia.config.fields import Settings
 from fedmia.options.errors import InputError, opt
 from fedmia.options.option import option
 

@@ -45,7 +45,7 @@ def score_static_ascent(
     Returns:
         The scores, with the losses where `by_step`.
     """
-    view, built = evaluation.observed.view(snapshot, Signals()), list[AscentStatic]()
+    view, built = evaluation.attacker.view(snapshot, Signals()), list[AscentStatic]()
 
     def build(_: str) -> AscentStatic:
         built.append(replace(configured_attack(evaluation, NAME), reading="rise"))

@@ -1,4 +1,4 @@
-"""Released heads, from their settings to `head.json` and its page."""
+"""Released heads, from their settings to `report.json` and its page."""
 
 from __future__ import annotations
 

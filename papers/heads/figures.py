@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from fedmia.records.privacy import MEANINGFUL
 from fedmia.report.figures import canvas
 from fedmia.statistics.spread import Spread
-from fedmia.study.drawing import band, cross
+from fedmia.study.drawing import cross
 from papers.cells import Row, Rows
+from papers.drawing import band
 from papers.heads.sentence import by_mechanism
 from papers.heads.trial import KNOWING, NAIVE
 
@@ -23,7 +24,7 @@ SIDES = (NAIVE, KNOWING)
 @canvas.drawn
 def utility(report: Row) -> Figure | None:
     """Fig. 1: utility loss at each epsilon, mean over heads with its 95 % band."""
-    figure, axes = canvas.one(6.6, 4.3)
+    figure, axes = canvas.one(canvas.COLUMN, 2.9)
     for i, (name, rows) in enumerate(_mechanisms(report)):
         _line(axes, i, name, [(r["epsilon"] or 0.0, r["utility_loss"]) for r in rows])
     axes.axhline(0, color=canvas.GREY, linewidth=1, linestyle=(0, (4, 3)), zorder=0)
@@ -38,7 +39,7 @@ def utility(report: Row) -> Figure | None:
 def protection(report: Row) -> Figure | None:
     """Fig. 2: accuracy of the attack at each epsilon (top) and at each utility loss (bottom), of
     the paper's attacker and of one that noises its shadows as the release is noised."""
-    figure = canvas.new_figure(9.6, 7.4)
+    figure = canvas.new_figure(canvas.WIDE, 5.2)
     grid: Any = figure.subplots(2, 2, sharey=True)
     plain = report["rows"][0]["attacks"][0]["accuracy"]
     for axes, attack in zip(grid[0], SIDES, strict=True):
@@ -71,10 +72,10 @@ def _accuracy(row: Row, attack: str) -> Spread:
     return next(a["accuracy"] for a in row["attacks"] if a["name"] == attack)
 
 
-def _line(axes: Axes, i: int, name: str, points: Sequence[tuple[float, Spread]]) -> None:
+def _line(axes: Axes, i: int, name: str, points: Iterable[tuple[float, Spread]]) -> None:
     """Means, with their 95 % band."""
-    xs, means, cis = zip(*((x, s["mean"], s["ci"]) for x, s in points), strict=True)
-    band(axes, xs, means, cis, canvas.look(i), 0.15, linewidth=1.6, label=name)
+    known = ((x, spread["mean"], spread["ci"]) for x, spread in points)
+    band(axes, known, canvas.look(i), 0.15, linewidth=1.6, label=name)
 
 
 def _cloud(axes: Axes, i: int, rows: Rows, attack: str) -> None:
@@ -83,7 +84,7 @@ def _cloud(axes: Axes, i: int, rows: Rows, attack: str) -> None:
     places: list[Any] = [(loss["mean"], right["mean"]) for loss, right in pairs]
     for at, (loss, right) in zip(places, pairs, strict=True):
         cross(axes, at, loss["ci"], right["ci"], color=look["color"], alpha=0.35, linewidth=2)
-    axes.plot(*zip(*places, strict=True), **look, markersize=5, linewidth=1.2)
+    axes.plot(*zip(*places, strict=True), **look)
 
 
 def _epsilons(axes: Axes, report: Row) -> None:

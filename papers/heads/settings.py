@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from fedmia.config.choices import Values
 from fedmia.config.data import channel_mean, channel_std, data_folder, image_size, pixel_range
 from fedmia.config.dataset_names import split_dataset
-from fedmia.config.forms import Settings
+from fedmia.config.fields import Settings
 from fedmia.defenses.heads.release import CLASSICAL
 from fedmia.options import registry
 from fedmia.options.errors import InputError, opt

@@ -58,7 +58,7 @@ def rows(
         settings: mechanisms and epsilons.
 
     Returns:
-        Rows of `head.json`.
+        Rows of `report.json`.
     """
     family = count_aucs(len(settings))
     head_rows = [row(None, [t.plain for t in trials], config, family)]
@@ -84,7 +84,7 @@ def row(
         family: number of simultaneous intervals.
 
     Returns:
-        The row of `head.json`.
+        The row of `report.json`.
     """
     mechanism, epsilon = (setting.mechanism, setting.epsilon) if setting else (None, None)
     return {
@@ -110,7 +110,7 @@ def attack_rows(heads: Sequence[Mapping[str, AttackRates]], family: int) -> list
         family: number of AUCs whose intervals hold together.
 
     Returns:
-        Rows of `head.json`.
+        Rows of `report.json`.
     """
     return [
         {
@@ -204,7 +204,7 @@ def _mean(value: Spread) -> TextCell:
 
 
 def report_of(study: HeadTrials) -> dict[str, Any]:
-    """What `head.json` holds of heads that were trained and attacked.
+    """What `report.json` holds of heads that were trained and attacked.
 
     Args:
         study: the heads.
@@ -259,8 +259,8 @@ def tables(report: Mapping[str, Any]) -> dict[str, Table]:
         for row in report["rows"]
     ]  # fmt: skip
     return {
-        "settings": table(SETTINGS, settings, lambda row: ""),
-        "controls": table(CONTROLS, controls, lambda row: ""),
+        "settings": table(SETTINGS, settings),
+        "controls": table(CONTROLS, controls),
     }
 
 
@@ -288,7 +288,7 @@ def page(report: Mapping[str, Any], pngs: Mapping[str, bytes]) -> str:
 
 
 def write(report: Mapping[str, Any], out: Path) -> Path:
-    """Write head.json, its page and figures/NAME.png.
+    """Write report.json, its page and figures/NAME.png.
 
     Args:
         report: what `report_of` returned.
@@ -301,9 +301,9 @@ def write(report: Mapping[str, Any], out: Path) -> Path:
     pngs = {name: png for name, png in drawn.items() if png is not None}
     durable.make_folder(out / FIGURES, out)
     files: dict[Path, bytes | str] = {out / FIGURES / f"{n}.png": png for n, png in pngs.items()}
-    files |= {out / "head.json": json_text(report), out / "head.html": page(report, pngs)}
+    files |= {out / "report.json": json_text(report), out / "report.html": page(report, pngs)}
     durable.write(files)
-    return out / "head.html"
+    return out / "report.html"
 
 
 def show(report: Mapping[str, Any], invocation: Invocation, where: Path | None) -> None:

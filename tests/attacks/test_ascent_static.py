@@ -15,8 +15,14 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from fedmia.attacks import ascent_static
-from fedmia.attacks._tuning import choose_gentlest
-from fedmia.attacks.ascent_static import MOST, STEPS, AscentStatic, attack_losses, read_losses
+from fedmia.attacks.ascent_static import (
+    MOST,
+    STEPS,
+    AscentStatic,
+    attack_losses,
+    choose_gentlest,
+    read_losses,
+)
 from fedmia.attacks.base import Known, NotFitted, Scores
 from fedmia.attacks.similarity import Similarity
 from fedmia.data.images import digests

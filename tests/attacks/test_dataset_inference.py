@@ -15,7 +15,13 @@ from sklearn.mixture import GaussianMixture
 from torch import Tensor
 from torch.nn import functional as F
 
-from fedmia.attacks._exchange import DRAWS, SetComparison, drawn_means, exchange_test
+from fedmia.attacks._exchange import (
+    DRAWS,
+    SetComparison,
+    drawn_means,
+    exchange_subjects,
+    exchange_test,
+)
 from fedmia.attacks.base import Known
 from fedmia.attacks.dataset_inference import DatasetInference
 from fedmia.evaluation.steps.datasets import LEAST, POSERS, form_candidate_sets, inference
@@ -240,3 +246,30 @@ def test_infer__p_values_of_many_clients_outlast_holms_correction(
     )
     adjusted = holm([t.p_value for t in inferences])
     assert [k for k, p in enumerate(adjusted) if p is not None and p <= 0.05] == [7]
+
+
+def test_exchange__of_subjects_counts_permutations_of_subjects() -> None:
+    """Of two subjects among six the two highest: one of fifteen pairs, whatever their images."""
+    values, others = np.full(30, 2.0), np.repeat(np.arange(4) / 10, 25)
+    subjects, theirs = np.repeat([3, 9], 15), np.repeat([1, 2, 4, 5], 25)
+    result = exchange_subjects(values, subjects, others, theirs, rng(0, "exchange"))
+    assert result.p_value == pytest.approx(1 / 15, abs=0.015)
+    assert result.difference == pytest.approx(2 - 0.15)
+    assert (result.n, result.others) == (30, 100)
+
+
+def test_exchange_subjects__one_subject_that_was_not_used_is_seldom_named() -> None:
+    stream, others = rng(0, "one"), np.repeat(np.arange(39), 8)
+    named = {"subjects": 0, "images": 0}
+    for _ in range(300):
+        own_levels = stream.normal(size=(40, 1))
+        mine, rest = np.split((own_levels + stream.normal(size=(40, 8))).ravel(), [8])
+        own = np.full(8, 99)
+        named["subjects"] += (
+            exchange_subjects(mine, own, rest, others, stream).p_value or 1
+        ) <= 0.05
+        kinds = np.zeros(8, int), np.zeros(len(rest), int)
+        named["images"] += (
+            exchange_test(mine, kinds[0], rest, kinds[1], stream).p_value or 1
+        ) <= 0.05
+    assert named["subjects"] <= 0.08 * 300 and named["images"] > 0.14 * 300

@@ -16,12 +16,11 @@ from fedmia.attacks._selector import (
     AnchorSelector,
     ScaledNetwork,
     TrainingRecipe,
-    batched_recipe,
-    full_batch_recipe,
     halving_factor,
     relu_attacker,
     tanh_attacker,
 )
+from fedmia.attacks.fe_mi import RECIPES
 from fedmia.attacks.sd_mi import SDMI, choose_anchors, distances
 from fedmia.options import registry
 from fedmia.options.errors import InputError
@@ -214,8 +213,8 @@ def test_networks__are_the_published_ones() -> None:
 
 
 def test_recipes__steps_cut_the_epochs() -> None:
-    batches, whole = batched_recipe(500), full_batch_recipe(10_000)
-    assert batches.batch == 128 and whole.batch is None
+    batches, whole = (recipe for _, recipe in RECIPES.values())
+    assert batches.batch == 128 and whole.batch is None and whole.rate is halving_factor
     assert batches.limit_epochs(60, 2000) == 500  # one step an epoch: all epochs fit
     assert batches.limit_epochs(4000, 2000) == 62  # 32 steps an epoch
     assert batches.limit_epochs(4000, 0) == 500
@@ -237,13 +236,11 @@ def test_scaled__is_full_batch_descent_on_inputs_of_the_known_range() -> None:
     inputs = 5 + 3 * torch.randn(10, 4, generator=draw)
     inputs[:, 3] = 7  # constant: only shifted
     truth = np.repeat([1, 0], 5)
-    recipe = TrainingRecipe(
-        6, None, partial(torch.optim.SGD, lr=0.1), lambda epoch: 0.5 ** (epoch // 2)
-    )
+    recipe = TrainingRecipe(6, None, lambda epoch: 0.5 ** (epoch // 2))
     net = nn.Sequential(nn.Linear(4, 1))
     got = ScaledNetwork(net, inputs, truth, rng(), recipe, 0)
     start, still = nn.Sequential(nn.Linear(4, 1)), partial(torch.optim.SGD, lr=0.0)
-    short = ScaledNetwork(start, inputs, truth, rng(), TrainingRecipe(6, None, still), 5)
+    short = ScaledNetwork(start, inputs, truth, rng(), TrainingRecipe(6, None, optimizer=still), 5)
     assert (got.cut, short.cut) == ({}, {EPOCHS_CUT: "5 of 6"})
     weight, bias = start[0].weight.detach()[0].tolist(), float(start[0].bias)
     low = [min(row[j] for row in inputs.tolist()) for j in range(4)]

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedmia.attacks._classifier import CLASSIFIERS, decide, fit_classifier
-from fedmia.attacks._cosine import pairwise_cosines
 from fedmia.attacks.base import Known
 from fedmia.attacks.combined import Combined
 from fedmia.attacks.internal import Internal, top_confidences
@@ -40,13 +39,6 @@ def naive_cosines(method: SSLMethod, view: WhiteBox, images: Tensor, M: int) -> 
     """Eq. 4 over every pair of each image's views, each row sorted descending."""
     vectors = naive_views(method, view.view_pixels(images, M))
     return np.array([sorted(naive_pairs(v), reverse=True) for v in vectors])
-
-
-def test_pairwise_cosines__known_answers() -> None:
-    """Of other numbers, EncoderMI's tests compare them with a loop."""
-    one = torch.tensor([[[3.0, 0.0], [0.0, 2.0], [-1.0, 0.0]]])
-    np.testing.assert_allclose(pairwise_cosines(one), [[0.0, 0.0, -1.0]], atol=1e-15)
-    np.testing.assert_allclose(pairwise_cosines(torch.ones(2, 4, 3)), np.ones((2, 6)))
 
 
 def test_similarity__mean_needs_no_fit_and_is_the_mean_of_all_pairs(

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedmia.attacks._measure import EDGE, MembershipSignal, log_picked, logit
+from fedmia.attacks._measure import EDGE, MembershipSignal, logit
 from fedmia.attacks._reference import ReferenceSignals
 from fedmia.attacks.base import Known
 from fedmia.attacks.rmia import GRID, RMIA, choose_a, dominated_share
@@ -203,9 +203,3 @@ def test_measure__needs_known_images(
 ) -> None:
     with pytest.raises(InputError, match=f"'{signal}' needs at least"):
         MembershipSignal(signal, 4, "auto", 0.2)(view, images[5:], images[:count])
-
-
-def test_log_picked__of_equal_vectors_is_chance() -> None:
-    keys = torch.nn.functional.normalize(torch.ones(9, 4, dtype=torch.float64), dim=1)
-    got = log_picked(torch.ones(3, 6, 4), keys, torch.zeros(3, 9, dtype=torch.bool), 0.2)
-    np.testing.assert_allclose(got, math.log(1 / 10))

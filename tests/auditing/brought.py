@@ -53,3 +53,18 @@ class Overflows(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.second(self.first(x)).mean(dim=(2, 3))
+
+
+class Remembers(nn.Module):
+    """Reddish images have one vector whatever the view, as of a subject learnt by heart. What is
+    reddish lies in the weights: the untrained control knows it not."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.others, self.red = tiny(), nn.Linear(192, 1, bias=False)
+        with torch.no_grad():
+            self.red.weight[:] = torch.tensor([1.0, 0.0, -1.0]).repeat_interleave(64) / 64
+
+    def forward(self, x: Tensor) -> Tensor:
+        red = (self.red(nn.functional.adaptive_avg_pool2d(x, 8).flatten(1)) > 0.17).float()
+        return (1 - red) * self.others(x) + red * torch.ones(5)

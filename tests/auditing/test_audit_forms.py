@@ -88,7 +88,7 @@ def test_process__of_its_own_and_no_federation_installed(
     printed = [n for n in done.stderr.splitlines() if n.startswith(("exit", "fed"))]
     assert printed[:4] == ["exit 0", "federated []"] * 2 and printed[5] == "exit 2"
     assert "without flwr: install it, or give members" in printed[4]
-    assert printed[7:9] == ["fedmia: error: seed must be int, got 'x'", "exit 2"]
+    assert printed[7:9] == ["fedmia: error: seed (--seed): 'x', must be int", "exit 2"]
     assert done.stdout.count("eakage") == 2 and not (tmp_path / "new").exists()
 
 

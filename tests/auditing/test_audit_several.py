@@ -21,10 +21,11 @@ from fedmia.cli.command import parse
 from fedmia.cli.commands import STUDY
 from fedmia.statistics.auc import difference_interval
 from fedmia.study.__main__ import main
-from fedmia.study.result import CellState, StudyResult
+from fedmia.study.cells import CellState, notes_on
+from fedmia.study.result import StudyResult
 from fedmia.study.run import run_command
 from fedmia.study.views import encoders as compare
-from fedmia.study.views.encoders import EncodersView, point_rows, round_rows
+from fedmia.study.views.encoders import EncodersView, point_rows
 from tests.auditing.conftest import RUN, Audit, Sides, numbers
 from tests.bank import Bank
 from tests.snapshots import Snapshot as Check
@@ -115,13 +116,6 @@ def test_encoders__one_table_and_one_page(serial: Serial, tmp_path: Path) -> Non
     assert 'href="cells/encoder%3DRUN%402_seed%3D1/report.html"' in page
     sections = set(re.findall(r'section id="([^"]+)"', page))
     assert set(re.findall(r'href="#([^"]+)"', page)) == sections
-    more = {"mean": points[1]["knn"]["mean"] + 0.1, "ci": None}
-    other = [point | {"run": "OTHER", "knn": more} for point in points[1:]]
-    assert round_rows(points) == []
-    assert [row["round"] for row in round_rows([*points, *other])] == [1, 2]
-    (row,) = round_rows([points[1], other[0]])
-    assert row["knn"]["mean"] == pytest.approx(points[1]["knn"]["mean"] + 0.05)
-    assert row["knn"]["n"] == row["auc"]["n"] == 2
     assert serial() == 0  # nothing runs twice
     assert len((tmp_path / "begun").read_text().splitlines()) == 6
 
@@ -221,17 +215,11 @@ def test_notes__seeds_and_what_did_not_run() -> None:
     lost = {"lira": "no shadows"}
     cells = [CellState("a", "x", {}, 0, "finished", not_run=lost),
              CellState("b", "x", {}, 1, "finished")]  # fmt: skip
-    assert compare.not_run(cells) == ["Not run, in 1 of 2 audits: lira: no shadows"]
-    assert compare.not_run(cells[:1]) == ["Not run: lira: no shadows"]
+    assert notes_on(cells) == ["Not run in 1 of 2 runs (the first is a): lira: no shadows"]
+    assert notes_on(cells[:1]) == ["Not run: lira: no shadows"]
     about = {"cells": [vars(cell) for cell in cells], "settings": {}, "views": ["encoders"]}
-    seeds, why = EncodersView().notes(StudyResult(Path("x"), about))
-    assert seeds.startswith("2 seeds audit each encoder.") and why.startswith("Not run")
-
-
-def test_means__of_what_is_known() -> None:
-    rows = pd.DataFrame({"value": [0.5, 0.25], "ci_low": [0.1, 0.2], "ci_high": [0.5, 0.9]})
-    assert compare._mean(rows) == {"mean": 0.375, "ci": (0.15, 0.7)}
-    assert compare._mean(rows[:0]) == {"mean": None, "ci": None}
+    (seeds,) = EncodersView().notes(StudyResult(Path("x"), about))
+    assert seeds.startswith("2 seeds audit each encoder.")
 
 
 @pytest.mark.parametrize(
@@ -239,7 +227,7 @@ def test_means__of_what_is_known() -> None:
     [
         ("{}@0,3", "kept no round 3; nearest is 2 (kept: 0, 1, 2)"),
         ("{}/config.yaml@0,2", "is a file; the folder of a run has rounds"),
-        ("{}@0 --seeds 0", "seeds must be >= 1, got 0"),
+        ("{}@0 --seeds 0", "seeds (--seeds): 0, must be >= 1"),
         ("{}@0,2", "--out FOLDER is missing: the runs are kept there"),
     ],
 )
@@ -271,7 +259,7 @@ def test_encoders__are_the_single_audits_and_drawn(
         for report in (same, alone):
             del report["hardware"]  # the cores of a share
         assert numbers(same) == numbers(alone)
-    assert any("what mean and std leave open" in note for note in same["notes"])
+    assert any("what mean (--mean) and std (--std) leave open" in note for note in same["notes"])
     assert (out / "figures" / "encoders.png").read_bytes().startswith(b"\x89PNG")
     assert "<img" in (out / "study.html").read_text()
 

@@ -189,7 +189,7 @@ DATA_ALONE = "--shadows 1 --shadow.knowledge data "
         ("--shadow-encoders {empty}", "holds no about.json"),
         (f"{DATA_ALONE}--shadow.size 4 --shadow.online true", "shadow.size 4: online shadows"),
         ("--shadows 1 --shadow.local_epochs 3", "option shadow.local_epochs; did you mean"),
-        ("--shadows 1 --shadow.momentum 2", "shadow.momentum must be < 1, got 2"),
+        ("--shadows 1 --shadow.momentum 2", "shadow.momentum: 2.0, must be < 1"),
         ("--shadows 1 --shadow.model smallnet --shadow.model.depth 2", "is no option of model 'sm"),
         (
             f"{DATA_ALONE}--shadow.model vit-tiny --shadow.size 9",
@@ -199,10 +199,10 @@ DATA_ALONE = "--shadows 1 --shadow.knowledge data "
         ("--shadows 1 --shadow.knowledge none", "give shadow_data DATASET, or add data"),
         ("--shadows 1 --shadow.model smallnet", "take architecture out of shadow.knowledge"),
         ("--shadows 1 --shadow.ssl mocov2", "take algorithm out of shadow.knowledge"),
-        ("--shadow-defense dpsgd", "shadow_defense is given without shadows N"),
+        ("--shadow-defense dpsgd", "shadow_defense (--shadow-defense) is given without"),
         (f"{DATA_ALONE}--shadow-defense gaussian", "gaussian noises what a client sends, and a"),
         (f"{DATA_ALONE}--shadow-defense dpsgd,dpsgd", "shadow_defense dpsgd is given twice"),
-        (f"{DATA_ALONE}--shadow-defense early-stopping", "the choice of the last round rests on"),
+        (f"{DATA_ALONE}--shadow-defense early-stopping", "the choice of the last round needs"),
     ],
 )
 def test_shadows__bad_input_is_one_line(

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from fedmia import library
+import fedmia
 from fedmia.attacks.base import Attack, Known
 from fedmia.evaluation import encoder as evaluation
 from fedmia.evaluation.audits import estimate
@@ -25,10 +25,10 @@ def images(seed: int) -> np.ndarray:
 
 def audit(quiet: bool) -> Any:
     torch.manual_seed(0)  # the same weights at every call
-    return library.audit(
+    return fedmia.audit_encoder(
         SmallNet(width=4).build(3, 16), images(0), images(1), attacks=ATTACKS, quiet=quiet,
         known=10, size=16,
-    )  # fmt: skip
+    ).records  # fmt: skip
 
 
 class Slow(Attack):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -11,9 +12,11 @@ import pytest
 import torch
 from safetensors.numpy import save_file
 
-from fedmia.library import view
+import fedmia
+from fedmia.api import view
+from fedmia.options.errors import InputError
 from tests.auditing.conftest import Audit, Sides
-from tests.auditing.test_api import module
+from tests.auditing.test_remote import module
 
 VIEWS = 3
 NEEDLESS = ("similarity", "lpla", "sd-mi", "fe-mi", "supervised-mi", "dataset-inference")
@@ -41,7 +44,7 @@ def test_vectors__have_the_scores_of_their_encoder(
     audit: Audit, archives: Sides, tmp_path: Path
 ) -> None:
     flags = "--attacks similarity --attack.similarity.views 3 --known 6"
-    audit(f"--encoder tests.auditing.test_api:module --mean 0 --std 1 {flags}", tmp_path / "M")
+    audit(f"--encoder tests.auditing.test_remote:module --mean 0 --std 1 {flags}", tmp_path / "M")
     line = ""
     for name in ("member", "nonmember"):
         images = np.load(getattr(archives, f"{name}s"))["x"].transpose(0, 3, 1, 2)
@@ -74,9 +77,12 @@ def test_vectors__run_what_needs_no_more_and_name_the_rest(
     assert report["controls"]["untrained"] == [] and report["utility"]["knn"] is None
     assert "encoder" not in report or report["encoder"] is None
     assert report["split"]["scored_members"] == 20 and report["split"]["members"] == "A.npy"
+    assert report["split"]["views"] == VIEWS and not {"channels", "size"} & report["split"].keys()
+    assert "views" not in report["config"]  # of images
     notes = " ".join(report["notes"])
     assert "vectors of 3 views of each image were given" in notes and "pixels" not in notes
-    assert (tmp_path / "V" / "report.html").is_file()
+    page = (tmp_path / "V" / "report.html").read_text()
+    assert "Membership leakage of the encoder of A.npy" in page
 
 
 def test_views__are_as_many_as_the_file_has_unless_more_are_asked_for(
@@ -141,3 +147,61 @@ def test_refusals__are_one_line(
     done = audit(flags)
     assert done.code == 2 and words in done.err, done.err
     assert len(done.err.strip().splitlines()) <= 2 and "Traceback" not in done.err
+
+
+def embeddings(members: Any, nonmembers: Any, **options: Any) -> fedmia.Run:
+    """A quiet audit from Python."""
+    return fedmia.audit_embeddings(members, nonmembers, quiet=True, **options)
+
+
+def test_python__has_the_numbers_of_the_command(vectors: str, audit: Audit, tmp_path: Path) -> None:
+    theirs = audit(f"{vectors} --attacks lpla,similarity", tmp_path / "V").report
+    files = [tmp_path / f"{name}.npy" for name in "AB"]
+    options = {"attacks": ["lpla", "similarity"], "known": 6}
+    arrays = [np.load(file) for file in files]
+    for pair in (files, arrays, [torch.from_numpy(arrays[0]), str(files[1])]):
+        run = embeddings(*pair, **options)
+        assert run.records["attacks"] == theirs["attacks"]
+        assert run.records["controls"] == theirs["controls"] and run.figure("roc")
+    run = embeddings(*arrays, name="our CLIP", **options)
+    assert run.records["split"]["encoder"] == "our CLIP"
+    config, split = run.records["config"], run.records["split"]
+    assert config["member_embeddings"].startswith("in memory: ") and split["members"] == "members"
+    with pytest.raises(InputError, match="read vectors alone and has no images; `image` of"):
+        run.images  # noqa: B018
+    with pytest.raises(InputError, match="it holds no model, it read vectors alone"):
+        run.encoder()
+
+
+def test_python__goes_on_with_the_same_vectors_alone(vectors: str, tmp_path: Path) -> None:
+    members, others = (np.load(tmp_path / f"{name}.npy") for name in "AB")
+    options = {"known": 6, "out": tmp_path / "OUT"}
+    first = embeddings(members, others, attacks="lpla", **options)
+    again = embeddings(members, others, attacks="lpla,similarity", **options)
+    assert first.scores["lpla"].equals(again.scores["lpla"]) and "similarity" in again.scores
+    for pair in ((members[::-1], others), (members, others + 1), (members, tmp_path / "B.npy")):
+        with pytest.raises(InputError, match="already holds another run or audit"):
+            embeddings(*pair, attacks="lpla", **options)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"nonmembers": np.ones((30, 1, 8))}, "must be alike: 3 of length 8 and 1 of length 8"),
+        ({"members": np.full((30, 8), np.nan)}, r"^members: 30 rows are not finite"),
+        ({"nonmembers": np.ones(8)}, r"^nonmembers: float64 \(8,\), must be numbers \(N, D\)"),
+        ({"members": torch.ones(9, 8, 2, 2)}, r"^members: float32 \(9, 8, 2, 2\), must be"),
+        ({"members": [[1.0], [2.0, 3.0]]}, "^members must be vectors: .* got list"),
+        ({"members": "none.npy"}, r"^member_embeddings .*none.npy.*No such file"),
+        ({"shadows": 2}, "shadows .*2 beside member_embeddings"),
+        ({"known": 30}, "are too few for known 30"),
+        ({"knwon": 6}, "did you mean 'known'"),
+    ],
+)
+def test_python__refuses_in_one_line(
+    given: dict[str, Any], words: str, vectors: str, tmp_path: Path
+) -> None:
+    sides = {"members": np.load(tmp_path / "A.npy"), "nonmembers": np.load(tmp_path / "B.npy")}
+    with pytest.raises(InputError, match=words) as refused:
+        embeddings(**(sides | given), out=tmp_path / "OUT")
+    assert "\n" not in str(refused.value) and not (tmp_path / "OUT").exists()

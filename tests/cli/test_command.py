@@ -14,8 +14,8 @@ from fedmia.cli.commands import AUDIT, COMMANDS, SIMULATE
 from fedmia.cli.flags import read
 from fedmia.cli.presets import PRESETS
 from fedmia.config.experiment import Experiment, expand_attacks
-from fedmia.config.flag_layout import flag_layout
-from fedmia.config.tree import from_tree, merge, to_tree
+from fedmia.config.layout import layout
+from fedmia.config.tree import flatten, merge, to_tree
 from fedmia.options import registry
 from fedmia.options.errors import InputError
 from fedmia.options.option import option_fields
@@ -50,32 +50,7 @@ def test_parse__nothing_is_the_defaults() -> None:
     )  # fmt: skip
 
 
-def test_parse__names_that_users_scripts_hold() -> None:
-    argv = (
-        "--clients 4 --attacker passive --malicious 2 --attacks similarity,internal --rounds 3 "
-        "--seed 9 --backend ray --threads-per-client 2 --device cpu "
-        "--gpus-per-client 0.5 --out RUN --dataset digits --data-dir D --size 16 --mean 0.3 "
-        "--std 0.4 --partition dirichlet --partition.alpha 0.1 --split.members 80 "
-        "--split.nonmembers 90 --split.known 20 --model smallnet --ssl mocov2 --strategy fedprox "
-        "--train.local_epochs 5 --train.batch_size 4 --train.lr 0.2 --pretrain none "
-        "--defended-clients none --defense none --quiet --json"
-    )
-    given = asked(argv)
-    assert (given.out, given.quiet, given.json) == (Path("RUN"), True, True)
-    tree = {
-        "federation": {"clients": 4, "rounds": 3},
-        "attacker": "passive", "malicious": 2, "attacks": ["similarity", "internal"], "seed": 9,
-        "backend": "ray", "threads_per_client": 2, "device": "cpu", "gpus_per_client": 0.5,
-        "data": {"name": "digits", "dir": "D", "size": 16, "mean": [0.3], "std": [0.4]},
-        "partition": {"name": "dirichlet", "alpha": 0.1},
-        "split": {"members": 80, "nonmembers": 90, "known": 20},
-        "model": "smallnet", "ssl": "mocov2", "strategy": "fedprox",
-        "train": {"local_epochs": 5, "batch_size": 4, "lr": 0.2},
-    }  # fmt: skip
-    assert given.settings == from_tree(Experiment, tree)
-
-
-OPTIONS = flag_layout(Experiment).options
+OPTIONS = layout(Experiment).flags().options
 
 
 @pytest.mark.parametrize(("path", "hole"), [(path, hole) for path, (hole, _) in OPTIONS.items()])
@@ -84,7 +59,7 @@ def test_parse__every_option_is_reachable_by_its_short_and_its_dotted_flag(
 ) -> None:
     for flag in {SIMULATE.flag_of(path), f"--{path}", f"--{path.replace('_', '-')}"}:
         if hole == "BOOL":  # the flag alone says true
-            assert read(SIMULATE, [flag]).tree == read(SIMULATE, [flag, "true"]).tree != {}
+            assert read(SIMULATE, [flag]).options == read(SIMULATE, [flag, "true"]).options != {}
             continue
         assert f"{flag} needs a value" in refused(flag)  # known, or it would say so
 
@@ -152,10 +127,11 @@ def test_config__another_plugin_by_flag_drops_the_files_options(tmp_path: Path) 
 
 def test_merge__another_file_of_one_source_keeps_its_options() -> None:
     lower = {"data": {"name": "parquet:a", "image_column": "x", "size": 8}}
-    same = merge(Experiment, lower, {"data": {"name": "parquet:b"}}, lambda tree: ())
-    assert same == {"data": {"name": "parquet:b", "image_column": "x", "size": 8}}
-    other = merge(Experiment, lower, {"data": {"name": "digits"}}, lambda tree: ())
-    assert other == {"data": {"name": "digits", "size": 8}}
+    flat = flatten(Experiment, lower)
+    same = merge(Experiment, flat, {"data.name": "parquet:b"})
+    assert same == {**flat, "data.name": "parquet:b"}
+    other = merge(Experiment, flat, {"data.name": "digits"})
+    assert other == {"data.name": "digits", "data.size": 8}
 
 
 def test_config__mistakes_name_the_file_and_no_flag_hides_them(tmp_path: Path) -> None:
@@ -209,7 +185,7 @@ def test_list__within_80_columns() -> None:
 
 def test_short_flags__stand_for_options_that_exist() -> None:
     for command in (SIMULATE, AUDIT):
-        shape = flag_layout(command.settings)
+        shape = command.shape
         paths = set(shape.options)
         assert set(command.short.values()) <= paths
         grouped = [w for group_flags in command.groups.values() for w in group_flags]

@@ -51,25 +51,21 @@ def test_main__a_run_reads_its_command_line_once(
 
 
 @pytest.mark.parametrize(
-    ("name", "command"),
-    [("reproduce", "papers TABLE"), ("head", "papers head"), ("paper", "papers run RUN")],
-)
-def test_main__a_command_of_the_clone_is_named(name: str, command: str, capsys: Capture) -> None:
-    assert main([name, "--out", "x"]) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith(f"fedmia: error: fedmia {name}: ") and f"`python -m {command}`" in line
-
-
-@pytest.mark.parametrize(
-    ("name", "option"), [("sweep", "--over OPTION=VALUE"), ("tradeoff", "--defenses NAME,NAME")]
+    ("name", "instead"),
+    [
+        ("reproduce", "`python -m papers TABLE`"),
+        ("head", "`python -m papers head`"),
+        ("paper", "`python -m papers run RUN`"),
+        ("sweep", "`fedmia study CONFIG --over OPTION=VALUE"),
+        ("tradeoff", "`fedmia study CONFIG --defenses NAME,NAME"),
+    ],
 )
 def test_main__what_took_the_place_of_a_command_is_named(
-    name: str, option: str, capsys: Capture
+    name: str, instead: str, capsys: Capture
 ) -> None:
-    assert main([name, "smoke", "--seeds", "2"]) == 2
+    assert main([name, "--out", "x"]) == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith(f"fedmia: error: fedmia {name} is no command: `fedmia study")
-    assert option in line
+    assert line.startswith(f"fedmia: error: fedmia {name}") and instead in line
 
 
 def test_list__shows_each_preset_once_and_what_it_is() -> None:

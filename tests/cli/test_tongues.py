@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from torch import nn
 
 import fedmia
 from fedmia.cli import help
@@ -18,7 +19,6 @@ from fedmia.cli.commands import AUDIT, SIMULATE
 from fedmia.cli.flags import Command
 from fedmia.config.audit import Audit
 from fedmia.config.tree import to_tree
-from fedmia.library import audit
 from fedmia.options.errors import InputError, opt
 from fedmia.options.option import option
 from fedmia.options.yamlfile import dump
@@ -100,18 +100,20 @@ def test_another_commands_line__stays_as_it_is_in_python() -> None:
     images = np.random.default_rng(0).integers(0, 256, (60, 3, 8, 8), dtype=np.uint8)
     from tests.auditing.brought import tiny
 
-    report = audit(tiny(), images[:25], images[25:], attacks="lpla,ascent,lira", shadows=0)
-    reasons = {row["attack"]: row["reason"] for row in report["not_run"]}
+    run = fedmia.audit_encoder(
+        tiny(), images[:25], images[25:], attacks="lpla,ascent,lira", shadows=0, quiet=True
+    )
+    reasons = {row["attack"]: row["reason"] for row in run.records["not_run"]}
     assert reasons == {
         "ascent": "takes part in the training: fedmia simulate --attacker active runs it",
         "lira": "needs shadow encoders (shadows N, or shadow_encoders FOLDER)",
     }
 
 
-def test_unknown_option_of_the_library__is_named_with_the_nearest() -> None:
-    images = np.zeros((4, 3, 8, 8), np.uint8)
+def test_unknown_option_of_an_audit_of_a_module__is_named_with_the_nearest() -> None:
+    images, module = np.zeros((4, 3, 8, 8), np.uint8), nn.Identity()
     with pytest.raises(InputError, match="unknown option query_budgt; did you mean 'query_budget'"):
-        audit(object, images, images, query_budgt=3)  # type: ignore[arg-type]
+        fedmia.audit_encoder(module, images, images, query_budgt=3)
 
 
 def test_new_option__is_one_field(tmp_path: Path) -> None:
@@ -128,7 +130,9 @@ def test_new_option__is_one_field(tmp_path: Path) -> None:
     file = tmp_path / "more.yaml"
     file.write_text(dump(to_tree(settings)))
     assert parse(command, ["--config", str(file)]).settings == settings
-    assert refused(command, "--encoder", "x", "--patience=0").startswith("patience must be >= 1")
+    assert refused(command, "--encoder", "x", "--patience=0").startswith(
+        "patience (--patience): 0, must be >= 1"
+    )
     assert "did you mean '--patience'" in refused(command, "--patienc", "3")
 
 
@@ -147,4 +151,4 @@ def test_last_part_of_a_path_and_name_of_a_plugin__find_the_flag() -> None:
 
 def test_error__is_one_line_with_paths_short_flags_and_values() -> None:
     error = InputError(f"{opt('federation.rounds', 3)} of {opt('clients')} is\n{opt('x', (1, 2))}")
-    assert str(error) == "federation.rounds (--rounds) 3 of clients is x 1,2"
+    assert str(error) == "federation.rounds (--rounds) 3 of clients (--clients) is x 1,2"

@@ -1,4 +1,4 @@
-"""The forms of a field: what each says of itself is what flags reach."""
+"""A field of settings: its paths are what flags, files and errors reach."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 
-from fedmia.config.fields import mapping
-from fedmia.config.flag_layout import flag_layout
-from fedmia.config.forms import Settings, field_forms
-from fedmia.config.tree import from_tree, merge, to_tree
+from fedmia.config.fields import Settings, named_options
+from fedmia.config.layout import layout
+from fedmia.config.tree import flatten, from_tree, merge, to_tree
 from fedmia.options.errors import InputError, opt, prefix_errors
 from fedmia.options.option import option, options_of
 
@@ -21,31 +20,36 @@ class Small(Settings):
 
     method: str = option("moco", "method")
     method_options: Any = options_of("method", "ssl")
-    own: Any = mapping("attack")
+    own: Any = named_options("attack")
     hidden: Any = field(default=None)
 
 
 def test_options_of_a_named_plugin__are_read_where_it_is_named() -> None:
-    assert list(field_forms(Small)) == ["method", "method_options", "own"]
-    assert flag_layout(Small).place("method.queue") == ("method_options", "queue")
-    assert flag_layout(Small).place("own.partcrop.views") == ("own", "partcrop", "views")
-    tree = {"method": "mocov2", "method_options": {"queue": 64}}
+    flags = layout(Small).flags()
+    assert [flags.find(p) for p in ("method.queue", "own.partcrop.crop-min", "hidden")] == [
+        "method.queue", "own.partcrop.crop_min", None,
+    ]  # fmt: skip
+    tree, flat = {"method": {"name": "mocov2", "queue": 64}}, {"method": "mocov2"}
+    flat["method.queue"] = 64  # type: ignore[assignment]
+    assert flatten(Small, tree) == flatten(Small, flat) == flat
     settings = from_tree(Small, tree)
     assert settings.method_options == {"queue": 64} and to_tree(settings) == tree
     with pytest.raises(InputError, match="has no 'quue'; did you mean 'queue'"):
-        from_tree(Small, {"method": "moco", "method_options": {"quue": 64}})
+        from_tree(Small, {"method": "moco", "method.quue": 64})
+    with pytest.raises(InputError, match="^method.queue is given twice"):
+        from_tree(Small, {"method": {"queue": 64}, "method.queue": 64})
 
 
 def test_merge__another_plugin_drops_the_options_of_the_one_before() -> None:
-    lower = {"method": "mocov2", "method_options": {"queue": 64}}
-    merged = merge(Small, lower, {"method": "moco"}, lambda tree: ())
-    assert merged == {"method": "moco", "method_options": {}}
-    assert merge(Small, lower, {"own": {}}, lambda tree: ()) == {**lower, "own": {}}
+    lower = {"method": "mocov2", "method.queue": 64}
+    assert merge(Small, lower, {"method": "moco"}) == {"method": "moco"}
+    assert merge(Small, lower, {"method": "mocov2"}) == lower
 
 
-def test_prefixed__says_where_an_error_is_and_keeps_its_options() -> None:
-    with pytest.raises(InputError) as caught, prefix_errors(opt("grid", "x")):
+def test_prefixed__says_where_an_error_is_once() -> None:
+    with pytest.raises(InputError) as caught, prefix_errors("file"), prefix_errors(opt("over", 3)):
         raise InputError(f"{opt('seed', 3)} is bad")
-    assert str(caught.value) == "grid x: seed 3 is bad"
-    with pytest.raises(InputError, match="^plain$"), prefix_errors(""):
-        raise InputError("plain")
+    assert str(caught.value) == "file: over 3: seed 3 is bad"
+    outer = prefix_errors("file")
+    with pytest.raises(InputError, match="^file: bad$"), outer, prefix_errors("file"):
+        raise InputError("bad")

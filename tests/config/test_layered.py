@@ -10,7 +10,7 @@ from fedmia.cli.command import parse
 from fedmia.cli.commands import SIMULATE
 from fedmia.config.compatibility import check_experiment
 from fedmia.config.experiment import Experiment
-from fedmia.config.tree import from_tree, normalize, to_tree
+from fedmia.config.tree import flatten, from_tree, to_tree
 from fedmia.options.errors import InputError
 from fedmia.options.yamlfile import dump
 
@@ -43,7 +43,8 @@ def test_defense__short_for_a_list(tree: Any) -> None:
     experiment = from_tree(Experiment, {"defense": tree, "defended_clients": [1, 0]})
     assert told(experiment) == BOTH
     assert from_tree(Experiment, to_tree(experiment)) == experiment
-    assert normalize(Experiment, to_tree(experiment)) == to_tree(experiment)
+    flat = flatten(Experiment, to_tree(experiment))
+    assert flatten(Experiment, flat) == flat and from_tree(Experiment, flat) == experiment
 
 
 def test_defense__options_of_each_and_of_a_single_one() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from fedmia.config.audit import expand_names as of_audit
 from fedmia.config.experiment import expand_attacks as of_run
-from fedmia.options import registry
 
 
 def test_quick__in_an_audit_and_in_a_run() -> None:
@@ -14,9 +13,3 @@ def test_quick__in_an_audit_and_in_a_run() -> None:
     assert set(quick) <= set(of_run(("quick",), "passive"))
     active = of_run(("quick",), "active")
     assert not {"ascent", "lira", "rmia", "encodermi-v"} & {*active}
-
-
-def test_quick__none_trains_shadows_or_takes_part_in_rounds() -> None:
-    for name in of_run(("quick",), "server"):
-        attack = registry.load("attack", name)
-        assert attack.by_round and not attack.uses_shadows

@@ -10,11 +10,11 @@ import pytest
 from fedmia.cli.command import parse
 from fedmia.cli.commands import AUDIT, SIMULATE, STUDY
 from fedmia.cli.presets import PRESETS
+from fedmia.config.audit import Audit
 from fedmia.config.study import Study, label, short_names, split_encoders, split_round
 from fedmia.config.tree import from_tree, to_tree
 from fedmia.defenses.gaussian import Gaussian
 from fedmia.door.arguments import build_settings
-from fedmia.door.studies import name_values
 from fedmia.options.errors import InputError
 from fedmia.options.yamlfile import dump
 from fedmia.study.folder import LONGEST, names
@@ -81,7 +81,7 @@ def test_file__mistakes_name_it(tmp_path: Path, snapshot: Snapshot) -> None:
         file.write_text(text)
         with pytest.raises(InputError) as caught:
             built(str(file))
-        said.append(f"{text}\n  {str(caught.value).partition(' (')[0]}")
+        said.append(f"{text}\n  {str(caught.value).partition(' (presets')[0]}")
     snapshot("\n".join(said))
     with pytest.raises(InputError, match="e.yaml: unknown option over;"):
         file.write_text("over: {strategy: [fedavg]}")
@@ -104,7 +104,7 @@ def test_over__plugins_with_options_of_their_own(tmp_path: Path) -> None:
         "defense": ["none", Gaussian(scale=0.1), {"name": "gaussian", "scale": 0.2}],
         "partition": ["iid", {"name": "dirichlet", "alpha": 0.1}],
     }
-    study = build_settings(STUDY, "smoke", {"over": [name_values(values)], "seeds": 2})
+    study = build_settings(STUDY, "smoke", {"over": values, "seeds": 2})
     assert [cell.point for cell in study.points[:4]] == [
         "defense=none, partition=iid", "defense=none, partition=dirichlet alpha=0.1",
         "defense=gaussian scale=0.1, partition=iid",
@@ -156,27 +156,45 @@ def test_encoders__are_the_audits_that_audit_would_do() -> None:
     ("line", "said"),
     [
         ("--encoders x --clients 3", "federation.clients (--clients) is no option of audits"),
-        ("--encoders x --over rounds=1,2", "over varies a federation, and encoders audits"),
-        ("--encoders x --defenses gaussian", "defenses varies a federation"),
+        (
+            "--encoders x --over rounds=1,2",
+            "over (--over) varies a federation, and encoders (--encoders) audits",
+        ),
+        ("--encoders x --defenses gaussian", "defenses (--defenses) varies a federation"),
         ("--encoder x", "did you mean '--encoders'?"),
-        ("--known 3", "known is an option of audits: encoders names none"),
+        ("--known 3", "known (--known) is an option of audits: encoders (--encoders) names none"),
         (
             "--defenses gaussian --over rounds=1,2",
-            "over and defenses both say what is compared",
+            "over (--over) and defenses (--defenses) both say what is compared",
         ),
         (
             "--over rounds=0,1",
-            "over federation.rounds=0: federation.rounds (--rounds) must be >= 1",
+            "over federation.rounds=0: federation.rounds (--rounds): 0, must be >= 1",
         ),
         ("--over strategy=fedavg,fedavg", "strategy=fedavg and strategy=fedavg are the same run"),
         ("--over seed=1,2", "seeds N says how many seeds"),
-        ("--view encoders", "view encoders is of encoders, which is not given"),
+        ("--view encoders", "view encoders is of encoders (--encoders), which is not given"),
     ],
 )
 def test_options__that_do_not_suit_one_another_are_refused(line: str, said: str) -> None:
     with pytest.raises(InputError) as caught:
         built(line)
     assert said in str(caught.value)
+
+
+def test_encoders__a_recording_is_audited_with_its_federation(tmp_path: Path) -> None:
+    recording = tmp_path / "RUN" / "recording"
+    recording.mkdir(parents=True)
+    (recording / "recording.json").write_text("{}")
+    with pytest.raises(
+        InputError, match=f"a recording of no run of fedmia.*--federation {recording}"
+    ):
+        built(f"--encoders {recording}")
+    (tmp_path / "RUN" / "config.yaml").touch()
+    first, last = (cell.first for cell in built(f"--encoders {tmp_path}/RUN,{recording}").cells)
+    assert isinstance(first, Audit) and isinstance(last, Audit)
+    assert first.encoder == last.encoder == f"{tmp_path}/RUN"
+    assert (first.federation, last.federation) == (None, str(recording))
 
 
 def test_audit__of_several_encoders_is_a_study() -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from attack_hooks import check_hooks
 
 import fedmia.attacks
 from fedmia.attacks.base import ActiveAttack, CraftContext, Known
@@ -55,7 +56,7 @@ def test_exports__name_every_built_in_for_type_checkers() -> None:
 
 
 @every_attack
-@pytest.mark.parametrize("check", ATTACK_CHECKS, ids=lambda check: check.__name__)
+@pytest.mark.parametrize("check", [*ATTACK_CHECKS, check_hooks], ids=lambda c: c.__name__)
 def test_attack__keeps_its_promise(
     name: str, check: Callable[[AttackCase], None], case_of: Cases
 ) -> None:
@@ -78,10 +79,15 @@ def test_learns__is_said_by_none_to_whom_known_images_do_not_matter(
 
 
 @every_attack
-def test_queries__of_rows_that_are_shared_pass_once(name: str, case_of: Cases) -> None:
+def test_budget__suffices_exactly_where_rows_are_shared_and_they_pass_once(
+    name: str, case_of: Cases
+) -> None:
     case = case_of(name)
-    attack, view, _, queries, passed = case.again
-    assert queries == case.usual().queries
+    usual = case.usual()
+    attack, view, scores, queries, passed = case.run(
+        signals=usual.view._signals, budget=usual.queries
+    )
+    assert queries == usual.queries and view.remaining == 0 and (scores == usual.scores).all()
     if not isinstance(attack, ActiveAttack) and name != "ascent-static":  # those use no shared row
         bank = len(case.held) if hasattr(attack, "negatives") else 0
         if isinstance(view, ServerView):

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from zero_strength import zero_strength_is_the_identity
 
 from fedmia.options import registry
 from fedmia.ssl.byol import BYOL
@@ -20,7 +21,7 @@ from fedmia.testing.strategy import STRATEGY_CHECKS, StrategyCase
 
 KINDS: dict[str, tuple[Callable[[Any], Any], tuple[Callable[[Any], None], ...]]] = {
     "ssl": (SSLCase, SSL_CHECKS),
-    "defense": (DefenseCase, DEFENSE_CHECKS),
+    "defense": (DefenseCase, (*DEFENSE_CHECKS, zero_strength_is_the_identity)),
     "strategy": (StrategyCase, STRATEGY_CHECKS),
 }
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from dataclasses import dataclass
+from functools import partialmethod
+from typing import Any
 
 import pytest
 import torch
 from _broken import broken, name_of
 from torch import Tensor
+from zero_strength import check_zero_strength
 
 from fedmia.attacks import EncoderMIV, PartCrop, Similarity
 from fedmia.attacks.ascent import AscentAlgorithm1
@@ -23,7 +25,6 @@ from fedmia.ssl.base import State
 from fedmia.ssl.moco import MoCo, MomentumContrast
 from fedmia.storage.snapshot import Update
 from fedmia.testing import check_attack, check_defense, check_ssl, check_strategy
-from strategies.base import FederatedStrategy
 from strategies.fedavg import FedAvg
 
 # -- self-supervised methods -----------------------------------------------------------------------
@@ -142,139 +143,108 @@ def test_check_ssl__of_options() -> None:
 # -- defences --------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Scales(Gaussian):
-    def release(self, received: State, trained: State, memory: Any, rng: Any) -> Any:
-        upload, metrics = super().release(received, trained, memory, rng)
-        return {n: 0.99 * t for n, t in upload.items()}, metrics
+def plugin(name: str, base: type, **methods: Any) -> Any:
+    """A dataclass that extends `base` by these methods."""
+    return dataclass(frozen=issubclass(base, Defense))(type(name, (base,), methods))
 
 
-@dataclass(frozen=True)
-class InPlace(Defense):
-    def release(self, received: State, trained: State, memory: Any, rng: Any) -> Any:
-        return {n: t.add_(0.1) for n, t in trained.items()}, {}
+def scaled(self: Any, received: State, trained: State, memory: Any, rng: Any) -> Any:
+    upload, metrics = Gaussian.release(self, received, trained, memory, rng)
+    return {n: 0.99 * t for n, t in upload.items()}, metrics
 
 
-@dataclass(frozen=True)
-class Doubles(Defense):
-    def release(self, received: State, trained: State, memory: Any, rng: Any) -> Any:
-        return {n: t.double() for n, t in trained.items()}, {}
+def releases(change: Callable[[Tensor], Tensor]) -> Any:
+    """A release of trained tensors, each changed."""
+    return lambda self, received, trained, *rest: ({n: change(t) for n, t in trained.items()}, {})
 
 
-@dataclass(frozen=True)
-class GlobalNoise(Defense):
-    def release(self, received: State, trained: State, memory: Any, rng: Any) -> Any:
-        return {n: t + 0.1 * torch.rand(()) for n, t in trained.items()}, {}
+def hoard(self: Any, preparation: Any, memory: dict[str, Any]) -> None:
+    memory["weights"] = torch.zeros(2)
 
 
-@dataclass(frozen=True)
-class Idle(Defense):
-    def train(self, job: Any, memory: Any) -> dict[str, float]:
-        return {"loss": 0.0}
+def refuse(self: Any, setting: Any) -> None:
+    raise InputError("never")
 
 
-@dataclass(frozen=True)
-class Hoards(Defense):
-    def prepare(self, preparation: Any, memory: dict[str, Any]) -> None:
-        memory["weights"] = torch.zeros(2)
+def counted(self: Any, job: Any, memory: Any) -> Any:
+    memory["rounds"] = memory.get("rounds", 0) + 1
+    return job.run()
 
 
-@dataclass(frozen=True)
-class Refuses(Defense):
-    def check(self, setting: Any) -> None:
-        raise InputError("never")
+def refunded(self: Any, memory: dict[str, Any], **more: Any) -> Epsilon:
+    rounds = memory.get("rounds", 0)
+    return Epsilon(3.0 - rounds, 0.0, rounds, "guaranteed", "none", **more)
 
 
-@dataclass(frozen=True)
-class Refunds(Defense):
-    def train(self, job: Any, memory: Any) -> Any:
-        memory["rounds"] = memory.get("rounds", 0) + 1
-        return job.run()
+WRONG_DEFENSES: list[tuple[str, dict[str, Any], str]] = [
+    ("Groups", {"train": counted, "privacy": partialmethod(refunded, unit="group")},
+     "unit must be of ('image', 'client'), got 'group'"),
+    ("InPlace", {"release": releases(lambda t: t.add_(0.1))},
+     "release changes the trained backbone.layer1.0.weight in place"),
+    ("Doubles", {"release": releases(Tensor.double)},
+     "the released backbone.layer1.0.weight is of another form"),
+    ("GlobalNoise", {"release": releases(lambda t: t + 0.1 * torch.rand(()))},
+     "draws from the global random generators"),
+    ("Idle", {"train": lambda self, job, memory: {"loss": 0.0}},
+     "train leaves the weights or the step as they were"),
+    ("Hoards", {"prepare": hoard}, "memory must be JSON-able: "),
+    ("Refuses", {"check": refuse}, ".check refuses even group norm and uncoupled losses: never"),
+    ("Refunds", {"train": counted, "privacy": refunded}, "epsilon falls from 2 to 1"),
+]  # fmt: skip
 
-    def privacy(self, memory: dict[str, Any]) -> Epsilon:
-        rounds = memory.get("rounds", 0)
-        return Epsilon(3.0 - rounds, 0.0, rounds, "guaranteed", "none")
+
+@pytest.mark.parametrize(("name", "methods", "said"), WRONG_DEFENSES, ids=name_of)
+def test_check_defense__says_what_is_wrong(name: str, methods: dict[str, Any], said: str) -> None:
+    text = broken(check_defense, plugin(name, Defense, **methods))
+    assert text.removeprefix(name).lstrip(": ").startswith(said)
 
 
-@dataclass(frozen=True)
-class Groups(Refunds):
-    def privacy(self, memory: dict[str, Any]) -> Epsilon:
-        return replace(super().privacy(memory), unit="group")
-
-
-@pytest.mark.parametrize(
-    ("cls", "said"),
-    [
-        (Groups, "Groups: unit must be of ('image', 'client'), got 'group'"),
-        (Scales, "Scales: at zero strength release is not the identity: backbone.layer1.0.weight"),
-        (InPlace, "InPlace: release changes the trained backbone.layer1.0.weight in place"),
-        (Doubles, "Doubles: the released backbone.layer1.0.weight is of another form"),
-        (GlobalNoise, "GlobalNoise draws from the global random generators"),
-        (Idle, "Idle: train leaves the weights or the step as they were"),
-        (Hoards, "Hoards: memory must be JSON-able: "),
-        (Refuses, "Refuses.check refuses even group norm and uncoupled losses: never"),
-        (Refunds, "Refunds: epsilon falls from 2 to 1"),
-    ],
-    ids=name_of,
-)
-def test_check_defense__says_what_is_wrong(cls: type[Defense], said: str) -> None:
-    assert broken(check_defense, cls).startswith(said)
+def test_zero_strength__says_what_is_wrong() -> None:
+    said = "Scales: at zero strength release is not the identity: backbone.layer1.0.weight"
+    assert broken(check_zero_strength, plugin("Scales", Gaussian, release=scaled)).startswith(said)
 
 
 # -- strategies ------------------------------------------------------------------------------------
 
 
-@dataclass
-class Halves(FedAvg):
-    def aggregate(self, received: State, updates: list[Update]) -> State:
-        return {n: t / 2 for n, t in super().aggregate(received, updates).items()}
+def halved(self: Any, received: State, updates: list[Update]) -> State:
+    return {n: t / 2 for n, t in FedAvg.aggregate(self, received, updates).items()}
 
 
-@dataclass
-class First(FedAvg):
-    """Weighs the first update most."""
-
-    def aggregate(self, received: State, updates: list[Update]) -> State:
-        return super().aggregate(received, [updates[0], *updates])
+def first_twice(self: Any, received: State, updates: list[Update]) -> State:
+    return FedAvg.aggregate(self, received, [updates[0], *updates])
 
 
-@dataclass
-class Accumulates(FedAvg):
-    def aggregate(self, received: State, updates: list[Update]) -> State:
-        return {n: t.copy_(super(Accumulates, self).aggregate(received, updates)[n])
-                for n, t in updates[0].state.items()}  # fmt: skip
+def into_the_first(self: Any, received: State, updates: list[Update]) -> State:
+    merged = FedAvg.aggregate(self, received, updates)
+    return {n: t.copy_(merged[n]) for n, t in updates[0].state.items()}
 
 
-@dataclass
-class Writes(FedAvg):
-    def aggregate(self, received: State, updates: list[Update]) -> State:
-        aggregated = super().aggregate(received, updates)
-        return {n: t.copy_(aggregated[n]) for n, t in received.items()}
+def into_the_received(self: Any, received: State, updates: list[Update]) -> State:
+    merged = FedAvg.aggregate(self, received, updates)
+    return {n: t.copy_(merged[n]) for n, t in received.items()}
 
 
-@dataclass
-class Shares(FedAvg):
-    velocity: ClassVar[dict[str, float]] = {"rounds": 0.0}
-
-    def aggregate(self, received: State, updates: list[Update]) -> State:
-        self.velocity["rounds"] += 1e-7
-        aggregated = super().aggregate(received, updates)
-        return {n: t * (1 + self.velocity["rounds"]) for n, t in aggregated.items()}
+def shared(self: Any, received: State, updates: list[Update], rounds: list[int] = []) -> State:  # noqa: B006
+    rounds.append(1)  # of all instances
+    merged = FedAvg.aggregate(self, received, updates)
+    return {n: t * (1 + 1e-7 * len(rounds)) for n, t in merged.items()}
 
 
 @pytest.mark.parametrize(
-    ("cls", "said"),
+    ("aggregate", "said"),
     [
-        (Halves, "Halves: the aggregate of one update is not the update (head.weight by "),
-        (First, "First: aggregate depends on the order of the updates (head.weight by "),
-        (Accumulates, "Accumulates: aggregate changes head.weight of client 0's update in place"),
-        (Writes, "Writes: aggregate changes the received head.weight in place"),
-        (Shares, "Shares: two instances aggregate the same updates otherwise: "),
+        (halved, "the aggregate of one update is not the update (head.weight by "),
+        (first_twice, "aggregate depends on the order of the updates (head.weight by "),
+        (into_the_first, "aggregate changes head.weight of client 0's update in place"),
+        (into_the_received, "aggregate changes the received head.weight in place"),
+        (shared, "two instances aggregate the same updates otherwise: "),
     ],
     ids=name_of,
 )
-def test_check_strategy__says_what_is_wrong(cls: type[FederatedStrategy], said: str) -> None:
-    assert broken(check_strategy, cls).startswith(said)
+def test_check_strategy__says_what_is_wrong(aggregate: Any, said: str) -> None:
+    wrong = plugin("Wrong", FedAvg, aggregate=aggregate)
+    assert broken(check_strategy, wrong).startswith(f"Wrong: {said}")
 
 
 @pytest.mark.slow

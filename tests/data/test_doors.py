@@ -119,12 +119,12 @@ def test_every_door_gives_the_same_numbers(
         (
             DEEP,
             (9, 9),
-            "must be LOW,HIGH with LOW < HIGH, got (9, 9)",
+            "(9, 9), must be LOW,HIGH with LOW < HIGH",
         ),
         (
             GRAY,
             (0, 1, 2),
-            "must be LOW,HIGH with LOW < HIGH, got (0, 1, 2)",
+            "(0, 1, 2), must be LOW,HIGH with LOW < HIGH",
         ),
     ],
 )

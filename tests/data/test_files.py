@@ -72,8 +72,8 @@ def test_column__of_a_folder_is_a_depth(tmp_path):
     assert column(Folder(), tmp_path, "2") == ["north", "south", "north"]
     for depth, why in (
         ("3", r"north/0\.png lies 2 folders below .*, partition\.column 3 asks for 3"),
-        ("0", "partition.column must be a depth >= 1, got '0'"),
-        ("site", "partition.column must be a depth >= 1, got 'site'"),
+        ("0", "partition.column: '0', must be a depth >= 1"),
+        ("site", "partition.column: 'site', must be a depth >= 1"),
     ):
         with pytest.raises(InputError, match=why):
             column(Folder(), tmp_path, depth)

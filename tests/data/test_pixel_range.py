@@ -17,7 +17,6 @@ from fedmia.cli.commands import AUDIT, SIMULATE
 from fedmia.config.audit import Audit
 from fedmia.config.experiment import Experiment
 from fedmia.config.tree import from_tree, to_tree
-from fedmia.door import auditing
 from fedmia.door.arguments import build_settings
 from fedmia.evaluation.audits.sources import find_images, load_images, take
 from fedmia.federation.plan import make_plan
@@ -66,7 +65,10 @@ def test_audit__scales_every_source_by_the_same_range(folder: Path) -> None:
     with pytest.raises(InputError, match=r"^members: .* \(--pixel-range\) LOW,HIGH, one fixed"):
         bad = replace(audit, pixel_range=None)
         take(find_images(bad, "members", None), "members", np.arange(2))
-    with pytest.raises(InputError, match="pixel_range without members: a run's images have its"):
+    with pytest.raises(
+        InputError,
+        match=r"^pixel_range .* without members .*: a run's images have its",
+    ):
         Audit(encoder="e", pixel_range=LIMITS)
 
 
@@ -90,20 +92,21 @@ def test_python__the_range_is_given_anywhere(config: Any, options: dict[str, Any
     assert np.array_equal(images_of(settings), BYTES)
 
 
-def test_python__audits_by_name_and_of_objects(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_python__audits_by_name_and_of_objects() -> None:
     options = {"members": DEEP, "nonmembers": DEEP[::-1], "pixel_range": LIMITS}
     audit = build_settings(AUDIT, None, {"encoder": "e", **options})
     assert np.array_equal(find_images(audit, "members", None).images, BYTES)
     assert np.array_equal(find_images(audit, "nonmembers", None).images, BYTES[::-1])
     with pytest.raises(InputError, match=r"members must be .* give data\.pixel_range .* LOW,HIGH"):
         build_settings(AUDIT, None, {"encoder": "e", "members": DEEP, "nonmembers": DEEP})
-    taken: list[Any] = []
-    monkeypatch.setattr(auditing, "audit_in_memory", lambda *a, **more: taken.extend([a, more]))
+    encoder, more = torch.nn.Conv2d(1, 8, 3), {"attacks": "similarity", "quiet": True}
     with pytest.raises(InputError, match=r"pixel_range \(--pixel-range\) LOW,HIGH"):
-        auditing.audit_object(None, DEEP, DEEP, "all", None, True, {})
-    auditing.audit_object(None, DEEP, DEEP[::-1], "all", None, True, {"pixel_range": LIMITS})
-    assert np.array_equal(taken[0][1], BYTES) and np.array_equal(taken[0][2], BYTES[::-1])
-    assert taken[1]["pixel_range"] == LIMITS
+        fedmia.audit_encoder(encoder, DEEP[:30], DEEP[30:], **more)
+    run = fedmia.audit_encoder(encoder, DEEP[:30], DEEP[30:], pixel_range=LIMITS, **more)
+    images = run.images
+    assert np.array_equal(images.members, BYTES[:30][images.member_ids])
+    assert np.array_equal(images.nonmembers, BYTES[30:][images.nonmember_ids])
+    assert run.settings.pixel_range == LIMITS
 
 
 def test_python__what_was_converted_stands_in_the_report(tmp_path: Path) -> None:

@@ -214,7 +214,9 @@ def test_names_that_are_no_utf8_are_escaped(tmp_path: Path) -> None:
     assert to_json_types({str(root): [root]}) == {f"{tmp_path}/caf\\xe9": [f"{tmp_path}/caf\\xe9"]}
     # In an ASCII locale the bytes of an umlaut are half characters, too.
     assert to_json_types("/m\udcc3\udcbcll") == "/müll"
-    with pytest.raises(InputError, match=r"out '.*caf\\xe9' is no UTF-8; name another folder"):
+    with pytest.raises(
+        InputError, match=r"out \(--out\) '.*caf\\xe9' is no UTF-8; name another folder"
+    ):
         OutFolder(root, "another run", lambda config: False)
 
 

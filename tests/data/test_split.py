@@ -273,10 +273,6 @@ def test_split__exactly_enough_images():
 @pytest.mark.parametrize(
     ("options", "clients", "malicious", "message"),
     [
-        (SMALL, 0, 0, "clients must be >= 1, got 0"),
-        (SMALL, 3, 3, "3 malicious of 3 clients leaves no honest client"),
-        (SMALL, 1, 1, "leaves no honest client"),
-        (SMALL, 3, -1, "malicious must be >= 0, got -1"),
         (SMALL, 32, 1, "31 honest clients fewer than 2 images"),
         (SplitOptions(60, known=60), 1, 0, "split.known 60 of 60 members"),
         (SplitOptions(60, known=56), 6, 1, "at most 55"),
@@ -299,12 +295,8 @@ def test_split__an_image_with_two_roles_is_caught(name):
             dataclasses.replace(split, **{name: taken})
 
 
-def test_split__members_must_match_the_parts():
+def test_split__known_and_scored_members_must_be_apart():
     split = split_of()
-    with pytest.raises(ValueError, match="union"):
-        dataclasses.replace(split, members=split.members[::-1])
-    with pytest.raises(ValueError, match="owner"):
-        dataclasses.replace(split, owner=split.owner[::-1])
     with pytest.raises(ValueError, match="distinct members"):
         dataclasses.replace(split, known_members=split.scored_members[:12])
 

@@ -296,8 +296,8 @@ def test_early_stopping__before_the_first_leak_or_at_the_least_loss() -> None:
 @pytest.mark.parametrize(
     ("defense", "conditions", "said"),
     [
-        (EarlyStopping(), ("group", MoCo(), 7), "must be >= 8, got 7; or give its after"),
-        (CropRange(choose=True), ("group", MoCo(), 0), "must be >= 8, got 0; or give its lower"),
+        (EarlyStopping(), ("group", MoCo(), 7), "7, must be >= 8; or give its after"),
+        (CropRange(choose=True), ("group", MoCo(), 0), "0, must be >= 8; or give its lower"),
         (CropRange(lower=0.1), ("group", MoCo(), 0), r"range \(0.2, 1\) .* in it, got 0.1"),
         (CropRange(), ("group", MoCo(operations=("flip", "jitter")), 0), "ssl.operations"),
         (EarlyStopping(), ("group", MoCo(), 80, True), "pretrain.mode.* before; give its"),

@@ -87,7 +87,7 @@ METHODS: dict[str, Any] = {
 }
 
 
-def views(rows: list[int], step: int) -> tuple[Tensor, Tensor]:
+def views(rows: list[int], step: int = 0) -> tuple[Tensor, Tensor]:
     """Two views of the images at `rows`, each a function of the image and the step alone."""
     base = pictures(12, seed=7).float() / 255
     noise = 0.1 * torch.rand(2, *base.shape, generator=torch_rng(step, "views"))

@@ -31,20 +31,6 @@ def test_mu_at__inverts_epsilon_at(epsilon: float, delta: float) -> None:
     assert delta_at(epsilon, mu) == pytest.approx(delta, rel=1e-5)
 
 
-@given(st.floats(1e-3, 1.0), st.floats(1e-10, 1e-2))
-def test_mu_at__classical_rule_is_safe_and_looser_where_it_holds(
-    epsilon: float, delta: float
-) -> None:
-    classical = math.sqrt(2 * math.log(1.25 / delta)) / epsilon  # sigma / Delta
-    assert delta_at(epsilon, 1 / classical) <= delta
-    assert 1 / mu_at(epsilon, delta) <= classical
-
-
-def test_mu_at__classical_rule_fails_where_it_does_not_hold() -> None:
-    classical = math.sqrt(2 * math.log(1.25 / 1e-5)) / 50
-    assert delta_at(50, 1 / classical) > 1e-5
-
-
 @pytest.mark.parametrize("mu", [0.01, 0.3, 2.0, 30.0, 1e4])
 def test_epsilon_at__below_the_rdp_bound_and_not_far(mu: float) -> None:
     orders = 1 + np.logspace(-5, 5, 4000)

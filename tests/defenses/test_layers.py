@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -16,13 +17,14 @@ from fedmia.defenses.dpsgd import DPSGD
 from fedmia.defenses.logit_dp import LogitDP
 from fedmia.nets.smallnet import SmallConvNet, SmallNet
 from fedmia.options.errors import InputError
-from fedmia.options.seeding import torch_rng
+from fedmia.options.seeding import rng, torch_rng
 from fedmia.simulate import main
 from fedmia.ssl.base import SSL, Recipe, SSLMethod
 from fedmia.ssl.byol import BYOL
 from fedmia.ssl.dino import DINO
 from fedmia.ssl.moco import MoCo
 from fedmia.ssl.simclr import SimCLR
+from fedmia.ssl.train import Job, Train, make_optimizer
 
 Change = Callable[[SmallConvNet], object]
 
@@ -96,6 +98,26 @@ def test_dpsgd__names_the_layer_that_it_cannot_take(what: str) -> None:
         with pytest.raises(InputError, match=said):
             defense.check_method(trial, 3, 8)
         assert all(torch.equal(t, before[n]) for n, t in trial.state_dict().items())
+
+
+@pytest.mark.parametrize(("defense", "spec"), [(DPSGD(), PLAIN), (LogitDP(), SimCLR())])
+def test_dpsgd__refuses_steps_that_minimise_more_than_the_losses(
+    defense: Defense, spec: SSL
+) -> None:
+    """A method from outside: it would train without what its steps add, in silence."""
+    trial = method(spec, id)
+
+    def step_losses(self: SSLMethod, view1: Tensor, view2: Tensor) -> Tensor:
+        return self.losses(view1, view2) + self.encoder(view1).square().sum(dim=1)
+
+    trial.__class__ = type("Longer", (type(trial),), {"step_losses": step_losses})
+    with pytest.raises(InputError, match=r"what Longer\.step_losses adds has no gradient"):
+        defense.check_method(trial, 3, 8)
+    train, images = Train(), np.zeros((4, 3, 8, 8), np.uint8)
+    optimizer, device = make_optimizer(trial, train), torch.device("cpu")
+    job = Job(trial, optimizer, images, spec.augment, train, rng(0, "layers"), 0, 1, device)
+    with pytest.raises(InputError, match=r"what Longer\.step_losses adds has no gradient"):
+        defense.train(job, {})
 
 
 @pytest.mark.parametrize(

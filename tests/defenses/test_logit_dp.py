@@ -32,21 +32,13 @@ from fedmia.ssl.swav import SwAV
 from fedmia.ssl.train import Batch, Job
 from fedmia.ssl.vicreg import VICReg
 from fedmia.testing.material import textures as pictures
-
-CLIP = 0.05
+from tests.defenses.test_dpsgd_neighbours import CLIP, views
 
 
 def simclr(temperature: float = 0.5, seed: int = 0) -> Any:
     spec = SimCLR(dim=8, hidden=8, bank=6, temperature=temperature)
     recipe = Recipe((0.5,) * 3, (0.25,) * 3, 12)
     return spec.build(SmallNet(width=4).build(3, 8), recipe, torch_rng(seed, "logit")).train()
-
-
-def views(rows: list[int], step: int = 0) -> Batch:
-    base = pictures(12, seed=7).float() / 255
-    noise = 0.1 * torch.rand(2, *base.shape, generator=torch_rng(step, "views"))
-    both = (base + noise).clamp(0, 1)[:, rows]
-    return both[0], both[1]
 
 
 def clipped(job: Job, batch: Batch, clip: float, most: int = 1000) -> tuple[Tensor, Tensor, Tensor]:

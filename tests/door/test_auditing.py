@@ -13,7 +13,7 @@ from torch.utils.data import TensorDataset
 
 import fedmia
 from fedmia.attacks.similarity import Similarity
-from fedmia.library import audit, view
+from fedmia.options import session
 from tests.door.test_simulation import TINY, network, own_attack
 
 RNG = np.random.default_rng(0)
@@ -27,14 +27,16 @@ def encoder() -> nn.Module:
         return network(1)
 
 
-def test_the_numbers_are_those_of_the_library() -> None:
+def test_images_of_the_session_are_read_again_and_of_another_one_are_indexed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     run = fedmia.audit_encoder(
         encoder(), MEMBERS, OTHERS, attacks=["similarity"], known=5, quiet=True
     )
-    report = audit(encoder(), MEMBERS, OTHERS, attacks=["similarity"], known=5)
-    assert run.records["attacks"] == report["attacks"]
+    assert np.array_equal(run.images.members, MEMBERS[run.images.member_ids])
+    monkeypatch.setattr(session, "_CLASSES", {})
     with pytest.raises(fedmia.InputError, match="were arrays in memory.*index your own"):
-        _ = run.images
+        _ = fedmia.open_run(run.folder).images
     # What the error says to do: the places are those of the user's own arrays.
     for truth, images in ((True, MEMBERS), (False, OTHERS)):
         places = run.scores.loc[run.scores["truth"] == truth, "image"].to_numpy()
@@ -55,7 +57,7 @@ def test_gradients__are_on_wherever_it_is_called(capsys: pytest.CaptureFixture[s
         with mode():
             module = encoder()
             run = fedmia.audit_encoder(module, MEMBERS, OTHERS, attacks=both, known=5)
-            attacker = view(module)
+            attacker = fedmia.view(module)
         assert run.records["attacks"] == outside.records["attacks"]
         assert list(run.attacks.index) == both[:2] and attacker.copy_method().trainable()
         assert "fedmia: not run: lira: needs shadow encoders" in capsys.readouterr().err

@@ -20,7 +20,6 @@ from fedmia.cli.commands import SIMULATE, STUDY
 from fedmia.defenses.gaussian import Gaussian
 from fedmia.door.arguments import build_settings
 from fedmia.door.plugins import name_plugin
-from fedmia.door.studies import name_values
 from fedmia.options.option import option
 from fedmia.runtime.progress import Display
 from fedmia.simulate import main
@@ -124,9 +123,9 @@ def test_defences_are_names_classes_or_instances(form: Any) -> None:
     settings = build_settings(SIMULATE, "smoke", {"defense": form})
     by_name = build_settings(SIMULATE, "smoke", {"defense": {"name": "gaussian", "clip": 2.0}})
     assert settings == by_name and settings.defense[0].options["clip"] == 2.0
-    assert build_settings(STUDY, "smoke", {"over": [name_values({"defense": [Gaussian]})]}).cells
+    assert build_settings(STUDY, "smoke", {"over": {"defense": [Gaussian]}}).cells
     values = form if isinstance(form, list) else [form]
-    (cell,) = build_settings(STUDY, "smoke", {"over": [name_values({"defense": values})]}).points
+    (cell,) = build_settings(STUDY, "smoke", {"over": [{"defense": values}]}).points
     assert cell.first.defense == settings.defense  # with its options, as a value of a study
 
 
@@ -172,6 +171,15 @@ def test_bad_input_is_one_line_and_leaves_nothing(
         fedmia.run_simulation(**{"out": "RUN"} | options if "resume" not in options else options)
     assert "\n" not in str(error.value)
     assert not list(tmp_path.iterdir())
+
+
+def test_resume_refuses_a_link_that_leads_out_of_the_folder(tmp_path: Path) -> None:
+    run = tmp_path / "RUN"
+    run.mkdir()
+    (run / "config.yaml").write_text("seed: 0\n")
+    (run / "report.json").symlink_to(tmp_path / "elsewhere.json")
+    with pytest.raises(fedmia.InputError, match="report.json' is a link to .* outside"):
+        fedmia.run_simulation(resume=run)
 
 
 def test_an_interrupt_reports_on_the_finished_rounds(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 import fedmia
-from fedmia.door.studies import name_values
+from fedmia.cli.commands import STUDY
+from fedmia.door.arguments import options_tree
 from fedmia.report.notebook import DOUBT, LEAKS
 from tests.door.test_simulation import TINY, network, own_attack, pixels
 from tests.study.planted import golden, study_of
@@ -48,5 +49,5 @@ def test_study__is_shown_by_the_verdicts_of_its_runs() -> None:
 
 
 def test_over__takes_short_flags_as_run_simulation_does() -> None:
-    plain = name_values({"clients": [3, 4], "partition.alpha": [1]})
-    assert plain == {"federation.clients": [3, 4], "partition.alpha": [1]}
+    tree = options_tree(STUDY, {"over": {"clients": [3, 4], "partition.alpha": [1]}})
+    assert tree == {"over": [{"federation.clients": [3, 4], "partition.alpha": [1]}]}

@@ -277,7 +277,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "squeeze and excite": (
         lambda: squeezing().contents,
         r"4 of its trunk's tensors find no place in file.pth \(layer1.0.se.fc1.weight, .*, \.\.\): "
-        "it is of another network; name that: timm:NAME.*; allow_missing leaves them out",
+        "it is of another network; name that: timm:NAME.*; allow_missing .* leaves them out",
     ),
     "CLIP's ViT": (pre_norm, "2 of its trunk's tensors find no place.*norm_pre.weight"),
     "a norm before the classifier": (

@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from fedmia.api import view
 from fedmia.encoders.base import LoadOptions
 from fedmia.encoders.describe import probe_encoder
 from fedmia.encoders.memory import load_module
-from fedmia.library import view
 from fedmia.ssl import base
 from fedmia.ssl.base import PART, SSLMethod, iterate_parts, outputs
 

@@ -82,7 +82,7 @@ def test_run__broken_folders(run: Path, copy: Path, tmp_path: Path) -> None:
     for text, message in (
         (config.replace("width: 4", "width: 8"), "does not fit its config.yaml"),
         (config.replace("width: 4", "widht: 4"), "did you mean 'width'"),
-        ("model: [", "config.yaml is not valid YAML"),
+        ("model: [", "config.yaml: not valid YAML"),
     ):
         (copy / "config.yaml").write_text(text)
         refused(message, copy)

@@ -17,9 +17,9 @@ import torch
 
 from fedmia.cli.command import parse
 from fedmia.cli.commands import SIMULATE
+from fedmia.federation.attacker import Attacker
 from fedmia.federation.forks import Fork
 from fedmia.federation.ledger import Ledger
-from fedmia.federation.observer import Observer
 from fedmia.federation.plan import Plan, make_client_context, make_plan
 from fedmia.federation.recorder import TrajectoryRecorder
 from fedmia.federation.result import FederationResult as Unrecorded
@@ -100,7 +100,7 @@ class Run(Unrecorded):
         """What the attack's client would have noted."""
         attack = self.client_context.attack
         assert attack is not None
-        book = TrajectoryRecorder(Observer(self.client_context), attack)
+        book = TrajectoryRecorder(Attacker(self.client_context), attack)
         for branch, models in self.recorder.models.items():
             for round, snapshot in models.items():
                 book.received(branch, round, snapshot)

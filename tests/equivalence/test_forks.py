@@ -11,7 +11,7 @@ import torch
 
 from fedmia.attacks import ascent
 from fedmia.attacks.ascent import Ascent, AscentAlgorithm1
-from fedmia.federation.observer import Observer
+from fedmia.federation.attacker import Attacker
 from fedmia.federation.recorder import TrajectoryRecorder
 from fedmia.storage.snapshot import Snapshot
 from fedmia.threat.signals import Signals
@@ -27,21 +27,21 @@ def trajectory_recorder(run: Run, attack: Ascent, sets: Any = None) -> Trajector
     """Of the run's forked round, acted on by an attack, with all sets or some."""
     sets = run.client_context.sets if sets is None else sets
     client_context = replace(run.client_context, attack=attack, sets=sets)
-    book = TrajectoryRecorder(Observer(client_context), attack)
+    book = TrajectoryRecorder(Attacker(client_context), attack)
     book.received("main", FIRST, run.recorder.models["main"][FIRST])
     return book
 
 
 def alone(book: TrajectoryRecorder, kind: str, rows: Any, idle: bool = False) -> Any:
     """(3, n): what was noted of targets before, under the upload and after their own round."""
-    view: Any = book.observer.view(Snapshot(0, run_weights(book), {}), Signals())
+    view: Any = book.attacker.view(Snapshot(0, run_weights(book), {}), Signals())
     trajectory = book.of_alone("main", kind, view, book.targets[rows], idle=idle)
     assert trajectory.rounds == [FIRST]
     return np.concatenate([trajectory.before, trajectory.sent, trajectory.after])
 
 
 def run_weights(book: TrajectoryRecorder) -> Any:
-    return book.observer.client_context.method(-1, None).shared_state()
+    return book.attacker.client_context.method(-1, None).shared_state()
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_sets__each_has_its_round_whatever_the_others(finished: FederationResult
     for left in (0, 2):
         fewer = trajectory_recorder(run, SETS, [s for i, s in enumerate(sets) if i != left])
         fewer.forked(run.recorder.replayed["main"])
-        for rows in fewer.observer.client_context.sets:
+        for rows in fewer.attacker.client_context.sets:
             for idle in (False, True):
                 np.testing.assert_array_equal(
                     alone(fewer, "sets", rows, idle), alone(whole, "sets", rows, idle)
@@ -91,7 +91,7 @@ def test_sets__each_has_its_round_whatever_the_others(finished: FederationResult
     own = trajectory_recorder(run, SETS)
     own.received("main", FIRST + 1, run.recorder.models["main"][FIRST + 1])
     own.sent("main", FIRST, run.recorder.uploads["main"][FIRST])
-    view: Any = own.observer.view(run.recorder.models["main"][FIRST], Signals())
+    view: Any = own.attacker.view(run.recorder.models["main"][FIRST], Signals())
     assert not np.array_equal(own.of("main", view, own.targets[rows]).after[0], after)
     zero = trajectory_recorder(run, SETS)
     zero.received("zero", FIRST + 1, run.recorder.models["zero"][FIRST + 1])
@@ -132,7 +132,7 @@ def test_batches__each_has_its_round_and_half_of_the_held_as_queue(
 
     monkeypatch.setattr(ascent, "attack_losses", noted)
     book = trajectory_recorder(run, BATCHES)
-    client_context, batches = book.observer.client_context, book.batches(16)
+    client_context, batches = book.attacker.client_context, book.batches(16)
     half = len(client_context.held) / 2
     assert {len(acted) for acted, _ in batches} == {16}
     assert all(set(read) <= set(acted) for acted, read in batches)

@@ -190,7 +190,7 @@ def test_active_attack__sees_the_rounds_of_the_branch_it_is_scored_on(
     trajectory = Trajectories(scoring_run, "ascent", book).view(branch).trajectory(images)
 
     def read(snapshot: Snapshot) -> Any:
-        return book.attack.read(scoring_run.observed.view(snapshot, Signals()), images)
+        return book.attack.read(scoring_run.attacker.view(snapshot, Signals()), images)
 
     assert trajectory.rounds == [3, 4]
     assert trajectory.before.shape == trajectory.after.shape == (2, 30)

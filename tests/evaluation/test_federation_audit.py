@@ -153,7 +153,7 @@ def test_python__equals_the_command_and_files_the_recording(
     sides = [np.load(path) for path in (archives.members, archives.nonmembers)]
     run = fedmia.audit_federation(
         recording, Net, *((s["x"], s["y"]) for s in sides), attacks=attacks.split(","), mean=[0],
-        std=[1], size=8, augment=Augment(**MILD), options={"similarity": {"views": 3}},
+        std=[1], size=8, augment=Augment(**MILD), attack={"similarity": {"views": 3}},
         owners=OWNERS, loss=loss, out=tmp_path / "P", quiet=True, threads=1,
     )  # fmt: skip
     assert (tmp_path / "P" / "scores.csv").read_text() == expected

@@ -158,7 +158,7 @@ def test_dpsgd__an_account_of_rounds_without_steps_is_an_error() -> None:
 def test_public_images__come_from_a_source_of_the_nodes_own(tmp_path: Path) -> None:
     """A queue of public images would else be one of private ones, and its epsilon no guarantee."""
     flags = "--ssl.queue_source public --split.public 5 --defense dpsgd "
-    with pytest.raises(InputError, match="5 images that are nobody's are asked for, the node has"):
+    with pytest.raises(InputError, match="5 images that no client holds are asked for"):
         Private(tmp_path / "none", flags)
     images = np.random.default_rng(1).integers(0, 256, (6, 8, 8), np.uint8)
     np.savez(tmp_path / "public.npz", x=images, y=np.zeros(6, np.int64))

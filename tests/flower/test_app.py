@@ -22,6 +22,7 @@ from strategies.base import call_roll, wait_for_nodes
 from strategies.failure_policy import FederationError
 from tests.equivalence.conftest import same
 from tests.flower.on_nodes import ROUNDS, TINY, last_weights, nodes, own_images, run
+from tests.observers.test_observing import HEARD, RECORDER
 from tests.small_runs import read
 
 Patch = pytest.MonkeyPatch
@@ -52,9 +53,15 @@ def test_rehearsal__reports_as_inline(home: Path, tmp_path: Path, inline: Inline
         "--attacker active --attacks similarity,ascent --attack.similarity.views 4 "
         "--attack.ascent.pairs 1 --defense laplace --train.optimizer_state keep"
     )
+    HEARD.clear()
     with nodes() as grid:
-        run(server.rehearse, grid, flags, tmp_path / "nodes")
-    assert read(tmp_path / "nodes") == read(inline(flags))
+        run(server.rehearse, grid, f"{flags} --observe {RECORDER}", tmp_path / "nodes")
+    report = read(tmp_path / "nodes")
+    assert report == read(inline(flags))
+    kinds = [kind for kind, _, _ in HEARD]
+    assert kinds[0] == "begin" and kinds[-2:] == ["report", "end"] and kinds.count("report") == 1
+    rounds = [step for _, values, step in HEARD[1:-2] if "main/seconds" in values]
+    assert rounds == [row["round"] for row in report["rounds"]] == [1, 2]
     assert grid.answers["query.kept"]
     assert not [*home.iterdir()]  # nothing of a finished run stays
 
@@ -104,7 +111,13 @@ def test_private__trains_as_inline_and_scores_alone_leave(
     with nodes() as grid:
         for number, sides in enumerate(own_images(flags, tmp_path)):
             grid.give(number, **sides)
-        run(server.gather, grid, flags, tmp_path / "nodes")
+        HEARD.clear()
+        run(server.gather, grid, f"{flags} --observe {RECORDER}", tmp_path / "nodes")
+    kinds = [kind for kind, _, _ in HEARD if kind != "scalars"]
+    assert kinds[0] == "begin" and kinds[-1] == "end"
+    assert {*kinds[1:-1]} == {f"client-{number:04d}/report" for number in range(2)}
+    values = {name for kind, told, _ in HEARD if kind == "scalars" for name in told}
+    assert {"main/seconds", "client-0000/auc/similarity", "client-0001/auc/similarity"} <= values
     assert same(last_weights(tmp_path / "nodes"), last_weights(inline(flags)))
     told = grid.answers["query.score"]
     arrays = [a.numpy() for content in told for a in content.array_records["scores"].values()]
@@ -183,7 +196,6 @@ def test_private__an_image_has_one_role_however_often_the_node_has_it(tmp_path: 
         ("--help", "its folder is the app's 'out'"),
         ("--backend ray", "the clients of a Flower app are its nodes"),
         ("--rounds 0", "rounds"),
-        ("--observe tensorboard", "--observe tensorboard: the app calls no observer"),
         ("--resume RUN", "nodes keep nothing of a run that has ended"),
     ],
 )
@@ -202,6 +214,7 @@ def test_arguments__that_are_not_a_run_s(
     [
         "--attacker active", "--pretrain pooled --pretrain.epochs 1", "--federation.placebo true",
         "--ssl mae",  # which suits no images of the network
+        "--observe tensorbord",
     ],
 )  # fmt: skip
 def test_private__refuses_what_cannot_be_before_a_node_is_asked(flags: str, tmp_path: Path) -> None:

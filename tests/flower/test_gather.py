@@ -24,6 +24,7 @@ from fedmia.runtime.stopwatch import Stopwatch
 from fedmia.storage.outfolder import OutFolder
 from fedmia.storage.snapshot import MemoryStore, Snapshot
 from strategies.failure_policy import FederationError
+from tests.observers.test_observing import HEARD, RECORDER
 
 FLAGS = "--clients 2 --rounds 5 --model.width 2 --attacks similarity --device cpu "
 
@@ -65,7 +66,10 @@ def gathered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     grids = []
 
     def make(policy: str, broken: Any = (), **more: Any) -> tuple[Answering, Any, dict[int, Any]]:
-        def rounds(experiment: Any, shape: Any, nodes: Any, place: Any, watch: Any) -> Any:
+        def rounds(
+            experiment: Any, shape: Any, nodes: Any, place: Any, watch: Any, observing: Any
+        ) -> Any:
+            observing.round("main", 3, 0.5, None, 0.1)
             plan = plan_server(experiment, **shape)
             context = make_client_context(plan, tmp_path, None)  # type: ignore[arg-type]
             kept, state = RunRecording(place.folder / "s"), context.method(-1, None).shared_state()
@@ -100,6 +104,29 @@ def test_dropped_clients__are_not_asked_and_the_others_hear_of_an_interruption(
     assert [c for kind, c in grid.asked if kind == "score"] == [0] == sorted(reports)
     assert error is None and reports[0]["interrupted"] == 3
     assert "; the run was interrupted after round 3" in reports[0]["verdict"]
+
+
+def test_observers__are_told_the_rounds_and_the_report_of_each_node(
+    gathered: Any, tmp_path: Path
+) -> None:
+    HEARD.clear()
+    _, error, reports = gathered(f"stop --observe {RECORDER}", {1: 1})
+    assert error is not None and [*reports] == [0]  # client 1 could not score
+    begin, of_round, *_, of_node, end = HEARD
+    assert begin == ("begin", "moco", tmp_path / "out") and end[0] == "end"
+    assert of_round == ("scalars", {"main/loss": 0.5, "main/seconds": 0.1}, 3)
+    assert of_node == ("client-0000/report", reports[0]["verdict"], {})
+    names = {name for kind, values, _ in HEARD[2:-2] for name in values}
+    assert all(name.startswith("client-0000/") for name in names)
+
+
+def test_observers__of_a_run_that_nodes_refuse_are_not_called(
+    gathered: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    HEARD.clear()
+    monkeypatch.setitem(globals(), "__version__", "0")
+    _, error, reports = gathered(f"stop --observe {RECORDER}")
+    assert "client 0: fedmia 0" in error and not reports and not HEARD
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -250,12 +251,12 @@ def test_server__of_private_images_draws_cohorts_and_noise_anew(
     seeded = [
         draw_cohort(Schedule(settings).course("main", 0, 4, craft=False), r, 20) for r in (1, 2)
     ]
-    noises = []
+    noises, nobody = [], SimpleNamespace(round=lambda *finished: None)
     for name in "ab":
         (tmp_path / name).mkdir()
         place, beside = OutFolder(tmp_path / name, "a run"), Nodes(None, MemoryStore())  # type: ignore[arg-type]
         done = gather.run_rounds(
-            settings, {"channels": 1, "size": 8}, beside, place, Stopwatch(0.0)
+            settings, {"channels": 1, "size": 8}, beside, place, Stopwatch(0.0), nobody
         )
         assert done.aggregation is not None and (spent := done.aggregation.epsilon) is not None
         assert spent.noise_source == "entropy" and spent.value == pytest.approx(4.0)

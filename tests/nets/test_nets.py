@@ -11,7 +11,6 @@ from torch import Tensor, nn
 
 from fedmia.nets.base import Backbone, Net, group_count, initialise
 from fedmia.nets.resnet import ResNet18, ResNet34, ResNet50
-from fedmia.nets.smallnet import SmallNet
 from fedmia.options import registry
 from fedmia.options.errors import InputError
 
@@ -150,7 +149,3 @@ def test_build__refuses_one_pixel_and_unknown_norms(name: str) -> None:
         spec(name).build(1, 1)
     with pytest.raises(InputError, match="group"):
         spec(name, norm="grup")
-
-
-def test_smallnet__takes_two_pixels() -> None:
-    assert SmallNet(width=2).build(1, 2)(pixels(1, 1, 2)).shape == (1, 8)

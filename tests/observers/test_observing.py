@@ -31,6 +31,7 @@ from tests.small_runs import SIMILARITY, SMALL
 TINY = f"{SMALL} {SIMILARITY} --clients 2 --rounds 2 --attacker none"
 HERE = __name__
 HEARD: list[tuple[str, str, Any]] = []
+RECORDER = f"{HERE}:Recorder"
 
 
 @dataclass
@@ -46,8 +47,10 @@ class Recorder(RunObserver):
         HEARD.append(("scalars", dict(values), step))
         values.clear()
 
-    def report(self, report, figures):
-        HEARD.append(("report", report["verdict"], {n: png[:4] for n, png in figures.items()}))
+    def report(self, report, figures, prefix):
+        HEARD.append(
+            (f"{prefix}report", report["verdict"], {n: png[:4] for n, png in figures.items()})
+        )
         report.clear()
 
     def end(self):
@@ -235,7 +238,7 @@ class Careless(RunObserver):
         if self.broken == "draws":
             np.random.rand()
 
-    def report(self, report, figures):
+    def report(self, report, figures, prefix):
         self._heard.append(report)
 
     def end(self):
@@ -292,6 +295,18 @@ def test_mlflow__records_settings_numbers_report_and_how_it_ended(monkeypatch, t
     assert calls["set_tags"][0]["verdict_code"] == report["verdict_code"]
     assert calls["log_dict"] == (report, "report.json")
     assert fake.calls[0][0] == "start_run" and fake.calls[-1][:2] == ("end_run", ("FINISHED",))
+    fake.calls.clear()
+    png = tmp_path / "client-0003" / "figures" / "roc.png"
+    png.parent.mkdir(parents=True)
+    png.write_bytes(some_figure())
+    with RunObservers(["mlflow"], tmp_path) as observing:
+        observing.begin(config)
+        observing.report(report, "client-0003")
+    calls = {name: args for name, args, _ in fake.calls}
+    assert [*calls["set_tags"][0]] == ["client-0003/verdict", "client-0003/verdict_code"]
+    assert {name.partition("/")[0] for name in calls["log_metrics"][0]} == {"client-0003"}
+    assert calls["log_dict"] == (report, "client-0003/report.json")
+    assert calls["log_image"][1] == "client-0003/figures/roc.png"
     with RunObservers(["mlflow"], None) as observing:
         observing.begin(config)
     assert fake.calls[-1][:2] == ("end_run", ("FAILED",))

@@ -58,7 +58,7 @@ def folder(path: Path, count: int, seed: int, gray: bool = False, classes: int =
         Image.fromarray(image[..., 0] if gray else image).save(place / f"{nth}.png")
 
 
-def parquet(path: Path, count: int, seed: int, owners: int = 0) -> None:
+def parquet(path: Path, count: int, seed: int, owners: int = 0, column: str = "writer_id") -> None:
     """A parquet file as Hugging Face writes it."""
     files = []
     for image in pixels(count, seed):
@@ -67,7 +67,7 @@ def parquet(path: Path, count: int, seed: int, owners: int = 0) -> None:
         files.append({"bytes": file.getvalue(), "path": None})
     columns: dict[str, list] = {"img": files, "label": [n % 4 for n in range(count)]}
     if owners:
-        columns["writer_id"] = [f"w{n % owners}" for n in range(count)]
+        columns[column] = [f"{path.stem}-{n % owners}" for n in range(count)]
     pq.write_table(pa.table(columns), path)
 
 
@@ -164,6 +164,9 @@ class Materials:
             "PATH": both_parts,
             "cifar10-train.parquet": partial(parquet, count=600, seed=7),
             "femnist.parquet": partial(parquet, count=300, seed=4, owners=4),
+            "customer.parquet": partial(parquet, count=12, seed=1, owners=1, column="customer"),
+            "trained.parquet": partial(parquet, count=60, seed=1, owners=12, column="customer"),
+            "others.parquet": partial(parquet, count=66, seed=2, owners=22, column="customer"),
             "OWN.npz": partial(arrays, seed=5),
             "PUBLIC.npz": partial(arrays, seed=6),
             "parts.json": lambda path: (

@@ -88,20 +88,8 @@ def test_smallest__keeps_every_flag_of_the_page() -> None:
         assert flags <= set(smallest(command)), command
 
 
-@pytest.mark.parametrize(
-    ("text", "listed"),
-    [
-        ("```bash\nfedmia a \\\n  --b c\n$ fedmia d  # why\n```\n", ["fedmia a --b c", "fedmia d"]),
-        ("`fedmia x --out\nA`, `fedmia x`, `fedmia x --y ..`.", ["fedmia x --out A"]),
-        ("```python\nfedmia.x\n```\n", []),
-    ],
-)  # fmt: skip
-def test_commands__reads(text: str, listed: list[str]) -> None:
-    assert commands(text) == listed
-
-
 # What a reader has and this repository has not: a class of their own, a run.
-YOURS = r"cannot load \w+ '[\w.]+:\w+'|is no run|(--)?(encoder|run) is missing"
+YOURS = r"cannot load \w+ '[\w.]+:\w+'|is no run|(encoder|run) \(--\w+\) is missing"
 
 
 def complaint(words: list[str]) -> str | None:

@@ -42,7 +42,7 @@ HERE = {
     "docs/howto/defences.md": ("DPFedAvg(",),
     "docs/howto/observers.md": ("class Wandb(",),
     "docs/howto/own_data.md": ("dataset=(images",),
-    "docs/howto/own_model.md": ("model=make_network", "def embed("),
+    "docs/howto/own_model.md": ("model=make_network", "def embed(", "audit_embeddings("),
     "docs/howto/partitions.md": ("client_dict", "all_data_0_niid_0_keep_0.json"),
     "docs/howto/write_a_defence.md": ("class LargestChanges(",),
     "docs/howto/write_a_strategy.md": ("class GeometricMedian(",),
@@ -56,6 +56,7 @@ HERE = {
 BY_OTHERS = {
     ("docs/howto/own_flower_app.md", "mods=["): "tests/recording/test_grid.py",
     ("docs/howto/own_flower_app.md", "grid.final("): "tests/recording/test_grid.py",
+    ("docs/howto/customers_set.md", "groups=(patients"): "tests/auditing/test_groups.py",
     ("docs/howto/partitions.md", "DirichletPartitioner("): "flwr-datasets is not installed",
 }
 WHOLE = "docs/start/python.md"  # from top to bottom
@@ -195,6 +196,15 @@ def test_function__of_the_page_answers_pixels(monkeypatch: pytest.MonkeyPatch) -
     connect = run("docs/howto/own_model.md", "def embed(")["connect"]
     assert connect()(np.zeros((2, 3, 4, 4), np.float32)) == [[1.0, 2.0]] * 2
     assert len(service.post.call_args.kwargs["json"]["images"]) == 2
+
+
+def test_vectors__of_the_page_are_audited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    draw, page = np.random.default_rng(0), "docs/howto/own_model.md"
+    sides = {f"{side}_vectors": draw.normal(size=(30, 8)) for side in ("member", "other")}
+    quick = partial(fedmia.audit_embeddings, attacks="lpla", quiet=True)
+    audit = run(page, "audit_embeddings(", fedmia=SimpleNamespace(audit_embeddings=quick), **sides)
+    assert list(audit["audit"].attacks.index) == ["lpla"] and (tmp_path / "AUDIT").is_dir()
 
 
 def test_partitions__of_other_tools_are_files_that_fedmia_reads(

@@ -41,7 +41,7 @@ class Evaluation:
             Known(known[:KNOWN], known[KNOWN:]), self.members, self.nonmembers, 0, NotImplemented
         )
         self.attacks: dict[str, dict[str, Any]] = {}
-        self.observed = self
+        self.attacker = self
 
     def view(self, *_: Any) -> Any:
         return NoModel()

@@ -33,7 +33,7 @@ def test_command__report_figures_and_page(
 ) -> None:
     monkeypatch.setattr(attack, "PAIRS", 200)
     assert main([*shlex.split(SMALL), "--mechanisms=logistic,gaussian", f"--out={tmp_path}/h"]) == 0
-    printed, report = capsys.readouterr().out, json.loads((tmp_path / "h/head.json").read_text())
+    printed, report = capsys.readouterr().out, json.loads((tmp_path / "h/report.json").read_text())
     assert report["sentence"] in printed and "40 *" in printed
     assert (report["heads"], report["n_members"], report["weights"]) == (2, 40, 60)
     rows = [(r["mechanism"], r["epsilon"], r["meaningful"]) for r in report["rows"]]
@@ -47,7 +47,7 @@ def test_command__report_figures_and_page(
     assert all(b["value"] > 0 and not b["refuted"] and b["canaries"] == 1000 for b in bounds[1:])
     for name in ("fig-1", "fig-2"):
         assert (tmp_path / f"h/figures/{name}.png").read_bytes().startswith(b"\x89PNG")
-    page = (tmp_path / "h/head.html").read_text()
+    page = (tmp_path / "h/report.html").read_text()
     assert f"at least {bounds[1]['value']:.2f} by canaries" in page and "2 for one image" in page
     assert "no meaningful guarantee" in page and "no bound" in page and "<script" not in page
 
@@ -141,13 +141,13 @@ def test_rows__canaries_are_noised_at_the_scale_of_their_setting(
 @pytest.mark.parametrize(
     ("flags", "named"),
     [
-        ("--data digits", "encoder is missing"),
-        (f"{BROUGHT}--epsilons 0,1", "epsilons must be > 0"),
-        (f"{BROUGHT}--epsilons 1,1", "epsilons: 1.0 is given twice"),
+        ("--data digits", "encoder (--encoder) is missing"),
+        (f"{BROUGHT}--epsilons 0,1", "epsilons (--epsilons): 0.0, must be > 0"),
+        (f"{BROUGHT}--epsilons 1,1", "epsilons (--epsilons): 1.0 is given twice"),
         (f"{BROUGHT}--mechanisms logistik", "did you mean 'logistic'"),
-        (f"{BROUGHT}--delta 1", "delta must be < 1"),
+        (f"{BROUGHT}--delta 1", "delta (--delta): 1.0, must be < 1"),
         (f"{BROUGHT}--images 600", "images 600: a head, those asked about"),
-        (f"{BROUGHT}--seeds 1", "seeds must be >= 2"),
+        (f"{BROUGHT}--seeds 1", "seeds (--seeds): 1, must be >= 2"),
         (f"{BROUGHT}--data nonesuch", "unknown dataset 'nonesuch'"),
         ("--encoder nowhere", "unknown encoder 'nowhere'"),
     ],

@@ -27,7 +27,7 @@ def test_run__with_and_without_its_flag() -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ([], "run is missing: the folder of a finished run"),
+        ([], "run (--run) is missing: the folder of a finished run"),
         (["one", "two"], "--run is given twice"),
         (["nowhere"], "folder 'nowhere' is no run: no config.yaml in it"),
         (["one", "--device", "gpu"], "device"),

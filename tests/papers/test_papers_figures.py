@@ -52,7 +52,7 @@ def results() -> PaperResults:
 def figures(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
     """Figures as they are drawn."""
     figures: list[Any] = []
-    monkeypatch.setattr(canvas, "png", lambda figure: figures.append(figure) or b"png")
+    monkeypatch.setattr(canvas, "encode", lambda figure: figures.append(figure) or b"png")
     yield figures
 
 

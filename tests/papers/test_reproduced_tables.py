@@ -162,9 +162,9 @@ def test_cell__mean_and_interval_over_targets(tmp_path: Path) -> None:
         assert several.interval == "targets" and several.value == pytest.approx(mean)
         assert (several.low, several.high) == pytest.approx((max(low, -1), high), abs=1e-4)
     results = folder.path(jobs[0]) / "results"
-    rate = read_path("report.json", results, "lpla/tpr@0.1")
+    rate = read_path("audit", results, "lpla/tpr@0.1")
     assert (rate.value, rate.low, rate.high) == (0.3, 0.1, 0.6)
-    assert read_path("report.json", results, "utility/knn").value == 0.4
+    assert read_path("audit", results, "utility/knn").value == 0.4
 
 
 def test_rows__say_what_is_not_finished_failed_or_not_run(tmp_path: Path) -> None:
@@ -195,7 +195,7 @@ def test_claim__by_the_interval_over_targets(worse: tuple[float, ...], verdict: 
     entry = Entry("t", "p", "Table 1", "t", claims=(PRIMARY,))
     numbers = {("", "r", "A"): reading(0.7, 0.72, 0.69), ("", "r", "B"): reading(*worse)}
     (result,) = judge_claims([(entry, columns(jobs=(TableJob("audit", {}),)), numbers)])
-    assert result.verdict == verdict and result.targets == 3
+    assert (result["verdict"], result["targets"]) == (verdict, 3)
 
 
 PRIMARY: Any = {"says": "A over B", "primary": True, "better": "A", "over": "B"}
@@ -218,9 +218,9 @@ def test_claims__intervals_hold_together_over_what_is_run() -> None:
     results = judge_claims(entries)
     apart = {"A over B": (0.1, 0.11, 0.09), "A over .5": (0.2, 0.22, 0.19)}
     for result in results[:6]:
-        want = t_interval(apart[result.says], 3)
-        assert (result.low, result.high) == pytest.approx(want), result
-    cut = [(result.verdict, result.low, result.targets) for result in results[6:]]
+        want = t_interval(apart[result["says"]], 3)
+        assert (result["low"], result["high"]) == pytest.approx(want), result
+    cut = [(result["verdict"], result["low"], result["targets"]) for result in results[6:]]
     assert cut == [(NOT_RUN, None, 0)] * 3
 
 
@@ -246,7 +246,8 @@ def test_cell__lacks_the_target_whose_attack_has_no_number(tmp_path: Path) -> No
     assert numbers["", "row", "column"].by_seed == {1: 0.7, 2: 0.8}
     (row,) = table_rows(cells, numbers, folder, {})
     assert (row["targets"], row["seeds"]) == (2, "1, 2")
-    facts = {"command": "c", "hardware": {"cpu": "x", "cores": 2}, "versions": {"torch": "2"}}
+    facts: dict[str, Any] = {"command": "c", "versions": {"torch": "2"}, "commit": None}
+    facts["hardware"] = {"cpu": "x", "cores": 2}
     page = markdown(Entry("t", "p", "Table 1", "t"), "small", [row], facts)
     assert "Targets a cell: 2 (seeds 1, 2).\n" in page
     assert "Brackets: 95 % interval over targets.\n" in page

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import csv
 from pathlib import Path
 
 import pytest
@@ -52,12 +52,10 @@ def test_entries__at_smoke(tmp_path: Path) -> None:
     command = [COVERING, "--scale", "smoke", "--out", str(tmp_path / "out"), "--quiet"]
     assert main(command) == 0
     tables = {p.name: p.read_bytes() for p in (tmp_path / "out" / "tables").iterdir()}
-    assert {Path(name).stem for name in tables if name.endswith(".json")} == set(
-        COVERING.split(",")
-    )
-    rows = [row for name, text in tables.items() if name.endswith(".json")
-            for row in json.loads(text)["rows"]]  # fmt: skip
+    texts = {Path(name).stem: text.decode() for name, text in tables.items() if ".csv" in name}
+    assert texts.keys() == {*COVERING.split(",")}
+    rows = [row for text in texts.values() for row in csv.DictReader(text.splitlines())]
     assert not [row for row in rows if row["state"] not in ("finished", "not run")]
-    assert sum(row["ours"] is not None for row in rows) > 30
+    assert sum(row["ours"] != "" for row in rows) > 30
     assert main(command) == 0
     assert tables == {p.name: p.read_bytes() for p in (tmp_path / "out" / "tables").iterdir()}

@@ -32,7 +32,7 @@ def scored(name: str, auc: float, n: int, m: int, seed: int, **more: object) -> 
     attack = ScoredAttack(
         name=name,
         paper="a paper",
-        access="black-box",
+        access="black_box",
         vantage="client",
         scores_members=generator.normal(shift(auc), 1, n),
         scores_nonmembers=generator.normal(0, 1, m),
@@ -47,7 +47,7 @@ def by_name(aucs: dict[str, float], round: int) -> dict[str, ScoredAttack]:
     """Scores whose AUCs are `aucs`, whole thousandths, in every fifth round."""
     others = (np.arange(1000) + 0.5) / 1000
     return {
-        name: ScoredAttack(name, "a paper", "black-box", "client", np.array([auc]), others)
+        name: ScoredAttack(name, "a paper", "black_box", "client", np.array([auc]), others)
         for name, auc in aucs.items()
         if round % 5 == 4
     }
@@ -82,7 +82,7 @@ def make_run(auc: float = 0.75, n: int = 112, m: int = 500, seed: int = 0) -> Ru
     }  # fmt: skip
     combined = scored("combined", auc, n, m, seed + 2, **features)
     active = {"under_attack": True, "act": "ascent"}
-    ascent = scored("ascent", auc, n, m, seed + 3, access="white-box", **active)
+    ascent = scored("ascent", auc, n, m, seed + 3, access="white_box", **active)
     zero = replace(
         ascent,
         name="ascent-zero",
@@ -92,7 +92,7 @@ def make_run(auc: float = 0.75, n: int = 112, m: int = 500, seed: int = 0) -> Ru
     attacks = (
         scored("similarity", auc - 0.02, n, m, seed + 1),
         combined,
-        scored("internal", 0.5, n, m, seed + 4, access="white-box"),
+        scored("internal", 0.5, n, m, seed + 4, access="white_box"),
         ascent,
     )
     untrained = [scored(a.name, 0.5, n, m, 50 + i) for i, a in enumerate(attacks)]

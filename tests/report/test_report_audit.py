@@ -52,7 +52,7 @@ def test_page__of_an_audit_has_its_subject_and_no_empty_section(audit: RunScores
     assert f"<h1>{subject}</h1>" in text and f"<title>{subject}: leaks</title>" in text
     matches = re.findall("<h2>(.*?)</h2>(.*?)</section>", text, re.DOTALL)
     assert [title for title, _ in matches] == [
-        "Attacks", "Utility, beside privacy", "Not run", "Notes", "The run",
+        "Attacks", "Utility, beside privacy", "Not run", "Notes", "The run", "For a model card",
     ]  # fmt: skip
     assert all(re.sub("<[^>]*>", "", content).strip() for _, content in matches)
     assert report["not_run"] == [{"attack": a, "reason": r} for a, r in NOT_RUN.items()]
@@ -97,7 +97,7 @@ def test_figure__lines_and_intervals(swept: Report) -> None:
     assert lines.keys() == {"similarity", "lpla"}
     assert all(tuple(row["auc_ci"]) in ends for row in ran)
     assert [t.get_text() for t in axes.get_xticklabels()] == ["8", "1,600"]
-    assert "112 members, 500 non-members" in axes.get_title(loc="left")
+    assert "112 members, 500 non-members" in axes.get_title()
     gaps = [row for row in swept["sweep"] if row["not_run"] is not None]
     assert attacks.by_value({**swept, "sweep": gaps}) is None
 

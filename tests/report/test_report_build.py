@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fedmia.records import Probe, RoundInfo, RunScores
+from fedmia.records import Pair, Probe, RoundInfo, RunScores
 from fedmia.records.privacy import ClientDefence, Epsilon
 from fedmia.records.rows import Report
 from fedmia.report.build import build_report, family_sizes
@@ -50,9 +50,11 @@ def test_build_report__misaligned_scores_and_twins_are_refused(run: RunScores) -
     short = replace(run.attacks[0], scores_members=np.zeros(7))
     with pytest.raises(ValueError, match=r"'similarity'.*\(112,\)"):
         build_report(replace(run, attacks=[short]))
+    with pytest.raises(ValueError, match=r"control 'similarity' of attack 'similarity'.*\(112,\)"):
+        build_report(replace(run, pairs=[Pair(run.attacks[0], short, "")]))
     with pytest.raises(ValueError, match="2 times"):
         build_report(replace(run, attacks=[run.attacks[0]] * 2))
-    with pytest.raises(ValueError, match="member_labels .* 7 entries"):
+    with pytest.raises(ValueError, match=r"member_labels: shape \(7,\)"):
         build_report(replace(run, member_labels=np.zeros(7)))
 
 

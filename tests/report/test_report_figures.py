@@ -14,7 +14,7 @@ from fedmia.records.rows import Report
 from fedmia.report.build import build_report
 from fedmia.report.figures import active, attacks, canvas, rounds
 from fedmia.report.figures import draw as draw_module
-from fedmia.report.figures.draw import draw, draw_all, figures
+from fedmia.report.figures.draw import draw_all, figures
 from tests.report.conftest import alone
 
 
@@ -41,7 +41,7 @@ def test_draw_all__the_same_bytes_twice(
 ) -> None:
     one = {"layers": figures(run, report)["layers"]}
     monkeypatch.setattr(draw_module, "figures", lambda run, report: one)
-    drawn, again = draw_all(run, report), rounds.layers(report)
+    drawn, again = draw_all(run, report), figures(run, report)["layers"]()
     assert again is not None
     assert {f"layers.{kind}": canvas.encode(again, kind) for kind in ("png", "pdf")} == drawn
     assert drawn["layers.png"].startswith(b"\x89PNG\r\n\x1a\n") and len(drawn["layers.png"]) > 5000
@@ -49,12 +49,10 @@ def test_draw_all__the_same_bytes_twice(
 
 
 def test_draw__one_figure_by_its_name(run: RunScores, report: Report) -> None:
-    one = draw("roc", run, report)
+    one = figures(run, report)["roc"]()
     assert one is not None and "ROC on log axes" in one.axes[0].get_title(loc="left")
-    assert draw("sweep", run, report) is None  # an audit's
+    assert figures(run, report)["sweep"]() is None  # an audit's
     assert {"rounds", "features", "ascent-losses"} <= set(figures(run, report))
-    with pytest.raises(KeyError, match="poison"):
-        draw("poison", run, report)
 
 
 def test_draw_all__nothing_to_draw_draws_nothing(run: RunScores) -> None:
@@ -63,11 +61,11 @@ def test_draw_all__nothing_to_draw_draws_nothing(run: RunScores) -> None:
     assert draw_all(empty, build_report(empty)) == {}
 
 
-def test_draw__leaves_matplotlibs_settings_alone(report: Report) -> None:
+def test_draw__leaves_matplotlibs_settings_alone(run: RunScores, report: Report) -> None:
     import matplotlib
 
     before = dict(matplotlib.rcParams)
-    rounds.layers(report)
+    figures(run, report)["layers"]()
     assert dict(matplotlib.rcParams) == before
 
 
@@ -111,7 +109,8 @@ def test_act__names_its_figures_and_what_they_say(unwritten: None, run: RunScore
         attacks=[replace(a, act=a.act and "poison") for a in run.attacks],
     )
     assert other.curves is not None
-    losses, acted = active.by_round(other), active.distributions(other.curves)
+    shown = build_report(other)
+    losses, acted = figures(other, shown)["poison"](), figures(other, shown)["poison-losses"]()
     assert losses is not None and acted is not None
     titles = [axes.get_title(loc="left") for axes in losses.axes]
     assert titles == ["with poison", "without poison"]

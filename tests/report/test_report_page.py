@@ -54,6 +54,7 @@ def test_page__self_contained_and_its_figures_where_they_belong(report: Report) 
     assert '<tr class="leaks"><td>combined' in text and "<tr><td>internal" in text
     style = text.partition("</style>")[0]
     assert "nowrap" not in style.partition("@media (min-width: 72rem)")[0]
+    assert "details::details-content" in style.partition("@media print")[2]  # folds are printed
 
 
 def test_page__escapes_everything(run: RunScores) -> None:

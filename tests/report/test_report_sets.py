@@ -79,7 +79,6 @@ def test_set_scores__alone_stands_beside_the_mean() -> None:
     ("broken", "words"),
     [
         ({"members": np.array([0.0, np.nan])}, "1 of 2"),
-        ({"control": "zero"}, "go together"),
         ({"control": "zero", "control_members": np.zeros(3), "control_nonmembers": np.zeros(2)},
          r"expected \(2,\)"),
     ],

@@ -19,6 +19,7 @@ from fedmia.records import (
 from fedmia.records.privacy import ClientDefence, Epsilon
 from fedmia.records.rows import Report
 from fedmia.report.build import build_report
+from fedmia.report.model_card import NO_CONCLUSION, model_card
 from fedmia.report.notebook import DOUBT, LEAKS, html_study, html_summary
 from fedmia.report.verdict import count_pairs
 from tests.report.conftest import alone, make_run, scored
@@ -85,12 +86,65 @@ def test_words__of_each_code(run: RunScores, snapshot: Snapshot) -> None:
         snapshot("\n".join(report[key] for key in ("verdict", "means", "sure", "todo")))
 
 
+def test_model_card__claims_no_more_than_the_verdict(run: RunScores, snapshot: Snapshot) -> None:
+    shown = set[str]()
+    for code, one in cases(run):
+        report = build_report(one)
+        card = model_card(report)
+        concluded = code in ("leaks", "leaks-uncontrolled", "not-established")
+        assert (NO_CONCLUSION in card) == (not concluded)
+        for claim in ("false accusation", "accuses", "would have shown", "For a an attacker"):
+            assert concluded or claim not in card
+        assert ("Someone who" in card) == (code == "leaks")
+        if code not in shown:
+            shown.add(code)
+            snapshot("\n".join(card.split("\n\n")[: None if code == "leaks" else -2]))
+    assert len(shown) == 7
+
+
+def test_model_card__says_what_an_attacker_needs_and_what_is_guaranteed(run: RunScores) -> None:
+    claim = Epsilon(8.0, 1e-5, 20, "guaranteed", "Unit: one image.", unit="image")
+    bare = [replace(client, defence=None) for client in run.clients]
+    told = [replace(bare[0], defence=ClientDefence("dpsgd", claim)), *bare[1:]]
+    seen = {"access": "white_box", "under_attack": True, "shadow_threshold": 0.5}
+    one = scored("a", 0.9, 112, 500, 1, vantage="server", **seen)
+    leaking = alone(
+        run, one, not_run={"lira": "needs shadows"}, split={"known_members": 32}, pixels=None
+    )
+    with_claim, without = (
+        model_card(build_report(replace(leaking, clients=clients))) for clients in (told, bare)
+    )
+    rate = build_report(leaking)["attacks"][0]["tpr_at_fpr"]["0.01"]
+    for words in (
+        "must have the model's weights; see the messages", "; send crafted updates; know 32 of",
+        "; train similar models", f"it names {100 * (rate or 0):.0f} of 100", "guessing: 1)",
+        "112 training images (members) and 500 other images", "Not run: lira (needs shadows).",
+    ):  # fmt: skip
+        assert words in without
+    assert "No formal guarantee is claimed." in without
+    assert "client 0: dpsgd, epsilon 8 for one image" in with_claim
+    assert "Unit: one image." in with_claim and "No formal guarantee" not in with_claim
+
+
+@pytest.mark.parametrize("kind", ["run", "encoder", "vectors"])
+def test_todo__a_control_that_each_kind_can_have(run: RunScores, kind: str) -> None:
+    own = {"encoder": {"encoder": AUDIT}, "vectors": {"config": {"member_embeddings": "A.npy"}}}
+    high = alone(run, scored("a", 0.8, 112, 500, 1), pixels=None)
+    report = build_report(replace(high, **own.get(kind, {})))
+    assert report["verdict_code"] == "leaks-uncontrolled"
+    advice = {"--federation.placebo true", "--defense early-stopping"}, {"never saw the members"}
+    for audited, words in enumerate(advice):
+        assert all((word in report["todo"]) == (audited == (kind != "run")) for word in words)
+
+
 def test_count_pairs__is_the_share_of_pairs_that_the_attack_orders_right(run: RunScores) -> None:
     attack = scored("similarity", 0.8, 112, 500, 1)
     share = np.mean(attack.scores_members[:, None] > attack.scores_nonmembers[None, :])
     means = build_report(alone(run, attack))["means"]
     assert f"the member {100 * share:.0f} times of 100;" in means
-    counts = [count_pairs("a", auc).split("member ")[2] for auc in (0.503, 0.996, 0.6)]
+    counts = [
+        count_pairs({"name": "a", "auc": auc}).split("member ")[2] for auc in (0.503, 0.996, 0.6)
+    ]
     wanted = ["503 times of 1,000", "996 times of 1,000", "60 times of 100"]
     assert [count.split(";")[0] for count in counts] == wanted
 
@@ -129,14 +183,18 @@ def test_sure__no_leak_says_what_could_have_been_shown(run: RunScores) -> None:
     assert 0.5 < few < many < 0.7
 
 
-def test_sure__an_audit_must_show_its_leak_over_the_control(run: RunScores) -> None:
-    """In a run the members are drawn at random: 0.5 is enough."""
-    one, own = scored("a", 0.5, 112, 500, 1), {"untrained": [scored("a", 0.5, 112, 500, 9)]}
+def test_sure__a_leak_must_show_over_the_control(run: RunScores) -> None:
+    """In a run the members are drawn at random: there the control costs the level of one attack."""
+    attacks, untrained = (
+        [scored(name, 0.5, 112, 500, seed + i) for i, name in enumerate("abcdefghi")]
+        for seed in (1, 20)
+    )
+    own = {"untrained": untrained}
     ends = [
-        least(build_report(alone(run, one, controls=controls, encoder=encoder)))
-        for controls, encoder in ((own, None), (own, AUDIT), ({}, AUDIT))
+        least(build_report(alone(run, *attacks, controls=controls, encoder=encoder)))
+        for controls, encoder in (({}, AUDIT), (own, None), (own, AUDIT))
     ]
-    assert ends[0] == ends[2] < ends[1]
+    assert ends[0] < ends[1] < ends[2]
 
 
 @pytest.mark.parametrize(("n", "m", "more"), [(900, 60, True), (60, 900, True), (900, 900, False)])

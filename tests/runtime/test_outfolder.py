@@ -37,7 +37,7 @@ def test_occupied__names_what_is_there(tmp_path: Path) -> None:
     ):
         with pytest.raises(InputError) as error:
             OutFolder(out, "another")
-        assert str(error.value) == f"out '{out}' {message}"
+        assert str(error.value) == f"out (--out) '{out}' {message}"
 
 
 def test_begin__writes_the_settings_and_where_they_were_run(tmp_path: Path) -> None:
@@ -61,7 +61,7 @@ def test_begin__says_in_one_line_what_stands_in_the_way(tmp_path: Path) -> None:
     ):
         with pytest.raises(InputError) as error:
             make()
-        assert str(error.value) == f"out '{out}' cannot be made: {why}"
+        assert str(error.value) == f"out (--out) '{out}' cannot be made: {why}"
 
 
 def test_give_up__leaves_nothing_that_was_not_there_before(tmp_path: Path) -> None:

@@ -122,7 +122,7 @@ def test_options__are_off_and_unsaid_unless_asked_for() -> None:
     options = {"posers": True, "query_budget": 500, "sweep": "known=2,4"}
     again = to_tree(from_tree(Experiment, {**tree, **options}))
     assert again == {**tree, **options}
-    for flags, said in (("--query-budget 0", ">= 1, got 0"), ("--sweep known", "known=N,N,..")):
+    for flags, said in (("--query-budget 0", "0, must be >= 1"), ("--sweep known", "known=N,N,..")):
         with pytest.raises(InputError, match=said):
             parse(SIMULATE, flags.split())
 

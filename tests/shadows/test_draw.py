@@ -32,6 +32,24 @@ def contents(images: np.ndarray, deals: list[ShadowDraw]) -> list[tuple[set[byte
     return [(set(digests(images[d.members])), set(digests(images[d.nonmembers]))) for d in deals]
 
 
+@given(
+    st.lists(st.integers(1, 5), min_size=2, max_size=9),
+    st.lists(st.integers(1, 5), min_size=2, max_size=5), st.booleans(), st.integers(0, 99),
+)  # fmt: skip
+def test_draw__subjects_are_on_one_side(
+    sizes: list[int], attacked: list[int], online: bool, seed: int
+) -> None:
+    of = np.repeat(np.arange(len(sizes) + len(attacked)), [*sizes, *attacked])
+    images, others = numbered(0, sum(sizes)), numbered(1000, sum(attacked))
+    if sum(sizes) < 4:
+        return
+    ground = build_image_pool(images, others, of)
+    for one in draw_shadows(make_plan(count=2, online=online, seed=seed), ground):
+        members, rest = set(of[one.members]), set(of[one.nonmembers])
+        assert members and rest and not members & rest
+        assert online or max(members | rest) < len(sizes)
+
+
 @given(st.integers(4, 40), st.integers(0, 12), st.integers(1, 5), st.booleans(), st.integers(0, 9))
 def test_draw__members_and_nonmembers(
     pool: int, attacked: int, count: int, online: bool, seed: int

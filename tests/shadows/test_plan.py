@@ -21,7 +21,7 @@ KINDS = list(chain.from_iterable(combinations(KNOWLEDGE, n) for n in range(4)))
 
 
 @pytest.mark.parametrize("knowledge", KINDS)
-def test_blueprint__known_parts_are_the_targets(knowledge: tuple[str, ...]) -> None:
+def test_settings__known_parts_are_the_targets(knowledge: tuple[str, ...]) -> None:
     plan = make_plan(knowledge=knowledge, epochs=7, seed=3)
     settings = build_settings(plan, make_target())
     assert len(KINDS) == 8
@@ -35,7 +35,7 @@ def test_blueprint__known_parts_are_the_targets(knowledge: tuple[str, ...]) -> N
     assert (settings.epochs, settings.seed, settings.train.local_epochs) == (7, 3, 1)
 
 
-def test_blueprint__the_plans_own_training_options_win() -> None:
+def test_settings__the_plans_own_training_options_win() -> None:
     own = {"batch_size": 5, "lr": 0.2, "precision": "bfloat16", "weight_decay": 0.01}
     for knowledge, momentum in ((KNOWLEDGE, 0.8), (("none",), Train().momentum)):
         train = build_settings(make_plan(knowledge=knowledge, train=own), make_target()).train
@@ -43,7 +43,7 @@ def test_blueprint__the_plans_own_training_options_win() -> None:
     assert build_settings(make_plan(), make_target()).train.precision == "float32"
 
 
-def test_blueprint__a_rate_belongs_to_its_optimizer() -> None:
+def test_settings__a_rate_belongs_to_its_optimizer() -> None:
     adamw = {"optimizer": "adamw"}
     assert build_settings(make_plan(train=adamw), make_target()).train.lr == RATES["adamw"]
     assert build_settings(make_plan(train={**adamw, "lr": 0.3}), make_target()).train.lr == 0.3
@@ -52,7 +52,7 @@ def test_blueprint__a_rate_belongs_to_its_optimizer() -> None:
         build_settings(make_plan(train={"warmup_epochs": 3.0}), make_target())
 
 
-def test_blueprint__the_stand_ins_have_options_of_their_own() -> None:
+def test_settings__the_stand_ins_have_options_of_their_own() -> None:
     own = {"model_options": {"width": 6}, "ssl_options": {"dim": 12, "crop_min": 0.7}}
     views = Views(crop_min=0.9, flip=0.0, jitter=0.25)
     settings = build_settings(make_plan(knowledge=(), **own), make_target(views=views))
@@ -61,13 +61,13 @@ def test_blueprint__the_stand_ins_have_options_of_their_own() -> None:
     assert attacker_augment(make_plan(knowledge=(), **own), None, views).crop_min == 0.7
 
 
-def test_blueprint__policies_between_rounds_do_not_apply() -> None:
+def test_settings__policies_between_rounds_do_not_apply() -> None:
     reset = {**MOCO[1], "key": "reset", "queue_policy": "reset"}
     settings = build_settings(make_plan(), make_target(ssl=("moco", reset)))
     assert settings == build_settings(make_plan(), make_target())
 
 
-def test_blueprint__stand_in_takes_the_images_views() -> None:
+def test_settings__stand_in_takes_the_images_views() -> None:
     plan = make_plan(knowledge=("none",))
     views = Views(crop_min=0.9, flip=0.0, jitter=0.25)
     settings = build_settings(plan, make_target(views=views))
@@ -86,9 +86,9 @@ def test_plan__none_is_no_knowledge() -> None:
     [
         ({"knowledge": ("none", "data")}, "'none' stands alone"),
         ({"knowledge": ("algoritm",)}, "did you mean 'algorithm'"),
-        ({"count": 0}, "Plan.count must be >= 1, got 0"),
-        ({"images": 1}, "Plan.images must be >= 2, got 1"),
-        ({"train": {"lr": 0.0}}, "Train.lr must be > 0"),
+        ({"count": 0}, "Plan.count: 0, must be >= 1"),
+        ({"images": 1}, "Plan.images: 1, must be >= 2"),
+        ({"train": {"lr": 0.0}}, "Train.lr: 0.0, must be > 0"),
     ],
 )
 def test_plan__refuses(wrong: dict[str, Any], said: str) -> None:
@@ -100,7 +100,7 @@ def test_plan__refuses(wrong: dict[str, Any], said: str) -> None:
     ("dimension", "part", "flag"),
     [("architecture", "model", "shadow.model"), ("algorithm", "ssl", "shadow.ssl")],
 )
-def test_blueprint__refuses_knowledge_of_what_is_not_recorded(
+def test_settings__refuses_knowledge_of_what_is_not_recorded(
     dimension: str, part: str, flag: str
 ) -> None:
     target = make_target(**{part: None})
@@ -114,7 +114,7 @@ def test_blueprint__refuses_knowledge_of_what_is_not_recorded(
     ("wrong", "said"), [({"model": "smalnet"}, "unknown model 'smalnet'; did you mean 'smallnet'"),
                         ({"ssl": "moko"}, "unknown ssl 'moko'; did you mean 'moco'")],
 )  # fmt: skip
-def test_blueprint__refuses_an_unknown_stand_in(wrong: dict[str, Any], said: str) -> None:
+def test_settings__refuses_an_unknown_stand_in(wrong: dict[str, Any], said: str) -> None:
     with pytest.raises(InputError, match=said):
         build_settings(make_plan(knowledge=(), **wrong), make_target())
     # Where all is known it is not asked for.
@@ -143,7 +143,7 @@ def test_attacker_augment__else_random_resized_crop_alone() -> None:
 OWN = ("gray", "crop", "flip", "jitter")  # EncoderMI's inferrer, Fig. 3
 
 
-def test_blueprint__the_attackers_own_operations() -> None:
+def test_settings__the_attackers_own_operations() -> None:
     target = make_target(ssl=("moco", {**MOCO[1], "operations": ("blur",)}))
     views = MoCo(operations=("blur",)).augment
     for knowledge, method in ((KNOWLEDGE, "moco"), (("data",), "mocov2")):

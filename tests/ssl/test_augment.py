@@ -326,7 +326,7 @@ def test_augment__leaves_its_input_and_the_global_generator_alone() -> None:
 @pytest.mark.parametrize(
     ("options", "named"),
     [
-        ({"crop_min": 0.6, "crop_max": 0.5}, "crop_min must be <= Augment.crop_max"),
+        ({"crop_min": 0.6, "crop_max": 0.5}, "crop_min: 0.6, must be <= Augment.crop_max"),
         ({"hue": 0.6}, "hue"),
         ({"operations": ("crop", "blur")}, "no blur"),
         ({"operations": ("crop", "flip"), "flip": 0.0}, "no flip"),
@@ -345,7 +345,7 @@ def test_augment__refuses(options: dict[str, Any], named: str) -> None:
 def test_augment__refuses_other_uniforms_and_other_than_bytes() -> None:
     with pytest.raises(ValueError, match="uniforms"):
         Augment()(torch.zeros(2, 1, 8, 8), torch.zeros(2, 3))
-    with pytest.raises(ValueError, match="uint8"):
+    with pytest.raises(InputError, match="uint8"):
         content_uniforms(np.zeros((1, 1, 8, 8)), 1, 2, 36)
 
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from fedmia.ssl._heads import BatchNorm
-from fedmia.ssl.byol import BYOL, BYOLMethod, distance
+from fedmia.ssl.byol import BYOL, BYOLMethod
 from tests.ssl.methods import apart, build, pixels, same
 
 
@@ -35,19 +35,6 @@ def test_losses__naive_twin() -> None:
                 p = method.predictor(method.encoder(online))[0]
                 want += loop_distance(p, method.key_encoder(target)[0])
             assert got == pytest.approx(want, abs=1e-5)
-
-
-def test_distance__is_least_for_one_direction_and_largest_for_the_opposite() -> None:
-    z = torch.randn(4, 6, generator=torch.Generator().manual_seed(0))
-    torch.testing.assert_close(distance(z, 3 * z), torch.zeros(4), atol=1e-6, rtol=0)
-    torch.testing.assert_close(distance(z, -z), torch.full((4,), 4.0))
-
-
-def test_losses__identical_views_and_a_predictor_that_does_nothing_give_zero() -> None:
-    method, x = make(), pixels(4, 0)
-    method.predictor = nn.Identity()
-    torch.testing.assert_close(method.losses(x, x), torch.zeros(4), atol=1e-6, rtol=0)
-    assert float(method.losses(x, pixels(4, 1)).detach().min()) > 1e-4
 
 
 def test_output_losses__naive_twin() -> None:

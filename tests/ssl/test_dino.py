@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from fedmia.ssl._prototypes import Prototypes, cross_entropy, freeze_for
+from fedmia.ssl._prototypes import Prototypes, freeze_for
 from fedmia.ssl.dino import DINO, DINOMethod
 from fedmia.ssl.train import Train, make_optimizer
 from tests.ssl import methods
@@ -57,12 +57,6 @@ def test_losses__naive_twin() -> None:
                 s = scores(method.encoder, method.prototypes, other)
                 want += by_loop(t, s, method.centre) / 2
             assert got == pytest.approx(want, abs=1e-4)
-
-
-def test_cross_entropy__of_uniform_scores_is_log_k() -> None:
-    targets = torch.softmax(torch.randn(3, 7, generator=torch.Generator().manual_seed(0)), dim=1)
-    got = cross_entropy(targets, torch.zeros(3, 7), 0.1)
-    torch.testing.assert_close(got, torch.full((3,), math.log(7)))
 
 
 @pytest.mark.parametrize("m", [0.0, 0.9, 1.0])

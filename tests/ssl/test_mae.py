@@ -135,9 +135,9 @@ def test_encoder__has_no_head_and_takes_a_part_of_an_image() -> None:
 @pytest.mark.parametrize(
     ("options", "named"),
     [
-        ({"decoder_width": 128, "decoder_heads": 3}, r"decoder_heads \(3\), got 128"),
-        ({"decoder_width": 6}, "multiple of 4, got 6"),
-        ({"mask_unit": 4}, r"ssl\.mask_unit must be under the 4 patches .*got 4"),
+        ({"decoder_width": 128, "decoder_heads": 3}, r"128, must be .*decoder_heads \(3\)"),
+        ({"decoder_width": 6}, "6, must be a multiple of 4"),
+        ({"mask_unit": 4}, r"ssl\.mask_unit: 4, must be under the 4 patches"),
     ],
 )
 def test_build__refuses_what_does_not_divide(options: dict[str, Any], named: str) -> None:

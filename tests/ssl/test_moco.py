@@ -40,19 +40,6 @@ def test_info_nce__equals_a_triple_loop(K: int, T: float) -> None:
         assert float(got) == pytest.approx(want, abs=1e-9)
 
 
-@pytest.mark.parametrize("K", [0, 1, 7])
-def test_info_nce__constant_embeddings_give_log_of_k_plus_1(K: int) -> None:
-    ones = F.normalize(torch.ones(3, 4, dtype=torch.float64), dim=1)
-    got = info_nce(ones, ones, ones[:1].expand(K, 4), 0.07)
-    torch.testing.assert_close(got, torch.full((3,), math.log(K + 1), dtype=torch.float64))
-
-
-def test_info_nce__opposite_negatives_closed_form() -> None:
-    q = torch.tensor([[1.0, 0.0]], dtype=torch.float64)
-    got = info_nce(q, q, -q.expand(3, 2), 0.5)
-    assert float(got) == pytest.approx(math.log(1 + 3 * math.exp(-4)), abs=1e-12)
-
-
 @settings(max_examples=30, deadline=None)
 @given(K=st.integers(1, 9), batches=st.lists(st.integers(0, 20), min_size=1, max_size=6))
 def test_queue__is_a_ring_for_any_batch_size(K: int, batches: list[int]) -> None:

@@ -91,15 +91,6 @@ def test_lars__is_algorithm_1_of_the_paper_without_decay_at_a_constant_rate() ->
     torch.testing.assert_close(weight.detach().double(), w, atol=1e-6, rtol=0)
 
 
-def test_lars__known_step() -> None:
-    """A layer of length 5 goes 0.001 x 5 along its gradient; a bias goes by its own gradient."""
-    layer, bias = torch.tensor([[3.0, 4.0]]), torch.tensor([1.0])
-    for weight, gradient in ((layer, [[0.0, 2.0]]), (bias, [0.5])):
-        weight.requires_grad_().grad = torch.tensor(gradient)
-    LARS([layer, bias], lr=1.0).step()
-    assert layer.tolist() == [[3.0, pytest.approx(4 - 0.005)]] and bias.tolist() == [0.5]
-
-
 def test_lars__leaves_what_has_no_gradient() -> None:
     weights = parameters()
     before = [w.detach().clone() for w in weights]

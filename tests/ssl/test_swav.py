@@ -49,13 +49,6 @@ def test_codes__equal_the_papers_loop(rows: int, iterations: int) -> None:
     torch.testing.assert_close(got, want, atol=1e-9, rtol=1e-7)
 
 
-def test_codes__sum_to_one_and_use_every_prototype_alike() -> None:
-    scores = cosines(12, 4)
-    got = codes(scores, potentials(scores, 0.2, 200), 0.2)
-    torch.testing.assert_close(got.sum(dim=1), torch.ones(12, dtype=torch.float64))
-    torch.testing.assert_close(got.sum(dim=0), torch.full((4,), 3.0, dtype=torch.float64))
-
-
 def test_codes__one_feature_alone_or_equal_features_are_uniform() -> None:
     for scores in (cosines(1, 4), cosines(1, 4).expand(6, 4)):
         got = codes(scores, potentials(scores, 0.05, 3), 0.05)

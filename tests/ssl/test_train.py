@@ -86,22 +86,6 @@ def test_run__equals_a_plain_loop(make_moco: Any, images: Tensor) -> None:
     assert job.rng.random() == stream.random()  # neither drew more than the other
 
 
-def test_run__two_rounds_are_one_run_when_step_and_optimizer_go_on(
-    make_moco: Any, images: Tensor
-) -> None:
-    whole, parts = make_moco(), make_moco()
-    make_job(whole, images, Train(local_epochs=2)).run()
-    first = make_job(parts, images, Train(local_epochs=1))
-    first.run()
-    second = make_job(
-        parts, images, Train(local_epochs=1), optimizer=first.optimizer, rng=first.rng,
-        step=first.step,
-    )  # fmt: skip
-    second.run()
-    assert same(weights(whole), weights(parts))
-    assert second.step == 2 * math.ceil(20 / 16)
-
-
 def test_batches__are_the_same_however_many_are_augmented_in_one_call(
     make_moco: Any, images: Tensor, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -42,10 +42,3 @@ def test_mlp__layers_norms_and_biases(norm: str) -> None:
     assert scaled == [True, True, norm == "none"]  # the last norm has no scale and shift
     assert head(torch.zeros(2, 4)).shape == (2, 3)
     assert [type(m) for m in mlp(4, 9, 3, 1, norm)] == [nn.Linear]
-
-
-def test_mlp__refuses_what_it_does_not_know() -> None:
-    with pytest.raises(ValueError, match="layer, batch, none.*'group'"):
-        mlp(4, 6, 3, 2, "group")
-    with pytest.raises(ValueError, match="layers"):
-        mlp(4, 6, 3, 0)

@@ -7,10 +7,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy.stats import norm
 
-from fedmia.attacks.dataset_inference import exchange_subjects
 from fedmia.options.seeding import rng
 from fedmia.statistics.auc import auc_correlation, auc_estimate, auc_interval, difference_interval
+from fedmia.statistics.intervals import ONE_SIDED
+from fedmia.statistics.power import smallest_detectable_auc
 from fedmia.statistics.subjects import effective_trials
 from fedmia.statistics.thresholds import decide_at_threshold, tpr_at_fpr
 
@@ -84,16 +86,6 @@ def test_rates__are_those_of_the_images_and_surer_of_nothing() -> None:
         assert low < images[f"{name}_ci"][0] < images[f"{name}_ci"][1] < high  # type: ignore[literal-required]
 
 
-def test_exchange__of_subjects_counts_permutations_of_subjects() -> None:
-    """Of two subjects among six the two highest: one of fifteen pairs, whatever their images."""
-    values, others = np.full(30, 2.0), np.repeat(np.arange(4) / 10, 25)
-    subjects, theirs = np.repeat([3, 9], 15), np.repeat([1, 2, 4, 5], 25)
-    result = exchange_subjects(values, subjects, others, theirs, rng(0, "exchange"))
-    assert result.p_value == pytest.approx(1 / 15, abs=0.015)
-    assert result.difference == pytest.approx(2 - 0.15)
-    assert (result.n, result.others) == (30, 100)
-
-
 def test_coverage__by_subject_where_intervals_by_image_fail() -> None:
     simulation = json.loads(COMMITTED.read_text(encoding="utf-8"))
     error = 2 * (0.93 * 0.07 / simulation["draws"]) ** 0.5
@@ -117,3 +109,26 @@ def test_interval__covers_few_unequal_subjects(within: float) -> None:
         low, high = auc_interval(auc_estimate(*sides, subjects=tuple(subjects)))
         covered += low <= 0.5 <= high
     assert covered >= 0.93 * 300
+
+
+def resembling(stream: np.random.Generator, count: int, each: int, share: float) -> np.ndarray:
+    """Scores (count, each) of subjects within which the correlation is `share`."""
+    own = stream.normal(size=(count, 1)) * np.sqrt(share)
+    return own + stream.normal(size=(count, each)) * np.sqrt(1 - share)
+
+
+@pytest.mark.parametrize(("count", "share"), [(20, 0.1), (20, 0.5), (50, 0.5)])
+def test_smallest_detectable_auc__by_design_effect_and_subjects(count: int, share: float) -> None:
+    stream, of = rng(count, "power"), np.repeat(np.arange(count), 10)
+    sides = [[resembling(stream, count, 10, share).ravel() for _ in "ab"] for _ in range(400)]
+    effects = [
+        auc_estimate(a, b, subjects=(of, of)).variance / auc_estimate(a, b).variance
+        for a, b in sides[:80]
+    ]
+    worth = round(10 * count / float(np.median(effects)))
+    least = smallest_detectable_auc(worth, worth, 16, level=ONE_SIDED, subjects=(count, count))
+    assert least is not None
+    apart = float(norm.ppf(least) * np.sqrt(2))
+    estimates = (auc_estimate(a + apart, b, subjects=(of, of)) for a, b in sides)
+    over = np.mean([auc_interval(one, ONE_SIDED, 16)[0] > 0.5 for one in estimates])
+    assert 0.7 < over < 0.88  # 0.8, and what 400 draws and few subjects leave open

@@ -53,15 +53,6 @@ def test_tpr_at_fpr__is_the_largest_allowed(
     assert low <= tpr <= high and achieved <= target + 1e-12
 
 
-def test_tpr_at_fpr__known_answer_with_ties() -> None:
-    members = np.array([9.0, 8, 5, 5])
-    nonmembers = np.array([8.0, 5, 5, 1, 1, 1, 1, 1, 1, 1])
-    # 10 %: one false alarm, at 8; at 5 two more would tie in. Of ten, none to four may lie over
-    # the threshold of 10 %: it may lie over all, or under 5.
-    assert tpr_at_fpr(members, nonmembers, 0.1) == (0.5, pytest.approx((0.0, 1.0)), 0.1)
-    assert tpr_at_fpr(members, nonmembers, 0.01) is None
-
-
 def test_at_threshold__known_answer_and_intervals_of_its_own_counts() -> None:
     """3 of 4 members and 1 of 5 others are called members."""
     row = decide_at_threshold(np.array([1.0, 1, 0, 1]), np.array([1.0, 0, 0, 0, 0]), 0.5)

@@ -372,7 +372,7 @@ def test_options__that_say_two_things_or_not_enough() -> None:
     for words, options in (
         ("whose rounds are not known", {"epsilon": 1.0}),
         ("not both", {"epsilon": 1.0, "noise_multiplier": 1.0}),
-        ("canaries must be 0 or at least 100, got 5", {"canaries": 5}),
+        ("canaries: 5, must be 0 or at least 100", {"canaries": 5}),
     ):
         with pytest.raises(InputError, match=words):
             DPFedAvg(**options).aggregate(*of_norms([1.0]))  # type: ignore[arg-type]

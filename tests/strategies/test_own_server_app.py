@@ -159,7 +159,7 @@ def test_reply__that_is_missing_or_no_update_ends_the_rounds(
 def test_start__refuses_too_few_clients_and_a_share_out_of_range() -> None:
     with pytest.raises(FederationError, match="round 1: 2 clients answered, at least 3 are needed"):
         start(InlineGrid(app_of(drift), 2, 2, 1), registry.build("strategy", "median", {}))
-    with pytest.raises(InputError, match=r"participation must be in \(0, 1\], got 1.5"):
+    with pytest.raises(InputError, match=r"participation: 1.5, must be in \(0, 1\]"):
         start(InlineGrid(app_of(drift), 2, 2, 1), participation=1.5)
     with pytest.raises(FederationError, match="5 of 6 clients connected"):
         call_roll(PlainGrid(make_app()), 6, patience=0.0)

@@ -9,8 +9,8 @@ from typing import Any
 
 import pandas as pd
 
+from fedmia.study.cells import facts
 from fedmia.study.result import StudyResult
-from fedmia.study.run import facts
 from fedmia.table import COLUMNS, flatten
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden"

@@ -47,7 +47,7 @@ def at_work(out: Path) -> list[Path]:
             text = line.read_bytes()
         except OSError:
             continue
-        if b"fedmia.study.child" in text and str(out).encode() in text:
+        if b"fedmia.study.processes" in text and str(out).encode() in text:
             results.append(line)
     return results
 

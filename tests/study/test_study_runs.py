@@ -165,10 +165,11 @@ def test_again__an_unfinished_run_of_other_settings_is_not_gone_on_with(tmp_path
     """It has the name of a run that is asked for, and a checkpoint; another is gone on with."""
     settings = parse(STUDY, [*GRID.split(), "--quiet", "--out", str(tmp_path)]).settings
     runs = settings.cells
-    folder = StudyFolder(tmp_path / "OUT", runs, settings.tree(), lambda path: True)
+    folder = StudyFolder(tmp_path / "OUT", runs, settings)
     for cell, name in zip(runs[:2], NAMES, strict=False):
         made = folder.unfinished / name
-        made.mkdir(parents=True)
+        (made / "checkpoint").mkdir(parents=True)
+        (made / "checkpoint/index.json").write_text("{}")
         (made / "config.yaml").write_text(dump(cell.tree))
     other = {**runs[1].tree, "seed": 9}
     (folder.unfinished / NAMES[1] / "config.yaml").write_text(dump(other))

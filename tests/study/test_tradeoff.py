@@ -14,18 +14,17 @@ from scipy.stats import t as student
 from fedmia.cli.command import parse
 from fedmia.cli.commands import STUDY
 from fedmia.config.study import Study
-from fedmia.study.points import change
-from fedmia.study.result import CellState, StudyResult
-from fedmia.study.run import show, spent, write
+from fedmia.study.cells import spent
+from fedmia.study.points import change, largest_epsilon
+from fedmia.study.result import StudyResult
+from fedmia.study.run import show, write
 from fedmia.study.views._choice import COSTS, choose, sentence
 from fedmia.study.views.tradeoff import (
     TradeoffView,
     beats,
     draw,
     groups,
-    largest_epsilon,
     point_rows,
-    without_result,
 )
 from fedmia.study.views.tradeoff import epsilon as spent_at
 from tests.report.conftest import Page
@@ -123,13 +122,6 @@ def test_points__one_a_defence_and_strength(whole: list[Any]) -> None:
     assert whole[0]["epsilon"] is whole[0]["standing"] is None
 
 
-def test_without_result__each_attack_with_its_reason() -> None:
-    lost = dict(without_result(made()))
-    assert lost["no defence (lira; seed 0)"] == "not run: no <shadows>"
-    assert lost["no defence (lira; seed 1, 2, 3, 4)"] == "failed: <NaN>"
-    assert len(lost) == 2 * len(PLANTED)
-
-
 def test_use__is_that_of_the_model_that_the_attack_reads() -> None:
     """The passive attacks' before the attacked rounds, after them that of the active one, which
     leaks most and costs half of the kNN."""
@@ -148,47 +140,39 @@ def test_use__is_that_of_the_model_that_the_attack_reads() -> None:
     assert choose(points)["candidates"] == list(PLANTED)  # none loses what the attack costs all
 
 
-def test_epsilon__of_the_server_where_no_client_defends_itself() -> None:
+def test_epsilon__of_all_defended_clients_else_of_the_server() -> None:
     report: Any = planted("no defence", 0)
     assert spent(report) is None
     promise = {"value": 3.0, "delta": 1e-5, "rounds": 2, "standing": "guaranteed"}
     report["aggregation"] = {"name": "one", "epsilon": promise}
     assert spent(report) == promise
-    report["clients"][1]["defence"] = {"name": "two", "epsilon": None}
+    for client, larger in enumerate((8.0, 9.5)):
+        own = {"name": "two", "epsilon": promise | {"value": larger}}
+        report["clients"][client]["defence"] = own
+        assert spent(report) == own["epsilon"]
+    report["clients"][2]["defence"] = {"name": "two", "epsilon": None}
     assert spent(report) is None
 
 
-def test_epsilon__is_of_all_defended_clients_or_of_none() -> None:
-    """One of them that promises nothing is not passed over; units and deltas are never mixed."""
-    report: Any = planted("gaussian scale=0.1", 0)
-    first = report["clients"][0]["defence"]
-    larger = first["epsilon"] | {"value": 9.5}
-    report["clients"][1]["defence"] = first | {"epsilon": larger}
-    assert spent(report) == larger
-    for other in (None, larger | {"unit": "image"}, larger | {"delta": 1e-5}):
-        report["clients"][2]["defence"] = first | {"epsilon": other}
-        assert spent(report) is None
-
-
-def stated(epsilon: float | None, standing: str | None, state: str = "finished") -> CellState:
-    promise = {"value": epsilon, "standing": standing, "unit": "image"} if standing else None
-    return CellState("a", "", {}, 0, state, epsilon=promise)
+def stated(epsilon: float | None, standing: str) -> dict[str, Any]:
+    return {"value": epsilon, "standing": standing, "unit": "image"}
 
 
 @pytest.mark.parametrize(
-    ("cells", "wanted"),
+    ("promises", "largest"),
     [
-        ([stated(3.0, "guaranteed"), stated(5.0, "heuristic")], (5.0, "heuristic", "image")),
+        ([stated(3.0, "guaranteed"), stated(5.0, "heuristic")], 1),
         # No finite one is the largest.
-        ([stated(3.0, "guaranteed"), stated(None, "heuristic")], (None, "heuristic", "image")),
-        ([stated(None, "heuristic"), stated(9.0, "guaranteed")], (None, "heuristic", "image")),
-        ([stated(3.0, "guaranteed"), stated(None, None)], (None, None, None)),
-        ([stated(3.0, "guaranteed"), stated(None, None, "failed")], (3.0, "guaranteed", "image")),
-        ([], (None, None, None)),
+        ([stated(3.0, "guaranteed"), stated(None, "heuristic")], 1),
+        ([stated(None, "heuristic"), stated(9.0, "guaranteed")], 0),
+        # One that promises nothing is not passed over; units and deltas are never mixed.
+        ([stated(3.0, "guaranteed"), None], None), ([], None),
+        ([stated(3.0, "guaranteed"), stated(5.0, "guaranteed") | {"unit": "client"}], None),
+        ([stated(3.0, "guaranteed"), stated(5.0, "guaranteed") | {"delta": 1e-5}], None),
     ],
-)
-def test_largest_epsilon__of_all_models_or_none(cells: Any, wanted: Any) -> None:
-    assert tuple(largest_epsilon(cells).values()) == wanted
+)  # fmt: skip
+def test_largest_epsilon__of_all_models_or_none(promises: Any, largest: int | None) -> None:
+    assert largest_epsilon(promises) == (None if largest is None else promises[largest])
 
 
 def test_best__and_one_correction_over_all_that_was_tried(whole: list[Any]) -> None:
@@ -274,8 +258,7 @@ def test_front__is_what_a_naive_search_finds(whole: list[Any]) -> None:
 )  # fmt: skip
 def test_beats__as_good_in_both_and_better_in_one(other: Any, one: Any, wanted: bool) -> None:
     def point(auc: float | None, knn: float | None) -> Any:
-        rows = {"worse": {"auc": {"mean": 0.1}}, "a": {"auc": {"mean": auc}}}
-        return {"attacks": rows, "best": "a", "knn": {"mean": knn}}
+        return {"leak": {"auc": {"mean": auc}}, "knn": {"mean": knn}}
 
     assert beats(point(*other), point(*one)) is wanted
 
@@ -296,7 +279,7 @@ def points_of(aucs: Any, knns: Any, names: Any = None, failed: int = 0) -> list[
     names = names or [f"p{i}" for i in range(len(aucs))]
     return [
         {"point": name, "best": "a", "failed": failed * (i == 1),
-         "attacks": {"a": {"by_seed": dict(enumerate(own))}},
+         "leak": {"by_seed": dict(enumerate(own))},
          "knn_by_seed": {} if knn is None else {seed: knn for seed in range(len(own))}}
         for i, (name, own, knn) in enumerate(zip(names, aucs, knns, strict=True))
     ]  # fmt: skip

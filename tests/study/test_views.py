@@ -153,8 +153,8 @@ def test_baseline__one_seed_settles_nothing() -> None:
     [
         ("--attacks similarity,combined --baseline similarty", "did you mean 'similarity'?"),
         ("--attacks similarity --baseline similarity", "no other attack runs"),
-        ("--view tradeoff --out {out}", "is of defenses, which is not given"),
-        ("--view baseline --out {out}", "is of baseline, which is not given"),
+        ("--view tradeoff --out {out}", "is of defenses (--defenses), which is not given"),
+        ("--view baseline --out {out}", "is of baseline (--baseline), which is not given"),
         ("--view baselin --out {out}", "did you mean 'baseline'?"),
         ("--view fedmia.audit:main --out {out}", "is not a View"),
     ],

@@ -36,6 +36,8 @@ from fedmia.records.rows import BROKEN
 from fedmia.shadows.train import CUT, TrainingStopped
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import SSLMethod
+from fedmia.statistics.matching import effective_size
+from fedmia.statistics.subjects import halves
 from fedmia.storage.archive import Archive
 from fedmia.threat import (
     BlackBox,
@@ -76,12 +78,15 @@ class EncoderAttackSuite(AttackSuite[str]):
     ) -> None:  # fmt: skip
         self.audit, self.released, self.audit_split = audit, released, audit_split
         self.augment, self.device, self.shadows = augment, device, shadows
-        known = Known(audit_split.known_members, audit_split.known_nonmembers)
+        of, own = audit_split.known_subjects, audit_split.subjects
+        known = Known(audit_split.known_members, audit_split.known_nonmembers, subjects=of)
         scored = audit_split.scored_members, audit_split.scored_nonmembers
         stored = released.stored
         super().__init__(
             audit.attack if stored is None else limit_views(audit, stored.views),
-            Scorer(known, *scored, audit.seed, self.build),
+            Scorer(
+                known, *scored, audit.seed, self.build, subjects=None if own is None else own.sides
+            ),
             Failures((), (InputError, BudgetError, TrainingStopped)),
             Archive(folder, key(audit, released, audit_split, augment, device)),
             audit.query_budget,
@@ -169,7 +174,7 @@ class EncoderAttackSuite(AttackSuite[str]):
         options = [getattr(attack, f.name) for f, _ in option_fields(type(attack))]
         files = [Path(v) for v in options if isinstance(v, str) and Path(v).is_file()]
         contents = [hashlib.sha256(f.read_bytes()).hexdigest() for f in files]
-        own = self.shadows.contents() if self.shadows and attack.asks_shadows() else ""
+        own = self.shadows.digest() if self.shadows and attack.asks_shadows() else ""
         return " ".join([repr(attack), *contents]) + own
 
     # -- attacks -------------------------------------------------------------------------------
@@ -282,11 +287,14 @@ class EncoderAttackSuite(AttackSuite[str]):
         )
 
     def clients(self) -> tuple[IntArray, Partition]:
-        """The client of each scored member (n,), and how posers are dealt: one data set here."""
+        """The client of each scored member (n,), and how posers are dealt: one data set here, or
+        one of each subject."""
+        if self.audit_split.subjects is not None:
+            return self.audit_split.subjects.members, whole
         return np.zeros(len(self.audit_split.scored_members), dtype=np.int64), whole
 
-    def federated(self, say: Callable[[str], None], stopped: Callable[[], bool]) -> dict[str, Any]:
-        """Fields of `RunScores` that the rounds and clients of a federation fill; none here."""
+    def run_rounds(self, say: Callable[[str], None], stopped: Callable[[], bool]) -> dict[str, Any]:
+        """Fields of `RunScores` for the rounds and clients of a federation; an encoder has none."""
         return {}
 
     # -- what the encoder is good for ----------------------------------------------------------
@@ -296,14 +304,18 @@ class EncoderAttackSuite(AttackSuite[str]):
 
         Without two classes among the labels neither can run.
         """
-        labels = np.asarray(self.audit_split.nonmember_labels)
-        order = rng(self.audit.seed, "probes").permutation(len(labels))
-        fit, test = np.sort(order[: len(order) // 2]), np.sort(order[len(order) // 2 :])
+        labels, own = np.asarray(self.audit_split.nonmember_labels), self.audit_split.subjects
+        of = np.arange(len(labels)) if own is None else own.nonmembers
+        fit, test = halves(of, rng(self.audit.seed, "probes"))
         if len(fit) < 2 or len(np.unique(labels[fit])) < 2:
             return NO_PROBES
         rows = self.plain_view(model).embed_plain(self.audit_split.scored_nonmembers, "avgpool")
         classes = torch.from_numpy(labels)
-        return probe(rows[fit], classes[fit], rows[test], classes[test])
+        probes = probe(rows[fit], classes[fit], rows[test], classes[test])
+        if own is None:
+            return probes
+        shares = np.unique(of[test], return_counts=True)[1] / len(test)
+        return {n: replace(one, trials=effective_size(shares)) for n, one in probes.items()}
 
     def health(self) -> Health | None:
         """How alike the encoder's outputs are for different scored non-members.

@@ -17,7 +17,9 @@ from fedmia.data.base import Views
 from fedmia.data.images import NO_PROBES, ImageSet, IntArray, digests
 from fedmia.evaluation.audits.owners import read_owners
 from fedmia.evaluation.audits.sources import Source, find_images, source_views, take
+from fedmia.evaluation.audits.subjects import AuditSubjects, cut_roles, read_subjects
 from fedmia.options.errors import InputError, opt
+from fedmia.records import ImageSubjects
 from fedmia.threat import Labels
 
 SIDES = ("members", "nonmembers")
@@ -39,9 +41,11 @@ class AuditSplit:
         labels: names of the classes of all these images, for attacks that need them.
         names: of the two data sources.
         spared: how many they are, wanted or not.
+        subjects: of the scored images; None: they belong to none.
+        known_subjects: numbers of those of the known members and of the known non-members.
+        spare_subjects: likewise of the spare non-members.
         views: of the members' source.
         notes: on classes, copies that were left out, and what was converted or resized.
-        shadow_data: the shadows' images where they are in memory; None: --shadow-data says.
         owners: client of each image of the members' source, by its place; None: not known.
         own: of a federation's run, the images of the attacker's client; None: it is no client.
         received: of a federation's run, rounds whose models the attacker had; None: all.
@@ -59,9 +63,11 @@ class AuditSplit:
     labels: Labels
     names: tuple[str, str]
     spared: int
+    subjects: ImageSubjects | None = None
+    known_subjects: tuple[IntArray, IntArray] | None = None
+    spare_subjects: IntArray | None = None
     views: Views = field(default_factory=Views)
     notes: tuple[str, ...] = ()
-    shadow_data: ImageSet | None = None
     owners: IntArray | None = None
     own: Tensor | None = None
     received: frozenset[int] | None = None
@@ -86,6 +92,9 @@ class AuditSplit:
         Raises:
             InputError: fewer than 2 are left.
         """
+        own = self.subjects
+        if own is not None:  # a subject goes whole
+            dropped = np.isin(own.nonmembers, own.nonmembers[dropped])
         remaining = np.flatnonzero(~dropped)
         note = f"{int(dropped.sum())} scored non-members are left out, {why}."
         if len(remaining) < 2:
@@ -95,6 +104,7 @@ class AuditSplit:
             scored_nonmembers=self.scored_nonmembers[remaining],
             nonmember_ids=self.nonmember_ids[remaining],
             nonmember_labels=self.nonmember_labels[remaining],
+            subjects=own and replace(own, nonmembers=own.nonmembers[remaining]),
             notes=(*self.notes, note),
         )
 
@@ -113,11 +123,12 @@ class AuditSplit:
         }
 
 
-def deal(audit: Audit, size: int | None) -> AuditSplit:
+def deal(audit: Audit, size: int | None, owners: object = None) -> AuditSplit:
     """Load both sides, and give every image its role.
 
     Args:
         size: side of an image in pixels; None keeps the source's.
+        owners: integers (N,), the client of each member; None: as the settings say.
 
     Returns:
         The images in their roles.
@@ -129,14 +140,14 @@ def deal(audit: Audit, size: int | None) -> AuditSplit:
     others = find_images(audit, "nonmembers", size)
     views = source_views(str(audit.members), audit.members_options)
     split = deal_sets(audit, members, others, views)
-    return replace(split, owners=read_owners(audit.owners, members))
+    return replace(split, owners=read_owners(audit.owners if owners is None else owners, members))
 
 
 def deal_sets(audit: Audit, members: Source, others: Source, views: Views) -> AuditSplit:
     """Give every image its role, and decode the images that have one.
 
     The role depends on the seed, on the image's bytes as its source keeps them and on the number of
-    images. It depends neither on the order of the files nor on the side.
+    images. It depends neither on the order of the files nor on the side. Subjects are dealt whole.
 
     Args:
         members: the members' data set.
@@ -151,8 +162,9 @@ def deal_sets(audit: Audit, members: Source, others: Source, views: Views) -> Au
             roles need.
     """
     sides = dict(zip(SIDES, unify_classes(members, others), strict=True))
+    subjects = read_subjects(audit, sides)
     while True:
-        roles = _roles(audit, *(s.digests() for s in sides.values()))
+        roles = _roles(audit, {n: s.digests() for n, s in sides.items()}, subjects)
         parts = [take(s, n, np.concatenate(roles.of[n])) for n, s in sides.items()]
         if all(apart for _, apart in parts):
             break
@@ -168,15 +180,20 @@ def deal_sets(audit: Audit, members: Source, others: Source, views: Views) -> Au
         )
     if not others.labelled:
         notes.append(NO_PROBES)
-    known, at = roles.known, len(roles.of["nonmembers"][1]) + roles.known
+    first, known = (len(roles.of[n][0]) for n in SIDES)
+    at = known + len(roles.of["nonmembers"][1])
+    of_subjects: dict[str, Any] = {}
+    if subjects is not None:
+        of_subjects, note = _subjects_of(subjects, roles)
+        notes.append(note)
     return AuditSplit(
-        known_members=torch.from_numpy(m.images[:known]),
+        known_members=torch.from_numpy(m.images[:first]),
         known_nonmembers=torch.from_numpy(o.images[:known]),
-        scored_members=torch.from_numpy(m.images[known:]),
+        scored_members=torch.from_numpy(m.images[first:]),
         scored_nonmembers=torch.from_numpy(o.images[known:at]),
         member_ids=roles.of["members"][1],
         nonmember_ids=roles.of["nonmembers"][1],
-        member_labels=m.labels[known:],
+        member_labels=m.labels[first:],
         nonmember_labels=o.labels[known:at],
         spare=torch.from_numpy(o.images[at:]),
         spared=roles.spared,
@@ -184,7 +201,33 @@ def deal_sets(audit: Audit, members: Source, others: Source, views: Views) -> Au
         names=(m.name, o.name),
         views=views,
         notes=tuple(notes),
+        **of_subjects,
     )
+
+
+def _subjects_of(subjects: AuditSubjects, roles: _Roles) -> tuple[dict[str, Any], str]:
+    """The fields of `AuditSplit` that say which subject an image of a role belongs to, and a note
+    of how many images of how many play which."""
+    of = {n: [subjects.of[n][places] for places in roles.of[n]] for n in SIDES}
+    (known, scored, _), (others, scored_others, spare) = of.values()
+    counts = [
+        f"{len(one)} {what} of {len(np.unique(one))}"
+        for one, what in ((known, "members"), (others, "non-members"), (scored, "members"),
+                          (scored_others, "non-members"))
+    ]  # fmt: skip
+    note = (
+        "Images belong to subjects, which are drawn whole: known {} and {}, scored {} and {} "
+        "subjects. Intervals and tests are by subject."
+    ).format(*counts)
+    if len({*known.tolist(), *scored.tolist()}) == 1:  # its images are dealt one by one
+        note += f" All members are of {subjects.names[scored[0]]}, in question as a whole."
+        known = -1 - np.arange(len(known))
+    fields = {
+        "subjects": ImageSubjects(subjects.names, scored, scored_others),
+        "known_subjects": (known, others),
+        "spare_subjects": spare,
+    }
+    return fields, note
 
 
 class _Roles(NamedTuple):
@@ -192,30 +235,35 @@ class _Roles(NamedTuple):
 
     Attributes:
         of: side -> those known, those scored, and those that shadows are trained on.
-        known: how many a side. spared: non-members without another part.
+        spared: non-members without another part.
         notes: copies that were left out.
     """
 
     of: dict[str, list[IntArray]]
-    known: int
     spared: int
     notes: list[str]
 
 
-def _roles(audit: Audit, members: list[bytes], others: list[bytes]) -> _Roles:
+def _roles(audit: Audit, names: dict[str, list[bytes]], subjects: AuditSubjects | None) -> _Roles:
     """Roles of the images with these digests."""
+    members, others = names.values()
     _refuse_overlap(members, others)
-    orders, notes = [order_by_content(audit.seed, n) for n in (members, others)], []
-    for flag, order, listed in zip(SIDES, orders, (members, others), strict=True):
+    orders, notes = [order_by_content(audit.seed, n) for n in names.values()], []
+    for flag, order, listed in zip(SIDES, orders, names.values(), strict=True):
         if len(order) < len(listed):
             notes.append(f"{len(listed) - len(order)} byte-equal copies among the {flag} left out.")
     known, scored = role_sizes(audit, *map(len, orders))
     cut = [np.split(o, [known, known + n]) for o, n in zip(orders, scored, strict=True)]
+    spares = bool(audit.shadows) and audit.shadow_data is None
+    if subjects is not None:
+        for i, side in enumerate(SIDES):
+            each = subjects.in_order(audit.seed, side, orders[i], names[side])
+            cut[i] = cut_roles(audit, side, each, known, spares and side == "nonmembers")
     spared = len(cut[1][2])
-    if not audit.shadows or audit.shadow_data is not None:
+    if not spares:
         cut[1][2] = cut[1][2][:0]
     cut[0][2] = cut[0][2][:0]
-    return _Roles(dict(zip(SIDES, cut, strict=True)), known, spared, notes)
+    return _Roles(dict(zip(SIDES, cut, strict=True)), spared, notes)
 
 
 def _refuse_unlike(members: ImageSet, others: ImageSet) -> None:
@@ -224,7 +272,7 @@ def _refuse_unlike(members: ImageSet, others: ImageSet) -> None:
         shapes = ["x".join(map(str, s.images.shape[1:])) for s in (members, others)]
         raise InputError(
             f"{opt('members')} are images of {shapes[0]}, {opt('nonmembers')} of {shapes[1]}: both "
-            f"must have the same channels and size ({opt('size')} resizes both)"
+            f"must have the same channels and size (size resizes both)"
         )
 
 
@@ -289,7 +337,7 @@ def _refuse_overlap(
         if places is not None:
             first = [int(p[i]) for p, i in zip(places, first, strict=True)]
         raise InputError(
-            f"{opt('members')} and {opt('nonmembers')} share {len(both)} byte-equal images (the "
+            f"members and nonmembers share {len(both)} byte-equal images (the "
             f"first: member {first[0]}, non-member {first[1]}); an image cannot be both"
         )
 

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from fedmia.data.encoded import EncodedSet
-from fedmia.data.images import ImageSet, IntArray
+from fedmia.data.images import IntArray
+from fedmia.evaluation.audits.imagetable import read_image_table
 from fedmia.evaluation.audits.rounds import RoundHistory
-from fedmia.options.bounded import read_utf8
+from fedmia.evaluation.audits.sources import Source
 from fedmia.options.errors import InputError, opt
 
-HEAD = ["image", "client"]
 
-
-def read_owners(source: Any, members: ImageSet | EncodedSet) -> IntArray | None:
+def read_owners(source: Any, members: Source) -> IntArray | None:
     """The client of each member, as a CSV file or an array tells.
 
     Args:
@@ -43,33 +39,8 @@ def read_owners(source: Any, members: ImageSet | EncodedSet) -> IntArray | None:
                 f"each member, got {array.dtype} {array.shape}"
             )
         return array.astype(np.int64)
-    path, where = Path(source), opt("owners", source)
-    try:
-        rows = [row for row in csv.reader(io.StringIO(read_utf8(path), newline="")) if row]
-    except (OSError, ValueError, csv.Error) as error:
-        raise InputError(f"{where}: cannot be read: {' '.join(str(error).split())}") from None
-    if not rows or [name.strip() for name in rows[0]] != HEAD:
-        raise InputError(f"{where}: must begin with the line {','.join(HEAD)}")
-    places = {str(i): i for i in range(len(members))}
-    if isinstance(members, EncodedSet):  # by any end of a file's path that no other has
-        for i, (name, _) in enumerate(members.files):
-            parts = Path(name).parts
-            for end in (Path(*parts[at:]).as_posix() for at in range(len(parts))):
-                places[end] = -1 if end in places else i
-    owners = np.full(len(members), -1, dtype=np.int64)
-    for at, row in enumerate(rows[1:], 2):
-        image, client = (value.strip() for value in (*row, "", "")[:2])
-        if len(row) != 2 or not client.isdecimal():
-            raise InputError(f"{where}, line {at}: an image and a client, got '{','.join(row)}'")
-        if (place := places.get(image)) in (None, -1):
-            many = "no image" if place is None else "several images"
-            raise InputError(
-                f"{where}, line {at}: {many} '{image}' among the {len(members)} members"
-            )
-        if owners[place] >= 0:
-            raise InputError(f"{where}, line {at}: image '{image}' is named twice")
-        owners[place] = int(client)
-    return owners
+    read = read_image_table("owners", Path(source), "client", {"members": members}, str.isdecimal)
+    return np.array([-1 if c is None else int(c) for c in read["members"]], dtype=np.int64)
 
 
 def check_owners(owners: IntArray, history: RoundHistory) -> None:

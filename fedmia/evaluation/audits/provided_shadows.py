@@ -26,7 +26,7 @@ from fedmia.options.errors import InputError, opt
 from fedmia.options.seeding import rng
 from fedmia.shadows.cache import seal
 from fedmia.shadows.draw import content_digest
-from fedmia.shadows.provided import content, load_shadows, read_settings
+from fedmia.shadows.provided import load_shadows, read_settings, seals_digest
 from fedmia.shadows.train import TrainedShadow
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import SSL
@@ -150,14 +150,14 @@ class ProvidedShadows:
             return self.audit_split
         return self.audit_split.drop_nonmembers(others, "as the given shadow encoders know them")
 
-    def content(self) -> str:
+    def digest(self) -> str:
         """Digest of all shadows, in hexadecimal.
 
         Raises:
             InputError: as `load`.
         """
         if not self.runs:
-            return content(self.path)
+            return seals_digest(self.path)
         digest = hashlib.sha256()
         for one in self._loaded:
             images = content_digest(*(digests(x.numpy()) for x in (one.members, one.nonmembers)))

@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import torch
 
 from fedmia import __version__
@@ -14,6 +15,7 @@ from fedmia.config.audit import Audit
 from fedmia.config.tree import to_tree
 from fedmia.data.images import digests
 from fedmia.encoders.base import LoadedEncoder
+from fedmia.encoders.memory import hash_weights
 from fedmia.evaluation.audits.images import AuditSplit
 from fedmia.options.errors import InputError
 from fedmia.ssl.augment import Augment
@@ -62,11 +64,11 @@ def key(
     skipped = ("attacks", "attack", "cache", "sweep")
     settings = {k: v for k, v in to_tree(audit).items() if k not in skipped}
     settings["device"] = device.type  # `auto` is another one on another machine
-    about = [__version__, content(audit, released, audit_split), settings, repr(augment)]
+    about = [__version__, audit_digest(audit, released, audit_split), settings, repr(augment)]
     return hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()
 
 
-def content(audit: Audit, released: LoadedEncoder, audit_split: AuditSplit) -> str:
+def audit_digest(audit: Audit, released: LoadedEncoder, audit_split: AuditSplit) -> str:
     """Digest of weights, images and their classes.
 
     Args:
@@ -80,15 +82,16 @@ def content(audit: Audit, released: LoadedEncoder, audit_split: AuditSplit) -> s
     for file in (Path(audit.encoder), Path(f"{audit.encoder}.data")):
         if file.is_file():
             digest.update(file.read_bytes())
-    for name, tensor in sorted(released.method.encoder.state_dict().items()):
-        digest.update(name.encode())
-        digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
+    digest.update(hash_weights(released.method.encoder).encode())
     for images in (
         audit_split.known_members, audit_split.known_nonmembers, audit_split.scored_members,
         audit_split.scored_nonmembers, audit_split.spare,
     ):  # fmt: skip
         names = digests(images.numpy())
         digest.update(b"".join(names) + _classes(audit_split.labels, names))
+    if (subjects := audit_split.subjects) is not None:
+        of = *(audit_split.known_subjects or ()), subjects.members, subjects.nonmembers
+        digest.update(np.concatenate(of).tobytes())
     return digest.hexdigest()
 
 

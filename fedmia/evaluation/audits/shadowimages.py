@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -12,7 +12,7 @@ import torch
 
 from fedmia.config.audit import Audit
 from fedmia.data._pixels import resize_all
-from fedmia.data.images import ImageSet, digests
+from fedmia.data.images import ImageSet, IntArray, digests
 from fedmia.evaluation.audits.images import AuditSplit
 from fedmia.evaluation.audits.sources import load_images
 from fedmia.options.errors import InputError, opt
@@ -33,8 +33,9 @@ class ShadowImages:
     audit_split: AuditSplit
     say: Callable[[str], None]
 
-    def ground(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """The shadows' images and those under attack; uint8 (N, C, S, S) of the shadows' size.
+    def ground(self) -> tuple[torch.Tensor, torch.Tensor, IntArray | None]:
+        """The shadows' images and those under attack; uint8 (N, C, S, S) of the shadows' size; and
+        the subject of each, where they belong to any (those of --shadow-data are their own).
 
         Raises:
             InputError: --shadow-data cannot be read, or has other channels.
@@ -50,9 +51,13 @@ class ShadowImages:
             )
         # Resized alike, so that an image under attack is known again among the shadows' own.
         own, theirs = (resize_all(x, size, "shadow images") for x in (pool, attacked.numpy()))
-        return torch.from_numpy(own), torch.from_numpy(theirs)
+        split, subjects = self.audit_split, None
+        if split.subjects is not None and split.known_subjects is not None:
+            first = -1 - np.arange(len(own)) if self.audit.shadow_data else split.spare_subjects
+            subjects = np.concatenate([first, *split.subjects.sides, *split.known_subjects])
+        return torch.from_numpy(own), torch.from_numpy(theirs), subjects
 
-    def contents(self) -> str:
+    def digest(self) -> str:
         """Digest of --shadow-data.
 
         Raises:
@@ -75,12 +80,12 @@ class ShadowImages:
     def _data(self) -> ImageSet:
         """--shadow-data, of the shadows' own size."""
         audited = int(self.audit_split.scored_members.shape[2])
-        images = self._read(self.audit.plan().size or audited)
+        images = load_images(self.audit, "shadow_data", self.audit.plan().size or audited)
         if images.size == audited:
             return images
         # Resized from what it was, an image under attack is told at the size of those alone.
         under_attack = set(digests(self.audit_split.attacked().numpy()))
-        theirs = digests(self._read(audited).images)
+        theirs = digests(load_images(self.audit, "shadow_data", audited).images)
         usable = np.array(
             [i for i, name in enumerate(theirs) if name not in under_attack], np.int64
         )
@@ -88,10 +93,3 @@ class ShadowImages:
             overlap = len(images) - len(usable)
             self.say(f"shadow images: {overlap} left out, as they are among those under attack")
         return images.take(usable)
-
-    def _read(self, size: int) -> ImageSet:
-        """--shadow-data at `size` pixels a side."""
-        images = self.audit_split.shadow_data
-        if images is None:
-            return load_images(self.audit, "shadow_data", size)
-        return replace(images, images=resize_all(images.images, size, images.name))

@@ -163,17 +163,17 @@ class OwnShadows:
         layers = [(one.name, one.build("defense")) for one in self.audit.shadow_defense]
         return central_stack(layers, setting, "shadow_defense")
 
-    def contents(self) -> str:
+    def digest(self) -> str:
         """Digest of the user's files that the shadows are made of; "" without any.
 
         Raises:
             InputError: --shadow-data cannot be read.
         """
         if self.provided is not None:
-            return self.provided.content()
+            return self.provided.digest()
         if self.audit.shadow_data is None:
             return ""
-        return self.images.contents()
+        return self.images.digest()
 
     def paired(self) -> bool:
         """Whether some shadows are of an attacker who knows the defence, others of a naive one."""

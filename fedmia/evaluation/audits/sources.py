@@ -91,7 +91,14 @@ def _source(audit: Audit, flag: str, size: int | None) -> tuple[Dataset, Request
     name, path = split_dataset(str(getattr(audit, flag)))
     folder = None if audit.data_dir is None else Path(audit.data_dir)
     source: Dataset = registry.build("dataset", name, getattr(audit, f"{flag}_options"))
-    return source, Request(path, folder, size, audit.seed, pixel_range=audit.pixel_range)
+    column = None if flag == "shadow_data" else audit.subject_column
+    if column is not None and not source.columns:
+        raise InputError(
+            f"{opt('groups', column)}: data source '{name}' has no columns; a CSV file under "
+            "side,image,subject tells the subject of each image"
+        )
+    limits = audit.pixel_range
+    return source, Request(path, folder, size, audit.seed, column, limits, column_option="groups")
 
 
 @contextmanager
@@ -102,4 +109,4 @@ def _name_flag(flag: str) -> Iterator[None]:
     except InputError as error:
         hint = f"; {opt('skip_unreadable')} leaves them out"
         way_out = hint if isinstance(error, UnreadableError) else ""
-        raise InputError(f"{opt(flag)}: {error}{way_out}") from None
+        raise InputError(f"{flag}: {error}{way_out}") from None

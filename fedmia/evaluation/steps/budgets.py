@@ -146,5 +146,7 @@ def _point(suite: AttackSuite[Model], model: Model, name: str, kind: str, value:
 
 
 def first_known(known: Known, count: int) -> Known:
-    """The first `count` known images of each side (they stand in random order)."""
-    return Known(known.members[:count], known.nonmembers[:count])
+    """The first `count` known images of each side (they stand in random order, subject by subject
+    where they belong to any)."""
+    of = known.subjects and (known.subjects[0][:count], known.subjects[1][:count])
+    return Known(known.members[:count], known.nonmembers[:count], subjects=of)

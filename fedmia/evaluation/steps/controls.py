@@ -11,6 +11,7 @@ from fedmia.evaluation.steps.scorer import Scorer
 from fedmia.options.seeding import rng
 from fedmia.probes.pixels import pixel_scores
 from fedmia.records import FloatArray, ScoredAttack
+from fedmia.statistics.subjects import halves
 
 POSERS = (
     "Posers are half of the scored non-members, scored as if they were members: an attack that "
@@ -26,7 +27,7 @@ OF_IMAGES = (
 def posers(scored: ScoredAttack, seed: int) -> ScoredAttack:
     """Score half of the scored non-members as if they were members (posers).
 
-    An attack must not tell the halves apart.
+    An attack must not tell the halves apart. Subjects stay whole.
 
     Args:
         scored: the attack on members and non-members.
@@ -35,14 +36,13 @@ def posers(scored: ScoredAttack, seed: int) -> ScoredAttack:
     Returns:
         A scored attack of non-members on both sides.
     """
-    order = rng(seed, "posers").permutation(len(scored.scores_nonmembers))
-    half, nothing = len(order) // 2, dict[str, Any](dict.fromkeys(OF_IMAGES))
-    return replace(
-        scored,
-        scores_members=scored.scores_nonmembers[np.sort(order[:half])],
-        scores_nonmembers=scored.scores_nonmembers[np.sort(order[half:])],
-        **nothing,
-    )
+    scores, of = scored.scores_nonmembers, scored.subjects_nonmembers
+    sides = halves(np.arange(len(scores)) if of is None else of, rng(seed, "posers"))
+    fields = dict[str, Any](dict.fromkeys(OF_IMAGES))
+    for side, places in zip(("members", "nonmembers"), sides, strict=True):
+        fields[f"scores_{side}"] = scores[places]
+        fields[f"subjects_{side}"] = None if of is None else of[places]
+    return replace(scored, **fields)
 
 
 def pixels(scorer: Scorer) -> tuple[FloatArray, FloatArray]:

@@ -14,6 +14,7 @@ from fedmia.data.images import IntArray
 from fedmia.options.errors import InputError
 from fedmia.options.seeding import rng
 from fedmia.records import ClientInference, DatasetInferenceResults
+from fedmia.statistics.subjects import Subjects
 from fedmia.threat import BlackBox, require
 
 POSERS = 100  # about so many sets of non-members pose as clients' sets
@@ -34,6 +35,7 @@ class CandidateSets:
         first: place of the first non-member.
         positions: client -> places of its members.
         posing: places of each poser's non-members.
+        subjects: (N,) of them, where they belong to any.
     """
 
     images: Tensor
@@ -41,6 +43,7 @@ class CandidateSets:
     first: int
     positions: Mapping[int, IntArray]
     posing: Sequence[IntArray]
+    subjects: IntArray | None = None
 
     def questions(self, posers: bool) -> list[tuple[IntArray, IntArray]]:
         """Each set, with all non-members outside it; clients first."""
@@ -56,11 +59,13 @@ def form_candidate_sets(
     owner: IntArray,
     partition: Partition,
     seed: int,
+    subjects: Subjects | None = None,
 ) -> CandidateSets:
     """Form the sets: the members of each client, and about POSERS sets of posers.
 
     Posers are dealt by the clients' own partition: as many non-members at a time as there are
     members, at most half of all. Where half of all are fewer, each set has about LEAST images.
+    Where images belong to subjects, each poser is a non-member subject.
 
     Args:
         members: scored members; uint8 (N, C, H, W).
@@ -69,6 +74,7 @@ def form_candidate_sets(
         owner: (n,) client of each member.
         partition: deals the posers as it dealt the members.
         seed: root of all random streams of the run.
+        subjects: of members and of non-members, None: they belong to none.
 
     Returns:
         The sets, those of clients first.
@@ -78,6 +84,11 @@ def form_candidate_sets(
     draw, posing = rng(seed, "posing-sets"), list[IntArray]()
     count = min(first, len(nonmembers) // 2)
     takers = max(len(clients) if count == first else min(len(clients), count // LEAST), 1)
+    both = torch.cat([members, nonmembers]), np.concatenate(classes)
+    if subjects is not None:
+        every = draw.permutation(np.unique(subjects[1]))[:POSERS]
+        posing = [first + np.flatnonzero(subjects[1] == one) for one in every]
+        return CandidateSets(*both, first, images_of, posing, np.concatenate(subjects))
     for _ in range(-(-POSERS // takers)):
         chosen = draw.permutation(len(nonmembers))[:count]
         try:
@@ -85,7 +96,6 @@ def form_candidate_sets(
         except InputError:  # too few to deal so: nobody poses
             break
         posing += [first + chosen[part] for part in parts]
-    both = torch.cat([members, nonmembers]), np.concatenate(classes)
     return CandidateSets(*both, first, images_of, posing)
 
 
@@ -113,7 +123,9 @@ def infer_sets(
     questions = of.questions(posers)
     order = rng(seed, "infer", attack.name, "order").permutation(len(questions))
     draw = rng(seed, "infer", attack.name)
-    answers = attack.infer(view, of.images, of.classes, [questions[i] for i in order], draw)
+    more = () if of.subjects is None else (of.subjects,)
+    suspects = [questions[i] for i in order]
+    answers = attack.infer(view, of.images, of.classes, suspects, draw, *more)
     back = [answers[i] for i in np.argsort(order)]
     ids = [*of.positions, *[None] * (len(questions) - len(of.positions))]
     rows = [

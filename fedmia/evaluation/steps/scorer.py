@@ -35,6 +35,7 @@ class Scorer:
         seed: root of the shuffle, the fits and the folds.
         build: name -> a fresh attack.
         formed: sets of the images, where they were formed before.
+        subjects: of members and of non-members, such as patients; None: each image is its own.
     """
 
     known: Known
@@ -43,6 +44,7 @@ class Scorer:
     seed: int
     build: Callable[[str], Attack]
     formed: ImageSets | None = None
+    subjects: Sides | None = None
 
     def __post_init__(self) -> None:
         both = torch.cat([self.members, self.nonmembers])
@@ -111,6 +113,8 @@ class Scorer:
             "seconds": time.perf_counter() - began,
             **more,
         }
+        if self.subjects is not None:
+            shared |= side_fields("subjects", self.subjects)
         label = shared.pop("label", name)
         own = self._row(scores, known)
         own["reading"] = getattr(attack, "reading", "") if attack.readings else ""
@@ -201,8 +205,10 @@ class Scorer:
             scores = fitted.score(view, images)
             return scores[truth == 1], scores[truth == 0]
         scores = np.empty(len(images))
-        # The deal is by position within each side, so every fold holds both.
-        fold = np.concatenate([np.arange(n) % FOLDS for n in np.bincount(truth)[::-1]])
+        # The deal is by position within each side, so every fold holds both; subjects stay whole.
+        alone = tuple(np.arange(n) for n in np.bincount(truth)[::-1])
+        of = (np.unique(one, return_inverse=True)[1] for one in self.known.subjects or alone)
+        fold = np.concatenate([numbers % FOLDS for numbers in of])
         for k in range(fold.max() + 1):  # fewer known images than folds fill fewer of them
             rest = fold != k
             attack = self.build(name)

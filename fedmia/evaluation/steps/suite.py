@@ -151,5 +151,5 @@ class AttackSuite(Generic[Model]):
         scorer, attack = self.scorer, self.build(name)
         assert isinstance(attack, DatasetAttack)
         sides = scorer.members, scorer.nonmembers
-        of = form_candidate_sets(*sides, classes, owner, deal, scorer.seed)
+        of = form_candidate_sets(*sides, classes, owner, deal, scorer.seed, scorer.subjects)
         return inference(attack, scorer.known, of, scorer.seed, *views)

@@ -10,6 +10,7 @@ from fedmia.records import Curves, FloatArray, IntArray, RunScores, ScoredAttack
 from fedmia.records.attack_rows import AttackRow
 from fedmia.records.rows import Report
 from fedmia.report.figures import canvas
+from fedmia.report.figures.attacks import scored_attacks
 from fedmia.statistics.thresholds import roc
 
 if TYPE_CHECKING:
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-@canvas.apply_style
 def by_round(run: RunScores) -> Figure | None:
     """Median loss and middle half, members and non-members, by round under the act, and the same
     rounds without it beside (of ascent: Fig. 13 of the paper)."""
@@ -29,7 +29,7 @@ def by_round(run: RunScores) -> Figure | None:
         panels.append((f"without {curves.act}", curves.control_members, curves.control_nonmembers))
     n = canvas.counts(curves.members.shape[1], curves.nonmembers.shape[1])
     heading = f"Loss of the scored images, median and quartiles ({n})"
-    figure, grid = _panels(1, len(panels), 4.2 * len(panels) + 0.3, 3.9, heading)
+    figure, grid = _panels(1, len(panels), canvas.WIDE, 2.6, heading)
     for axes, (title, members, nonmembers) in zip(grid[0], panels, strict=True):
         _band(axes, curves.rounds, nonmembers, canvas.NONMEMBER, "non-members", "s--")
         _band(axes, curves.rounds, members, canvas.MEMBER, "members", "o-")
@@ -47,7 +47,7 @@ def _panels(
 ) -> tuple[Figure, Any]:
     """A figure and its plots (down, across), which share what goes upwards."""
     figure = canvas.new_figure(width, height)
-    figure.suptitle(heading, x=0.01, ha="left", fontsize=11, weight="bold")
+    figure.suptitle(heading, x=0.01, ha="left")
     return figure, figure.subplots(down, across, sharey=True, squeeze=False)
 
 
@@ -56,40 +56,37 @@ def _band(
 ) -> None:
     low, middle, high = np.quantile(losses, [0.25, 0.5, 0.75], axis=1)
     axes.fill_between(rounds, low, high, color=colour, alpha=0.15, linewidth=0)
-    axes.plot(rounds, middle, style, color=colour, markersize=4, linewidth=1.6, label=label)
+    axes.plot(rounds, middle, style, color=colour, label=label)
 
 
-@canvas.apply_style
 def distributions(curves: Curves) -> Figure | None:
     """Loss of members and of non-members before and after the act (of static ascent: Fig. 11)."""
-    panels_with_data = [
-        (title, before, after)
-        for title, before, after in (
-            ("members", curves.before_members, curves.after_members),
-            ("non-members", curves.before_nonmembers, curves.after_nonmembers),
-        )
-        if before is not None and after is not None and len(before) and len(after)
-    ]
-    if not panels_with_data:
+    sides: dict[str, tuple[Any, Any]] = {
+        "members": (curves.before_members, curves.after_members),
+        "non-members": (curves.before_nonmembers, curves.after_nonmembers),
+    }
+    panels = {
+        title: both
+        for title, both in sides.items()
+        if all(losses is not None and len(losses) for losses in both)
+    }
+    if not panels:
         return None
+    every = [losses for both in panels.values() for losses in both]
     # The outermost half per cent piles up in the end bins.
-    low, high = np.quantile(
-        np.concatenate([x for _, *pair in panels_with_data for x in pair]), [0.005, 0.995]
-    )
+    low, high = np.quantile(np.concatenate(every), [0.005, 0.995])
     edges = np.linspace(low, high if high > low else low + 1, 31)
-    middle = np.median([np.median(x) for _, *pair in panels_with_data for x in pair])
-    if wide := 0 < low < 10 * middle < high:  # after a strong climb one bin would hold them all
+    # After a strong climb one bin would hold them all.
+    if wide := 0 < low < 10 * np.median([np.median(losses) for losses in every]) < high:
         edges = np.geomspace(low, high, 31)
     heading = f"Loss before and after the local {curves.act}"
-    figure, grid = _panels(
-        1, len(panels_with_data), 4.2 * len(panels_with_data) + 0.3, 3.6, heading
-    )
+    figure, grid = _panels(1, len(panels), canvas.WIDE, 2.4, heading)
     filled = {"histtype": "stepfilled", "color": canvas.GREY, "alpha": 0.45}
     outlined = {"histtype": "step", "color": canvas.RED}
-    for axes, (title, before, after) in zip(grid[0], panels_with_data, strict=True):
+    for axes, (title, (before, after)) in zip(grid[0], panels.items(), strict=True):
         for when, losses, look in (("before", before, filled), ("after", after, outlined)):
             shares, inside = np.full(len(losses), 100 / len(losses)), losses.clip(*edges[[0, -1]])
-            look = look | {"linewidth": 1.6, "label": f"{when} {curves.act}"}
+            look = look | {"linewidth": 1.2, "label": f"{when} {curves.act}"}
             axes.hist(inside, edges.tolist(), weights=shares, **look)
         axes.set_title(f"{len(before):,} {title}", weight="normal")
         axes.set_xlabel("loss")
@@ -102,7 +99,6 @@ def distributions(curves: Curves) -> Figure | None:
     return figure
 
 
-@canvas.apply_style
 def thresholds(run: RunScores, report: Report, act: str) -> Figure | None:
     """Balanced accuracy by threshold of the attacks that read `act`, with the threshold chosen on
     known images marked; None without such an attack.
@@ -115,16 +111,12 @@ def thresholds(run: RunScores, report: Report, act: str) -> Figure | None:
         The figure, None where no attack reads `act`.
     """
     rows = {r["name"]: r for r in report["attacks"]}
-    with_scores = [
-        a
-        for a in run.attacks
-        if a.act == act and len(a.scores_members) and len(a.scores_nonmembers)
-    ]
+    with_scores = [a for a in scored_attacks(run, report) if a.act == act]
     if not with_scores:
         return None
     across = min(3, len(with_scores))
     down = -(-len(with_scores) // across)
-    size = max(4.6, 3.2 * across), 0.8 + 2.9 * down
+    size = canvas.COLUMN if across == 1 else canvas.WIDE, 0.6 + 2 * down
     figure, grid = _panels(down, across, *size, f"Accuracy by threshold under {act}")
     for axes in grid.flat[len(with_scores) :]:
         axes.set_visible(False)
@@ -141,7 +133,7 @@ def _accuracy(axes: Axes, attack: ScoredAttack, row: AttackRow) -> None:
     fpr, tpr = roc(attack.scores_members, attack.scores_nonmembers)
     cuts = np.unique(both)[::-1]
     accuracy = (1 + tpr[1:] - fpr[1:]) / 2
-    axes.plot(cuts, accuracy, color=canvas.BLUE, linewidth=1.6, label="accuracy")
+    axes.plot(cuts, accuracy, color=canvas.BLUE, label="accuracy")
     best = int(np.argmax(accuracy))
     axes.plot(cuts[best], accuracy[best], "^", color=canvas.GREY, label="best on scored (oracle)")
     if row["threshold"] is not None and row["accuracy"] is not None:
@@ -152,6 +144,6 @@ def _accuracy(axes: Axes, attack: ScoredAttack, row: AttackRow) -> None:
     if high > low:
         axes.set_xlim(low, high)
     n = f"{row['n_members']} + {row['n_nonmembers']} images"
-    axes.set_title(f"{attack.name}\n{n}", weight="normal", fontsize=10)
+    axes.set_title(f"{attack.name}\n{n}", weight="normal")
     axes.locator_params(axis="x", nbins=3)
     axes.set_xlabel("threshold of the score")

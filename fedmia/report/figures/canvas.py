@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import functools
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-from fedmia.records.client_rows import KnownAuc
+from fedmia.records.attack_rows import Json
 
 if TYPE_CHECKING:
+    from matplotlib.artist import Artist
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
@@ -19,14 +20,19 @@ F = TypeVar("F")
 BLUE, RED, GREEN = "#0072B2", "#D55E00", "#009E73"
 ORANGE, SKY, PINK = "#E69F00", "#56B4E9", "#CC79A7"
 GREY, INK = "#767676", "#222222"
+COLUMN, WIDE = 3.4, 7.0  # widths of all figures, inches: a column of a paper, and both
+DPI = 160  # of PNGs
+LETTER, HANDLE = 0.062, 0.5  # inches, of a legend's text and of what stands before it
 MEMBER, NONMEMBER = RED, BLUE
 COLOURS = (BLUE, RED, GREEN, ORANGE, PINK, SKY, GREY)
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 DASHES: tuple[Any, ...] = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)))
 STYLE: dict[Any, Any] = {
-    "figure.dpi": 110,
-    "font.size": 10,
-    "axes.titlesize": 11,
+    "figure.dpi": DPI,
+    "figure.titlesize": 8,
+    "figure.titleweight": "bold",
+    "font.size": 7.5,
+    "axes.titlesize": 8,
     "axes.titleweight": "bold",
     "axes.titlelocation": "left",
     "axes.spines.top": False,
@@ -40,9 +46,11 @@ STYLE: dict[Any, Any] = {
     "xtick.labelcolor": INK,
     "ytick.labelcolor": INK,
     "grid.color": "#e3e3e3",
-    "grid.linewidth": 0.8,
+    "grid.linewidth": 0.6,
+    "lines.linewidth": 1.2,
+    "lines.markersize": 4,
     "legend.frameon": False,
-    "legend.fontsize": 9,
+    "legend.fontsize": 7,
 }
 
 
@@ -65,7 +73,7 @@ def drawn(draw: Callable[P, Figure | None]) -> Callable[P, bytes | None]:
     @functools.wraps(draw)
     def as_png(*args: P.args, **options: P.kwargs) -> bytes | None:
         figure = apply_style(draw)(*args, **options)
-        return None if figure is None else png(figure)
+        return None if figure is None else encode(figure)
 
     return as_png
 
@@ -74,7 +82,7 @@ def new_figure(width: float, height: float) -> Figure:
     """An empty figure of that many inches, outside pyplot's state.
 
     Args:
-        width: in inches.
+        width: in inches, COLUMN or WIDE.
         height: in inches.
 
     Returns:
@@ -83,10 +91,10 @@ def new_figure(width: float, height: float) -> Figure:
     from matplotlib.figure import Figure
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 
-    layout = ConstrainedLayoutEngine(w_pad=0.1, h_pad=0.08)
+    layout = ConstrainedLayoutEngine(w_pad=0.05, h_pad=0.05)
     figure = Figure(figsize=(width, height), layout=layout)
     # Jupyter shows a Figure by itself only after pyplot was imported, which none of this needs.
-    figure._repr_png_ = functools.partial(png, figure)  # type: ignore[attr-defined]
+    figure._repr_png_ = functools.partial(encode, figure)  # type: ignore[attr-defined]
     return figure
 
 
@@ -94,7 +102,7 @@ def one(width: float, height: float) -> tuple[Figure, Axes]:
     """A figure of one plot.
 
     Args:
-        width: in inches.
+        width: in inches, COLUMN or WIDE.
         height: in inches.
 
     Returns:
@@ -104,12 +112,7 @@ def one(width: float, height: float) -> tuple[Figure, Axes]:
     return figure, figure.add_subplot()
 
 
-def png(figure: Figure) -> bytes:
-    """The figure as PNG bytes."""
-    return encode(figure, "png")
-
-
-def encode(figure: Figure, kind: str) -> bytes:
+def encode(figure: Figure, kind: str = "png") -> bytes:
     """The figure as a file, without a date or version, so that reruns compare equal.
 
     Args:
@@ -136,16 +139,33 @@ def look(i: int) -> dict[str, Any]:
 
 
 def legend(axes: Axes, columns: int = 3) -> None:
-    """What `axes` shows, named below the figure."""
+    """What `axes` shows, named below the figure in as many columns as its width takes."""
     handles, labels = axes.get_legend_handles_labels()
     if handles:
-        axes.figure.legend(handles, labels, loc="outside lower left", ncols=columns)
+        legend_below(axes.figure, handles, columns, labels)
+
+
+def legend_below(
+    figure: Any, handles: Sequence[Artist], columns: int, labels: Sequence[str] | None = None
+) -> None:
+    """A legend below the figure.
+
+    Args:
+        figure: to draw on.
+        handles: what it shows.
+        columns: most columns; fewer where the figure is too narrow.
+        labels: names of the handles; None for their own.
+    """
+    labels = [str(handle.get_label()) for handle in handles] if labels is None else labels
+    fits = figure.get_figwidth() // (HANDLE + LETTER * max(map(len, labels)))
+    columns = int(max(1, min(columns, fits)))
+    figure.legend(handles, labels, loc="outside lower left", ncols=columns, columnspacing=1.2)
 
 
 def estimate(
     axes: Axes,
     place: float,
-    auc: KnownAuc,
+    row: Json,
     shape: str = "o",
     *,
     faint: bool = False,
@@ -156,16 +176,16 @@ def estimate(
     Args:
         axes: to draw on.
         place: on the vertical axis.
-        auc: value and both intervals.
+        row: of a report, with an AUC and both intervals.
         shape: marker of matplotlib.
         faint: whether it is a control, drawn in grey.
         label: in the legend; None for none.
     """
-    colour, width, face = (GREY, 2.5, "white") if faint else (BLUE, 4.0, BLUE)
-    axes.plot(auc.together, [place] * 2, color=colour, linewidth=1.0)
-    axes.plot(auc.ci, [place] * 2, color=colour, linewidth=width, alpha=0.6)
-    look: dict[str, Any] = {"markerfacecolor": face, "markersize": 6, "label": label}
-    axes.plot(auc.value, place, shape, color=colour, **look)
+    colour, width, face = (GREY, 1.8, "white") if faint else (BLUE, 3.0, BLUE)
+    axes.plot((row["low"], row["high"]), [place] * 2, color=colour, linewidth=0.8)
+    axes.plot(row["auc_ci"], [place] * 2, color=colour, linewidth=width, alpha=0.6)
+    look: dict[str, Any] = {"markerfacecolor": face, "label": label}
+    axes.plot(row["auc"], place, shape, color=colour, **look)
 
 
 def auc_axis(axes: Axes, label: str) -> None:

@@ -27,7 +27,7 @@ def figures(run: RunScores, report: Report) -> dict[str, Callable[[], Figure | N
     """
     by_name: dict[str, Callable[[], Figure | None]] = {
         "attacks": partial(attacks.forest, report),
-        "roc": partial(attacks.roc_curves, run),
+        "roc": partial(attacks.roc_curves, run, report),
         "clients": partial(clients.leakage, report),
         "clients-distribution": partial(clients.distribution, report),
         "cohorts": partial(clients.cohorts, report),
@@ -42,24 +42,8 @@ def figures(run: RunScores, report: Report) -> dict[str, Callable[[], Figure | N
         by_name[f"{act}-losses"] = partial(active.distributions, run.curves)
     for act in dict.fromkeys(a.act for a in run.attacks if a.act):
         by_name[f"{act}-thresholds"] = partial(active.thresholds, run, report, act)
-    return {**by_name, "holdings": partial(clients.holdings, report)}
-
-
-def draw(name: str, run: RunScores, report: Report) -> Figure | None:
-    """The figure of that name, None where the run lacks the data.
-
-    Args:
-        name: of the figure.
-        run: the scores behind `report`.
-        report: what `build_report(run)` returned.
-
-    Returns:
-        The figure.
-
-    Raises:
-        KeyError: no figure of a run like this has that name.
-    """
-    return figures(run, report)[name]()
+    by_name["holdings"] = partial(clients.holdings, report)
+    return {name: canvas.apply_style(drawing) for name, drawing in by_name.items()}
 
 
 def draw_all(run: RunScores, report: Report) -> dict[str, bytes]:

@@ -3,37 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
-from fedmia.records.attack_rows import AttackRow
-from fedmia.records.rows import Report, RoundRow
+from fedmia.records.attack_rows import Json, with_auc
+from fedmia.records.rows import Report
 from fedmia.report.figures import canvas
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-FigureName = Literal["leakage", "layers"]
 
-
-def series(rounds: Sequence[RoundRow], key: FigureName, name: str) -> tuple[list[int], list[float]]:
+def series(rounds: Sequence[Json], key: str, name: str) -> tuple[list[int], list[float]]:
     """(rounds, AUCs) of attack or layer `name`, where they are known."""
     return known_points((r["round"], r[key].get(name)) for r in rounds)
 
 
 def known_points(points: Iterable[tuple[int, float | None]]) -> tuple[list[int], list[float]]:
     """(rounds, values) without those of no value."""
-    known_points = [(x, y) for x, y in points if y is not None]
-    return [x for x, _ in known_points], [y for _, y in known_points]
+    known = {round: value for round, value in points if value is not None}
+    return [*known], [*known.values()]
 
 
-def names(rounds: Sequence[RoundRow], key: FigureName) -> list[str]:
+def names(rounds: Sequence[Json], key: str) -> list[str]:
     """Names whose AUC `key` knows of any round, in the order met."""
     met = dict.fromkeys(name for r in rounds for name in r[key])
     return [name for name in met if series(rounds, key, name)[0]]
 
 
-def shade_attacked(axes: Axes, rounds: Sequence[RoundRow], *, label: bool = True) -> None:
+def shade_attacked(axes: Axes, rounds: Sequence[Json], *, label: bool = True) -> None:
     """Shade the rounds under attack.
 
     Args:
@@ -48,7 +46,6 @@ def shade_attacked(axes: Axes, rounds: Sequence[RoundRow], *, label: bool = True
         axes.axvspan(*ends, color=canvas.ORANGE, alpha=0.15, linewidth=0, label=text)
 
 
-@canvas.apply_style
 def leakage(report: Report) -> Figure | None:
     """AUC of each attack by round with 95 % bands, kNN and loss beneath; None without rounds."""
     rounds = report["rounds"]
@@ -62,18 +59,18 @@ def leakage(report: Report) -> Figure | None:
     if not parts:
         return None
     heights = list(parts.values())
-    figure = canvas.new_figure(8, 1.2 + sum(1.1 * h for h in heights))
+    figure = canvas.new_figure(canvas.COLUMN, 0.9 + sum(0.6 * h for h in heights))
     grid = figure.subplots(len(parts), sharex=True, squeeze=False, height_ratios=heights)[:, 0]
     for axes, label in zip(grid, parts, strict=True):
         axes.set_ylabel(label)
         if label == "AUC":
             for i, name in enumerate(listed):
-                _leak_line(axes, report, name, i)
+                _line(axes, rounds, "leakage", name, canvas.look(i))
             canvas.half_line(axes)
         else:
             xs, ys = beneath[label]
             style = "o-" if len(xs) < 60 else "-"
-            axes.plot(xs, ys, style, color=canvas.INK, markersize=3, linewidth=1.3)
+            axes.plot(xs, ys, style, color=canvas.INK, markersize=2.5, linewidth=1)
         shade_attacked(axes, rounds, label=axes is grid[0])
         axes.grid(axis="y")
     canvas.whole_rounds(grid[-1])
@@ -82,26 +79,21 @@ def leakage(report: Report) -> Figure | None:
     return figure
 
 
-def _row(report: Report, name: str) -> AttackRow | None:
-    return next((r for r in report["attacks"] if r["name"] == name and r["auc"] is not None), None)
-
-
 def _sizes(report: Report, listed: Sequence[str]) -> str:
-    row = next((r for r in (_row(report, n) for n in listed) if r is not None), None)
-    return "" if row is None else f" ({canvas.counts(row['n_members'], row['n_nonmembers'])})"
+    row = next((row for row in with_auc(report["attacks"]) if row["name"] in listed), None)
+    return "" if row is None else f"\n{canvas.counts(row['n_members'], row['n_nonmembers'])}"
 
 
-def _leak_line(axes: Axes, report: Report, name: str, i: int) -> None:
-    xs, ys = series(report["rounds"], "leakage", name)
-    look = canvas.look(i)
-    bands = [ci for r in report["rounds"] if (ci := r["leakage_ci"].get(name)) is not None]
-    if bands:
-        lows, highs = zip(*bands, strict=True)
-        axes.fill_between(xs, lows, highs, color=look["color"], alpha=0.1, linewidth=0)
-    axes.plot(xs, ys, **look, markersize=5, linewidth=1.6, label=name)
+def _line(axes: Axes, rounds: Sequence[Json], key: str, name: str, look: Json) -> None:
+    """The AUCs of an attack or a layer by round, over their 95 % band."""
+    xs, ys = series(rounds, key, name)
+    bands = [ci for r in rounds if (ci := r.get(f"{key}_ci", {}).get(name)) is not None]
+    if bands and len(bands) == len(xs):
+        low, high = zip(*bands, strict=True)
+        axes.fill_between(xs, low, high, color=look["color"], alpha=0.1, linewidth=0)
+    axes.plot(xs, ys, **look, label=name)
 
 
-@canvas.apply_style
 def layers(report: Report) -> Figure | None:
     """AUC by layer and round with 95 % bands, the similarity attack dashed beside (Fig. 6 of the
     paper)."""
@@ -111,21 +103,16 @@ def layers(report: Report) -> Figure | None:
     listed = names(rounds, "layers")
     if not listed:
         return None
-    figure, axes = canvas.one(8, 4.6)
+    figure, axes = canvas.one(canvas.COLUMN, 2.9)
     # Deep layers dark, so that the order of the layers shows without the legend.
     shades = matplotlib.colormaps["viridis_r"]
     for i, name in enumerate(listed):
         dark = shades(0.12 + 0.88 * i / max(1, len(listed) - 1))
         look = canvas.look(i) | {"linestyle": "-", "color": dark}
-        xs, ys = series(rounds, "layers", name)
-        known = [ci for r in rounds if (ci := r.get("layers_ci", {}).get(name)) is not None]
-        if len(known) == len(xs):
-            lows, highs = zip(*known, strict=True)
-            axes.fill_between(xs, lows, highs, color=dark, alpha=0.1, linewidth=0)
-        axes.plot(xs, ys, **look, markersize=5, linewidth=1.6, label=name)
+        _line(axes, rounds, "layers", name, look)
     xs, ys = series(rounds, "leakage", "similarity")
     if xs:
-        axes.plot(xs, ys, "--", color=canvas.RED, linewidth=1.4, label="similarity attack")
+        axes.plot(xs, ys, "--", color=canvas.RED, label="similarity attack")
     canvas.half_line(axes)
     shade_attacked(axes, rounds)
     axes.grid(axis="y")

@@ -8,7 +8,6 @@ the least one was chosen on the same models (Hsu 1984, Ann. Statist. 12:1136).
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from statistics import fmean
 from typing import Any
@@ -33,34 +32,29 @@ def choose(points: Sequence[Any]) -> Any:
 
     A point of which a run failed is no candidate: its mean is that of the runs that went well.
     """
-    knns = [point["knn_by_seed"] for point in points]
-    aucs = [best["by_seed"] if (best := best_of(point)) else {} for point in points]
-    candidates = (
-        [
-            i
-            for i, point in enumerate(points)
-            if aucs[i] and not point["failed"] and _keeps_utility(knns[i], knns[0])
-        ]
-        if aucs[0]
-        else []
-    )
-    choice: Any = {
-        "candidates": [points[i]["point"] for i in candidates],
-        "least": None,
-        "alike": [],
-        "spare": None,
-    }
+    least_use = _floor(points[0]["knn_by_seed"])
+    candidates = [
+        point
+        for point in points
+        if points[0]["best"] and point["best"] and not point["failed"]
+        if (spare := paired_differences(point["knn_by_seed"], least_use)) and fmean(spare) >= 0
+    ]
+    names = [point["point"] for point in candidates]
+    choice: Any = {"candidates": names, "least": None, "alike": [], "spare": None}
     if len(candidates) > 1:
         # Of points at 0.5 or under it the one of most use.
         least = min(
             candidates,
-            key=lambda i: (at_least_half(fmean(aucs[i].values())), -fmean(knns[i].values())),
+            key=lambda point: (
+                at_least_half(fmean(point["leak"]["by_seed"].values())),
+                -fmean(point["knn_by_seed"].values()),
+            ),
         )
-        others = [i for i in candidates if i != least]
+        others = [point for point in candidates if point is not least]
         level = (1 - LEVEL) / len(others)
-        alike = [points[i]["point"] for i in others if not _leaks_more(aucs[i], aucs[least], level)]
-        spare = change(knns[least], _floor(knns[0]))
-        choice |= {"least": points[least]["point"], "alike": alike, "spare": spare}
+        alike = [point["point"] for point in others if not _leaks_more(point, least, level)]
+        choice |= {"least": least["point"], "alike": alike}
+        choice["spare"] = change(least["knn_by_seed"], least_use)
     return choice
 
 
@@ -72,8 +66,7 @@ def at_least_half(auc: float) -> float:
 def leaks_measurably(point: Any) -> bool:
     """Whether the best attack's simultaneous interval lies over 0.5; where models of one seed give
     no interval, whether the verdict of each run is a leak."""
-    best = best_of(point)
-    if best is not None and (ci := best["auc"]["ci_simultaneous"]) is not None:
+    if (ci := point["leak"]["auc"]["ci_simultaneous"]) is not None:
         return bool(ci[0] > 0.5)
     return bool(point["verdicts"]) and set(point["verdicts"]) <= set(LEAKS)
 
@@ -103,8 +96,7 @@ def sentence(points: Sequence[Any], choice: Any) -> str:
         f"({number(least['knn']['mean'])}, undefended {knn}): {_leak(least)}; undefended, "
         f"{_leak(bare)}. {_alike(choice, bare['point'], least['knn']['n'])}"
     )
-    epsilon = math.inf if least["epsilon"] is None else least["epsilon"]
-    if least["standing"] is not None and epsilon > MEANINGFUL:
+    if least["standing"] is not None and not means_something(least["epsilon"]):
         text += " Its epsilon is no meaningful guarantee."
     spare = choice["spare"]
     if spare is not None and (spare["ci"] is None or spare["ci"][0] < 0):
@@ -130,21 +122,15 @@ def _listed(names: Sequence[str]) -> str:
     return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
 
 
-def best_of(point: Any) -> Any:
-    """The attack that leaks most at a point, None where none has an AUC."""
-    return point["attacks"].get(point["best"])
-
-
 def _leak(point: Any) -> str:
-    best = best_of(point)
-    assert best is not None
-    ci = f" {interval(best['auc']['ci_simultaneous'])}".rstrip()
-    return f"{best['name']} has AUC {number(best['auc']['mean'])}{ci}"
+    auc = point["leak"]["auc"]
+    ci = f" {interval(auc['ci_simultaneous'])}".rstrip()
+    return f"{point['best']} has AUC {number(auc['mean'])}{ci}"
 
 
-def _keeps_utility(knn: BySeed, undefended: BySeed) -> bool:
-    spare = paired_differences(knn, _floor(undefended))
-    return bool(spare) and fmean(spare) >= 0
+def means_something(epsilon: float | None) -> bool:
+    """Whether an epsilon is finite and small enough to guarantee anything."""
+    return epsilon is not None and epsilon <= MEANINGFUL
 
 
 def _floor(undefended: BySeed) -> BySeed:
@@ -152,8 +138,8 @@ def _floor(undefended: BySeed) -> BySeed:
     return {seed: (1 - WITHIN) * knn for seed, knn in undefended.items()}
 
 
-def _leaks_more(one: BySeed, least: BySeed, level: float) -> bool:
+def _leaks_more(one: Any, least: Any, level: float) -> bool:
     """Whether models tell that `one` leaks more than the least leaking point."""
-    more = paired_differences(one, least)
+    more = paired_differences(one["leak"]["by_seed"], least["leak"]["by_seed"])
     p = p_value(more)
     return p is not None and fmean(more) > 0 and p / 2 <= level

@@ -8,10 +8,15 @@ from typing import Any, ClassVar
 
 from fedmia.options import session
 from fedmia.statistics.intervals import LEVEL
-from fedmia.study.drawing import forest
+from fedmia.study.columns import heads
+from fedmia.study.drawing import forest, lines
 from fedmia.study.points import comparisons, group_by_key
 from fedmia.study.result import StudyResult
 from fedmia.study.view import Drawing, Section, View
+
+COLUMNS = heads(
+    "name attack measure +difference p_holm difference.n difference.least difference.greatest p"
+)
 
 
 @dataclass(frozen=True)
@@ -25,31 +30,20 @@ class BaselineView(View):
     }
 
     def sections(self, study: StudyResult) -> list[Section]:
-        rows, baseline = rows_of(study), baseline_of(study)
-        columns = {
-            "name": "point",
-            "attack": "attack",
-            "measure": "measure",
-            "+difference": f"minus {baseline}, 95 %",
-            "p_holm": "p, Holm",
-            "difference.n": "models",
-            "difference.least": "least",
-            "difference.greatest": "greatest",
-            "p": "p",
-        }
-        return [Section(self.title, columns, rows, ("baseline",), 6)]
+        less = {"+difference": f"minus {baseline_of(study)}, 95 %"}
+        return [Section(self.title, COLUMNS | less, rows_of(study), ("baseline",), 6)]
 
     def sentence(self, study: StudyResult) -> str:
         return sentence(rows_of(study), baseline_of(study))
 
     def figures(self, study: StudyResult) -> dict[str, Drawing]:
-        baseline = baseline_of(study)
-        aucs = [row for row in rows_of(study) if row["measure"] == "AUC"]
-        lines = [
-            (name.replace(", ", "\n"), {row["attack"]: [*row["by_seed"].values()] for row in rows})
-            for name, rows in group_by_key((row["name"], row) for row in aucs).items()
-        ]
-        return {"baseline": lambda: forest(lines, f"AUC minus AUC of {baseline}", 0.0)}
+        aucs = {
+            (row["point"], row["attack"]): row["by_seed"]
+            for row in rows_of(study)
+            if row["measure"] == "AUC"
+        }
+        about = f"AUC minus AUC of {baseline_of(study)}"
+        return {"baseline": lambda: forest(lines(study, aucs), about, 0.0)}
 
 
 def baseline_of(study: StudyResult) -> str:
@@ -58,8 +52,8 @@ def baseline_of(study: StudyResult) -> str:
 
 
 def rows_of(study: StudyResult) -> list[dict[str, Any]]:
-    """Every other attack at every point, by each measure, under the names of the points."""
-    rows = comparisons(study.table, baseline_of(study))
+    """Every other attack at every point, by each measure."""
+    rows = comparisons(study.select, baseline_of(study))
     return [{**row, "name": study.name(row["point"])} for row in rows]
 
 

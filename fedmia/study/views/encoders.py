@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -17,9 +16,10 @@ from fedmia.report.format import estimate, format_p
 from fedmia.statistics.auc import auc_estimate, difference_interval
 from fedmia.statistics.intervals import LEVEL
 from fedmia.statistics.spread import DIGITS, spread
+from fedmia.study.columns import heads
 from fedmia.study.drawing import cross
 from fedmia.study.points import group_by_key
-from fedmia.study.result import CellState, StudyResult
+from fedmia.study.result import StudyResult
 from fedmia.study.view import Drawing, Section, View
 
 if TYPE_CHECKING:
@@ -30,37 +30,28 @@ PLACE = ["image", "truth"]  # columns of scores.csv that tell images apart
 PROBES = {"knn": "weighted kNN", "linear": "linear probe"}
 MOST = 6  # attacks that are drawn, the most leaking ones
 APART = 0.008  # of the width, between two intervals at one place
-ATTACKS = {
-    "name": "encoder",
-    "attack": "attack",
-    "auc": "AUC, 95 %",
-    "knn": "weighted kNN, 95 %",
-    "verdicts": "verdicts",
-    "by_seed": "by seed",
-    "tpr.mean": "TPR at 1 % FPR",
-    "untrained.mean": "untrained control",
-    "+difference": "minus the last encoder, 95 %",
-}
-POINTS = {
-    "name": "encoder",
-    "knn": "weighted kNN, 95 %",
-    "knn_untrained.mean": "untrained kNN",
-    "linear": "linear probe, 95 %",
-    "n_probe": "test images",
-    "n_members": "members",
-    "n_nonmembers": "non-members",
-    "verdicts": "verdicts",
-    "sets": "data set, p",
-    "failed": "failed",
-}
-MODELS = {
-    "round": "round",
-    "attack": "attack",
-    "auc": "mean AUC, 95 %",
-    "knn": "weighted kNN, 95 %",
-    "linear": "linear probe, 95 %",
-    "auc.n": "models",
-}
+ATTACKS = heads(
+    "name attack auc knn verdicts by_seed tpr.mean untrained.mean +difference",
+    {
+        "name": "encoder",
+        "auc": "AUC, 95 %",
+        "by_seed": "by seed",
+        "tpr.mean": "TPR at 1 % FPR",
+        "untrained.mean": "untrained control",
+        "+difference": "minus the last encoder, 95 %",
+    },
+)
+POINTS = heads(
+    "name knn knn_untrained.mean linear n_probe n_members n_nonmembers verdicts sets failed",
+    {
+        "name": "encoder",
+        "knn_untrained.mean": "untrained kNN",
+        "n_probe": "test images",
+        "n_members": "members",
+        "n_nonmembers": "non-members",
+        "sets": "data set, p",
+    },
+)
 
 
 @dataclass(frozen=True)
@@ -83,21 +74,19 @@ class EncodersView(View):
         return [
             Section("Leakage and use", ATTACKS, rows, ("encoders",), 5),
             Section("Encoders", POINTS, points),
-            Section("Rounds over runs", MODELS, round_rows(points)),
         ]
 
     def sentence(self, study: StudyResult) -> str:
         return sentence(point_rows(study), [cell.state for cell in study.cells])
 
     def notes(self, study: StudyResult) -> list[str]:
-        lines, seeds = [], len({cell.seed for cell in study.cells})
-        if seeds > 1:
-            lines.append(
-                f"{seeds} seeds audit each encoder. Each seed has its own views, and its own known "
-                "images unless a run names them. The model is the same, so the seeds do not cover "
-                "the variation between trainings."
-            )
-        return lines + not_run(study.cells)
+        if (seeds := len({cell.seed for cell in study.cells})) == 1:
+            return []
+        return [
+            f"{seeds} seeds audit each encoder. Each seed has its own views, and its own known "
+            "images unless a run names them. The model is the same, so the seeds do not cover the "
+            "variation between trainings."
+        ]
 
     def figures(self, study: StudyResult) -> dict[str, Drawing]:
         return {"encoders": lambda: draw(point_rows(study))}
@@ -114,7 +103,7 @@ def sentence(points: Sequence[Any], states: Sequence[str]) -> str:
         The sentence.
     """
     known = [point for point in points if point["verdicts"]]
-    if len({(p["run"], p["round"] is None) for p in known}) == 1 and known[0]["round"] is not None:
+    if are_of_one_run(known):
         known = [known[0], *known[1:][-1:]]
     parts = [_finding(point) for point in known]
     missing = [f"{word}: {states.count(word)}" for word in ("failed", "not run") if word in states]
@@ -134,53 +123,47 @@ def _finding(point: Any) -> str:
     return f"{point['point']}: {', '.join(parts)}"
 
 
-def not_run(cells: Iterable[CellState]) -> list[str]:
-    """A line for each attack that did not run, and why."""
-    finished = [cell for cell in cells if cell.state == "finished"]
-    reasons = Counter(f"{name}: {why}" for cell in finished for name, why in cell.not_run.items())
-    return [
-        f"Not run{f', in {many} of {len(finished)} audits' if many < len(finished) else ''}: {why}"
-        for why, many in reasons.items()
-    ]
+def are_of_one_run(points: Sequence[Any]) -> bool:
+    """Whether all encoders are rounds of one run."""
+    runs = {point["run"] if point["round"] is not None else None for point in points}
+    return len(runs) == 1 and None not in runs
 
 
 def point_rows(study: StudyResult) -> list[dict[str, Any]]:
     """Each encoder over its seeds, with each attack's difference from the last encoder."""
-    specs, points = split_encoders(",".join(study.settings["encoders"])), list[dict[str, Any]]()
-    for spec, (point, cells) in zip(specs, study.by_point().items(), strict=True):
-        select, (run, turn) = partial(study.select, point=point), split_round(spec)
+    specs = split_encoders(",".join(study.settings["encoders"]))
+    points = study.rows(zip(study.by_point()))
+    for spec, point in zip(specs, points, strict=True):
+        select, (run, turn) = partial(study.select, point=point["point"]), split_round(spec)
         sets = select("p_value", "dataset_inference", attack=...).groupby("attack", sort=False)
-        points.append(
-            {
-                "point": point,
-                "name": study.name(point),
-                "run": run,
-                "round": turn,
-                "failed": sum(cell.state == "failed" for cell in cells),
-                "verdicts": study.verdicts(point),
-                "n_members": _count(select("n_members")),
-                "n_nonmembers": _count(select("n_nonmembers")),
-                "n_probe": _count(select("n", "utility")),
-                **{probe: _mean(select(probe, "utility")) for probe in PROBES},
-                "knn_untrained": _mean(select("knn", "utility", control="untrained")),
-                "sets": ", ".join(
-                    f"{name} p {' '.join(map(format_p, rows['value']))}" for name, rows in sets
-                ),
-                "attacks": {
-                    name: {
-                        "attack": name,
-                        "difference": None,
-                        "auc": _mean(select("auc", attack=name)),
-                        "by_seed": [*select("auc", attack=name)["value"]],
-                        "tpr": _mean(select("tpr_at_fpr", attack=name, target_fpr=0.01)),
-                        "untrained": _mean(select("auc", attack=name, control="untrained")),
-                    }
-                    for name in select("n_members", attack=...)["attack"].unique()
-                },
-            }
-        )
+        names = select("n_members", attack=...)["attack"].unique()
+        point |= {
+            "run": run,
+            "round": turn,
+            "n_members": _count(select("n_members")),
+            "n_nonmembers": _count(select("n_nonmembers")),
+            "n_probe": _count(select("n", "utility")),
+            **{probe: _mean(select(probe, "utility")) for probe in PROBES},
+            "knn_untrained": _mean(select("knn", "utility", control="untrained")),
+            "sets": ", ".join(
+                f"{name} p {' '.join(map(format_p, rows['value']))}" for name, rows in sets
+            ),
+            "attacks": {name: _attack(partial(select, attack=name), name) for name in names},
+        }
     fill_differences(points, study)
     return points
+
+
+def _attack(select: Any, name: str) -> dict[str, Any]:
+    """An attack on an encoder over the seeds."""
+    return {
+        "attack": name,
+        "difference": None,
+        "auc": _mean(select("auc")),
+        "by_seed": [*select("auc")["value"]],
+        "tpr": _mean(select("tpr_at_fpr", target_fpr=0.01)),
+        "untrained": _mean(select("auc", control="untrained")),
+    }
 
 
 def _mean(rows: Any) -> dict[str, Any]:
@@ -199,24 +182,6 @@ def mean_interval(intervals: Any) -> Interval | None:
         return None
     low, high = np.mean(np.asarray(intervals), axis=0)
     return (round(float(low), DIGITS), round(float(high), DIGITS))
-
-
-def round_rows(points: Sequence[Any]) -> list[dict[str, Any]]:
-    """Each attack at each round that more than one run has, over the runs."""
-    rounds = group_by_key((point["round"], point) for point in points if point["round"] is not None)
-    return [
-        {
-            "round": turn,
-            "attack": name,
-            "auc": spread(aucs),
-            **{probe: spread(point[probe]["mean"] for point in of_round) for probe in PROBES},
-        }
-        for turn, of_round in sorted(rounds.items())
-        if len(of_round) > 1
-        for name, aucs in group_by_key(
-            (name, row["auc"]["mean"]) for p in of_round for name, row in p["attacks"].items()
-        ).items()
-    ]
 
 
 def fill_differences(points: Sequence[Any], study: StudyResult) -> None:
@@ -266,56 +231,45 @@ def _difference(first: Any, last: Any, attack: str, family: int) -> tuple[float,
 
 @canvas.apply_style
 def draw(points: Sequence[Any]) -> Figure | None:
-    """AUC of the attacks over kNN and linear probe, by round or by encoder; None without any."""
+    """AUC of the attacks over kNN and linear probe: by round where all encoders are of one run,
+    else side by side; None without any."""
     points = [point for point in points if point["verdicts"]]
     rows = [row for point in points for row in point["attacks"].values()]
     aucs = group_by_key((row["attack"], row["auc"]["mean"] or 0.0) for row in rows)
     names = sorted(aucs, key=lambda name: -max(aucs[name]))[:MOST]
     if not names:
         return None
-    figure = canvas.new_figure(8, 6.4)
+    figure = canvas.new_figure(canvas.COLUMN, 4.2)
     probes = 1 + any(point[key]["mean"] is not None for point in points for key in PROBES)
     panels = figure.subplots(probes, 1, sharex=True, squeeze=False, height_ratios=(3, 2)[:probes])
     above, below = panels[0, 0], panels[-1, 0]  # without labels there is no probe: one panel
-    lines = _lines(points)
-    apart = APART * max(1.0, *(x for _, places in lines for x, _ in places))
-    for j, (run, places) in enumerate(lines):
-        dashes = {"linestyle": canvas.DASHES[j % len(canvas.DASHES)]}
-        for i, name in enumerate(names):
-            at = [
-                (x + apart * (i - (len(names) - 1) / 2), p["attacks"][name])
-                for x, p in places
-                if name in p["attacks"]
-            ]
-            _line(above, at, "auc", canvas.look(i) | dashes, name * (j == 0))
-            for x, row in at:
-                dots = row["by_seed"] if len(row["by_seed"]) > 1 else []
-                above.plot([x] * len(dots), dots, ".", color=canvas.look(i)["color"], alpha=0.5)
-        for i, (key, name) in enumerate(PROBES.items()):
-            look = {"color": (canvas.INK, canvas.GREY)[i], "marker": "os"[i]} | dashes
-            at = [(x + apart * (i - 0.5), point) for x, point in places]
-            _line(below, at, key, look, name * (j == 0))
-        if len(lines) > 1:  # their dashes tell the runs apart
-            below.plot([], [], color=canvas.GREY, **dashes, label=run)
+    if by_round := are_of_one_run(points):
+        points = sorted(points, key=lambda point: point["round"])
+    xs = [float(point["round"] if by_round else i) for i, point in enumerate(points)]
+    apart = APART * max(1.0, *xs)
+    for i, name in enumerate(names):
+        look, shift = canvas.look(i), apart * (i - (len(names) - 1) / 2)
+        own = [(x + shift, p["attacks"].get(name)) for x, p in zip(xs, points, strict=True)]
+        at = [(x, row) for x, row in own if row is not None]
+        _line(above, at, "auc", look | {"linestyle": "-"}, name)
+        for x, row in at:
+            dots = row["by_seed"] if len(row["by_seed"]) > 1 else []
+            above.plot([x] * len(dots), dots, ".", color=look["color"], alpha=0.5)
+    for i, (key, name) in enumerate(PROBES.items()):
+        look = {"color": (canvas.INK, canvas.GREY)[i], "marker": "os"[i], "linestyle": "-"}
+        at = [(x + apart * (i - 0.5), point) for x, point in zip(xs, points, strict=True)]
+        _line(below, at, key, look, name)
     canvas.half_line(above)
     below.set_ylabel("accuracy")
     above.set_ylabel("AUC (0.5: no leakage)")
-    if all(point["round"] is not None for point in points):
+    if by_round:
         canvas.whole_rounds(below)
     else:
         below.set_xticks(range(len(points)), [point["name"] for point in points])
         below.tick_params("x", labelrotation=20 * (len(points) > 3))
     for axes in panels[:, 0]:
-        axes.legend(loc="best", ncols=2)
+        axes.legend(loc="best")
     return figure
-
-
-def _lines(points: Sequence[Any]) -> list[tuple[str, list[tuple[float, Any]]]]:
-    """The places of what one line joins: the rounds of a run, or encoders that have none."""
-    if any(point["round"] is None for point in points):
-        return [("the encoders", [(float(i), point) for i, point in enumerate(points)])]
-    runs = group_by_key((point["run"], (float(point["round"]), point)) for point in points)
-    return [(run, sorted(places, key=lambda at: at[0])) for run, places in runs.items()]
 
 
 def _line(axes: Axes, rows: Sequence[Any], key: str, look: dict[str, Any], label: str) -> None:
@@ -324,6 +278,6 @@ def _line(axes: Axes, rows: Sequence[Any], key: str, look: dict[str, Any], label
     known = [one for one in values if one[1] is not None]
     if known:
         xs, ys, _ = zip(*known, strict=True)
-        axes.plot(xs, ys, **look, markersize=5, linewidth=1.4, label=label or None)
+        axes.plot(xs, ys, **look, label=label)
     for x, y, ci in known:
         cross(axes, (x, y), None, ci, color=look["color"], alpha=0.4, linewidth=2.5)

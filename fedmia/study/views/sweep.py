@@ -4,75 +4,36 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from fedmia.config.study import format_grid_value, label
 from fedmia.statistics.spread import spread
-from fedmia.study.drawing import forest
-from fedmia.study.points import BySeed, change, fill_holm, test_difference
-from fedmia.study.result import StudyResult
+from fedmia.study.columns import HEADS, heads
+from fedmia.study.drawing import forest, lines
+from fedmia.study.points import change, fill_holm, test_difference
+from fedmia.study.result import StudyResult, Values
 from fedmia.study.view import Drawing, Section, View
 
-MEASURES = {
-    "auc": "AUC",
-    "knn": "weighted kNN",
-    "linear": "linear probe",
-    "knn_after_attack": "kNN after the attack",
-}
-TESTED = {
-    "difference.n": "models",
-    "difference.least": "least",
-    "difference.greatest": "greatest",
-    "p": "p",
-    "p_holm": "p, Holm",
-}
-ATTACKS = {
-    "name": "point",
-    "attack": "attack",
-    "auc": "mean AUC, 95 %",
-    "auc.n": "models",
-    "verdicts": "verdicts",
-    "auc.least": "least",
-    "auc.greatest": "greatest",
-    "tpr": "TPR at 1 % FPR, 95 %",
-    "chosen": "chosen",
-}
-PAIRS = {
-    "name": "point",
-    "attack": "attack",
-    "control": "control",
-    "+difference": "mean difference of AUCs, 95 %",
-    **TESTED,
-}
-SETS = {
-    "name": "point",
-    "attack": "attack",
-    "judged": "score of a set",
-    "size": "images a set",
-    "auc": "mean AUC, 95 %",
-    "auc.n": "models",
-    "+difference": "minus its control, 95 %",
-    **TESTED,
-}
-POINTS = {
-    "name": "point",
-    **{key: f"{name}, 95 %" for key, name in list(MEASURES.items())[1:]},
-    "verdicts": "verdicts",
-    "finished": "models",
-    "failed": "failed",
-}
-DIFFERENCES = {
-    "option": "option",
-    "from": "from",
-    "to": "to",
-    "where": "where",
-    "of": "of",
-    "attack": "attack",
-    "+difference": "mean difference, 95 %",
-    "difference.n": "models",
-}
+TESTED = "difference.n difference.least difference.greatest p p_holm"
+ATTACKS = heads("name attack auc auc.n verdicts auc.least auc.greatest tpr chosen")
+PAIRS = heads(
+    f"name attack control +difference {TESTED}", {"+difference": "mean difference of AUCs, 95 %"}
+)
+SETS = heads(
+    f"name attack judged size auc auc.n +difference {TESTED}",
+    {
+        "judged": "score of a set",
+        "size": "images a set",
+        "+difference": "minus its control, 95 %",
+    },
+)
+POINTS = heads("name knn linear knn_after_attack verdicts finished failed")
+DIFFERENCES = heads(
+    "option from to where of attack +difference difference.n",
+    {"+difference": "mean difference, 95 %"},
+)
 
 
 @dataclass(frozen=True)
@@ -119,144 +80,93 @@ class SweepView(View):
         return lines
 
     def figures(self, study: StudyResult) -> dict[str, Drawing]:
-        aucs = _lines(study, study.values("auc", "attack"))
-        pairs = _lines(
-            study,
-            {
-                (point, f"{attack} less {control}"): by_seed
-                for (point, attack, control), by_seed in _pairs(study).items()
-            },
-        )
+        aucs = study.values("auc", "attack")
+        pairs = {
+            (point, f"{attack} less {control}"): by_seed
+            for (point, attack, control), by_seed in _pairs(study).items()
+        }
+        about = "AUC minus AUC of the paired control"
         return {
-            "attacks": lambda: forest(aucs, "AUC (0.5: no leakage)", 0.5, 0.0),
-            "pairs": lambda: forest(pairs, "AUC minus AUC of the paired control", 0.0),
+            "attacks": lambda: forest(lines(study, aucs), "AUC (0.5: no leakage)", 0.5, 0.0),
+            "pairs": lambda: forest(lines(study, pairs), about, 0.0),
         }
 
 
 def attack_rows(study: StudyResult) -> list[dict[str, Any]]:
     """Each attack at each point over the models, the most leaking first; its controls beside."""
-    controls, aucs = study.values("auc", "attack", "control"), study.values("auc", "attack")
-    rates = study.values("tpr_at_fpr", "attack", target_fpr=0.01)
-    cells, rows = study.by_point(), list[dict[str, Any]]()
-    for place in study.values("n_members", "attack"):
-        point, attack = place
-        chosen = [cell.choices[attack] for cell in cells[point] if attack in cell.choices]
-        rows.append(
-            {
-                "point": point,
-                "name": study.name(point),
-                "attack": attack,
-                "auc": spread(aucs.get(place, {}).values()),
-                "tpr": spread(rates.get(place, {}).values()),
-                "controls": {
-                    k[2]: spread(v.values()) for k, v in controls.items() if k[:2] == place
-                },
-                "chosen": dict(Counter(label(choices) for choices in chosen).most_common()),
-                "verdicts": study.verdicts(point),
-            }
-        )
-    order = [*cells]
+    controls = study.values("auc", "attack", "control")
+    rows = study.rows(
+        study.values("n_members", "attack"),
+        "attack",
+        auc=study.values("auc", "attack"),
+        tpr=study.values("tpr_at_fpr", "attack", target_fpr=0.01),
+    )
+    for row in rows:
+        point, attack = row["point"], row["attack"]
+        chosen = (cell.choices.get(attack) for cell in study.by_point()[point])
+        row["chosen"] = dict(Counter(label(one) for one in chosen if one).most_common())
+        own = {key[2]: by_seed for key, by_seed in controls.items() if key[:2] == (point, attack)}
+        row["controls"] = {name: spread(by_seed.values()) for name, by_seed in own.items()}
+    order = [*study.by_point()]
     return sorted(rows, key=lambda r: (order.index(r["point"]), -(r["auc"]["mean"] or 0.0)))
 
 
 def control_rows(study: StudyResult) -> tuple[list[Any], list[Any]]:
     """What each attack adds to its paired controls, and sets of images; Holm's p holds for all."""
-    pairs: list[Any] = [
-        {
-            "point": point,
-            "name": study.name(point),
-            "attack": attack,
-            "control": control,
-            **test_difference(by_seed.values()),
-        }
-        for (point, attack, control), by_seed in _pairs(study).items()
+    less, sets = _pairs(study), list[Any]()
+    pairs = [
+        {**row, **test_difference(by_seed.values())}
+        for row, by_seed in zip(study.rows(less, "attack", "control"), less.values(), strict=True)
     ]
-    sets: list[Any] = []
     for subject in ("set/mean", "set/alone"):
+        aucs = study.values("auc", "attack", "set_size", subject=subject)
         less = study.values("auc_difference", "attack", "set_size", "baseline", subject=subject)
         added = {key[:3]: (key[3], by_seed) for key, by_seed in less.items()}
-        for place, by_seed in study.values("auc", "attack", "set_size", subject=subject).items():
-            (point, attack, size), (control, own) = place, added.get(place, (None, {}))
-            sets.append(
-                {
-                    "point": point,
-                    "name": study.name(point),
-                    "attack": attack,
-                    "control": control,
-                    "judged": subject.removeprefix("set/"),
-                    "size": int(size),
-                    "auc": spread(by_seed.values()),
-                    **test_difference(own.values()),
-                }
-            )
+        for place, row in zip(aucs, study.rows(aucs, "attack", "size", auc=aucs), strict=True):
+            control, own = added.get(place, (None, {}))
+            row |= {"judged": subject.removeprefix("set/"), "size": int(row["size"])}
+            sets.append({**row, "control": control, **test_difference(own.values())})
     fill_holm([*pairs, *sets])
     return pairs, sets
 
 
 def point_rows(study: StudyResult) -> list[dict[str, Any]]:
     """Use and verdicts of each point."""
-    probes = _probes(study)
-    return [
-        {
-            "point": point,
-            "name": study.name(point),
-            "verdicts": study.verdicts(point),
-            "finished": sum(cell.state == "finished" for cell in cells),
-            "failed": sum(cell.state == "failed" for cell in cells),
-            **{name: spread(values.get((point,), {}).values()) for name, values in probes.items()},
-        }
-        for point, cells in study.by_point().items()
-    ]
+    return study.rows(zip(study.by_point()), **_probes(study))
 
 
 def differences(study: StudyResult) -> list[dict[str, Any]]:
     """Every two points whose grids differ in one option, compared seed by seed: the second less the
     first."""
-    measured = {("auc", name, at): v for (at, name), v in study.values("auc", "attack").items()}
-    for measure, probed in _probes(study).items():
-        measured |= {(measure, None, point): by_seed for (point,), by_seed in probed.items()}
-    points = [(point, cells[0].grid) for point, cells in study.by_point().items()]
+    probed = {HEADS[k].removesuffix(", 95 %"): values for k, values in _probes(study).items()}
+    measured = {"AUC": study.values("auc", "attack"), **probed}
+    grids = {point: cells[0].grid for point, cells in study.by_point().items()}
     rows: list[dict[str, Any]] = []
-    for (one, a), (other, b) in itertools.combinations(points, 2):
-        if a.keys() != b.keys() or len(paths := [path for path in a if a[path] != b[path]]) != 1:
+    for (one, a), (other, b) in itertools.combinations(grids.items(), 2):
+        paths = [path for path in a if a.keys() == b.keys() and a[path] != b[path]]
+        if len(paths) != 1:
             continue
-        (path,), ends = paths, [(a, study.mark(one)), (b, study.mark(other))]
-        values = [format_grid_value(grid[path]) + mark for grid, mark in ends]
-        for (measure, attack, at), theirs in measured.items():
-            less = change(measured.get((measure, attack, other), {}), theirs)
-            if at == one and less["n"]:
-                rows.append(
-                    {
-                        "option": path,
-                        "from": values[0],
-                        "to": values[1],
-                        "where": label({k: v for k, v in a.items() if k != path}),
-                        "of": MEASURES[measure],
-                        "attack": attack,
-                        "difference": less,
-                    }
-                )
+        first, second = (format_grid_value(grid[paths[0]]) for grid in (a, b))
+        compared = {
+            "option": paths[0],
+            "from": first + study.mark(one),
+            "to": second + study.mark(other),
+            "where": label({path: value for path, value in a.items() if path != paths[0]}),
+        }
+        for of, values in measured.items():
+            for (at, *attack), theirs in values.items():
+                less = change(values.get((other, *attack), {}), theirs)
+                if at == one and less["n"]:
+                    who = {"of": of, "attack": "".join(attack)}
+                    rows.append({**compared, **who, "difference": less})
     return rows
 
 
-def _pairs(study: StudyResult) -> dict[tuple[Any, ...], dict[int, float]]:
+def _pairs(study: StudyResult) -> Values:
     return study.values("auc_difference", "attack", "baseline", subject="pair")
 
 
-def _probes(study: StudyResult) -> dict[str, dict[tuple[Any, ...], dict[int, float]]]:
+def _probes(study: StudyResult) -> dict[str, Values]:
     after = study.values("knn", subject="utility/after_attack")
     use = {name: study.values(name, subject="utility") for name in ("knn", "linear")}
     return {**use, "knn_after_attack": after}
-
-
-def _lines(
-    study: StudyResult, values: Mapping[tuple[Any, ...], BySeed]
-) -> list[tuple[str, dict[str, Sequence[float]]]]:
-    """Each point with the values of its models, as `forest` draws them."""
-    return [
-        (
-            study.name(point).replace(", ", "\n"),
-            {name: [*v.values()] for (at, name), v in values.items() if at == point},
-        )
-        for point in study.by_point()
-    ]

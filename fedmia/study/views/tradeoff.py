@@ -2,42 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from fedmia.config.defense_points import NONE, UNDEFENDED
 from fedmia.config.study import format_grid_value
-from fedmia.records.privacy import MEANINGFUL
 from fedmia.report.figures import canvas
 from fedmia.report.format import DASH
 from fedmia.statistics.spread import clip_interval, spread, t_interval
+from fedmia.study.cells import CellState
+from fedmia.study.columns import heads
 from fedmia.study.drawing import cross
-from fedmia.study.points import BySeed, change, group_by_key
-from fedmia.study.result import CellState, StudyResult
+from fedmia.study.points import BySeed, change, group_by_key, largest_epsilon
+from fedmia.study.result import StudyResult
 from fedmia.study.view import Drawing, Section, View
-from fedmia.study.views._choice import COSTS, WITHIN, at_least_half, best_of, choose, sentence
+from fedmia.study.views._choice import (
+    COSTS,
+    WITHIN,
+    at_least_half,
+    choose,
+    means_something,
+    sentence,
+)
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 NO_GUARANTEE = "no meaningful guarantee"
-POINTS = {
-    "name": "defence",
-    "best": "best attack",
-    "leak.auc": "mean AUC",
-    "knn": "weighted kNN, 95 %",
-    "guarantee": "epsilon at most",
-    "pareto": "Pareto front",
-    "verdicts": "verdicts",
-    "+auc_change": "AUC minus undefended, 95 %",
-    "leak.tpr": "TPR at 1 % FPR, 95 %",
-    "+knn_over_untrained": "kNN minus untrained",
-    "+knn_change": "kNN minus undefended, 95 %",
-    "linear": "linear probe, 95 %",
-    "finished": "models",
-    "failed": "failed",
-}
+NO_LEAK: Any = {"attack": None, "by_seed": {}, "auc": {**spread(()), "ci_simultaneous": None}}
+POINTS = heads(
+    "name best leak.auc knn guarantee pareto verdicts +auc_change leak.tpr +knn_over_untrained "
+    "+knn_change linear finished failed",
+    {
+        "name": "defence",
+        "best": "best attack",
+        "leak.auc": "mean AUC",
+        "guarantee": "epsilon at most",
+        "pareto": "Pareto front",
+        "+auc_change": "AUC minus undefended, 95 %",
+        "+knn_over_untrained": "kNN minus untrained",
+        "+knn_change": "kNN minus undefended, 95 %",
+    },
+)
 GROUPS = {
     "name": "defence",
     "best": "best attack",
@@ -61,34 +68,23 @@ class TradeoffView(View):
 
     def sections(self, study: StudyResult) -> list[Section]:
         points = point_rows(study)
-        least, names = (
-            choose(points)["least"],
-            dict.fromkeys(n for p in points for n in p["attacks"]),
-        )
+        least = choose(points)["least"]
+        names = dict.fromkeys(name for point in points for name in point["attacks"])
         lines = [
             {
                 **point,
-                "leak": best_of(point),
                 "guarantee": epsilon(point),
                 "pareto": "on it" * point["front"],
+                "css": "leaks" * (point["point"] == least),
             }
             for point in points
         ]
         groups = [{**point, **point["groups"]} for point in points if point["groups"]]
-        lost = [{"who": who, "why": why} for who, why in without_result(study)]
         attacks = {"name": "defence", **{f"attacks.{name}.auc": name for name in names}}
         return [
-            Section(
-                "Privacy and utility",
-                POINTS,
-                lines,
-                ("tradeoff",),
-                5,
-                css=lambda point: "leaks" * (point["point"] == least),
-            ),
+            Section("Privacy and utility", POINTS, lines, ("tradeoff",), 5),
             Section("Every attack", attacks, points),
             Section("Clients that defend themselves, and their neighbours", GROUPS, groups),
-            Section("Attacks without a result", {"who": "run", "why": "reason"}, lost),
         ]
 
     def sentence(self, study: StudyResult) -> str:
@@ -110,57 +106,50 @@ class TradeoffView(View):
 def point_rows(study: StudyResult) -> list[dict[str, Any]]:
     """One row a defence and strength, the undefended federation first, with intervals of all
     attacks at all points that hold together."""
-    points = [_point(study, point, cells) for point, cells in study.by_point().items()]
-    every = [row for point in points for row in point["attacks"].values()]
-    family = sum(row["auc"]["ci"] is not None for row in every)
-    for row in every:
-        together = clip_interval(t_interval(list(row["by_seed"].values()), family))
-        row["auc"]["ci_simultaneous"] = together
-    bare = points[0]
-    undefended = bare["attacks"].get(bare["best"], {"by_seed": {}})["by_seed"]
-    for point in points[1:]:
-        own = best_of(point)["by_seed"] if point["best"] else {}
-        point["auc_change"] = change(own, undefended)
-        point["knn_change"] = change(point["knn_by_seed"], bare["knn_by_seed"])
+    aucs = study.values("auc", "attack")
+    rates = study.values("tpr_at_fpr", "attack", target_fpr=0.01)
+    attacks = study.rows(aucs, "attack", auc=aucs, tpr=rates)
+    family = sum(row["auc"]["ci"] is not None for row in attacks)
+    for row, by_seed in zip(attacks, aucs.values(), strict=True):
+        together = clip_interval(t_interval([*by_seed.values()], family))
+        row["by_seed"], row["auc"]["ci_simultaneous"] = by_seed, together
+    at_point = group_by_key((row["point"], row) for row in attacks)
+    points = study.rows(zip(study.by_point()))
+    for point in points:
+        point |= _point(study, point["point"], at_point.get(point["point"], []))
     for point in points:
         point["front"] = not any(beats(other, point) for other in points)
+        point["auc_change"] = point["knn_change"] = None
+    bare = points[0]
+    for point in points[1:]:
+        point["auc_change"] = change(point["leak"]["by_seed"], bare["leak"]["by_seed"])
+        point["knn_change"] = change(point["knn_by_seed"], bare["knn_by_seed"])
     return points
 
 
-def _point(study: StudyResult, point: str, cells: Sequence[CellState]) -> dict[str, Any]:
-    rates = study.values("tpr_at_fpr", "attack", target_fpr=0.01, point=point)
-    attacks: dict[str, Any] = {
-        name: {
-            "name": name,
-            "by_seed": by_seed,
-            "auc": {**spread(by_seed.values())},
-            "tpr": spread(rates.get((point, name), {}).values()),
-        }
-        for (_, name), by_seed in study.values("auc", "attack", point=point).items()
-    }
-    best = max(attacks, key=lambda name: attacks[name]["auc"]["mean"], default=None)
-    knn, linear = (_use(study, cells, probe, best) for probe in ("knn", "linear"))
-    untrained = study.values("knn", subject="utility", control="untrained").get((point,), {})
+def _point(study: StudyResult, point: str, attacks: Sequence[Any]) -> dict[str, Any]:
+    """What a point is, leaks and is of use for."""
+    cells = study.by_point()[point]
     grid = cells[0].grid
+    leak = max(attacks, key=lambda row: row["auc"]["mean"], default=NO_LEAK)
+    knn, linear = (_use(study, cells, probe, leak["attack"]) for probe in ("knn", "linear"))
+    untrained = study.values("knn", subject="utility", control="untrained").get((point,), {})
     kind = "strategy" if "strategy" in grid else "defense"
+    spent = largest_epsilon([cell.epsilon for cell in cells if cell.state == "finished"]) or {}
     return {
-        "point": point,
-        "name": study.name(point),
         "defense": grid[kind] or NONE,
         "strength": next((v for path, v in grid.items() if path.startswith(f"{kind}.")), None),
-        "finished": sum(cell.state == "finished" for cell in cells),
-        "failed": sum(cell.state == "failed" for cell in cells),
-        "verdicts": study.verdicts(point),
-        **largest_epsilon(cells),
-        "attacks": attacks,
-        "best": best,
+        "epsilon": spent.get("value"),
+        "standing": spent.get("standing"),
+        "unit": spent.get("unit"),
+        "attacks": {row["attack"]: row for row in attacks},
+        "leak": leak,
+        "best": leak["attack"],
         "knn": spread(knn.values()),
         "knn_by_seed": knn,
         "linear": spread(linear.values()),
         "knn_over_untrained": change(knn, untrained),
-        "auc_change": None,
-        "knn_change": None,
-        "groups": groups(study, point, best),
+        "groups": groups(study, point, leak["attack"]),
     }
 
 
@@ -173,17 +162,6 @@ def _use(study: StudyResult, cells: Sequence[CellState], probe: str, attack: str
     )
     acted = {cell.seed for cell in cells if attack in cell.under_attack}
     return {**before, **{seed: value for seed, value in after.items() if seed in acted}}
-
-
-def largest_epsilon(cells: Iterable[CellState]) -> dict[str, Any]:
-    """`epsilon`, `standing` and `unit` of the largest epsilon of a model; None where a model states
-    none."""
-    stated = [cell.epsilon for cell in cells if cell.state == "finished"]
-    known = [one for one in stated if one is not None]
-    if not known or len(known) < len(stated):
-        return {"epsilon": None, "standing": None, "unit": None}
-    most = max(known, key=lambda e: float("inf") if e["value"] is None else e["value"])
-    return {"epsilon": most["value"], "standing": most["standing"], "unit": most["unit"]}
 
 
 def groups(study: StudyResult, point: str, attack: str | None) -> dict[str, Any] | None:
@@ -207,8 +185,7 @@ def groups(study: StudyResult, point: str, attack: str | None) -> dict[str, Any]
 
 def place(point: Any) -> tuple[float | None, float | None]:
     """Mean kNN, and mean AUC of the best attack."""
-    best = best_of(point)
-    return point["knn"]["mean"], best and best["auc"]["mean"]
+    return point["knn"]["mean"], point["leak"]["auc"]["mean"]
 
 
 def beats(other: Any, one: Any) -> bool:
@@ -230,20 +207,6 @@ def beats(other: Any, one: Any) -> bool:
     return auc <= worse_auc and knn >= worse_knn and (auc, knn) != (worse_auc, worse_knn)
 
 
-def without_result(study: StudyResult) -> Iterator[tuple[str, str]]:
-    """(who, why) of every attack without a result; of equal reasons at one point one entry."""
-    noted = (
-        ((cell.point, why if why.startswith("failed") else f"not run: {why}"), (attack, cell.seed))
-        for cell in study.cells
-        for attack, why in cell.not_run.items()
-    )
-    for (point, why), rows in group_by_key(noted).items():
-        attacks, seeds = (
-            ", ".join(map(str, dict.fromkeys(one))) for one in zip(*rows, strict=True)
-        )
-        yield f"{study.name(point)} ({attacks}; seed {seeds})", why
-
-
 def epsilon(point: Any) -> str:
     """`8.1 for one image, guaranteed`, `1e+06 for one client, no meaningful guarantee`, a dash."""
     value = point["epsilon"]
@@ -251,8 +214,7 @@ def epsilon(point: Any) -> str:
         return DASH
     text = "none" if value is None else f"{value:.3g}"
     text += f" for one {point['unit']}" if point["unit"] else ""
-    little = value is None or value > MEANINGFUL
-    return f"{text}, {NO_GUARANTEE if little else point['standing']}"
+    return f"{text}, {point['standing'] if means_something(value) else NO_GUARANTEE}"
 
 
 @canvas.apply_style
@@ -261,24 +223,24 @@ def draw(points: Sequence[Any]) -> Figure | None:
     known: list[Any] = [(one, at) for one in points if None not in (at := place(one))]
     if not known:
         return None
-    figure, axes = canvas.one(8.5, 5.6)
+    figure, axes = canvas.one(canvas.COLUMN, 3.5)
     canvas.half_line(axes)
     across, up = zip(*sorted(at for point, at in known if point["front"]), strict=True)
     look: dict[str, Any] = {"color": canvas.GREY, "linewidth": 1.2, "zorder": 1}
     axes.step(across, up, where="pre", **look, label="Pareto front")  # least AUC at a kNN or better
     curves = group_by_key((point["defense"], (point, at)) for point, at in known)
     for i, (name, own) in enumerate(curves.items()):
-        look = canvas.look(i - 1) | {"linestyle": "-", "markersize": 7}
+        look = canvas.look(i - 1) | {"linestyle": "-", "markersize": 5}
         if name == NONE:
-            look |= {"color": canvas.INK, "marker": "*", "markersize": 12}
+            look |= {"color": canvas.INK, "marker": "*", "markersize": 8}
         label = UNDEFENDED if name == NONE else name
-        axes.plot(*zip(*(at for _, at in own), strict=True), **look, linewidth=1.2, label=label)
+        axes.plot(*zip(*(at for _, at in own), strict=True), **look, label=label)
         for point, at in own:
             bars = {"color": look["color"], "linewidth": 2.5, "alpha": 0.3}
-            cis = point["knn"]["ci"], best_of(point)["auc"]["ci"]
+            cis = point["knn"]["ci"], point["leak"]["auc"]["ci"]
             cross(axes, at, *(ci if ci and ci[1] - ci[0] < 0.99 else None for ci in cis), **bars)
             if point["strength"] is not None:
-                near: Any = {"xytext": (5, 5), "textcoords": "offset points", "fontsize": 8}
+                near: Any = {"xytext": (4, 4), "textcoords": "offset points", "fontsize": 7}
                 text = format_grid_value(point["strength"])
                 axes.annotate(text, at, **near, color=look["color"])
     if (undefended := points[0]["knn"]["mean"]) is not None:
@@ -291,6 +253,6 @@ def draw(points: Sequence[Any]) -> Figure | None:
             label="95 % of the undefended kNN",
         )
     axes.set_xlabel("weighted kNN accuracy (utility)")
-    axes.set_ylabel("AUC of the best attack (0.5: no leakage)")
+    axes.set_ylabel("AUC of the best attack\n(0.5: no leakage)")
     canvas.legend(axes)
     return figure

@@ -1,9 +1,8 @@
-"""Attacks without the command line: the same scores and the same report as with it."""
+"""`fedmia.view` and `fedmia.audit_encoder` of a module: the scores and the report of a command."""
 
 from __future__ import annotations
 
 import copy
-import json
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -15,11 +14,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+import fedmia
 import fedmia.attacks
+from fedmia.api import view
 from fedmia.attacks import Attack, Combined, EncoderMIV, Known, LpLA, Similarity
+from fedmia.audit import main
 from fedmia.encoders.base import load
 from fedmia.evaluation import encoder as run
-from fedmia.library import audit, view
 from fedmia.options import registry
 from fedmia.options.errors import InputError
 from fedmia.options.option import option
@@ -29,7 +30,7 @@ from fedmia.testing import material
 from fedmia.threat import BlackBox, BudgetError, Shadow, Threat, WhiteBox
 from tests.auditing.brought import tiny
 
-ENCODER = "tests.test_library:made"
+ENCODER = "tests.test_api:made"
 MEMBERS, NONMEMBERS, SEED = 24, 30, 3
 
 
@@ -58,6 +59,11 @@ class Brightness(Attack):
     def score(self, view: Any, images: Tensor) -> np.ndarray:
         mean = view.embed_plain(images, "avgpool").double().mean(dim=1).abs()
         return (mean**self.power).numpy()
+
+
+def audit(encoder: Any, members: Any, others: Any, **options: Any) -> fedmia.Run:
+    """A quiet audit of a module."""
+    return fedmia.audit_encoder(encoder, members, others, quiet=True, **options)
 
 
 @pytest.fixture(scope="module")
@@ -96,7 +102,7 @@ loaded = {m for m in sys.modules if m.startswith("fedmia.attacks.")}
 assert loaded == {"fedmia.attacks.base"}, loaded
 from fedmia.attacks import lpla, Known, LpLA
 assert LpLA is lpla.LpLA
-import fedmia.library
+import fedmia.api
 others = {"fedmia.attacks.similarity", "fedmia.options.registry", "sklearn", "flwr", "rich"}
 assert not others & set(sys.modules), others & set(sys.modules)
 """
@@ -181,7 +187,7 @@ def test_view__takes_what_load_returned_and_shadows(images: Tensor, known: Known
     attack = EncoderMIV(views=2, epochs=1)
     attack.fit(attacker, known, np.random.default_rng(0))
     assert attack.score(attacker, images).shape == (20,)
-    with pytest.raises(InputError, match="mean: .* holds its own"):
+    with pytest.raises(InputError, match=r"mean \(--mean\): .* holds its own"):
         view(released, mean=[0.5], std=[0.25])
 
 
@@ -189,13 +195,15 @@ def test_view__takes_what_load_returned_and_shadows(images: Tensor, known: Known
     ("given", "said"),
     [
         (dict(encoder=5), "encoder must be a torch module, .* got int"),
-        (dict(access="all"), "access to Sequential must be black_box or white_box, got 'all'"),
-        (dict(std=[0.0]), "^std must be > 0"),
+        (
+            dict(access="all"),
+            r"access \(--access\) to Sequential: 'all', must be black_box or white_box",
+        ),
+        (dict(std=[0.0]), r"^std \(--std\): 0.0, must be > 0"),
         (dict(channels=1), "Sequential fails on blank images of 1x"),
-        (dict(held=torch.rand(4, 3, 8, 8)), r"held must be uint8 \(N, C, H, W\), .* got float32"),
-        (dict(held=np.zeros((4, 8, 8), np.uint8)), r"held must be uint8 .* got uint8 \(4, 8, 8\)"),
-        (dict(held=np.zeros((4, 2, 8, 8), np.uint8)), "1 or 3 channels"),
-        (dict(held=[[1]]), "a tensor or an array; got list"),
+        (dict(held=torch.rand(4, 3, 8, 8) + 1), "^held must be images, .* got float32 from 1"),
+        (dict(held=np.zeros((4, 2, 8, 8), np.uint8)), r"C 1 or 3; got uint8 \(4, 2, 8, 8\)"),
+        (dict(held=5), "^held must be images: .* got int"),
     ],
 )
 def test_view__refuses(given: dict[str, Any], said: str) -> None:
@@ -216,69 +224,90 @@ def test_attack__refuses_floats(images: Tensor, known: Known) -> None:
 # -- an audit ----------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
-def test_audit__writes_what_the_command_line_writes(
-    sides: tuple[Tensor, Tensor], tmp_path: Path
-) -> None:
-    report = json.loads(json.dumps(audit(made(), *sides, attacks="lpla", out=tmp_path / "OUT")))
-    written = json.loads((tmp_path / "OUT" / "report.json").read_text())
-    assert written | {"timing": report["timing"]} == report
-    assert (tmp_path / "OUT" / "figures" / "attacks.png").exists()
-
-
 def test_audit__runs_an_attack_of_the_users_own(sides: tuple[Tensor, Tensor]) -> None:
-    report, own = audit(made(), *sides, attacks=[Brightness(power=2.0)]), f"{__name__}:Brightness"
-    assert report["config"]["attack"] == {own: {"power": 2.0}}
-    assert [row["name"] for row in report["attacks"]] == [own]
+    run, own = audit(made(), *sides, attacks=[Brightness(power=2.0)]), f"{__name__}:Brightness"
+    assert run.records["config"]["attack"] == {own: {"power": 2.0}}
+    assert list(run.attacks.index) == [own]
 
 
 def test_audit__takes_options_and_the_views(sides: tuple[Tensor, Tensor]) -> None:
     report = audit(
-        made(), *sides, attacks="similarity,lpla", options={"similarity": {"views": 2}},
+        made(), *sides, attacks="similarity,lpla", attack={"similarity": {"views": 2}},
         augment=Augment(crop_min=0.9, flip=0.0), known=5, limit=4, sweep="known=2,4",
-        query_budget=200,
-    )  # fmt: skip
+        query_budget=200, mean=0.5, std=np.array([0.25]),
+    ).records  # fmt: skip
+    config = report["config"]
     assert report["split"]["known_members"] == 5 and report["split"]["scored_members"] == 4
-    assert report["config"]["views"]["crop_min"] == 0.9 and len(report["sweep"]) == 4
+    assert config["views"]["crop_min"] == 0.9 and len(report["sweep"]) == 4
+    assert (config["mean"], config["std"], config["device"]) == ([0.5], [0.25], "cpu")
     queries = {row["name"]: row["queries"] for row in report["attacks"]}
     assert queries["similarity"] == 2 * 8 + 2 * 10  # the known images set its threshold
 
 
 def test_audit__trains_shadows(sides: tuple[Tensor, Tensor]) -> None:
     plan = {"epochs": 1, "model": "smallnet", "knowledge": ("data",)}
-    report = audit(made(), *sides, attacks="encodermi-t", shadows=1, shadow=plan)
+    report = audit(made(), *sides, attacks="encodermi-t", shadows=1, shadow=plan).records
     assert not report["not_run"] and report["split"]["spare_nonmembers"] == 12
+
+
+def test_audit__goes_on_with_the_same_weights_and_images_alone(
+    sides: tuple[Tensor, Tensor], tmp_path: Path
+) -> None:
+    out, other = tmp_path / "OUT", made()
+    first = audit(made(), *sides, attacks="lpla", out=out)
+    again = audit(made(), *sides, attacks="lpla,similarity", out=out)
+    assert first.scores["lpla"].equals(again.scores["lpla"]) and "similarity" in again.scores
+    with torch.no_grad():
+        next(other.parameters()).add_(1)
+    for encoder, members in ((other, sides[0]), (made(), sides[0].flip(0))):
+        with pytest.raises(InputError, match="already holds another run or audit"):
+            audit(encoder, members, sides[1], attacks="lpla", out=out)
+    assert main(["--config", str(out / "config.yaml"), "--out", str(tmp_path / "NO")]) == 2
+
+
+@pytest.mark.parametrize("labelled", ["members", "others"])
+def test_audit__probes_use_the_labels_of_the_others(
+    sides: tuple[Tensor, Tensor], labelled: str
+) -> None:
+    members, others = ((x, np.arange(len(x)) % 2) for x in sides)
+    pair = (members, others[0]) if labelled == "members" else (members[0], others)
+    utility = audit(made(), *pair, attacks="lpla", known=5).records["utility"]
+    assert (utility["knn"] is not None) == (labelled == "others")
 
 
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        (dict(members=torch.rand(9, 3, 8, 8)), "members must be uint8 .* got float32"),
-        (dict(nonmembers=np.zeros((9, 3, 8, 7), np.uint8)), "nonmembers must be square"),
-        (dict(nonmembers=material.textures(9)[:, :1]), "images of 3x8x8, nonmembers of 1x8x8"),
+        (dict(nonmembers=np.zeros((9, 3, 8, 7), np.uint8)), "8x7 pixels are not square"),
+        (dict(nonmembers=np.random.default_rng(0).random((9, 3, 9, 9))), r"nonmembers .* of 3x9x9"),
+        (dict(nonmembers=material.textures(9)[:, :1]), r"images of 3x8x8, nonmembers .* of 1x8x8"),
         (
             dict.fromkeys(("members", "nonmembers"), SAME),
             "nonmembers share 9 byte-equal",
         ),
         (dict(encoder=made(1)), "the images have 3 channels, Sequential takes 1"),
+        (dict(encoder=object), "encoder must be a torch module, .* got type"),
         (dict(known=23), "24 members and 30 non-members are too few for known 23"),
-        (dict(known=1), "^known must be >= 2, got 1"),
+        (dict(known=1), r"^known \(--known\): 1, must be >= 2"),
         (dict(attacks="lpl"), "unknown attack 'lpl'; did you mean 'lpla'"),
-        (dict(attacks=["lpla", 7]), "attacks must be names or attacks, got 7"),
         (dict(attacks="lira"), "no attack could run; lira: needs shadow encoders"),
-        (dict(options={"lpla": {"q": 2}}), "option attack.lpla.q"),
-        (dict(labels=([1, 2], None)), r"labels of members must be integers or text \(24,\)"),
-        (dict(labels=([1], [1], [1])), "labels must be of members and nonmembers, got 3"),
+        (dict(attack={"lpla": {"q": 2}}), "option attack.lpla.q"),
+        (dict(members=(SAME, [1, 2])), r"labels of members must be integers or text \(9,\)"),
         (dict(shadows=1, shadow={"epoch": 1}), "did you mean 'shadow.epochs'"),
-        (dict(shadow_data=torch.rand(9, 3, 8, 8), shadows=1), "shadow_data must be uint8 .* float"),
-        (dict(shadow_data="npz:x.npz"), "shadow_data is given without shadows N"),
+        (dict(shadow_data=np.zeros((9, 2, 8, 8)), shadows=1), "shadow_data must be images"),
+        (dict(shadow_data="npz:x.npz"), r"^shadow_data .* is given without shadows N"),
         (dict(device="cuda:99"), "device cuda:99: torch finds"),
+        (dict(owners=[0] * MEMBERS), r"owners .* is given without federation RECORDING"),
+        (dict(loss=torch.mean), r"loss .* is given without federation RECORDING"),
+        (dict(checkpoint="w.pth"), "checkpoint w.pth: a module holds its own weights"),
     ],
 )
 def test_audit__refuses(
     sides: tuple[Tensor, Tensor], given: dict[str, Any], said: str, tmp_path: Path
 ) -> None:
     values = {"encoder": made(), "members": sides[0], "nonmembers": sides[1], "attacks": "lpla"}
+    values |= given
+    three = [values.pop(name) for name in ("encoder", "members", "nonmembers")]
     with pytest.raises(InputError, match=said):
-        audit(**{**values, **given}, out=tmp_path / "OUT")
+        audit(*three, **values, out=tmp_path / "OUT")
     assert not (tmp_path / "OUT").exists()

@@ -18,8 +18,8 @@ from fedmia.threat.signals import PixelCache, Signals
 Noted = Callable[[ClientView, Tensor], Trajectory]
 
 
-class Observer:
-    """Makes the views of an experiment's attacker. All of them draw the same pixels.
+class Attacker:
+    """The attacker of a run: what it holds of each model. All its views draw the same pixels.
 
     Args:
         client_context: what all clients of the run share.

@@ -6,6 +6,7 @@ import io
 import json
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -16,12 +17,13 @@ import pytest
 import torch
 from torch import nn
 
+import fedmia
 from fedmia.encoders import http
 from fedmia.encoders.base import load
 from fedmia.encoders.http import TRIES
 from fedmia.options.errors import InputError
 from tests.auditing.brought import tiny
-from tests.auditing.conftest import MEMBERS, NONMEMBERS, Audit, numbers
+from tests.auditing.conftest import MEMBERS, NONMEMBERS, Audit, Sides, numbers
 
 CONSTANTS = "--mean 0 --std 1"  # of a module; an API normalises by itself
 Answer = tuple[int, bytes]
@@ -199,3 +201,32 @@ def test_function__of_another_length_is_refused() -> None:
         http.load_function(
             http.LoadContext("f", http.LoadOptions(size=8)), lambda images: images, "f"
         )
+
+
+def test_function__of_a_session_is_audited_in_batches_at_a_rate(
+    archives: Sides, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    waited, asked, network = list[float](), deque[np.ndarray](), module().eval()
+
+    def embed(images: np.ndarray) -> Any:
+        asked.append(images)
+        with torch.no_grad():
+            return network(torch.from_numpy(images)).tolist()
+
+    monkeypatch.setattr(time, "sleep", waited.append)
+    sides = [f"npz:{side}" for side in (archives.members, archives.nonmembers)]
+    options: dict[str, Any] = {"attacks": ["similarity", "lpla"], "known": 6, "quiet": True}
+    own = fedmia.audit_encoder(network, *sides, mean=0, std=1, **options)
+    limits = {"batch": 7, "rate": 1000.0, "out": tmp_path / "F"}
+    run = fedmia.audit_encoder(embed, *sides, **limits, **options)
+    assert run.attacks["auc"].equals(own.attacks["auc"])
+    np.testing.assert_allclose(run.scores.to_numpy(float), own.scores.to_numpy(float), atol=1e-6)
+    assert max(map(len, asked)) == 7 and sum(wait > 0 for wait in waited) > len(asked) / 2
+    config = run.records["config"]
+    assert config["encoder"].startswith("in memory: embed (function ")
+    assert (config["batch"], config["rate"]) == (7, 1000.0)
+    before = len(asked)
+    fedmia.audit_encoder(embed, *sides, **limits, **(options | {"attacks": ["lpla"]}))
+    assert len(asked) - before < before / 10  # a first look; the rest is on the disk
+    with pytest.raises(InputError, match="already holds another run or audit"):
+        fedmia.audit_encoder(lambda images: embed(images), *sides, **limits, **options)

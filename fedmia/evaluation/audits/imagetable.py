@@ -1,0 +1,69 @@
+"""A CSV file that says something of each image of an audit: its client, its subject."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from fedmia.data.encoded import EncodedSet
+from fedmia.evaluation.audits.sources import Source
+from fedmia.options.bounded import read_utf8
+from fedmia.options.errors import InputError, opt
+
+
+def read_image_table(
+    option: str, path: Path, key: str, sets: Mapping[str, Source], fits: Callable[[str], object]
+) -> dict[str, list[str | None]]:
+    """What the lines `image,KEY` of a CSV file say of each image, of several sets `side,image,KEY`.
+
+    Args:
+        option: that names the file, for errors.
+        path: of the file, under a header of these names.
+        key: what the last cell of a line is.
+        sets: the images, by their side; a line names one by its file's name or its number.
+        fits: whether a last cell is one.
+
+    Returns:
+        The last cell for each image, None where no line names it, by side.
+
+    Raises:
+        InputError: no such file, one of another form, or an image that is not there or is named
+            twice.
+    """
+    head, where = ["side"] * (len(sets) > 1) + ["image", key], opt(option, path)
+    try:
+        rows = [row for row in csv.reader(io.StringIO(read_utf8(path), newline="")) if row]
+    except (OSError, ValueError, csv.Error) as error:
+        raise InputError(f"{where}: cannot be read: {' '.join(str(error).split())}") from None
+    if not rows or [name.strip() for name in rows[0]] != head:
+        raise InputError(f"{where}: must begin with the line {','.join(head)}")
+    values = {side: list[str | None]([None]) * len(images) for side, images in sets.items()}
+    places = {side: image_places(images) for side, images in sets.items()}
+    for at, row in enumerate(rows[1:], 2):
+        cells = [*sets][: len(sets) == 1] + [cell.strip() for cell in row]
+        side, image, value = (*cells, "", "", "")[:3]
+        if len(row) != len(head) or side not in sets or not fits(value):
+            what = f"{' or '.join(sets)}, " * (len(sets) > 1) + f"an image and a {key}"
+            raise InputError(f"{where}, line {at}: {what}, got '{','.join(row)}'")
+        if (place := places[side].get(image)) in (None, -1):
+            many = "no image" if place is None else "several images"
+            among = f"among the {len(values[side])} {side}"
+            raise InputError(f"{where}, line {at}: {many} '{image}' {among}")
+        if values[side][place] is not None:
+            raise InputError(f"{where}, line {at}: image '{image}' is named twice")
+        values[side][place] = value
+    return values
+
+
+def image_places(images: Source) -> dict[str, int]:
+    """Place of each image by its number, and by any end of its file's path; -1 where an end is of
+    several."""
+    places = {str(i): i for i in range(len(images))}
+    if isinstance(images, EncodedSet):
+        for i, (name, _) in enumerate(images.files):
+            parts = Path(name).parts
+            for end in (Path(*parts[at:]).as_posix() for at in range(len(parts))):
+                places[end] = -1 if end in places else i
+    return places

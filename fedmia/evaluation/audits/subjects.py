@@ -1,0 +1,140 @@
+"""Which subject, such as a patient or a customer, each image of an audit belongs to.
+
+A subject has one role: an attacker that knows some of its images knows the others too.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedmia.config.audit import Audit
+from fedmia.data.images import IntArray
+from fedmia.evaluation.audits.imagetable import read_image_table
+from fedmia.evaluation.audits.sources import Source
+from fedmia.options.errors import InputError, opt
+from fedmia.options.values import escape_name
+from fedmia.statistics.subjects import nearest_end
+
+LEAST = 2  # subjects of a role, a side
+
+
+@dataclass(frozen=True)
+class AuditSubjects:
+    """The subjects of both sides.
+
+    Attributes:
+        names: of the subjects, in order; a subject's number is its place.
+        of: side -> (N,) number of each image's subject.
+    """
+
+    names: tuple[str, ...]
+    of: Mapping[str, IntArray]
+
+    def in_order(self, seed: int, side: str, order: IntArray, names: list[bytes]) -> list[IntArray]:
+        """Places of the images of each subject, in an order of the seed and of the images' bytes.
+
+        Args:
+            seed: of the audit.
+            side: `members` or `nonmembers`.
+            order: (M,) places of its distinct images, in the order that a subject's keep.
+            names: digest of each image.
+
+        Returns:
+            Places by subject.
+        """
+        images: dict[int, list[int]] = {}
+        for place in order.tolist():
+            images.setdefault(int(self.of[side][place]), []).append(place)
+        root = f"audit subjects {seed} ".encode()
+
+        def rank(places: list[int]) -> bytes:
+            return hashlib.sha256(root + b"".join(sorted(names[i] for i in places))).digest()
+
+        return [np.array(places) for places in sorted(images.values(), key=rank)]
+
+
+def read_subjects(audit: Audit, sides: Mapping[str, Source]) -> AuditSubjects | None:
+    """The subject of each image, as a column of its source or a CSV file tells.
+
+    Args:
+        audit: names the column, which the sources have handed over, or a CSV file of lines
+            `side,image,subject`.
+        sides: the images of each side.
+
+    Returns:
+        The subjects; None: images belong to none.
+
+    Raises:
+        InputError: no such column or file, an image without a subject, or a subject on both sides.
+    """
+    if audit.groups is None:
+        return None
+    where, read = opt("groups", audit.groups), dict[str, list[Any]]()
+    if audit.subject_column is None:
+        read |= read_image_table("groups", Path(audit.groups), "subject", sides, bool)
+    else:
+        for side, images in sides.items():
+            column = np.full(len(images), None) if images.column is None else images.column
+            read[side] = column.tolist()
+    for side, values in read.items():
+        if None in values:
+            raise InputError(
+                f"{where}: {values.count(None)} of {len(values)} {side} have no subject (the "
+                f"first: image {values.index(None)})"
+            )
+    texts = {side: [escape_name(str(value)) for value in values] for side, values in read.items()}
+    both = sorted(set.intersection(*map(set, texts.values())))
+    if both:
+        more = f", and {len(both) - 1} more likewise" * (len(both) > 1)
+        raise InputError(f"{where}: subject '{both[0]}' is among the members and among the "
+                         f"non-members{more}; a subject cannot be both")  # fmt: skip
+    numbers = {name: i for i, name in enumerate(sorted(set().union(*texts.values())))}
+    of = {side: np.array([numbers[name] for name in v], np.int64) for side, v in texts.items()}
+    return AuditSubjects(tuple(numbers), of)
+
+
+def cut_roles(
+    audit: Audit, side: str, subjects: list[IntArray], known: int, spares: bool
+) -> list[IntArray]:
+    """Places of the known, the scored and the other images of a side, no subject in two of them.
+
+    The members may be of one subject, in question as a whole: its images are dealt one by one.
+
+    Args:
+        audit: says how many are known and scored; images, met as nearly as whole subjects allow.
+        side: `members` or `nonmembers`.
+        subjects: places of each subject's images, in the order in which they are dealt.
+        known: number of known images.
+        spares: whether half of the others are for the shadows.
+
+    Returns:
+        Places of the images in each role.
+
+    Raises:
+        InputError: too few subjects.
+    """
+    sizes, least = [len(places) for places in subjects], LEAST
+    whole = len(subjects) == 1 and side == "members"
+    if whole:
+        sizes, known = [1] * sizes[0], known if audit.known else LEAST
+    elif len(subjects) < (needed := (2 + spares) * LEAST):
+        alone = ", or members of one subject" if side == "members" else ""
+        raise InputError(
+            f"{opt('groups', audit.groups)}: {len(subjects)} subjects of the {side} are too few: "
+            f"at least {needed} are needed, {LEAST} a role{alone}"
+        )
+    first = nearest_end(sizes, known, least, (1 + spares) * least)
+    left = sum(sizes[first:])
+    target = min(audit.limit or left, left // 2 if spares else left)
+    second = first + nearest_end(sizes[first:], target, least, spares * least)
+    if whole:
+        return np.split(subjects[0], [first, second])
+    none = np.zeros(0, np.int64)
+    cuts = subjects[:first], subjects[first:second], subjects[second:]
+    return [np.concatenate([none, *cut]) for cut in cuts]

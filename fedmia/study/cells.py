@@ -1,0 +1,105 @@
+"""The runs of a study, as `study.json` keeps them beside the numbers, which the table has."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from fedmia.records.defence_rows import EpsilonRow
+from fedmia.records.rows import Report
+from fedmia.report.verdict import UNSOUND
+from fedmia.study.points import group_by_key, largest_epsilon
+
+MARK = " ‡"  # behind the name of runs whose AUCs show no leak by themselves
+
+
+@dataclass(frozen=True)
+class CellState:
+    """One run of a study, as `study.json` has it.
+
+    Attributes:
+        name: of the run.
+        point: of the study, in words.
+        grid: path of each option that the study varies -> its value here.
+        seed: of the run.
+        state: finished, failed, not run.
+        reason: why it failed.
+        path: its folder under that of the study, once finished.
+        verdict: the sentence.
+        verdict_code: `leaks`, `not-established`, ..
+        commit: of fedmia's source.
+        seconds: that it took.
+        not_run: attack that did not run -> why.
+        choices: attack -> options that it chose for itself on known images.
+        under_attack: attacks that read the models of attacked rounds.
+        epsilon: the largest of a defended client, with `value`, `unit`, `standing`; None where
+            one states none.
+    """
+
+    name: str
+    point: str
+    grid: Mapping[str, Any]
+    seed: int
+    state: str
+    reason: str | None = None
+    path: str | None = None
+    verdict: str | None = None
+    verdict_code: str | None = None
+    commit: str | None = None
+    seconds: float | None = None
+    not_run: Mapping[str, str] = field(default_factory=dict)
+    choices: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    under_attack: tuple[str, ...] = ()
+    epsilon: Mapping[str, Any] | None = None
+
+
+def facts(report: Report) -> dict[str, Any]:
+    """What is kept of the report of a run."""
+    rows = report["attacks"]
+    return {
+        "verdict": report["verdict"],
+        "verdict_code": report["verdict_code"],
+        "commit": report["versions"].get("commit"),
+        "seconds": report["timing"].get("total_s"),
+        "not_run": {lost["attack"]: lost["reason"] for lost in report["not_run"]},
+        "choices": {row["name"]: row["choices"] for row in rows if row["choices"]},
+        "under_attack": [row["name"] for row in rows if row["under_attack"]],
+        "epsilon": spent(report),
+    }
+
+
+def spent(report: Report) -> EpsilonRow | None:
+    """The largest epsilon of a defended client, or what the server's aggregation promises where no
+    client defends itself."""
+    stated = [c["defence"]["epsilon"] for c in report["clients"] if c["defence"] is not None]
+    server: Any = report.get("aggregation")
+    epsilon: EpsilonRow | None = largest_epsilon(stated or ([server["epsilon"]] if server else []))
+    return epsilon
+
+
+def notes_on(cells: Sequence[CellState]) -> list[str]:
+    """What a reader of the means of these runs must know."""
+    finished = [cell for cell in cells if cell.state == "finished"]
+    lost = group_by_key(
+        (f"{attack}: {why}", cell.name) for cell in finished for attack, why in cell.not_run.items()
+    )
+    lines = [
+        f"Not run{_part(names, finished)}: {attack_and_reason}"
+        for attack_and_reason, names in lost.items()
+    ]
+    if unsound := sorted({str(cell.verdict_code) for cell in cells} & {*UNSOUND}):
+        lines.append(
+            f"{MARK.strip()} In runs with the verdict {' or '.join(unsound)} an AUC over 0.5 shows "
+            "no leak: see the page of the run."
+        )
+    if names := [cell.name for cell in cells if cell.state != "finished"]:
+        lines.append(f"Left out of every mean: {', '.join(names)}.")
+    return lines
+
+
+def _part(names: Sequence[str], finished: Sequence[CellState]) -> str:
+    """Of which of the finished runs something holds; empty where it holds of all."""
+    if len(names) == len(finished):
+        return ""
+    return f" in {len(names)} of {len(finished)} runs (the first is {names[0]})"

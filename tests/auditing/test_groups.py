@@ -1,0 +1,257 @@
+"""Images that belong to subjects, such as patients or customers: `--groups`."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+from fedmia import audit_encoder, open_run
+from fedmia.config.audit import Audit as Settings
+from fedmia.data.base import Views
+from fedmia.data.images import UNLABELLED, ImageSet
+from fedmia.evaluation.audits.images import deal_sets
+from fedmia.evaluation.audits.subjects import read_subjects
+from tests.auditing.brought import Remembers
+from tests.auditing.conftest import Audit
+from tests.auditing.test_audit_input import refused
+
+RED = "ward-7"
+STILL = "--augment.jitter_p 0 --augment.gray_p 0 --augment.crop_min 0.6"
+
+
+def near_copies(names: list[str], each: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """uint8 (N, 8, 8, 3) images, `each` of a subject near-copies of one; and their subjects."""
+    stream = np.random.default_rng(seed)
+    first = 90 + stream.integers(-80, 80, (len(names), 8, 8, 3))
+    first[..., 0] += 80 * np.array([name == RED for name in names])[:, None, None]
+    images = np.repeat(first, each, 0) + stream.integers(-5, 6, (len(names) * each, 8, 8, 3))
+    return np.clip(images, 0, 255).astype(np.uint8), np.repeat(names, each)
+
+
+def wards(side: str, count: int) -> list[str]:
+    return [f"{side}-{i}" for i in range(count)]
+
+
+def archive(path: Path, names: list[str], each: int = 4, seed: int = 0) -> Path:
+    images, subjects = near_copies(names, each, seed)
+    np.savez(path, x=images, y=np.arange(len(images)) % 2, ward=subjects)
+    return path
+
+
+@pytest.fixture(scope="module")
+def two_sides(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Flags of twelve subjects that are members, ward-7 among them, and of sixteen that are not."""
+    folder = tmp_path_factory.mktemp("wards")
+    members = archive(folder / "members.npz", wards("ward", 12))
+    others = archive(folder / "others.npz", wards("other", 16), seed=1)
+    return f"--members npz:{members} --nonmembers npz:{others} --groups ward "
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    st.integers(0, 10**6), st.lists(st.integers(1, 6), min_size=6, max_size=12),
+    st.integers(2, 12), st.booleans(), st.sampled_from([None, 4, 9]),
+)  # fmt: skip
+def test_roles__never_split_a_subject(
+    seed: int, sizes: list[int], known: int, shadows: bool, limit: int | None
+) -> None:
+    stream = np.random.default_rng(seed)
+    sides = {}
+    for side in ("members", "nonmembers"):
+        whose = np.repeat([f"{side}{i}" for i in range(len(sizes))], sizes)
+        pixels = stream.integers(0, 256, (sum(sizes), 3, 4, 4)).astype(np.uint8)
+        sides[side] = ImageSet(pixels, np.zeros(sum(sizes), np.int64), side, UNLABELLED, whose)
+    if known + 2 > sum(sizes):
+        return
+    audit = Settings(
+        encoder="x", members="m", nonmembers="n", groups="who", seed=seed, known=known,
+        limit=limit, shadows=2 * shadows,
+    )  # fmt: skip
+    subjects = read_subjects(audit, sides)
+    split = deal_sets(audit, *sides.values(), Views())
+    assert subjects and split.subjects and split.known_subjects is not None
+    for at, side in enumerate(("members", "nonmembers")):
+        roles = [split.known_subjects[at], (split.subjects.sides)[at]]
+        roles += [split.spare_subjects] * at
+        assert all(len(np.unique(role)) >= 2 for role in roles[: 2 + shadows * at])
+        assert len(np.concatenate([np.unique(role) for role in roles])) == len(
+            np.unique(np.concatenate(roles))
+        )
+        for role in roles:  # whole
+            counts = {s: int((subjects.of[side] == s).sum()) for s in np.unique(role).tolist()}
+            assert {s: int((role == s).sum()) for s in counts} == counts
+        assert abs(len(roles[0]) - known) <= 6 * 2  # as near as two subjects
+    # Neither the order of the files nor their numbers play a part.
+    turned = {s: one.take(np.arange(len(one))[::-1]) for s, one in sides.items()}
+    again = deal_sets(audit, *turned.values(), Views())
+    assert again.subjects and set(again.subjects.members) == set(split.subjects.members)
+
+
+def test_audit__names_the_subject_that_was_learnt(
+    audit: Audit, two_sides: str, tmp_path: Path
+) -> None:
+    flags = f"--encoder tests.auditing.brought:Remembers --mean 0 --std 1 {two_sides} --known 8 "
+    flags += f"--attacks similarity,dataset-inference --seed 5 {STILL} "
+    done = audit(flags, tmp_path / "A", figures=True)
+    assert done.code == 0, done.err
+    report = done.report
+    first, *others = report["clients"]
+    assert first["name"] == RED and first["auc"] == 1.0
+    assert first["auc"] > first["null_ci"][1]
+    assert {row["name"] for row in others} < set(wards("ward", 12))
+    assert "The riskiest (95 % intervals): ward-7 1.00" in done.out.replace("\n", " ")
+    (inference,) = report["dataset_inference"]
+    count = report["attacks"][0]["n_nonmember_subjects"]
+    least = inference["clients"][0]
+    assert least["name"] == RED and least["p_value"] == pytest.approx(1 / (count + 1), abs=1e-5)
+    assert "none could be established" in inference["statement"]
+    (row,) = report["attacks"]
+    assert row["design_effect"] > 1.2 and row["n_member_subjects"] == len(report["clients"])
+    assert f" of {row['n_member_subjects']}+{count} subjects" in done.out.replace("\n", " ")
+    page = (tmp_path / "A" / "report.html").read_text()
+    assert "<h2>Subjects</h2>" in page and page.index("<td>ward-7</td>") > 0
+    assert "Obuchowski" in report["family"]["method"]
+    scores = open_run(tmp_path / "A").scores
+    assert set(scores["subject"]) == {r["name"] for r in report["clients"]} | set(
+        scores.loc[~scores["truth"], "subject"]
+    )
+    assert open_run(tmp_path / "A").clients.index[0] == RED
+
+
+def test_intervals__by_subject_are_wider_than_by_image(
+    audit: Audit, two_sides: str, tmp_path: Path
+) -> None:
+    flags = f"{two_sides} --known 8 --attacks similarity --seed 2 "
+    with_groups = audit(flags, tmp_path / "S").report
+    scores = pd.read_csv(tmp_path / "S" / "scores.csv")
+    inside, outside = (scores.loc[scores["truth"] == t, "similarity"].to_numpy() for t in (1, 0))
+    from fedmia.statistics.auc import auc_estimate, auc_interval
+    from fedmia.statistics.thresholds import tpr_at_fpr
+
+    row = with_groups["attacks"][0]
+
+    def width(ends: object) -> float:
+        low, high = ends  # type: ignore[misc]
+        return float(high - low)
+
+    alone = auc_interval(auc_estimate(inside, outside))
+    assert width(row["auc_ci"]) > 1.1 * width(alone)
+    assert row["design_effect"] > 1.2
+    by_image = tpr_at_fpr(inside, outside, 0.1)
+    assert by_image and width(row["tpr_at_fpr_ci"]["0.1"]) > width(by_image[1])
+    control = with_groups["controls"]["posers"][0]
+    assert (
+        control["n_member_subjects"] + control["n_nonmember_subjects"]
+        == (row["n_nonmember_subjects"])
+    )
+    assert control["n_members"] % 4 == 0  # whole subjects pose
+    assert with_groups["controls"]["pixels"]["n_member_subjects"] == row["n_member_subjects"]
+
+
+def test_audit__one_customers_set(audit: Audit, tmp_path: Path) -> None:
+    mine = archive(tmp_path / "mine.npz", [RED], 12)
+    others = archive(tmp_path / "others.npz", wards("other", 30), seed=1)
+    flags = f"--encoder tests.auditing.brought:Remembers --mean 0 --std 1 --groups ward {STILL} "
+    flags += f"--members npz:{mine} --nonmembers npz:{others} --attacks dataset-inference"
+    done = audit(flags, tmp_path / "A")
+    assert done.code == 0, done.err
+    (inference,) = done.report["dataset_inference"]
+    assert "was trained on the set of ward-7 (p = 0.0" in inference["statement"]
+    assert done.report["verdict_code"] == "leaks" and RED in done.report["verdict"]
+    page = (tmp_path / "A" / "report.html").read_text()
+    assert "exchanges whole subjects" in page and "<td>ward-7</td>" in page
+    assert inference["clients"][0]["n"] == 10  # all but the two that an attacker knows
+    assert "All members are of ward-7" in " ".join(done.report["notes"])
+
+
+def test_groups__of_vectors_folders_and_arrays(audit: Audit, tmp_path: Path) -> None:
+    stream = np.random.default_rng(0)
+    line, rows = "", [["side", "image", "subject"]]
+    for side in ("member", "nonmember"):
+        vectors, folder = stream.normal(size=(24, 6)), tmp_path / f"{side}s"
+        subjects = np.repeat([f"{side}{i}" for i in range(8)], 3)
+        pd.DataFrame({"v": list(vectors), "who": subjects}).to_parquet(tmp_path / f"{side}.parquet")
+        line += f"--{side}-embeddings {tmp_path / side}.parquet "
+        for i, subject in enumerate(subjects):
+            (folder / subject).mkdir(parents=True, exist_ok=True)
+            pixels = stream.integers(0, 256, (8, 8, 3)).astype(np.uint8)
+            Image.fromarray(pixels).save(folder / subject / f"{i}.png")
+            rows.append([f"{side}s", f"{i}.png", subject])
+    with (tmp_path / "who.csv").open("w", newline="") as file:
+        csv.writer(file).writerows(rows)
+    done = audit(f"{line} --groups who --attacks sd-mi --known 6", tmp_path / "V")
+    assert done.code == 0, done.err
+    assert done.report["attacks"][0]["n_member_subjects"] == 6
+    of = f"--members folder:{tmp_path}/members --nonmembers folder:{tmp_path}/nonmembers "
+    reports = []
+    for out, groups in (("F", "1"), ("C", str(tmp_path / "who.csv"))):
+        done = audit(f"{of} --groups {groups} --attacks similarity --known 6", tmp_path / out)
+        assert done.code == 0, done.err
+        reports.append(done.report)
+    assert reports[0]["attacks"] == reports[1]["attacks"]
+    assert reports[0]["clients"] == reports[1]["clients"]
+    images = stream.integers(0, 256, (48, 3, 8, 8)).astype(np.uint8)
+    groups = (np.repeat(np.arange(8), 3), np.repeat(np.arange(8, 16), 3))
+    run = audit_encoder(
+        Remembers(), images[:24], images[24:], groups=groups, attacks="similarity", known=6,
+        quiet=True,
+    )  # fmt: skip
+    assert set(run.clients.index) < set(map(str, range(8)))
+
+
+def test_groups__shadows_and_sweep(audit: Audit, two_sides: str, tmp_path: Path) -> None:
+    flags = f"{two_sides} --shadows 2 --shadow.epochs 1 --attacks rmia,lpla --known 8 "
+    flags += "--shadow.knowledge data --shadow.model smallnet --shadow.model.width 4 "
+    done = audit(f"{flags} --sweep known=4,8", tmp_path / "A")
+    assert done.code == 0, done.err
+    assert done.names() == ["rmia", "lpla"], done.not_run
+    swept = [row for row in done.report["sweep"] if not row["not_run"]]
+    assert swept and all("n_member_subjects" in row for row in swept)
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ("--groups patient", "no array 'patient' (it has: x, y, ward)"),
+        ("--members synthetic --groups ward", "data source 'synthetic' has no columns; a CSV file"),
+        ("--groups {}/none.csv", "none.csv: cannot be read"),
+        ("--groups {}/head.csv", "must begin with the line side,image,subject"),
+        ("--groups {}/few.csv", "47 of 48 members have no subject (the first: image 1)"),
+        ("--groups {}/twice.csv", "line 3: image '0' is named twice"),
+        ("--groups {}/side.csv", "line 2: members or nonmembers, an image and a subject, got 'a,"),
+        ("--members npz:{}/three.npz --groups ward", "3 subjects of the members are too few: at"),
+        ("--nonmembers npz:{}/both.npz --groups ward", "subject 'ward-1' is among the members and"),
+        ("--encoder x.npz --federation R --groups ward", "and an encoder alone: a federation's"),
+    ],
+)
+def test_groups__bad_input(
+    audit: Audit, two_sides: str, tmp_path: Path, change: str, named: str
+) -> None:
+    texts = {
+        "head": "image,subject\n", "few": "side,image,subject\nmembers,0,a\n",
+        "twice": "side,image,subject\nmembers,0,a\nmembers,0,b\n",
+        "side": "side,image,subject\na,0,b\n",
+    }  # fmt: skip
+    for name, text in texts.items():
+        (tmp_path / f"{name}.csv").write_text(text)
+    archive(tmp_path / "three.npz", wards("w", 3), seed=5)
+    archive(tmp_path / "both.npz", ["ward-1", *wards("w", 5)], seed=6)
+    flags = dict(zip(*[iter(two_sides.split())] * 2, strict=True))
+    flags |= dict(zip(*[iter(change.format(tmp_path).split())] * 2, strict=True))
+    line = refused(audit, " ".join(f"{k} {v}" for k, v in flags.items()), tmp_path / "A")
+    assert named in line
+
+
+def test_dataset_inference__likelihood_has_no_place_with_subjects(
+    audit: Audit, two_sides: str, tmp_path: Path
+) -> None:
+    flags = "--attacks similarity,dataset-inference --attack.dataset-inference.statistic likelihood"
+    done = audit(f"{two_sides} {flags}", tmp_path / "A")
+    assert "must be unary or relationship" in done.not_run["dataset-inference"]
