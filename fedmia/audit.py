@@ -87,14 +87,7 @@ def run_audit(
         DiskError: a file could not be written or read; finished attacks stay.
     """
     if invocation.plan:
-        audit = settle_threads(invocation.settings, None, lambda line: None)
-        torch.set_num_threads(audit.threads or count_cores())
-        device = device_of(audit)
-        with watch.part("data"):
-            both = prepare(audit, device)
-        out, leak = invocation.out, invocation.leak
-        row = outlook.plan_audit(audit, *both, device, out, watch, leak, stop)
-        return outlook.show(invocation, row)
+        return outlook.show(invocation, outlook.plan_audit(invocation, watch, stop))
     quiet = invocation.quiet or invocation.json
     display = AuditDisplay(len(invocation.settings.attacks), quiet)
     try:

@@ -33,7 +33,7 @@ from threading import Event  # noqa: E402
 from typing import cast  # noqa: E402
 
 from fedmia.config.tree import to_tree  # noqa: E402
-from fedmia.evaluation import outlook  # noqa: E402
+from fedmia.evaluation.outlook import show as show_plan  # noqa: E402
 from fedmia.evaluation.pilot import plan_run  # noqa: E402
 from fedmia.evaluation.run import score  # noqa: E402
 from fedmia.federation.checkpoint import Checkpoint  # noqa: E402
@@ -80,10 +80,7 @@ def simulate(invocation: Invocation, watch: Stopwatch, stop: Event) -> int:
         FederationError: the rounds ended before their time; the finished ones are reported.
     """
     if invocation.plan:
-        with watch.part("data"):
-            plan = make_plan(invocation.settings)
-        row = plan_run(plan, train, invocation.out, watch, invocation.leak, stop)
-        return outlook.show(invocation, row)
+        return show_plan(invocation, plan_run(invocation, watch, stop))
     outcome = run_experiment(invocation, watch, stop)
     show(outcome.report, invocation.out, json=invocation.json, quiet=invocation.quiet)
     if outcome.resumable:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 BAD_INPUT, FAILED, INTERRUPTED = 2, 1, 130  # exit codes
 SHUT = 3  # the report fails a condition of --fail-on
+OF_RUNS = {"resume", "observe", "fail_on", "junit", "summary"}  # flags that --plan has no use for
 Arguments = Sequence[str] | ParsedFlags  # without the program's name, or read already
 DISK_FAILED = os.EX_IOERR  # 74: a file cannot be written or read; what is finished stays
 
@@ -157,6 +158,10 @@ def parse(command: Command, arguments: Arguments) -> Invocation:
         own_options = resume_settings(own_options, flags.typed)
     if own_options.get("out") == "":
         raise InputError("--out needs a folder, got ''")
+    if "plan" in own_options and (of_runs := OF_RUNS & own_options.keys()):
+        raise InputError(
+            f"--plan runs nothing: --{min(of_runs).replace('_', '-')} does not go with it"
+        )
     observe = tuple(filter(None, own_options.get("observe", "").split(",")))
     if "observe" in own_options and not observe:
         raise InputError("--observe needs a name, got ''")

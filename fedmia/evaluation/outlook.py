@@ -1,13 +1,11 @@
 """`--plan`: what a command would do, by pilots on few of its images: seconds, queries, and the
-smallest leak that its images would show."""
+smallest leak that its images would show. Here of audits, and what all plans share."""
 
 from __future__ import annotations
 
-import tempfile
 import time
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 from threading import Event
 from typing import Any
 
@@ -16,282 +14,200 @@ import torch
 
 from fedmia.cli.command import Invocation
 from fedmia.config.audit import Audit
-from fedmia.encoders.base import LoadedEncoder
 from fedmia.evaluation.audits.images import AuditSplit
-from fedmia.evaluation.encoder import examine
-from fedmia.options.errors import InputError
-from fedmia.records import RunScores
+from fedmia.evaluation.audits.threads import settle_threads
+from fedmia.evaluation.encoder import device_of, examine, prepare
+from fedmia.options.errors import InputError, opt
+from fedmia.options.seeding import rng
+from fedmia.records import RunScores, ScoredAttack
 from fedmia.records.attack_rows import with_auc
-from fedmia.records.rows import Report
-from fedmia.report.publish import json_text, publish
+from fedmia.report.build import build_report
+from fedmia.report.format import defended_lines
+from fedmia.report.publish import json_text
 from fedmia.report.verdict import leak_tests
+from fedmia.runtime.cores import count_cores
 from fedmia.runtime.heartbeat import format_seconds
+from fedmia.runtime.load import BUSY, measure_free_cores
 from fedmia.runtime.progress import AuditDisplay
 from fedmia.runtime.stopwatch import Stopwatch
 from fedmia.statistics.power import images_needed, smallest_detectable_auc
 from fedmia.storage.outfolder import OutFolder
 
-LEAST = 8  # known images a side of the smaller pilot
-SHARES = 0.1, 0.2  # of the images in the two pilots, where that leaves LEAST
+SHARE, LEAST = 0.1, 16  # of the scored images in a pilot, and the fewest of a side
 EPOCHS = 2  # of each shadow of a pilot
 Outlook = dict[str, Any]  # as `--plan --json` prints it
 
 
-def shares_of(known: int) -> tuple[float, float]:
-    """Shares of all images that the two pilots take, where so many are known a side."""
-    least = min(max(SHARES[0], LEAST / max(known, 1)), 0.5)
-    return least, min(1.0, 2 * least)
+def pick(count: int) -> np.ndarray:
+    """Positions of the images of a pilot among `count`."""
+    return np.sort(rng(0, "pilot").permutation(count)[: max(LEAST, round(SHARE * count))])
 
 
-def pick(count: int, share: float) -> np.ndarray:
-    """Positions of a share of `count` images, at least 4, evenly spread."""
-    number = min(count, max(4, round(share * count)))
-    return np.linspace(0, count - 1, number).astype(np.int64) if count else np.zeros(0, np.int64)
-
-
-def extend(shares: tuple[float, float], values: tuple[float, float]) -> float:
-    """The line through two pilots, at all images; it falls nowhere.
+def of_all(attack: ScoredAttack, name: str, images: int) -> float:
+    """The seconds or queries of an attack of a pilot for all images, by those of its scoring.
 
     Args:
-        shares: of the images in the pilots.
-        values: what each took.
+        attack: of the pilot, fitted on all known images.
+        name: `seconds` or `queries`.
+        images: that are scored in all.
 
     Returns:
-        What all images take.
+        The number.
     """
-    (first, second), (low, high) = shares, values
-    slope = (high - low) / (second - first) if second > first else 0.0
-    return high + max(slope, 0.0) * (1 - second)
+    more = images / sum(map(len, attack.sides)) - 1
+    return float(getattr(attack, name) + more * getattr(attack, f"scoring_{name}"))
 
 
-def queries_of(shares: tuple[float, float], reports: tuple[Report, Report]) -> dict[str, int]:
-    """Queries of each attack, from the reports of the two pilots."""
-    small, large = ({a["name"]: a["queries"] for a in one["attacks"]} for one in reports)
-    both = [name for name in large if name in small]
-    return {name: round(extend(shares, (small[name], large[name]))) for name in both}
-
-
-def smallest_leak(
-    report: Report, members: int, others: int, leak: float | None, available: Mapping[str, int]
-) -> Outlook:
-    """How small a leak the images show, by the tests of the report.
+def conclude(
+    invocation: Invocation, watch: Stopwatch, pilot: RunScores, seconds: Mapping[str, float],
+    **row: Any,
+) -> Outlook:  # fmt: skip
+    """The outlook, by the attacks of a pilot and by the tests of its report.
 
     Args:
-        report: of a pilot, which has as many tests as the command.
-        members: that are scored.
-        others: non-members that are scored.
-        leak: AUC of a leak of which the images needed are counted; None: of none.
-        available: images a side that could be scored.
+        invocation: what the user asked for.
+        watch: timed the imports and the data of the command.
+        pilot: its scores; an attack stands for itself under the control.
+        seconds: of the command by part, from then to the report.
+        row: the other keys.
 
     Returns:
-        Keys of the outlook.
+        The outlook.
     """
+    report, leak, images = build_report(pilot), invocation.leak, row["images"]
+    sides = images["scored_members"], images["scored_nonmembers"]
     tests = leak_tests(report, with_auc(report["attacks"]))
-    row: Outlook = {
-        "scored": {"members": members, "nonmembers": others},
+    parts = {name: watch.seconds[name] for name in ("import", "data")} | {**seconds}
+    # Figures take about as long to draw as all imports.
+    parts["report"] = 0.0 if invocation.out is None else parts["import"]
+    free, cores, total = measure_free_cores(), count_cores(), sum(parts.values())
+    return {
+        **row,
+        "lines": [*row["lines"], *defended_lines(report)],
+        "queries": {a.name: round(of_all(a, "queries", sum(sides))) for a in pilot.attacks},
+        "not_run": {one["attack"]: one["reason"] for one in report["not_run"]},
+        "seconds": {**parts, "total": total},
+        "seconds_idle": total if free > BUSY * cores else total * free / cores,
         "tests": report["family"]["intervals"],
-        "smallest_auc": smallest_detectable_auc(members, others, **tests),
+        "smallest_auc": smallest_detectable_auc(*sides, **tests),
+        "leak": leak,
+        "images_needed": leak and images_needed(leak, **tests),
+        "images_available": min(sides[0], sides[1] + images.get("spare_nonmembers", 0)),
     }
-    if leak is not None:
-        needed = images_needed(leak, **tests)
-        enough = needed is not None and min(available.values()) >= needed
-        row |= {"leak": leak, "images_needed": needed, "available": dict(available)}
-        row["enough"] = enough
-    return row
 
 
 class _Clock(AuditDisplay):
-    """Silent; notes when the epochs of the shadows began and ended."""
+    """Silent; notes when the epochs of the shadows ended."""
 
     def __init__(self) -> None:
         super().__init__(0, True)
-        self.stamps: list[tuple[float, int]] = []
+        self.stamps = list[float]()
 
     def epochs(self, done: int, total: int) -> None:
-        self.stamps.append((time.perf_counter(), done))
+        self.stamps.append(time.perf_counter())
 
-    def shadows(self) -> tuple[float, float]:
-        """Seconds of all epochs, and of one."""
-        if len(self.stamps) < 2:
-            return 0.0, 0.0
-        (began, first), (ended, last) = self.stamps[0], self.stamps[-1]
-        return ended - began, (ended - began) / max(last - first, 1)
+    def shadows(self) -> float:
+        """Seconds of all epochs: the first ended when the others began."""
+        gaps = np.diff(self.stamps)
+        return float(gaps.mean()) * len(self.stamps) if len(gaps) else 0.0
 
 
-def plan_audit(
-    audit: Audit, released: LoadedEncoder, split: AuditSplit, device: torch.device,
-    out: Path | None, watch: Stopwatch, leak: float | None, stop: Event,
-) -> Outlook:  # fmt: skip
+def plan_audit(invocation: Invocation, watch: Stopwatch, stop: Event) -> Outlook:
     """What an audit would do; nothing is written.
 
     Args:
-        released: the encoder under audit.
-        split: the images in their roles.
-        device: where tensors are computed.
-        out: folder of the audit, which is not touched; None: it writes no files.
+        invocation: what the user asked for; its settings are an `Audit`.
         watch: timed the command so far.
-        leak: as of `smallest_leak`.
         stop: set when the user interrupts.
 
     Returns:
         The outlook.
 
     Raises:
-        InputError: no attack can run.
+        InputError: bad input, an audit that cannot be planned, or one of which no attack can run.
         KeyboardInterrupt: the user ended it.
     """
-    spent = watch.timing()
-    short = replace(audit, sweep=None)
-    plan = audit.plan()
-    if audit.shadows:
-        short = replace(short, shadow={**audit.shadow, "epochs": min(EPOCHS, plan.epochs)})
-    shares = shares_of(min(len(split.known_members), len(split.known_nonmembers)))
-    runs = [_pilot(short, released, _cut(split, share), device, out, stop) for share in shares]
-    epoch = runs[0][2][1]
-    seconds = {
-        "import": spent["import"],
-        "data": spent["data"],
-        "shadows": epoch * plan.epochs * plan.count if audit.shadows else 0.0,
-        "attacks": extend(shares, (runs[0][1]["attacks"], runs[1][1]["attacks"])),
-        "probes": runs[1][1]["probes"],
-        "report": runs[0][1]["report"],  # of the first: matplotlib is loaded once
-    }
-    reports = runs[0][0], runs[1][0]
-    counts = split.counts()
+    audit: Audit = settle_threads(invocation.settings, None, lambda line: None)
+    refuse(audit, "federation", "groups", "sweep")
+    torch.set_num_threads(audit.threads or count_cores())
+    device = device_of(audit)
+    with watch.part("data"):
+        released, split = prepare(audit, device)
+    counts, epochs = split.counts(), audit.plan().epochs
     images = {k: v for k, v in counts.items() if isinstance(v, int) and "_" in k}
-    row: Outlook = {
-        "lines": [*released.notes, *split.notes],
-        "images": images,
-        "epsilon": [],
-        "queries": queries_of(shares, reports),
-    }
-    if released.remote is not None:  # it answers each image once
-        row["images_sent"] = round(released.remote.sent / shares[1])
-        row["images_sent_for_the_plan"] = released.remote.sent
-        seconds["attacks"] = max(seconds["attacks"], row["images_sent"] / (audit.rate or np.inf))
-    spare = counts["spare_nonmembers"]
-    sides = len(split.scored_members), len(split.scored_nonmembers)
-    available = {"members": sides[0], "nonmembers": sides[1] + spare}
-    return finish(
-        row, watch, seconds, reports[1], smallest_leak(reports[1], *sides, leak, available)
-    )
-
-
-def _pilot(
-    audit: Audit, released: LoadedEncoder, split: AuditSplit, device: torch.device,
-    out: Path | None, stop: Event,
-) -> tuple[Report, dict[str, float], tuple[float, float]]:  # fmt: skip
-    """The audit on few images: its report, its seconds without its shadows, and those of these."""
-    watch, clock = Stopwatch(time.perf_counter()), _Clock()
-    place = OutFolder(None, "")
-    scores = examine(audit, released, split, device, place, clock, watch, stop.is_set)
+    scored = images["scored_members"] + images["scored_nonmembers"]
+    short, few = replace(audit, cache=None), cut_images(split)
+    if audit.shadows:
+        short = replace(short, shadow={**audit.shadow, "epochs": min(EPOCHS, epochs)})
+    timer, clock, place = Stopwatch(time.perf_counter()), _Clock(), OutFolder(None, "")
+    pilot = examine(short, released, few, device, place, clock, timer, stop.is_set, controls=False)
     if stop.is_set():
         raise KeyboardInterrupt
-    if not (scores.attacks or scores.inferences):
-        why = next(iter(scores.not_run.items()), ("", "none is asked for"))
+    if not (pilot.attacks or pilot.inferences):
+        why = next(iter(pilot.not_run.items()), ("", "none is asked for"))
         raise InputError(f"no attack could run; {why[0]}: {why[1]}")
-    report = publish_apart(scores, out, watch)
-    shadows = clock.shadows()
-    seconds = watch.timing()
-    return report, {**seconds, "attacks": max(seconds["attacks"] - shadows[0], 0.0)}, shadows
-
-
-def _cut(split: AuditSplit, share: float) -> AuditSplit:
-    """The images of a pilot."""
-    names = {
-        "scored_members": ("member_ids", "member_labels"),
-        "scored_nonmembers": ("nonmember_ids", "nonmember_labels"),
-        "known_members": (),
-        "known_nonmembers": (),
+    took, passes = timer.timing(), 1 + bool(pilot.utility_untrained)
+    more = sum(of_all(a, "seconds", scored) - a.seconds for a in pilot.attacks if not a.reading)
+    seconds = {
+        "shadows": clock.shadows() * epochs / min(EPOCHS, epochs),
+        "attacks": passes * max(took["attacks"] - clock.shadows() + more, 0.0),
+        "probes": took["probes"],
     }
-    less: dict[str, Any] = {}
-    for images, beside in names.items():
-        at = pick(len(getattr(split, images)), share)
-        less |= {name: getattr(split, name)[at] for name in (images, *beside)}
-    return replace(split, **less)
+    row: Outlook = {"lines": [*released.notes, *split.notes], "images": images}
+    if (remote := released.remote) is not None:  # of the known images it was sent all
+        row["images_sent"] = round(remote.sent * len(split.attacked()) / len(few.attacked()))
+        row["images_sent_for_the_plan"] = remote.sent
+    pilot = replace(pilot, controls={"untrained": pilot.attacks} if passes > 1 else {})
+    return conclude(invocation, watch, pilot, seconds, **row)
 
 
-def publish_apart(scores: RunScores, out: Path | None, watch: Stopwatch) -> Report:
-    """The report of a pilot; its files and figures are made in a temporary folder.
+def cut_images(split: AuditSplit) -> AuditSplit:
+    """The images of a pilot: all known ones, and some to score."""
+    chosen: dict[str, Any] = {}
+    for side in ("member", "nonmember"):
+        at = pick(len(getattr(split, f"{side}_ids")))
+        for name in (f"scored_{side}s", f"{side}_ids", f"{side}_labels"):
+            chosen[name] = getattr(split, name)[at]
+    return replace(split, **chosen)
 
-    Args:
-        scores: of the pilot.
-        out: folder of the command; None: it writes no files.
-        watch: notes the seconds.
 
-    Returns:
-        The report.
+def refuse(settings: Any, *names: str) -> None:
+    """Refuse to plan what uses one of these options.
+
+    Raises:
+        InputError: it is used.
     """
-    with tempfile.TemporaryDirectory(prefix="fedmia-") as folder:
-        return publish(scores, None if out is None else Path(folder), watch)
-
-
-def finish(
-    row: Outlook, watch: Stopwatch, seconds: Mapping[str, float], report: Report, leak: Outlook
-) -> Outlook:
-    """The outlook with its seconds, the smallest leak, and the attacks that the pilots lack.
-
-    Args:
-        row: the other keys.
-        watch: timed this command, for `plan_s`.
-        seconds: of the command, by part.
-        report: of the larger pilot.
-        leak: keys of `smallest_leak`.
-
-    Returns:
-        The outlook.
-    """
-    parts = {name: round(value, 2) for name, value in seconds.items()}
-    lost = {one["attack"]: one["reason"] for one in report["not_run"]}
-    total = round(sum(seconds.values()), 2)
-    return {
-        **row,
-        "not_run": lost,
-        "seconds": {**parts, "total": total},
-        **leak,
-        "plan_s": round(watch.timing()["total_s"], 2),
-    }
+    for name in names:
+        if (value := getattr(settings, name)) is not None:
+            raise InputError(f"--plan does not know how {opt(name, value)} goes: leave it out")
 
 
 def describe(row: Outlook) -> list[str]:
     """The outlook as lines of text."""
     lines = list(row["lines"])
-    if row["images"]:
-        listed = ", ".join(f"{n:,} {name.replace('_', ' ')}" for name, n in row["images"].items())
-        lines.append(f"images: {listed}")
-    lines += row["epsilon"]
-    if row["queries"]:
-        lines.append("queries: " + ", ".join(f"{n} {q:,}" for n, q in row["queries"].items()))
+    for what in ("images", "queries"):
+        listed = ", ".join(f"{n:,} {name.replace('_', ' ')}" for name, n in row[what].items())
+        lines += [f"{what}: {listed}"] if listed else []
     if "images_sent" in row:
-        sent = f"{row['images_sent']:,} are sent, each once"
-        lines.append(
-            f"images for the API: {sent} ({row['images_sent_for_the_plan']:,} for this plan)"
-        )
+        plan = f"{row['images_sent_for_the_plan']:,} for this plan"
+        lines.append(f"images for the API: {row['images_sent']:,}, each sent once ({plan})")
     lines += [f"not run: {name}: {why}" for name, why in row["not_run"].items()]
-    parts = {name: s for name, s in row["seconds"].items() if name != "total" and s >= 0.5}
-    listed = ", ".join(f"{name} {format_seconds(s)}" for name, s in parts.items())
-    lines.append(
-        f"time: about {format_seconds(row['seconds']['total'])} on this machine ({listed})"
-    )
-    return lines + describe_leak(row)
-
-
-def describe_leak(row: Outlook) -> list[str]:
-    """The smallest leak, and the images of the leak that was asked about."""
-    n, m = row["scored"].values()
-    sizes = f"{n:,} members and {m:,} non-members, tests: {row['tests']}"
-    least = row["smallest_auc"]
+    *parts, total = (f"{n} {format_seconds(s)}" for n, s in row["seconds"].items() if s >= 0.5)
+    lines.append(f"time on this machine: {total} ({', '.join(parts)})")
+    if row["seconds_idle"] < row["seconds"]["total"]:
+        idle = format_seconds(row["seconds_idle"])
+        lines.append(f"other programs keep the machine busy: on an idle one about {idle}")
+    least, needed, have = row["smallest_auc"], row["images_needed"], row["images_available"]
     text = f"AUC {least:.3f} in 80 of 100 runs" if least else "not even a perfect attack"
-    lines = [f"smallest leak that would show: {text} ({sizes})"]
-    if "leak" not in row:
-        return lines
-    needed, have = row["images_needed"], row["available"]
-    what = f"a leak of AUC {row['leak']:g} needs"
-    if needed is None:
-        return [*lines, f"{what} more than ten million images a side"]
-    stock = f"{have['members']:,} members and {have['nonmembers']:,} non-members to score"
-    verb = "are enough" if row["enough"] else "are too few"
-    return [*lines, f"{what} {needed:,} scored members and as many others; {stock} {verb}"]
+    lines.append(f"smallest leak that would show: {text} (tests: {row['tests']})")
+    if row["leak"] is not None:
+        number = "more than ten million" if needed is None else f"{needed:,}"
+        enough = "are too few" if needed is None or have < needed else "are enough"
+        lines.append(
+            f"a leak of AUC {row['leak']:g} needs {number} scored members and as many others; "
+            f"the {have:,} of each that can be scored {enough}"
+        )
+    return lines
 
 
 def show(invocation: Invocation, row: Outlook) -> int:

@@ -184,8 +184,9 @@ class EncoderAttackSuite(AttackSuite[str]):
         return outside_reason(name)
 
     def run(
-        self, show_progress: ShowProgress, stopped: Callable[[], bool], ran: Callable[[int], None]
-    ) -> None:
+        self, show_progress: ShowProgress, stopped: Callable[[], bool], ran: Callable[[int], None],
+        controls: bool = True,
+    ) -> None:  # fmt: skip
         """Score every attack that can run, on the encoder and then on its untrained control.
 
         Args:
@@ -193,6 +194,7 @@ class EncoderAttackSuite(AttackSuite[str]):
                 and whether it is done.
             stopped: whether the user asked to stop.
             ran: called with the number of attacks that are done.
+            controls: whether the control is attacked.
         """
         for name in self.audit.attacks:
             if stopped():
@@ -211,7 +213,7 @@ class EncoderAttackSuite(AttackSuite[str]):
             rest = "" if self.released.stored is not None else " and the classifier on pixels"
             self.notes.append(f"{missing}; the controls are posers{rest}.")
         for name in [s.name for s in self.scores if not self.build(s.name).reads_training()]:
-            if missing is not None or stopped():
+            if missing is not None or stopped() or not controls:
                 break
             show_progress(UNTRAINED, name, False)
             control = self.failures.attempt(
