@@ -128,7 +128,7 @@ def plan_audit(invocation: Invocation, watch: Stopwatch, stop: Event) -> Outlook
         KeyboardInterrupt: the user ended it.
     """
     audit: Audit = settle_threads(invocation.settings, None, lambda line: None)
-    refuse(audit, "federation", "groups", "sweep")
+    refuse(audit, "federation", "groups", "sweep", *["checkpoint"] * audit.of_rounds)
     torch.set_num_threads(audit.threads or count_cores())
     device = device_of(audit)
     with watch.part("data"):
@@ -147,7 +147,8 @@ def plan_audit(invocation: Invocation, watch: Stopwatch, stop: Event) -> Outlook
         why = next(iter(pilot.not_run.items()), ("", "none is asked for"))
         raise InputError(f"no attack could run; {why[0]}: {why[1]}")
     took, passes = timer.timing(), 1 + bool(pilot.utility_untrained)
-    more = sum(of_all(a, "seconds", scored) - a.seconds for a in pilot.attacks if not a.reading)
+    ran = [a for a in pilot.attacks if a.name in audit.attacks]  # once with all its readings
+    more = sum(of_all(a, "seconds", scored) - a.seconds for a in ran)
     seconds = {
         "shadows": clock.shadows() * epochs / min(EPOCHS, epochs),
         "attacks": passes * max(took["attacks"] - clock.shadows() + more, 0.0),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from threading import Event
@@ -89,7 +88,7 @@ def plan_run(invocation: Invocation, watch: Stopwatch, stop: Event) -> Outlook:
         "lines": [*describe_start(plan), *forecasts(plan)],
         "images": {role: count for role, count in split.counts().items() if count},
     }
-    attacks = [*pilot.attacks, *ascent(result, experiment, [*map(len, at.values())])]
+    attacks = [*pilot.attacks, *ascent(result, experiment, *map(len, at.values()))]
     controls = {"placebo" if split.placebo_parts else "untrained": attacks}
     pilot = replace(pilot, attacks=attacks, controls=controls)
     return conclude(invocation, watch, pilot, seconds, **row)
@@ -148,7 +147,7 @@ def all_attacks(pilot: RunScores, took: float, plan: Plan) -> float:
     whole, split = plan.experiment, plan.split
     scored, work = len(split.scored_members) + len(split.scored_nonmembers), 0.0
     for one in pilot.attacks:
-        if not one.reading:
+        if one.name in whole.attacks:  # once with all its readings
             # The trained model, the untrained one, the placebo's; those of the rounds.
             passes = 2 + bool(split.placebo_parts)
             by_round = registry.load("attack", one.name).by_round
@@ -158,13 +157,15 @@ def all_attacks(pilot: RunScores, took: float, plan: Plan) -> float:
     return max(took, 0.0) + work / max(1, count_cores() // whole.threads_per_client)
 
 
-def ascent(result: FederationResult, whole: Experiment, sides: Sequence[int]) -> list[ScoredAttack]:
+def ascent(
+    result: FederationResult, whole: Experiment, members: int, others: int
+) -> list[ScoredAttack]:
     """Rows of the active attack, without scores: it reads each model that it receives.
 
     Args:
         result: of the pilot.
         whole: settings of the run.
-        sides: how many members and non-members are scored in the pilot.
+        members, others: how many are scored in the pilot.
 
     Returns:
         A row for each of its readings with its queries; none without an active attack.
@@ -179,14 +180,19 @@ def ascent(result: FederationResult, whole: Experiment, sides: Sequence[int]) ->
     queries = readings.queries["main"] * reads(whole.attack_rounds) // reads(short.attack_rounds)
     if attack.round_size is not None:  # it reads its batches, in one round
         queries = readings.queries["main-batches"]
-    name, zeros = str(whole.active_attack), [np.zeros(n) for n in sides]
-    one = ScoredAttack(name, "", "white_box", "client", *zeros, queries=queries)
+    name, m, n = str(whole.active_attack), np.zeros(members), np.zeros(others)
+    one = ScoredAttack(name, "", "white_box", "client", m, n, queries=queries)
     return [one, *(replace(one, name=f"{name}-{more}") for more in attack.other_readings())]
 
 
 def extend_accounts(result: FederationResult, rounds: int) -> None:
     """Let the accounts of the clients' defences go on as in the pilot, so that its report states
-    what is promised after all rounds."""
+    what is promised after all rounds.
+
+    Args:
+        result: of the pilot; the stored states of its clients change.
+        rounds: of the whole run.
+    """
     more = rounds / len(result.rounds)
     for client in result.plan.experiment.defended:
         if (state := result.store.load("main", client)) is None:

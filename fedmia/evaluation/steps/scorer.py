@@ -96,10 +96,10 @@ class Scorer:
         attack, before = self.build(name), view.queries
         require(view.threat, attack.needs, name)
         attack.fit(view, self.known, rng(self.seed, "fit", name))
-        fitted, asked = time.perf_counter(), view.queries
+        fitted, fit_queries = time.perf_counter(), view.queries
         scores = attack.score(view, self.candidates)
         scoring = {
-            "scoring_queries": view.queries - asked,
+            "scoring_queries": view.queries - fit_queries,
             "scoring_seconds": time.perf_counter() - fitted,
         }
         known = np.zeros(0), np.zeros(0)
