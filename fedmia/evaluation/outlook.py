@@ -80,14 +80,15 @@ def conclude(
     parts = {name: watch.seconds[name] for name in ("import", "data")} | {**seconds}
     # Figures take about as long to draw as all imports.
     parts["report"] = 0.0 if invocation.out is None else parts["import"]
-    free, cores, total = measure_free_cores(), count_cores(), sum(parts.values())
+    total, busy = sum(parts.values()), measure_free_cores() < BUSY * count_cores()
+    cpu = time.process_time() / watch.timing()["total_s"]  # an idle machine gives a whole core
     return {
         **row,
         "lines": [*row["lines"], *defended_lines(report)],
         "queries": {a.name: round(of_all(a, "queries", sum(sides))) for a in pilot.attacks},
         "not_run": {one["attack"]: one["reason"] for one in report["not_run"]},
         "seconds": {**parts, "total": total},
-        "seconds_idle": total if free > BUSY * cores else total * free / cores,
+        "seconds_idle": total * min(cpu, 1.0) if busy and "images_sent" not in row else total,
         "tests": report["family"]["intervals"],
         "smallest_auc": smallest_detectable_auc(*sides, **tests),
         "leak": leak,
@@ -180,7 +181,7 @@ def refuse(settings: Any, *names: str) -> None:
     """
     for name in names:
         if (value := getattr(settings, name)) is not None:
-            raise InputError(f"--plan does not know how {opt(name, value)} goes: leave it out")
+            raise InputError(f"--plan does not go with {opt(name, value)}: leave one out")
 
 
 def describe(row: Outlook) -> list[str]:

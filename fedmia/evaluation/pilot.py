@@ -102,9 +102,7 @@ def shorten(experiment: Experiment) -> Experiment:
         experiment.federation, rounds=rounds, attack_rounds=attacked or None, snapshots=1,
         placebo=False,
     )  # fmt: skip
-    pretrain = experiment.pretrain
-    if pretrain.epochs is not None:
-        pretrain = replace(pretrain, epochs=min(EPOCHS, pretrain.epochs))
+    pretrain = replace(experiment.pretrain, epochs=min(EPOCHS, experiment.pretrain.epochs or 0))
     return replace(experiment, federation=short, pretrain=pretrain)
 
 
@@ -123,7 +121,7 @@ def all_rounds(clock: _Clock, whole: Experiment, short: Experiment, tail: float)
     for (branch, round), seconds in clock.rounds.items():
         by_kind[branch, round > ran].append(seconds)
     # What the first round takes more than the second is pre-training, or done once.
-    first, *others = by_kind["main", False]
+    first, *others = by_kind.get(("main", False), [0.0])
     again = (whole.pretrain.epochs or 1) / (short.pretrain.epochs or 1) - 1
     total = again * max(first - sum(others), 0.0) if others else 0.0
     for (branch, attacked), (first, *others) in by_kind.items():
