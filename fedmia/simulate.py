@@ -80,7 +80,7 @@ def simulate(invocation: Invocation, watch: Stopwatch, stop: Event) -> int:
         FederationError: the rounds ended before their time; the finished ones are reported.
     """
     if invocation.plan:
-        return show_plan(invocation, plan_run(invocation, watch, stop))
+        return show_plan(invocation, plan_run(invocation, watch, stop, train))
     outcome = run_experiment(invocation, watch, stop)
     show(outcome.report, invocation.out, json=invocation.json, quiet=invocation.quiet)
     if outcome.resumable:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 import time
 from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from threading import Event
@@ -20,15 +21,17 @@ from fedmia.federation.outlook import describe_start
 from fedmia.federation.plan import Plan, forecasts, make_plan
 from fedmia.federation.result import FederationResult
 from fedmia.federation.schedule import Schedule
-from fedmia.federation.train import train
 from fedmia.options import registry
+from fedmia.options.errors import InputError
 from fedmia.records import RunScores, ScoredAttack
 from fedmia.runtime.cores import count_cores
 from fedmia.runtime.progress import Display
 from fedmia.runtime.stopwatch import Stopwatch
+from strategies.failure_policy import FederationError
 
 CLEAN, ATTACKED, EPOCHS = 2, 2, 2  # rounds of each kind in a pilot, and epochs of pre-training
 SCORED = "scored_members", "scored_nonmembers"
+Train = Callable[..., FederationResult]
 
 
 class _Clock(Display):
@@ -44,20 +47,20 @@ class _Clock(Display):
         self.rounds[branch, round], self.last = now - self.last, now
 
 
-def plan_run(invocation: Invocation, watch: Stopwatch, stop: Event) -> Outlook:
+def plan_run(invocation: Invocation, watch: Stopwatch, stop: Event, train: Train) -> Outlook:
     """What a run would do, by a short one in a temporary folder.
 
     Args:
         invocation: what the user asked for; its settings are an `Experiment`.
         watch: timed the command so far.
         stop: set when the user interrupts.
+        train: `fedmia.federation.train.train`, as scoring trains nothing itself.
 
     Returns:
         The outlook.
 
     Raises:
-        InputError: bad input, or a run that cannot be planned.
-        FederationError: a client failed.
+        InputError: bad input, or a run that cannot be planned, such as one whose clients fail.
         KeyboardInterrupt: the user ended it.
     """
     experiment: Experiment = invocation.settings
@@ -69,7 +72,10 @@ def plan_run(invocation: Invocation, watch: Stopwatch, stop: Event) -> Outlook:
     alone = replace(plan, experiment=short, split=replace(split, placebo_parts=()))
     clock = _Clock()
     with tempfile.TemporaryDirectory(prefix="fedmia-") as folder:
-        result = train(alone, Path(folder), None, stop, watch, clock)
+        try:
+            result = train(alone, Path(folder), None, stop, watch, clock)
+        except FederationError as error:
+            raise InputError(f"--plan: the first rounds failed: {error}") from None
         if stop.is_set():
             raise KeyboardInterrupt
         tail = time.perf_counter() - clock.last

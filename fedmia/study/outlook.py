@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from threading import Event
 
-from fedmia.cli.command import FAILED, Invocation, print_failure
+from fedmia.cli.command import Invocation
 from fedmia.config.audit import Audit
 from fedmia.config.study import Cell, Study
 from fedmia.evaluation.outlook import Outlook, describe, plan_audit
@@ -17,7 +18,6 @@ from fedmia.runtime.cores import bind_cores, share_cores
 from fedmia.runtime.heartbeat import format_seconds
 from fedmia.runtime.stopwatch import Stopwatch
 from fedmia.study.engine import side_by_side
-from strategies.failure_policy import FederationError
 
 
 def plan_study(invocation: Invocation, stop: Event) -> int:
@@ -28,7 +28,7 @@ def plan_study(invocation: Invocation, stop: Event) -> int:
         stop: set when the user interrupts.
 
     Returns:
-        The exit code: 0, or 1 where a client failed.
+        The exit code 0.
 
     Raises:
         InputError: a run that would be refused, or that cannot be planned.
@@ -37,7 +37,8 @@ def plan_study(invocation: Invocation, stop: Event) -> int:
     settings: Study = invocation.settings
     jobs, points = side_by_side(settings), dict[str, Outlook]()
     own = time.process_time()  # what this process took to start
-    from fedmia.evaluation.pilot import plan_run  # Flower, which a run imports, too
+    from fedmia.evaluation.pilot import plan_run
+    from fedmia.federation.train import train  # with Flower, as a run
 
     loaded = time.process_time()
     for cell in settings.points:
@@ -45,13 +46,10 @@ def plan_study(invocation: Invocation, stop: Event) -> int:
         watch.add({"import": loaded})
         # A run of a study also draws its figures.
         one = replace(invocation, settings=cell.first, out=Path())
-        plan = plan_audit if isinstance(cell.first, Audit) else plan_run
+        plan = plan_audit if isinstance(cell.first, Audit) else partial(plan_run, train=train)
         name = cell.point or "run"
-        try:
-            with prefix_errors(name), bind_cores(share_cores(jobs)[0]):
-                points[name] = row = plan(one, watch, stop)
-        except FederationError as error:
-            return print_failure(f"{name}: {error}", FAILED)
+        with prefix_errors(name), bind_cores(share_cores(jobs)[0]):
+            points[name] = row = plan(one, watch, stop)
         if not invocation.json:
             print("\n  ".join([f"{name}:", *describe(row)]), flush=True)
     # Its page is drawn as that of a run.
