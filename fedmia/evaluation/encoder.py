@@ -60,6 +60,7 @@ def examine(
     display: AuditDisplay,
     watch: Stopwatch,
     stopped: Callable[[], bool],
+    controls: bool = True,
 ) -> RunScores:
     """Run attacks, controls and probes.
 
@@ -73,6 +74,7 @@ def examine(
         display: progress on the terminal.
         watch: notes the seconds of each part.
         stopped: whether the user asked to stop.
+        controls: whether attacks run on the untrained control, too.
 
     Returns:
         All that the report shows.
@@ -107,7 +109,7 @@ def examine(
                 display.line(describe_images(rehearsal, released.name, audit.rate))
             quick = [n for n in rehearsal.seconds if is_quick(registry.load("attack", n))]
             display.forecast(rehearsal.total(), rehearsal.total(quick), rehearsal.without)
-        suite.run(names, display.show_step, stopped, display.ran)
+        suite.run(names, display.show_step, stopped, display.ran, controls)
         for note in suite.notes:
             display.line(note)
         if audit.sweep:

@@ -50,7 +50,8 @@ def epsilon(defence: DefencePart) -> str:
         return f"{name}, no epsilon stated"
     value, rounds = spent["value"], spent["rounds"]
     rest = f"delta {spent['delta']:g}, {rounds} round{'s' * (rounds != 1)}"
-    text = "no finite epsilon" if value is None else f"epsilon {value:.3g}"
+    digits = ",.0f" if value is not None and 1000 <= value < 1e6 else ".3g"
+    text = "no finite epsilon" if value is None else f"epsilon {value:{digits}}"
     text += f" for one {unit}" if (unit := spent["unit"]) else ""
     if value is None or value > MEANINGFUL:
         return f"{name}, no meaningful guarantee ({text}, {rest})"

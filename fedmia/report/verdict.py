@@ -22,7 +22,7 @@ from fedmia.report.datasets import detected
 from fedmia.report.format import estimate, model_of, subjects_of
 from fedmia.report.health import health_sentence
 from fedmia.report.lowerbounds import SHOUT, refutation_sentence
-from fedmia.report.paired import statement
+from fedmia.report.paired import control_tests, statement
 from fedmia.statistics.intervals import ONE_SIDED
 from fedmia.statistics.power import images_needed, smallest_detectable_auc
 
@@ -401,18 +401,14 @@ def reach(report: Report, scored: ScoredRows) -> tuple[str, str]:
             return sure, todo
         return "No attack was scored.", "Run at least one attack: see the section Not run."
     row = max(scored, key=lambda r: min(r["n_members"], r["n_nonmembers"]))
-    n, m, family = row["n_members"], row["n_nonmembers"], report["family"]["intervals"]
-    # The leak of an audit must also lie over its control.
-    own = is_audit(report) and bool(report["controls"]["untrained"])
+    n, m, tests = row["n_members"], row["n_nonmembers"], leak_tests(report, scored)
     # Images of a subject say less than as many that are drawn one by one.
     effect = max(one.get("design_effect", 1.0) for one in scored)
     worth, subjects = (round(n / effect), round(m / effect)), None
     if "n_member_subjects" in row:
         subjects = row["n_member_subjects"], row["n_nonmember_subjects"]
-    least = smallest_detectable_auc(
-        *worth, family, level=ONE_SIDED, over_control=own, subjects=subjects
-    )
-    more = images_needed(WEAK, family, level=ONE_SIDED, over_control=own)
+    least = smallest_detectable_auc(*worth, **tests, subjects=subjects)
+    more = images_needed(WEAK, **tests)
     more = None if more is None else math.ceil(more * effect)
     sizes = f"{n} members and {m} non-members"
     sizes += f" of {of} subjects" if (of := subjects_of(row)) else ""
@@ -426,6 +422,22 @@ def reach(report: Report, scored: ScoredRows) -> tuple[str, str]:
         todo += f" To show a leak of AUC {WEAK}, score about {more:,} members and as many others"
         todo += "." if effect == 1 else ", with as many images a subject."
     return sure, todo
+
+
+def leak_tests(report: Report, scored: ScoredRows) -> dict[str, Any]:
+    """The tests that a leak must pass for the verdict, as arguments of `smallest_detectable_auc`.
+
+    Args:
+        report: with its family of tests.
+        scored: attacks of it whose AUC is known.
+
+    Returns:
+        Argument -> value.
+    """
+    family, audited = report["family"]["intervals"], is_audit(report)
+    controls = {row["over_control"]["control"] for row in scored if "over_control" in row}
+    beside = max((control_tests(c, audited, family) for c in controls), default=None)
+    return {"family": family, "level": ONE_SIDED, "control_family": beside}
 
 
 def is_audit(report: Report) -> bool:

@@ -204,7 +204,7 @@ class EncoderAttackSuite(AttackSuite[str]):
 
     def run(
         self, names: Sequence[str], show_progress: ShowProgress, stopped: Callable[[], bool],
-        ran: Callable[[int], None],
+        ran: Callable[[int], None], controls: bool = True,
     ) -> None:  # fmt: skip
         """Score attacks on the encoder and then on its untrained control.
 
@@ -214,6 +214,7 @@ class EncoderAttackSuite(AttackSuite[str]):
                 and whether it is done.
             stopped: whether the user asked to stop.
             ran: called with the number of attacks that run again on the control.
+            controls: whether the control is attacked.
         """
         for name in names:
             if stopped():
@@ -232,7 +233,7 @@ class EncoderAttackSuite(AttackSuite[str]):
         if missing is not None:
             rest = "" if self.released.stored is not None else " and the classifier on pixels"
             self.notes.append(f"{missing}; the controls are posers{rest}.")
-        for name in again:
+        for name in again if controls else ():
             if missing is not None or stopped():
                 break
             show_progress(UNTRAINED, name, False)
