@@ -50,12 +50,12 @@ def _scales(times: Mapping[str, Any], name: str, entry: Mapping[str, Any]) -> It
         here = entry.get("scales", {}).get(scale, {})
         seconds = times.get(scale, {}).get("tables", {}).get(name)
         time = "not measured" if seconds is None else format_seconds(seconds)
-        said = [f"not run: {here['not_run']}" if "not_run" in here else time]
+        parts = [f"not run: {here['not_run']}" if "not_run" in here else time]
         for axis in ("rows", "columns") if "reason" in here else ():
             if axis in here:
                 rest = [one["label"] for one in entry[axis] if one["label"] not in here[axis]]
                 run, others = "; ".join(here[axis]), "; ".join(rest)
                 only = f"only {run} (the rest: {here['reason']})"
                 without = f"not {others} ({here['reason']})"
-                said.append(min(only, without, key=len))
-        yield f"{scale}: {', '.join(said)}"
+                parts.append(min(only, without, key=len))
+        yield f"{scale}: {', '.join(parts)}"
