@@ -18,7 +18,7 @@ from papers.claims.over_targets import differences, judge_claims
 from papers.entries import Entry, TableCell, jobs_of, read_entries, select
 from papers.jobs import DONE, JobFolder, TableJob
 from papers.listing import list_page, read_files, read_sources
-from papers.tables import markdown, readings_of, table_rows
+from papers.tables import markdown, table_of, table_rows
 
 PAPERS = {"encodermi", "federated", "logistic", "lpla", "partcrop"}
 
@@ -45,10 +45,10 @@ def test_entry__plans_at_every_scale(name: str, data_dir: Path) -> None:
 
 def test_list__shows_every_entry_and_what_is_left_out() -> None:
     page, entries = list_page(), read_entries()
-    assert all(name in page for name in entries) and "31 seconds a table" in page
+    assert all(name in page for name in entries)
     assert max(map(len, page.split("\n\n")[0].splitlines())) < 100
-    assert "small: only CIFAR-10, v2 (the rest: cut before the runs, for time)" in page
-    assert "paper: not epsilon 100; epsilon 1000 (of another scale)" in page
+    assert ", only CIFAR-10, v2 (the rest: cut before the runs, for time)" in page
+    assert "paper: not measured, not epsilon 100; epsilon 1000 (of another scale)" in page
     assert not re.search(r"(not|only) +\(", page)  # a scale that leaves out nothing
     for file in read_files().values():
         for what, why in file.get("left_out", {}).items():
@@ -99,7 +99,9 @@ def finished(folder: JobFolder, *aucs: float | None) -> list[TableJob]:
         }  # fmt: skip
         report = {"attacks": [row], "utility": {"knn": 0.4, "knn_ci": [0.3, 0.5], "n": 50}}
         (results / "report.json").write_text(json.dumps(report))
-        (folder.path(job) / DONE).write_text(json.dumps({"seconds": 2.0}))
+        done = {"seconds": 2.0, "hardware": {"cpu": "x", "cores": 2, "gpus": []}}
+        done |= {"versions": {"torch": "2"}, "commit": None}
+        (folder.path(job) / DONE).write_text(json.dumps(done))
     return jobs
 
 
@@ -176,8 +178,7 @@ def test_rows__say_what_is_not_finished_failed_or_not_run(tmp_path: Path) -> Non
         (a_cell(broken), ("failed", "diverged", None)),
         (a_cell(reason="no such file"), ("not run", "no such file", None)),
     ):
-        numbers = readings_of([cell], folder)
-        (told,) = table_rows([cell], numbers, folder, {broken.key: "diverged"})
+        (told,) = table_rows([cell], folder, {broken.key: "diverged"})
         assert (told["state"], told["reason"], told["ours"]) == row
 
 
@@ -239,13 +240,10 @@ def test_claim__targets_are_paired_by_their_seeds() -> None:
 def test_cell__lacks_the_target_whose_attack_has_no_number(tmp_path: Path) -> None:
     folder = JobFolder(tmp_path)
     cells = [a_cell(*finished(folder, None, 0.7, 0.8))]
-    numbers = readings_of(cells, folder)
-    assert numbers["", "row", "column"].by_seed == {1: 0.7, 2: 0.8}
-    (row,) = table_rows(cells, numbers, folder, {})
-    assert (row["targets"], row["seeds"]) == (2, "1, 2")
-    facts: dict[str, Any] = {"command": "c", "versions": {"torch": "2"}, "commit": None}
-    facts["hardware"] = {"cpu": "x", "cores": 2}
-    page = markdown(Entry("t", "p", "Table 1", "t"), "small", [row], facts)
+    table = table_of(Entry("t", "p", "Table 1", "t"), "small", "c", cells, folder, {})
+    (row,) = table["cells"]
+    assert row["by_seed"] == {"1": 0.7, "2": 0.8} and row["ours"] == pytest.approx(0.75)
+    page = markdown(table)
     assert "Targets a cell: 2 (seeds 1, 2).\n" in page
     assert "Brackets: 95 % interval over targets.\n" in page
 
