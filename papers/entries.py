@@ -24,7 +24,7 @@ from papers.jobs import AUDIT, ENCODER, FEDERATION, HEAD, PAPER, TableJob
 from papers.listing import read_files, read_sources
 
 PARTS = (ENCODER, AUDIT, HEAD, FEDERATION)
-LAYER = {*PARTS, "data", "kind", "read", "epoch", "targets"}  # what a row may lay over
+LAYER = {*PARTS, "data", "kind", "read", "epoch", "targets", "seed"}  # what a row may lay over
 SMOKE_SOURCE = {"name": "synthetic", "pixels": 16, "images": 400}
 SMOKE_SHADOWS = {"name": "synthetic", "pixels": 16, "images": 200, "classes": 7}
 Layers = Sequence[Mapping[str, Any]]  # trees that are laid over each other, the lowest first
@@ -38,7 +38,7 @@ class TableCell:
     Attributes:
         row, column, level: its place; `level` is empty where a scale has one level of leak.
         read: path of the number in what its job wrote (`papers.cells`).
-        jobs: one for each target, by its seed from 0 on; empty where the cell is not run.
+        jobs: one for each target, in the order of its seed; empty where the cell is not run.
         theirs: the paper's number, None where it prints none.
         theirs_sd: the paper's deviation over targets, None where it gives none.
         reason: why the cell is not run; empty where it is.
@@ -182,7 +182,8 @@ def _plan(
     source, lacking = _source(scale, plain.get("data", ""), data_dir)
     if reason := reason or lacking:
         return replace(bare, read=read, reason=reason)
-    seeds = range(targets or plain.get("targets", 1))
+    first = plain.get("seed", 0)
+    seeds = range(first, first + (targets or plain.get("targets", 1)))
     jobs = tuple(_job(plain, trees, source, seed, scale) for seed in seeds)
     return replace(bare, read=read, jobs=jobs)
 
