@@ -10,7 +10,7 @@ import pytest
 
 from papers.cells import read_path
 from papers.entries import Entry, jobs_of, read_entries
-from papers.jobs import AUDIT, ENCODER, HEAD
+from papers.jobs import AUDIT, ENCODER, HEAD, OTHERS
 from papers.listing import read_files
 
 WIDEST = 0.5  # least share of the image in the crops of PartCrop's own defence (Sec. 7)
@@ -82,12 +82,17 @@ def test_f1__of_precision_and_recall(
     assert value == (None if f1 is None else pytest.approx(f1, abs=1e-4))
 
 
-def test_logistic__heads_draw_from_the_whole_file() -> None:
-    """At the paper's size, four times the images of a head are more than the encoder's others."""
+def test_logistic__heads_draw_from_the_whole_file_at_the_papers_size() -> None:
+    """Four times their images are more than the encoder leaves; else from those that it leaves."""
     for entry in of_paper("logistic"):
-        for scale in ("smoke", "paper"):
-            (encoders, heads) = (trees(entry, scale, kind) for kind in (ENCODER, HEAD))
+        encoders, heads = (trees(entry, "paper", kind) for kind in (ENCODER, HEAD))
+        assert len(encoders) == len(heads) > 0
+        for encoder, head in zip(encoders, heads, strict=True):
+            data = head["data"] if isinstance(head["data"], str) else head["data"]["name"]
+            assert data == encoder["data"]["name"]
+            assert 4 * head["images"] > encoder["nonmembers"]
+            assert head["mechanisms"] == ["logistic", "laplace", "gaussian-classical"]
+        for scale in ("smoke", "small"):
+            encoders, heads = (trees(entry, scale, kind) for kind in (ENCODER, HEAD))
             for encoder, head in zip(encoders, heads, strict=True):
-                data = head["data"] if isinstance(head["data"], str) else head["data"]["name"]
-                assert data == encoder["data"]["name"]
-    assert heads[0]["mechanisms"] == ["logistic", "laplace", "gaussian-classical"]
+                assert head["data"] == OTHERS and 4 * head["images"] <= encoder["nonmembers"]
