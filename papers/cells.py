@@ -55,8 +55,8 @@ def read_cell(cell: TableCell, folder: JobFolder) -> Reading | None:
         there are several, else the interval over images; None where no target is finished.
     """
     readings = {
-        seed: read_path(job.kind, folder.path(job) / "results", cell.read)
-        for seed, job in enumerate(cell.jobs)
+        next(job.chain()).tree["seed"]: read_path(job.kind, folder.path(job) / "results", cell.read)
+        for job in cell.jobs
         if folder.done(job) is not None
     }
     by_seed = {seed: r.value for seed, r in readings.items() if r.value is not None}
