@@ -19,7 +19,7 @@ from papers.jobs import AUDIT, ENCODER, FEDERATION, HEAD, PAPER, JobFolder
 FILES = {ENCODER: "losses.json", PAPER: "tables.json"}  # of jobs that write no report.json
 Row = Mapping[str, Any]
 Rows = Sequence[Row]
-SHARES = {"accuracy", "auc", "precision", "recall", "tpr", "knn", "linear", "utility"}
+SHARES = {"accuracy", "auc", "precision", "recall", "f1", "tpr", "knn", "linear", "utility"}
 
 
 @dataclass(frozen=True)
@@ -55,8 +55,8 @@ def read_cell(cell: TableCell, folder: JobFolder) -> Reading | None:
         there are several, else the interval over images; None where no target is finished.
     """
     readings = {
-        seed: read_path(job.kind, folder.path(job) / "results", cell.read)
-        for seed, job in enumerate(cell.jobs)
+        next(job.chain()).tree["seed"]: read_path(job.kind, folder.path(job) / "results", cell.read)
+        for job in cell.jobs
         if folder.done(job) is not None
     }
     by_seed = {seed: r.value for seed, r in readings.items() if r.value is not None}
@@ -121,6 +121,9 @@ def _of_report(report: Mapping[str, Any], first: str, keys: Sequence[str]) -> Re
     if row is not None and metric == "tpr":
         ci = row["tpr_at_fpr_ci"].get(rate)
         row = {**row, "tpr": row["tpr_at_fpr"].get(rate), "tpr_ci": ci}
+    if row is not None and metric == "f1" and row["precision"] is not None:
+        both = row["precision"] + row["recall"]
+        row = {**row, "f1": 2 * row["precision"] * row["recall"] / both if both else 0.0}
     return _reading(row, metric)
 
 
