@@ -94,7 +94,7 @@ def write_all(
         facts: dict[str, Any] = {"command": command, **made_on}
         paths.append(write_table(entry, config.scale, rows, facts, tables))
         pictures = drawn_by_paper(entry, cells, folder)
-        drawn = entry.figure in ("lines", "bars")
+        drawn = entry.figure in ("lines", "bars", "plane")
         if drawn and (picture := draw(entry.title, rows, entry.figure)) is not None:
             pictures[f"{entry.name}.png"] = picture
         for name, one in pictures.items():
