@@ -8,13 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from fedmia.options.yamlfile import load
+from fedmia.runtime.heartbeat import format_seconds
 
 FOLDER = Path(__file__).with_name("tables")
 TEMPLATES = Path(__file__).with_name("templates")  # `fedmia.report.page.templates` reads them
-TIMES = (
-    "Time: --scale smoke 6 to 31 seconds a table, five minutes for all, on one core; --scale\n"
-    "small an hour and a half for all, on two cores; --scale paper was never measured: a GPU."
-)
+SECONDS = Path(__file__).with_name("seconds.yaml")  # of each scale, as a run of it wrote them
+TIMES = "A time is that of all jobs of a table, one after another. Tables share jobs."
 
 
 @functools.cache  # files of the package do not change while the process runs
@@ -31,26 +30,32 @@ def read_sources() -> Mapping[str, Any]:
 
 def list_page() -> str:
     """Every table by paper, what `small` leaves out of it, and what no table shows."""
+    times = load(SECONDS)
     lines = ["Tables (python -m papers TABLE)", TIMES]
+    for scale, here in times.items():
+        lines.append(f"All of {scale}: {format_seconds(here['all'])} on {here['made_on']}.")
     for paper, file in read_files().items():
         lines += ["", f"{paper}: {file['title']}"]
         for name, entry in file["entries"].items():
             lines.append(f"  {name:32} {entry['place']}: {entry['title']}")
-            lines += [f"  {'':32} {text}" for text in _limits(entry)]
+            lines += [f"  {'':32} {text}" for text in _scales(times, name, entry)]
         lines += [f"  left out: {what}: {why}" for what, why in file.get("left_out", {}).items()]
     files = [f"{name} ({one['file']})" for name, one in read_sources().items() if "file" in one]
     return "\n".join([*lines, "", f"Files in --data-dir: {', '.join(files)}."])
 
 
-def _limits(entry: Mapping[str, Any]) -> Iterator[str]:
-    for scale, here in entry.get("scales", {}).items():
-        if "not_run" in here:
-            yield f"{scale}: not run: {here['not_run']}"
-            continue
-        for axis in ("rows", "columns"):
+def _scales(times: Mapping[str, Any], name: str, entry: Mapping[str, Any]) -> Iterator[str]:
+    """How long a table takes at each scale, and what the scale leaves out of it."""
+    for scale in ("smoke", "small", "paper"):
+        here = entry.get("scales", {}).get(scale, {})
+        seconds = times.get(scale, {}).get("tables", {}).get(name)
+        time = "not measured" if seconds is None else format_seconds(seconds)
+        parts = [f"not run: {here['not_run']}" if "not_run" in here else time]
+        for axis in ("rows", "columns") if "reason" in here else ():
             if axis in here:
                 rest = [one["label"] for one in entry[axis] if one["label"] not in here[axis]]
                 run, others = "; ".join(here[axis]), "; ".join(rest)
                 only = f"only {run} (the rest: {here['reason']})"
                 without = f"not {others} ({here['reason']})"
-                yield f"{scale}: {min(only, without, key=len)}"
+                parts.append(min(only, without, key=len))
+        yield f"{scale}: {', '.join(parts)}"

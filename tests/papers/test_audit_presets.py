@@ -143,7 +143,7 @@ def test_audits_of_the_others__have_the_papers_attacks() -> None:
 def test_heads__are_of_table_1(name: str, data: str, size: int, pairs: int) -> None:
     head = parse(HEAD, ["--config", str(HEADS / f"{name}.yaml")]).settings
     assert (head.data, head.images, head.samples) == (data, size, pairs)
-    assert head.delta == 1e-5 and head.mechanisms == ("logistic", "laplace", "gaussian")
+    assert head.delta == 1e-5 and head.mechanisms == ("logistic", "laplace", "gaussian-classical")
     assert (head.epochs, head.batch_size, head.hidden) == (20, 25, 0)
     run = preset(f"logistic-{name}")
     assert run.split.members == (98_000 if name == "stl10" else 40_000)
