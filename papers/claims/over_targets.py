@@ -128,7 +128,10 @@ def _judge(
     plan = claim.get("primary", {})
     ci = t_interval(values, together) if together else None
     low, high = ci or (None, None)
-    ps = [p_value(values) if ci else None, _p_equivalent(values, plan.get("margin")) if ci else None]
+    ps = [
+        p_value(values) if ci else None,
+        _p_equivalent(values, plan.get("margin")) if ci else None,
+    ]
     p, p_equivalent = (None if one is None else min(1.0, one * together) for one in ps)
     whole = len(values) >= plan.get("targets", 2)
     return {
