@@ -220,7 +220,8 @@ def _job(plain: Tree, trees: Layers, source: Tree, seed: int, scale: str) -> Tab
         images = SMOKE_SHADOWS if scale == "smoke" else _shadow_data(laid["shadow_data"])
         laid = _laid(root, [laid, {"shadow_data": images}])
     fill = {"members": "m", "nonmembers": "n"} if kind == AUDIT else {}
-    own = _complete(root, {**laid, **fill, "encoder": "e", "seed": seed})
+    # No head of a target has the seed of another target's, with whom it would share its noise.
+    own = _complete(root, {**laid, **fill, "encoder": "e", "seed": seed * laid.get("seeds", 1)})
     return TableJob(kind, _without(own, READ_ONLY), encoder, epoch)
 
 

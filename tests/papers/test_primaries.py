@@ -62,6 +62,15 @@ def test_primaries__as_many_targets_as_written_down_on_fresh_seeds(
         assert seeds == list(range(3000, 3000 + PLANNED[name]["primary"]["targets"]))
 
 
+def test_heads__of_two_targets_share_no_seed(tmp_path: Path) -> None:
+    """They would share the noise, and their differences would not be independent."""
+    (tmp_path / "cifar10-train.parquet").touch()
+    for name in ("logistic-table-1", "primary-logistic"):
+        cell = select([name])[0].cells("small", tmp_path)[0]
+        heads = [job.tree["seed"] + i for job in cell.jobs for i in range(job.tree["seeds"])]
+        assert len(set(heads)) == len(heads) > len(cell.jobs) > 1
+
+
 def judged(claim: Any, *values: float) -> dict[str, Any]:
     entry = Entry("t", "primaries", "Table 1", "t", claims=[{"says": "", **claim}])
     cells = [TableCell("r", name, "", "", (TableJob("audit", {}),), None, None) for name in "AB"]
