@@ -21,7 +21,7 @@ from typing import Any
 
 from fedmia.options.errors import InputError, opt, prefix_errors, suggest_nearest
 from fedmia.options.yamlfile import Tree
-from papers.jobs import AUDIT, ENCODER, FEDERATION, HEAD, PAPER, TableJob
+from papers.jobs import AUDIT, ENCODER, FEDERATION, HEAD, OTHERS, PAPER, TableJob
 from papers.layers import Layers, differences, lay
 from papers.listing import read_files, read_sources
 
@@ -237,7 +237,8 @@ def _plan(
     plain: dict[str, Any] = {}
     for tree in trees:
         plain |= {key: tree[key] for key in LAYER - set(PARTS) if key in tree}
-    read = str(plain["read"]).format(attack=column.get("attack", ""), column=bare.column)
+    names = {"attack": column.get("attack", ""), "column": bare.column, "row": bare.row}
+    read = str(plain["read"]).format(**names)
     reason = here.get("not_run", "")
     for axis, label in (("rows", bare.row), ("columns", bare.column)):
         if axis in here and label not in here[axis]:
@@ -284,14 +285,17 @@ def _job(plain: Tree, trees: Layers, source: Tree, seed: int, scale: str) -> Tab
     encoder = _make(ENCODER, trees, {"data": source, "seed": seed})
     if kind == ENCODER:
         return encoder
-    # Images of its own: an audit's shadows', a head's. Those of a head are the encoder's set.
-    key, smoke = ("shadow_data", SMOKE_SHADOWS) if kind == AUDIT else ("data", SMOKE_SOURCE)
+    key = "data" if kind == HEAD else "shadow_data"
     names = [tree[kind][key] for tree in trees if key in tree.get(kind, {})]
-    own: Tree = {key: source} if kind == HEAD else {}
-    if names:
-        own = {key: smoke if scale == "smoke" else _source(names[-1])}
-    job = _make(kind, trees, {**own, "seed": seed})
-    return replace(job, needs=encoder, epoch=plain.get("epoch"))
+    own: Tree = {}
+    if kind == HEAD:  # at the paper's size it takes more images than its encoder leaves
+        own = {key: _source([plain["data"], *names][-1]) if scale == "paper" else OTHERS}
+    elif names:
+        own = {key: SMOKE_SHADOWS if scale == "smoke" else _source(names[-1])}
+    job = _make(kind, trees, own)
+    # No head of a target has the seed of another target's, with whom it would share its noise.
+    tree = {**job.tree, "seed": seed * job.tree.get("seeds", 1)}
+    return replace(job, tree=tree, needs=encoder, epoch=plain.get("epoch"))
 
 
 def _make(kind: str, trees: Layers, own: Tree) -> TableJob:
