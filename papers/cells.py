@@ -86,9 +86,10 @@ def read_path(kind: str, results: Path, path: str) -> Reading:
         kind: of the job.
         results: folder that it filled.
         path: of the number. Of runs and audits `ATTACK/METRIC` (`lpla/tpr@0.001`), `utility/knn`,
-            `untrained/ATTACK/auc`; of heads `MECHANISM@EPSILON/accuracy`, `none/utility`,
-            `sensitivity/l1`, `laplace~logistic/utility_loss` (`loss_at_equal_accuracy`); else the
-            keys and places of lists, parted by slashes.
+            `untrained/ATTACK/auc`, `sweep/ATTACK@KNOWN/accuracy`; of heads
+            `MECHANISM@EPSILON/accuracy`, `none/utility`, `sensitivity/l1`,
+            `laplace~logistic/utility_loss` (`loss_at_equal_accuracy`); else the keys and places of
+            lists, parted by slashes.
 
     Returns:
         The number; its value is None where the file lacks it or holds null.
@@ -114,6 +115,9 @@ def _of_report(report: Mapping[str, Any], first: str, keys: Sequence[str]) -> Re
     if first == "utility":
         return _reading(report["utility"], keys[-1])
     rows = report["attacks"]
+    if first == "sweep":
+        first, _, at = keys[0].partition("@")
+        rows = [r for r in report["sweep"] if str(r["value"]) == at and not r["not_run"]]
     if first == "untrained":
         rows, (first, *keys) = report["controls"]["untrained"] or (), keys
     row = next((row for row in rows if row["name"] == first), None)
