@@ -123,14 +123,7 @@ def _judge(
     plan = claim.get("primary", {})
     ci = t_interval(values, together) if together else None
     low, high = ci or (None, None)
-<<<<<<< HEAD
-    ps = [
-        p_value(values) if ci else None,
-        _p_equivalent(values, plan.get("margin")) if ci else None,
-    ]
-=======
     ps = (p_value(values), _p_equivalent(values, plan.get("margin"))) if ci else (None, None)
->>>>>>> p2
     p, p_equivalent = (None if one is None else min(1.0, one * together) for one in ps)
     whole = len(values) >= plan.get("targets", 2)
     verdict = _verdict(ci if whole else None, plan.get("effect", 0.0), p_equivalent)

@@ -93,13 +93,8 @@ def judged(claim: Any, *values: float) -> dict[str, Any]:
     ],
 )
 def test_verdict__by_the_rule(mean: float, plan: Any, verdict: str) -> None:
-<<<<<<< HEAD
-    """Half of the simultaneous interval is .0407 wide: 4.604 at .99 with 4 degrees of freedom."""
-    values = [mean + 0.0125 * z for z in (-(2**0.5), -1, 0, 1, 2**0.5)]
-=======
     """The interval is .0313 wide a side: Student's 4.604 at .99, sd .0152, over root 5."""
     values = [round(mean + 0.0125 * z, 6) for z in (-1.4, -1, 0, 1, 1.4)]
->>>>>>> p2
     plan = {"family": 5, "targets": 5, **plan}
     result = judged({"better": "A", "over": 0, "primary": plan}, *values)
     assert result["verdict"] == verdict
