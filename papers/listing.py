@@ -13,8 +13,8 @@ from fedmia.runtime.heartbeat import format_seconds
 FOLDER = Path(__file__).with_name("tables")
 TEMPLATES = Path(__file__).with_name("templates")  # `fedmia.report.page.templates` reads them
 SECONDS = Path(__file__).with_name("seconds.yaml")  # of each scale, as a run of it wrote them
-TIMES = """In brackets: how long all jobs of a table take at a scale, one after another. Tables share jobs.
-A scale that is not named there was not measured."""
+TIMES = """In brackets: how long all jobs of a table take, one after another. Tables share jobs.
+A scale that is not named was not measured."""
 
 
 @functools.cache  # files of the package do not change while the process runs
