@@ -19,7 +19,7 @@ from papers.jobs import AUDIT, ENCODER, FEDERATION, HEAD, PAPER, JobFolder
 FILES = {ENCODER: "losses.json", PAPER: "tables.json"}  # of jobs that write no report.json
 Row = Mapping[str, Any]
 Rows = Sequence[Row]
-SHARES = {"accuracy", "auc", "precision", "recall", "tpr", "knn", "linear", "utility"}
+SHARES = {"accuracy", "auc", "precision", "recall", "f1", "tpr", "knn", "linear", "utility"}
 
 
 @dataclass(frozen=True)
@@ -125,6 +125,9 @@ def _of_report(report: Mapping[str, Any], first: str, keys: Sequence[str]) -> Re
     if row is not None and metric == "tpr":
         ci = row["tpr_at_fpr_ci"].get(rate)
         row = {**row, "tpr": row["tpr_at_fpr"].get(rate), "tpr_ci": ci}
+    if row is not None and metric == "f1" and row["precision"] is not None:
+        both = row["precision"] + row["recall"]
+        row = {**row, "f1": 2 * row["precision"] * row["recall"] / both if both else 0.0}
     return _reading(row, metric)
 
 

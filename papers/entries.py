@@ -1,34 +1,34 @@
 """What a table asks for: `tables/PAPER.yaml` read into cells, each a number and the jobs behind it.
 
 A file holds what all its entries share (`encoder`, `audit`, `head`, `federation`, `scales`) and its
-`entries`. A cell is laid over, lowest first: file, the file's scale, level, entry, the entry's
-scale, row, the row's level, column. Lists and names replace, mappings merge.
+`entries`. A cell is laid over, lowest first: the `preset` of the paper that the highest of them
+names, file, level, entry, row, the row's level, column, and over each of file, entry, row and
+column its own of the scale. Lists and names replace, mappings merge.
+
+What the paper itself varies stands under `varies`, what is otherwise than in the preset under
+`open`, with the reason: both by the path of the setting, which begins with the kind of the job and
+may have a `*`. Other keys of `open`, without a dot, are what the paper does not say.
 """
 
 from __future__ import annotations
 
+from collections import ChainMap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
-from fedmia.cli.presets import PRESETS
-from fedmia.config.audit import Audit
-from fedmia.config.layout import Flat
-from fedmia.config.tree import flatten, from_tree, merge, to_tree
 from fedmia.options.errors import InputError, opt, prefix_errors, suggest_nearest
-from fedmia.options.yamlfile import Tree, load
-from papers.central_settings import Central
-from papers.heads.settings import Head
+from fedmia.options.yamlfile import Tree
 from papers.jobs import AUDIT, ENCODER, FEDERATION, HEAD, PAPER, TableJob
+from papers.layers import Layers, differences, lay
 from papers.listing import read_files, read_sources
 
 PARTS = (ENCODER, AUDIT, HEAD, FEDERATION)
 LAYER = {*PARTS, "data", "kind", "read", "epoch", "targets", "seed"}  # what a row may lay over
 SMOKE_SOURCE = {"name": "synthetic", "pixels": 16, "images": 400}
 SMOKE_SHADOWS = {"name": "synthetic", "pixels": 16, "images": 200, "classes": 7}
-Layers = Sequence[Mapping[str, Any]]  # trees that are laid over each other, the lowest first
-READ_ONLY = ("encoder", "members", "nonmembers", "cache", "device", "threads", "out", "jobs")
 
 
 @dataclass(frozen=True)
@@ -42,6 +42,8 @@ class TableCell:
         theirs: the paper's number, None where it prints none.
         theirs_sd: the paper's deviation over targets, None where it gives none.
         reason: why the cell is not run; empty where it is.
+        varies: paths of settings that the paper varies here, as patterns.
+        open: likewise those that are otherwise than in the preset -> why.
     """
 
     row: str
@@ -52,6 +54,22 @@ class TableCell:
     theirs: float | None
     theirs_sd: float | None
     reason: str = ""
+    varies: tuple[str, ...] = ()
+    open: Mapping[str, str] = field(default_factory=dict)
+
+    def differences(self) -> dict[str, str]:
+        """Settings that are not the preset's and that the paper does not vary here.
+
+        Returns:
+            Path -> why, empty where `open` has no reason. Of the first target: all are alike.
+        """
+        chain = [job for one in self.jobs[:1] for job in one.chain() if job.kind != PAPER]
+        paths = [path for job in chain for path in differences(job)]
+        return {
+            path: next((why for key, why in self.open.items() if fnmatch(path, key)), "")
+            for path in paths
+            if not any(fnmatch(path, key) for key in self.varies)
+        }
 
 
 @dataclass(frozen=True)
@@ -64,7 +82,8 @@ class Entry:
         place: where it stands in the paper.
         title: what it shows.
         figure: how its numbers are drawn: `lines`, `bars` or nothing.
-        open: choice that the paper leaves open -> what is chosen here.
+        open: choice that the paper leaves open, or setting that is not the preset's -> what is
+            chosen here, and why.
         claims: what the paper says of it, as `papers.claims.over_targets` reads them.
         layers: the trees of the file, and of the entry, that cells are made of.
     """
@@ -94,8 +113,21 @@ class Entry:
         Raises:
             InputError: an option of the file that its command refuses.
         """
+        cells = self.plan(scale, targets)
+        return cells if scale == "smoke" else [_if_images(cell, data_dir) for cell in cells]
+
+    def plan(self, scale: str, targets: int | None = None) -> list[TableCell]:
+        """The cells as if all data sets were there.
+
+        Args:
+            scale: as of `cells`.
+            targets: likewise.
+
+        Returns:
+            The cells.
+        """
         file, own = self.layers["file"], self.layers["entry"]
-        at, here = file.get("scales", {}).get(scale, {}), own.get("scales", {}).get(scale, {})
+        at, here = _of_scale(file, scale), _of_scale(own, scale)
         levels = here.get("levels", at.get("levels", {"": {}})) if scale != "smoke" else {"": {}}
         rows = list(enumerate(own["rows"]))
         if scale == "smoke" and "rows" not in here:  # every row takes the same path
@@ -104,12 +136,13 @@ class Entry:
         for level, laid in levels.items():
             for i, row in rows:
                 row_level = row.get("levels", {}).get(level, {})
+                of_row = (row, _of_scale(row, scale), row_level)
                 for j, column in enumerate(own["columns"]):
                     theirs, sd = (_printed(own.get(name), i, j) for name in ("theirs", "theirs_sd"))
                     bare = TableCell(row["label"], column["label"], level, "", (), theirs, sd)
-                    trees = (file, at, laid, own, here, row, row_level, column)
+                    trees = (file, at, laid, own, here, *of_row, column, _of_scale(column, scale))
                     with prefix_errors(f"{self.paper}.yaml, {self.name}, {bare.row}"):
-                        cells.append(_plan(bare, trees, scale, data_dir, targets))
+                        cells.append(_plan(bare, trees, here, scale, targets))
         return cells
 
 
@@ -126,7 +159,11 @@ def read_entries() -> dict[str, Entry]:
             place=own["place"],
             title=own["title"],
             figure=own.get("figure", ""),
-            open={**file.get("open", {}), **own.get("open", {})},
+            open={
+                key: why
+                for tree in (file, own, *own["rows"], *own["columns"])
+                for key, why in tree.get("open", {}).items()
+            },
             claims=own.get("claims", ()),
             layers={"file": file, "entry": own},
         )
@@ -159,6 +196,32 @@ def select(names: Sequence[str]) -> list[Entry]:
     return [e for e in entries.values() if chosen & {"all", e.paper, e.name}]
 
 
+def against_presets(names: Sequence[str] = ("all",)) -> list[dict[str, Any]]:
+    """How each table at scale `paper` stands to the presets of its paper.
+
+    Args:
+        names: as of `select`.
+
+    Returns:
+        A row an entry: `paper`, `entry`, `cells` (that are run), `equal` (those of them whose every
+        setting is the preset's, but for what the paper varies), `open` (path -> why, of the
+        others), `varies` (patterns of paths).
+    """
+    rows = []
+    for entry in select(names):
+        cells = [cell for cell in entry.plan("paper", 1) if cell.jobs]
+        apart = [cell.differences() for cell in cells]
+        row = {"paper": entry.paper, "entry": entry.name, "cells": len(cells)}
+        row |= {"equal": apart.count({}), "open": dict(ChainMap(*apart))}
+        rows.append(row | {"varies": sorted({key for cell in cells for key in cell.varies})})
+    return rows
+
+
+def _of_scale(tree: Mapping[str, Any], scale: str) -> Mapping[str, Any]:
+    here: Mapping[str, Any] = tree.get("scales", {}).get(scale, {})
+    return here
+
+
 def _printed(numbers: Sequence[Sequence[Any]] | None, i: int, j: int) -> float | None:
     number: Any = numbers[i][j] if numbers else None
     if isinstance(number, list):  # accuracy, precision, recall; or the three highest confidences
@@ -167,10 +230,10 @@ def _printed(numbers: Sequence[Sequence[Any]] | None, i: int, j: int) -> float |
 
 
 def _plan(
-    bare: TableCell, trees: Layers, scale: str, data_dir: Path | None, targets: int | None
+    bare: TableCell, trees: Layers, here: Mapping[str, Any], scale: str, targets: int | None
 ) -> TableCell:
     """`bare` with what is read and its jobs, or with the reason why it has none."""
-    *_, here, _, _, column = trees
+    *_, column, _ = trees
     plain: dict[str, Any] = {}
     for tree in trees:
         plain |= {key: tree[key] for key in LAYER - set(PARTS) if key in tree}
@@ -179,85 +242,64 @@ def _plan(
     for axis, label in (("rows", bare.row), ("columns", bare.column)):
         if axis in here and label not in here[axis]:
             reason = reason or here["reason"]
-    source, lacking = _source(scale, plain.get("data", ""), data_dir)
-    if reason := reason or lacking:
+    if reason:
         return replace(bare, read=read, reason=reason)
+    source = dict(SMOKE_SOURCE) if scale == "smoke" else _source(plain["data"])
     first = plain.get("seed", 0)
     seeds = range(first, first + (targets or plain.get("targets", 1)))
-    jobs = tuple(_job(plain, trees, source, seed, scale) for seed in seeds)
-    return replace(bare, read=read, jobs=jobs)
+    return replace(
+        bare,
+        read=read,
+        jobs=tuple(_job(plain, trees, source, seed, scale) for seed in seeds),
+        varies=tuple(key for tree in trees for key in tree.get("varies", ())),
+        open={key: why for tree in trees for key, why in tree.get("open", {}).items()},
+    )
 
 
-def _source(scale: str, name: str, data_dir: Path | None) -> tuple[Tree, str]:
-    """The data section of a set by its name in `sources.yaml`, and why it cannot be had."""
-    if scale == "smoke":
-        return dict(SMOKE_SOURCE), ""
-    source = dict(read_sources()[name])
-    file = source.pop("file", "")
+def _source(name: str) -> Tree:
+    """The data section of a set by its name in `sources.yaml`."""
+    return {key: value for key, value in read_sources()[name].items() if key != "file"}
+
+
+def _if_images(cell: TableCell, data_dir: Path | None) -> TableCell:
+    """The cell, without jobs where the file of its images is not there."""
+    if not cell.jobs:
+        return cell
     if data_dir is None:
-        return source, "its images are needed: --data-dir names their folder"
-    if not (data_dir / file).exists():
-        return source, f"no {file} in the folder of --data-dir"
-    return source, ""
+        reason = "its images are needed: --data-dir names their folder"
+        return replace(cell, jobs=(), reason=reason)
+    name = next(cell.jobs[0].chain()).tree["data"]["name"]
+    file = next(source["file"] for source in read_sources().values() if source["name"] == name)
+    if (data_dir / file).exists():
+        return cell
+    return replace(cell, jobs=(), reason=f"no {file} in the folder of --data-dir")
 
 
 def _job(plain: Tree, trees: Layers, source: Tree, seed: int, scale: str) -> TableJob:
     """The last job of a cell, for the target of one seed."""
     kind = plain.get("kind", AUDIT)
     if kind in (FEDERATION, PAPER):
-        run = TableJob(FEDERATION, _federation(trees, source, seed))
+        run = _make(FEDERATION, trees, {"data": source, "seed": seed})
         return run if kind == FEDERATION else TableJob(PAPER, {}, run)
-    own = {"data": source, "seed": seed}
-    laid = _laid(Central, [*(tree.get(ENCODER, {}) for tree in trees), own])
-    training = _complete(Central, laid)
-    encoder = TableJob(ENCODER, _without(training, ("device", "threads")))
+    encoder = _make(ENCODER, trees, {"data": source, "seed": seed})
     if kind == ENCODER:
         return encoder
-    epoch = plain.get("epoch")
-    root = Audit if kind == AUDIT else Head
-    laid = _laid(root, [tree.get(kind, {}) for tree in trees])
-    if "shadow_data" in laid:
-        images = SMOKE_SHADOWS if scale == "smoke" else _shadow_data(laid["shadow_data"])
-        laid = _laid(root, [laid, {"shadow_data": images}])
-    fill = {"members": "m", "nonmembers": "n"} if kind == AUDIT else {}
+    # Images of its own: an audit's shadows', a head's. Those of a head are the encoder's set.
+    key, smoke = ("shadow_data", SMOKE_SHADOWS) if kind == AUDIT else ("data", SMOKE_SOURCE)
+    names = [tree[kind][key] for tree in trees if key in tree.get(kind, {})]
+    own: Tree = {key: source} if kind == HEAD else {}
+    if names:
+        own = {key: smoke if scale == "smoke" else _source(names[-1])}
+    job = _make(kind, trees, {**own, "seed": seed})
     # No head of a target has the seed of another target's, with whom it would share its noise.
-    own = _complete(root, {**laid, **fill, "encoder": "e", "seed": seed * laid.get("seeds", 1)})
-    return TableJob(kind, _without(own, READ_ONLY), encoder, epoch)
+    tree = {**job.tree, "seed": seed * job.tree.get("seeds", 1)}
+    return replace(job, tree=tree, needs=encoder, epoch=plain.get("epoch"))
 
 
-def _shadow_data(name: str) -> Tree:
-    """The images of the shadows, of a set by its name in `sources.yaml`."""
-    source = dict(read_sources()[name])
-    source.pop("file", None)
-    return source
-
-
-def _federation(trees: Layers, source: Tree, seed: int) -> Tree:
-    """The settings of a federated run, its preset below all."""
-    from fedmia.config.experiment import Experiment
-
-    parts = [dict(tree.get(FEDERATION, {})) for tree in trees]
-    presets = [part.pop("preset") for part in parts if "preset" in part]
-    base = [load(PRESETS / f"{preset}.yaml") for preset in presets[-1:]]
-    laid = _laid(Experiment, [*base, *parts, {"data": source, "seed": seed}])
-    return _without(_complete(Experiment, laid), ("device", "ray_address"))
-
-
-def _laid(root: type, parts: Layers) -> Flat:
-    """Trees of one command laid over each other, the first one lowest."""
-    merged: Flat = {}
-    for part in parts:
-        merged = merge(root, merged, flatten(root, part))
-    return merged
-
-
-def _complete(root: type, tree: Flat) -> Tree:
-    """The settings with every default written out, checked as a file of the command is."""
-    return to_tree(from_tree(root, tree))
-
-
-def _without(tree: Tree, names: Sequence[str]) -> Tree:
-    return {name: value for name, value in tree.items() if name not in names}
+def _make(kind: str, trees: Layers, own: Tree) -> TableJob:
+    """A job of a kind, `own` over all trees."""
+    tree, preset = lay(kind, [*(tree.get(kind, {}) for tree in trees), own])
+    return TableJob(kind, tree, preset=preset)
 
 
 def jobs_of(cells: Sequence[TableCell]) -> Iterator[TableJob]:

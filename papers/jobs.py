@@ -50,12 +50,14 @@ class TableJob:
         tree: the settings of its command, without paths of what it needs.
         needs: the job whose folder it reads; None for trainings.
         epoch: of the encoder that it reads; None: the last one.
+        preset: of the paper, below its settings; empty without one.
     """
 
     kind: str
     tree: Tree = field(hash=False)
     needs: TableJob | None = None
     epoch: int | None = None
+    preset: str = field(default="", compare=False)
 
     @cached_property
     def key(self) -> str:
@@ -160,19 +162,17 @@ class JobFolder:
             return {**own, "data": {**job.tree["data"], **self._located(job.tree["data"]["name"])}}
         if job.kind == AUDIT:
             own |= {"cache": str(self.jobs / "shadows"), "threads": 1}
-            if (data := job.tree.get("shadow_data")) is not None:
-                options = dict(data) if isinstance(data, Mapping) else {"name": data}
-                place = self._located(options["name"])
-                own["shadow_data"] = {**options, "name": place["name"]}
-                own |= {"data_dir": place["dir"]} if "dir" in place else {}
+        key = "data" if job.kind == HEAD else "shadow_data"
+        if (data := job.tree.get(key)) is not None:
+            options = dict(data) if isinstance(data, Mapping) else {"name": data}
+            place = self._located(options["name"])
+            own[key] = {**options, "name": place["name"]}
+            own |= {"data_dir": place["dir"]} if "dir" in place else {}
         above = self.path(job.needs) / "results"
         own["encoder"] = str(above) if job.epoch is None else f"{above}@{job.epoch}"
-        if job.needs.kind == FEDERATION:
+        if job.needs.kind == FEDERATION or job.kind == HEAD:
             return own
-        members, nonmembers = (f"npz:{above / n}.npz" for n in ("members", "nonmembers"))
-        if job.kind == HEAD:
-            return {**own, "data": nonmembers}
-        return {**own, "members": members, "nonmembers": nonmembers}
+        return own | {side: f"npz:{above / side}.npz" for side in ("members", "nonmembers")}
 
     def _located(self, source: str) -> Tree:
         """Name and folder of a data source whose files lie in the folder of data sets."""

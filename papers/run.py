@@ -15,7 +15,7 @@ from fedmia.storage.durable import explain, write
 from papers.claims.over_targets import judge_claims
 from papers.drawing import draw, mark
 from papers.entries import Entry, TableCell, jobs_of, select
-from papers.jobs import PAPER, JobFolder, run_jobs
+from papers.jobs import HEAD, PAPER, JobFolder, run_jobs
 from papers.settings import Reproduce
 from papers.tables import read_back, table_of, write_claims, write_seconds, write_table
 
@@ -104,10 +104,10 @@ def write_all(
 
 
 def drawn_by_paper(entry: Entry, cells: Sequence[TableCell], folder: JobFolder) -> dict[str, bytes]:
-    """Read the figures that `papers run` drew of a run, of the first target of each row.
+    """Read the figures that `papers run` or `papers head` drew, of the first target of each row.
 
     Args:
-        entry: `figure` names the file of `papers run`, as `fig-5`.
+        entry: `figure` names their file, as `fig-5`.
         cells: of the entry.
         folder: of the jobs.
 
@@ -117,8 +117,9 @@ def drawn_by_paper(entry: Entry, cells: Sequence[TableCell], folder: JobFolder) 
     pictures = {}
     for cell in cells if entry.figure.startswith("fig-") else ():
         for job in cell.jobs[:1]:
-            drawn = folder.path(job) / "results" / f"{entry.figure}.png"
-            if job.kind == PAPER and drawn.is_file():
-                place = "-".join(filter(None, [entry.name, cell.level, cell.row]))
-                pictures[f"{place.replace(' ', '-')}.png"] = drawn.read_bytes()
+            place = "results/figures" if job.kind == HEAD else "results"
+            drawn = folder.path(job) / place / f"{entry.figure}.png"
+            if job.kind in (HEAD, PAPER) and drawn.is_file():
+                name = "-".join(filter(None, [entry.name, cell.level, cell.row]))
+                pictures[f"{name.replace(' ', '-')}.png"] = drawn.read_bytes()
     return pictures
