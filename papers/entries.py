@@ -285,13 +285,14 @@ def _job(plain: Tree, trees: Layers, source: Tree, seed: int, scale: str) -> Tab
     encoder = _make(ENCODER, trees, {"data": source, "seed": seed})
     if kind == ENCODER:
         return encoder
-    key = "data" if kind == HEAD else "shadow_data"
+    # Images of its own: an audit's shadows', a head's, which has others of its encoder's set.
+    key, smoke = ("data", SMOKE_SOURCE) if kind == HEAD else ("shadow_data", SMOKE_SHADOWS)
     names = [tree[kind][key] for tree in trees if key in tree.get(kind, {})]
     own: Tree = {}
-    if kind == HEAD:  # at the paper's size it takes more images than its encoder leaves
-        own = {key: _source([plain["data"], *names][-1]) if scale == "paper" else OTHERS}
-    elif names:
-        own = {key: SMOKE_SHADOWS if scale == "smoke" else _source(names[-1])}
+    if names:
+        own = {key: smoke if scale == "smoke" else _source(names[-1])}
+    elif kind == HEAD:  # at the paper's size it takes more images than its encoder leaves
+        own = {key: source if scale == "paper" else OTHERS}
     job = _make(kind, trees, own)
     # No head of a target has the seed of another target's, with whom it would share its noise.
     tree = {**job.tree, "seed": seed * job.tree.get("seeds", 1)}
