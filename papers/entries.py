@@ -20,7 +20,7 @@ from typing import Any
 
 from fedmia.options.errors import InputError, opt, prefix_errors, suggest_nearest
 from fedmia.options.yamlfile import Tree
-from papers.jobs import AUDIT, ENCODER, FEDERATION, HEAD, PAPER, TableJob
+from papers.jobs import AUDIT, ENCODER, FEDERATION, HEAD, OTHERS, PAPER, TableJob
 from papers.layers import Layers, lay
 from papers.listing import read_files, read_sources
 
@@ -234,12 +234,17 @@ def _job(plain: Tree, trees: Layers, seed: int, scale: str) -> TableJob:
     encoder = _make(ENCODER, trees, source)
     if kind == ENCODER:
         return encoder
-    own: Tree = source if kind == HEAD else {"seed": seed}  # a head's images are of the same set
+    own: Tree = {}
+    if kind == HEAD:  # at the paper's size it takes more images than its encoder leaves
+        own = {"data": source["data"] if scale == "paper" else OTHERS}
     key, smoke = ("data", SMOKE_SOURCE) if kind == HEAD else ("shadow_data", SMOKE_SHADOWS)
-    for tree in trees:  # or of another, as those of an audit's shadows are
+    for tree in trees:  # or of another set, as those of an audit's shadows are
         if key in tree.get(kind, {}):
-            own = {**own, key: _images(tree[kind][key], scale, smoke)}
-    return replace(_make(kind, trees, own), needs=encoder, epoch=plain.get("epoch"))
+            own = {key: _images(tree[kind][key], scale, smoke)}
+    job = _make(kind, trees, own)
+    # No head of a target has the seed of another target's, with whom it would share its noise.
+    settings = {**job.tree, "seed": seed * job.tree.get("seeds", 1)}
+    return replace(job, tree=settings, needs=encoder, epoch=plain.get("epoch"))
 
 
 def _make(kind: str, trees: Layers, own: Tree) -> TableJob:

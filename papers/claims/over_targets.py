@@ -52,16 +52,11 @@ def judge_claims(
         for level in dict.fromkeys(cell.level for cell in cells)
         for is_run in [_is_run(claim, level, cells)]
     ]
-    together = Counter(e.paper for e, c, *_, is_run in by_claim if is_run and "primary" not in c)
+    others = Counter(e.paper for e, c, *_, is_run in by_claim if is_run and "primary" not in c)
     return [
-        _judge(entry, claim, level, values, _family(claim, together[entry.paper]) * is_run)
-        for entry, claim, level, values, is_run in by_claim
+        _judge(e, c, level, values, c.get("primary", {}).get("family", others[e.paper]) * is_run)
+        for e, c, level, values, is_run in by_claim
     ]
-
-
-def _family(claim: Mapping[str, Any], others: int) -> int:
-    """How many claims hold together with a claim, itself among them."""
-    return int(claim["primary"]["family"]) if "primary" in claim else others
 
 
 def _is_run(claim: Mapping[str, Any], level: str, cells: Sequence[TableCell]) -> bool:
@@ -128,18 +123,17 @@ def _judge(
     plan = claim.get("primary", {})
     ci = t_interval(values, together) if together else None
     low, high = ci or (None, None)
-    ps = [p_value(values) if ci else None, _p_equivalent(values, plan.get("margin")) if ci else None]
+    ps = (p_value(values), _p_equivalent(values, plan.get("margin"))) if ci else (None, None)
     p, p_equivalent = (None if one is None else min(1.0, one * together) for one in ps)
     whole = len(values) >= plan.get("targets", 2)
+    verdict = _verdict(ci if whole else None, plan.get("effect", 0.0), p_equivalent)
     return {
         "entry": entry.name,
         "paper": entry.paper,
         "says": claim["says"],
         "primary": bool(plan),
         "level": level,
-        "verdict": _verdict(ci if whole else None, plan.get("effect", 0.0), p_equivalent)
-        if together
-        else NOT_RUN,
+        "verdict": verdict if together else NOT_RUN,
         "mean": statistics.fmean(values) if values else None,
         "low": low,
         "high": high,

@@ -23,7 +23,7 @@ from papers.jobs import AUDIT, ENCODER, FEDERATION, HEAD, TableJob
 from papers.layers import lay, root_of
 from papers.listing import read_files
 
-PAPERS = ("encodermi", "lpla")
+PAPERS = ("encodermi", "federated", "logistic", "lpla", "partcrop")
 ENTRIES = [name for name, entry in read_entries().items() if entry.paper in PAPERS]
 KINDS = {AUDIT, ENCODER, FEDERATION, HEAD}
 Flat = dict[str, Any]

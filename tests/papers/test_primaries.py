@@ -62,6 +62,15 @@ def test_primaries__as_many_targets_as_written_down_on_fresh_seeds(
         assert seeds == list(range(3000, 3000 + PLANNED[name]["primary"]["targets"]))
 
 
+def test_heads__of_two_targets_share_no_seed(tmp_path: Path) -> None:
+    """They would share the noise, and their differences would not be independent."""
+    (tmp_path / "cifar10-train.parquet").touch()
+    for name in ("logistic-table-1", "primary-logistic"):
+        cell = select([name])[0].cells("small", tmp_path)[0]
+        heads = [job.tree["seed"] + i for job in cell.jobs for i in range(job.tree["seeds"])]
+        assert len(set(heads)) == len(heads) > len(cell.jobs) > 1
+
+
 def judged(claim: Any, *values: float) -> dict[str, Any]:
     entry = Entry("t", "primaries", "Table 1", "t", claims=[{"says": "", **claim}])
     cells = [TableCell("r", name, "", "", (TableJob("audit", {}),), None, None) for name in "AB"]
@@ -74,18 +83,18 @@ def judged(claim: Any, *values: float) -> dict[str, Any]:
     ("mean", "plan", "verdict"),
     [
         (0.10, {"effect": 0.05}, HOLDS),
-        (0.04, {"effect": 0.05}, UNDECIDED),  # neither over 0 nor under the effect
+        (0.03, {"effect": 0.05}, UNDECIDED),  # neither over 0 nor under the effect
         (0.00, {"effect": 0.05}, FAILS),  # an effect of interest would have shown
         (-0.10, {"effect": 0.05}, FAILS),
         (0.10, {"effect": 0.05, "targets": 6}, UNDECIDED),  # fewer than were planned
         (0.00, {"effect": 0.05, "margin": 0.05}, EQUIVALENT),
         (0.10, {"effect": 0.05, "margin": 0.05}, HOLDS),
-        (0.04, {"effect": 0.05, "margin": 0.05}, UNDECIDED),
+        (0.03, {"effect": 0.05, "margin": 0.05}, UNDECIDED),
     ],
 )
 def test_verdict__by_the_rule(mean: float, plan: Any, verdict: str) -> None:
-    """Half of the simultaneous interval is .0407 wide: 4.604 at .99 with 4 degrees of freedom."""
-    values = [mean + 0.0125 * z for z in (-2**0.5, -1, 0, 1, 2**0.5)]
+    """The interval is .0313 wide a side: Student's 4.604 at .99, sd .0152, over root 5."""
+    values = [round(mean + 0.0125 * z, 6) for z in (-1.4, -1, 0, 1, 1.4)]
     plan = {"family": 5, "targets": 5, **plan}
     result = judged({"better": "A", "over": 0, "primary": plan}, *values)
     assert result["verdict"] == verdict
@@ -93,9 +102,11 @@ def test_verdict__by_the_rule(mean: float, plan: Any, verdict: str) -> None:
     assert (result["low"], result["high"]) == pytest.approx((mean - half, mean + half))
     own = scipy.stats.ttest_1samp(values, 0).pvalue
     assert result["p"] == pytest.approx(min(1, 5 * own))
-    inside = "margin" in plan and abs(mean) + scipy.stats.t.isf(0.01, 4) * half / (
-        scipy.stats.t.isf(0.005, 4)
-    ) < plan["margin"]
+    inside = (
+        "margin" in plan
+        and abs(mean) + scipy.stats.t.isf(0.01, 4) * half / (scipy.stats.t.isf(0.005, 4))
+        < plan["margin"]
+    )
     assert (result["p_equivalent"] is not None) == ("margin" in plan)
     assert inside == ((result["p_equivalent"] or 1) < LEVEL)
 

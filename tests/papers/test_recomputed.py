@@ -22,7 +22,7 @@ from papers.tables import markdown, read_back, table_of, write_claims, write_sec
 
 RESULTS = Path(__file__).resolve().parents[2] / "benchmarks" / "results"
 COMMITTED = sorted({path.parent for path in RESULTS.glob("papers-*/*-*.json")})
-CLAIM = {"says": "A over B", "primary": True, "better": "A", "over": "B"}
+CLAIM = {"says": "A over B", "better": "A", "over": "B"}
 
 
 def read(path: Path) -> Any:
