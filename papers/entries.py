@@ -234,17 +234,17 @@ def _job(plain: Tree, trees: Layers, seed: int, scale: str) -> TableJob:
     encoder = _make(ENCODER, trees, source)
     if kind == ENCODER:
         return encoder
-    key = "data" if kind == HEAD else "shadow_data"
-    names = [tree[kind][key] for tree in trees if key in tree.get(kind, {})]
     own: Tree = {}
     if kind == HEAD:  # at the paper's size it takes more images than its encoder leaves
-        own = {key: _images([plain["data"], *names][-1], scale) if scale == "paper" else OTHERS}
-    elif names:
-        own = {key: _images(names[-1], scale, SMOKE_SHADOWS)}
+        own = {"data": source["data"] if scale == "paper" else OTHERS}
+    key, smoke = ("data", SMOKE_SOURCE) if kind == HEAD else ("shadow_data", SMOKE_SHADOWS)
+    for tree in trees:  # or of another set, as those of an audit's shadows are
+        if key in tree.get(kind, {}):
+            own = {key: _images(tree[kind][key], scale, smoke)}
     job = _make(kind, trees, own)
     # No head of a target has the seed of another target's, with whom it would share its noise.
-    tree = {**job.tree, "seed": seed * job.tree.get("seeds", 1)}
-    return replace(job, tree=tree, needs=encoder, epoch=plain.get("epoch"))
+    settings = {**job.tree, "seed": seed * job.tree.get("seeds", 1)}
+    return replace(job, tree=settings, needs=encoder, epoch=plain.get("epoch"))
 
 
 def _make(kind: str, trees: Layers, own: Tree) -> TableJob:

@@ -119,7 +119,8 @@ def drawn_by_paper(entry: Entry, cells: Sequence[TableCell], folder: JobFolder) 
         for job in cell.jobs[:1]:
             place = "results/figures" if job.kind == HEAD else "results"
             drawn = folder.path(job) / place / f"{entry.figure}.png"
-            if job.kind in (HEAD, PAPER) and drawn.is_file():
+            png = drawn.read_bytes() if job.kind in (HEAD, PAPER) and drawn.is_file() else None
+            if png and png not in pictures.values():  # rows of one run share its figure
                 name = "-".join(filter(None, [entry.name, cell.level, cell.row]))
-                pictures[f"{name.replace(' ', '-')}.png"] = drawn.read_bytes()
+                pictures[f"{name.replace(' ', '-')}.png"] = png
     return pictures

@@ -12,7 +12,7 @@ import pytest
 from fedmia.options.yamlfile import dump, load
 from fedmia.statistics.spread import t_interval
 from fedmia.storage.manifest import FORMAT
-from papers.cells import Reading, loss_at_equal_accuracy, read_cell, read_path
+from papers.cells import Reading, read_cell, read_path
 from papers.claims import FAILS, HOLDS, NOT_RUN, UNDECIDED
 from papers.claims.over_targets import differences, judge_claims
 from papers.entries import Entry, TableCell, jobs_of, read_entries, select
@@ -248,21 +248,3 @@ def test_cell__lacks_the_target_whose_attack_has_no_number(tmp_path: Path) -> No
     page = markdown(table)
     assert "Targets a cell: 2 (seeds 1, 2).\n" in page
     assert "Brackets: 95 % interval over targets.\n" in page
-
-
-def test_loss_at_equal_accuracy__on_lines_of_known_slope() -> None:
-    def row(mechanism: str | None, accuracy: float | None, loss: float) -> dict[str, Any]:
-        attacks = [{"name": "shadow", "accuracy": {"mean": accuracy}}]
-        return {"mechanism": mechanism, "utility_loss": {"mean": loss}, "attacks": attacks}
-
-    none = row(None, 0.8, 0.0)
-    laplace = [row("laplace", 0.7, 0.2), row("laplace", 0.5, 0.6)]  # loss = 2 (0.8 - accuracy)
-    logistic = [row("logistic", 0.6, 0.1), row("logistic", 0.7, 0.1), row("logistic", 0.4, 0.9)]
-    rows = [none, *logistic, *laplace, row("gaussian", None, 0.1)]
-    # At 0.6: 0.4 - 0.1; at 0.7: 0.2 - 0.1; 0.4 lies outside of the curve.
-    assert loss_at_equal_accuracy(rows, "laplace", "logistic") == pytest.approx(0.2)
-    assert loss_at_equal_accuracy(rows, "gaussian", "logistic") is None
-    assert loss_at_equal_accuracy([none, *logistic], "laplace", "logistic") is None
-    # At 0.75, between the best point of laplace and the head without noise: 0.1 - 0.02.
-    near = [none, *laplace, row("logistic", 0.75, 0.02)]
-    assert loss_at_equal_accuracy(near, "laplace", "logistic") == pytest.approx(0.08)

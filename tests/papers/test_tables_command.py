@@ -68,7 +68,7 @@ def test_tables__made_again_from_nothing_have_equal_numbers(tmp_path: Path) -> N
     made = []
     for name in ("one", "two"):
         out = tmp_path / name
-        tables = "lpla-fig-9,logistic-fig-2-trade"
+        tables = "lpla-fig-9,logistic-fig-2"
         assert main([tables, "--scale", "smoke", "--out", str(out), "--quiet"]) == 0
         contents = [json.loads(p.read_text()) for p in sorted((out / "tables").glob("*.json"))]
         made.append(
