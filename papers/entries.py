@@ -15,14 +15,13 @@ from __future__ import annotations
 from collections import ChainMap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
 from fedmia.options.errors import InputError, opt, prefix_errors, suggest_nearest
 from fedmia.options.yamlfile import Tree
-from papers.jobs import AUDIT, ENCODER, FEDERATION, HEAD, PAPER, TableJob
-from papers.layers import Layers, differences, lay
+from papers.jobs import AUDIT, ENCODER, FEDERATION, HEAD, OTHERS, PAPER, TableJob
+from papers.layers import Layers, lay
 from papers.listing import read_files, read_sources
 
 PARTS = (ENCODER, AUDIT, HEAD, FEDERATION)
@@ -42,8 +41,7 @@ class TableCell:
         theirs: the paper's number, None where it prints none.
         theirs_sd: the paper's deviation over targets, None where it gives none.
         reason: why the cell is not run; empty where it is.
-        varies: paths of settings that the paper varies here, as patterns.
-        open: likewise those that are otherwise than in the preset -> why.
+        file: of its images in the folder of data sets; empty where they are made up.
     """
 
     row: str
@@ -54,22 +52,7 @@ class TableCell:
     theirs: float | None
     theirs_sd: float | None
     reason: str = ""
-    varies: tuple[str, ...] = ()
-    open: Mapping[str, str] = field(default_factory=dict)
-
-    def differences(self) -> dict[str, str]:
-        """Settings that are not the preset's and that the paper does not vary here.
-
-        Returns:
-            Path -> why, empty where `open` has no reason. Of the first target: all are alike.
-        """
-        chain = [job for one in self.jobs[:1] for job in one.chain() if job.kind != PAPER]
-        paths = [path for job in chain for path in differences(job)]
-        return {
-            path: next((why for key, why in self.open.items() if fnmatch(path, key)), "")
-            for path in paths
-            if not any(fnmatch(path, key) for key in self.varies)
-        }
+    file: str = ""
 
 
 @dataclass(frozen=True)
@@ -113,8 +96,7 @@ class Entry:
         Raises:
             InputError: an option of the file that its command refuses.
         """
-        cells = self.plan(scale, targets)
-        return cells if scale == "smoke" else [_if_images(cell, data_dir) for cell in cells]
+        return [_if_images(cell, data_dir) for cell in self.plan(scale, targets)]
 
     def plan(self, scale: str, targets: int | None = None) -> list[TableCell]:
         """The cells as if all data sets were there.
@@ -127,7 +109,7 @@ class Entry:
             The cells.
         """
         file, own = self.layers["file"], self.layers["entry"]
-        at, here = _of_scale(file, scale), _of_scale(own, scale)
+        (_, at), (_, here) = _scaled(scale, file), _scaled(scale, own)
         levels = here.get("levels", at.get("levels", {"": {}})) if scale != "smoke" else {"": {}}
         rows = list(enumerate(own["rows"]))
         if scale == "smoke" and "rows" not in here:  # every row takes the same path
@@ -135,12 +117,11 @@ class Entry:
         cells: list[TableCell] = []
         for level, laid in levels.items():
             for i, row in rows:
-                row_level = row.get("levels", {}).get(level, {})
-                of_row = (row, _of_scale(row, scale), row_level)
+                of_row = (*_scaled(scale, row), row.get("levels", {}).get(level, {}))
                 for j, column in enumerate(own["columns"]):
                     theirs, sd = (_printed(own.get(name), i, j) for name in ("theirs", "theirs_sd"))
                     bare = TableCell(row["label"], column["label"], level, "", (), theirs, sd)
-                    trees = (file, at, laid, own, here, *of_row, column, _of_scale(column, scale))
+                    trees = (file, at, laid, own, here, *of_row, *_scaled(scale, column))
                     with prefix_errors(f"{self.paper}.yaml, {self.name}, {bare.row}"):
                         cells.append(_plan(bare, trees, here, scale, targets))
         return cells
@@ -159,11 +140,7 @@ def read_entries() -> dict[str, Entry]:
             place=own["place"],
             title=own["title"],
             figure=own.get("figure", ""),
-            open={
-                key: why
-                for tree in (file, own, *own["rows"], *own["columns"])
-                for key, why in tree.get("open", {}).items()
-            },
+            open=dict(ChainMap(*(t.get("open", {}) for t in (own, *own["rows"], file)))),
             claims=own.get("claims", ()),
             layers={"file": file, "entry": own},
         )
@@ -196,30 +173,9 @@ def select(names: Sequence[str]) -> list[Entry]:
     return [e for e in entries.values() if chosen & {"all", e.paper, e.name}]
 
 
-def against_presets(names: Sequence[str] = ("all",)) -> list[dict[str, Any]]:
-    """How each table at scale `paper` stands to the presets of its paper.
-
-    Args:
-        names: as of `select`.
-
-    Returns:
-        A row an entry: `paper`, `entry`, `cells` (that are run), `equal` (those of them whose every
-        setting is the preset's, but for what the paper varies), `open` (path -> why, of the
-        others), `varies` (patterns of paths).
-    """
-    rows = []
-    for entry in select(names):
-        cells = [cell for cell in entry.plan("paper", 1) if cell.jobs]
-        apart = [cell.differences() for cell in cells]
-        row = {"paper": entry.paper, "entry": entry.name, "cells": len(cells)}
-        row |= {"equal": apart.count({}), "open": dict(ChainMap(*apart))}
-        rows.append(row | {"varies": sorted({key for cell in cells for key in cell.varies})})
-    return rows
-
-
-def _of_scale(tree: Mapping[str, Any], scale: str) -> Mapping[str, Any]:
-    here: Mapping[str, Any] = tree.get("scales", {}).get(scale, {})
-    return here
+def _scaled(scale: str, tree: Mapping[str, Any]) -> Layers:
+    """A tree, and its own of a scale."""
+    return tree, tree.get("scales", {}).get(scale, {})
 
 
 def _printed(numbers: Sequence[Sequence[Any]] | None, i: int, j: int) -> float | None:
@@ -237,60 +193,55 @@ def _plan(
     plain: dict[str, Any] = {}
     for tree in trees:
         plain |= {key: tree[key] for key in LAYER - set(PARTS) if key in tree}
-    read = str(plain["read"]).format(attack=column.get("attack", ""), column=bare.column)
+    attack = column.get("attack", "")
+    read = str(plain["read"]).format(attack=attack, row=bare.row, column=bare.column)
     reason = here.get("not_run", "")
     for axis, label in (("rows", bare.row), ("columns", bare.column)):
         if axis in here and label not in here[axis]:
             reason = reason or here["reason"]
     if reason:
         return replace(bare, read=read, reason=reason)
-    source = dict(SMOKE_SOURCE) if scale == "smoke" else _source(plain["data"])
     first = plain.get("seed", 0)
     seeds = range(first, first + (targets or plain.get("targets", 1)))
-    return replace(
-        bare,
-        read=read,
-        jobs=tuple(_job(plain, trees, source, seed, scale) for seed in seeds),
-        varies=tuple(key for tree in trees for key in tree.get("varies", ())),
-        open={key: why for tree in trees for key, why in tree.get("open", {}).items()},
-    )
+    jobs = tuple(_job(plain, trees, seed, scale) for seed in seeds)
+    file = "" if scale == "smoke" else read_sources()[plain["data"]]["file"]
+    return replace(bare, read=read, jobs=jobs, file=file)
 
 
-def _source(name: str) -> Tree:
-    """The data section of a set by its name in `sources.yaml`."""
-    return {key: value for key, value in read_sources()[name].items() if key != "file"}
+def _images(name: str, scale: str, smoke: Mapping[str, Any] = SMOKE_SOURCE) -> Tree:
+    """The data section of a set by its name in `sources.yaml`; at `smoke` of made-up images."""
+    source = smoke if scale == "smoke" else read_sources()[name]
+    return {key: value for key, value in source.items() if key != "file"}
 
 
 def _if_images(cell: TableCell, data_dir: Path | None) -> TableCell:
     """The cell, without jobs where the file of its images is not there."""
-    if not cell.jobs:
+    if not cell.file or (data_dir and (data_dir / cell.file).exists()):
         return cell
+    reason = f"no {cell.file} in the folder of --data-dir"
     if data_dir is None:
         reason = "its images are needed: --data-dir names their folder"
-        return replace(cell, jobs=(), reason=reason)
-    name = next(cell.jobs[0].chain()).tree["data"]["name"]
-    file = next(source["file"] for source in read_sources().values() if source["name"] == name)
-    if (data_dir / file).exists():
-        return cell
-    return replace(cell, jobs=(), reason=f"no {file} in the folder of --data-dir")
+    return replace(cell, jobs=(), reason=reason)
 
 
-def _job(plain: Tree, trees: Layers, source: Tree, seed: int, scale: str) -> TableJob:
+def _job(plain: Tree, trees: Layers, seed: int, scale: str) -> TableJob:
     """The last job of a cell, for the target of one seed."""
     kind = plain.get("kind", AUDIT)
+    source = {"data": _images(plain["data"], scale), "seed": seed}
     if kind in (FEDERATION, PAPER):
-        run = _make(FEDERATION, trees, {"data": source, "seed": seed})
+        run = _make(FEDERATION, trees, source)
         return run if kind == FEDERATION else TableJob(PAPER, {}, run)
-    encoder = _make(ENCODER, trees, {"data": source, "seed": seed})
+    encoder = _make(ENCODER, trees, source)
     if kind == ENCODER:
         return encoder
-    # Images of its own: an audit's shadows', a head's. Those of a head are the encoder's set.
-    key, smoke = ("shadow_data", SMOKE_SHADOWS) if kind == AUDIT else ("data", SMOKE_SOURCE)
+    key = "data" if kind == HEAD else "shadow_data"
     names = [tree[kind][key] for tree in trees if key in tree.get(kind, {})]
-    own: Tree = {key: source} if kind == HEAD else {}
-    if names:
-        own = {key: smoke if scale == "smoke" else _source(names[-1])}
-    job = _make(kind, trees, {**own, "seed": seed})
+    own: Tree = {}
+    if kind == HEAD:  # at the paper's size it takes more images than its encoder leaves
+        own = {key: _images([plain["data"], *names][-1], scale) if scale == "paper" else OTHERS}
+    elif names:
+        own = {key: _images(names[-1], scale, SMOKE_SHADOWS)}
+    job = _make(kind, trees, own)
     # No head of a target has the seed of another target's, with whom it would share its noise.
     tree = {**job.tree, "seed": seed * job.tree.get("seeds", 1)}
     return replace(job, tree=tree, needs=encoder, epoch=plain.get("epoch"))

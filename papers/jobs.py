@@ -39,6 +39,7 @@ AUDIT = "audit"
 HEAD = "head"
 FEDERATION = "federation"
 PAPER = "paper"  # tables and figures of a federation's run
+OTHERS = "npz:nonmembers.npz"  # images of a head: those that its encoder never saw, beside it
 
 
 @dataclass(frozen=True)
@@ -169,6 +170,8 @@ class JobFolder:
             own[key] = {**options, "name": place["name"]}
             own |= {"data_dir": place["dir"]} if "dir" in place else {}
         above = self.path(job.needs) / "results"
+        if job.tree.get(key) == OTHERS:
+            own[key] = f"npz:{above / 'nonmembers.npz'}"
         own["encoder"] = str(above) if job.epoch is None else f"{above}@{job.epoch}"
         if job.needs.kind == FEDERATION or job.kind == HEAD:
             return own

@@ -90,7 +90,7 @@ def write_all(
         tables.append(table)
         paths.append(write_table(table, pages))
         pictures = drawn_by_paper(entry, cells, folder)
-        drawn = entry.figure in ("lines", "bars")
+        drawn = entry.figure in ("lines", "bars", "plane")
         if drawn and (picture := draw(entry.title, table["cells"], entry.figure)) is not None:
             pictures[f"{entry.name}.png"] = picture
         for name, one in pictures.items():

@@ -59,7 +59,7 @@ class SnapshotFeatures:
     """Features of all images of a run under one snapshot, by name, float64 (N, columns) each.
 
     `cosines`: pairwise cosines of the image's views, the three largest or as the run has it.
-    `combined`: mean cosine, contrastive loss, highest confidence (Eq. 7), the last two also alone
+    `combined`: mean cosine, contrastive loss, highest confidence (Eq. 7), the last two also alone,
     as `loss` and `confidence`. A layer's name: its three largest confidences, as logarithms;
     `internal`: those of the layers that the internal attack reads.
 

@@ -1,4 +1,7 @@
-"""Tables at scale `paper` are the presets of their paper, but for what `varies` and `open` name."""
+"""Tables at scale `paper` are the presets of their paper, but for what `varies` and `open` name.
+
+`python -m tests.papers.test_against_presets` prints how each table stands to them.
+"""
 
 from __future__ import annotations
 
@@ -11,31 +14,80 @@ import numpy as np
 import pytest
 
 from fedmia.attacks.sd_mi import choose_anchors
-from papers.entries import Entry, TableCell, against_presets, jobs_of, read_entries
-from papers.jobs import AUDIT, ENCODER, FEDERATION, HEAD, PAPER
-from papers.layers import differences, lay
+from fedmia.config.tree import flatten
+from fedmia.options import registry
+from fedmia.options.option import option_fields
+from fedmia.options.values import plain
+from papers.entries import Entry, TableCell, jobs_of, read_entries
+from papers.jobs import AUDIT, ENCODER, FEDERATION, HEAD, TableJob
+from papers.layers import lay, root_of
 from papers.listing import read_files
 
-PAPERS = ("encodermi", "lpla")
+PAPERS = ("encodermi", "federated", "logistic", "lpla", "partcrop")
 ENTRIES = [name for name, entry in read_entries().items() if entry.paper in PAPERS]
 KINDS = {AUDIT, ENCODER, FEDERATION, HEAD}
+Flat = dict[str, Any]
+
+
+def every_value(kind: str, tree: Mapping[str, Any], attacks: list[str]) -> Flat:
+    """A job's settings, flat, with every option of these attacks: a tree holds those given."""
+    flat = flatten(root_of(kind), {name: v for name, v in tree.items() if name != "attack"})
+    for name in attacks:
+        own = tree.get("attack", {}).get(name, {})
+        for one, _ in option_fields(registry.load("attack", name)):
+            flat[f"attack.{name}.{one.name}"] = own.get(one.name, plain(one.default))
+    return flat
+
+
+def differences(job: TableJob) -> Flat:
+    """The settings of a job that are not those of its preset; its seed is that of a target.
+
+    Their paths begin with the kind of the job. Options of attacks that the preset does not name
+    are compared with their defaults.
+    """
+    if not job.preset:
+        return {f"{job.kind}.preset": None} if job.tree else {}
+    attacks = job.tree.get("attacks") or []
+    preset, _ = lay(job.kind, [{"preset": job.preset}])
+    ours, theirs = (every_value(job.kind, tree, attacks) for tree in (job.tree, preset))
+    paths = [p for p in theirs | ours if p != "seed" and ours.get(p) != theirs.get(p)]
+    return {f"{job.kind}.{path}": ours.get(path) for path in paths}
+
+
+def differing(*cells: TableCell) -> set[str]:
+    """Every setting in which a job of these cells is not its preset, whatever the table says."""
+    jobs = {job.key: job for cell in cells for job in cell.jobs[0].chain()}
+    return {path for job in jobs.values() for path in differences(job)}
 
 
 def run_cells(entry: Entry) -> list[TableCell]:
     return [cell for cell in entry.plan("paper", 1) if cell.jobs]
 
 
-def differing(*cells: TableCell) -> set[str]:
-    """Every setting in which a job of these cells is not its preset, whatever the table says."""
-    jobs = {job.key: job for cell in cells for job in cell.jobs[0].chain() if job.kind != PAPER}
-    return {path for job in jobs.values() for path in differences(job)}
+def trees_of(entry: Entry, cell: TableCell) -> list[Mapping[str, Any]]:
+    """What may say `varies` and `open` of a cell."""
+    file, own = entry.layers["file"], entry.layers["entry"]
+    axes = (("rows", cell.row), ("columns", cell.column))
+    return [file, own, *(o for axis, label in axes for o in own[axis] if o["label"] == label)]
+
+
+def apart(entry: Entry, cell: TableCell) -> dict[str, str]:
+    """Settings that are not the preset's and that the paper does not vary -> the reason, or ''."""
+    trees = trees_of(entry, cell)
+    varies = [key for tree in trees for key in tree.get("varies", ())]
+    reasons = {key: why for tree in trees for key, why in tree.get("open", {}).items()}
+    return {
+        path: next((why for key, why in reasons.items() if fnmatch(path, key)), "")
+        for path in sorted(differing(cell))
+        if not any(fnmatch(path, key) for key in varies)
+    }
 
 
 def without_reason(entry: Entry) -> list[str]:
     return [
         f"{cell.row}, {cell.column}: {path}"
         for cell in run_cells(entry)
-        for path, why in cell.differences().items()
+        for path, why in apart(entry, cell).items()
         if not why
     ]
 
@@ -55,6 +107,15 @@ def idle_in(entry: Entry) -> list[str]:
             mine = [cell for cell in cells if getattr(cell, name) == one["label"]]
             keys += idle(one, differing(*mine)) if mine else ()
     return keys
+
+
+def against_presets() -> Iterator[tuple[str, str, int, int, dict[str, str]]]:
+    """Of each entry: paper, name, cells that are run, those that are the preset, and the settings
+    of the others that are not, with the reasons. What the paper varies counts as the preset's."""
+    for entry in read_entries().values():
+        every = [apart(entry, cell) for cell in run_cells(entry)]
+        reasons = {path: why for one in every for path, why in one.items()}
+        yield entry.paper, entry.name, len(every), every.count({}), reasons
 
 
 @pytest.mark.parametrize("name", ENTRIES)
@@ -119,11 +180,11 @@ def test_preset_of_a_run__in_the_settings_of_an_encoder() -> None:
 
 
 def test_against_presets__a_row_an_entry() -> None:
-    rows = {row["entry"]: row for row in against_presets(["encodermi-fig-2", "lpla-fig-6"])}
-    fig_2, fig_6 = rows["encodermi-fig-2"], rows["lpla-fig-6"]
-    assert (fig_2["cells"], fig_2["equal"], [*fig_2["open"]]) == (9, 0, ["encoder.nonmembers"])
-    assert (fig_6["cells"], [*fig_6["open"]]) == (16, ["audit.attack.sd-mi.anchors"])
-    assert fig_6["varies"] == ["audit.known"] and all(why for why in fig_6["open"].values())
+    rows = {name: row for _, name, *row in against_presets() if name in ENTRIES}
+    assert rows["encodermi-table-2"] == [24, 24, {}]
+    assert rows["encodermi-fig-2"][:2] == [9, 0]
+    assert [*rows["lpla-fig-6"][2]] == ["audit.attack.sd-mi.anchors"]
+    assert all(all(reasons.values()) for *_, reasons in rows.values())
 
 
 @pytest.mark.parametrize("name", [n for n in ENTRIES if n.startswith("lpla")])
@@ -138,3 +199,11 @@ def test_sd_mi__has_known_images_beside_its_anchors(name: str) -> None:
             chosen = choose_anchors(known, own["anchors"], np.random.default_rng(0))
             if scale == "paper" and job.tree["attacks"] == ["sd-mi"]:
                 assert (chosen.sum(), (~chosen).sum()) == (2000, 4000)
+
+
+if __name__ == "__main__":
+    print("| paper | entry | cells | as the preset | open |")
+    print("|---|---|---|---|---|")
+    for *row, reasons in against_presets():
+        why = "; ".join(f"`{path}`: {reason or 'NO REASON'}" for path, reason in reasons.items())
+        print("|", *row, why, sep=" | ", end=" |\n")

@@ -159,7 +159,7 @@ def test_thresholds__own_threshold_and_accuracy(figures: list[Any]) -> None:
 
 
 def test_by_threshold__accuracy_where_fewer_or_more_rise_less() -> None:
-    """All 20 members rise by about 2, all 30 others by about 4: .4 parts them, no other does."""
+    """All 20 members rise by about 2, all 30 others by about 4: a share of .4 parts them."""
     rows = by_threshold(climb().scored)
     assert list(rows) == ["0.1", "0.25", "0.5", "0.75", "0.9"]
     shares = {name: row["accuracy"] for name, row in rows.items()}
