@@ -47,8 +47,8 @@ def test_list__shows_every_entry_and_what_is_left_out() -> None:
     page, entries = list_page(), read_entries()
     assert all(name in page for name in entries)
     assert max(map(len, page.split("\n\n")[0].splitlines())) < 100
-    assert ", only CIFAR-10, v1; CIFAR-10, v2; CIFAR-10, v3 (the rest: cut" in page
-    assert "paper: not measured, not 100; 1000 (of another scale)" in page
+    assert "small: only CIFAR-10, v1; CIFAR-10, v2; CIFAR-10, v3 (the rest: cut" in page
+    assert "paper: not 100; 1000 (of another scale)" in page
     assert not re.search(r"(not|only) +\(", page)  # a scale that leaves out nothing
     for file in read_files().values():
         for what, why in file.get("left_out", {}).items():
