@@ -195,7 +195,7 @@ def _plan(
         plain |= {key: tree[key] for key in LAYER - set(PARTS) if key in tree}
     attack = column.get("attack", "")
     read = str(plain["read"]).format(attack=attack, row=bare.row, column=bare.column)
-    reason = here.get("not_run", "")
+    reason = here.get("not_run", trees[1].get("not_run", ""))  # of the entry, or of the file
     for axis, label in (("rows", bare.row), ("columns", bare.column)):
         if axis in here and label not in here[axis]:
             reason = reason or here["reason"]

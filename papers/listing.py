@@ -33,9 +33,11 @@ def list_page() -> str:
     """Every table by paper, what `small` leaves out of it, and what no table shows."""
     times = load(SECONDS)
     lines = ["Tables (python -m papers TABLE)", TIMES]
-    lines += [f"All of {s}: {format_seconds(t['all'])} on {t['made_on']}" for s, t in times.items()]
+    for scale, here in times.items():
+        together = f"{len(here['tables'])} tables together take {format_seconds(here['all'])}"
+        lines.append(f"At {scale} {together}, on {here['made_on']}.")
     for paper, file in read_files().items():
-        lines += ["", f"{paper}: {file['title']}"]
+        lines += ["", f"{paper}: {file['title']}", *(f"  {text}" for text in _limits(file))]
         for name, entry in file["entries"].items():
             took = ((scale, here["tables"].get(name)) for scale, here in times.items())
             known = ", ".join(f"{scale} {format_seconds(t)}" for scale, t in took if t is not None)

@@ -95,7 +95,7 @@ def write_all(
             pictures[f"{entry.name}.png"] = picture
         for name, one in pictures.items():
             write({pages / name: mark(one) if config.scale == "smoke" else one})
-    write_seconds(tables, config.scale, [c for _, cells in by_entry for c in cells], folder)
+    write_seconds(zip(tables, [c for _, c in by_entry], strict=True), config.scale, folder)
     claims = judge_claims([read_back(table) for table in tables])
     if claims:
         write_claims(claims, config.scale, folder.root)

@@ -137,22 +137,23 @@ def write_table(table: Row, folder: Path) -> Path:
     return path
 
 
-def write_seconds(tables: Rows, scale: str, cells: Iterable[TableCell], folder: JobFolder) -> None:
+def write_seconds(made: Iterable[tuple[Row, Any]], scale: str, folder: JobFolder) -> None:
     """Write seconds.yaml, a part of the package's file of this name, which `--list` reads.
 
     Args:
-        tables: as `table_of` returns them; those that are finished are written.
+        made: tables as `table_of` returns them, with their cells; those that are not finished are
+            left out.
         scale: at which they were made.
-        cells: of all of them.
         folder: of the jobs, and of the file.
     """
-    whole = [t for t in tables if not {c["state"] for c in t["cells"]} & {FAILED, WAITING}]
-    by_table = {t["name"]: round(t["seconds"]) for t in whole if t["seconds"]}
-    if by_table:
-        done = finished_jobs(cells, folder)
+    unfinished = {FAILED, WAITING}
+    whole = [(t, cells) for t, cells in made if not {c["state"] for c in t["cells"]} & unfinished]
+    done = finished_jobs([cell for _, cells in whole for cell in cells], folder)
+    if done:
         at = "{cpu}, {cores} cores".format(**done[0]["hardware"])
         times = {"made_on": at, "all": round(sum(one["seconds"] for one in done))}
-        write({folder.root / "seconds.yaml": dump({scale: {**times, "tables": by_table}})})
+        times["tables"] = {t["name"]: round(t["seconds"]) for t, _ in whole if t["seconds"]}
+        write({folder.root / "seconds.yaml": dump({scale: times})})
 
 
 def as_json(content: Row) -> str:

@@ -95,11 +95,12 @@ def test_seconds__of_finished_tables_as_the_list_reads_them(tmp_path: Path) -> N
     folder = JobFolder(tmp_path)
     entry, cells = made_up(folder, {"A": [0.7, 0.8, 0.6]})
     waiting = [TableCell("row", "A", "", "lpla/auc", (TableJob(AUDIT, {}),), None, None)]
-    tables = [
-        table_of(one, "small", "command", its, folder, {})
-        for one, its in ((entry, cells), (Entry("later", "p", "Table 2", "t"), waiting))
+    later = Entry("later", "p", "Table 2", "t")
+    made = [
+        (table_of(one, "small", "command", its, folder, {}), its)
+        for one, its in ((entry, cells), (entry, cells), (later, waiting))
     ]
-    write_seconds(tables, "small", [*cells, *cells, *waiting], folder)
+    write_seconds(made, "small", folder)
     times = load(tmp_path / "seconds.yaml")
     assert times == {"small": {"made_on": "x, 2 cores", "all": 6, "tables": {"t": 6}}}
     committed = load(FOLDER.parent / "seconds.yaml")
