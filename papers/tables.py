@@ -137,17 +137,17 @@ def write_table(table: Row, folder: Path) -> Path:
     return path
 
 
-def write_seconds(made: Iterable[tuple[Row, Any]], scale: str, folder: JobFolder) -> None:
+def write_seconds(tables: Iterable[tuple[Row, Any]], scale: str, folder: JobFolder) -> None:
     """Write seconds.yaml, a part of the package's file of this name, which `--list` reads.
 
     Args:
-        made: tables as `table_of` returns them, with their cells; those that are not finished are
-            left out.
+        tables: as `table_of` returns them, with their cells; those that are not finished are left
+            out.
         scale: at which they were made.
         folder: of the jobs, and of the file.
     """
     unfinished = {FAILED, WAITING}
-    whole = [(t, cells) for t, cells in made if not {c["state"] for c in t["cells"]} & unfinished]
+    whole = [(t, cells) for t, cells in tables if not {c["state"] for c in t["cells"]} & unfinished]
     done = finished_jobs([cell for _, cells in whole for cell in cells], folder)
     if done:
         at = "{cpu}, {cores} cores".format(**done[0]["hardware"])
