@@ -13,7 +13,8 @@ from fedmia.runtime.heartbeat import format_seconds
 FOLDER = Path(__file__).with_name("tables")
 TEMPLATES = Path(__file__).with_name("templates")  # `fedmia.report.page.templates` reads them
 SECONDS = Path(__file__).with_name("seconds.yaml")  # of each scale, as a run of it wrote them
-TIMES = "A time is that of all jobs of a table, one after another. Tables share jobs."
+TIMES = """In brackets: how long all jobs of a table take, one after another. Tables share jobs.
+A scale that is not named was not measured."""
 
 
 @functools.cache  # files of the package do not change while the process runs
@@ -37,25 +38,24 @@ def list_page() -> str:
     for paper, file in read_files().items():
         lines += ["", f"{paper}: {file['title']}"]
         for name, entry in file["entries"].items():
-            lines.append(f"  {name:32} {entry['place']}: {entry['title']}")
-            lines += [f"  {'':32} {text}" for text in _scales(times, name, entry)]
+            took = ((scale, here["tables"].get(name)) for scale, here in times.items())
+            known = ", ".join(f"{scale} {format_seconds(t)}" for scale, t in took if t is not None)
+            title = f"{entry['place']}: {entry['title']} ({known or 'not measured'})"
+            lines += [f"  {name:32} {title}", *(f"  {'':32} {text}" for text in _limits(entry))]
         lines += [f"  left out: {what}: {why}" for what, why in file.get("left_out", {}).items()]
     files = [f"{name} ({one['file']})" for name, one in read_sources().items() if "file" in one]
     return "\n".join([*lines, "", f"Files in --data-dir: {', '.join(files)}."])
 
 
-def _scales(times: Mapping[str, Any], name: str, entry: Mapping[str, Any]) -> Iterator[str]:
-    """How long a table takes at each scale, and what the scale leaves out of it."""
-    for scale in ("smoke", "small", "paper"):
-        here = entry.get("scales", {}).get(scale, {})
-        seconds = times.get(scale, {}).get("tables", {}).get(name)
-        time = "not measured" if seconds is None else format_seconds(seconds)
-        parts = [f"not run: {here['not_run']}" if "not_run" in here else time]
-        for axis in ("rows", "columns") if "reason" in here else ():
+def _limits(entry: Mapping[str, Any]) -> Iterator[str]:
+    for scale, here in entry.get("scales", {}).items():
+        if "not_run" in here:
+            yield f"{scale}: not run: {here['not_run']}"
+            continue
+        for axis in ("rows", "columns"):
             if axis in here:
                 rest = [one["label"] for one in entry[axis] if one["label"] not in here[axis]]
                 run, others = "; ".join(here[axis]), "; ".join(rest)
                 only = f"only {run} (the rest: {here['reason']})"
                 without = f"not {others} ({here['reason']})"
-                parts.append(min(only, without, key=len))
-        yield f"{scale}: {', '.join(parts)}"
+                yield f"{scale}: {min(only, without, key=len)}"

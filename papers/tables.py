@@ -24,7 +24,6 @@ OF_ENTRY = ("name", "paper", "place", "title", "open", "claims")
 OF_CELL = ("level", "row", "column", "read", "theirs", "theirs_sd")
 OF_READING = ("low", "high", "interval", "n_members", "n_nonmembers", "by_seed")
 HEADS = (*OF_CELL, "ours", *OF_READING, "seconds", "state", "reason")
-MADE_ON = ("commit", "hardware", "versions")
 
 
 def finished_jobs(cells: Iterable[TableCell], folder: JobFolder) -> list[dict[str, Any]]:
@@ -52,7 +51,7 @@ def table_of(
         on; the `seconds` of all jobs; and `cells` as `table_rows` returns them.
     """
     done = finished_jobs(cells, folder)
-    places = [{name: facts[name] for name in MADE_ON} for facts in done]
+    places = [{n: facts[n] for n in ("commit", "hardware", "versions")} for facts in done]
     return to_json_types(
         {name: getattr(entry, name) for name in OF_ENTRY}
         | {"scale": scale, "command": command}
@@ -179,7 +178,6 @@ def markdown(table: Row) -> str:
     return _render(
         "reproduced_table",
         table=table,
-        columns=list(dict.fromkeys(row["column"] for row in table["cells"])),
         by_level=by_level,
         targets=sorted({(len(r["by_seed"]), ", ".join(r["by_seed"])) for r in finished}),
         intervals=sorted({row["interval"] for row in finished} - {""}, reverse=True),
@@ -197,8 +195,7 @@ def write_claims(claims: Rows, scale: str, folder: Path) -> None:
         folder: of the files.
     """
     text = csvs.text([*claims[0]], [[*claim.values()] for claim in claims])
-    papers = list(dict.fromkeys(claim["paper"] for claim in claims))
-    page = _render("reproduced_claims", claims=claims, papers=papers, scale=scale)
+    page = _render("reproduced_claims", claims=claims, scale=scale)
     content = to_json_types({"scale": scale, "claims": claims}, exact=True)
     texts = {".json": as_json(content), ".csv": text, ".md": page}
     write({folder / f"claims{suffix}": one for suffix, one in texts.items()})

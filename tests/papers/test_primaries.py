@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 import scipy
 
-from papers.cells import Reading
+from papers.cells import Reading, read_path
 from papers.claims import EQUIVALENT, FAILS, HOLDS, NOT_RUN, UNDECIDED
 from papers.claims.over_targets import differences, judge_claims
 from papers.entries import Entry, TableCell, read_entries, select
@@ -69,6 +70,21 @@ def test_heads__of_two_targets_share_no_seed(tmp_path: Path) -> None:
         cell = select([name])[0].cells("small", tmp_path)[0]
         heads = [job.tree["seed"] + i for job in cell.jobs for i in range(job.tree["seeds"])]
         assert len(set(heads)) == len(heads) > len(cell.jobs) > 1
+
+
+def test_path__of_an_attack_at_a_value_of_a_sweep(tmp_path: Path) -> None:
+    """None where it could not run there."""
+    sweep = [
+        {"name": name, "value": value, "not_run": None, "accuracy": accuracy, "accuracy_ci": None}
+        for name, value, accuracy in (("lpla", 4, 0.6), ("lpla", 40, 0.7), ("sd-mi", 40, 0.8))
+    ]
+    sweep.append({"attack": "sd-mi", "value": 4, "not_run": "too few"})
+    (tmp_path / "report.json").write_text(json.dumps({"attacks": [], "sweep": sweep}))
+    numbers = [
+        read_path("audit", tmp_path, f"sweep/{at}/accuracy").value
+        for at in ("lpla@4", "lpla@40", "sd-mi@40", "sd-mi@4")
+    ]
+    assert numbers == [0.6, 0.7, 0.8, None]
 
 
 def judged(claim: Any, *values: float) -> dict[str, Any]:

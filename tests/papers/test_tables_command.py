@@ -80,4 +80,4 @@ def test_tables__made_again_from_nothing_have_equal_numbers(tmp_path: Path) -> N
             + json.loads((out / "claims.json").read_text())["claims"]
         )
     assert made[0] == made[1]
-    assert sum(cell.get("ours") is not None for cell in made[0]) >= 7
+    assert sum(cell.get("ours") is not None for cell in made[0]) >= 4

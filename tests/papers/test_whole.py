@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 
@@ -77,3 +78,17 @@ def test_every_table_and_figure__is_an_entry_or_left_out(paper: str) -> None:
     assert not [one for one in numbered if not covers(named, one)]
     assert not [one for one in named if not any(covers({one}, other) for other in numbered)]
     assert not [one for one in printed if not labels(one) and one not in " ".join(texts)]
+
+
+SECTIONS = ("What the paper claims", "What we did otherwise", "What holds", "What it hangs on")
+
+
+@pytest.mark.parametrize("paper", PRINTED)
+def test_page__says_what_is_claimed_done_held_and_why(paper: str) -> None:
+    pages = Path(__file__).resolve().parents[2] / "docs" / "papers"
+    page = (pages / f"{paper}.md").read_text(encoding="utf-8")
+    heads = re.findall(r"^## (.*)$", page, re.M)
+    assert tuple(head for head in heads if head in SECTIONS) == SECTIONS
+    assert len(page.splitlines()) <= 80 and f"python -m papers {paper} --scale small" in page
+    assert f"`papers/tables/{paper}.yaml`" in page
+    assert f"]({paper}.md)" in (pages / "index.md").read_text(encoding="utf-8")
