@@ -102,7 +102,7 @@ def _plane(axes: Axes, rows: Rows, _: str) -> None:
     for nth, column in enumerate(others):
         here = [row for row in rows if row["column"] == column and row["row"] in across]
         xs, ys = [across[row["row"]] for row in here], [row["ours"] for row in here]
-        axes.plot(xs, ys, **{**canvas.look(nth), "linestyle": ""}, label=column)
+        axes.plot(xs, ys, **canvas.look(nth) | {"linestyle": ""}, label=column)
         for row, x, y in zip(here, xs, ys, strict=True):
             axes.annotate(row["row"], (x, y), fontsize="x-small")
     axes.set_xlabel(first)

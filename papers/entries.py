@@ -218,10 +218,9 @@ def _if_images(cell: TableCell, data_dir: Path | None) -> TableCell:
     """The cell, without jobs where the file of its images is not there."""
     if not cell.file or (data_dir and (data_dir / cell.file).exists()):
         return cell
-    reason = f"no {cell.file} in the folder of --data-dir"
-    if data_dir is None:
-        reason = "its images are needed: --data-dir names their folder"
-    return replace(cell, jobs=(), reason=reason)
+    no_folder = "its images are needed: --data-dir names their folder"
+    no_file = f"no {cell.file} in the folder of --data-dir"
+    return replace(cell, jobs=(), reason=no_file if data_dir else no_folder)
 
 
 def _job(plain: Tree, trees: Layers, seed: int, scale: str) -> TableJob:

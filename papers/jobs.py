@@ -215,15 +215,6 @@ def run_jobs(
     def starts(key: str) -> None:
         began[key] = time.perf_counter()
 
-    def ended(key: str, code: int, log: Path) -> None:
-        seconds, how = time.perf_counter() - began[key], "done"
-        if code:
-            failed[key] = explain_exit(code, log, {str(folder.root): "OUT"})
-            how = f"failed: {failed[key]}"
-        else:
-            folder.finish(ordered[key], seconds)
-        say(f"{next(count)}/{len(waiting)} {key} {how} ({seconds:.0f} s)")
-
     with ExitStack() as at_end:
         if minutes is not None:
             timer = Timer(60 * minutes, stop.set)
@@ -242,6 +233,12 @@ def run_jobs(
                     tasks.append(StudyProcess(job.key, folder.start(job), log, 1))
             at_once = max(1, min(side_by_side, len(tasks)))
             with closing(run_all(tasks, at_once, stop, starts)) as ends:
-                for one in ends:
-                    ended(*one)
+                for key, code, log in ends:
+                    seconds, how = time.perf_counter() - began[key], "done"
+                    if code:
+                        failed[key] = explain_exit(code, log, {str(folder.root): "OUT"})
+                        how = f"failed: {failed[key]}"
+                    else:
+                        folder.finish(ordered[key], seconds)
+                    say(f"{next(count)}/{len(waiting)} {key} {how} ({seconds:.0f} s)")
     return failed

@@ -72,14 +72,18 @@ def trees_of(entry: Entry, cell: TableCell) -> list[Mapping[str, Any]]:
 
 
 def apart(entry: Entry, cell: TableCell) -> dict[str, str]:
-    """Settings that are not the preset's and that the paper does not vary -> the reason, or ''."""
-    trees = trees_of(entry, cell)
+    """Settings that are not the preset's and that the paper does not vary -> the reason, or ''.
+
+    Options of attacks beside the one whose number the cell holds decide nothing of it.
+    """
+    trees, read = trees_of(entry, cell), cell.read.split("/")
     varies = [key for tree in trees for key in tree.get("varies", ())]
     reasons = {key: why for tree in trees for key, why in tree.get("open", {}).items()}
     return {
         path: next((why for key, why in reasons.items() if fnmatch(path, key)), "")
         for path in sorted(differing(cell))
         if not any(fnmatch(path, key) for key in varies)
+        and (not path.startswith("audit.attack.") or path.split(".")[2] in read)
     }
 
 
@@ -144,6 +148,8 @@ def test_differences__see_a_planted_value_and_a_wrong_reason() -> None:
     name, why = "encodermi-table-3", {"encoder.train.lr": "planted"}
     planted = {"encoder": {"train": {"lr": 0.3}}}
     assert len(without_reason(changed(name, **planted))) == 9
+    beside = {"audit": {"attack": {"encodermi-t": {"views": 3}}}}
+    assert len(without_reason(changed(name, **beside))) == 3  # of nine cells, those of this attack
     assert without_reason(changed(name, **planted, open=why)) == []
     assert idle_in(changed(name, **planted, open=why)) == []
     assert idle_in(changed(name, open=why)) == ["encoder.train.lr"]
