@@ -123,9 +123,8 @@ def _plot(axes: Axes, rows: Rows, kind: str) -> None:
         errors = np.stack([values - low, high - values])
         look = canvas.look(nth)
         if kind == "bars":
-            axes.bar(
-                places, values, step, yerr=errors, color=look["color"], label=column, capsize=2
-            )
+            face = {"color": look["color"], "hatch": "//" * (nth // len(canvas.COLOURS))}
+            axes.bar(places, values, step, yerr=errors, label=column, capsize=2, **face)
         else:
             axes.errorbar(places, values, errors, **look, label=column, capsize=2)
         printed = [

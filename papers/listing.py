@@ -33,8 +33,7 @@ def list_page() -> str:
     """Every table by paper, what `small` leaves out of it, and what no table shows."""
     times = load(SECONDS)
     lines = ["Tables (python -m papers TABLE)", TIMES]
-    for scale, here in times.items():
-        lines.append(f"All of {scale}: {format_seconds(here['all'])} on {here['made_on']}.")
+    lines += [f"All of {s}: {format_seconds(t['all'])} on {t['made_on']}" for s, t in times.items()]
     for paper, file in read_files().items():
         lines += ["", f"{paper}: {file['title']}"]
         for name, entry in file["entries"].items():

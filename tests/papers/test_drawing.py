@@ -48,6 +48,18 @@ def test_plane__a_point_a_row_of_two_numbers() -> None:
     assert [text.get_text() for text in axes.texts] == ["v1", "v2"]
 
 
+def test_bars__whose_colours_come_again_are_hatched() -> None:
+    """Eight columns: the last one has the colour of the first."""
+    axes = Figure().add_subplot()
+    rows = [
+        {"row": "r", "column": str(nth), "ours": 0.5, "low": 0.4, "high": 0.6, "theirs": None}
+        for nth in range(8)
+    ]
+    drawing._plot(axes, rows, "bars")
+    looks = [(bar.get_facecolor(), bar.get_hatch() or "") for bar in axes.patches]
+    assert looks[0][0] == looks[7][0] and len(set(looks)) == 8
+
+
 @pytest.mark.parametrize("scale", ["smoke", "small"])
 def test_write_all__marks_every_picture_of_smoke(
     scale: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
