@@ -195,7 +195,7 @@ def _plan(
         plain |= {key: tree[key] for key in LAYER - set(PARTS) if key in tree}
     attack = column.get("attack", "")
     read = str(plain["read"]).format(attack=attack, row=bare.row, column=bare.column)
-    reason = here.get("not_run", trees[1].get("not_run", ""))  # of the entry, or of the file
+    reason = next((tree["not_run"] for tree in trees if "not_run" in tree), "")
     for axis, label in (("rows", bare.row), ("columns", bare.column)):
         if axis in here and label not in here[axis]:
             reason = reason or here["reason"]
@@ -233,17 +233,17 @@ def _job(plain: Tree, trees: Layers, seed: int, scale: str) -> TableJob:
     encoder = _make(ENCODER, trees, source)
     if kind == ENCODER:
         return encoder
+    key = "data" if kind == HEAD else "shadow_data"
+    names = [tree[kind][key] for tree in trees if key in tree.get(kind, {})]
     own: Tree = {}
     if kind == HEAD:  # at the paper's size it takes more images than its encoder leaves
-        own = {"data": source["data"] if scale == "paper" else OTHERS}
-    key, smoke = ("data", SMOKE_SOURCE) if kind == HEAD else ("shadow_data", SMOKE_SHADOWS)
-    for tree in trees:  # or of another set, as those of an audit's shadows are
-        if key in tree.get(kind, {}):
-            own = {key: _images(tree[kind][key], scale, smoke)}
+        own = {key: _images([plain["data"], *names][-1], scale) if scale == "paper" else OTHERS}
+    elif names:
+        own = {key: _images(names[-1], scale, SMOKE_SHADOWS)}
     job = _make(kind, trees, own)
     # No head of a target has the seed of another target's, with whom it would share its noise.
-    settings = {**job.tree, "seed": seed * job.tree.get("seeds", 1)}
-    return replace(job, tree=settings, needs=encoder, epoch=plain.get("epoch"))
+    tree = {**job.tree, "seed": seed * job.tree.get("seeds", 1)}
+    return replace(job, tree=tree, needs=encoder, epoch=plain.get("epoch"))
 
 
 def _make(kind: str, trees: Layers, own: Tree) -> TableJob:
