@@ -175,7 +175,6 @@ def markdown(table: Row) -> str:
         lines = by_level.setdefault(row["level"], {})
         lines.setdefault(row["row"], {})[row["column"]] = f"{_ours(row)} | {_theirs(row)}"
     finished = [row for row in table["cells"] if row["state"] == FINISHED]
-    reasons = {row["reason"] for row in table["cells"] if row["state"] != FINISHED}
     return _render(
         "reproduced_table",
         table=table,
@@ -183,7 +182,7 @@ def markdown(table: Row) -> str:
         targets=sorted({(len(r["by_seed"]), ", ".join(r["by_seed"])) for r in finished}),
         intervals=sorted({row["interval"] for row in finished} - {""}, reverse=True),
         scored=sorted({(r["n_members"], r["n_nonmembers"]) for r in finished if r["n_nonmembers"]}),
-        reasons=sorted(reasons - {""}),
+        reasons=sorted({r["reason"] for r in table["cells"] if r["state"] != FINISHED} - {""}),
     )
 
 
