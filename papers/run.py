@@ -114,7 +114,7 @@ def drawn_by_paper(entry: Entry, cells: Sequence[TableCell], folder: JobFolder) 
     Returns:
         File name -> PNG bytes.
     """
-    pictures = {}
+    pictures: dict[str, bytes] = {}
     for cell in cells if entry.figure.startswith("fig-") else ():
         for job in cell.jobs[:1]:
             place = "results/figures" if job.kind == HEAD else "results"
