@@ -94,7 +94,8 @@ def test_table__names_every_machine_that_its_jobs_ran_on(tmp_path: Path) -> None
 def test_seconds__of_finished_tables_as_the_list_reads_them(tmp_path: Path) -> None:
     folder = JobFolder(tmp_path)
     entry, cells = made_up(folder, {"A": [0.7, 0.8, 0.6]})
-    waiting = [TableCell("row", "A", "", "lpla/auc", (TableJob(AUDIT, {}),), None, None)]
+    half = (cells[0].jobs[0], TableJob(AUDIT, {"seed": 9}))  # one of them is not finished
+    waiting = [TableCell("row", "A", "", "lpla/auc", half, None, None)]
     later = Entry("later", "p", "Table 2", "t")
     made = [
         (table_of(one, "small", "command", its, folder, {}), its)
