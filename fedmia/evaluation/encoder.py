@@ -194,7 +194,7 @@ def prepare(
     if audit.notes is not None and isinstance(released, FederatedEncoder):
         released.climb = read_climb(Path(audit.notes), released.history)
         released.climb.require(audit_split.attacked())
-        released.notes += released.climb.said
+        released.notes += released.climb.remarks
     return released, audit_split
 
 

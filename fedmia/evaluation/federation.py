@@ -258,7 +258,8 @@ class FederationSuite(EncoderAttackSuite):
             fields["leakage"] = {s.name: s for s in self.scores if s.name in names}
         fields["knn"] = self.probes(model)["knn"].value
         if not last:  # no model of a round stays in memory
-            del self._methods[model], self._signals[model]
+            self._methods.pop(model, None)  # where nothing was to be scored
+            self._signals.pop(model, None)
         return fields
 
     def _client_infos(self) -> list[ClientInfo]:

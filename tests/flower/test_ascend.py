@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from fedmia.recording import Recording
 from fedmia.threat.owner_loss import read_owner_loss
 from tests.flower import small_app
 from tests.flower.small_app import CLIENTS, EACH, Net, attack, first, loss, run, targets
+from tests.pages.reading import block, commands, text_of
 from tests.recording.plain import PlainGrid
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -97,7 +99,7 @@ def test_audit__says_what_the_climb_adds(attacked: Path, tmp_path: Path) -> None
         attacked / "REC", Net, small_app.members(), small_app.others(), mean=0, std=1, size=8,
         known=4, notes=str(attacked / "NOTES"), attacks=["ascent"], threads=1, quiet=True,
     )  # fmt: skip
-    assert run_.attacks.set_index("attack").auc["ascent"] == rows["ascent"]["auc"]
+    assert run_.attacks.auc["ascent"] == rows["ascent"]["auc"]
 
 
 def test_notes__are_the_losses_under_the_recorded_models(attacked: Path) -> None:
@@ -133,10 +135,10 @@ def test_reply__of_the_attacker_differs_in_its_weights_alone(tmp_path: Path) -> 
     sent = content(answer([attack(tmp_path / "N")], order(), contexts[1]).content)
     assert list(sent) == list(own) and content(contexts[0].state) == content(contexts[1].state)
     assert sent["metrics"] == own["metrics"] and list(sent["weights"]) == list(own["weights"])
-    same = "keys", "encode.2.num_batches_tracked"
+    moved = {"price", "encode.1.weight", "encode.2.running_mean", "encode.2.running_var"}
     for name, (kind, shape, data) in own["weights"].items():
         assert sent["weights"][name][:2] == (kind, shape)
-        assert (sent["weights"][name][2] == data) is (name in same)
+        assert (sent["weights"][name][2] == data) is (name not in moved)
 
 
 @pytest.mark.parametrize("bare", [False, True])
@@ -175,6 +177,30 @@ def test_notes__of_an_evaluated_model_need_no_further_round(tmp_path: Path) -> N
     for name, strategy, acted in (("E", every, [2, 3]), ("P", {}, [2])):
         run(tmp_path / name, attack(tmp_path / f"N{name}"), rounds=3, **strategy)
         assert notes_of(tmp_path / f"N{name}").readings.rounds("main") == acted
+
+
+def test_page__its_block_and_its_command_find_the_attacker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The page's own arguments, of an app of other names and fewer rounds."""
+    page, task = "docs/howto/attacker_in_my_app.md", ModuleType("my_app.task")
+    vars(task).update(Net=Net, loss=loss, targets=targets())
+    monkeypatch.setitem(sys.modules, "my_app", ModuleType("my_app"))
+    monkeypatch.setitem(sys.modules, "my_app.task", task)
+    code = block(page, "ascend(").replace("/data", str(tmp_path)).replace("lr=0.05", "lr=8.0")
+    for steps, folder in (("steps=5", "RECORDING"), ("steps=0", "TWIN")):
+        names = dict[str, Any]()
+        exec(code.replace("steps=5", steps), names)
+        run(tmp_path / folder, names["attack"], rounds=13)
+    (command,) = [one for one in commands(text_of(page)) if one.startswith("fedmia audit")]
+    sides = small_app.write_sides(tmp_path)
+    flags = command.partition(" --members")[0].removeprefix("fedmia audit ")
+    flags = flags.replace("/data", str(tmp_path)) + f" {sides} --size 8 --mean 0 --std 1 --quiet"
+    more = " --attacks ascent --known 4 --threads 1 --device cpu"
+    assert audit(f"{flags}{more} --out {tmp_path / 'A'}".split()) == 0
+    report = json.loads((tmp_path / "A" / "report.json").read_text())
+    assert report["attacks"][0]["rounds"] == [*range(8, 13)]
+    assert report["paired"][0]["control"] == "ascent-zero" and report["paired"][0]["low"] > 0
 
 
 WRONG: dict[str, tuple[dict[str, Any], str]] = {

@@ -21,7 +21,7 @@ from fedmia.storage import durable
 from fedmia.storage.snapshot import read_tensors, write_tensors
 
 TWIN = "zero"  # branch of the run without ascent; that with it is MAIN
-KEPT = ("client", "run", "steps", "lr", "batch", "trained", "label")
+FIELDS = ("client", "run", "steps", "lr", "batch", "trained", "label")
 
 
 @dataclass
@@ -74,14 +74,19 @@ def load_notes(folder: Path, own: ClimbNotes, branch: str, targets: Tensor) -> C
 
 
 def save_notes(folder: Path, notes: ClimbNotes, branch: str) -> None:
-    """Write the notes of an attacker whole, in a folder that its owner alone can read.
+    """Write the notes of an attacker whole.
+
+    Args:
+        folder: of the notes, which its owner alone can read.
+        notes: of the attacker.
+        branch: MAIN or TWIN.
 
     Raises:
         InputError: the disk refuses.
     """
     path, readings = _path(folder, notes.client, branch), notes.readings
     tensors, about = readings.notes()
-    about |= {name: getattr(notes, name) for name in KEPT}
+    about |= {name: getattr(notes, name) for name in FIELDS}
     about["targets"] = [name.hex() for name in readings.names]
     try:
         durable.make_folder(folder)
@@ -100,7 +105,7 @@ def read_notes(path: Path) -> ClimbNotes:
     tensors, about = read_tensors(path)
     try:
         names = [bytes.fromhex(name) for name in about["targets"]]
-        notes = ClimbNotes(**{name: about[name] for name in KEPT})
+        notes = ClimbNotes(**{name: about[name] for name in FIELDS})
         notes.readings = Readings(Ascent(steps=notes.steps, lr=notes.lr), names)
         notes.readings.restore(tensors, about)
         whole = all(v.shape == (len(names),) for v in notes.readings.readings.values())
@@ -123,13 +128,13 @@ class Climb:
         notes: of the attacker.
         readings: of the attacker, branch MAIN, and of its twin, branch TWIN.
         digest: of both files.
-        said: for the reader of the report.
+        remarks: for the reader of the report.
     """
 
     notes: ClimbNotes
     readings: Readings
     digest: str
-    said: Sequence[str]
+    remarks: Sequence[str]
 
     @property
     def choices(self) -> dict[str, Any]:
@@ -178,34 +183,36 @@ def read_climb(folder: Path, history: RoundHistory) -> Climb:
         raise InputError(f"{where}: client {notes.client} received no model after its ascent")
     if acted[-1] > last:
         raise InputError(f"{where}: of round {acted[-1]}, and {history.where} ends at {last}")
-    said = [
+    remarks = [
         f"Client {notes.client} attacked: it climbed {len(notes.readings.names)} images in rounds "
         f"{', '.join(map(str, acted))} ({notes.steps} passes, learning rate {notes.lr:g}); every "
         "attack on models of these rounds and later ones is on a federation under attack."
     ]
     if len(files) > 1:
-        said.append(f"{len(files)} clients attacked; the notes of client {notes.client} are read.")
+        remarks.append(
+            f"{len(files)} clients attacked; the notes of client {notes.client} are read."
+        )
     twin, both = _path(folder, notes.client, TWIN), [path]
     if twin.is_file():
         both.append(twin)
-        _add_twin(notes.readings, read_notes(twin), where, said)
+        _add_twin(notes.readings, read_notes(twin), where, remarks)
     digest = hashlib.sha256(b"".join(one.read_bytes() for one in both)).hexdigest()
-    return Climb(notes, notes.readings, digest, said)
+    return Climb(notes, notes.readings, digest, remarks)
 
 
-def _add_twin(readings: Readings, twin: ClimbNotes, where: str, said: list[str]) -> None:
+def _add_twin(readings: Readings, twin: ClimbNotes, where: str, remarks: list[str]) -> None:
     """Add the readings of the run without ascent."""
     if sorted(twin.readings.names) != sorted(readings.names):
         raise InputError(f"{where}: the twin without ascent has other targets")
     acted, own = twin.readings.rounds(TWIN), readings.rounds(MAIN)
     if acted != own:
-        said.append(f"The twin without ascent is left out: it has rounds {acted}, not {own}.")
+        remarks.append(f"The twin without ascent is left out: it has rounds {acted}, not {own}.")
         return
     at = {name: i for i, name in enumerate(twin.readings.names)}
     order = np.array([at[name] for name in readings.names])
     readings.readings |= {n: v[order] for n, v in twin.readings.readings.items()}
     readings.queries |= twin.readings.queries
-    said.append(
+    remarks.append(
         "The twin without ascent is another run of the app, not paired: what differs between two "
         "runs counts in the difference, and its interval is of the images alone."
     )
