@@ -25,13 +25,13 @@ from fedmia.evaluation.audits.attack_suite import (
     VIEWS,
     EncoderAttackSuite,
 )
-from fedmia.evaluation.audits.climb import MAIN, TWIN, Climb
+from fedmia.evaluation.audits.climb import TWIN, ClimbNotes
 from fedmia.evaluation.audits.rounds import MOST, RoundHistory, read_files, read_recording
 from fedmia.evaluation.steps.datasets import Partition
 from fedmia.options import registry
 from fedmia.options.errors import InputError, opt
 from fedmia.partitions.iid import IID
-from fedmia.recording.format import RoundRecord
+from fedmia.recording.format import MAIN, RoundRecord
 from fedmia.recording.reader import States
 from fedmia.records import ClientInfo, Pair, RoundInfo, ScoredAttack, list_attacks
 from fedmia.ssl.base import SSLMethod
@@ -53,7 +53,7 @@ class FederatedEncoder(LoadedEncoder):
     """
 
     history: RoundHistory
-    climb: Climb | None = None
+    climb: ClimbNotes | None = None
 
 
 def read_rounds(audit: Audit) -> RoundHistory | None:
@@ -180,41 +180,37 @@ class FederationSuite(EncoderAttackSuite):
 
     def decides(self, name: str) -> str:
         """The digest of the federation counts, too."""
-        own = "" if self.climb is None else self.climb.digest
+        own = "" if self.climb is None else self.climb.digest()
         return f"{super().decides(name)} {self.history.digest}{own}"
 
     def score_model(self, model: str, name: str) -> ScoredAttack:
         """An ascent is scored by the notes of its client, in the rounds in which it acted."""
         if type(self.build(name)) is not Ascent:
             return super().score_model(model, name)
-        return self._score_ascent(name, MAIN)
+        return self._score_ascent(MAIN, name)
 
-    def _score_ascent(self, name: str, branch: str) -> ScoredAttack:
-        """The attack on what its client, or the twin without ascent, noted."""
-        assert self.climb is not None
-        known, readings = self.known.get(name, self.scorer.known), self.climb.readings
-        view, twin = self.view(RELEASED, name, known, self.budget), branch == TWIN
+    def _score_ascent(self, branch: str, label: str) -> ScoredAttack:
+        """The ascent, or its twin without it, on what its client noted in a branch."""
+        name, notes = Ascent.name, self.climb
+        assert notes is not None
+        view = self.view(RELEASED, name, known := self.known[name], self.budget)
         assert isinstance(view, ClientView)
         scored = self.scorer.with_known(known).score_attack(
-            name, view.of_notes(partial(readings.of, branch)), under_attack=True,
-            rounds=tuple(readings.rounds(branch)), label=f"{name}-zero" if twin else name,
+            name, view.of_notes(partial(notes.readings.of, branch)), under_attack=True,
+            rounds=tuple(notes.acted(branch)), label=label,
         )  # fmt: skip
-        choices = self.climb.choices | ({"steps": 0} if twin else {})
+        choices = notes.choices | ({"steps": 0} if branch == TWIN else {})
         also = [replace(one, choices=choices) for one in scored.also]
         return replace(scored, choices=choices, also=also)
 
     def _pairs(self) -> list[Pair]:
-        """The ascent beside its twin, where that was run."""
-        if self.climb is None or not self.climb.readings.rounds(TWIN):
+        """The ascent beside its twin, each of their readings, where both were run."""
+        own = [a for a in self.scores if a.under_attack]
+        if not own or self.climb is None or not self.climb.acted(TWIN):
             return []
-        pairs = list[Pair]()
-        for name in [a.name for a in self.scores if a.name in self.audit.attacks]:
-            if type(self.build(name)) is Ascent:
-                twin = self.once(TWIN, name, partial(self._score_ascent, name, TWIN))
-                own = [a for a in self.scores if a.name in (name, f"{name}-{a.reading}")]
-                both = zip(own, list_attacks([twin]), strict=True)
-                pairs += [Pair(act, zero, UNPAIRED) for act, zero in both]
-        return pairs
+        score = partial(self._score_ascent, TWIN, Ascent.control)
+        twins = list_attacks([self.once(TWIN, Ascent.name, score)])
+        return [Pair(act, zero, UNPAIRED) for act, zero in zip(own, twins, strict=True)]
 
     def clients(self) -> tuple[IntArray, Partition]:
         """The owners, where they are known; posers are dealt at random then."""

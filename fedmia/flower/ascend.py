@@ -226,7 +226,9 @@ class _Attacker:
                 for rows in even_batches(stream.permutation(len(mod.targets)), how.batch):
                     pixels = mod.targets[rows].to(self.device).float() / 255
                     climb(weights, lambda x=pixels: owner_loss(mod.loss, self.net, x), 1, how.lr)
-        climbed = {n: p.detach().clone() for n, p in self.net.named_parameters()}
+        climbed = {
+            n: p.detach().clone() for n, p in self.net.named_parameters(remove_duplicate=False)
+        }
         return {**self.received, **climbed}
 
     def _read(self, what: str, round: int, state: State) -> None:

@@ -85,11 +85,12 @@ class Leakage:
             The AUC, with its variance.
 
         Raises:
-            InputError: weights of another network, or an attack that gives no finite scores.
+            InputError: weights of another network.
+            ValueError: the attack gives scores that are not finite.
         """
         released, images = self._released, self.known.both()[0]
         method = copy.copy(released.method)
-        history = RoundHistory("the watch", {max(round, 1): state}, "")
+        history = RoundHistory("the messages", {max(round, 1): state}, "")
         fitted = history.fit(method, released.name, strict=True)
         method.load_shared(fitted.models[max(round, 1)])
         method.eval()
@@ -99,10 +100,7 @@ class Leakage:
             method, self._augment, seed=self._seed, device=self._device,
             held=images if len(images) else None, signals=Signals(), pixels=self._pixels,
         )  # fmt: skip
-        try:
-            scored = self._scorer.score_attack(self.attack, view, threshold=False)
-        except ValueError as error:
-            raise InputError(f"{self.attack} on the model of round {round}: {error}") from None
+        scored = self._scorer.score_attack(self.attack, view, threshold=False)
         return auc_estimate(*scored.sides)
 
     def _build(self, name: str) -> Attack:

@@ -126,17 +126,18 @@ class Watch:
             Whether the federation goes on.
 
         Raises:
-            InputError: before the first round: the network does not fit.
+            InputError: before the first round: the model cannot be scored.
         """
         again = any(one.round == round for one in self.looks)
         if self._over or self.stopped or again or round % self.every:
             return not self.stopped
         try:
             estimate = self._measure(round, state)
-        except InputError as error:
+        except Exception as error:  # of the user's network, or of nodes
+            kind = "" if isinstance(error, InputError) else f"{type(error).__name__}: "
             if not round:
-                raise InputError(f"watch: {error}") from None
-            self.end(str(error))
+                raise InputError(f"watch: {kind}{error}") from None
+            self.end(f"round {round}: {kind}{error}")
             return True
         number, (low, high) = len([one for one in self.looks if one.round]), auc_interval(estimate)
         limit = None

@@ -77,6 +77,6 @@ def pool(estimates: list[tuple[AucEstimate, float]]) -> AucEstimate:
     return AucEstimate(
         float(sum(w * one.value for w, (one, _) in zip(weights, estimates, strict=True))),
         total,
-        total**2 / spread if spread > 0 else min(one.freedom for one, _ in estimates),
+        total**2 / spread if spread > 0 else sum(one.freedom for one, _ in estimates),
         1 / float(sum(w**2 / one.smaller for w, (one, _) in zip(weights, estimates, strict=True))),
     )

@@ -75,6 +75,8 @@ def test_pool__is_the_mean_of_independent_sets() -> None:
         sum(parts) ** 2 / (parts[0] ** 2 / 30 + parts[1] ** 2 / 10)
     )
     assert pool([(one, 2.0), (one, 2.0)]).smaller == pytest.approx(40)
+    sure = AucEstimate(1.0, 0.0, 4, 5)
+    assert pool([(sure, 1.0)] * 5).freedom == 20  # as of equal variances
     with pytest.raises(ValueError, match="no estimates"):
         pool([])
 

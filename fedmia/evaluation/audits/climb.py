@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from torch import Tensor
 
 from fedmia.attacks.ascent import Ascent
@@ -37,6 +35,7 @@ class ClimbNotes:
         trained: the last round in which the client was asked to train; 0: none.
         label: what the message of that round called it.
         readings: losses of the targets by model; of no target yet.
+        remarks: for the reader of a report.
     """
 
     client: int
@@ -47,6 +46,61 @@ class ClimbNotes:
     trained: int = 0
     label: int | None = None
     readings: Readings = field(default_factory=lambda: Readings(Ascent(), ()))
+    remarks: list[str] = field(default_factory=list)
+
+    @property
+    def choices(self) -> dict[str, Any]:
+        """Options of the attack, as it was run."""
+        return {"steps": self.steps, "lr": self.lr, "batch": self.batch}
+
+    def acted(self, branch: str = MAIN) -> list[int]:
+        """Attacked rounds after which the client received a model."""
+        return self.readings.rounds(branch)
+
+    def digest(self) -> str:
+        """Of all that was read."""
+        values = sorted(self.readings.readings.items())
+        return hashlib.sha256(b"".join(n.encode() + v.tobytes() for n, v in values)).hexdigest()
+
+    def require(self, images: Tensor) -> None:
+        """Refuse images that the attacker did not climb.
+
+        Args:
+            images: uint8 (N, C, H, W), scored or known to the attacker.
+
+        Raises:
+            InputError: saying how many.
+        """
+        names = {*self.readings.names}
+        if missing := sum(name not in names for name in digests(images.numpy())):
+            raise InputError(
+                f"{opt('notes')}: {missing} of the {len(images)} images of the audit are none of "
+                f"the {len(names)} targets of client {self.client}: it must climb them all, at the "
+                "size of the audit"
+            )
+
+    def add_twin(self, twin: ClimbNotes, where: str) -> None:
+        """Add the readings of the run without ascent.
+
+        Args:
+            twin: its notes.
+            where: what errors call the folder.
+
+        Raises:
+            InputError: it has other targets.
+        """
+        if twin.readings.names != self.readings.names:
+            raise InputError(f"{where}: the twin without ascent has other targets")
+        if twin.acted(TWIN) != self.acted():
+            rounds = f"{twin.acted(TWIN)}, not {self.acted()}"
+            self.remarks.append(f"The twin without ascent is left out: it has rounds {rounds}.")
+            return
+        self.readings.readings |= twin.readings.readings
+        self.readings.queries |= twin.readings.queries
+        self.remarks.append(
+            "The twin without ascent is another run of the app, not paired: what differs between "
+            "two runs counts in the difference, and its interval is of the images alone."
+        )
 
 
 def load_notes(folder: Path, own: ClimbNotes, branch: str, targets: Tensor) -> ClimbNotes:
@@ -120,46 +174,7 @@ def _path(folder: Path, client: int, branch: str) -> Path:
     return folder / f"client-{client:04d}-{branch}.safetensors"
 
 
-@dataclass(frozen=True)
-class Climb:
-    """The notes of a federation's attacker, and of its twin without ascent where it has one.
-
-    Attributes:
-        notes: of the attacker.
-        readings: of the attacker, branch MAIN, and of its twin, branch TWIN.
-        digest: of both files.
-        remarks: for the reader of the report.
-    """
-
-    notes: ClimbNotes
-    readings: Readings
-    digest: str
-    remarks: Sequence[str]
-
-    @property
-    def choices(self) -> dict[str, Any]:
-        """Options of the attack, as it was run."""
-        return {name: getattr(self.notes, name) for name in ("steps", "lr", "batch")}
-
-    def require(self, images: Tensor) -> None:
-        """Refuse images that the attacker did not climb.
-
-        Args:
-            images: uint8 (N, C, H, W), scored or known to the attacker.
-
-        Raises:
-            InputError: saying how many.
-        """
-        names = {*self.readings.names}
-        if missing := sum(name not in names for name in digests(images.numpy())):
-            raise InputError(
-                f"{opt('notes')}: {missing} of the {len(images)} images of the audit are none of "
-                f"the {len(names)} targets of client {self.notes.client}: it must climb them all, "
-                "at the size of the audit"
-            )
-
-
-def read_climb(folder: Path, history: RoundHistory) -> Climb:
+def read_climb(folder: Path, history: RoundHistory) -> ClimbNotes:
     """The notes in a folder; of several attackers those with most rounds.
 
     Args:
@@ -167,7 +182,7 @@ def read_climb(folder: Path, history: RoundHistory) -> Climb:
         history: of the recorded federation.
 
     Returns:
-        The attacker's notes, and its twin's.
+        The attacker's notes, with the readings of its twin, where it has one, as branch TWIN.
 
     Raises:
         InputError: there are none, damaged ones, or those of another federation.
@@ -175,44 +190,23 @@ def read_climb(folder: Path, history: RoundHistory) -> Climb:
     where, files = opt("notes", folder), sorted(folder.glob(f"client-*-{MAIN}.safetensors"))
     if not files:
         raise InputError(f"{where}: no notes of an attacker; fedmia.flower.ascend writes them")
-    every = {path: read_notes(path) for path in files}
-    path = max(files, key=lambda one: len(every[one].readings.rounds(MAIN)))
-    notes, last = every[path], max({*history.rounds, *history.models})
-    acted = notes.readings.rounds(MAIN)
-    if not acted:
-        raise InputError(f"{where}: client {notes.client} received no model after its ascent")
-    if acted[-1] > last:
-        raise InputError(f"{where}: of round {acted[-1]}, and {history.where} ends at {last}")
-    remarks = [
-        f"Client {notes.client} attacked: it climbed {len(notes.readings.names)} images in rounds "
-        f"{', '.join(map(str, acted))} ({notes.steps} passes, learning rate {notes.lr:g}); every "
-        "attack on models of these rounds and later ones is on a federation under attack."
-    ]
-    if len(files) > 1:
-        remarks.append(
-            f"{len(files)} clients attacked; the notes of client {notes.client} are read."
-        )
-    twin, both = _path(folder, notes.client, TWIN), [path]
-    if twin.is_file():
-        both.append(twin)
-        _add_twin(notes.readings, read_notes(twin), where, remarks)
-    digest = hashlib.sha256(b"".join(one.read_bytes() for one in both)).hexdigest()
-    return Climb(notes, notes.readings, digest, remarks)
-
-
-def _add_twin(readings: Readings, twin: ClimbNotes, where: str, remarks: list[str]) -> None:
-    """Add the readings of the run without ascent."""
-    if sorted(twin.readings.names) != sorted(readings.names):
-        raise InputError(f"{where}: the twin without ascent has other targets")
-    acted, own = twin.readings.rounds(TWIN), readings.rounds(MAIN)
-    if acted != own:
-        remarks.append(f"The twin without ascent is left out: it has rounds {acted}, not {own}.")
-        return
-    at = {name: i for i, name in enumerate(twin.readings.names)}
-    order = np.array([at[name] for name in readings.names])
-    readings.readings |= {n: v[order] for n, v in twin.readings.readings.items()}
-    readings.queries |= twin.readings.queries
-    remarks.append(
-        "The twin without ascent is another run of the app, not paired: what differs between two "
-        "runs counts in the difference, and its interval is of the images alone."
+    every = [read_notes(path) for path in files]
+    notes, last = (
+        max(every, key=lambda one: len(one.acted())),
+        max({*history.rounds, *history.models}),
     )
+    if not notes.acted():
+        raise InputError(f"{where}: client {notes.client} received no model after its ascent")
+    if notes.acted()[-1] > last:
+        end = f"{history.where} ends at {last}"
+        raise InputError(f"{where}: of round {notes.acted()[-1]}, and {end}")
+    notes.remarks.append(
+        f"Client {notes.client} attacked: it climbed {len(notes.readings.names)} images in rounds "
+        f"{', '.join(map(str, notes.acted()))} ({notes.steps} passes, learning rate {notes.lr:g}); "
+        "every attack on models of these rounds and later ones is on a federation under attack."
+    )
+    if len(files) > 1:
+        notes.remarks.append(f"{len(files)} clients attacked; the notes of one are read.")
+    if (path := _path(folder, notes.client, TWIN)).is_file():
+        notes.add_twin(read_notes(path), where)
+    return notes
