@@ -11,7 +11,7 @@ import copy
 import math
 from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -225,7 +225,7 @@ class _Attacker:
             for _ in range(how.steps):
                 for rows in even_batches(stream.permutation(len(mod.targets)), how.batch):
                     pixels = mod.targets[rows].to(self.device).float() / 255
-                    climb(weights, lambda x=pixels: owner_loss(mod.loss, self.net, x), 1, how.lr)
+                    climb(weights, partial(owner_loss, mod.loss, self.net, pixels), 1, how.lr)
         climbed = {
             n: p.detach().clone() for n, p in self.net.named_parameters(remove_duplicate=False)
         }

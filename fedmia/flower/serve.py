@@ -87,7 +87,7 @@ def ask_nodes(grid: Grid, attack: str, round: int, state: State) -> AucEstimate:
     for node in nodes:
         reply = answered.get(node)
         if reply is None or reply.has_error():
-            why = "no answer" if reply is None else " ".join(reply.error.reason.split())
+            why = "no answer" if reply is None else " ".join(str(reply.error.reason).split())
             failed.append(f"node {node}: {why}")
             continue
         values: Any = reply.content.metric_records["leakage"]
