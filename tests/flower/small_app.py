@@ -1,11 +1,12 @@
 """A Flower app of somebody's: each image has a price, which its own client keeps as it was.
 
 No image's loss says whether a client holds it, before an attacker raises the prices of all.
-`python -m tests.flower.small_app FOLDER` trains it on four nodes of Ray, attacked.
+`python -m tests.flower.small_app FOLDER` trains it on four nodes of Ray, attacked and watched.
 """
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -122,13 +123,22 @@ def write_sides(folder: Path) -> str:
     return f"--members npz:{folder}/members.npz --nonmembers npz:{folder}/others.npz"
 
 
+def own_images(context: Context) -> tuple[Tensor, Tensor]:
+    """The members of a node, and as many others."""
+    at = int(context.node_config["partition-id"]) * EACH
+    return members()[at : at + EACH], others()[at : at + EACH]
+
+
 if __name__ == "__main__":
     server, place = ServerApp(), Path(sys.argv[1])
 
     @server.main()
     def main(grid: Grid, context: Context) -> None:
-        with fedmia.flower.record(grid, place / "REC") as recorded:
+        watch = fedmia.flower.Watch(every=2)
+        with fedmia.flower.record(grid, place / "REC", watch=watch) as recorded:
             recorded.final(FedAvg(**PLAIN).start(recorded, first(), 5).arrays)
+        (place / "looks.json").write_text(json.dumps([(one.round, one.auc) for one in watch.looks]))
 
     client = make_app(attack(place / "NOTES"), fedmia.flower.roster)
+    fedmia.flower.serve(client, Net, own_images, mean=0, std=1, options={"views": 3})
     run_simulation(server, client, CLIENTS, backend_config={"client_resources": {"num_cpus": 1}})

@@ -308,10 +308,12 @@ def test_refusals__of_notes(attacked: Path, tmp_path: Path, capsys: Any) -> None
 
 @pytest.mark.slow(seconds=40)
 def test_ascend__on_simulated_nodes(attacked: Path, tmp_path: Path) -> None:
-    """Ray's clients climb as those of a plain grid."""
+    """Ray's clients climb as those of a plain grid, and answer a watch, whose images they hold."""
     command = [sys.executable, "-m", "tests.flower.small_app", str(tmp_path)]
     subprocess.run(command, cwd=ROOT, check=True, timeout=240)
     one, other = notes_of(attacked / "NOTES"), notes_of(tmp_path / "NOTES")
     assert one.readings.rounds("main") == other.readings.rounds("main") == [2, 3]
     for name, values in one.readings.readings.items():
         np.testing.assert_allclose(other.readings.readings[name], values, rtol=1e-5)
+    looks = dict(json.loads((tmp_path / "looks.json").read_text()))
+    assert list(looks) == [0, 2, 4] and all(0 < auc < 1 for auc in looks.values())
