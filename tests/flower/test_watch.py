@@ -28,7 +28,8 @@ from tests.auditing.conftest import MEMBERS, textures
 from tests.evaluation.memory import Net, other, state_of
 from tests.evaluation.test_federation_audit import MILD
 from tests.pages.reading import block
-from tests.recording.plain import NODES, PlainGrid
+from tests.recording.plain import NODES, PlainGrid, make_app
+from tests.recording.test_grid import STRATEGIES, start
 
 IMAGES = textures(MEMBERS + 40).images
 ROUNDS, LEAKS = 12, 7  # the model of round 7 leaks, those before do not
@@ -204,6 +205,31 @@ def test_watch__names_a_difference_that_no_training_made(tmp_path: Path, lines: 
         grid.send_and_receive(orders(ArrayRecord(state_of(1.0)), 1))
     assert not guard.stopped and guard.looks[0].low > 0.5
     assert "nobody trained this model, so members and others differ" in lines.text
+
+
+class ThreeRounds(Watch):
+    """Stops after round 3, whatever leaks."""
+
+    def look(self, round: int, state: Any) -> bool:
+        self.stopped = round >= 3
+        return not self.stopped
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_strategies_of_flower__keep_the_model_that_is_not_sent(name: str, tmp_path: Path) -> None:
+    app, trained = make_app(), list[int]()
+
+    def node(message: Message, context: Context) -> Message:
+        trained.append(int(message.content["config"]["server-round"]))
+        return app(message, context)
+
+    with record(PlainGrid(node), tmp_path / "REC", watch=ThreeRounds()) as grid:
+        result = start(grid, name, rounds=6)
+        grid.final(result.arrays)
+    assert trained == [1] * 5 + [2] * 5 + [3] * 5
+    models = Recording(tmp_path / "REC").models()
+    assert list(models) == [0, 1, 2, 3]
+    np.testing.assert_array_equal(models[3]["weight"].numpy(), result.arrays["weight"].numpy())
 
 
 class Told(RunObserver):
