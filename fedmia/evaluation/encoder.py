@@ -20,6 +20,7 @@ from fedmia.encoders.base import LoadedEncoder, LoadOptions, load
 from fedmia.encoders.describe import describe, probe_encoder
 from fedmia.encoders.memory import InMemory, load_module
 from fedmia.evaluation.audits.attack_suite import RELEASED, UNTRAINED, EncoderAttackSuite
+from fedmia.evaluation.audits.climb import read_climb
 from fedmia.evaluation.audits.estimate import Rehearsal, rehearse
 from fedmia.evaluation.audits.images import AuditSplit, deal, deal_sets
 from fedmia.evaluation.audits.owners import check_owners
@@ -194,6 +195,10 @@ def prepare(
     owners = audit_split.owners if audit.owners else None  # a run's own need no check
     if owners is not None and isinstance(released, FederatedEncoder):
         check_owners(owners, released.history)
+    if audit.notes is not None and isinstance(released, FederatedEncoder):
+        released.climb = read_climb(Path(audit.notes), released.history)
+        released.climb.require(audit_split.attacked())
+        released.notes += released.climb.remarks
     return released, audit_split
 
 
