@@ -29,6 +29,7 @@ from threading import Event  # noqa: E402
 import torch  # noqa: E402
 
 from fedmia.encoders.memory import InMemory  # noqa: E402
+from fedmia.evaluation import outlook  # noqa: E402
 from fedmia.evaluation.audits.threads import settle_threads, threads_note  # noqa: E402
 from fedmia.evaluation.encoder import NOTHING, device_of, examine, folder, prepare  # noqa: E402
 from fedmia.options.errors import InputError  # noqa: E402
@@ -85,6 +86,8 @@ def run_audit(
         InputError: bad input, or no attack could run.
         DiskError: a file could not be written or read; finished attacks stay.
     """
+    if invocation.plan:
+        return outlook.show(invocation, outlook.plan_audit(invocation, watch, stop))
     quiet = invocation.quiet or invocation.json
     display = AuditDisplay(len(invocation.settings.attacks), quiet)
     try:

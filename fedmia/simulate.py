@@ -33,6 +33,8 @@ from threading import Event  # noqa: E402
 from typing import cast  # noqa: E402
 
 from fedmia.config.tree import to_tree  # noqa: E402
+from fedmia.evaluation.outlook import show as show_plan  # noqa: E402
+from fedmia.evaluation.pilot import plan_run  # noqa: E402
 from fedmia.evaluation.run import score  # noqa: E402
 from fedmia.federation.checkpoint import Checkpoint  # noqa: E402
 from fedmia.federation.plan import Plan, fingerprint, make_plan  # noqa: E402
@@ -77,6 +79,8 @@ def simulate(invocation: Invocation, watch: Stopwatch, stop: Event) -> int:
         InputError: before anything is written.
         FederationError: the rounds ended before their time; the finished ones are reported.
     """
+    if invocation.plan:
+        return show_plan(invocation, plan_run(invocation, watch, stop, train))
     outcome = run_experiment(invocation, watch, stop)
     show(outcome.report, invocation.out, json=invocation.json, quiet=invocation.quiet)
     if outcome.resumable:

@@ -7,8 +7,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from fedmia.options.bounded import read_json
 from fedmia.options.errors import InputError
 from fedmia.statistics.spread import clip_interval, t_interval
@@ -19,7 +17,7 @@ from papers.jobs import AUDIT, ENCODER, FEDERATION, HEAD, PAPER, JobFolder
 FILES = {ENCODER: "losses.json", PAPER: "tables.json"}  # of jobs that write no report.json
 Row = Mapping[str, Any]
 Rows = Sequence[Row]
-SHARES = {"accuracy", "auc", "precision", "recall", "tpr", "knn", "linear", "utility"}
+SHARES = {"accuracy", "auc", "precision", "recall", "f1", "tpr", "knn", "linear", "utility"}
 
 
 @dataclass(frozen=True)
@@ -55,8 +53,8 @@ def read_cell(cell: TableCell, folder: JobFolder) -> Reading | None:
         there are several, else the interval over images; None where no target is finished.
     """
     readings = {
-        seed: read_path(job.kind, folder.path(job) / "results", cell.read)
-        for seed, job in enumerate(cell.jobs)
+        next(job.chain()).tree["seed"]: read_path(job.kind, folder.path(job) / "results", cell.read)
+        for job in cell.jobs
         if folder.done(job) is not None
     }
     by_seed = {seed: r.value for seed, r in readings.items() if r.value is not None}
@@ -86,9 +84,9 @@ def read_path(kind: str, results: Path, path: str) -> Reading:
         kind: of the job.
         results: folder that it filled.
         path: of the number. Of runs and audits `ATTACK/METRIC` (`lpla/tpr@0.001`), `utility/knn`,
-            `untrained/ATTACK/auc`; of heads `MECHANISM@EPSILON/accuracy`, `none/utility`,
-            `sensitivity/l1`, `laplace~logistic/utility_loss` (`loss_at_equal_accuracy`); else the
-            keys and places of lists, parted by slashes.
+            `untrained/ATTACK/auc`, `sweep/ATTACK@KNOWN/accuracy`; of heads
+            `MECHANISM@EPSILON/accuracy`, `none/utility`, `sensitivity/l1`; else the keys and places
+            of lists, parted by slashes.
 
     Returns:
         The number; its value is None where the file lacks it or holds null.
@@ -114,6 +112,9 @@ def _of_report(report: Mapping[str, Any], first: str, keys: Sequence[str]) -> Re
     if first == "utility":
         return _reading(report["utility"], keys[-1])
     rows = report["attacks"]
+    if first == "sweep":
+        first, _, at = keys[0].partition("@")
+        rows = [r for r in report["sweep"] if str(r["value"]) == at and not r["not_run"]]
     if first == "untrained":
         rows, (first, *keys) = report["controls"]["untrained"] or (), keys
     row = next((row for row in rows if row["name"] == first), None)
@@ -121,13 +122,13 @@ def _of_report(report: Mapping[str, Any], first: str, keys: Sequence[str]) -> Re
     if row is not None and metric == "tpr":
         ci = row["tpr_at_fpr_ci"].get(rate)
         row = {**row, "tpr": row["tpr_at_fpr"].get(rate), "tpr_ci": ci}
+    if row is not None and metric == "f1" and row["precision"] is not None:
+        both = row["precision"] + row["recall"]
+        row = {**row, "f1": 2 * row["precision"] * row["recall"] / both if both else 0.0}
     return _reading(row, metric)
 
 
 def _of_head(content: Mapping[str, Any], first: str, keys: Sequence[str]) -> Reading:
-    costly, both, cheap = first.partition("~")
-    if both:
-        return Reading(loss_at_equal_accuracy(content["rows"], costly, cheap))
     mechanism, _, epsilon = first.partition("@")
     rows = [row for row in content["rows"] if (row["mechanism"] or "none") == mechanism]
     if epsilon:
@@ -138,41 +139,6 @@ def _of_head(content: Mapping[str, Any], first: str, keys: Sequence[str]) -> Rea
     if keys[-1] in ("auc", "accuracy"):
         row = next(one for one in row["attacks"] if one["name"] == "shadow")
     return _spread(row[keys[-1]])
-
-
-def loss_at_equal_accuracy(rows: Rows, costly: str, cheap: str) -> float | None:
-    """How much more utility one mechanism loses than another where attacks do equally well.
-
-    Each epsilon of a mechanism is a point: accuracy of the shadow attack, utility loss. The curve
-    through the points of `costly` is linear between them and ends at the head without noise.
-
-    Args:
-        rows: of report.json.
-        costly: mechanism whose loss is interpolated.
-        cheap: mechanism at whose accuracies the losses are compared.
-
-    Returns:
-        Mean difference of the losses, `costly` less `cheap`, over the points of `cheap` whose
-        accuracy lies on the curve of `costly`; None where none does.
-    """
-
-    def points(*mechanisms: str | None) -> list[tuple[float, float]]:
-        return sorted(
-            (attack["accuracy"]["mean"], row["utility_loss"]["mean"])
-            for row in rows
-            for attack in row["attacks"]
-            if attack["name"] == "shadow"
-            and row["mechanism"] in mechanisms
-            and attack["accuracy"]["mean"] is not None
-        )
-
-    curve = np.array(points(costly, None))
-    differences = [
-        float(np.interp(accuracy, *curve.T)) - loss
-        for accuracy, loss in points(cheap)
-        if len(curve) > 1 and curve[0, 0] <= accuracy <= curve[-1, 0]
-    ]
-    return float(np.mean(differences)) if differences else None
 
 
 def _down(content: Any, keys: Sequence[str]) -> Any:

@@ -32,7 +32,7 @@ from fedmia.options.yamlfile import dump, load
 from fedmia.recording.run import RunRecording
 from fedmia.runtime.device import resolve_device
 from fedmia.runtime.environment import describe
-from fedmia.ssl.base import Recipe, SSLMethod
+from fedmia.ssl.base import Encoder, Recipe, SSLMethod, iterate_parts
 from fedmia.ssl.progress import load_training, training_state
 from fedmia.ssl.train import Job, make_optimizer
 from fedmia.storage import durable
@@ -42,7 +42,7 @@ from papers.central_settings import Central
 
 BRANCH = "main"  # where an audit looks for the models of a run
 PROGRESS = "progress.safetensors"
-LOSSES = "losses.json"  # mean loss by epoch, and seconds of the training; written last
+LOSSES = "losses.json"  # mean loss by epoch, mean norms by kept epoch, seconds; written last
 SIDES = ("members", "nonmembers")
 # Losses by epoch, the defences' memory, seconds.
 Progress = tuple[list[float], dict[str, Any], float]
@@ -164,9 +164,32 @@ def train_encoder(
     store.save(BRANCH, Snapshot(config.epochs, method.shared_state(), {}))
     seconds += time.perf_counter() - began
     store.pending()[1]()
-    durable.write({folder / LOSSES: json.dumps({"losses": losses, "seconds": round(seconds, 3)})})
+    norms = dict[int, list[float]]()
+    method.eval()
+    for epoch in (*config.keep, config.epochs):
+        method.load_shared(store.load(BRANCH, epoch).state)
+        norms[epoch] = [mean_norm(method.encoder, i, device) for i in (members, nonmembers)]
+    about = {"losses": losses, "norms": norms, "seconds": round(seconds, 3)}
+    durable.write({folder / LOSSES: json.dumps(about)})
     (folder / PROGRESS).unlink(missing_ok=True)
     return losses
+
+
+@torch.no_grad()
+def mean_norm(encoder: Encoder, images: ImageSet, device: torch.device) -> float:
+    """How long the encoder's pooled features are, in L2 norm, on average (LpLA, Fig. 4).
+
+    Args:
+        encoder: in eval mode, on `device`.
+        images: whose features are taken.
+        device: to compute on.
+
+    Returns:
+        The mean, >= 0.
+    """
+    parts = iterate_parts(torch.from_numpy(images.images), device)
+    features = torch.cat([encoder.features(part, ["avgpool"])["avgpool"] for part in parts])
+    return float(features.norm(dim=1).mean())
 
 
 def _begin(config: Central, folder: Path, sides: Sequence[ImageSet], method: SSLMethod) -> None:

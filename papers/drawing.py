@@ -28,7 +28,8 @@ def draw(title: str, rows: Rows, kind: str) -> Figure | None:
     Args:
         title: of the figure.
         rows: of its table.
-        kind: `lines` (rows are values of one quantity) or `bars`.
+        kind: `lines` (rows are values of one quantity), `bars`, or `plane` (a point a row, the
+            first column across, the others upwards).
 
     Returns:
         The figure as PNG bytes, None where no number is known.
@@ -40,7 +41,8 @@ def draw(title: str, rows: Rows, kind: str) -> Figure | None:
     figure = canvas.new_figure(canvas.WIDE, 2.9)
     for place, level in enumerate(levels):
         axes = figure.add_subplot(1, len(levels), place + 1)
-        _plot(axes, [row for row in known if row["level"] == level], kind)
+        plot = _plane if kind == "plane" else _plot
+        plot(axes, [row for row in known if row["level"] == level], kind)
         axes.set_title(level or title)
         canvas.legend(axes)
     if levels != [""]:
@@ -94,6 +96,18 @@ def mark(picture: bytes) -> bytes:
     return data.getvalue()
 
 
+def _plane(axes: Axes, rows: Rows, _: str) -> None:
+    first, *others = dict.fromkeys(row["column"] for row in rows)
+    across = {row["row"]: row["ours"] for row in rows if row["column"] == first}
+    for nth, column in enumerate(others):
+        here = [row for row in rows if row["column"] == column and row["row"] in across]
+        xs, ys = [across[row["row"]] for row in here], [row["ours"] for row in here]
+        axes.plot(xs, ys, **canvas.look(nth) | {"linestyle": ""}, label=column)
+        for row, x, y in zip(here, xs, ys, strict=True):
+            axes.annotate(row["row"], (x, y), fontsize="x-small")
+    axes.set_xlabel(first)
+
+
 def _plot(axes: Axes, rows: Rows, kind: str) -> None:
     labels = list(dict.fromkeys(row["row"] for row in rows))
     columns = list(dict.fromkeys(row["column"] for row in rows))
@@ -109,9 +123,8 @@ def _plot(axes: Axes, rows: Rows, kind: str) -> None:
         errors = np.stack([values - low, high - values])
         look = canvas.look(nth)
         if kind == "bars":
-            axes.bar(
-                places, values, step, yerr=errors, color=look["color"], label=column, capsize=2
-            )
+            face = {"color": look["color"], "hatch": "//" * (nth // len(canvas.COLOURS))}
+            axes.bar(places, values, step, yerr=errors, label=column, capsize=2, **face)
         else:
             axes.errorbar(places, values, errors, **look, label=column, capsize=2)
         printed = [

@@ -1,34 +1,33 @@
 """What a table asks for: `tables/PAPER.yaml` read into cells, each a number and the jobs behind it.
 
 A file holds what all its entries share (`encoder`, `audit`, `head`, `federation`, `scales`) and its
-`entries`. A cell is laid over, lowest first: file, the file's scale, level, entry, the entry's
-scale, row, the row's level, column. Lists and names replace, mappings merge.
+`entries`. A cell is laid over, lowest first: the `preset` of the paper that the highest of them
+names, file, level, entry, row, the row's level, column, and over each of file, entry, row and
+column its own of the scale. Lists and names replace, mappings merge.
+
+What the paper itself varies stands under `varies`, what is otherwise than in the preset under
+`open`, with the reason: both by the path of the setting, which begins with the kind of the job and
+may have a `*`. Other keys of `open`, without a dot, are what the paper does not say.
 """
 
 from __future__ import annotations
 
+from collections import ChainMap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from fedmia.cli.presets import PRESETS
-from fedmia.config.audit import Audit
-from fedmia.config.layout import Flat
-from fedmia.config.tree import flatten, from_tree, merge, to_tree
 from fedmia.options.errors import InputError, opt, prefix_errors, suggest_nearest
-from fedmia.options.yamlfile import Tree, load
-from papers.central_settings import Central
-from papers.heads.settings import Head
-from papers.jobs import AUDIT, ENCODER, FEDERATION, HEAD, PAPER, TableJob
+from fedmia.options.yamlfile import Tree
+from papers.jobs import AUDIT, ENCODER, FEDERATION, HEAD, OTHERS, PAPER, TableJob
+from papers.layers import Layers, lay
 from papers.listing import read_files, read_sources
 
 PARTS = (ENCODER, AUDIT, HEAD, FEDERATION)
-LAYER = {*PARTS, "data", "kind", "read", "epoch", "targets"}  # what a row may lay over
+LAYER = {*PARTS, "data", "kind", "read", "epoch", "targets", "seed"}  # what a row may lay over
 SMOKE_SOURCE = {"name": "synthetic", "pixels": 16, "images": 400}
 SMOKE_SHADOWS = {"name": "synthetic", "pixels": 16, "images": 200, "classes": 7}
-Layers = Sequence[Mapping[str, Any]]  # trees that are laid over each other, the lowest first
-READ_ONLY = ("encoder", "members", "nonmembers", "cache", "device", "threads", "out", "jobs")
 
 
 @dataclass(frozen=True)
@@ -38,10 +37,11 @@ class TableCell:
     Attributes:
         row, column, level: its place; `level` is empty where a scale has one level of leak.
         read: path of the number in what its job wrote (`papers.cells`).
-        jobs: one for each target, by its seed from 0 on; empty where the cell is not run.
+        jobs: one for each target, in the order of its seed; empty where the cell is not run.
         theirs: the paper's number, None where it prints none.
         theirs_sd: the paper's deviation over targets, None where it gives none.
         reason: why the cell is not run; empty where it is.
+        file: of its images in the folder of data sets; empty where they are made up.
     """
 
     row: str
@@ -52,6 +52,7 @@ class TableCell:
     theirs: float | None
     theirs_sd: float | None
     reason: str = ""
+    file: str = ""
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,8 @@ class Entry:
         place: where it stands in the paper.
         title: what it shows.
         figure: how its numbers are drawn: `lines`, `bars` or nothing.
-        open: choice that the paper leaves open -> what is chosen here.
+        open: choice that the paper leaves open, or setting that is not the preset's -> what is
+            chosen here, and why.
         claims: what the paper says of it, as `papers.claims.over_targets` reads them.
         layers: the trees of the file, and of the entry, that cells are made of.
     """
@@ -94,8 +96,20 @@ class Entry:
         Raises:
             InputError: an option of the file that its command refuses.
         """
+        return [_if_images(cell, data_dir) for cell in self.plan(scale, targets)]
+
+    def plan(self, scale: str, targets: int | None = None) -> list[TableCell]:
+        """The cells as if all data sets were there.
+
+        Args:
+            scale: as of `cells`.
+            targets: likewise.
+
+        Returns:
+            The cells.
+        """
         file, own = self.layers["file"], self.layers["entry"]
-        at, here = file.get("scales", {}).get(scale, {}), own.get("scales", {}).get(scale, {})
+        (_, at), (_, here) = _scaled(scale, file), _scaled(scale, own)
         levels = here.get("levels", at.get("levels", {"": {}})) if scale != "smoke" else {"": {}}
         rows = list(enumerate(own["rows"]))
         if scale == "smoke" and "rows" not in here:  # every row takes the same path
@@ -103,13 +117,13 @@ class Entry:
         cells: list[TableCell] = []
         for level, laid in levels.items():
             for i, row in rows:
-                row_level = row.get("levels", {}).get(level, {})
+                of_row = (*_scaled(scale, row), row.get("levels", {}).get(level, {}))
                 for j, column in enumerate(own["columns"]):
                     theirs, sd = (_printed(own.get(name), i, j) for name in ("theirs", "theirs_sd"))
                     bare = TableCell(row["label"], column["label"], level, "", (), theirs, sd)
-                    trees = (file, at, laid, own, here, row, row_level, column)
+                    trees = (file, at, laid, own, here, *of_row, *_scaled(scale, column))
                     with prefix_errors(f"{self.paper}.yaml, {self.name}, {bare.row}"):
-                        cells.append(_plan(bare, trees, scale, data_dir, targets))
+                        cells.append(_plan(bare, trees, here, scale, targets))
         return cells
 
 
@@ -126,7 +140,7 @@ def read_entries() -> dict[str, Entry]:
             place=own["place"],
             title=own["title"],
             figure=own.get("figure", ""),
-            open={**file.get("open", {}), **own.get("open", {})},
+            open=dict(ChainMap(*(t.get("open", {}) for t in (own, *own["rows"], file)))),
             claims=own.get("claims", ()),
             layers={"file": file, "entry": own},
         )
@@ -159,6 +173,11 @@ def select(names: Sequence[str]) -> list[Entry]:
     return [e for e in entries.values() if chosen & {"all", e.paper, e.name}]
 
 
+def _scaled(scale: str, tree: Mapping[str, Any]) -> Layers:
+    """A tree, and its own of a scale."""
+    return tree, tree.get("scales", {}).get(scale, {})
+
+
 def _printed(numbers: Sequence[Sequence[Any]] | None, i: int, j: int) -> float | None:
     number: Any = numbers[i][j] if numbers else None
     if isinstance(number, list):  # accuracy, precision, recall; or the three highest confidences
@@ -167,95 +186,70 @@ def _printed(numbers: Sequence[Sequence[Any]] | None, i: int, j: int) -> float |
 
 
 def _plan(
-    bare: TableCell, trees: Layers, scale: str, data_dir: Path | None, targets: int | None
+    bare: TableCell, trees: Layers, here: Mapping[str, Any], scale: str, targets: int | None
 ) -> TableCell:
     """`bare` with what is read and its jobs, or with the reason why it has none."""
-    *_, here, _, _, column = trees
+    *_, column, _ = trees
     plain: dict[str, Any] = {}
     for tree in trees:
         plain |= {key: tree[key] for key in LAYER - set(PARTS) if key in tree}
-    read = str(plain["read"]).format(attack=column.get("attack", ""), column=bare.column)
-    reason = here.get("not_run", "")
+    attack = column.get("attack", "")
+    read = str(plain["read"]).format(attack=attack, row=bare.row, column=bare.column)
+    reason = next((tree["not_run"] for tree in trees if "not_run" in tree), "")
     for axis, label in (("rows", bare.row), ("columns", bare.column)):
         if axis in here and label not in here[axis]:
             reason = reason or here["reason"]
-    source, lacking = _source(scale, plain.get("data", ""), data_dir)
-    if reason := reason or lacking:
+    if reason:
         return replace(bare, read=read, reason=reason)
-    seeds = range(targets or plain.get("targets", 1))
-    jobs = tuple(_job(plain, trees, source, seed, scale) for seed in seeds)
-    return replace(bare, read=read, jobs=jobs)
+    first = plain.get("seed", 0)
+    seeds = range(first, first + (targets or plain.get("targets", 1)))
+    jobs = tuple(_job(plain, trees, seed, scale) for seed in seeds)
+    file = "" if scale == "smoke" else read_sources()[plain["data"]]["file"]
+    return replace(bare, read=read, jobs=jobs, file=file)
 
 
-def _source(scale: str, name: str, data_dir: Path | None) -> tuple[Tree, str]:
-    """The data section of a set by its name in `sources.yaml`, and why it cannot be had."""
-    if scale == "smoke":
-        return dict(SMOKE_SOURCE), ""
-    source = dict(read_sources()[name])
-    file = source.pop("file", "")
-    if data_dir is None:
-        return source, "its images are needed: --data-dir names their folder"
-    if not (data_dir / file).exists():
-        return source, f"no {file} in the folder of --data-dir"
-    return source, ""
+def _images(name: str, scale: str, smoke: Mapping[str, Any] = SMOKE_SOURCE) -> Tree:
+    """The data section of a set by its name in `sources.yaml`; at `smoke` of made-up images."""
+    source = smoke if scale == "smoke" else read_sources()[name]
+    return {key: value for key, value in source.items() if key != "file"}
 
 
-def _job(plain: Tree, trees: Layers, source: Tree, seed: int, scale: str) -> TableJob:
+def _if_images(cell: TableCell, data_dir: Path | None) -> TableCell:
+    """The cell, without jobs where the file of its images is not there."""
+    if not cell.file or (data_dir and (data_dir / cell.file).exists()):
+        return cell
+    no_folder = "its images are needed: --data-dir names their folder"
+    no_file = f"no {cell.file} in the folder of --data-dir"
+    return replace(cell, jobs=(), reason=no_file if data_dir else no_folder)
+
+
+def _job(plain: Tree, trees: Layers, seed: int, scale: str) -> TableJob:
     """The last job of a cell, for the target of one seed."""
     kind = plain.get("kind", AUDIT)
+    source = {"data": _images(plain["data"], scale), "seed": seed}
     if kind in (FEDERATION, PAPER):
-        run = TableJob(FEDERATION, _federation(trees, source, seed))
+        run = _make(FEDERATION, trees, source)
         return run if kind == FEDERATION else TableJob(PAPER, {}, run)
-    own = {"data": source, "seed": seed}
-    laid = _laid(Central, [*(tree.get(ENCODER, {}) for tree in trees), own])
-    training = _complete(Central, laid)
-    encoder = TableJob(ENCODER, _without(training, ("device", "threads")))
+    encoder = _make(ENCODER, trees, source)
     if kind == ENCODER:
         return encoder
-    epoch = plain.get("epoch")
-    root = Audit if kind == AUDIT else Head
-    laid = _laid(root, [tree.get(kind, {}) for tree in trees])
-    if "shadow_data" in laid:
-        images = SMOKE_SHADOWS if scale == "smoke" else _shadow_data(laid["shadow_data"])
-        laid = _laid(root, [laid, {"shadow_data": images}])
-    fill = {"members": "m", "nonmembers": "n"} if kind == AUDIT else {}
-    own = _complete(root, {**laid, **fill, "encoder": "e", "seed": seed})
-    return TableJob(kind, _without(own, READ_ONLY), encoder, epoch)
+    key = "data" if kind == HEAD else "shadow_data"
+    names = [tree[kind][key] for tree in trees if key in tree.get(kind, {})]
+    own: Tree = {}
+    if kind == HEAD:  # at the paper's size it takes more images than its encoder leaves
+        own = {key: _images([plain["data"], *names][-1], scale) if scale == "paper" else OTHERS}
+    elif names:
+        own = {key: _images(names[-1], scale, SMOKE_SHADOWS)}
+    job = _make(kind, trees, own)
+    # No head of a target has the seed of another target's, with whom it would share its noise.
+    tree = {**job.tree, "seed": seed * job.tree.get("seeds", 1)}
+    return replace(job, tree=tree, needs=encoder, epoch=plain.get("epoch"))
 
 
-def _shadow_data(name: str) -> Tree:
-    """The images of the shadows, of a set by its name in `sources.yaml`."""
-    source = dict(read_sources()[name])
-    source.pop("file", None)
-    return source
-
-
-def _federation(trees: Layers, source: Tree, seed: int) -> Tree:
-    """The settings of a federated run, its preset below all."""
-    from fedmia.config.experiment import Experiment
-
-    parts = [dict(tree.get(FEDERATION, {})) for tree in trees]
-    presets = [part.pop("preset") for part in parts if "preset" in part]
-    base = [load(PRESETS / f"{preset}.yaml") for preset in presets[-1:]]
-    laid = _laid(Experiment, [*base, *parts, {"data": source, "seed": seed}])
-    return _without(_complete(Experiment, laid), ("device", "ray_address"))
-
-
-def _laid(root: type, parts: Layers) -> Flat:
-    """Trees of one command laid over each other, the first one lowest."""
-    merged: Flat = {}
-    for part in parts:
-        merged = merge(root, merged, flatten(root, part))
-    return merged
-
-
-def _complete(root: type, tree: Flat) -> Tree:
-    """The settings with every default written out, checked as a file of the command is."""
-    return to_tree(from_tree(root, tree))
-
-
-def _without(tree: Tree, names: Sequence[str]) -> Tree:
-    return {name: value for name, value in tree.items() if name not in names}
+def _make(kind: str, trees: Layers, own: Tree) -> TableJob:
+    """A job of a kind, `own` over all trees."""
+    tree, preset = lay(kind, [*(tree.get(kind, {}) for tree in trees), own])
+    return TableJob(kind, tree, preset=preset)
 
 
 def jobs_of(cells: Sequence[TableCell]) -> Iterator[TableJob]:

@@ -39,6 +39,7 @@ AUDIT = "audit"
 HEAD = "head"
 FEDERATION = "federation"
 PAPER = "paper"  # tables and figures of a federation's run
+OTHERS = "npz:nonmembers.npz"  # images of a head: those that its encoder never saw, beside it
 
 
 @dataclass(frozen=True)
@@ -50,12 +51,14 @@ class TableJob:
         tree: the settings of its command, without paths of what it needs.
         needs: the job whose folder it reads; None for trainings.
         epoch: of the encoder that it reads; None: the last one.
+        preset: of the paper, below its settings; empty without one.
     """
 
     kind: str
     tree: Tree = field(hash=False)
     needs: TableJob | None = None
     epoch: int | None = None
+    preset: str = field(default="", compare=False)
 
     @cached_property
     def key(self) -> str:
@@ -160,19 +163,19 @@ class JobFolder:
             return {**own, "data": {**job.tree["data"], **self._located(job.tree["data"]["name"])}}
         if job.kind == AUDIT:
             own |= {"cache": str(self.jobs / "shadows"), "threads": 1}
-            if (data := job.tree.get("shadow_data")) is not None:
-                options = dict(data) if isinstance(data, Mapping) else {"name": data}
-                place = self._located(options["name"])
-                own["shadow_data"] = {**options, "name": place["name"]}
-                own |= {"data_dir": place["dir"]} if "dir" in place else {}
+        key = "data" if job.kind == HEAD else "shadow_data"
+        if (data := job.tree.get(key)) is not None:
+            options = dict(data) if isinstance(data, Mapping) else {"name": data}
+            place = self._located(options["name"])
+            own[key] = {**options, "name": place["name"]}
+            own |= {"data_dir": place["dir"]} if "dir" in place else {}
         above = self.path(job.needs) / "results"
+        if job.tree.get(key) == OTHERS:
+            own[key] = f"npz:{above / 'nonmembers.npz'}"
         own["encoder"] = str(above) if job.epoch is None else f"{above}@{job.epoch}"
-        if job.needs.kind == FEDERATION:
+        if job.needs.kind == FEDERATION or job.kind == HEAD:
             return own
-        members, nonmembers = (f"npz:{above / n}.npz" for n in ("members", "nonmembers"))
-        if job.kind == HEAD:
-            return {**own, "data": nonmembers}
-        return {**own, "members": members, "nonmembers": nonmembers}
+        return own | {side: f"npz:{above / side}.npz" for side in ("members", "nonmembers")}
 
     def _located(self, source: str) -> Tree:
         """Name and folder of a data source whose files lie in the folder of data sets."""
@@ -212,15 +215,6 @@ def run_jobs(
     def starts(key: str) -> None:
         began[key] = time.perf_counter()
 
-    def ended(key: str, code: int, log: Path) -> None:
-        seconds, how = time.perf_counter() - began[key], "done"
-        if code:
-            failed[key] = explain_exit(code, log, {str(folder.root): "OUT"})
-            how = f"failed: {failed[key]}"
-        else:
-            folder.finish(ordered[key], seconds)
-        say(f"{next(count)}/{len(waiting)} {key} {how} ({seconds:.0f} s)")
-
     with ExitStack() as at_end:
         if minutes is not None:
             timer = Timer(60 * minutes, stop.set)
@@ -239,6 +233,12 @@ def run_jobs(
                     tasks.append(StudyProcess(job.key, folder.start(job), log, 1))
             at_once = max(1, min(side_by_side, len(tasks)))
             with closing(run_all(tasks, at_once, stop, starts)) as ends:
-                for one in ends:
-                    ended(*one)
+                for key, code, log in ends:
+                    seconds, how = time.perf_counter() - began[key], "done"
+                    if code:
+                        failed[key] = explain_exit(code, log, {str(folder.root): "OUT"})
+                        how = f"failed: {failed[key]}"
+                    else:
+                        folder.finish(ordered[key], seconds)
+                    say(f"{next(count)}/{len(waiting)} {key} {how} ({seconds:.0f} s)")
     return failed

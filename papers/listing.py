@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from fedmia.options.yamlfile import load
+from fedmia.runtime.heartbeat import format_seconds
 
 FOLDER = Path(__file__).with_name("tables")
 TEMPLATES = Path(__file__).with_name("templates")  # `fedmia.report.page.templates` reads them
-TIMES = (
-    "Time: --scale smoke 6 to 31 seconds a table, five minutes for all, on one core; --scale\n"
-    "small an hour and a half for all, on two cores; --scale paper was never measured: a GPU."
-)
+SECONDS = Path(__file__).with_name("seconds.yaml")  # of each scale, as a run of it wrote them
+TIMES = """In brackets: how long all jobs of a table take, one after another. Tables share jobs.
+A scale that is not named was not measured."""
 
 
 @functools.cache  # files of the package do not change while the process runs
@@ -31,12 +31,18 @@ def read_sources() -> Mapping[str, Any]:
 
 def list_page() -> str:
     """Every table by paper, what `small` leaves out of it, and what no table shows."""
+    times = load(SECONDS)
     lines = ["Tables (python -m papers TABLE)", TIMES]
+    for scale, here in times.items():
+        together = f"{len(here['tables'])} tables together take {format_seconds(here['all'])}"
+        lines.append(f"At {scale} {together}, on {here['made_on']}.")
     for paper, file in read_files().items():
-        lines += ["", f"{paper}: {file['title']}"]
+        lines += ["", f"{paper}: {file['title']}", *(f"  {text}" for text in _limits(file))]
         for name, entry in file["entries"].items():
-            lines.append(f"  {name:32} {entry['place']}: {entry['title']}")
-            lines += [f"  {'':32} {text}" for text in _limits(entry)]
+            took = ((scale, here["tables"].get(name)) for scale, here in times.items())
+            known = ", ".join(f"{scale} {format_seconds(t)}" for scale, t in took if t is not None)
+            title = f"{entry['place']}: {entry['title']} ({known or 'not measured'})"
+            lines += [f"  {name:32} {title}", *(f"  {'':32} {text}" for text in _limits(entry))]
         lines += [f"  left out: {what}: {why}" for what, why in file.get("left_out", {}).items()]
     files = [f"{name} ({one['file']})" for name, one in read_sources().items() if "file" in one]
     return "\n".join([*lines, "", f"Files in --data-dir: {', '.join(files)}."])

@@ -6,20 +6,18 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from threading import Event
-from typing import Any
 
 from fedmia.cli.command import FAILED, INTERRUPTED, Invocation
 from fedmia.options.errors import InputError, opt
 from fedmia.runtime.cores import count_cores
 from fedmia.runtime.device import resolve_device
-from fedmia.runtime.environment import describe
 from fedmia.storage.durable import explain, write
 from papers.claims.over_targets import judge_claims
 from papers.drawing import draw, mark
 from papers.entries import Entry, TableCell, jobs_of, select
-from papers.jobs import PAPER, JobFolder, run_jobs
+from papers.jobs import HEAD, PAPER, JobFolder, run_jobs
 from papers.settings import Reproduce
-from papers.tables import readings_of, table_rows, write_claims, write_table
+from papers.tables import read_back, table_of, write_claims, write_seconds, write_table
 
 
 def reproduce(invocation: Invocation, stop: Event) -> int:
@@ -83,24 +81,22 @@ def write_all(
     Returns:
         The Markdown files.
     """
-    tables = folder.root / "tables"
-    numbered, paths, made_on = [], [], describe()
+    pages, tables, paths = folder.root / "tables", [], []
+    flags = {"data-dir": config.data_dir and "DATA", "targets": config.targets}
+    more = "".join(f" --{name} {value}" for name, value in flags.items() if value is not None)
     for entry, cells in by_entry:
-        readings = readings_of(cells, folder)
-        rows = table_rows(cells, readings, folder, failed)
-        command = f"python -m papers {entry.name} --scale {config.scale}"
-        if config.targets is not None:
-            command += f" --targets {config.targets}"
-        facts: dict[str, Any] = {"command": command, **made_on}
-        paths.append(write_table(entry, config.scale, rows, facts, tables))
+        command = f"python -m papers {entry.name} --scale {config.scale}{more}"
+        table = table_of(entry, config.scale, command, cells, folder, failed)
+        tables.append(table)
+        paths.append(write_table(table, pages))
         pictures = drawn_by_paper(entry, cells, folder)
-        drawn = entry.figure in ("lines", "bars")
-        if drawn and (picture := draw(entry.title, rows, entry.figure)) is not None:
+        drawn = entry.figure in ("lines", "bars", "plane")
+        if drawn and (picture := draw(entry.title, table["cells"], entry.figure)) is not None:
             pictures[f"{entry.name}.png"] = picture
         for name, one in pictures.items():
-            write({tables / name: mark(one) if config.scale == "smoke" else one})
-        numbered.append((entry, cells, readings))
-    claims = judge_claims(numbered)
+            write({pages / name: mark(one) if config.scale == "smoke" else one})
+    write_seconds(zip(tables, [c for _, c in by_entry], strict=True), config.scale, folder)
+    claims = judge_claims([read_back(table) for table in tables])
     if claims:
         write_claims(claims, config.scale, folder.root)
         paths.append(folder.root / "claims.md")
@@ -108,21 +104,23 @@ def write_all(
 
 
 def drawn_by_paper(entry: Entry, cells: Sequence[TableCell], folder: JobFolder) -> dict[str, bytes]:
-    """Read the figures that `papers run` drew of a run, of the first target of each row.
+    """Read the figures that `papers run` or `papers head` drew, of the first target of each row.
 
     Args:
-        entry: `figure` names the file of `papers run`, as `fig-5`.
+        entry: `figure` names their file, as `fig-5`.
         cells: of the entry.
         folder: of the jobs.
 
     Returns:
         File name -> PNG bytes.
     """
-    pictures = {}
+    pictures: dict[str, bytes] = {}
     for cell in cells if entry.figure.startswith("fig-") else ():
         for job in cell.jobs[:1]:
-            drawn = folder.path(job) / "results" / f"{entry.figure}.png"
-            if job.kind == PAPER and drawn.is_file():
-                place = "-".join(filter(None, [entry.name, cell.level, cell.row]))
-                pictures[f"{place.replace(' ', '-')}.png"] = drawn.read_bytes()
+            place = "results/figures" if job.kind == HEAD else "results"
+            drawn = folder.path(job) / place / f"{entry.figure}.png"
+            png = drawn.read_bytes() if job.kind in (HEAD, PAPER) and drawn.is_file() else None
+            if png and png not in pictures.values():  # rows of one run share its figure
+                name = "-".join(filter(None, [entry.name, cell.level, cell.row]))
+                pictures[f"{name.replace(' ', '-')}.png"] = png
     return pictures

@@ -1,63 +1,87 @@
-"""The table of an entry: ours beside theirs, as CSV and Markdown."""
+"""The table of an entry: ours beside theirs, as JSON, and CSV and Markdown made of it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from fedmia.options.yamlfile import dump
 from fedmia.report import csvs
+from fedmia.report.build import to_json_types
 from fedmia.report.format import estimate
 from fedmia.report.page import templates
 from fedmia.storage.durable import make_folder, write
 from papers.cells import Reading, Row, Rows, read_cell
 from papers.claims.over_targets import Readings
 from papers.entries import Entry, TableCell
-from papers.jobs import JobFolder
+from papers.jobs import JobFolder, TableJob
 from papers.listing import TEMPLATES
 
 FINISHED, FAILED, WAITING, NOT_RUN = "finished", "failed", "not finished", "not run"
-OF_CELL = ("level", "row", "column", "theirs", "theirs_sd")
-OF_READING = ("low", "high", "interval", "n_members", "n_nonmembers")
-HEADS = (*OF_CELL, "ours", *OF_READING, "targets", "seeds", "seconds", "state", "reason")
+OF_ENTRY = ("name", "paper", "place", "title", "open", "claims")
+OF_CELL = ("level", "row", "column", "read", "theirs", "theirs_sd")
+OF_READING = ("low", "high", "interval", "n_members", "n_nonmembers", "by_seed")
+HEADS = (*OF_CELL, "ours", *OF_READING, "seconds", "state", "reason")
 
 
-def readings_of(cells: Sequence[TableCell], folder: JobFolder) -> Readings:
-    """The numbers of the cells that are finished.
-
-    Args:
-        cells: of an entry.
-        folder: of the jobs.
-
-    Returns:
-        (level, row, column) -> its number.
-    """
-    numbers = {(c.level, c.row, c.column): read_cell(c, folder) for c in cells if c.jobs}
-    return {place: number for place, number in numbers.items() if number is not None}
+def finished_jobs(cells: Iterable[TableCell], folder: JobFolder) -> list[dict[str, Any]]:
+    """Seconds, hardware and versions of the finished jobs behind some cells, each job once."""
+    chain = {one.key: one for cell in cells for job in cell.jobs for one in job.chain()}
+    return [facts for one in chain.values() if (facts := folder.done(one)) is not None]
 
 
-def table_rows(
-    cells: Sequence[TableCell], readings: Readings, folder: JobFolder, failed: Mapping[str, str]
-) -> list[dict[str, Any]]:
-    """A row a cell.
+def table_of(
+    entry: Entry, scale: str, command: str, cells: Sequence[TableCell], folder: JobFolder,
+    failed: Mapping[str, str],
+) -> dict[str, Any]:  # fmt: skip
+    """All that is known of an entry, in the types of JSON.
 
     Args:
-        cells: of an entry.
-        readings: their numbers.
+        entry: what the table is of.
+        scale: at which it was made.
+        command: that makes it.
+        cells: of the entry.
         folder: of the jobs.
         failed: key of each job that failed -> why.
 
     Returns:
-        The rows, with the keys `HEADS`. `seconds` is of all its jobs, those that other cells share
-        among them.
+        `OF_ENTRY`, `scale`, `command`; `made_on`, each commit, hardware and versions that jobs ran
+        on; the `seconds` of all jobs; and `cells` as `table_rows` returns them.
+    """
+    done = finished_jobs(cells, folder)
+    places = [{n: facts[n] for n in ("commit", "hardware", "versions")} for facts in done]
+    return to_json_types(
+        {name: getattr(entry, name) for name in OF_ENTRY}
+        | {"scale": scale, "command": command}
+        | {"made_on": [one for i, one in enumerate(places) if one not in places[:i]]}
+        | {"seconds": round(sum(facts["seconds"] for facts in done), 1)}
+        | {"cells": table_rows(cells, folder, failed)},
+        exact=True,
+    )
+
+
+def table_rows(
+    cells: Sequence[TableCell], folder: JobFolder, failed: Mapping[str, str]
+) -> list[dict[str, Any]]:
+    """A row a cell, with the number that its finished jobs give.
+
+    Args:
+        cells: of an entry.
+        folder: of the jobs.
+        failed: key of each job that failed -> why.
+
+    Returns:
+        The rows: `OF_CELL`, `ours`, `OF_READING`, `seconds` of all its jobs, those that other cells
+        share among them, `state`, `reason`, and the keys of its last `jobs`, one a target.
     """
     rows = []
     for cell in cells:
-        reading = readings.get((cell.level, cell.row, cell.column), Reading(None))
-        chain = {one.key: one for job in cell.jobs for one in job.chain()}
-        done = [folder.done(one) for one in chain.values()]
-        seconds = sum(facts["seconds"] for facts in done if facts is not None)
-        reason = next((failed[key] for key in chain if key in failed), cell.reason)
+        reading = (read_cell(cell, folder) if cell.jobs else None) or Reading(None)
+        seconds = sum(facts["seconds"] for facts in finished_jobs([cell], folder))
+        keys = [one.key for job in cell.jobs for one in job.chain()]
+        reason = next((failed[key] for key in keys if key in failed), cell.reason)
         state = NOT_RUN if not cell.jobs else FAILED if reason else FINISHED
         if state == FINISHED and not all(folder.done(job) for job in cell.jobs):
             state = WAITING
@@ -67,21 +91,35 @@ def table_rows(
             {name: getattr(cell, name) for name in OF_CELL}
             | {"ours": reading.value}
             | {name: getattr(reading, name) for name in OF_READING}
-            | {"targets": len(reading.by_seed), "seeds": ", ".join(map(str, reading.by_seed))}
-            | {"seconds": round(seconds, 1)}
-            | {"state": state, "reason": reason}
+            | {"seconds": round(seconds, 1), "state": state, "reason": reason}
+            | {"jobs": [job.key for job in cell.jobs]}
         )
     return rows
 
 
-def write_table(entry: Entry, scale: str, rows: Rows, facts: Row, folder: Path) -> Path:
-    """Write ENTRY.csv and ENTRY.md.
+def read_back(table: Row) -> tuple[Entry, list[TableCell], Readings]:
+    """What claims are judged by, of a table as its JSON file holds it.
 
     Args:
-        entry: what the table is of.
-        scale: at which it was made.
-        rows: as `table_rows` returns them.
-        facts: versions, hardware, commit and command.
+        table: as `table_of` returns it.
+
+    Returns:
+        The entry, its cells, whose jobs have keys alone, and their numbers.
+    """
+    cells, readings = [], {}
+    for row in table["cells"]:
+        jobs = tuple(TableJob(key, {}) for key in row["jobs"])
+        cells.append(TableCell(**{name: row[name] for name in OF_CELL}, jobs=jobs))
+        by_seed = {int(seed): value for seed, value in row["by_seed"].items()}
+        readings[row["level"], row["row"], row["column"]] = Reading(row["ours"], by_seed=by_seed)
+    return Entry(**{name: table[name] for name in OF_ENTRY}), cells, readings
+
+
+def write_table(table: Row, folder: Path) -> Path:
+    """Write NAME.json, NAME.csv and NAME.md.
+
+    Args:
+        table: as `table_of` returns it.
         folder: of the files; made where it is missing.
 
     Returns:
@@ -89,52 +127,67 @@ def write_table(entry: Entry, scale: str, rows: Rows, facts: Row, folder: Path) 
     """
     make_folder(folder, folder.parent)
     # Each choice that the paper leaves open is a column, so that tables of several choices stack.
-    chosen = {f"open: {name}": value for name, value in entry.open.items()}
-    lines = [[*(row[head] for head in HEADS), scale, *chosen.values()] for row in rows]
-    path = folder / f"{entry.name}.md"
-    write(
-        {
-            folder / f"{entry.name}.csv": csvs.text([*HEADS, "scale", *chosen], lines),
-            path: markdown(entry, scale, rows, facts),
-        }
-    )
+    chosen = {f"open: {name}": value for name, value in table["open"].items()}
+    flat = [{**row, "by_seed": json.dumps(row["by_seed"])} for row in table["cells"]]
+    lines = [[*(row[head] for head in HEADS), table["scale"], *chosen.values()] for row in flat]
+    path = folder / f"{table['name']}.md"
+    texts = {".json": as_json(table), ".md": markdown(table)}
+    texts[".csv"] = csvs.text([*HEADS, "scale", *chosen], lines)
+    write({path.with_suffix(suffix): text for suffix, text in texts.items()})
     return path
 
 
-def markdown(entry: Entry, scale: str, rows: Rows, facts: Row) -> str:
+def write_seconds(tables: Iterable[tuple[Row, Any]], scale: str, folder: JobFolder) -> None:
+    """Write seconds.yaml, a part of the package's file of this name, which `--list` reads.
+
+    Args:
+        tables: as `table_of` returns them, with their cells; those that are not finished are left
+            out.
+        scale: at which they were made.
+        folder: of the jobs, and of the file.
+    """
+    unfinished = {FAILED, WAITING}
+    whole = [(t, cells) for t, cells in tables if not {c["state"] for c in t["cells"]} & unfinished]
+    done = finished_jobs([cell for _, cells in whole for cell in cells], folder)
+    if done:
+        at = "{cpu}, {cores} cores".format(**done[0]["hardware"])
+        times = {"made_on": at, "all": round(sum(one["seconds"] for one in done))}
+        times["tables"] = {t["name"]: round(t["seconds"]) for t, _ in whole if t["seconds"]}
+        write({folder.root / "seconds.yaml": dump({scale: times})})
+
+
+def as_json(content: Row) -> str:
+    """The text of a JSON file."""
+    return json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def markdown(table: Row) -> str:
     """The table as Markdown: a line a row of the paper, a column a column of it.
 
     Args:
-        entry: what the table is of.
-        scale: at which it was made.
-        rows: as `table_rows` returns them.
-        facts: as of `write_table`.
+        table: as `table_of` returns it.
 
     Returns:
         The text.
     """
     by_level: dict[str, dict[str, dict[str, str]]] = {}
-    for row in rows:
+    for row in table["cells"]:
         lines = by_level.setdefault(row["level"], {})
         lines.setdefault(row["row"], {})[row["column"]] = f"{_ours(row)} | {_theirs(row)}"
-    finished = [row for row in rows if row["state"] == FINISHED]
-    reasons = {row["reason"] for row in rows if row["state"] != FINISHED}
+    finished = [row for row in table["cells"] if row["state"] == FINISHED]
     return _render(
         "reproduced_table",
-        entry=entry,
-        scale=scale,
-        columns=list(dict.fromkeys(row["column"] for row in rows)),
+        table=table,
         by_level=by_level,
-        targets=sorted({(row["targets"], row["seeds"]) for row in finished}),
+        targets=sorted({(len(r["by_seed"]), ", ".join(r["by_seed"])) for r in finished}),
         intervals=sorted({row["interval"] for row in finished} - {""}, reverse=True),
         scored=sorted({(r["n_members"], r["n_nonmembers"]) for r in finished if r["n_nonmembers"]}),
-        reasons=sorted(reasons - {""}),
-        **facts,
+        reasons=sorted({r["reason"] for r in table["cells"] if r["state"] != FINISHED} - {""}),
     )
 
 
 def write_claims(claims: Rows, scale: str, folder: Path) -> None:
-    """Write claims.csv and claims.md, a table a paper.
+    """Write claims.json, claims.csv and claims.md, which has a table a paper.
 
     Args:
         claims: as `judge_claims` returns them.
@@ -142,9 +195,10 @@ def write_claims(claims: Rows, scale: str, folder: Path) -> None:
         folder: of the files.
     """
     text = csvs.text([*claims[0]], [[*claim.values()] for claim in claims])
-    papers = list(dict.fromkeys(claim["paper"] for claim in claims))
-    page = _render("reproduced_claims", claims=claims, papers=papers, scale=scale)
-    write({folder / "claims.csv": text, folder / "claims.md": page})
+    page = _render("reproduced_claims", claims=claims, scale=scale)
+    content = to_json_types({"scale": scale, "claims": claims}, exact=True)
+    texts = {".json": as_json(content), ".csv": text, ".md": page}
+    write({folder / f"claims{suffix}": one for suffix, one in texts.items()})
 
 
 def _render(template: str, **content: Any) -> str:

@@ -83,6 +83,7 @@ class FederatedStrategy(Options, Strategy):
     nodes: dict[int, int] = field(default_factory=dict, init=False, repr=False)
     _global: State = field(default_factory=dict, init=False, repr=False)
     _reader: ReplyReader | None = field(default=None, init=False, repr=False)
+    _grid: Grid | None = field(default=None, init=False, repr=False)
 
     # -- the server's half ---------------------------------------------------------------------
 
@@ -308,6 +309,7 @@ class FederatedStrategy(Options, Strategy):
         Returns:
             One message for each client of the cohort.
         """
+        self._grid = grid
         self.nodes = self.nodes or find_nodes(grid)  # a wrapper has a `start` of its own
         cohort = draw_cohort(self.course, server_round, len(self.nodes))
         orders, self._reader = self._open_round(grid, server_round, arrays, cohort, config)
@@ -315,7 +317,7 @@ class FederatedStrategy(Options, Strategy):
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
-    ) -> tuple[ArrayRecord, MetricRecord]:
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Steps 3 and 4 of `rounds`, for Flower's own loop: all replies come at once.
 
         Args:
@@ -323,16 +325,22 @@ class FederatedStrategy(Options, Strategy):
             replies: of the whole cohort.
 
         Returns:
-            The new global weights, and no metrics.
+            The new global weights, and no metrics; None where a watch stopped the federation.
 
         Raises:
             FederationError: a reply is missing, or holds no update that can be averaged.
         """
         reader, self._reader = self._reader, None
         assert reader is not None
+        if self.should_stop():
+            return None, None
         metrics = self._aggregate_updates(read_replies(replies, reader))
         FailurePolicy(len(self.nodes), least=self.least).require_updates(server_round, len(metrics))
         return record(self._global), MetricRecord()
+
+    def should_stop(self, *_: Any) -> bool:
+        """Whether a watch stopped the federation (`fedmia.flower.Watch`); Flower from 1.43 asks."""
+        return bool(getattr(self._grid, "stopped", False))
 
     def _aggregate_updates(
         self, updates: Iterable[Update], observe: UpdateObserver = ignore_update

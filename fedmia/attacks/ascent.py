@@ -192,10 +192,7 @@ class Ascent(ActiveAttack):
         if turn.alone:
             yield rows
             return
-        order = turn.rng.permutation(rows)
-        # A step climbs the mean of its batch: a short one would climb each image harder.
-        for start in range(0, len(order), self.batch):
-            yield np.resize(np.roll(order, -start), min(self.batch, len(order)))
+        yield from even_batches(turn.rng.permutation(rows), self.batch)
 
     def read(self, view: WhiteBox, images: Tensor) -> Scores:
         """(N,) loss of each image, mean over `pairs` pairs of its fixed views."""
@@ -220,6 +217,22 @@ class Ascent(ActiveAttack):
     def score_without(self, view: ClientView, images: Tensor) -> Scores:
         """(N,) minus the loss before the attack, which needs no upload."""
         return -view.trajectory(images).before[0]
+
+
+def even_batches(order: Rows, size: int) -> Iterator[Rows]:
+    """Batches of one size, the last one filled with the first images of the order.
+
+    A step climbs the mean of its batch: a short one would climb each image harder.
+
+    Args:
+        order: numbers of the images, `(n,)`.
+        size: of a batch, at least 1.
+
+    Yields:
+        Numbers of `min(size, n)` images.
+    """
+    for start in range(0, len(order), size):
+        yield np.resize(np.roll(order, -start), min(size, len(order)))
 
 
 @dataclass

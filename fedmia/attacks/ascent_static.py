@@ -213,7 +213,7 @@ class AscentStatic(Attack):
             return losses[-1]
 
         if self.ascend == "parameters":
-            climb(method, loss, steps, lr)
+            climb(method.trainable(), loss, steps, lr)
         else:
             for _ in range(steps):
                 pixels = pixels.detach().requires_grad_(True)
@@ -269,16 +269,15 @@ def attack_losses(method: SSLMethod, view1: Tensor, view2: Tensor, reading: str)
     return read_losses(method, z1, z2, reading)
 
 
-def climb(method: SSLMethod, loss: Callable[[], Tensor], steps: int, lr: float) -> None:
+def climb(weights: Sequence[Tensor], loss: Callable[[], Tensor], steps: int, lr: float) -> None:
     """`steps` of plain SGD on -mean(loss).
 
     Args:
-        method: its shared weights change in place; they are left without gradients.
+        weights: change in place; they are left without gradients.
         loss: losses `(B,)` under the current weights, called once a step.
         steps: 0 leaves the weights as they are.
         lr: learning rate.
     """
-    weights = method.trainable()
     for _ in range(steps):
         grads = torch.autograd.grad(loss().mean(), weights, allow_unused=True)
         with torch.no_grad():

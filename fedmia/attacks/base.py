@@ -348,6 +348,10 @@ class ActiveAttack(Attack):
 
     uploads: ClassVar[str]  # what that is, in a few words
 
+    @classmethod
+    def reads_training(cls) -> bool:
+        return True
+
     @property
     def round_size(self) -> int | None:
         """Images of a batch that has an attacked round to itself, by which they are scored; None:

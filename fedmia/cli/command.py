@@ -17,6 +17,7 @@ from fedmia.cli.presets import find_config
 from fedmia.config.layout import Flat
 from fedmia.config.tree import flatten, from_tree, merge
 from fedmia.options.errors import InputError, prefix_errors
+from fedmia.options.values import Text, convert
 from fedmia.options.yamlfile import load
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 BAD_INPUT, FAILED, INTERRUPTED = 2, 1, 130  # exit codes
 SHUT = 3  # the report fails a condition of --fail-on
+OF_RUNS = {"resume", "observe", "fail_on", "junit", "summary"}  # flags that --plan has no use for
 Arguments = Sequence[str] | ParsedFlags  # without the program's name, or read already
 DISK_FAILED = os.EX_IOERR  # 74: a file cannot be written or read; what is finished stays
 
@@ -41,6 +43,8 @@ class Invocation:
         observe: names of the run's observers.
         resume: go on with the run in `out`.
         gate: conditions under which the report fails a build; None: the user names none.
+        plan: print what the command would do, and write nothing.
+        leak: AUC of a leak of which `plan` says how many images show it, in (0.5, 1), or None.
         page: text to print in place of a run (`--help`, `--list`, `--version`), or None.
     """
 
@@ -52,6 +56,8 @@ class Invocation:
     resume: bool = False
     page: str | None = None
     gate: Gate | None = None
+    plan: bool = False
+    leak: float | None = None
 
 
 def run(
@@ -152,6 +158,10 @@ def parse(command: Command, arguments: Arguments) -> Invocation:
         own_options = resume_settings(own_options, flags.typed)
     if own_options.get("out") == "":
         raise InputError("--out needs a folder, got ''")
+    if "plan" in own_options and (of_runs := OF_RUNS & own_options.keys()):
+        raise InputError(
+            f"--plan runs nothing: --{min(of_runs).replace('_', '-')} does not go with it"
+        )
     observe = tuple(filter(None, own_options.get("observe", "").split(",")))
     if "observe" in own_options and not observe:
         raise InputError("--observe needs a name, got ''")
@@ -167,7 +177,23 @@ def parse(command: Command, arguments: Arguments) -> Invocation:
         observe,
         "resume" in own_options,
         gate=gate,
+        plan="plan" in own_options,
+        leak=read_leak(own_options.get("plan", "")),
     )
+
+
+def read_leak(text: str) -> float | None:
+    """The AUC of `--plan AUC`; None of `--plan` alone.
+
+    Raises:
+        InputError: no number in (0.5, 1).
+    """
+    if not text:
+        return None
+    leak: float = convert("--plan", Text(text), float)
+    if not 0.5 < leak < 1:
+        raise InputError(f"--plan must be an AUC over 0.5 and under 1, got {text}")
+    return leak
 
 
 def read_gate(own_options: Mapping[str, str]) -> Gate | None:

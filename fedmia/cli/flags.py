@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -22,6 +22,11 @@ from fedmia.options.errors import (
 )
 from fedmia.options.values import Text
 
+# Options that may stand without a value: whether the next argument is one.
+OPTIONAL: Mapping[str, Callable[[str], bool]] = {
+    "list": lambda text: not text.startswith("-"),
+    "plan": lambda text: text[:1].isdigit() or text[:1] == ".",
+}
 # Switches of every command. `list` may be followed by a kind of plugin.
 SWITCHES: Mapping[str, str] = {
     "quiet": "print no progress",
@@ -163,8 +168,8 @@ def read(command: Command, arguments: Sequence[str]) -> ParsedFlags:
         many = key in command.shape.lists
         # An unknown option is named before the value that it may lack.
         path = key if many else _path(command, name)
-        if key == "list":
-            has_value = not equals and waiting and not waiting[0].startswith("-")
+        if key in OPTIONAL and key in command.commands():
+            has_value = not equals and waiting and OPTIONAL[key](waiting[0])
             text = waiting.pop(0) if has_value else text
         elif key in SWITCHES:
             if equals:

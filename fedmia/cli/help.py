@@ -38,7 +38,7 @@ def help_page(command: Command, columns: int | None = None) -> str:
     ungrouped = flags.keys() - {p for paths in grouped.values() for p in paths}
     lines = [*_wrap(command.usage, width), "", *_wrap(command.intro, width), "", "Run"]
     for name, (hole, text) in {**command.own, **shape.lists}.items():
-        lines += row(f"--{name} {hole}", text, width)
+        lines += row(f"--{name.replace('_', '-')} {hole}", text, width)
     for path in [path for path in flags if path in ungrouped]:
         lines += row(flags[path], shape.options[path][1], width)
     for name, text in {**SWITCHES, "list [KIND]": LIST}.items():

@@ -78,6 +78,11 @@ class Audit(Settings):
         "of a federation: pkg.mod:function of (network, pixels in [0, 1]) that gives each image's "
         "loss, as clients trained with it",
     )
+    notes: str | None = option(
+        None,
+        "of a federation: folder of what an attacker in it read (fedmia.flower.ascend), which the "
+        "attack ascent scores",
+    )
     checkpoint_key: str | None = option(
         None, "which of the checkpoint's networks, e.g. student (none: its authors' choice)"
     )
@@ -240,7 +245,7 @@ class Audit(Settings):
         if self.federation is not None and self.checkpoint is not None:
             weights = opt("checkpoint", self.checkpoint)
             raise InputError(f"{weights}: {opt('federation')} holds the weights of its rounds")
-        for name in ("owners", "loss"):
+        for name in ("owners", "loss", "notes"):
             if getattr(self, name) is not None and not self.of_rounds:
                 raise InputError(f"{opt(name)} is given without {opt('federation', 'RECORDING')}")
         run = Path(self.federation or "").absolute().parent

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -31,12 +31,14 @@ class Program(ABC):
         channels: C, likewise.
         size: H and W, likewise.
         output_names: which of its outputs are read; None: not called yet.
+        form: what it is, for the report.
 
     Raises:
         InputError: not (B, C, H, W) with C of 1 to 4 and H = W.
     """
 
     output_names: OutputNames | None = None
+    form: ClassVar[str] = "exported program"
 
     def __init__(self, context: LoadContext, shape: Sequence[Any]) -> None:
         self.context = context
@@ -105,7 +107,7 @@ def load_black_box(
         InputError: a size other than the program's, or outputs that no encoder gives.
     """
     context, size, load_options = program.context, program.size, program.context.load_options
-    context.weights = Weights("exported program")
+    context.weights = Weights(program.form)
     if size is not None and load_options.size not in (None, size):
         takes = f"{context.where} takes {size}x{size} images only"
         raise InputError(f"{opt('size', load_options.size)}: {takes}")

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -74,6 +74,8 @@ class AskedFunction(Program):
     Attributes:
         sent: images that it was asked about.
     """
+
+    form: ClassVar[str] = "API or function"
 
     def __init__(
         self, context: LoadContext, function: Function, batch: int, rate: float | None,

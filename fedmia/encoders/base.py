@@ -165,10 +165,10 @@ class LoadOptions:
             InputError: the number of values is neither one nor `channels`, or a deviation is not
                 positive.
         """
-        what = "ImageNet's constants" if channels == 3 else "mean 0.5, deviation 0.25"
+        what = "ImageNet's constants are" if channels == 3 else "mean 0.5 and deviation 0.25 are"
         if own is None and (self.mean is None or self.std is None):
-            open_ = f"{what} stand for what {opt('mean')} and {opt('std')} leave open."
-            notes.append(f"The encoder does not tell how its pixels were normalised: {open_}")
+            constants = f"{what} taken where {opt('mean')} and {opt('std')} give none."
+            notes.append(f"The encoder does not say how its pixels were normalised: {constants}")
         usual = own or (IMAGENET if channels == 3 else PLAIN)
         mean, std = self.mean or usual[0], self.std or usual[1]
         for name, values in (("mean", mean), ("std", std)):

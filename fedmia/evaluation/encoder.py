@@ -20,6 +20,7 @@ from fedmia.encoders.base import LoadedEncoder, LoadOptions, load
 from fedmia.encoders.describe import describe, probe_encoder
 from fedmia.encoders.memory import InMemory, load_module
 from fedmia.evaluation.audits.attack_suite import RELEASED, UNTRAINED, EncoderAttackSuite
+from fedmia.evaluation.audits.climb import read_climb
 from fedmia.evaluation.audits.estimate import Rehearsal, rehearse
 from fedmia.evaluation.audits.images import AuditSplit, deal, deal_sets
 from fedmia.evaluation.audits.owners import check_owners
@@ -60,6 +61,7 @@ def examine(
     display: AuditDisplay,
     watch: Stopwatch,
     stopped: Callable[[], bool],
+    controls: bool = True,
 ) -> RunScores:
     """Run attacks, controls and probes.
 
@@ -73,6 +75,7 @@ def examine(
         display: progress on the terminal.
         watch: notes the seconds of each part.
         stopped: whether the user asked to stop.
+        controls: whether attacks run on the untrained control, too.
 
     Returns:
         All that the report shows.
@@ -99,13 +102,15 @@ def examine(
     if remote is not None:
         remote.remember(place.path_to(ANSWERS))
     with display, watch.part("attacks"):
+        bare = released.stored is not None or remote is not None  # no weights, so no control
+        display.plan(len(names := suite.able()), 1 if bare else 2)
         if display.wants_forecast or remote is not None:
-            rehearsal = rehearse(suite, audit.attacks)
+            rehearsal = rehearse(suite, names)
             if rehearsal.images:
                 display.line(describe_images(rehearsal, released.name, audit.rate))
             quick = [n for n in rehearsal.seconds if is_quick(registry.load("attack", n))]
             display.forecast(rehearsal.total(), rehearsal.total(quick), rehearsal.without)
-        suite.run(display.show_step, stopped, display.ran)
+        suite.run(names, display.show_step, stopped, display.ran, controls)
         for note in suite.notes:
             display.line(note)
         if audit.sweep:
@@ -146,7 +151,7 @@ def describe_images(rehearsal: Rehearsal, name: str, rate: float | None) -> str:
     """
     line = f"about {rehearsal.images:,} images are sent to {name}, each once"
     if rate is not None:
-        line += f", in {format_seconds(rehearsal.images / rate)} at {opt('rate', rate)}"
+        line += f", in {format_seconds(rehearsal.images / rate)} at {opt('rate', f'{rate:g}')}"
     return f"{line}; {opt('views')} of an attack and {opt('limit')} lower the number"
 
 
@@ -190,6 +195,10 @@ def prepare(
     owners = audit_split.owners if audit.owners else None  # a run's own need no check
     if owners is not None and isinstance(released, FederatedEncoder):
         check_owners(owners, released.history)
+    if audit.notes is not None and isinstance(released, FederatedEncoder):
+        released.climb = read_climb(Path(audit.notes), released.history)
+        released.climb.require(audit_split.attacked())
+        released.notes += released.climb.remarks
     return released, audit_split
 
 

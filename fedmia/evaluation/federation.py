@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from fedmia.attacks.ascent import Ascent
 from fedmia.attacks.base import ActiveAttack
 from fedmia.config.audit import Audit
 from fedmia.data.images import IntArray
@@ -24,6 +25,7 @@ from fedmia.evaluation.audits.attack_suite import (
     VIEWS,
     EncoderAttackSuite,
 )
+from fedmia.evaluation.audits.climb import TWIN, ClimbNotes
 from fedmia.evaluation.audits.rounds import MOST, RoundHistory, read_files, read_recording
 from fedmia.evaluation.audits.suspects import PUBLIC, public_loss, rank_suspects
 from fedmia.evaluation.steps.datasets import Partition
@@ -32,12 +34,14 @@ from fedmia.options.errors import InputError, opt
 from fedmia.partitions.iid import IID
 from fedmia.recording.format import MAIN, RoundRecord
 from fedmia.recording.reader import States
-from fedmia.records import ClientInfo, RoundInfo
+from fedmia.records import ClientInfo, Pair, RoundInfo, ScoredAttack, list_attacks
 from fedmia.records.client_rows import SuspectRow
 from fedmia.ssl.base import SSLMethod
 from fedmia.threat import BlackBox, ClientView, ServerView, Threat, WhiteBox
 
 LOSSES = ("loss", "train_loss", "train-loss")  # what clients call it among their metrics
+NOTES = "a client with fedmia.flower.ascend takes part, and notes (--notes) has what it read"
+UNPAIRED = "another run of the app without ascent"
 NAMING = ("named_members", "client_ids", "by_client_members", "by_client_nonmembers")
 
 
@@ -47,9 +51,11 @@ class FederatedEncoder(LoadedEncoder):
 
     Attributes:
         history: what was kept of the federation, by the names of `method`.
+        climb: what an attacker in it noted; None: there was none, or nothing is known of it.
     """
 
     history: RoundHistory
+    climb: ClimbNotes | None = None
 
 
 def read_rounds(audit: Audit) -> RoundHistory | None:
@@ -125,6 +131,7 @@ class FederationSuite(EncoderAttackSuite):
 
     def __init__(self, audit: Audit, released: FederatedEncoder, *rest: Any) -> None:
         self.history, self.last = released.history, max(released.history.models)
+        self.climb = released.climb
         super().__init__(audit, released, *rest)
         self.owners = self.audit_split.owners
 
@@ -149,7 +156,9 @@ class FederationSuite(EncoderAttackSuite):
             return super().vantage(name)
         models, some = self.history.models, self.audit_split.received
         rounds = [r for r in models if some is None or r in some or r == self.last]
-        received = {"received": States(rounds, models.__getitem__)}
+        received: dict[str, Any] = {"received": States(rounds, models.__getitem__)}
+        if self.climb is not None:
+            received["noted"] = partial(self.climb.readings.of, MAIN)
         if needs.vantage == "client":
             return ClientView, ClientView.threat, received
         uploads = {"updates": self.history.updates, "before": self.history.before}
@@ -158,6 +167,8 @@ class FederationSuite(EncoderAttackSuite):
     def refusal(self, name: str) -> str | None:
         """The server needs updates; a client whose attack reads a loss needs to know which."""
         attack = self.build(name)
+        if type(attack) is Ascent:
+            return None if self.climb else f"{super().refusal(name)}; of another Flower app {NOTES}"
         if isinstance(attack, ActiveAttack) or attack.needs.vantage == "outsider":
             return super().refusal(name)
         if attack.needs.vantage == "server" and not self.history.updates:
@@ -169,7 +180,37 @@ class FederationSuite(EncoderAttackSuite):
 
     def decides(self, name: str) -> str:
         """The digest of the federation counts, too."""
-        return f"{super().decides(name)} {self.history.digest}"
+        own = "" if self.climb is None else self.climb.digest()
+        return f"{super().decides(name)} {self.history.digest}{own}"
+
+    def score_model(self, model: str, name: str) -> ScoredAttack:
+        """An ascent is scored by the notes of its client, in the rounds in which it acted."""
+        if type(self.build(name)) is not Ascent:
+            return super().score_model(model, name)
+        return self._score_ascent(MAIN, name)
+
+    def _score_ascent(self, branch: str, label: str) -> ScoredAttack:
+        """The ascent, or its twin without it, on what its client noted in a branch."""
+        name, notes = Ascent.name, self.climb
+        assert notes is not None
+        view = self.view(RELEASED, name, known := self.known[name], self.budget)
+        assert isinstance(view, ClientView)
+        scored = self.scorer.with_known(known).score_attack(
+            name, view.of_notes(partial(notes.readings.of, branch)), under_attack=True,
+            rounds=tuple(notes.acted(branch)), label=label,
+        )  # fmt: skip
+        choices = notes.choices | ({"steps": 0} if branch == TWIN else {})
+        also = [replace(one, choices=choices) for one in scored.also]
+        return replace(scored, choices=choices, also=also)
+
+    def _pairs(self) -> list[Pair]:
+        """The ascent beside its twin, each of their readings, where both were run."""
+        own = [a for a in self.scores if a.under_attack]
+        if not own or self.climb is None or not self.climb.acted(TWIN):
+            return []
+        score = partial(self._score_ascent, TWIN, Ascent.control)
+        twins = list_attacks([self.once(TWIN, Ascent.name, score)])
+        return [Pair(act, zero, UNPAIRED) for act, zero in zip(own, twins, strict=True)]
 
     def clients(self) -> tuple[IntArray, Partition]:
         """The owners, where they are known; posers are dealt at random then."""
@@ -178,7 +219,7 @@ class FederationSuite(EncoderAttackSuite):
         return self.owners[self.audit_split.member_ids], IID()
 
     def run_rounds(self, say: Callable[[str], None], stopped: Callable[[], bool]) -> dict[str, Any]:
-        """Attack the models of the rounds that were kept; `rounds` and `clients` of the report."""
+        """Attack the models of the rounds that were kept: some fields of the report."""
         ran = [name for name in self.audit.attacks if any(s.name == name for s in self.scores)]
         if trained := [name for name in ran if self.build(name).reads_training()]:
             self.notes.append(
@@ -189,7 +230,8 @@ class FederationSuite(EncoderAttackSuite):
             nobody: dict[str, Any] = dict.fromkeys(NAMING)
             self.scores = [replace(scored, **nobody) for scored in self.scores]
         rounds = [r for r in sorted({*self.history.models, *self.history.rounds}) if r]
-        infos, by_round = list[RoundInfo](), [n for n in ran if self.build(n).by_round]
+        passive = [n for n in ran if not isinstance(self.build(n), ActiveAttack)]
+        infos, by_round = list[RoundInfo](), [n for n in passive if self.build(n).by_round]
         for round in rounds:
             line = self.history.rounds.get(round, RoundRecord(MAIN, round))
             losses = [m[name] for m in line.metrics.values() for name in LOSSES if name in m]
@@ -202,7 +244,7 @@ class FederationSuite(EncoderAttackSuite):
             if piece != UNTRAINED:
                 self.notes.append(f"{name} has no scores of {piece}: {why}")
         return {
-            "rounds": infos, "clients": self._client_infos(),
+            "rounds": infos, "clients": self._client_infos(), "pairs": self._pairs(),
             "suspects": [] if stopped() else self._rank_suspects(),
         }  # fmt: skip
 
@@ -230,7 +272,8 @@ class FederationSuite(EncoderAttackSuite):
             fields["leakage"] = {s.name: s for s in self.scores if s.name in names}
         fields["knn"] = self.probes(model)["knn"].value
         if not last:  # no model of a round stays in memory
-            del self._methods[model], self._signals[model]
+            self._methods.pop(model, None)  # where nothing was to be scored
+            self._signals.pop(model, None)
         return fields
 
     def _client_infos(self) -> list[ClientInfo]:

@@ -30,13 +30,20 @@ from fedmia.runtime.stopwatch import Stopwatch
 from strategies.failure_policy import FederationError
 
 
-def score(run: FederationResult, watch: Stopwatch, display: Display | None = None) -> RunScores:
+def score(
+    run: FederationResult,
+    watch: Stopwatch,
+    display: Display | None = None,
+    controls: bool = True,
+) -> RunScores:
     """Score the finished rounds of a federation.
 
     Args:
         run: what it left.
         watch: notes the seconds of each part.
         display: progress on the terminal; None shows nothing.
+        controls: whether attacks run on other models than the last: the untrained one, the
+            placebo's and those of the rounds.
 
     Returns:
         All that the report shows.
@@ -57,7 +64,7 @@ def score(run: FederationResult, watch: Stopwatch, display: Display | None = Non
         health = probes.health(model, {r.round: r.loss for r in run.rounds}.get(scored_at))
         untrained = probes.both(recording.untrained().state)
     with watch.part("attacks"):
-        results = score_all_attacks(evaluation, display)
+        results = score_all_attacks(evaluation, display, controls)
     notes = [*plan.notes, *failures.notes(), *evaluation.notes, *results.pop("notes", [])]
     classes = int(data.labels.max()) + 1
     shape = {"data": data.name, "channels": data.channels, "size": data.size, "classes": classes}
@@ -90,13 +97,16 @@ def score(run: FederationResult, watch: Stopwatch, display: Display | None = Non
     )
 
 
-def score_all_attacks(evaluation: Evaluation, display: Display | None = None) -> dict[str, Any]:
+def score_all_attacks(
+    evaluation: Evaluation, display: Display | None = None, others: bool = True
+) -> dict[str, Any]:
     """Score attacks, controls, pairs and sets, and the leakage by round.
 
     Passive attacks are scored at `Evaluation.scored_at`. Independent work runs side by side.
 
     Args:
         display: progress on the terminal; None shows nothing.
+        others: as `controls` of `score`.
 
     Returns:
         Fields of `RunScores`.
@@ -117,9 +127,10 @@ def score_all_attacks(evaluation: Evaluation, display: Display | None = None) ->
     untrained, sets = RoundModel(recording.untrained()), evaluation.scorer.sets
     work: dict[str, Callable[[], Any]] = {
         "attacks": lambda: evaluation.score_attacks(main, names, "main", sets=sets),
-        "untrained": lambda: evaluation.score_attacks(untrained, on_models, "untrained"),
         "pixels": lambda: pixels(evaluation.scorer),
     }
+    if others:
+        work["untrained"] = lambda: evaluation.score_attacks(untrained, on_models, "untrained")
     if scored_at in placebo:
         work["placebo"] = lambda: evaluation.score_attacks(
             RoundModel(recording.load("placebo", scored_at), "placebo"), names, "placebo"
@@ -133,7 +144,7 @@ def score_all_attacks(evaluation: Evaluation, display: Display | None = None) ->
         keep, pieces = evaluation.attempt, trajectories.work()
         work |= {p: partial(keep, p, trajectories.name, call) for p, call in pieces.items()}
     by_round = [n for n in names if kinds[n].by_round]
-    for info in run.rounds:
+    for info in run.rounds if others else ():
         if info.round in run.schedule.evaluated() and info.round in rounds:
             more = by_round if info.round != scored_at else []
             work[f"round {info.round}"] = partial(add_leakage, evaluation, info, more)

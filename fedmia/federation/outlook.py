@@ -35,7 +35,9 @@ def describe_start(plan: Plan) -> list[str]:
         f"{len(split.used):,} of {split.distinct:,} images of {plan.data.name} used: "
         f"{listed}{limit}",
         f"{len(sizes)} clients train on {sizes[0]} (least), {statistics.median(sizes):g} (median), "
-        f"{sizes[-1]} (most) images each",
+        f"{sizes[-1]} (most) images each"
+        if len(sizes) > 1
+        else f"1 client trains on {sizes[0]} images",
     ]
     spec, batch = experiment.ssl.build("ssl"), experiment.train.batch_size
     if noted := [size for size in sizes if spec.notes(size)]:
@@ -45,6 +47,11 @@ def describe_start(plan: Plan) -> list[str]:
             f"WARNING: {len(few)} of {len(sizes)} clients have fewer images than a batch of {batch}"
             f" and hardly learn: more {opt('split.members')}, fewer {opt('federation.clients')} or "
             f"a smaller {opt('train.batch_size')} help"
+        )
+    if experiment.pretrain.mode == "pooled":
+        lines.append(
+            f"WARNING: the server first trains {experiment.pretrain.epochs} epochs on all clients' "
+            "private images, as no real server would"
         )
     rounds, attacked = experiment.federation.rounds, experiment.attack_rounds
     planned = [f"{rounds} main", f"{attacked} zero", f"{rounds} placebo"]

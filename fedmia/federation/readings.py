@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -26,7 +26,7 @@ class Readings:
 
     Args:
         attack: the active attack.
-        targets: uint8 (T, C, H, W), the images that it acts on.
+        names: digest of each of the T images that it acts on.
 
     Attributes:
         readings: `received.BRANCH.ROUND` and `sent.BRANCH.ROUND`; of targets of which each batch
@@ -38,9 +38,9 @@ class Readings:
         failures: why a branch has no readings.
     """
 
-    def __init__(self, attack: ActiveAttack, targets: Tensor) -> None:
-        self.attack, self.targets = attack, targets
-        self._at = {name: i for i, name in enumerate(digests(targets.numpy()))}
+    def __init__(self, attack: ActiveAttack, names: Sequence[bytes]) -> None:
+        self.attack, self.names = attack, names
+        self._at = {name: i for i, name in enumerate(names)}
         self.readings: dict[str, Values] = {}
         self.queries: dict[str, int] = defaultdict(int)
         self.choices: dict[str, dict[str, float]] = {}
@@ -49,7 +49,11 @@ class Readings:
     def rounds(self, branch: str) -> list[int]:
         """Rounds of a branch whose upload was followed by a received model."""
         last = max(self._by_round("received", branch), default=0)
-        return [r for r in self._by_round("sent", branch) if r < last]
+        return [r for r in self.uploads(branch) if r < last]
+
+    def uploads(self, branch: str) -> list[int]:
+        """Rounds of a branch of whose upload there is a record."""
+        return list(self._by_round("sent", branch))
 
     def acted(self, branch: str) -> list[int]:
         """Finished rounds of a branch in which the attack acted on the targets."""
@@ -133,4 +137,4 @@ class Readings:
         return [self._at[name] for name in digests(images.numpy())]
 
     def _charge(self, branch: str, view: ClientView, images: int) -> None:
-        view.charge(self.queries[branch] * images // len(self.targets))
+        view.charge(self.queries[branch] * images // len(self.names))

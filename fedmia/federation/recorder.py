@@ -12,7 +12,7 @@ import torch
 from clients.client_context import RoundTask
 from clients.client_round import ClientRound
 from fedmia.attacks.base import ActiveAttack
-from fedmia.data.images import IntArray
+from fedmia.data.images import IntArray, digests
 from fedmia.federation.attacker import Attacker
 from fedmia.federation.forks import Fork, bank_of
 from fedmia.federation.readings import SIDES, Readings, Values
@@ -33,7 +33,8 @@ class TrajectoryRecorder(Readings):
 
     def __init__(self, attacker: Attacker, attack: ActiveAttack) -> None:
         context = attacker.client_context
-        super().__init__(attack, context.take(context.targets))
+        self.targets = context.take(context.targets)
+        super().__init__(attack, digests(self.targets.numpy()))
         self.attacker, self._lock = attacker, Lock()
 
     def received(self, branch: str, round: int, snapshot: Snapshot) -> None:

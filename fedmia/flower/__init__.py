@@ -2,9 +2,14 @@
 
 Flower imports `server.py` and `client.py`, as pyproject.toml says. Start with `server.py`, one run;
 `node.py` is one client's process, `private.py` the run on images that never leave their node.
-`record.py` is for apps of others: `with record(grid, folder) as grid:`.
+For apps of others: `record.py`, `with record(grid, folder) as grid:`; `watch.py`, which stops a
+federation that leaks too much (`serve.py`: on images of the nodes); `ascend.py`, an attacker among
+its clients.
 """
 
+from fedmia.flower.ascend import ascend
 from fedmia.flower.record import RecordingGrid, record, roster
+from fedmia.flower.serve import serve
+from fedmia.flower.watch import Look, Watch
 
-__all__ = ["RecordingGrid", "record", "roster"]
+__all__ = ["Look", "RecordingGrid", "Watch", "ascend", "record", "roster", "serve"]

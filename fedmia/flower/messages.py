@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from threading import RLock
@@ -35,10 +35,15 @@ class MessageRecorder:
     Args:
         writer: of the recording.
         arrays: name of the record of the weights, where a message holds several; else None.
+        look: called with each new model, as it is about to be sent: the round after which it was
+            made, and its weights; whether the federation goes on.
     """
 
-    def __init__(self, writer: RecordingWriter, arrays: str | None) -> None:
-        self._writer, self._arrays = writer, arrays
+    def __init__(
+        self, writer: RecordingWriter, arrays: str | None,
+        look: Callable[[int, State], bool] = lambda round, state: True,
+    ) -> None:  # fmt: skip
+        self._writer, self._arrays, self._look = writer, arrays, look
         self._lock = RLock()
         self._line: RoundRecord | None = None  # of the round that goes on
         self._began = 0.0
@@ -47,6 +52,11 @@ class MessageRecorder:
         self._form = dict[str, tuple[torch.Size, bool]]()  # of the first model
         self._numbers = dict[int, int]()  # of each node
         self._missed = set[str]()
+
+    @property
+    def failure(self) -> str:
+        """Why recording ended early; empty while it goes on."""
+        return self._writer.failure
 
     def see_orders(self, messages: Sequence[Message]) -> int:
         """Record the model that a server sends.
@@ -140,7 +150,9 @@ class MessageRecorder:
                 )
             number = max(line.round + 1 if line else 1, label or 0)
             self._end_round()
-            self._write_model(number - 1, model, digest)
+            if not self._write_model(number - 1, model, digest):
+                self._line = RoundRecord(MAIN, number - 1)
+                return 0
             self._line = line = RoundRecord(MAIN, number)
             self._order, self._began = (label, digest), time.perf_counter()
         for message in messages:
@@ -195,13 +207,16 @@ class MessageRecorder:
         if self._line is not None:
             self._writer.end_round(self._line)
 
-    def _write_model(self, number: int, arrays: ArrayRecord, digest: int) -> None:
+    def _write_model(self, number: int, arrays: ArrayRecord, digest: int) -> bool:
+        """Write a model that is new; whether the federation goes on."""
         if (number, digest) != self._written:
             state = tensors(arrays)
             if name := misfit(state, self._form):
                 raise InputError(f"the model differs in names or shapes from the first: '{name}'")
             self._writer.write_model(number, state)
             self._written = number, digest
+            return self._look(number, state)
+        return True
 
 
 def round_number(message: Message) -> int | None:

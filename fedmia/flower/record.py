@@ -18,6 +18,7 @@ from flwr.serverapp import Grid, ServerApp
 
 import fedmia
 from fedmia.flower.messages import ROSTER, MessageRecorder, log
+from fedmia.flower.watch import Watch
 from fedmia.options.errors import InputError
 from fedmia.recording.format import Header
 from fedmia.recording.writer import RecordingWriter
@@ -46,10 +47,12 @@ class RecordingGrid(Grid):
     Args:
         grid: Flower's way to the clients.
         recorder: of the messages.
+        watch: that may stop the federation: no order to train or evaluate is sent then, and none
+            is answered.
     """
 
-    def __init__(self, grid: Grid, recorder: MessageRecorder) -> None:
-        self._grid, self._recorder = grid, recorder
+    def __init__(self, grid: Grid, recorder: MessageRecorder, watch: Watch | None = None) -> None:
+        self._grid, self._recorder, self.watch = grid, recorder, watch
         self._rounds = dict[str, int]()  # of each order that is out
 
     def __getattr__(self, name: str) -> Any:
@@ -62,6 +65,23 @@ class RecordingGrid(Grid):
             arrays: `result.arrays` of the strategy, or those of a loop of your own.
         """
         self._recorder.final(arrays)
+
+    @property
+    def stopped(self) -> bool:
+        """Whether the watch stopped the federation, for loops of your own."""
+        return self.watch is not None and self.watch.stopped
+
+    def _see_orders(self, messages: Iterable[Message]) -> tuple[list[Message], int]:
+        """The messages that may be sent, and the round of orders to train."""
+        messages, number = list(messages), 0
+        if not self.stopped:
+            number = self._recorder.see_orders(messages)
+        if self.watch is not None and self._recorder.failure:
+            self.watch.end("the recording ended")
+        if self.stopped:
+            orders = ("train", "evaluate")
+            messages = [m for m in messages if not m.metadata.message_type.startswith(orders)]
+        return messages, number
 
     def set_run(self, run: Any) -> None:
         self._grid.set_run(run)
@@ -81,9 +101,8 @@ class RecordingGrid(Grid):
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
         """Send messages; the model in them is recorded."""
-        messages = list(messages)
-        number = self._recorder.see_orders(messages)
-        names = list(self._grid.push_messages(messages))
+        messages, number = self._see_orders(messages)
+        names = list(self._grid.push_messages(messages)) if messages else []
         self._rounds |= dict.fromkeys(names, number)
         return names
 
@@ -107,8 +126,9 @@ class RecordingGrid(Grid):
         Returns:
             The replies.
         """
-        messages = list(messages)
-        number = self._recorder.see_orders(messages)
+        messages, number = self._see_orders(messages)
+        if self.stopped and not messages:
+            return []
         replies = list(self._grid.send_and_receive(messages, timeout=timeout))
         self._recorder.see_replies(number, replies)
         return replies
@@ -147,7 +167,8 @@ def record(target: Any, folder: Path | str, **options: Any) -> Any:
         options: `every=1`: the model of every so many rounds is kept. `updates="none"`: `"all"`,
             or the number of the last rounds whose updates are kept, for attacks of the server;
             they reveal more than models do. `arrays=None`: name of the record of the weights, where
-            a message holds several.
+            a message holds several. `watch=None`: a `Watch`, which looks at the models as they are
+            sent, and may stop the federation.
 
     Returns:
         A context whose value is the grid to use, or the app to run.
@@ -170,6 +191,7 @@ def _recording(
     every: int = 1,
     updates: str | int = "none",
     arrays: str | None = None,
+    watch: Watch | None = None,
 ) -> Iterator[RecordingGrid]:
     if every < 1 or not (updates in ("none", "all") or (isinstance(updates, int) and updates > 0)):
         raise InputError(
@@ -178,8 +200,14 @@ def _recording(
         )
     made_by = {"fedmia": fedmia.__version__, "flwr": flwr.__version__}
     writer = RecordingWriter(folder, Header(made_by, updates=updates, every=every), log.warning)
-    recorder = MessageRecorder(writer, arrays)
+    if watch is None:
+        recorder = MessageRecorder(writer, arrays)
+    else:
+        watch.begin(folder, grid)
+        recorder = MessageRecorder(writer, arrays, watch.look)
     try:
-        yield RecordingGrid(grid, recorder)
+        yield RecordingGrid(grid, recorder, watch)
     finally:
         recorder.close()
+        if watch is not None:
+            watch.close()

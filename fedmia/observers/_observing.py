@@ -104,7 +104,11 @@ class RunObservers:
     ) -> None:
         """A round of a branch is done."""
         scalars = {f"{branch}/loss": loss, f"{branch}/knn": knn, f"{branch}/seconds": seconds}
-        self._tell("scalars", drop_missing(scalars), round)
+        self.scalars(drop_missing(scalars), round)
+
+    def scalars(self, values: Mapping[str, float], round: int) -> None:
+        """Numbers of a round, by name."""
+        self._tell("scalars", values, round)
 
     def report(self, report: Report, part: str = "") -> None:
         """The run is over and its files are written; `part` is a folder of it with such files."""

@@ -45,6 +45,7 @@ class ScoredAttack:
             which it acted.
         queries: images that the attack had embedded.
         seconds: wall-clock time of its fit and its scores, less where rows were shared.
+        scoring_queries, scoring_seconds: what of them the scores of the evaluated images took.
         act: the step on the loss that the attack reads, as figures name it: `ascent`, or empty.
         reading: what of the act's effect the score is: `rise` or `level` of the loss; or empty.
         also: the same attack in its other readings.
@@ -82,6 +83,8 @@ class ScoredAttack:
     rounds: tuple[int, ...] = ()
     queries: int = 0
     seconds: float = 0.0
+    scoring_queries: int = 0
+    scoring_seconds: float = 0.0
     act: str = ""
     reading: str = ""
     also: Sequence[ScoredAttack] = ()

@@ -245,7 +245,7 @@ class PosersRow(TypedDict):
     """Sets of non-members, dealt like the clients' images, that pose as clients'.
 
     Attributes:
-        n: number of sets.
+        n: number of sets; 0 where images belong to subjects.
         p_values: one for each set, in (0, 1].
     """
 

@@ -104,15 +104,26 @@ def _is_clean(row: ClientInferenceRow) -> bool:
     return row["p_value_holm"] is not None and (null is None or null > SIGNIFICANCE)
 
 
+def _control(row: InferenceRow) -> str:
+    """What the test says where nothing leaks: of posing sets, else on the untrained encoder."""
+    posers = row["posers"]
+    if posers["n"]:
+        alarms = f"{posers['alarms']['0.05']} of {posers['n']}"
+        return f"{alarms} posing sets of non-members have p <= 0.05"
+    values = [p for c in row["clients"] if (p := c["p_value_untrained"]) is not None]
+    if len(values) < 2:
+        where = f"on the untrained encoder p = {format_p(values[0])}" if values else ""
+        return where or "there is no control"
+    alarms = f"{count_alarms(values, SIGNIFICANCE)} of {len(values)}"
+    return f"on the untrained encoder {alarms} sets have p <= 0.05"
+
+
 def statement(row: InferenceRow) -> str:
-    """Whose data set was found, beside the false alarms among posers; without its final stop."""
+    """Whose data set was found, beside the false alarms of a control; without its final stop."""
     tested = [c for c in row["clients"] if c["p_value_holm"] is not None]
-    known, posers = [c.get("name", str(c["client"])) for c in detected(row)], row["posers"]
+    known, control = [c.get("name", str(c["client"])) for c in detected(row)], _control(row)
     kind = "subject" if any("name" in c for c in row["clients"]) else "client"
     together = format_p(row["p_value"])
-    control = (
-        f"{posers['alarms']['0.05']} of {posers['n']} posing sets of non-members have p <= 0.05"
-    )
     if row["void"]:
         return f"Control failed, so no {kind} is named: {control}"
     if len(tested) == 1:

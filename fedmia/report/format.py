@@ -51,7 +51,8 @@ def epsilon(defence: DefencePart) -> str:
         return f"{name}, no epsilon stated"
     value, rounds = spent["value"], spent["rounds"]
     rest = f"delta {spent['delta']:g}, {rounds} round{'s' * (rounds != 1)}"
-    text = "no finite epsilon" if value is None else f"epsilon {value:.3g}"
+    digits = ",.0f" if value is not None and 1000 <= value < 1e6 else ".3g"
+    text = "no finite epsilon" if value is None else f"epsilon {value:{digits}}"
     text += f" for one {unit}" if (unit := spent["unit"]) else ""
     if value is None or value > MEANINGFUL:
         return f"{name}, no meaningful guarantee ({text}, {rest})"
@@ -177,7 +178,8 @@ def clients_sentence(report: Report) -> str | None:
     posers = {"client": "non-members in the place of theirs", "subject": "non-member subjects"}
     aucs, by = [auc for auc, _ in rows], rows[0][1]["attack"]
     nulls = [c["null_ci"] for _, c in rows if c["null_ci"] is not None]
-    sentence = f"By {unit}, AUC {min(aucs):.2f} to {max(aucs):.2f} ({by}, {len(rows)} {unit}s"
+    count = f"{len(rows)} {unit}{'s' * (len(rows) > 1)}"
+    sentence = f"By {unit}, AUC {min(aucs):.2f} to {max(aucs):.2f} ({by}, {count}"
     if nulls:
         sentence += (
             f"; {posers[unit]} {min(n[0] for n in nulls):.2f} to {max(n[1] for n in nulls):.2f}"

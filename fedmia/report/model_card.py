@@ -63,7 +63,8 @@ def model_card(report: Report) -> str:
         ]
         if sets := detecting(report["dataset_inference"]):
             parts.append(f"By {sets['attack']}: {sets['statement']}.")
-        parts += [f"{reach(report, scored)[0]} {AUC}"] if scored else []
+        least = "" if code in LEAKS else reach(report, scored)[0]
+        parts += [f"{least} {AUC}".strip()] if scored else []
     return "\n\n".join([*parts, _guarantees(report), _limits(report)])
 
 

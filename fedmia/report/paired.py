@@ -57,9 +57,6 @@ def paired_row(pair: Pair, family: int) -> PairedRow:
 def over_control(attack: ScoredAttack, run: RunScores, family: int) -> OverControlRow | None:
     """What an attack adds to its own control, None where it has none on the same images.
 
-    Members of a run are drawn at random, so there the untrained encoder is asked at the level of
-    one attack; an audit's sets may differ, and a placebo costs no power: those at the family's.
-
     Args:
         attack: the attack.
         run: whose control it is.
@@ -72,12 +69,29 @@ def over_control(attack: ScoredAttack, run: RunScores, family: int) -> OverContr
         for own in run.controls.get(name, ()):
             sizes = [len(s) for one in (attack, own) for s in one.sides]
             if own.name == attack.name and sizes[:2] == sizes[2:] and min(sizes) > 0:
-                tests = 1 if name == "untrained" and run.encoder is None else family
+                tests = control_tests(name, run.encoder is not None, family)
                 both = attack.sides, own.sides
                 low, high = difference_interval(*both, ONE_SIDED, tests, attack.subjects)
                 apart = auc(*attack.sides) - auc(*own.sides)
                 return {"control": name, "difference": apart, "low": low, "high": high}
     return None
+
+
+def control_tests(control: str, audited: bool, family: int) -> int:
+    """How many differences from a control hold together.
+
+    Members of a run are drawn at random, so there the untrained encoder is asked at the level of
+    one attack; an audit's sets may differ, and a placebo costs no power: those at the family's.
+
+    Args:
+        control: `placebo` or `untrained`.
+        audited: whether the encoder was trained elsewhere.
+        family: number of simultaneous tests.
+
+    Returns:
+        The number.
+    """
+    return 1 if control == "untrained" and not audited else family
 
 
 def statement(attack: str, over: str, difference: float, ci: Sequence[float]) -> str:

@@ -13,6 +13,7 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+from fedmia.options import registry
 from fedmia.records import LOSS_BEFORE
 from fedmia.records.attack_rows import AttackRow, AucRow, ends, with_auc
 from fedmia.records.client_rows import InferenceRow
@@ -21,7 +22,7 @@ from fedmia.report.datasets import detected
 from fedmia.report.format import estimate, model_of, subjects_of
 from fedmia.report.health import health_sentence
 from fedmia.report.lowerbounds import SHOUT, refutation_sentence
-from fedmia.report.paired import statement
+from fedmia.report.paired import control_tests, statement
 from fedmia.statistics.intervals import ONE_SIDED
 from fedmia.statistics.power import images_needed, smallest_detectable_auc
 
@@ -30,6 +31,8 @@ LEAKS = ("leaks", "leaks-uncontrolled")  # codes under which attacks tell member
 UNSOUND = ("shift", "control-failed")  # codes under which no attack says a thing of training
 TITLES = {"means": "What this means", "sure": "How sure", "todo": "What to do"}
 WEAK = 0.55  # the AUC of a leak for which the images needed are counted
+MORE = "Try more attacks (`--attacks all`) and other seeds."
+SEEDS = "Try other seeds (`--seed 1`)."  # where all attacks were asked for
 ScoredRows = Sequence[Any]  # of attacks whose AUC is known
 
 UNCONTROLLED = "no control on the same images rules out that the images differ by themselves"
@@ -60,14 +63,14 @@ WHO = {
 }
 EARLIER = (
     "Try first to stop training earlier (`--defense early-stopping "
-    "--defense.early-stopping.after 10`), which costs least and promises nothing."
+    "--defense.early-stopping.after {}`), which costs least and promises nothing."
 )
 GUARANTEE = "For a guarantee use `--defense dpsgd`."
 # Of a run with dpsgd, whatever its budget was.
 BUDGET = "A smaller budget guarantees more (`--defense.dpsgd.epsilon 8` is a usual one)."
 COMPARE = (
-    "`fedmia study --defenses early-stopping,dpsgd --seeds 5 --out DIR` compares both on "
-    "your federation."
+    "`fedmia study RUN/config.yaml --defenses early-stopping,dpsgd --seeds 5 --out DIR` compares "
+    "both on your federation."
 )
 BOUGHT = (
     "Do not release this model to people who must not know its training images. Train it for fewer "
@@ -305,7 +308,7 @@ def _explain(report: Report, code: str, used: Collection[str]) -> dict[str, str]
             counted, sure = count_pairs(strongest), _strength(report, strongest)
         texts = means if todo else MEANS[kind], WHO.get(vantage, ""), counted
         means = " ".join(filter(None, texts))
-        defences = BOUGHT if is_audit(report) else _defences(used)
+        defences = BOUGHT if is_audit(report) else _defences(report, used)
         todo = COMPARE_VECTORS if todo and is_audit(report) else f"{todo} {defences}".strip()
     elif code == "not-established":
         if scored:
@@ -319,8 +322,7 @@ def _explain(report: Report, code: str, used: Collection[str]) -> dict[str, str]
         sure, todo = reach(report, scored)
     elif code == "shift" and (pixels := shifted_pixels(report["controls"])) is not None:
         auc = pixels["auc"] or 0.0
-        alone = {"name": "a classifier on the pixels alone", "auc": max(auc, 1 - auc)}
-        means += f" {count_pairs(alone)}"
+        means += f" {count_pairs({'name': 'a classifier on the pixels alone', 'auc': auc})}"
         sure = f"It has AUC {estimate(auc, ends(pixels))}; a guess has 0.5."
     elif code == "control-failed" and (failed := failed_control(report["controls"])) is not None:
         name, row = failed
@@ -352,10 +354,11 @@ def count_pairs(attack: Mapping[str, Any]) -> str:
     )
 
 
-def _defences(used: Collection[str]) -> str:
+def _defences(report: Report, used: Collection[str]) -> str:
     """What a federation that leaks should try, beside what it does already."""
     failed = f"{' and '.join(sorted(used))} did not stop it at these settings." if used else ""
-    earlier = "" if "early-stopping" in used else EARLIER
+    third = max(1, len(report["rounds"]) // 3)
+    earlier = "" if "early-stopping" in used else EARLIER.format(third)
     guarantee = BUDGET if "dpsgd" in used else GUARANTEE
     return " ".join(filter(None, [failed, earlier, guarantee, COMPARE]))
 
@@ -391,22 +394,21 @@ def reach(report: Report, scored: ScoredRows) -> tuple[str, str]:
     Returns:
         The smallest leak that so many images would have shown; what to do.
     """
+    others = {*registry.names("attack")}.difference(report["config"].get("attacks") or ())
+    todo = MORE if others else SEEDS
     if not scored:
-        sure = " ".join(f"{row['statement']}." for row in report["dataset_inference"])
-        return sure or "No attack was scored.", "Run at least one attack: see the section Not run."
+        if sure := " ".join(f"{row['statement']}." for row in report["dataset_inference"]):
+            return sure, todo
+        return "No attack was scored.", "Run at least one attack: see the section Not run."
     row = max(scored, key=lambda r: min(r["n_members"], r["n_nonmembers"]))
-    n, m, family = row["n_members"], row["n_nonmembers"], report["family"]["intervals"]
-    # The leak of an audit must also lie over its control.
-    own = is_audit(report) and bool(report["controls"]["untrained"])
+    n, m, tests = row["n_members"], row["n_nonmembers"], leak_tests(report, scored)
     # Images of a subject say less than as many that are drawn one by one.
     effect = max(one.get("design_effect", 1.0) for one in scored)
     worth, subjects = (round(n / effect), round(m / effect)), None
     if "n_member_subjects" in row:
         subjects = row["n_member_subjects"], row["n_nonmember_subjects"]
-    least = smallest_detectable_auc(
-        *worth, family, level=ONE_SIDED, over_control=own, subjects=subjects
-    )
-    more = images_needed(WEAK, family, level=ONE_SIDED, over_control=own)
+    least = smallest_detectable_auc(*worth, **tests, subjects=subjects)
+    more = images_needed(WEAK, **tests)
     more = None if more is None else math.ceil(more * effect)
     sizes = f"{n} members and {m} non-members"
     sizes += f" of {of} subjects" if (of := subjects_of(row)) else ""
@@ -416,11 +418,26 @@ def reach(report: Report, scored: ScoredRows) -> tuple[str, str]:
             f"The smallest leak that {sizes} would have shown has AUC {least:.2f} "
             "(0.5: guessing, 1: certain). A smaller one may be there."
         )
-    todo = "Try more attacks (`--attacks all`) and other seeds."
     if more is not None and min(n, m) < more:
         todo += f" To show a leak of AUC {WEAK}, score about {more:,} members and as many others"
         todo += "." if effect == 1 else ", with as many images a subject."
     return sure, todo
+
+
+def leak_tests(report: Report, scored: ScoredRows) -> dict[str, Any]:
+    """The tests that a leak must pass for the verdict, as arguments of `smallest_detectable_auc`.
+
+    Args:
+        report: with its family of tests.
+        scored: attacks of it whose AUC is known.
+
+    Returns:
+        Argument -> value.
+    """
+    family, audited = report["family"]["intervals"], is_audit(report)
+    controls = {row["over_control"]["control"] for row in scored if "over_control" in row}
+    beside = max((control_tests(c, audited, family) for c in controls), default=None)
+    return {"family": family, "level": ONE_SIDED, "control_family": beside}
 
 
 def is_audit(report: Report) -> bool:

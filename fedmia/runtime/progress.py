@@ -147,11 +147,18 @@ def describe_task(task: Task) -> str:
 
 
 def seconds_left(task: Task) -> float | None:
-    """Seconds that the rest of a task takes at the rate so far; None before its first step."""
+    """Seconds that the rest of a task takes at the rate so far; None before its first step.
+
+    Its fields may have steps that do not count (`skipped`), the seconds that they took (`since`),
+    and how many steps tell a rate (`least`).
+    """
     done = task.completed - task.fields.get("skipped", 0)
     if task.elapsed is None or done <= 0 or task.total is None:
         return None
-    return float(task.elapsed / done * (task.total - task.completed))
+    if done < task.fields.get("least", 0):
+        return None
+    seconds = task.elapsed - task.fields.get("since", 0.0)
+    return float(seconds / done * (task.total - task.completed))
 
 
 class Display(ProgressBars):
@@ -167,7 +174,7 @@ class Display(ProgressBars):
         super().__init__(quiet, TextColumn("{task.fields[seen]}"))
         self._also = also
         self._task = self._bar.add_task("rounds", total=rounds, seen="")
-        self._replies, self._loss, self._estimated = 0, "", False
+        self._replies, self._loss, self._estimated, self._warm = 0, "", False, False
 
     def round(
         self, branch: str, round: int, loss: float | None, knn: float | None, seconds: float
@@ -202,7 +209,12 @@ class Display(ProgressBars):
         """
         self._replies, done = self._replies + 1, self._bar.tasks[self._task].completed
         text = f"{self._loss}, client {min(self._replies, clients)}/{clients}".removeprefix(", ")
-        self._show_rounds(min(done + share, int(done) + 0.99), seen=text)
+        completed, first = min(done + share, int(done) + 0.99), dict[str, Any]()
+        if not self._warm:  # the first client takes longer: it waits for imports
+            elapsed = self._bar.tasks[self._task].elapsed or 0.0
+            first = {"skipped": completed, "since": elapsed, "least": completed - done}
+            self._warm = True
+        self._show_rounds(completed, seen=text, **first)
 
     def _show_rounds(self, completed: float, **fields: Any) -> None:
         """Show how many rounds are done, and once, as soon as it can be told, what all take."""
@@ -295,10 +307,16 @@ class AuditDisplay(ProgressBars):
         line = f"the attacks take about {format_seconds(seconds)}, by a rehearsal on a few images"
         if beside:
             line += f" (without {', '.join(map(short_name, beside))})"
-        self.line(f"{line}; --attacks quick takes about {format_seconds(quick)}")
+        less = f"; --attacks quick takes about {format_seconds(quick)}" * (quick < seconds)
+        self.line(f"{line}{less}")
+
+    def plan(self, attacks: int, models: int) -> None:
+        """So many of the attacks can run, on so many models, once that is known."""
+        self._total = attacks
+        self._bar.update(self._attacks, total=max(models * attacks, 1))
 
     def ran(self, count: int) -> None:
-        """Only `count` of the attacks could run, so the control runs as many."""
+        """The attacks are done; `count` of them run again on the control."""
         self._bar.update(self._attacks, total=self._total + count)
 
     def epochs(self, done: int, total: int) -> None:

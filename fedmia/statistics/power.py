@@ -12,6 +12,9 @@ Example:
 
 from __future__ import annotations
 
+import math
+
+import numpy as np
 import scipy
 
 from fedmia.statistics.auc import AucEstimate, auc_interval
@@ -42,13 +45,14 @@ def planned_variance(auc: float, n: int, m: int) -> float:
 
 def smallest_detectable_auc(
     n: int, m: int, family: int = 1, power: float = POWER, level: float = LEVEL,
-    over_control: bool = False, subjects: tuple[int, int] | None = None,
+    control_family: int | None = None, subjects: tuple[int, int] | None = None,
 ) -> float | None:  # fmt: skip
     """The smallest true AUC whose interval (`auc_interval`) lies over 0.5 with probability `power`.
 
     With c the smallest AUC on the scored images whose interval lies over 0.5, it is the A with
     A - z sd(A) = c, where z is the quantile of the standard normal distribution at `power` and
     sd(A) the root of `planned_variance`. It is exact for many images, an approximation for few.
+    Where the AUC must also lie over that of a control, `power` is the probability of both.
 
     Args:
         n: number of scored members.
@@ -56,7 +60,8 @@ def smallest_detectable_auc(
         family: number of intervals that hold together at `level`, at least 1.
         power: probability that the leak is established, in (0, 1).
         level: confidence level, in (0, 1).
-        over_control: whether the AUC must also lie over that of a control, 0.5 and independent.
+        control_family: number of intervals of the difference from a control, 0.5 and independent,
+            that hold together at `level`; its own must lie over 0, too. None: there is no control.
         subjects: of the members and of the non-members, on which degrees of freedom rest; `n` and
             `m` are then images divided by the design effect. None: each image is its own.
 
@@ -73,35 +78,49 @@ def smallest_detectable_auc(
         return None
     sides = 1 / a, 1 / b
     freedom = sum(sides) ** 2 / (sides[0] ** 2 / (a - 1) + sides[1] ** 2 / (b - 1))
-    highest = 1 - 1e-9
+    highest, solve = 1 - 1e-9, scipy.optimize.brentq
 
-    def ends(auc: float) -> Interval:
+    def ends(auc: float, tests: int) -> Interval:
         estimate = AucEstimate(auc, planned_variance(auc, n, m), freedom, float(min(n, m)))
-        return auc_interval(estimate, level, family)
+        return auc_interval(estimate, level, tests)
 
     def over_half(auc: float) -> float:
-        if over_control:
-            return mover_difference(auc, ends(auc), 0.5, ends(0.5))[0]
-        return ends(auc)[0] - 0.5
+        return ends(auc, family)[0] - 0.5
 
-    if over_half(highest) <= 0:
+    def over_control(auc: float) -> float:
+        tests = control_family or 1
+        return mover_difference(auc, ends(auc, tests), 0.5, ends(0.5, tests))[0]
+
+    limits = [over_half] if control_family is None else [over_half, over_control]
+    if any(limit(highest) <= 0 for limit in limits):
         return None
-    solve = scipy.optimize.brentq
-    threshold = float(solve(over_half, 0.5, highest))
-    z = float(scipy.stats.norm.ppf(power))
+    thresholds = [float(solve(limit, 0.5, highest)) for limit in limits]
 
-    def missing(auc: float) -> float:
-        variance = planned_variance(auc, n, m) + over_control * planned_variance(0.5, n, m)
-        return auc - z * float(variance**0.5) - threshold
+    def lacking(auc: float) -> float:
+        return _chance(auc, n, m, *thresholds) - power
 
-    if missing(highest) <= 0 or missing(0.5) >= 0:
-        return None if missing(highest) <= 0 else threshold
-    return float(solve(missing, 0.5, highest))
+    if lacking(highest) <= 0 or lacking(0.5) >= 0:
+        return None if lacking(highest) <= 0 else thresholds[-1]
+    return float(solve(lacking, 0.5, highest))
+
+
+def _chance(auc: float, n: int, m: int, over: float, over_control: float | None = None) -> float:
+    """Probability that an estimate of `auc` exceeds `over`, and that it exceeds `over_control` by
+    more than the independent estimate of a control, whose AUC is 0.5, exceeds 0.5."""
+    own, beside = (math.sqrt(planned_variance(a, n, m)) for a in (auc, 0.5))
+    least = (over - auc) / own
+    if over_control is None:
+        return float(scipy.special.ndtr(-least))
+    z = np.linspace(min(max(least, -8.0), 8.0), 8.0, 401)
+    passes = scipy.special.ndtr((auc + z * own - over_control) / beside)
+    return float(
+        scipy.integrate.trapezoid(np.exp(-(z**2) / 2) / math.sqrt(2 * math.pi) * passes, z)
+    )
 
 
 def images_needed(
     auc: float, family: int = 1, power: float = POWER, level: float = LEVEL,
-    over_control: bool = False,
+    control_family: int | None = None,
 ) -> int | None:  # fmt: skip
     """The fewest members, with as many non-members, that would show a leak of this AUC.
 
@@ -110,7 +129,7 @@ def images_needed(
         family: number of intervals that hold together, at least 1.
         power: probability that the leak is established, in (0, 1).
         level: confidence level, in (0, 1).
-        over_control: whether the AUC must also lie over that of a control.
+        control_family: as of `smallest_detectable_auc`.
 
     Returns:
         images of each side; None where more than ten million would be needed.
@@ -122,7 +141,7 @@ def images_needed(
         raise ValueError(f"auc must be in (0.5, 1), got {auc}")
 
     def enough(n: int) -> bool:
-        least = smallest_detectable_auc(n, n, family, power, level, over_control)
+        least = smallest_detectable_auc(n, n, family, power, level, control_family)
         return least is not None and least <= auc
 
     low, high = 1, 2

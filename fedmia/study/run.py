@@ -30,6 +30,7 @@ from fedmia.study.columns import screen
 from fedmia.study.engine import Start, add_digests, make_runs, side_by_side, start_of
 from fedmia.study.folder import StudyFolder
 from fedmia.study.forecasts import say_forecasts
+from fedmia.study.outlook import plan_study
 from fedmia.study.result import FORMAT, PAGE, STUDY, StudyResult
 
 STATES = ("finished", "failed", "not run")
@@ -49,6 +50,8 @@ def run_command(invocation: Invocation, stop: Event, start: Start | None = None)
     Raises:
         InputError: no folder, or one of something else; an encoder that an audit refuses.
     """
+    if invocation.plan:
+        return plan_study(invocation, stop)
     quiet = invocation.quiet or invocation.json
     study, code = run_cells(invocation.settings, invocation.out, stop, quiet, start)
     if invocation.json:

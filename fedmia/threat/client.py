@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -72,6 +73,19 @@ class ClientView(WhiteBox):
             rows = self._signals.of_round(round)
             self._earlier[round] = self.of_weights(self.received[round], signals=rows)
         return self._earlier[round]
+
+    def of_notes(self, noted: Callable[[ClientView, Tensor], Trajectory]) -> ClientView:
+        """The same view, with other notes of an active client.
+
+        Args:
+            noted: as of the view.
+
+        Returns:
+            A view that shares all else.
+        """
+        other = copy.copy(self)
+        other._noted = noted
+        return other
 
     def trajectory(self, images: Tensor) -> Trajectory:
         """What the client noted of uint8 (N, C, H, W) while its active attack ran.

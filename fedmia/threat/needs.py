@@ -92,19 +92,18 @@ def require_shadows(has_shadows: bool) -> None:
         raise InputError(f"needs shadow encoders ({own}, or {flag})")
 
 
-def require(granted: Threat, needs: Threat, attack: str) -> None:
+def require(granted: Threat, needs: Threat) -> None:
     """Refuse an attack that needs more than is granted.
 
     Args:
         granted: what the threat model grants.
         needs: what the attack needs.
-        attack: name of the attack, for the error.
 
     Raises:
         InputError: naming both.
     """
     if not granted.covers(needs):
         raise InputError(
-            f"attack '{attack}' needs {needs.access} access as {needs.vantage}, "
-            f"the attacker has {granted.access} as {granted.vantage}"
+            f"needs {needs.access} access as {needs.vantage}, the attacker has "
+            f"{granted.access} as {granted.vantage}"
         )

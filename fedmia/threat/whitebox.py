@@ -10,10 +10,11 @@ import torch
 from torch import Tensor
 
 from fedmia.data.images import digests, rank_digests
-from fedmia.options.errors import InputError, opt, unknown_name
-from fedmia.ssl.base import SSLMethod, State, iterate_parts
+from fedmia.options.errors import InputError, unknown_name
+from fedmia.ssl.base import SSLMethod, State
 from fedmia.threat.blackbox import BlackBox
 from fedmia.threat.needs import Meter, Threat
+from fedmia.threat.owner_loss import read_owner_loss
 from fedmia.threat.signals import Signals
 
 Loss = Callable[[SSLMethod, Tensor, Tensor], Tensor]  # of outputs of two views (B, P) each: (B,)
@@ -97,21 +98,10 @@ class WhiteBox(BlackBox):
 
     def _own_losses(self, images: Tensor) -> Tensor:
         """(N,) the owner's loss, its random choices the same at every call."""
-        method, losses = self._method, list[Tensor]()
-        assert method.own_loss is not None
-        network = getattr(method.encoder.backbone, "module", method.encoder)
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(self.seed)
-            for pixels in iterate_parts(images, self.device):
-                values = method.own_loss(network, pixels)
-                shape = tuple(values.shape) if isinstance(values, Tensor) else type(values).__name__
-                if shape != (len(pixels),):
-                    raise InputError(
-                        f"{opt('loss')} must return a tensor ({len(pixels)},), a loss of each "
-                        f"image, got {shape}"
-                    )
-                losses.append(values.float().cpu())
-        return torch.cat(losses)
+        loss, encoder = self._method.own_loss, self._method.encoder
+        assert loss is not None
+        network = getattr(encoder.backbone, "module", encoder)
+        return read_owner_loss(loss, network, images, self.device, self.seed)
 
     @torch.no_grad()
     def views_and_losses(

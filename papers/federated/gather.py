@@ -18,7 +18,11 @@ from fedmia.report.build import to_json_types
 from fedmia.runs import Run
 from papers.claims.of_ascent import claims
 from papers.federated.reading import SnapshotFeatures, SnapshotScores, read_features, score_snapshot
-from papers.federated.static_ascent import StaticAscentScores, score_static_ascent
+from papers.federated.static_ascent import (
+    StaticAscentScores,
+    by_threshold,
+    score_static_ascent,
+)
 from papers.federated.tables import Row, rates, table_2, table_3, table_4
 
 
@@ -117,7 +121,11 @@ def numbers(results: PaperResults) -> dict[str, Any]:
                 "mean_loss": {"members": members[1], "nonmembers": others[1]},
                 "methods": {name: rates(s) for name, s in scores.methods.items()},
                 "layers": {name: rates(s) for name, s in scores.layers.items()},
-                "ascent_static": {**rates(each.scored), "choices": each.scored.choices},
+                "ascent_static": {
+                    **rates(each.scored),
+                    "choices": each.scored.choices,
+                    "by_threshold": by_threshold(each.scored),
+                },
             }
         )
     sides = {"members": climb.members, "nonmembers": climb.nonmembers}

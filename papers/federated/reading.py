@@ -15,7 +15,6 @@ import torch
 from numpy.typing import NDArray
 
 from fedmia.attacks._classifier import CLASSIFIERS, ClassifierAttack
-from fedmia.attacks._cosine import pairwise_cosines
 from fedmia.attacks.base import Scores
 from fedmia.attacks.combined import Combined
 from fedmia.attacks.internal import Internal, top_confidences
@@ -29,7 +28,8 @@ from fedmia.storage.snapshot import Snapshot
 from fedmia.threat import Threat, WhiteBox
 from fedmia.threat.signals import Signals
 
-TOP = 3  # largest cosines and confidences, as in the paper
+TOP = 3  # largest confidences, as in the paper
+PAPERS = {"similarity": {"pairs": "top3"}}  # options of the paper that are no defaults
 FEATURES = ("cosine similarity", "contrastive loss", "highest confidence")  # of Eq. 7
 PART = 512  # images whose rows are in memory at once: the first layer's map of each has 65,536
 
@@ -58,10 +58,10 @@ class PrecomputedFeatures(ClassifierAttack):
 class SnapshotFeatures:
     """Features of all images of a run under one snapshot, by name, float64 (N, columns) each.
 
-    `cosines`: the three largest pairwise cosines of the image's views. `combined`: mean cosine,
-    contrastive loss, highest confidence (Eq. 7), each of them also alone as `loss` and
-    `confidence`. A layer's name: its three largest confidences, as logarithms; `internal`: those
-    of the layers that the internal attack reads.
+    `cosines`: pairwise cosines of the image's views, the three largest or as the run has it.
+    `combined`: mean cosine, contrastive loss, highest confidence (Eq. 7), the last two also alone,
+    as `loss` and `confidence`. A layer's name: its three largest confidences, as logarithms;
+    `internal`: those of the layers that the internal attack reads.
 
     Attributes:
         round: of the snapshot.
@@ -112,8 +112,8 @@ class SnapshotFeatures:
 def read_features(evaluation: Evaluation, snapshot: Snapshot) -> SnapshotFeatures:
     """Every feature of the paper's passive attacks, of the known and the scored images.
 
-    The options (views, negatives, classifiers) are those of the run's own attacks, else the
-    defaults; the three largest cosines and confidences are taken whatever they say.
+    The options (views, pairs, negatives, classifiers) are those of the run's own attacks, else the
+    paper's and the defaults; the three largest confidences are taken whatever they say.
 
     Args:
         evaluation: of the reopened run.
@@ -153,7 +153,7 @@ def _read_part(
     }
     chosen = view.layers[-3:] if internal.layers is None else internal.layers
     return {
-        "cosines": pairwise_cosines(view.embed_views(images, similarity.views))[:, :TOP],
+        "cosines": similarity.inputs(view, images),
         "combined": three,
         "loss": three[:, 1:2],
         "confidence": three[:, 2:3],
@@ -163,7 +163,7 @@ def _read_part(
 
 
 def configured_attack(evaluation: Evaluation, name: str) -> Any:
-    """The attack with the options that the run gave it, else with the defaults.
+    """The attack with the options that the run gave it, else with the paper's and the defaults.
 
     Args:
         evaluation: of the reopened run.
@@ -172,7 +172,8 @@ def configured_attack(evaluation: Evaluation, name: str) -> Any:
     Returns:
         The attack, not fitted.
     """
-    return registry.build("attack", name, evaluation.attacks.get(name, {}))
+    own = evaluation.attacks.get(name, {})
+    return registry.build("attack", name, {**PAPERS.get(name, {}), **own})
 
 
 def layers_of(evaluation: Evaluation) -> tuple[str, ...]:

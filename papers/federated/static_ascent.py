@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from fedmia.attacks.ascent_static import AscentStatic
 from fedmia.evaluation.models import Evaluation
 from fedmia.records import FloatArray, ScoredAttack
@@ -12,6 +14,7 @@ from fedmia.threat.signals import Signals
 from papers.federated.reading import configured_attack
 
 NAME = "ascent-static"
+SHARES = (0.1, 0.25, 0.5, 0.75, 0.9)  # of the scored images, whose loss rises less
 
 
 @dataclass(frozen=True)
@@ -58,3 +61,21 @@ def score_static_ascent(
     losses = built[0].by_step(view, scorer.candidates)  # the first one built was fitted on all
     members, nonmembers = scorer.split_sides(losses.T)
     return StaticAscentScores(snapshot.round, scored, members.T, nonmembers.T)
+
+
+def by_threshold(scored: ScoredAttack) -> dict[str, dict[str, float]]:
+    """Fig. 12: balanced accuracy where images whose loss rises less than a threshold are members.
+
+    Args:
+        scored: the static attack, whose score is the rise with its sign turned.
+
+    Returns:
+        Share of the scored images whose loss rises less -> that `threshold`, and the `accuracy`.
+    """
+    members, others = -scored.scores_members, -scored.scores_nonmembers
+    every, rows = np.concatenate([members, others]), {}
+    for share in SHARES:
+        at = float(np.quantile(every, share))
+        accuracy = float((members < at).mean() + (others >= at).mean()) / 2
+        rows[f"{share:g}"] = {"threshold": at, "accuracy": accuracy}
+    return rows

@@ -54,7 +54,7 @@ def tables(report: Mapping[str, Any]) -> dict[str, Table]:
     """Tables II to IV, and what the paper says of ascent, by their titles."""
     run, at = f"{report['run']} ({report['data']})", f"round {report['round']}"
     return {
-        f"Table II. Cosine similarity, top-3 pairwise ({at})": text_2(report["table_2"], run),
+        f"Table II. Cosine similarity of views ({at})": text_2(report["table_2"], run),
         f"Table III. Top-3 confidences, mean ± 95 % ({at})": text_3(report["table_3"], run),
         f"Table IV. Classifiers on the combined features ({at})": text_4(report["table_4"], run),
         f"What the paper says of ascent (static: {at})": of_ascent.text(report["claims"]),

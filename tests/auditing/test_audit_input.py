@@ -125,7 +125,7 @@ def test_size__follows_an_encoder_that_takes_one_only(audit: Audit, tmp_path: Pa
     other = sides(tmp_path, pixels=12)
     done = audit(f"--encoder tests.auditing.brought:rigid {other.flags}", tmp_path / "AUDIT")
     assert done.code == 0 and done.report["split"]["size"] == 32
-    for guess in ("brought to 32x32 pixels", "ImageNet's constants stand for"):
+    for guess in ("brought to 32x32 pixels", "ImageNet's constants are"):
         assert any(guess in note for note in done.report["notes"])
         assert sum(guess in line for line in done.err.splitlines()) == 1  # in the terminal too
 

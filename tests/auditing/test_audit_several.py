@@ -259,7 +259,7 @@ def test_encoders__are_the_single_audits_and_drawn(
         for report in (same, alone):
             del report["hardware"]  # the cores of a share
         assert numbers(same) == numbers(alone)
-    assert any("what mean (--mean) and std (--std) leave open" in note for note in same["notes"])
+    assert any("where mean (--mean) and std (--std) give none" in note for note in same["notes"])
     assert (out / "figures" / "encoders.png").read_bytes().startswith(b"\x89PNG")
     assert "<img" in (out / "study.html").read_text()
 
@@ -276,3 +276,17 @@ def test_figure__has_no_empty_panel_where_there_is_no_probe() -> None:
             figure = compare.draw([point])
         assert figure is not None and len(figure.axes) == panels
         assert figure.axes[0].get_ylabel().startswith("AUC")
+
+
+@pytest.mark.slow
+def test_plan__of_audits_is_that_of_each_encoder(
+    run: Path, archives: Sides, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    line = f"--encoders {run}@0,2 {archives.flags} --attacks similarity --device cpu --seeds 2 "
+    line += f"--known 6 --threads 1 --out {tmp_path / 'OUT'} --plan --json"
+    assert run_command(parse(STUDY, shlex.split(line)), Event()) == 0
+    row = json.loads(capsys.readouterr().out)
+    assert row["runs"] == 4 and len(row["points"]) == 2 and not (tmp_path / "OUT").exists()
+    each = [one["seconds"]["total"] for one in row["points"].values()]
+    assert row["seconds"] > 2 * sum(each) / row["jobs"]
+    assert all(one["smallest_auc"] > 0.5 for one in row["points"].values())

@@ -112,6 +112,10 @@ def test_audit__names_the_subject_that_was_learnt(
     least = inference["clients"][0]
     assert least["name"] == RED and least["p_value"] == pytest.approx(1 / (count + 1), abs=1e-5)
     assert "none could be established" in inference["statement"]
+    # Single subjects that pose would have p = 1/n, 2/n .. by arithmetic: no control of anything.
+    assert inference["posers"]["n"] == 0 and "posing" not in inference["statement"]
+    sets = len(inference["clients"])
+    assert f"on the untrained encoder 0 of {sets} sets have p <= 0.05" in inference["statement"]
     (row,) = report["attacks"]
     assert row["design_effect"] > 1.2 and row["n_member_subjects"] == len(report["clients"])
     assert f" of {row['n_member_subjects']}+{count} subjects" in done.out.replace("\n", " ")

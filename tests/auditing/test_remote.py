@@ -111,6 +111,20 @@ def test_api__scores_are_the_modules_and_each_image_is_sent_once(
     everyone = (MEMBERS + NONMEMBERS) * 4  # plain, and three views
     assert 0.7 * everyone < announced < 1.4 * everyone and api.images < announced + 200
     assert done.report["controls"]["untrained"] == [] and done.report["controls"]["posers"]
+    assert done.report["encoder"]["form"] == "API or function"
+
+
+@pytest.mark.slow
+def test_api__its_plan_says_how_many_images_it_sends_and_would_send(
+    api: Api, audit: Audit, tmp_path: Path
+) -> None:
+    flags = f"--encoder {api.url} --attacks similarity,lpla --known 6 --quiet"
+    planned = audit(f"{flags} --plan --json", tmp_path / "A")
+    row, sent = json.loads(planned.out), api.images
+    assert row["images_sent_for_the_plan"] == sent and not (tmp_path / "A").exists()
+    assert row["smallest_auc"] and "control" not in " ".join(row["not_run"])
+    assert audit(flags, tmp_path / "A").code == 0
+    assert row["images_sent"] == pytest.approx(api.images - sent, rel=0.2)
 
 
 def test_api__that_fails_midway_is_gone_on_with(api: Api, audit: Audit, tmp_path: Path) -> None:

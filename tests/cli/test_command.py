@@ -147,7 +147,7 @@ def test_help__every_option_and_group_within_80_columns(name: str) -> None:
     command = COMMANDS[name]
     page = catalogue.help_page(command, 80)
     assert max(map(len, page.splitlines())) <= 80
-    flags = {f"--{own}" for own in (*command.own, *command.shape.lists)}
+    flags = {f"--{own.replace('_', '-')}" for own in (*command.own, *command.shape.lists)}
     for flag in flags | {command.flag_of(path) for path in command.shape.options}:
         assert re.search(rf"^  {re.escape(flag)} ", page, re.M), flag
     assert all(f"\n{heading}\n" in page for heading in ("Run", *command.groups))

@@ -29,10 +29,12 @@ FILE = "--clients 4 --attacks none --device cpu --partition iid --dataset npz:"
     [
         TINY + "--rounds 4 --attacks ascent --attacker active --attack-rounds 1",
         TINY.replace("batch_size 4", "batch_size 11") + "--rounds 2 --attacks none --ssl byol",
+        TINY.replace("clients 3", "clients 1") + "--rounds 1 --attacks none",
+        TINY + "--rounds 1 --attacks none --pretrain.mode pooled --pretrain.epochs 7",
         FILE + "400.npz",
         FILE + "8400.npz",
     ],
-    ids=["attacked", "too few images", "all images", "at most 5,000"],
+    ids=["attacked", "too few images", "one client", "pooled", "all images", "at most 5,000"],
 )
 def test_start__images_clients_cuts_and_rounds(
     flags: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, snapshot: Snapshot

@@ -57,6 +57,10 @@ BY_OTHERS = {
     ("docs/howto/own_flower_app.md", "mods=["): "tests/recording/test_grid.py",
     ("docs/howto/own_flower_app.md", "grid.final("): "tests/recording/test_grid.py",
     ("docs/howto/own_flower_app.md", "rank_suspects("): "tests/evaluation/test_suspects.py",
+    ("docs/howto/attacker_in_my_app.md", "ascend("): "tests/flower/test_ascend.py",
+    ("docs/howto/watch.md", "watch=watch"): "tests/flower/test_watch.py",
+    ("docs/howto/watch.md", "grid.stopped"): "tests/flower/test_watch.py",
+    ("docs/howto/watch.md", "serve("): "tests/flower/test_watch.py",
     ("docs/howto/customers_set.md", "groups=(patients"): "tests/auditing/test_groups.py",
     ("docs/howto/partitions.md", "DirichletPartitioner("): "flwr-datasets is not installed",
 }

@@ -59,6 +59,10 @@ def test_interrupted_training__ends_in_the_same_bits(
         assert first.keys() == second.keys()
         assert all(torch.equal(first[name], second[name]) for name in first)
     assert not torch.equal(*(next(iter(state(tmp_path / "cut", e).values())) for e in (0, 4)))
+    written = [
+        json.loads((tmp_path / run / central.LOSSES).read_text()) for run in ("whole", "cut")
+    ]
+    assert written[0]["norms"] == written[1]["norms"] and [*written[0]["norms"]] == ["2", "4"]
 
 
 @pytest.mark.slow
@@ -130,6 +134,19 @@ def test_settings__that_do_not_fit_are_refused() -> None:
     ):
         with pytest.raises(InputError, match=words):
             central.draw_images(settings(**more))
+
+
+def test_norms__are_those_of_each_side_under_the_stored_models(tmp_path: Path) -> None:
+    central.train_encoder(settings(), tmp_path)
+    norms = json.loads((tmp_path / central.LOSSES).read_text())["norms"]
+    for epoch, sides in norms.items():
+        network = load(f"{tmp_path}@{epoch}")
+        for side, mean in zip(central.SIDES, sides, strict=True):
+            pixels = np.load(tmp_path / f"{side}.npz")["x"].transpose(0, 3, 1, 2)
+            with torch.no_grad():
+                out = network.method.encoder.features(torch.from_numpy(pixels) / 255, ["avgpool"])
+            assert mean == pytest.approx(float(out["avgpool"].norm(dim=1).mean()), rel=1e-4)
+    assert norms["2"] != norms["4"] and norms["4"][0] != norms["4"][1]
 
 
 @pytest.mark.slow

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 from PIL import Image
 
 from papers import drawing, run
@@ -32,6 +33,31 @@ def test_mark__a_line_in_red_over_the_same_picture() -> None:
     assert len(red) > 500 and (red >= green).all()
     written = band.min(axis=2).min(axis=0) < 255  # the line ends before the picture does
     assert not written[-5:].any()
+
+
+def test_plane__a_point_a_row_of_two_numbers() -> None:
+    """A row without the first number, or without the other, has no point."""
+    numbers = {("v1", "kNN"): 0.4, ("v1", "LpLA"): 0.5, ("v2", "kNN"): 0.6, ("v2", "LpLA"): 0.7,
+               ("v3", "LpLA"): 0.9, ("v4", "kNN"): 0.3}  # fmt: skip
+    rows = [{"row": row, "column": column, "ours": n} for (row, column), n in numbers.items()]
+    axes = Figure().add_subplot()
+    drawing._plane(axes, rows, "plane")
+    (points,) = axes.lines
+    assert np.asarray(points.get_xydata()).tolist() == [[0.4, 0.5], [0.6, 0.7]]
+    assert axes.get_xlabel() == "kNN" and points.get_label() == "LpLA"
+    assert [text.get_text() for text in axes.texts] == ["v1", "v2"]
+
+
+def test_bars__whose_colours_come_again_are_hatched() -> None:
+    """Eight columns: the last one has the colour of the first."""
+    axes = Figure().add_subplot()
+    rows = [
+        {"row": "r", "column": str(nth), "ours": 0.5, "low": 0.4, "high": 0.6, "theirs": None}
+        for nth in range(8)
+    ]
+    drawing._plot(axes, rows, "bars")
+    looks = [(bar.get_facecolor(), bar.get_hatch() or "") for bar in axes.patches]
+    assert looks[0][0] == looks[7][0] and len(set(looks)) == 8
 
 
 @pytest.mark.parametrize("scale", ["smoke", "small"])

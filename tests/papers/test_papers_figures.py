@@ -16,6 +16,8 @@ from papers.federated import curves, feature_pairs
 from papers.federated import view as make
 from papers.federated.feature_pairs import decide, fit_classifier
 from papers.federated.gather import PaperResults, numbers
+from papers.federated.reading import configured_attack
+from papers.federated.static_ascent import by_threshold
 from tests.papers.planted import (
     MEMBERS,
     NONMEMBERS,
@@ -154,6 +156,24 @@ def test_thresholds__own_threshold_and_accuracy(figures: list[Any]) -> None:
     curves.thresholds([replace(climb(), scored=replace(climb().scored, scores_nonmembers=-rises))])
     (axes,) = figures[1].axes
     assert axes.get_xscale() == "symlog" and axes.get_xlim()[1] > 50
+
+
+def test_by_threshold__accuracy_where_fewer_or_more_rise_less() -> None:
+    """All 20 members rise by about 2, all 30 others by about 4: a share of .4 parts them."""
+    rows = by_threshold(climb().scored)
+    assert list(rows) == ["0.1", "0.25", "0.5", "0.75", "0.9"]
+    shares = {name: row["accuracy"] for name, row in rows.items()}
+    under = {"0.1": (5 / 20, 0), "0.25": (13 / 20, 0), "0.5": (1, 5 / 30), "0.9": (1, 25 / 30)}
+    for name, (of_members, of_others) in under.items():
+        assert shares[name] == pytest.approx((of_members + 1 - of_others) / 2), name
+    assert 2 < rows["0.25"]["threshold"] < rows["0.5"]["threshold"] < 4
+
+
+@pytest.mark.parametrize("own, pairs", [({}, "top3"), ({"similarity": {"pairs": "mean"}}, "mean")])
+def test_similarity__reads_the_papers_pairs_or_the_runs(own: Any, pairs: str) -> None:
+    evaluation: Any = Evaluation()
+    evaluation.attacks = own
+    assert configured_attack(evaluation, "similarity").pairs == pairs
 
 
 def test_federated__before_the_attack_right_after_the_climb_and_by_round(

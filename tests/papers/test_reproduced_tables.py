@@ -12,13 +12,13 @@ import pytest
 from fedmia.options.yamlfile import dump, load
 from fedmia.statistics.spread import t_interval
 from fedmia.storage.manifest import FORMAT
-from papers.cells import Reading, loss_at_equal_accuracy, read_cell, read_path
+from papers.cells import Reading, read_cell, read_path
 from papers.claims import FAILS, HOLDS, NOT_RUN, UNDECIDED
 from papers.claims.over_targets import differences, judge_claims
 from papers.entries import Entry, TableCell, jobs_of, read_entries, select
 from papers.jobs import DONE, JobFolder, TableJob
 from papers.listing import list_page, read_files, read_sources
-from papers.tables import markdown, readings_of, table_rows
+from papers.tables import markdown, table_of, table_rows
 
 PAPERS = {"encodermi", "federated", "logistic", "lpla", "partcrop"}
 
@@ -37,43 +37,45 @@ def test_entry__plans_at_every_scale(name: str, data_dir: Path) -> None:
     for scale in ("smoke", "small", "paper"):
         cells = entry.cells(scale, data_dir, 1)
         assert all(bool(cell.jobs) != bool(cell.reason) for cell in cells)
-        assert scale == "small" or any(cell.jobs for cell in cells), scale
+        if entry.paper == "primaries":  # asked at small alone
+            assert any(cell.jobs for cell in cells) == (scale == "small"), scale
+        assert scale == "small" or entry.paper == "primaries" or any(cell.jobs for cell in cells)
         for job in jobs_of(cells):
             assert str(data_dir) not in str(job.tree)  # no path decides a key
 
 
 def test_list__shows_every_entry_and_what_is_left_out() -> None:
-    """One claim of each paper is primary."""
     page, entries = list_page(), read_entries()
-    assert all(name in page for name in entries) and "31 seconds a table" in page
+    assert all(name in page for name in entries)
+    assert "primaries: The five" in page and "  smoke: not run: the questions are those of" in page
     assert max(map(len, page.split("\n\n")[0].splitlines())) < 100
-    assert "small: only CIFAR-10, v2 (the rest: cut before the runs, for time)" in page
-    assert "paper: not epsilon 100; epsilon 1000 (of another scale)" in page
+    assert "small: only CIFAR-10, v1; CIFAR-10, v2; CIFAR-10, v3 (the rest: cut" in page
+    assert "paper: not 100; 1000 (of another scale)" in page
     assert not re.search(r"(not|only) +\(", page)  # a scale that leaves out nothing
     for file in read_files().values():
-        for what, why in file["left_out"].items():
+        for what, why in file.get("left_out", {}).items():
             assert f"{what}: {why}" in page and len(why) > 10
-    primaries = [e.paper for e in entries.values() for c in e.claims if c.get("primary")]
-    assert (
-        sorted(primaries) == sorted({entry.paper for entry in entries.values()}) == sorted(PAPERS)
-    )
+    assert {entry.paper for entry in entries.values()} == PAPERS | {"primaries"}
 
 
 def test_files__hold_no_key_that_nothing_reads() -> None:
     """A comma in a sentence without quotes makes a key of its end."""
     laid = {"audit", "data", "encoder", "epoch", "federation", "head", "kind", "read"}
-    scale = laid | {"rows", "columns", "reason", "not_run", "levels", "targets"}
-    entry = laid - {"epoch"} | {"place", "title", "figure", "open", "scales", "rows", "columns"}
+    laid |= {"seed", "targets"}
+    scale = laid | {"rows", "columns", "reason", "not_run", "levels"}
+    also = laid | {"open", "scales", "varies"}
+    entry = also - {"epoch"} | {"place", "title", "figure", "rows", "columns"}
     for file in read_files().values():
-        assert set(file) <= laid | {"title", "scales", "open", "entries", "left_out"}
+        assert set(file) <= also | {"title", "entries", "left_out"}
         for own in file["entries"].values():
             assert set(own) <= entry | {"theirs", "theirs_sd", "claims"}
             for claim in own.get("claims", ()):
-                assert set(claim) <= {"says", "better", "over", "rows", "primary"}, claim
+                assert set(claim) <= {"says", "better", "over", "rows", "primary", "slope"}, claim
             for here in own.get("scales", {}).values():
                 assert set(here) <= scale, here
             for one in [*own["rows"], *own["columns"]]:
-                assert set(one) <= laid | {"label", "attack", "levels"}, one
+                assert set(one) <= also | {"label", "attack", "levels"}, one
+                assert all(set(here) <= laid for here in one.get("scales", {}).values()), one
 
 
 def test_key__depends_on_all_that_decides_numbers() -> None:
@@ -101,7 +103,9 @@ def finished(folder: JobFolder, *aucs: float | None) -> list[TableJob]:
         }  # fmt: skip
         report = {"attacks": [row], "utility": {"knn": 0.4, "knn_ci": [0.3, 0.5], "n": 50}}
         (results / "report.json").write_text(json.dumps(report))
-        (folder.path(job) / DONE).write_text(json.dumps({"seconds": 2.0}))
+        done = {"seconds": 2.0, "hardware": {"cpu": "x", "cores": 2, "gpus": []}}
+        done |= {"versions": {"torch": "2"}, "commit": None}
+        (folder.path(job) / DONE).write_text(json.dumps(done))
     return jobs
 
 
@@ -178,8 +182,7 @@ def test_rows__say_what_is_not_finished_failed_or_not_run(tmp_path: Path) -> Non
         (a_cell(broken), ("failed", "diverged", None)),
         (a_cell(reason="no such file"), ("not run", "no such file", None)),
     ):
-        numbers = readings_of([cell], folder)
-        (told,) = table_rows([cell], numbers, folder, {broken.key: "diverged"})
+        (told,) = table_rows([cell], folder, {broken.key: "diverged"})
         assert (told["state"], told["reason"], told["ours"]) == row
 
 
@@ -192,21 +195,20 @@ def reading(*values: float, seeds: Any = None) -> Reading:
     [((0.5, 0.51, 0.49), HOLDS), ((0.9, 0.91, 0.89), FAILS), ((0.6, 0.8, 0.7), UNDECIDED)],
 )
 def test_claim__by_the_interval_over_targets(worse: tuple[float, ...], verdict: str) -> None:
-    entry = Entry("t", "p", "Table 1", "t", claims=(PRIMARY,))
+    entry = Entry("t", "p", "Table 1", "t", claims=(CLAIM,))
     numbers = {("", "r", "A"): reading(0.7, 0.72, 0.69), ("", "r", "B"): reading(*worse)}
     (result,) = judge_claims([(entry, columns(jobs=(TableJob("audit", {}),)), numbers)])
     assert (result["verdict"], result["targets"]) == (verdict, 3)
 
 
-PRIMARY: Any = {"says": "A over B", "primary": True, "better": "A", "over": "B"}
+CLAIM: Any = {"says": "A over B", "better": "A", "over": "B"}
 
 
 def test_claims__intervals_hold_together_over_what_is_run() -> None:
-    """The primary claim over its levels, others over claims and levels; what is not run adds
-    nothing."""
+    """Over claims and levels; what is not run adds nothing."""
     another, entries = {"says": "A over .5", "better": "A", "over": 0.5}, []
     for name, jobs, claims in (
-        ("run", (TableJob("audit", {}),), (PRIMARY, another)), ("cut", (), (another,)),
+        ("run", (TableJob("audit", {}),), (CLAIM, another)), ("cut", (), (another,)),
     ):  # fmt: skip
         numbers = {
             (level, "r", column): reading(*values)
@@ -218,7 +220,7 @@ def test_claims__intervals_hold_together_over_what_is_run() -> None:
     results = judge_claims(entries)
     apart = {"A over B": (0.1, 0.11, 0.09), "A over .5": (0.2, 0.22, 0.19)}
     for result in results[:6]:
-        want = t_interval(apart[result["says"]], 3)
+        want = t_interval(apart[result["says"]], 6)
         assert (result["low"], result["high"]) == pytest.approx(want), result
     cut = [(result["verdict"], result["low"], result["targets"]) for result in results[6:]]
     assert cut == [(NOT_RUN, None, 0)] * 3
@@ -231,41 +233,20 @@ def test_claim__targets_are_paired_by_their_seeds() -> None:
         ("", "1", "B"): reading(0.5, 0.8, seeds=(1, 2)),
     }
     cells = columns(rows="12")
-    assert differences(PRIMARY, "", cells, numbers) == []
+    assert differences(CLAIM, "", cells, numbers) == []
     numbers["", "2", "A"] = reading(0.9, 0.6, seeds=(0, 2))
     numbers["", "2", "B"] = reading(0.5, 0.1, seeds=(2, 0))
-    assert differences(PRIMARY, "", cells, numbers) == pytest.approx([0.8, 0.1])
+    assert differences(CLAIM, "", cells, numbers) == pytest.approx([0.8, 0.1])
     for over in (0.5, "C"):  # rows of other targets; no such column
-        assert differences({**PRIMARY, "over": over}, "", cells, numbers) == []
+        assert differences({**CLAIM, "over": over}, "", cells, numbers) == []
 
 
 def test_cell__lacks_the_target_whose_attack_has_no_number(tmp_path: Path) -> None:
     folder = JobFolder(tmp_path)
     cells = [a_cell(*finished(folder, None, 0.7, 0.8))]
-    numbers = readings_of(cells, folder)
-    assert numbers["", "row", "column"].by_seed == {1: 0.7, 2: 0.8}
-    (row,) = table_rows(cells, numbers, folder, {})
-    assert (row["targets"], row["seeds"]) == (2, "1, 2")
-    facts: dict[str, Any] = {"command": "c", "versions": {"torch": "2"}, "commit": None}
-    facts["hardware"] = {"cpu": "x", "cores": 2}
-    page = markdown(Entry("t", "p", "Table 1", "t"), "small", [row], facts)
+    table = table_of(Entry("t", "p", "Table 1", "t"), "small", "c", cells, folder, {})
+    (row,) = table["cells"]
+    assert row["by_seed"] == {"1": 0.7, "2": 0.8} and row["ours"] == pytest.approx(0.75)
+    page = markdown(table)
     assert "Targets a cell: 2 (seeds 1, 2).\n" in page
     assert "Brackets: 95 % interval over targets.\n" in page
-
-
-def test_loss_at_equal_accuracy__on_lines_of_known_slope() -> None:
-    def row(mechanism: str | None, accuracy: float | None, loss: float) -> dict[str, Any]:
-        attacks = [{"name": "shadow", "accuracy": {"mean": accuracy}}]
-        return {"mechanism": mechanism, "utility_loss": {"mean": loss}, "attacks": attacks}
-
-    none = row(None, 0.8, 0.0)
-    laplace = [row("laplace", 0.7, 0.2), row("laplace", 0.5, 0.6)]  # loss = 2 (0.8 - accuracy)
-    logistic = [row("logistic", 0.6, 0.1), row("logistic", 0.7, 0.1), row("logistic", 0.4, 0.9)]
-    rows = [none, *logistic, *laplace, row("gaussian", None, 0.1)]
-    # At 0.6: 0.4 - 0.1; at 0.7: 0.2 - 0.1; 0.4 lies outside of the curve.
-    assert loss_at_equal_accuracy(rows, "laplace", "logistic") == pytest.approx(0.2)
-    assert loss_at_equal_accuracy(rows, "gaussian", "logistic") is None
-    assert loss_at_equal_accuracy([none, *logistic], "laplace", "logistic") is None
-    # At 0.75, between the best point of laplace and the head without noise: 0.1 - 0.02.
-    near = [none, *laplace, row("logistic", 0.75, 0.02)]
-    assert loss_at_equal_accuracy(near, "laplace", "logistic") == pytest.approx(0.08)

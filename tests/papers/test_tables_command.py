@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 from pathlib import Path
 
 import pytest
@@ -59,3 +60,24 @@ def test_entries__at_smoke(tmp_path: Path) -> None:
     assert sum(row["ours"] != "" for row in rows) > 30
     assert main(command) == 0
     assert tables == {p.name: p.read_bytes() for p in (tmp_path / "out" / "tables").iterdir()}
+
+
+@pytest.mark.slow
+def test_tables__made_again_from_nothing_have_equal_numbers(tmp_path: Path) -> None:
+    """Of two papers, in two folders: nothing of the first is there for the second."""
+    made = []
+    for name in ("one", "two"):
+        out = tmp_path / name
+        tables = "lpla-fig-9,logistic-fig-2"
+        assert main([tables, "--scale", "smoke", "--out", str(out), "--quiet"]) == 0
+        contents = [json.loads(p.read_text()) for p in sorted((out / "tables").glob("*.json"))]
+        made.append(
+            [
+                {key: value for key, value in cell.items() if key != "seconds"}
+                for content in contents
+                for cell in content["cells"]
+            ]
+            + json.loads((out / "claims.json").read_text())["claims"]
+        )
+    assert made[0] == made[1]
+    assert sum(cell.get("ours") is not None for cell in made[0]) >= 4

@@ -48,6 +48,13 @@ def test_statement__of_one_set_and_of_clients(snapshot: Snapshot) -> None:
         snapshot(inference_row(one, 1)["statement"])
 
 
+def test_statement__names_the_control_that_there_is() -> None:
+    nobody = replace(results(0.004, untrained=(0.4,)), posers=[])
+    said = inference_row(nobody, 1)["statement"]
+    assert said.endswith("; on the untrained encoder p = 0.4000")
+    assert inference_row(replace(nobody, untrained=[]), 1)["statement"].endswith("no control")
+
+
 @pytest.mark.parametrize("where", ["posers", "untrained"])
 def test_inference_row__alarms_where_nothing_leaks_void_it(where: str) -> None:
     many = [replace(p, client=i, p_value=0.01) for i, p in enumerate(EVEN[:20])]

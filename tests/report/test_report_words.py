@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from fedmia.options import registry
 from fedmia.records import (
     ClientInference,
     DatasetInferenceResults,
@@ -137,6 +138,23 @@ def test_todo__a_control_that_each_kind_can_have(run: RunScores, kind: str) -> N
         assert all((word in report["todo"]) == (audited == (kind != "run")) for word in words)
 
 
+@pytest.mark.parametrize(("rounds", "third"), [(1, 1), (4, 1), (30, 10)])
+def test_todo__stops_training_within_the_rounds_of_the_run(
+    run: RunScores, rounds: int, third: int
+) -> None:
+    leaking = alone(run, scored("a", 0.9, 112, 500, 1), rounds=run.rounds[:rounds])
+    todo = build_report(leaking)["todo"]
+    assert f"early-stopping.after {third}`" in todo and "fedmia study RUN/config.yaml" in todo
+
+
+def test_todo__advises_more_attacks_where_there_are_more(run: RunScores) -> None:
+    every = registry.names("attack")
+    for asked in (every, every[1:], ["similarity"]):
+        silent = alone(run, scored("a", 0.5, 112, 500, 1), config={"attacks": asked})
+        todo = build_report(silent)["todo"]
+        assert ("--attacks all" in todo) == (asked is not every) and "other seeds" in todo
+
+
 def test_count_pairs__is_the_share_of_pairs_that_the_attack_orders_right(run: RunScores) -> None:
     attack = scored("similarity", 0.8, 112, 500, 1)
     share = np.mean(attack.scores_members[:, None] > attack.scores_nonmembers[None, :])
@@ -154,7 +172,7 @@ def test_count_pairs__is_the_share_of_pairs_that_the_attack_orders_right(run: Ru
     [
         ((), ["--defense early-stopping", "--defense dpsgd`"], "did not"),
         (("dpsgd",), ["dpsgd did not", "--defense.dpsgd.epsilon 8"], "--defense dpsgd`."),
-        (("early-stopping",), ["early-stopping did not", "--defense dpsgd`"], "after 10"),
+        (("early-stopping",), ["early-stopping did not", "--defense dpsgd`"], "stopping.after"),
     ],
 )
 def test_todo__advises_no_defence_that_all_use(
@@ -183,14 +201,18 @@ def test_sure__no_leak_says_what_could_have_been_shown(run: RunScores) -> None:
     assert 0.5 < few < many < 0.7
 
 
-def test_sure__an_audit_must_show_its_leak_over_the_control(run: RunScores) -> None:
-    """In a run the members are drawn at random: 0.5 is enough."""
-    one, own = scored("a", 0.5, 112, 500, 1), {"untrained": [scored("a", 0.5, 112, 500, 9)]}
+def test_sure__a_leak_must_show_over_the_control(run: RunScores) -> None:
+    """In a run the members are drawn at random: there the control costs the level of one attack."""
+    attacks, untrained = (
+        [scored(name, 0.5, 112, 500, seed + i) for i, name in enumerate("abcdefghi")]
+        for seed in (1, 20)
+    )
+    own = {"untrained": untrained}
     ends = [
-        least(build_report(alone(run, one, controls=controls, encoder=encoder)))
-        for controls, encoder in ((own, None), (own, AUDIT), ({}, AUDIT))
+        least(build_report(alone(run, *attacks, controls=controls, encoder=encoder)))
+        for controls, encoder in (({}, AUDIT), (own, None), (own, AUDIT))
     ]
-    assert ends[0] == ends[2] < ends[1]
+    assert ends[0] < ends[1] < ends[2]
 
 
 @pytest.mark.parametrize(("n", "m", "more"), [(900, 60, True), (60, 900, True), (900, 900, False)])

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedmia.attacks.base import DatasetAttack, Known
+from fedmia.attacks.base import Attack, DatasetAttack, Known
 from fedmia.config.audit import Audit, outside_reason
 from fedmia.data.images import IntArray
 from fedmia.encoders.base import LoadedEncoder
@@ -183,18 +183,40 @@ class EncoderAttackSuite(AttackSuite[str]):
         """Why attack `name` has no place here, or None."""
         return outside_reason(name)
 
+    def able(self) -> list[str]:
+        """The attacks that the attacker holds enough for; the reasons of the others are noted."""
+        attempt = partial(self.failures.attempt, "main")
+        return [n for n in self.audit.attacks if attempt(n, partial(self.check, n)) is not None]
+
+    def check(self, name: str) -> Attack:
+        """The attack.
+
+        Raises:
+            InputError: the audit's access or its lack of shadows does not grant what it needs.
+        """
+        if (reason := self.refusal(name)) is not None:
+            raise InputError(reason)
+        attack = self.build(name)
+        require(self.vantage(name)[1], attack.needs)
+        if attack.asks_shadows():
+            require_shadows(self.shadows is not None)
+        return attack
+
     def run(
-        self, show_progress: ShowProgress, stopped: Callable[[], bool], ran: Callable[[int], None]
-    ) -> None:
-        """Score every attack that can run, on the encoder and then on its untrained control.
+        self, names: Sequence[str], show_progress: ShowProgress, stopped: Callable[[], bool],
+        ran: Callable[[int], None], controls: bool = True,
+    ) -> None:  # fmt: skip
+        """Score attacks on the encoder and then on its untrained control.
 
         Args:
+            names: of the attacks.
             show_progress: called before and after each attack with the model, the attack's name
                 and whether it is done.
             stopped: whether the user asked to stop.
-            ran: called with the number of attacks that are done.
+            ran: called with the number of attacks that run again on the control.
+            controls: whether the control is attacked.
         """
-        for name in self.audit.attacks:
+        for name in names:
             if stopped():
                 self.failures.reasons[name] = CUT
                 continue
@@ -205,12 +227,13 @@ class EncoderAttackSuite(AttackSuite[str]):
             elif scored is not None:
                 self.scores.append(scored)
             show_progress(RELEASED, name, True)
-        ran(len(self.scores))
         missing = self.no_control_reason if self.scores else None
+        again = [s.name for s in self.scores if not self.build(s.name).reads_training()]
+        ran(0 if missing else len(again))
         if missing is not None:
             rest = "" if self.released.stored is not None else " and the classifier on pixels"
             self.notes.append(f"{missing}; the controls are posers{rest}.")
-        for name in [s.name for s in self.scores if not self.build(s.name).reads_training()]:
+        for name in again if controls else ():
             if missing is not None or stopped():
                 break
             show_progress(UNTRAINED, name, False)
@@ -237,16 +260,9 @@ class EncoderAttackSuite(AttackSuite[str]):
         """Score one attack on the encoder.
 
         Raises:
-            InputError: the audit's access or its lack of shadows does not grant what it needs.
             BudgetError: its budget of queries does not suffice.
         """
-        if (reason := self.refusal(name)) is not None:
-            raise InputError(reason)
-        attack = self.build(name)
-        require(self.vantage(name)[1], attack.needs, name)
-        if attack.asks_shadows():
-            require_shadows(self.shadows is not None)
-        if isinstance(attack, DatasetAttack):
+        if isinstance(self.build(name), DatasetAttack):
             models = [RELEASED] + [UNTRAINED] * (self.no_control_reason is None)
             views = [self.view(m, name, self.scorer.known, None) for m in models]
             classes = self.audit_split.member_labels, self.audit_split.nonmember_labels

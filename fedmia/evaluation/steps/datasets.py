@@ -65,7 +65,8 @@ def form_candidate_sets(
 
     Posers are dealt by the clients' own partition: as many non-members at a time as there are
     members, at most half of all. Where half of all are fewer, each set has about LEAST images.
-    Where images belong to subjects, each poser is a non-member subject.
+    Where images belong to subjects nobody poses: of non-member subjects, each tested among all, one
+    in twenty has a p-value of 0.05 whatever the encoder does.
 
     Args:
         members: scored members; uint8 (N, C, H, W).
@@ -86,8 +87,6 @@ def form_candidate_sets(
     takers = max(len(clients) if count == first else min(len(clients), count // LEAST), 1)
     both = torch.cat([members, nonmembers]), np.concatenate(classes)
     if subjects is not None:
-        every = draw.permutation(np.unique(subjects[1]))[:POSERS]
-        posing = [first + np.flatnonzero(subjects[1] == one) for one in every]
         return CandidateSets(*both, first, images_of, posing, np.concatenate(subjects))
     for _ in range(-(-POSERS // takers)):
         chosen = draw.permutation(len(nonmembers))[:count]
@@ -118,7 +117,7 @@ def infer_sets(
     Raises:
         InputError: the view does not grant what the attack needs.
     """
-    require(view.threat, attack.needs, attack.name)
+    require(view.threat, attack.needs)
     attack.fit(view, known, rng(seed, "fit", attack.name))
     questions = of.questions(posers)
     order = rng(seed, "infer", attack.name, "order").permutation(len(questions))

@@ -94,9 +94,14 @@ class Scorer:
         """
         began = time.perf_counter()
         attack, before = self.build(name), view.queries
-        require(view.threat, attack.needs, name)
+        require(view.threat, attack.needs)
         attack.fit(view, self.known, rng(self.seed, "fit", name))
+        fitted, fit_queries = time.perf_counter(), view.queries
         scores = attack.score(view, self.candidates)
+        scoring = {
+            "scoring_queries": view.queries - fit_queries,
+            "scoring_seconds": time.perf_counter() - fitted,
+        }
         known = np.zeros(0), np.zeros(0)
         # What learns has asked for the known images already, and shadows need none of them.
         with nullcontext() if threshold_asks(attack) else view.unmetered():
@@ -111,6 +116,7 @@ class Scorer:
             "shadow_threshold": attack.shadow_threshold,
             "queries": view.queries - before,
             "seconds": time.perf_counter() - began,
+            **scoring,
             **more,
         }
         if self.subjects is not None:

@@ -1,0 +1,219 @@
+"""`--plan`: what a command would do, by pilots on few of its images: seconds, queries, and the
+smallest leak that its images would show. Here of audits, and what all plans share."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from threading import Event
+from typing import Any
+
+import numpy as np
+import torch
+
+from fedmia.cli.command import Invocation
+from fedmia.config.audit import Audit
+from fedmia.evaluation.audits.images import AuditSplit
+from fedmia.evaluation.audits.threads import settle_threads
+from fedmia.evaluation.encoder import device_of, examine, prepare
+from fedmia.options.errors import InputError, opt
+from fedmia.options.seeding import rng
+from fedmia.records import RunScores, ScoredAttack
+from fedmia.records.attack_rows import with_auc
+from fedmia.report.build import build_report
+from fedmia.report.format import defended_lines
+from fedmia.report.publish import json_text
+from fedmia.report.verdict import leak_tests
+from fedmia.runtime.cores import count_cores
+from fedmia.runtime.heartbeat import format_seconds
+from fedmia.runtime.load import BUSY, measure_free_cores
+from fedmia.runtime.progress import AuditDisplay
+from fedmia.runtime.stopwatch import Stopwatch
+from fedmia.statistics.power import images_needed, smallest_detectable_auc
+from fedmia.storage.outfolder import OutFolder
+
+SHARE, LEAST = 0.1, 16  # of the scored images in a pilot, and the fewest of a side
+EPOCHS = 2  # of each shadow of a pilot
+Outlook = dict[str, Any]  # as `--plan --json` prints it
+
+
+def pick(count: int) -> np.ndarray:
+    """Positions of the images of a pilot among `count`."""
+    return np.sort(rng(0, "pilot").permutation(count)[: max(LEAST, round(SHARE * count))])
+
+
+def of_all(attack: ScoredAttack, name: str, images: int) -> float:
+    """The seconds or queries of an attack of a pilot for all images, by those of its scoring.
+
+    Args:
+        attack: of the pilot, fitted on all known images.
+        name: `seconds` or `queries`.
+        images: that are scored in all.
+
+    Returns:
+        The number.
+    """
+    more = images / sum(map(len, attack.sides)) - 1
+    return float(getattr(attack, name) + more * getattr(attack, f"scoring_{name}"))
+
+
+def conclude(
+    invocation: Invocation, watch: Stopwatch, pilot: RunScores, seconds: Mapping[str, float],
+    **row: Any,
+) -> Outlook:  # fmt: skip
+    """The outlook, by the attacks of a pilot and by the tests of its report.
+
+    Args:
+        invocation: what the user asked for.
+        watch: timed the imports and the data of the command.
+        pilot: its scores; an attack stands for itself under the control.
+        seconds: of the command by part, from then to the report.
+        row: the other keys.
+
+    Returns:
+        The outlook.
+    """
+    report, leak, images = build_report(pilot), invocation.leak, row["images"]
+    sides = images["scored_members"], images["scored_nonmembers"]
+    tests = leak_tests(report, with_auc(report["attacks"]))
+    parts = {name: watch.seconds[name] for name in ("import", "data")} | {**seconds}
+    # Figures take about as long to draw as all imports.
+    parts["report"] = 0.0 if invocation.out is None else parts["import"]
+    total, busy = sum(parts.values()), measure_free_cores() < BUSY * count_cores()
+    cpu = time.process_time() / watch.timing()["total_s"]  # an idle machine gives a whole core
+    return {
+        **row,
+        "lines": [*row["lines"], *defended_lines(report)],
+        "queries": {a.name: round(of_all(a, "queries", sum(sides))) for a in pilot.attacks},
+        "not_run": {one["attack"]: one["reason"] for one in report["not_run"]},
+        "seconds": {**parts, "total": total},
+        "seconds_idle": total * min(cpu, 1.0) if busy and "images_sent" not in row else total,
+        "tests": report["family"]["intervals"],
+        "smallest_auc": smallest_detectable_auc(*sides, **tests),
+        "leak": leak,
+        "images_needed": leak and images_needed(leak, **tests),
+        "images_available": min(sides[0], sides[1] + images.get("spare_nonmembers", 0)),
+    }
+
+
+class _Clock(AuditDisplay):
+    """Silent; notes when the epochs of the shadows ended."""
+
+    def __init__(self) -> None:
+        super().__init__(0, True)
+        self.stamps = list[float]()
+
+    def epochs(self, done: int, total: int) -> None:
+        self.stamps.append(time.perf_counter())
+
+    def shadows(self) -> float:
+        """Seconds of all epochs: the first ended when the others began."""
+        gaps = np.diff(self.stamps)
+        return float(gaps.mean()) * len(self.stamps) if len(gaps) else 0.0
+
+
+def plan_audit(invocation: Invocation, watch: Stopwatch, stop: Event) -> Outlook:
+    """What an audit would do; nothing is written.
+
+    Args:
+        invocation: what the user asked for; its settings are an `Audit`.
+        watch: timed the command so far.
+        stop: set when the user interrupts.
+
+    Returns:
+        The outlook.
+
+    Raises:
+        InputError: bad input, an audit that cannot be planned, or one of which no attack can run.
+        KeyboardInterrupt: the user ended it.
+    """
+    audit: Audit = settle_threads(invocation.settings, None, lambda line: None)
+    refuse(audit, "federation", "groups", "sweep", *["checkpoint"] * audit.of_rounds)
+    torch.set_num_threads(audit.threads or count_cores())
+    device = device_of(audit)
+    with watch.part("data"):
+        released, split = prepare(audit, device)
+    counts, epochs = split.counts(), audit.plan().epochs
+    images = {k: v for k, v in counts.items() if isinstance(v, int) and "_" in k}
+    scored = images["scored_members"] + images["scored_nonmembers"]
+    short, few = replace(audit, cache=None), cut_images(split)
+    if audit.shadows:
+        short = replace(short, shadow={**audit.shadow, "epochs": min(EPOCHS, epochs)})
+    timer, clock, place = Stopwatch(time.perf_counter()), _Clock(), OutFolder(None, "")
+    pilot = examine(short, released, few, device, place, clock, timer, stop.is_set, controls=False)
+    if stop.is_set():
+        raise KeyboardInterrupt
+    if not (pilot.attacks or pilot.inferences):
+        why = next(iter(pilot.not_run.items()), ("", "none is asked for"))
+        raise InputError(f"no attack could run; {why[0]}: {why[1]}")
+    took, passes = timer.timing(), 1 + bool(pilot.utility_untrained)
+    ran = [a for a in pilot.attacks if a.name in audit.attacks]  # once with all its readings
+    more = sum(of_all(a, "seconds", scored) - a.seconds for a in ran)
+    seconds = {
+        "shadows": clock.shadows() * epochs / min(EPOCHS, epochs),
+        "attacks": passes * max(took["attacks"] - clock.shadows() + more, 0.0),
+        "probes": took["probes"],
+    }
+    row: Outlook = {"lines": [*released.notes, *split.notes], "images": images}
+    if (remote := released.remote) is not None:  # of the known images it was sent all
+        row["images_sent"] = round(remote.sent * len(split.attacked()) / len(few.attacked()))
+        row["images_sent_for_the_plan"] = remote.sent
+    pilot = replace(pilot, controls={"untrained": pilot.attacks} if passes > 1 else {})
+    return conclude(invocation, watch, pilot, seconds, **row)
+
+
+def cut_images(split: AuditSplit) -> AuditSplit:
+    """The images of a pilot: all known ones, and some to score."""
+    chosen: dict[str, Any] = {}
+    for side in ("member", "nonmember"):
+        at = pick(len(getattr(split, f"{side}_ids")))
+        for name in (f"scored_{side}s", f"{side}_ids", f"{side}_labels"):
+            chosen[name] = getattr(split, name)[at]
+    return replace(split, **chosen)
+
+
+def refuse(settings: Any, *names: str) -> None:
+    """Refuse to plan what uses one of these options.
+
+    Raises:
+        InputError: it is used.
+    """
+    for name in names:
+        if (value := getattr(settings, name)) is not None:
+            raise InputError(f"--plan does not go with {opt(name, value)}: leave one out")
+
+
+def describe(row: Outlook) -> list[str]:
+    """The outlook as lines of text."""
+    lines = list(row["lines"])
+    for what in ("images", "queries"):
+        listed = ", ".join(f"{n:,} {name.replace('_', ' ')}" for name, n in row[what].items())
+        lines += [f"{what}: {listed}"] if listed else []
+    if "images_sent" in row:
+        plan = f"{row['images_sent_for_the_plan']:,} for this plan"
+        lines.append(f"images for the API: {row['images_sent']:,}, each sent once ({plan})")
+    lines += [f"not run: {name}: {why}" for name, why in row["not_run"].items()]
+    *parts, total = (f"{n} {format_seconds(s)}" for n, s in row["seconds"].items() if s >= 0.5)
+    lines.append(f"time on this machine: {total} ({', '.join(parts)})")
+    if row["seconds_idle"] < row["seconds"]["total"]:
+        idle = format_seconds(row["seconds_idle"])
+        lines.append(f"other programs keep the machine busy: on an idle one about {idle}")
+    least, needed, have = row["smallest_auc"], row["images_needed"], row["images_available"]
+    text = f"AUC {least:.3f} in 80 of 100 runs" if least else "not even a perfect attack"
+    lines.append(f"smallest leak that would show: {text} (tests: {row['tests']})")
+    if row["leak"] is not None:
+        number = "more than ten million" if needed is None else f"{needed:,}"
+        enough = "are too few" if needed is None or have < needed else "are enough"
+        lines.append(
+            f"a leak of AUC {row['leak']:g} needs {number} scored members and as many others; "
+            f"the {have:,} of each that can be scored {enough}"
+        )
+    return lines
+
+
+def show(invocation: Invocation, row: Outlook) -> int:
+    """Print the outlook, as JSON where that is asked for; the exit code 0."""
+    text = json_text(row) if invocation.json else "\n".join([*describe(row), ""])
+    print(text, end="")
+    return 0

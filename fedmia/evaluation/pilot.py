@@ -1,0 +1,211 @@
+"""`fedmia simulate --plan`: a short federation on all images, scored on few of them."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+import numpy as np
+
+from fedmia.cli.command import Invocation
+from fedmia.config.experiment import Experiment
+from fedmia.evaluation.outlook import Outlook, conclude, of_all, pick, refuse
+from fedmia.evaluation.run import score
+from fedmia.federation.outlook import describe_start
+from fedmia.federation.plan import Plan, forecasts, make_plan
+from fedmia.federation.result import FederationResult
+from fedmia.federation.schedule import Schedule
+from fedmia.options import registry
+from fedmia.options.errors import InputError
+from fedmia.records import RunScores, ScoredAttack
+from fedmia.runtime.cores import count_cores
+from fedmia.runtime.progress import Display
+from fedmia.runtime.stopwatch import Stopwatch
+from strategies.failure_policy import FederationError
+
+CLEAN, ATTACKED, EPOCHS = 2, 2, 2  # rounds of each kind in a pilot, and epochs of pre-training
+SCORED = "scored_members", "scored_nonmembers"
+Train = Callable[..., FederationResult]
+
+
+class _Clock(Display):
+    """Silent; notes the seconds of each round."""
+
+    def __init__(self) -> None:
+        super().__init__(0, True, self._round)
+        self.last = time.perf_counter()
+        self.rounds: dict[tuple[str, int], float] = {}
+
+    def _round(self, branch: str, round: int, loss: Any, knn: Any, seconds: float) -> None:
+        now = time.perf_counter()
+        self.rounds[branch, round], self.last = now - self.last, now
+
+
+def plan_run(invocation: Invocation, watch: Stopwatch, stop: Event, train: Train) -> Outlook:
+    """What a run would do, by a short one in a temporary folder.
+
+    Args:
+        invocation: what the user asked for; its settings are an `Experiment`.
+        watch: timed the command so far.
+        stop: set when the user interrupts.
+        train: `fedmia.federation.train.train`, as scoring trains nothing itself.
+
+    Returns:
+        The outlook.
+
+    Raises:
+        InputError: bad input, or a run that cannot be planned, such as one whose clients fail.
+        KeyboardInterrupt: the user ended it.
+    """
+    experiment: Experiment = invocation.settings
+    refuse(experiment, "sweep")
+    with watch.part("data"):
+        plan = make_plan(experiment)
+    short, split = shorten(experiment), plan.split
+    # Rounds of the placebo take as long as those of the federation.
+    alone = replace(plan, experiment=short, split=replace(split, placebo_parts=()))
+    clock = _Clock()
+    with tempfile.TemporaryDirectory(prefix="fedmia-") as folder:
+        try:
+            result = train(alone, Path(folder), None, stop, watch, clock)
+        except FederationError as error:
+            raise InputError(f"--plan: the first rounds failed: {error}") from None
+        if stop.is_set():
+            raise KeyboardInterrupt
+        tail = time.perf_counter() - clock.last
+        at = {n: getattr(split, n)[pick(len(getattr(split, n)))] for n in SCORED}
+        few = replace(result.plan, split=replace(result.plan.split, **at))
+        extend_accounts(result, experiment.federation.rounds)
+        timer = Stopwatch(time.perf_counter())
+        pilot = score(replace(result, plan=few, readings=None), timer, controls=False)
+    took = timer.timing()
+    seconds = {
+        "train": all_rounds(clock, experiment, short, tail),
+        "attacks": all_attacks(pilot, took["attacks"], plan),
+        "probes": took["probes"],
+    }
+    row: Outlook = {
+        "lines": [*describe_start(plan), *forecasts(plan)],
+        "images": {role: count for role, count in split.counts().items() if count},
+    }
+    attacks = [*pilot.attacks, *ascent(result, experiment, *map(len, at.values()))]
+    controls = {"placebo" if split.placebo_parts else "untrained": attacks}
+    pilot = replace(pilot, attacks=attacks, controls=controls)
+    return conclude(invocation, watch, pilot, seconds, **row)
+
+
+def shorten(experiment: Experiment) -> Experiment:
+    """The experiment with few rounds of each kind, and without its placebo."""
+    attacked = min(ATTACKED, experiment.attack_rounds)
+    rounds = attacked + min(CLEAN, experiment.federation.rounds - experiment.attack_rounds)
+    short = replace(
+        experiment.federation, rounds=rounds, attack_rounds=attacked or None, snapshots=1,
+        placebo=False,
+    )  # fmt: skip
+    pretrain = replace(experiment.pretrain, epochs=min(EPOCHS, experiment.pretrain.epochs or 0))
+    return replace(experiment, federation=short, pretrain=pretrain)
+
+
+def all_rounds(clock: _Clock, whole: Experiment, short: Experiment, tail: float) -> float:
+    """Seconds of the rounds of all branches, of pre-training, and of the climb after them.
+
+    Args:
+        clock: of the pilot.
+        whole, short: settings of the run and of the pilot.
+        tail: seconds of the climb of the pilot.
+
+    Returns:
+        The seconds.
+    """
+    by_kind, ran = defaultdict[tuple[str, bool], list[float]](list), Schedule(short).clean
+    for (branch, round), seconds in clock.rounds.items():
+        by_kind[branch, round > ran].append(seconds)
+    # What the first round takes more than the second is pre-training, or done once.
+    first, *others = by_kind.get(("main", False), [0.0])
+    again = (whole.pretrain.epochs or 1) / (short.pretrain.epochs or 1) - 1
+    total = again * max(first - sum(others), 0.0) if others else 0.0
+    for (branch, attacked), (first, *others) in by_kind.items():
+        count = whole.attack_rounds if attacked else Schedule(whole).clean
+        seconds = first + (count - 1) * (others[0] if others else first)
+        total += seconds * (1 + (branch == "main" and whole.has_placebo))
+    return total + tail * whole.attack_rounds / max(short.attack_rounds, 1)
+
+
+def all_attacks(pilot: RunScores, took: float, plan: Plan) -> float:
+    """Seconds of the scoring: of each model in turn, as many side by side as there are cores for.
+
+    Args:
+        pilot: scores of one model.
+        took: seconds of the scoring of the pilot.
+        plan: of the run.
+
+    Returns:
+        The seconds.
+    """
+    whole, split = plan.experiment, plan.split
+    scored, work = len(split.scored_members) + len(split.scored_nonmembers), 0.0
+    for one in pilot.attacks:
+        if one.name in whole.attacks:  # once with all its readings
+            # The trained model, the untrained one, the placebo's; those of the rounds.
+            passes = 2 + bool(split.placebo_parts)
+            by_round = registry.load("attack", one.name).by_round
+            passes += by_round * (len(Schedule(whole).evaluated()) - 2)
+            work += passes * of_all(one, "seconds", scored)
+            took -= one.seconds
+    return max(took, 0.0) + work / max(1, count_cores() // whole.threads_per_client)
+
+
+def ascent(
+    result: FederationResult, whole: Experiment, members: int, others: int
+) -> list[ScoredAttack]:
+    """Rows of the active attack, without scores: it reads each model that it receives.
+
+    Args:
+        result: of the pilot.
+        whole: settings of the run.
+        members, others: how many are scored in the pilot.
+
+    Returns:
+        A row for each of its readings with its queries; none without an active attack.
+    """
+    if (readings := result.readings) is None:
+        return []
+    attack, short = readings.attack, result.plan.experiment
+
+    def reads(attacked: int) -> int:
+        return attacked + 1 + (attacked if attack.reads_uploads() else 1)
+
+    queries = readings.queries["main"] * reads(whole.attack_rounds) // reads(short.attack_rounds)
+    if attack.round_size is not None:  # it reads its batches, in one round
+        queries = readings.queries["main-batches"]
+    name, m, n = str(whole.active_attack), np.zeros(members), np.zeros(others)
+    one = ScoredAttack(name, "", "white_box", "client", m, n, queries=queries)
+    return [one, *(replace(one, name=f"{name}-{more}") for more in attack.other_readings())]
+
+
+def extend_accounts(result: FederationResult, rounds: int) -> None:
+    """Let the accounts of the clients' defences go on as in the pilot, so that its report states
+    what is promised after all rounds.
+
+    Args:
+        result: of the pilot; the stored states of its clients change.
+        rounds: of the whole run.
+    """
+    more = rounds / len(result.rounds)
+    for client in result.plan.experiment.defended:
+        if (state := result.store.load("main", client)) is None:
+            continue
+        for name, defense in result.client_context.build_defenses(client).layers:
+            own = state.memory.get("defense", {}).get(name, {})
+            # A budget for the whole run was dealt over the pilot's rounds.
+            if getattr(defense, "epsilon", None) is None and "rounds" in own:
+                steps = own.get("history", [])
+                own["rounds"] = round(own["rounds"] * more)
+                own["history"] = [[*one[:-1], round(one[-1] * more)] for one in steps]
+        result.store.save("main", client, state)

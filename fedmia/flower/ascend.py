@@ -1,0 +1,277 @@
+"""An attacker in anybody's Flower app: `ClientApp(mods=[ascend(net, targets, loss, ..)])`.
+
+On chosen nodes the app trains as ever, and the weights of its reply alone are replaced: by those
+that it received, after an ascent on the targets (Algorithm 1 of Chen et al.). What the attacker
+reads of the targets stays in a folder of its node; `fedmia audit --notes FOLDER` scores it.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable, Container, Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from flwr.app import Array, ArrayRecord, Context, Error, Message, RecordDict
+from flwr.clientapp.typing import ClientAppCallable, Mod
+from torch import Tensor, nn
+
+from fedmia.attacks.ascent import even_batches
+from fedmia.attacks.ascent_static import climb
+from fedmia.data.images import ImageSet
+from fedmia.evaluation.audits.climb import TWIN, ClimbNotes, load_notes, save_notes
+from fedmia.flower.messages import misfit, round_number
+from fedmia.options.errors import InputError
+from fedmia.options.seeding import rng
+from fedmia.recording.format import MAIN
+from fedmia.ssl.base import State
+from fedmia.storage.arrays import tensors
+from fedmia.threat.owner_loss import OwnerLoss, fixed_choices, owner_loss, read_owner_loss
+
+
+def ascend(
+    net: nn.Module | Callable[[], nn.Module], targets: Any, loss: OwnerLoss, *, steps: int,
+    lr: float, notes: Path | str, rounds: Container[int] | None = None,
+    partitions: Iterable[int] = (0,), batch: int = 32, seed: int = 0,
+) -> Mod:  # fmt: skip
+    """A mod that makes attackers of chosen clients: `ClientApp(mods=[fedmia.flower.ascend(..)])`.
+
+    Args:
+        net: the network whose weights the messages carry, by the names of its `state_dict()` or as
+            a bare list in its order; or a function that makes it. It works on its own device.
+        targets: uint8 (T, C, H, W), array or tensor: the images whose membership is asked for.
+        loss: with which clients train, of (network, float pixels (B, C, H, W) in [0, 1]): a loss
+            of each image (B,).
+        steps: passes of ascent over the targets in a round; 0 is the twin without ascent, a run of
+            its own: such a client sends back what it received.
+        lr: of the ascent, by plain SGD.
+        notes: folder of the node, an absolute path, which keeps what the attacker reads; the twin
+            may have the same one.
+        rounds: in which it attacks, such as `range(5, 11)`; None: all.
+        partitions: the clients that attack, by their `partition-id`.
+        batch: targets in a step.
+        seed: of the order of the targets and of the random choices of `loss`.
+
+    Returns:
+        The mod. Where what it meets is wrong, its node answers with an error of one line.
+
+    Raises:
+        InputError: a value out of range, no targets, or a relative folder.
+    """
+    images = np.asarray(targets)
+    if images.ndim != 4 or not len(images):
+        raise InputError(f"ascend: targets must be uint8 (T, C, H, W), T > 0, got {images.shape}")
+    ImageSet(images, np.zeros(len(images), np.int64), "ascend: targets")
+    wrong = {
+        "steps": (steps, "an integer >= 0", type(steps) is int and steps >= 0),
+        "lr": (lr, "finite and > 0", isinstance(lr, int | float) and 0 < lr < math.inf),
+        "batch": (batch, "an integer >= 1", type(batch) is int and batch >= 1),
+        "notes": (notes, "an absolute path", Path(notes).is_absolute()),
+    }
+    for name, (value, allowed, fits) in wrong.items():
+        if not fits:
+            raise InputError(f"ascend: {name}={value!r}, must be {allowed}")
+    clients = frozenset(partitions)
+    if not clients or min(clients) < 0:
+        raise InputError(f"ascend: partitions={sorted(clients)}, must be one or more, from 0")
+    climbing = ClimbNotes(-1, "", steps, float(lr), batch)
+    pixels = torch.from_numpy(images)
+    return Ascending(net, pixels, loss, climbing, Path(notes), rounds, clients, seed)
+
+
+@dataclass(frozen=True)
+class Ascending:
+    """The mod that `ascend` makes.
+
+    Attributes:
+        net: the network, or a function that makes it.
+        targets: uint8 (T, C, H, W).
+        loss: of (network, pixels).
+        climbing: how the targets are climbed; notes of no client yet.
+        folder: of the notes.
+        rounds: in which it attacks; None: all.
+        partitions: the clients that attack.
+        seed: of all that is drawn.
+    """
+
+    net: nn.Module | Callable[[], nn.Module]
+    targets: Tensor
+    loss: OwnerLoss
+    climbing: ClimbNotes
+    folder: Path
+    rounds: Container[int] | None
+    partitions: frozenset[int]
+    seed: int
+
+    def __call__(self, message: Message, context: Context, call_next: ClientAppCallable) -> Message:
+        """Let the app work; on an attacker's node replace the weights of its reply."""
+        kind = message.metadata.message_type.partition(".")[0]
+        try:
+            client = self._client(context)
+            if client not in self.partitions or kind not in ("train", "evaluate"):
+                return call_next(message, context)
+            attacker = _Attacker(self, client, str(context.run_id))
+            if kind == "evaluate":
+                attacker.receive(message, attacker.notes.trained + 1, trains=False)
+                return call_next(message, context)
+            attacks = attacker.begin_round(message)
+            reply = call_next(message, context)
+            if attacks and reply.has_content():
+                attacker.replace_weights(reply)
+            attacker.save()
+            return reply
+        except InputError as error:
+            return Message(Error(code=0, reason=f"ascend: {error}"), reply_to=message)
+
+    def _client(self, context: Context) -> int:
+        """The partition of the node.
+
+        Raises:
+            InputError: it has none, or some attacker's does not exist.
+        """
+        config = context.node_config
+        if (partition := config.get("partition-id")) is None:
+            how = "--node-config 'partition-id=0 num-partitions=2' says it"
+            raise InputError(f"partitions: the node does not know which it holds; {how}")
+        count = config.get("num-partitions")
+        unknown = [p for p in sorted(self.partitions) if count is not None and p >= int(count)]
+        if unknown:
+            allowed = f"the federation's are 0 to {int(count or 0) - 1}"
+            raise InputError(f"partitions: {unknown[0]} is unknown; {allowed}")
+        return int(partition)
+
+
+class _Attacker:
+    """One attacker at work on one message."""
+
+    def __init__(self, mod: Ascending, client: int, run: str) -> None:
+        self.mod, branch = mod, MAIN if mod.climbing.steps else TWIN
+        own = replace(mod.climbing, client=client, run=run)
+        self.notes = load_notes(mod.folder, own, branch, mod.targets)
+        self.branch, self.received = branch, State()
+
+    @cached_property
+    def net(self) -> nn.Module:
+        """The network; building it moves no generator of the app's."""
+        net = self.mod.net
+        if isinstance(net, nn.Module):
+            return copy.deepcopy(net).eval()
+        with fixed_choices(self.mod.seed, torch.device("cpu")):
+            return net().eval()
+
+    @property
+    def device(self) -> torch.device:
+        """Where the network is."""
+        return next((p.device for p in self.net.parameters()), torch.device("cpu"))
+
+    def begin_round(self, message: Message) -> bool:
+        """Count the round of an order to train, and read the model in it; whether it is attacked.
+
+        A round is counted as the recording does, whatever the message says.
+        """
+        label = round_number(message)
+        if label is None or label != self.notes.label or not self.notes.trained:  # else asked again
+            self.notes.trained = max(self.notes.trained + 1, label or 0)
+            self.notes.label = label
+        rounds = self.mod.rounds
+        attacks = rounds is None or self.notes.trained in rounds
+        self.receive(message, self.notes.trained, trains=True, attacks=attacks)
+        return attacks
+
+    def receive(self, message: Message, round: int, *, trains: bool, attacks: bool = False) -> None:
+        """Read the targets under a model that came, where a climb is before or behind it."""
+        readings, branch = self.notes.readings, self.branch
+        waits = readings.uploads(branch) != readings.rounds(branch)
+        if not (attacks or (waits and message.content.array_records)):
+            return
+        _, arrays = self._weights(message, "the message")
+        self.received = self._by_name(arrays)
+        if trains or f"received.{branch}.{round}" not in readings.readings:
+            self._read("received", round, self.received)
+        if not trains:
+            self.save()
+
+    def replace_weights(self, reply: Message) -> None:
+        """Put climbed weights in the place of those of the app's reply; counters stay its own."""
+        name, arrays = self._weights(reply, "the app's reply")
+        self._by_name(arrays)
+        crafted, round = self._climb(), self.notes.trained
+        self._read("sent", round, crafted)
+        own = dict(zip(arrays, self._names(arrays), strict=True))
+        replaced = {
+            n: Array(crafted[own[n]].cpu().numpy().astype(a.dtype))
+            if crafted[own[n]].is_floating_point()
+            else a
+            for n, a in arrays.items()
+        }
+        reply.content = RecordDict({**reply.content, name: ArrayRecord(replaced)})
+
+    def save(self) -> None:
+        """Keep the notes."""
+        save_notes(self.mod.folder, self.notes, self.branch)
+
+    def _climb(self) -> State:
+        """The received weights, climbed on the targets."""
+        mod, how = self.mod, self.mod.climbing
+        self.net.load_state_dict(self.received)
+        weights = [p for p in self.net.parameters() if p.requires_grad]
+        stream = rng(mod.seed, "ascend", self.notes.trained, self.notes.client)
+        with fixed_choices(int(stream.integers(2**32)), self.device), torch.enable_grad():
+            for _ in range(how.steps):
+                for rows in even_batches(stream.permutation(len(mod.targets)), how.batch):
+                    pixels = mod.targets[rows].to(self.device).float() / 255
+                    climb(weights, partial(owner_loss, mod.loss, self.net, pixels), 1, how.lr)
+        climbed = {
+            n: p.detach().clone() for n, p in self.net.named_parameters(remove_duplicate=False)
+        }
+        return {**self.received, **climbed}
+
+    def _read(self, what: str, round: int, state: State) -> None:
+        """Note the loss of each target under some weights."""
+        mod, readings = self.mod, self.notes.readings
+        self.net.load_state_dict(state)
+        losses = read_owner_loss(mod.loss, self.net, mod.targets, self.device, mod.seed)
+        if bad := int((~losses.isfinite()).sum()):
+            hint = "; a lower lr helps" if what == "sent" else ""
+            raise InputError(
+                f"the loss of {bad} of {len(losses)} targets is not finite under the weights "
+                f"{what} in round {round}{hint}"
+            )
+        readings.readings[f"{what}.{self.branch}.{round}"] = losses.double().numpy()
+        readings.queries[self.branch] += len(losses)
+
+    def _weights(self, message: Message, where: str) -> tuple[str, ArrayRecord]:
+        """The one record of weights of a message, and its name."""
+        records = message.content.array_records
+        if len(records) != 1:
+            names = f" ({', '.join(records)})" if records else ""
+            raise InputError(f"{where} holds {len(records)} ArrayRecords{names}, must hold one")
+        return next(iter(records.items()))
+
+    def _names(self, arrays: Mapping[str, Array]) -> list[str]:
+        """The network's names of the arrays: theirs, or its own of a bare list."""
+        own = list(self.net.state_dict())
+        bare = [*arrays] == [str(i) for i in range(len(arrays))] and len(arrays) == len(own)
+        return own if bare else [*arrays]
+
+    def _by_name(self, arrays: ArrayRecord) -> State:
+        """The weights by the network's names, on its device.
+
+        Raises:
+            InputError: they are of another network.
+        """
+        state = dict(zip(self._names(arrays), tensors(arrays).values(), strict=True))
+        own = self.net.state_dict()
+        form = {n: (t.shape, t.is_floating_point()) for n, t in own.items()}
+        if name := misfit(state, form):
+            shapes = [tuple(s[name].shape) if name in s else "none" for s in (state, own)]
+            raise InputError(
+                f"net is not of the messages' weights: '{name}' is {shapes[0]} there, and "
+                f"{shapes[1]} in {type(self.net).__name__}"
+            )
+        return {n: t.to(own[n]) for n, t in state.items()}

@@ -1,0 +1,71 @@
+"""`fedmia study --plan`: what the runs of a study would do, from the plan of one run a point."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from threading import Event
+
+from fedmia.cli.command import Invocation
+from fedmia.config.audit import Audit
+from fedmia.config.study import Cell, Study
+from fedmia.evaluation.outlook import Outlook, describe, plan_audit
+from fedmia.options.errors import prefix_errors
+from fedmia.report.publish import json_text
+from fedmia.runtime.cores import bind_cores, share_cores
+from fedmia.runtime.heartbeat import format_seconds
+from fedmia.runtime.stopwatch import Stopwatch
+from fedmia.study.engine import side_by_side
+
+
+def plan_study(invocation: Invocation, stop: Event) -> int:
+    """Print what the runs of a study would do.
+
+    Args:
+        invocation: what the user asked for; its settings are a `Study`.
+        stop: set when the user interrupts.
+
+    Returns:
+        The exit code 0.
+
+    Raises:
+        InputError: a run that would be refused, or that cannot be planned.
+        KeyboardInterrupt: the user ended it.
+    """
+    settings: Study = invocation.settings
+    jobs, points = side_by_side(settings), dict[str, Outlook]()
+    own = time.process_time()  # what this process took to start
+    from fedmia.evaluation.pilot import plan_run
+    from fedmia.federation.train import train  # with Flower, as a run
+
+    loaded = time.process_time()
+    for cell in settings.points:
+        watch = Stopwatch(time.perf_counter())
+        watch.add({"import": loaded})
+        # A run of a study also draws its figures.
+        one = replace(invocation, settings=cell.first, out=Path())
+        plan = plan_audit if isinstance(cell.first, Audit) else partial(plan_run, train=train)
+        name = cell.point or "run"
+        with prefix_errors(name), bind_cores(share_cores(jobs)[0]):
+            points[name] = row = plan(one, watch, stop)
+        if not invocation.json:
+            print("\n  ".join([f"{name}:", *describe(row)]), flush=True)
+    # Its page is drawn as that of a run.
+    total = own + max(row["seconds"]["report"] for row in points.values())
+    every = [points[cell.point or "run"]["seconds"] for cell in settings.cells]
+    cached = [s["shadows"] for s, c in zip(every, settings.cells, strict=True) if shares(c)]
+    once = sum(cached[1:])  # the first of them trains the shadows of all
+    total += (sum(one["total"] for one in every) - once) / min(jobs, len(every))
+    runs = len(settings.cells)
+    line = f"study: {runs} runs, {jobs} at once: about {format_seconds(total)} on this machine\n"
+    if invocation.json:
+        line = json_text({"runs": runs, "jobs": jobs, "seconds": total, "points": points})
+    print(line, end="")
+    return 0
+
+
+def shares(cell: Cell) -> bool:
+    """Whether an audit takes its shadows from a cache."""
+    return isinstance(cell.first, Audit) and bool(cell.first.cache) and not cell.nth

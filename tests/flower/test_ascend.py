@@ -1,0 +1,319 @@
+"""An attacker in somebody's Flower app: what it sends, what it keeps, what an audit says of it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
+
+import fedmia
+import fedmia.flower
+from fedmia.audit import main as audit
+from fedmia.evaluation.audits.climb import ClimbNotes, read_notes
+from fedmia.options.errors import InputError
+from fedmia.recording import Recording
+from fedmia.threat.owner_loss import read_owner_loss
+from tests.flower import small_app
+from tests.flower.small_app import CLIENTS, EACH, Net, attack, first, loss, run, targets
+from tests.pages.reading import block, commands, text_of
+from tests.recording.plain import PlainGrid
+
+ROOT = Path(__file__).resolve().parents[2]
+ENCODER = (
+    "--encoder tests.flower.small_app:Net --mean 0 --std 1 --size 8 --known 4 --threads 1 "
+    "--device cpu --quiet --attacks similarity,ascent --attack.similarity.views 3 "
+)
+
+
+def order(kind: str = "train", round: int | None = 2, bare: bool = False) -> Message:
+    """A message with the first model."""
+    arrays = first()
+    if bare:
+        arrays = ArrayRecord(arrays.to_numpy_ndarrays())
+    config = ConfigRecord({} if round is None else {"server-round": round})
+    return Message(RecordDict({"arrays": arrays, "config": config}), 7, kind)
+
+
+def node(partition: int | None = 0, **more: Any) -> Context:
+    where = {} if partition is None else {"partition-id": partition, "num-partitions": CLIENTS}
+    return Context(1, 7, {**where, **more}, RecordDict(), {})
+
+
+def answer(mods: list[Any], message: Message, context: Context) -> Message:
+    PlainGrid(make := small_app.make_app(*mods))  # tells Flower which task this is
+    torch.manual_seed(3)
+    return make(message, context)
+
+
+def content(records: RecordDict) -> dict[str, Any]:
+    """All that a reply or a state holds, to the bit."""
+    return {
+        name: {n: (a.dtype, a.shape, a.data) for n, a in one.items()}
+        if isinstance(one, ArrayRecord)
+        else dict(one)
+        for name, one in records.items()
+    }
+
+
+def notes_of(folder: Path, branch: str = "main") -> ClimbNotes:
+    return read_notes(folder / f"client-0000-{branch}.safetensors")
+
+
+@pytest.fixture(scope="module")
+def attacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run with an attacker, and its twin without ascent, whose notes lie in one folder."""
+    folder = tmp_path_factory.mktemp("attacked")
+    run(folder / "REC", attack(folder / "NOTES"))
+    run(folder / "TWIN", attack(folder / "NOTES", steps=0))
+    return folder
+
+
+def test_audit__says_what_the_climb_adds(attacked: Path, tmp_path: Path) -> None:
+    """Three of four clients keep their images' prices: 1/4 of the members rise like the others."""
+    flags = f"{ENCODER}--federation {attacked / 'REC'} --notes {attacked / 'NOTES'} "
+    sides = small_app.write_sides(tmp_path)
+    assert audit(f"{flags}{sides} --out {tmp_path / 'A'}".split()) == 0
+    report = json.loads((tmp_path / "A" / "report.json").read_text())
+    rows = {row["name"]: row for row in report["attacks"]}
+    assert rows["ascent"]["rounds"] == [2, 3] and rows["ascent"]["under_attack"]
+    assert rows["ascent"]["choices"] == {"steps": 2, "lr": 8.0, "batch": len(targets())}
+    assert 0.8 < rows["ascent"]["auc"] < 0.95
+    pairs = {(row["attack"], row["control"]): row for row in report["paired"]}
+    for control in ("ascent-zero", "loss-before"):
+        pair = pairs["ascent", control]
+        assert pair["auc_control"] == pytest.approx(0.5, abs=0.15) and pair["low"] > 0.1
+    assert "another run of the app without ascent" in pairs["ascent", "ascent-zero"]["statement"]
+    said = " ".join(report["notes"])
+    assert "Client 0 attacked" in said and "rounds 2, 3" in said and "not paired" in said
+    assert [row["name"] for row in report["controls"]["untrained"]] == ["similarity"]
+    assert all("ascent" not in row["leakage"] for row in report["rounds"])
+    run_ = fedmia.audit_federation(
+        attacked / "REC", Net, small_app.members(), small_app.others(), mean=0, std=1, size=8,
+        known=4, notes=str(attacked / "NOTES"), attacks=["ascent"], threads=1, quiet=True,
+    )  # fmt: skip
+    assert run_.attacks.auc["ascent"] == rows["ascent"]["auc"]
+
+
+def test_notes__are_the_losses_under_the_recorded_models(attacked: Path) -> None:
+    recording, notes = Recording(attacked / "REC"), notes_of(attacked / "NOTES")
+    models, updates = recording.models(), recording.updates()
+    known = {f"received.main.{r}": models[r - 1] for r in (2, 3, 4)}
+    known |= {f"sent.main.{r}": updates[r][0] for r in (2, 3)}
+    assert sorted(notes.readings.readings) == sorted(known)
+    for name, state in known.items():
+        net = Net().eval()
+        net.load_state_dict(state)
+        expected = read_owner_loss(loss, net, targets(), torch.device("cpu"), 0)
+        np.testing.assert_array_equal(notes.readings.readings[name], expected.double().numpy())
+    assert (notes.client, notes.trained, notes.run) == (0, 5, "1")
+    assert (attacked / "NOTES").stat().st_mode & 0o777 == 0o700
+
+
+def test_reply__of_honest_clients_and_their_state_are_the_same_to_the_bit(tmp_path: Path) -> None:
+    cases = [(1, 2, "train"), (0, 1, "train"), (1, 2, "evaluate"), (0, 1, "evaluate")]
+    for partition, round, kind in cases:
+        both = []
+        for mods in ([], [attack(tmp_path / "N")]):
+            context, message = node(partition), order(kind, round)
+            reply = answer(mods, message, context)
+            drawn = torch.rand(()), np.random.get_state()[1].tolist()  # type: ignore[union-attr]
+            both.append((content(reply.content), content(context.state), drawn))
+        assert both[0] == both[1], (partition, round, kind)
+
+
+def test_reply__of_the_attacker_differs_in_its_weights_alone(tmp_path: Path) -> None:
+    contexts = [node(), node()]
+    own = content(answer([], order(), contexts[0]).content)
+    sent = content(answer([attack(tmp_path / "N")], order(), contexts[1]).content)
+    assert list(sent) == list(own) and content(contexts[0].state) == content(contexts[1].state)
+    assert sent["metrics"] == own["metrics"] and list(sent["weights"]) == list(own["weights"])
+    moved = {"price", "encode.1.weight", "encode.2.running_mean", "encode.2.running_var"}
+    for name, (kind, shape, data) in own["weights"].items():
+        assert sent["weights"][name][:2] == (kind, shape)
+        assert (sent["weights"][name][2] == data) is (name not in moved)
+
+
+@pytest.mark.parametrize("bare", [False, True])
+def test_climb__equals_a_plain_loop_from_the_received_weights(bare: bool, tmp_path: Path) -> None:
+    """Algorithm 1 starts from the global model. The prices' gradients are their factors' mean."""
+    how = {"steps": 3, "lr": 0.5, "batch": 32, "rounds": None}
+    reply = answer([attack(tmp_path / "N", **how)], order(bare=bare), node())
+    sent = dict(zip(Net().state_dict(), reply.content["weights"].to_numpy_ndarrays(), strict=True))
+    start = first().to_torch_state_dict()
+    rise = sent["price"] - start["price"].numpy()
+    passes = 3 * 0.5 * 32 * 3 / 32  # of a pass: three batches of 32, the last one filled
+    assert rise.sum() == pytest.approx(passes * 1.005, rel=2e-3) and (rise > 0).all()
+    for name in ("encode.1.weight", "encode.2.running_mean", "keys"):
+        np.testing.assert_array_equal(sent[name], start[name].numpy())
+    twin = answer([attack(tmp_path / "Z", **{**how, "steps": 0})], order(bare=bare), node())
+    for name, values in zip(start, twin.content["weights"].to_numpy_ndarrays(), strict=True):
+        if start[name].is_floating_point():
+            np.testing.assert_array_equal(values, start[name].numpy())
+    assert list(notes_of(tmp_path / "Z", "zero").readings.readings) == [
+        "received.zero.2", "sent.zero.2",
+    ]  # fmt: skip
+
+
+def test_rounds__are_counted_where_messages_do_not(tmp_path: Path) -> None:
+    mod = attack(tmp_path / "N", rounds=(2,))
+    for _ in range(4):
+        answer([mod], order(round=None, bare=True), node())
+    readings = notes_of(tmp_path / "N").readings
+    assert readings.rounds("main") == [2] and sorted(readings.readings) == [
+        "received.main.2", "received.main.3", "sent.main.2",
+    ]  # fmt: skip
+
+
+def test_notes__of_an_evaluated_model_need_no_further_round(tmp_path: Path) -> None:
+    every: dict[str, Any] = {"fraction_evaluate": 1.0, "min_evaluate_nodes": CLIENTS}
+    for name, strategy, acted in (("E", every, [2, 3]), ("P", {}, [2])):
+        run(tmp_path / name, attack(tmp_path / f"N{name}"), rounds=3, **strategy)
+        assert notes_of(tmp_path / f"N{name}").readings.rounds("main") == acted
+
+
+def test_page__its_block_and_its_command_find_the_attacker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The page's own arguments, of an app of other names and fewer rounds."""
+    page, task = "docs/howto/attacker_in_my_app.md", ModuleType("my_app.task")
+    vars(task).update(Net=Net, loss=loss, targets=targets())
+    monkeypatch.setitem(sys.modules, "my_app", ModuleType("my_app"))
+    monkeypatch.setitem(sys.modules, "my_app.task", task)
+    code = block(page, "ascend(").replace("/data", str(tmp_path)).replace("lr=0.05", "lr=8.0")
+    for steps, folder in (("steps=5", "RECORDING"), ("steps=0", "TWIN")):
+        names = dict[str, Any]()
+        exec(code.replace("steps=5", steps), names)
+        run(tmp_path / folder, names["attack"], rounds=13)
+    (command,) = [one for one in commands(text_of(page)) if one.startswith("fedmia audit")]
+    sides = small_app.write_sides(tmp_path)
+    flags = command.partition(" --members")[0].removeprefix("fedmia audit ")
+    flags = flags.replace("/data", str(tmp_path)) + f" {sides} --size 8 --mean 0 --std 1 --quiet"
+    more = " --attacks ascent --known 4 --threads 1 --device cpu"
+    assert audit(f"{flags}{more} --out {tmp_path / 'A'}".split()) == 0
+    report = json.loads((tmp_path / "A" / "report.json").read_text())
+    assert report["attacks"][0]["rounds"] == [*range(8, 13)]
+    assert report["paired"][0]["control"] == "ascent-zero" and report["paired"][0]["low"] > 0
+
+
+WRONG: dict[str, tuple[dict[str, Any], str]] = {
+    "none": ({"targets": targets()[:0]}, "targets must be uint8 (T, C, H, W), T > 0, got (0,"),
+    "floats": ({"targets": targets() / 255}, "ascend: targets: images must be uint8"),
+    "steps": ({"steps": -1}, "steps=-1, must be an integer >= 0"),
+    "rate": ({"lr": float("nan")}, "lr=nan, must be finite and > 0"),
+    "batch": ({"batch": 0}, "batch=0, must be an integer >= 1"),
+    "folder": ({"notes": "NOTES"}, "notes='NOTES', must be an absolute path"),
+    "nobody": ({"partitions": ()}, "partitions=[], must be one or more, from 0"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_ascend__refuses_what_it_cannot_use(name: str) -> None:
+    how, message = WRONG[name]
+    usual = {"net": Net, "targets": targets(), "loss": loss, "steps": 1, "lr": 1.0, "notes": "/N"}
+    with pytest.raises(InputError) as refused:
+        fedmia.flower.ascend(**{**usual, **how})
+    assert message in str(refused.value) and len(str(refused.value).splitlines()) == 1
+
+
+def two_records(message: Message, context: Context) -> Message:
+    metrics = MetricRecord({"num-examples": 1})
+    content = {"a": message.content["arrays"], "b": message.content["arrays"], "metrics": metrics}
+    return Message(RecordDict(content), reply_to=message)
+
+
+def nothing(message: Message, context: Context) -> Message:
+    return Message(RecordDict({"m": MetricRecord({"num-examples": 1})}), reply_to=message)
+
+
+class Wider(Net):
+    def __init__(self) -> None:
+        super().__init__()
+        self.encode[1] = torch.nn.Linear(192, 9)
+
+
+ANSWERS: dict[str, tuple[dict[str, Any], Context, Any, str]] = {
+    "partition": ({"partitions": [9]}, node(), None, "9 is unknown; the federation's are 0 to 3"),
+    "nameless": ({}, node(None), None, "partitions: the node does not know which it holds"),
+    "network": ({"net": Wider}, node(), None, "'encode.1.weight' is (8, 192) there, and (9, 192)"),
+    "infinite": ({"loss": lambda net, x: loss(net, x) / 0}, node(), None, "80 of 80 targets is"),
+    "steep": (
+        {"loss": lambda net, x: loss(net, x).exp(), "lr": 1e4},
+        node(),
+        None,
+        "weights sent in round 2; a lower lr helps",
+    ),
+    "mean": ({"loss": lambda net, x: loss(net, x).mean()}, node(), None, "must return a tensor ("),
+    "two": ({}, node(), two_records, "the app's reply holds 2 ArrayRecords (a, b), must hold one"),
+    "no weights": ({}, node(), nothing, "the app's reply holds 0 ArrayRecords, must hold one"),
+}
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+def test_node__answers_with_one_line_what_is_wrong(name: str, tmp_path: Path) -> None:
+    how, context, app, message = ANSWERS[name]
+    usual = {"net": Net, "targets": targets(), "loss": loss, "steps": 2, "lr": 1.0}
+    mod = fedmia.flower.ascend(**{**usual, "notes": tmp_path / "N", **how})
+    PlainGrid(small_app.make_app())
+    reply = mod(order(), context, app or small_app.make_app())
+    assert reply.has_error() and message in reply.error.reason
+    assert reply.error.reason.startswith("ascend: ") and "\n" not in reply.error.reason
+
+
+def test_node__refuses_notes_of_another_run(tmp_path: Path) -> None:
+    answer([attack(tmp_path / "N")], order(), node())
+    other = Context(2, 7, node().node_config, RecordDict(), {})
+    reply = answer([attack(tmp_path / "N")], order(), other)
+    assert "is of another run or other targets; name a new folder" in reply.error.reason
+    reply = answer([attack(tmp_path / "N", net=None)], order(), node(1))
+    assert reply.has_content()  # an honest client reads none
+
+
+def damage(folder: Path) -> None:
+    path = folder / "client-0000-main.safetensors"
+    path.write_bytes(path.read_bytes()[:-9])
+
+
+def test_refusals__of_notes(attacked: Path, tmp_path: Path, capsys: Any) -> None:
+    run(tmp_path / "SHORT", rounds=1)
+    some = targets()[: 2 * EACH]
+    run(tmp_path / "REC", attack(tmp_path / "FEW", targets=some), rounds=4)
+    run(tmp_path / "REC2", attack(tmp_path / "LAST"), rounds=2)
+    run(tmp_path / "REC3", attack(tmp_path / "BAD"))
+    damage(tmp_path / "BAD")
+    (tmp_path / "EMPTY").mkdir()
+    sides = small_app.write_sides(tmp_path)
+    cases = [
+        (tmp_path / "EMPTY", attacked / "REC", "no notes of an attacker"),
+        (tmp_path / "FEW", attacked / "REC", "60 of the 80 images of the audit are none of the 20"),
+        (tmp_path / "LAST", attacked / "REC", "client 0 received no model after its ascent"),
+        (tmp_path / "BAD", attacked / "REC", "client-0000-main.safetensors' is damaged"),
+        (attacked / "NOTES", tmp_path / "SHORT", "of round 3, and recording"),
+    ]
+    for notes, recording, message in cases:
+        flags = f"{ENCODER}--federation {recording} --notes {notes} {sides}"
+        assert audit(flags.split()) == 2
+        lines = capsys.readouterr().err.splitlines()
+        assert len(lines) == 1 and message in lines[0]
+    assert audit(f"{ENCODER}--notes {attacked} {sides}".split()) == 2
+    assert "notes (--notes) is given without federation" in capsys.readouterr().err
+
+
+@pytest.mark.slow(seconds=40)
+def test_ascend__on_simulated_nodes(attacked: Path, tmp_path: Path) -> None:
+    """Ray's clients climb as those of a plain grid, and answer a watch, whose images they hold."""
+    command = [sys.executable, "-m", "tests.flower.small_app", str(tmp_path)]
+    subprocess.run(command, cwd=ROOT, check=True, timeout=240)
+    one, other = notes_of(attacked / "NOTES"), notes_of(tmp_path / "NOTES")
+    assert one.readings.rounds("main") == other.readings.rounds("main") == [2, 3]
+    for name, values in one.readings.readings.items():
+        np.testing.assert_allclose(other.readings.readings[name], values, rtol=1e-5)
+    looks = dict(json.loads((tmp_path / "looks.json").read_text()))
+    assert list(looks) == [0, 2, 4] and all(0 < auc < 1 for auc in looks.values())

@@ -1,0 +1,400 @@
+"""Leakage is seen while a federation runs, and ends it where it passes a bound."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.serverapp import Grid
+from flwr.serverapp.strategy import FedAvg
+
+import fedmia.flower
+from fedmia.flower import Watch, record
+from fedmia.observers.base import RunObserver
+from fedmia.options.errors import InputError
+from fedmia.recording import Recording
+from fedmia.ssl.augment import Augment
+from strategies.fedavg import FedAvg as OurFedAvg
+from tests.auditing.conftest import MEMBERS, textures
+from tests.evaluation.memory import Net, other, state_of
+from tests.evaluation.test_federation_audit import MILD
+from tests.pages.reading import block
+from tests.recording.plain import NODES, PlainGrid, make_app
+from tests.recording.test_grid import STRATEGIES, start
+
+IMAGES = textures(MEMBERS + 40).images
+ROUNDS, LEAKS = 12, 7  # the model of round 7 leaks, those before do not
+VIEWS: dict[str, Any] = {
+    "options": {"views": 3}, "mean": [0], "std": [1], "augment": Augment(**MILD),
+}  # fmt: skip
+QUIET = {"fraction_evaluate": 0.0, "min_train_nodes": 5, "min_available_nodes": 5}
+
+
+@dataclass
+class App:
+    """Clients who send a model that knows its members from round LEAKS on; counts its orders."""
+
+    orders: list[tuple[str, int]] = field(default_factory=list)
+    bare: bool = False
+    images: Any = None  # of a node's context, for a watch on the nodes
+
+    def __call__(self, message: Message, context: Context) -> Message:
+        app = ClientApp(mods=[fedmia.flower.roster])
+
+        @app.train()
+        def train(message: Message, context: Context) -> Message:
+            round = int(message.content["config"]["server-round"])
+            self.orders.append(("train", round))
+            state = state_of(float(round >= LEAKS))
+            arrays = [t.detach().numpy() for t in state.values()] if self.bare else state
+            metrics = MetricRecord({"num-examples": 1})
+            content = RecordDict({"arrays": ArrayRecord(arrays), "metrics": metrics})
+            return Message(content, reply_to=message)
+
+        @app.evaluate()
+        def evaluate(message: Message, context: Context) -> Message:
+            self.orders.append(("evaluate", int(message.content["config"]["server-round"])))
+            metrics = MetricRecord({"num-examples": 1})
+            return Message(RecordDict({"metrics": metrics}), reply_to=message)
+
+        @app.query("hello")
+        def hello(message: Message, context: Context) -> Message:
+            return Message(RecordDict(), reply_to=message)
+
+        if self.images is not None:
+            fedmia.flower.serve(app, Net, self.images, **VIEWS)
+        return app(message, context)
+
+
+def first() -> ArrayRecord:
+    return ArrayRecord(state_of(0.0))
+
+
+def watch(**how: Any) -> Watch:
+    usual: dict[str, Any] = {
+        "net": Net, "members": IMAGES[:MEMBERS], "others": IMAGES[MEMBERS:], "every": 2,
+        "stop_above": 0.6, "looks": 6, **VIEWS,
+    }  # fmt: skip
+    return Watch(**{**usual, **how})
+
+
+def images_of(context: Context) -> tuple[Any, Any]:
+    """A fifth of the members, and of the others."""
+    at = int(context.node_config["partition-id"])
+    return IMAGES[:MEMBERS][at::5], IMAGES[MEMBERS:][at::5]
+
+
+def by_flower(grid: Grid, **more: Any) -> ArrayRecord:
+    return FedAvg(**{**QUIET, **more}).start(grid, first(), ROUNDS).arrays
+
+
+def by_ours(grid: Grid) -> ArrayRecord:
+    return OurFedAvg().start(grid, first(), ROUNDS, clients=5).arrays
+
+
+def by_hand(grid: Any) -> ArrayRecord:
+    """A loop that pushes and pulls, and asks whether it is stopped."""
+    arrays = first()
+    for round in range(1, ROUNDS + 1):
+        names = list(grid.push_messages(orders(arrays, round)))
+        if grid.stopped:
+            assert not names
+            break
+        replies = list(grid.pull_messages(names))
+        arrays = replies[0].content["arrays"]
+    return arrays
+
+
+def orders(arrays: ArrayRecord, round: int, kind: str = "train") -> list[Message]:
+    content = RecordDict({"arrays": arrays, "config": ConfigRecord({"server-round": round})})
+    return [Message(content, node, kind) for node in NODES]
+
+
+@pytest.fixture(autouse=True)
+def lines(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.setattr("strategies.base.SETTLE", 0.0)
+    monkeypatch.setattr(logging.getLogger("flwr"), "propagate", True)
+    caplog.set_level(logging.INFO, "flwr")
+    return caplog
+
+
+@pytest.mark.parametrize("loop", [by_flower, by_ours, by_hand])
+def test_watch__stops_at_the_first_look_after_the_bound_is_passed(
+    loop: Callable[[Any], ArrayRecord], tmp_path: Path, lines: Any
+) -> None:
+    """Round 7 leaks, and 8 is looked at: the model of 8 is sent to nobody, and kept."""
+    app, guard = App(), watch()
+    with record(PlainGrid(app), tmp_path / "REC", watch=guard) as grid:
+        result = loop(grid)
+        assert grid.stopped
+        assert len(list(grid.send_and_receive(orders(result, 99)))) == 0
+        assert len(list(grid.send_and_receive(orders(result, 99, "evaluate")))) == 0
+        hello = [Message(RecordDict(), node, "query.hello") for node in NODES]
+        assert all(reply.has_content() for reply in grid.send_and_receive(hello))
+        grid.final(result)
+    assert app.orders == [("train", round) for round in range(1, 9) for _ in NODES]
+    assert [look.round for look in guard.looks] == [0, 2, 4, 6, 8]
+    *before, last = guard.looks
+    assert len({look.auc for look in before}) == 1 and before[0].auc < 0.7 and last.auc > 0.9
+    limits = [look.limit for look in guard.looks if look.limit is not None]
+    assert before[0].limit is None and max(limits[:3]) < 0.6 < limits[3]
+    torch.testing.assert_close(result.to_torch_state_dict()["late.strength"], torch.ones(()))
+    recording = Recording(tmp_path / "REC")
+    assert [*recording.models()] == [*range(9)]
+    assert {r: len(line.cohort) for r, line in recording.rounds["main"].items()} == {
+        0: 0, **dict.fromkeys(range(1, 9), 5),
+    }  # fmt: skip
+    said = [line for line in lines.messages if line.startswith("watch: ")]
+    assert len(said) == 6 and re.search(
+        r"round 8: similarity AUC .+ look 4 of 6: at least", said[4]
+    )
+    assert "the federation stops after round 8: the AUC of similarity is over 0.6" in said[5]
+
+
+def test_watch__stops_before_a_leaking_model_is_evaluated(tmp_path: Path) -> None:
+    app = App()
+    with record(PlainGrid(app), tmp_path / "REC", watch=watch(every=1, looks=12)) as grid:
+        result = by_flower(grid, fraction_evaluate=1.0, min_evaluate_nodes=5)
+    assert max(r for kind, r in app.orders if kind == "train") == LEAKS
+    assert max(r for kind, r in app.orders if kind == "evaluate") == LEAKS - 1
+    assert result.to_torch_state_dict()["late.strength"] == 1
+
+
+def test_watch__without_a_bound_or_with_its_looks_over_stops_nothing(
+    tmp_path: Path, lines: Any
+) -> None:
+    for name, how in (
+        ("A", {"stop_above": None}),
+        ("B", {"looks": 3}),
+        ("C", {"stop_above": 0.99}),
+    ):
+        app, guard = App(bare=True), watch(**how)
+        with record(PlainGrid(app), tmp_path / name, watch=guard) as grid:
+            FedAvg(**QUIET).start(
+                grid, ArrayRecord([t.numpy() for t in state_of(0.0).values()]), 12
+            )
+        assert app.orders[-1] == ("train", ROUNDS) and not guard.stopped
+        assert guard.looks[-1].round == 10 and guard.looks[-1].auc > 0.9
+    assert sum("the 3 planned looks are over" in line for line in lines.messages) == 1
+
+
+def test_watch__changes_no_model(tmp_path: Path) -> None:
+    models = []
+    for name, guard in (("A", None), ("B", watch(stop_above=None))):
+        with record(PlainGrid(App()), tmp_path / name, watch=guard) as grid:
+            by_flower(grid)
+        models.append(Recording(tmp_path / name).models())
+    for round, state in models[0].items():
+        for tensor, values in state.items():
+            assert torch.equal(models[1][round][tensor], values)
+
+
+def test_watch__names_a_difference_that_no_training_made(tmp_path: Path, lines: Any) -> None:
+    """The first model knows the members already."""
+    guard = watch()
+    with record(PlainGrid(App()), tmp_path / "REC", watch=guard) as grid:
+        grid.send_and_receive(orders(ArrayRecord(state_of(1.0)), 1))
+    assert not guard.stopped and guard.looks[0].low > 0.5
+    assert "nobody trained this model, so members and others differ" in lines.text
+
+
+class ThreeRounds(Watch):
+    """Stops after round 3, whatever leaks."""
+
+    def look(self, round: int, state: Any) -> bool:
+        self.stopped = round >= 3
+        return not self.stopped
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_strategies_of_flower__keep_the_model_that_is_not_sent(name: str, tmp_path: Path) -> None:
+    app, trained = make_app(), list[int]()
+
+    def node(message: Message, context: Context) -> Message:
+        trained.append(int(message.content["config"]["server-round"]))
+        return app(message, context)
+
+    with record(PlainGrid(node), tmp_path / "REC", watch=ThreeRounds()) as grid:
+        result = start(grid, name, rounds=6)
+        grid.final(result.arrays)
+    assert trained == [1] * 5 + [2] * 5 + [3] * 5
+    models = Recording(tmp_path / "REC").models()
+    assert list(models) == [0, 1, 2, 3]
+    np.testing.assert_array_equal(models[3]["weight"].numpy(), result.arrays["weight"].numpy())
+
+
+class Told(RunObserver):
+    """Prints what it is told."""
+
+    def begin(self, config: Any, folder: Any) -> None:
+        print("begins", config["attack"])
+
+    def scalars(self, values: Any, step: int) -> None:
+        print("round", step, sorted(values))
+
+    def report(self, *_: Any) -> None: ...
+
+    def end(self) -> None:
+        print("ends")
+
+
+def test_watch__tells_observers(tmp_path: Path, capsys: Any) -> None:
+    guard = watch(observe=["tests.flower.test_watch:Told"], every=6)
+    with record(PlainGrid(App()), tmp_path / "REC", watch=guard) as grid:
+        by_flower(grid)
+    names = ["leakage/similarity", "leakage_high/similarity", "leakage_low/similarity"]
+    told = [
+        line
+        for line in capsys.readouterr().err.splitlines()
+        if line[:5] in ("begin", "round", "ends")
+    ]
+    assert told == ["begins similarity", f"round 0 {names}", f"round 6 {names}", "ends"]
+
+
+def test_watch__of_a_recording_that_ends_says_so(tmp_path: Path, lines: Any) -> None:
+    guard = watch()
+    with record(PlainGrid(App()), tmp_path / "REC", watch=guard) as grid:
+        grid.send_and_receive(orders(first(), 1))
+        for _ in range(2):
+            grid.send_and_receive(orders(ArrayRecord([np.ones(3)]), 2))
+    assert sum("watch ended: the recording ended" in line for line in lines.messages) == 1
+
+
+def test_watch__of_a_broken_model_ends_alone(tmp_path: Path, lines: Any) -> None:
+    guard, broken = watch(), {n: t.clone() for n, t in state_of(0.0).items()}
+    broken["early.weight"].fill_(float("nan"))
+    with record(PlainGrid(App()), tmp_path / "REC", watch=guard) as grid:
+        grid.send_and_receive(orders(first(), 1))
+        for round in (3, 5):
+            assert len(list(grid.send_and_receive(orders(ArrayRecord(broken), round)))) == 5
+    ended = [line for line in lines.messages if "watch ended" in line]
+    assert len(ended) == 1 and "round 2: ValueError: " in ended[0]
+
+
+WRONG: dict[str, tuple[dict[str, Any], str]] = {
+    "every": ({"every": 0}, "watch: every=0, must be an integer >= 1"),
+    "looks": ({"looks": 0}, "watch: looks=0, must be an integer >= 1"),
+    "alpha": ({"alpha": 0.7}, "watch: alpha=0.7, must be in (0, 0.5)"),
+    "bound": ({"stop_above": 60}, "watch: stop_above=60, must be in [0.5, 1)"),
+    "unknown": ({"attack": "similarty"}, "similarity"),
+    "active": ({"attack": "ascent", "options": {}}, "watch: attack 'ascent': takes part in"),
+    "client": ({"attack": "loss-slope", "options": {}}, "needs the vantage of a client"),
+    "shadows": ({"attack": "lira", "options": {}}, "trains encoders of its own"),
+    "few": ({"others": IMAGES[:1]}, "watch: others: 1 images, must be at least 2"),
+    "shared": ({"others": IMAGES[:50]}, f"watch: members and others share {MEMBERS} images"),
+    "floats": ({"members": IMAGES / 255}, "watch: members: images must be uint8"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_watch__refuses_what_it_cannot_use(name: str) -> None:
+    how, message = WRONG[name]
+    with pytest.raises(InputError) as refused:
+        watch(**how)
+    assert message in str(refused.value) and len(str(refused.value).splitlines()) == 1
+
+
+def test_watch__refuses_another_network_before_anything_is_trained(tmp_path: Path) -> None:
+    app = App()
+    with (
+        record(PlainGrid(app), tmp_path / "REC", watch=watch(net=other)) as grid,
+        pytest.raises(InputError, match=r"watch: .*'late.stored' is"),
+    ):
+        by_flower(grid)
+    assert app.orders == []
+
+
+def test_serve__stops_by_aucs_of_images_that_stay_on_their_nodes(
+    tmp_path: Path, lines: Any
+) -> None:
+    """As the same images at the server, but for the comparisons across nodes."""
+    app, sent = App(images=images_of), list[Message]()
+
+    class Wire(PlainGrid):
+        def pull_messages(self, message_ids: Any) -> Any:
+            replies = list(super().pull_messages(message_ids))
+            sent.extend(r for r in replies if "fedmia_leakage" in r.metadata.message_type)
+            return replies
+
+    guard = Watch(every=2, stop_above=0.6, looks=6)
+    with record(Wire(app), tmp_path / "REC", watch=guard) as grid:
+        by_flower(grid)
+    assert grid.stopped and app.orders[-1] == ("train", 8)
+    assert [look.round for look in guard.looks] == [0, 2, 4, 6, 8] and guard.looks[-1].auc > 0.9
+    assert len(sent) == 5 * 5
+    for reply in sent:
+        assert [*reply.content] == ["leakage", "fedmia.roster"] or [*reply.content] == ["leakage"]
+        assert sorted(reply.content["leakage"]) == [
+            "freedom", "members", "smaller", "value", "variance",
+        ]  # fmt: skip
+
+
+def test_serve__goes_on_without_a_node_that_fails_later(tmp_path: Path, lines: Any) -> None:
+    asked = list[int]()
+
+    def images(context: Context) -> tuple[Any, Any]:
+        asked.append(partition := int(context.node_config["partition-id"]))
+        if partition == 3 and asked.count(3) > 1:
+            raise InputError("members: no disk")
+        return images_of(context)
+
+    with record(
+        PlainGrid(App(images=images)), tmp_path / "REC", watch=Watch(every=4, stop_above=0.6)
+    ) as grid:
+        by_flower(grid)
+    assert grid.stopped
+    assert any(
+        "watch: round 4: without node 11: watch: members: no disk" in m for m in lines.messages
+    )
+
+
+def test_serve__that_no_node_has_is_said_before_anything_is_trained(tmp_path: Path) -> None:
+    app = App()
+    with (
+        record(PlainGrid(app), tmp_path / "REC", watch=Watch()) as grid,
+        pytest.raises(InputError, match=r"watch: node \d+: .*fedmia_leakage.*5 of 5 nodes failed"),
+    ):
+        by_flower(grid)
+    assert app.orders == []
+    with pytest.raises(InputError, match="watch: members is given without net"):
+        Watch(members=IMAGES)
+    with pytest.raises(InputError, match="serve: "):
+        fedmia.flower.serve(ClientApp(client_fn=lambda context: None), Net, images_of)  # type: ignore[arg-type, return-value]
+
+
+def test_page__its_blocks_watch_and_stop(tmp_path: Path) -> None:
+    page = "docs/howto/watch.md"
+    names: dict[str, Any] = {
+        "fedmia": fedmia, "Net": Net, "members": IMAGES[:MEMBERS], "others": IMAGES[MEMBERS:],
+        "strategy": FedAvg(**QUIET), "first": first(), "grid": PlainGrid(app := App()),
+    }  # fmt: skip
+    code = block(page, "watch=watch").replace("/data", str(tmp_path))
+    names["VIEWS"] = VIEWS
+    exec(code.replace("stop_above=0.6", "stop_above=0.6, **VIEWS"), names)
+    assert names["grid"].stopped and app.orders[-1] == ("train", 10)
+    served = {"fedmia": fedmia, "app": ClientApp(), "Net": Net, "read_images": images_of}
+    exec(block(page, "serve("), served)
+    where = {"partition-id": 1, "num-partitions": 5}
+    order = RecordDict({
+        "order": ConfigRecord({"attack": "similarity", "round": 1}), "arrays": first(),
+    })  # fmt: skip
+    context = Context(1, 7, where, RecordDict(), {})
+    reply = served["app"](Message(order, 7, "query.fedmia_leakage"), context)
+    assert reply.content["leakage"]["members"] == len(images_of(context)[0])
+    with record(PlainGrid(App()), tmp_path / "OWN", watch=watch(every=2)) as grid:
+        loop: dict[str, Any] = {
+            "grid": grid, "model": first(),
+            "aggregate": lambda replies: replies[0].content["arrays"],
+            "orders": lambda model, round: orders(model, round + 1),
+        }  # fmt: skip
+        exec(block(page, "grid.stopped"), loop)
+    assert loop["round"] == 8
