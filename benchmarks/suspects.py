@@ -11,7 +11,9 @@ N seconds; several may run at once. `answer` judges them; with fewer than planne
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
+import math
 import os
 import tempfile
 import time
@@ -39,7 +41,7 @@ from fedmia.runtime.progress import Display
 from fedmia.runtime.stopwatch import Stopwatch
 from fedmia.statistics.auc import auc
 from fedmia.statistics.intervals import wilson
-from fedmia.statistics.suspicion import by_round, deviations, p_values, suspicions
+from fedmia.statistics.suspicion import by_round, deviations, suspicions
 from fedmia.threat import WhiteBox
 
 HERE = Path(__file__).parent
@@ -158,29 +160,27 @@ def run(plan: dict[str, Any], folder: Path, seconds: float) -> None:
 
 
 def judged(values: dict[str, Any]) -> dict[str, Any]:
-    """Suspicion and p of each client of a federation, and each measurement alone."""
+    """Suspicion of each client of a federation, and that of each measurement alone."""
     norms, cosines, losses = np.array(values["measured"])
-    suspicion = suspicions(by_round(norms, cosines, losses))
     alone = {
         "norm": np.abs(deviations(np.log(norms))), "cosine": -deviations(cosines),
         "loss": deviations(losses),
     }  # fmt: skip
     return {
-        "suspicion": suspicion,
-        "p": p_values(suspicion, len(norms), True, rng(0, "suspects")),
+        "suspicion": suspicions(by_round(norms, cosines, losses)),
         **{name: suspicions(one) for name, one in alone.items()},
     }  # fmt: skip
 
 
 def answer(plan: dict[str, Any], folder: Path, short: bool) -> dict[str, Any]:
-    """The answer to every question of the plan; p has the null of the second look."""
+    """The answer to every question of the plan."""
     planned = [*cells(plan)]
     done = {c: json.loads(text) for c in planned if (text := _text(folder / c.file))}
     if len(done) < len(planned) and not short:
         raise SystemExit(f"{len(done)} of {len(planned)} federations are there: run, or --short")
     scores = {cell: judged(values) for cell, values in done.items()}
-    level = plan["level"]
-    rows, alarms = [], []
+    alarm = measure_alarm(plan, {c: s["suspicion"] for c, s in scores.items() if c.kind == TWIN})
+    rows = []
     for split in plan["splits"]:
         for attackers in plan["attackers"]:
             for kind in plan["kinds"]:
@@ -188,24 +188,16 @@ def answer(plan: dict[str, Any], folder: Path, short: bool) -> dict[str, Any]:
                     c for c in done if (c.split, c.attackers, c.kind) == (split, attackers, kind)
                 ]
                 where = {"split": split, "attackers": attackers, "kind": kind}
-                rows.append(where | _row(plan, own, done, scores))
-    for split in (*plan["splits"], "all"):
-        twins = [c for c in done if c.kind == TWIN and split in (c.split, "all")]
-        fresh = [c for c in twins if c.seed >= plan["second"]["first"]]
-        first = [c for c in twins if c not in fresh]
-        row = {"split": split, **_alarms([scores[c]["p"] for c in fresh], level)}
-        alarms.append(row | {"first": _alarms([scores[c]["p"] for c in first], level)})
+                rows.append(where | _row(plan, own, done, scores, alarm["threshold"]))
     return {
         "short": len(done) < len(planned), "federations": len(done), "planned": len(planned),
-        "level": level, "works": plan["works"], "cells": rows, "alarms": alarms,
-        "least_deviation": _least(plan["clients"], plan["settings"]["federation"]["rounds"], level),
+        "level": plan["level"], "works": plan["works"], "cells": rows, "alarm": alarm,
         "cpu_seconds": round(sum(v["seconds"] for v in done.values()), 1),
         "by_federation": {
             c.file.removesuffix(".json"): {
                 "attackers": done[c]["attackers"], "images": done[c]["images"],
                 "targets_loss": round(done[c]["targets_loss"], 4),
                 "suspicion": [round(float(x), 3) for x in scores[c]["suspicion"]],
-                "p": [round(float(x), 5) for x in scores[c]["p"]],
             } for c in done
         }, **describe(),
     }  # fmt: skip
@@ -216,13 +208,17 @@ def _text(path: Path) -> str:
 
 
 def _row(
-    plan: dict[str, Any], own: Sequence[Cell], done: dict[Cell, Any], scores: dict[Cell, Any]
+    plan: dict[str, Any],
+    own: Sequence[Cell],
+    done: dict[Cell, Any],
+    scores: dict[Cell, Any],
+    threshold: float,
 ) -> dict[str, Any]:
     """One cell: its AUC, who is named, and what is left of the attack."""
     aucs = {name: [_auc(done[c], scores[c][name]) for c in own]
             for name in ("suspicion", "norm", "cosine", "loss")}  # fmt: skip
     low, high = interval(aucs["suspicion"], plan["resamples"])
-    sides = [(scores[c]["p"] <= plan["level"], done[c]["attackers"]) for c in own]
+    sides = [(scores[c]["suspicion"] > threshold, done[c]["attackers"]) for c in own]
     named = [float(alarm[bad].mean()) for alarm, bad in sides]
     accused = [float(np.delete(alarm, bad).mean()) for alarm, bad in sides]
     twins = [replace(c, kind=TWIN) for c in own]
@@ -256,24 +252,57 @@ def interval(values: Sequence[float], resamples: int) -> tuple[float, float]:
     return round(float(low), 4), round(float(high), 4)
 
 
-def _alarms(ps: Sequence[Any], level: float) -> dict[str, Any]:
-    """False alarms of honest federations."""
-    whole = [bool((p <= level).any()) for p in ps]
-    low, high = wilson(sum(whole), len(whole))
-    clients = int(sum(len(p) for p in ps))
-    accused = int(sum((p <= level).sum() for p in ps))
+def measure_alarm(plan: dict[str, Any], twins: dict[Cell, Any]) -> dict[str, Any]:
+    """The threshold of an alarm, and who is named among honest clients, step by step as planned."""
+    starts = 0, plan["second"]["first"], plan["third"]["first"], math.inf
+    first, second, third = (
+        {cell: s for cell, s in twins.items() if start <= cell.seed < end}
+        for start, end in itertools.pairwise(starts)
+    )
+    steps = [_step(plan, first, second)]
+    again = steps[0]["check"][-1]["with_alarm"] > 1
+    steps.append(
+        _step(plan, first | second, third) if again else _step(plan, first, second | third)
+    )
     return {
-        "federations": len(ps), "with_alarm": sum(whole), "share": _mean([*map(float, whole)]),
-        "low": round(low, 4), "high": round(high, 4), "holds": low <= level,
-        "clients": clients, "accused": accused, "accused_share": round(accused / clients, 4),
+        "clients": plan["clients"], "rounds": plan["settings"]["federation"]["rounds"],
+        "threshold": steps[1]["threshold"], "steps": steps,
     }  # fmt: skip
 
 
-def _least(clients: int, rounds: int, level: float) -> float:
-    """The suspicion from which p is at most `level`, of so many clients."""
-    grid = np.arange(20 * clients).reshape(-1, clients) / clients
-    ps = np.array([p_values(row, rounds, True, rng(0, "suspects")) for row in grid])
-    return round(float(grid.ravel()[np.argmax(ps.ravel() <= level)]), 1)
+def _step(plan: dict[str, Any], known: dict[Cell, Any], fresh: dict[Cell, Any]) -> dict[str, Any]:
+    """The threshold of some honest federations, that of the worst split, checked on others."""
+    splits, check = list[dict[str, Any]](), list[dict[str, Any]]()
+    for split in plan["splits"]:
+        largest = [s.max() for cell, s in known.items() if cell.split == split]
+        splits.append({"split": split, **_threshold(largest, plan["level"])})
+    threshold = max(row["threshold"] for row in splits)
+    for split in (*plan["splits"], "all"):
+        named = [s > threshold for cell, s in fresh.items() if split in (cell.split, "all")]
+        check.append({"split": split, **_alarms(named, plan["level"])})
+    return {"federations": len(known), "splits": splits, "threshold": threshold, "check": check}
+
+
+def _threshold(largest: Sequence[float], level: float) -> dict[str, Any]:
+    """Over it at most `level` of the next federations are expected, or as few as their number can
+    bound; rounded up."""
+    place = max(1, int(level * (len(largest) + 1)))
+    return {
+        "federations": len(largest), "expected": round(place / (len(largest) + 1), 4),
+        "median": round(float(np.median(largest)), 2),
+        "threshold": math.ceil(100 * sorted(largest)[-place]) / 100,
+    }  # fmt: skip
+
+
+def _alarms(named: Sequence[Any], level: float) -> dict[str, Any]:
+    """False alarms of honest federations; `named` has a truth value a client."""
+    whole = [bool(one.any()) for one in named]
+    low, high = wilson(sum(whole), len(whole))
+    return {
+        "federations": len(named), "with_alarm": sum(whole), "share": _mean([*map(float, whole)]),
+        "low": round(low, 4), "high": round(high, 4), "holds": low <= level,
+        "clients": sum(map(len, named)), "accused": int(sum(one.sum() for one in named)),
+    }  # fmt: skip
 
 
 def _mean(values: Sequence[float]) -> float:
@@ -299,10 +328,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         print(f"{row['kind']:12} {row['split']:12} {row['attackers']} of 10: AUC {row['auc']:.2f} "
               f"[{row['low']:.2f}, {row['high']:.2f}] {row['verdict']}, named {row['named']:.0%}, "
               f"push {row['push']:+.3f}")  # fmt: skip
-    for row in result["alarms"]:
-        first = row["first"]
-        print(f"honest, {row['split']:12} alarms {row['with_alarm']}/{row['federations']}, "
-              f"of the first seeds {first['with_alarm']}/{first['federations']}")  # fmt: skip
+    print(f"threshold {result['alarm']['threshold']}")
+    for row in (r for step in result["alarm"]["steps"] for r in step["check"]):
+        print(f"honest, {row['split']:12} alarms {row['with_alarm']}/{row['federations']}")
 
 
 if __name__ == "__main__":

@@ -288,13 +288,14 @@ def rank_suspects(
             is not read.
         public: images that no client trained on, as of `audit_encoder`.
         loss: as of `audit_federation`; a method of `fedmia.ssl` has its own.
-        seed: of the null's draws and of the views.
+        seed: of the views of public images.
 
     Returns:
         A row a client, by `client`, the most suspicious first: `suspicion` in robust standard
-        deviations from the median client; `p_value`, which holds for all clients at once; the
-        `round` in which it stands out most, and of that round `norm` over the median client's,
-        `cosine` with the others' mean direction, `loss_change` of the public images.
+        deviations from the median client; `named`, whether that is further than honest clients
+        stand out, None but for ten clients in eight rounds whose loss is read; the `round` in which
+        it stands out most, and of that round `norm` over the median client's, `cosine` with the
+        others' mean direction, `loss_change` of the public images.
 
     Raises:
         InputError: bad input, in one line, or a recording without updates that can be compared.

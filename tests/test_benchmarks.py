@@ -67,16 +67,18 @@ def test_suspects__answers_what_is_planned_and_says_what_is_short(
     script = runpy.run_path(str(BENCHMARKS / "suspects.py"))
     whole = script["load_plan"]()
     planned = [*script["cells"](whole)]
-    assert len({cell.file for cell in planned}) == len(planned) == 222
+    assert len({cell.file for cell in planned}) == len(planned) == 261
     assert not {c.seed for c in planned} & set(range(*whole["used_up"][0]))
     plan = whole | {"seeds": {"first": 5, "number": 3}, "splits": {"IID": "iid"}, "resamples": 100}
     plan["second"] = {"first": 9, "number": 2, "attackers": 1}
-    draw = np.random.default_rng(0)
+    plan["third"] = {"first": 20, "number": 3, "attackers": 1}
+    draw, stands_out = np.random.default_rng(0), {9: 99, 10: 99, 21: 9e9}
     for cell in script["cells"](plan):
         bad = list(range(10 - cell.attackers, 10)) if cell.kind != "honest" else []
         measured = np.exp(0.1 * draw.normal(size=(3, 4, 10)))
         if cell.kind == "climb":
             measured[0, :, bad] *= 9
+        measured[0, :, 4] *= stands_out.get(cell.seed, 1)  # an honest client
         values = {
             "attackers": bad, "images": [3] * 10, "measured": measured.tolist(),
             "targets_loss": 2.0 if cell.kind == "climb" else 1.0, "seconds": 1.0,
@@ -87,9 +89,14 @@ def test_suspects__answers_what_is_planned_and_says_what_is_short(
     assert rows["climb", 3]["auc"] == 1 and rows["climb", 3]["verdict"] == "works"
     assert rows["climb", 1]["push"] == 1 and rows["hidden", 1]["push"] == 0
     assert rows["hidden", 3]["auc"] < 0.9 and not result["short"]
-    alarms = result["alarms"][-1]
-    assert (alarms["federations"], alarms["clients"], alarms["first"]["clients"]) == (2, 20, 60)
+    first, second = result["alarm"]["steps"]  # the first threshold names two: estimated again
+    check = first["check"][-1]
+    assert (first["federations"], check["federations"], check["with_alarm"]) == (6, 2, 2)
+    assert first["threshold"] < second["threshold"] == result["alarm"]["threshold"]
+    check = second["check"][-1]
+    assert (second["federations"], check["federations"], check["clients"]) == (8, 3, 30)
+    assert check["with_alarm"] == check["accused"] == 1
     (tmp_path / "6-IID-1-climb.json").unlink()
-    with pytest.raises(SystemExit, match="25 of 26"):
+    with pytest.raises(SystemExit, match="28 of 29"):
         script["answer"](plan, tmp_path, False)
     assert script["answer"](plan, tmp_path, True)["short"]

@@ -28,7 +28,7 @@ def rank(recording: Path, net: Any, public: Any, loss: Any, seed: int) -> list[S
         net: a function that returns the network, or a module; None: no loss is read.
         public: images that no client trained on; None: no loss is read.
         loss: of the network's owner, or None.
-        seed: of the null's draws and of the views.
+        seed: of the views.
 
     Returns:
         A row a client, the most suspicious first.
@@ -57,7 +57,7 @@ def rank(recording: Path, net: Any, public: Any, loss: Any, seed: int) -> list[S
             released.method, released.augment, seed=seed, device=options.device, held=images
         )
         state_loss = public_loss(view, images)
-    rows = rank_suspects(history.before, history.updates, seed, state_loss)
+    rows = rank_suspects(history.before, history.updates, state_loss)
     if not rows:
         raise InputError(
             f"{history.where} has no round with the updates of {FEWEST} clients and the model that "

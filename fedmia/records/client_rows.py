@@ -267,7 +267,8 @@ class SuspectRow(TypedDict):
         loss_change: of images that no client trained on, by its update alone; null: not known.
         suspicion: over its rounds, in robust standard deviations from the median client; higher:
             likelier an attacker's.
-        p_value: chance that the most suspicious of as many honest clients has as much, in (0, 1].
+        named: whether no honest client was as suspicious; null: not measured for so many clients
+            and rounds, or without the loss.
     """
 
     client: Client
@@ -276,7 +277,7 @@ class SuspectRow(TypedDict):
     cosine: float | None
     loss_change: float | None
     suspicion: float | None
-    p_value: Annotated[float | None, Field(part="suspicion", fills=("p_adjusted",))]
+    named: bool | None
 
 
 class InferenceRow(TypedDict):

@@ -5,35 +5,36 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fedmia.records.client_rows import SuspectRow
+from fedmia.statistics.suspicion import CLIENTS, ROUNDS
 
-ALARM = 0.05  # p-value up to which a client is named
-# Of benchmarks/results/suspects.json: honest federations of ten clients, and those with an alarm.
-HONEST, FALSE_ALARMS = 30, 7
+# Of benchmarks/results/suspects.json: honest federations, and those with a client named.
+HONEST, FALSE_ALARMS = 39, 0
 RESTS_ON = (
-    "The p-value holds for all clients at once, and takes honest ones to differ by chance alone. "
-    f"They differ by more: in {FALSE_ALARMS} of {HONEST} honest federations of ten clients one was "
-    "named. It is a reason to look, no proof, and an attacker who knows the rule can hide."
+    f"In {FALSE_ALARMS} of {HONEST} honest federations one was named. It is a reason to look, no "
+    "proof, and an attacker who knows the rule can hide."
 )
-
-
-def is_named(row: SuspectRow) -> bool:
-    """Whether the client stands out as no honest one would."""
-    return row["p_value"] is not None and row["p_value"] <= ALARM
+RANK_ALONE = (
+    "It is a rank alone, and no client is named: how far honest ones stand out was measured for "
+    f"{CLIENTS} clients who all take part in {ROUNDS} rounds, with the loss of public images."
+)
 
 
 def suspects_sentence(rows: Sequence[SuspectRow]) -> str | None:
     """Who stands out, by what, and what that rests on; None without updates."""
     if not rows or rows[0]["suspicion"] is None:
         return None
-    if alarms := [describe(row) for row in rows if is_named(row)]:
-        return f"Standing out by their updates: {'; '.join(alarms)}. {RESTS_ON}"
-    return f"No client stands out by its updates; most does {describe(rows[0])}. {RESTS_ON}"
+    if named := [describe(row) for row in rows if row["named"]]:
+        return f"Standing out further than honest clients do: {'; '.join(named)}. {RESTS_ON}"
+    if rows[0]["named"] is None:
+        return f"The client that stands out most is {describe(rows[0])}. {RANK_ALONE}"
+    most = describe(rows[0])
+    return f"No client stands out further than honest ones do; most does {most}. {RESTS_ON}"
 
 
 def describe(row: SuspectRow) -> str:
-    """`client 9 (p 0.0004: in round 8 35.3 times the median norm, cosine -0.69, loss of public
-    images +0.49)`."""
-    text = f"client {row['client']} (p {row['p_value']:.2g}: in round {row['round']} "
+    """`client 9 (suspicion 40.1: in round 8 35.3 times the median norm, cosine -0.69, loss of
+    public images +0.49)`."""
+    text = f"client {row['client']} (suspicion {row['suspicion']:.1f}: in round {row['round']} "
     text += f"{row['norm']:.3g} times the median norm, cosine {row['cosine']:.2f}"
     if row["loss_change"] is not None:
         text += f", loss of public images {row['loss_change']:+.2g}"

@@ -149,12 +149,12 @@ def naming(attack: ScoredAttack, clients: int, right: int) -> ScoredAttack:
     )
 
 
-def suspect(client: int, suspicion: float | None, p: float | None) -> SuspectRow:
-    """How far a client stands out; of None it sent nothing."""
-    values = (None,) * 4 if p is None else (8, 35.25, -0.6875, 0.5)
+def suspect(client: int, suspicion: float | None, named: bool | None) -> SuspectRow:
+    """How far a client stands out; of no suspicion it sent nothing."""
+    values = (None,) * 4 if suspicion is None else (8, 35.25, -0.6875, 0.5)
     names = ("round", "norm", "cosine", "loss_change")
     numbers: Any = dict(zip(names, values, strict=True))
-    return SuspectRow(client=client, suspicion=suspicion, p_value=p, **numbers)
+    return SuspectRow(client=client, suspicion=suspicion, named=named, **numbers)
 
 
 def make_everything(run: RunScores) -> RunScores:
@@ -187,7 +187,7 @@ def make_everything(run: RunScores) -> RunScores:
         member_client=np.arange(112) % 27,
         sets=[whole, replace(whole, judged=records.MEAN), replace(whole, size=4)],
         inferences=[records.DatasetInferenceResults("dataset-inference", "p", p_values, posers)],
-        suspects=[suspect(9, 12.5, 0.0004), suspect(2, 1.5, 0.7), suspect(4, None, None)],
+        suspects=[suspect(9, 12.5, True), suspect(2, 1.5, False), suspect(4, None, None)],
         sweep=records.AttackSweep("known", (4, 9), points),
         aggregation=records.Aggregation("dp-fedavg", "sums", spent, {"clip": 0.25}),
         encoder=records.EncoderInfo(

@@ -12,11 +12,18 @@ from torch import Tensor
 
 from fedmia.defenses._sensitivity import measure_update
 from fedmia.evaluation.audits.rounds import spread_rounds
-from fedmia.options.seeding import rng
 from fedmia.records.client_rows import SuspectRow
 from fedmia.records.fields import row_of
 from fedmia.ssl.base import State
-from fedmia.statistics.suspicion import FEWEST, FloatArray, by_round, p_values, suspicions
+from fedmia.statistics.suspicion import (
+    CLIENTS,
+    FEWEST,
+    ROUNDS,
+    THRESHOLD,
+    FloatArray,
+    by_round,
+    suspicions,
+)
 from fedmia.threat import Meter, WhiteBox
 
 PUBLIC = 64  # most public images whose loss is read
@@ -69,7 +76,6 @@ def measure_round(
 def rank_suspects(
     before: Mapping[int, State],
     updates: Mapping[int, Mapping[int, State]],
-    seed: int,
     loss: StateLoss | None = None,
 ) -> list[SuspectRow]:
     """One suspicion a client, the highest first; of many rounds those evenly spread.
@@ -77,7 +83,6 @@ def rank_suspects(
     Args:
         before: round -> the weights that its clients received.
         updates: round -> client -> the weights that it sent.
-        seed: of the null's draws.
         loss: as of `measure_round`.
 
     Returns:
@@ -90,8 +95,7 @@ def rank_suspects(
         return []
     standing = by_round(norms, cosines, None if loss is None else losses)
     suspicion = suspicions(standing)
-    took_part = int(np.median(np.isfinite(standing).sum(axis=0)))
-    ps = p_values(suspicion, max(1, took_part), loss is not None, rng(seed, "suspects"))
+    complete = standing.shape == (ROUNDS, CLIENTS) and bool(np.isfinite(standing).all())
     relative = norms / np.nanmedian(norms, axis=1, keepdims=True)
     rows = list[SuspectRow]()
     for at in np.argsort(-suspicion, kind="stable"):  # NaN comes last
@@ -103,7 +107,7 @@ def rank_suspects(
         rows.append(SuspectRow(
             client=clients[at], round=rounds[most], norm=float(relative[most, at]),
             cosine=float(cosines[most, at]), loss_change=change, suspicion=float(suspicion[at]),
-            p_value=float(ps[at]),
+            named=bool(suspicion[at] > THRESHOLD) if complete and loss is not None else None,
         ))  # fmt: skip
     return rows
 
