@@ -292,7 +292,7 @@ def rank_suspects(
 
     Returns:
         A row a client, by `client`, the most suspicious first: `suspicion` in robust standard
-        deviations from the median client; `named`, whether that is further than honest clients
+        deviations from the median client; `alarm`, whether that is further than honest clients
         stand out, None but for ten clients in eight rounds whose loss is read; the `round` in which
         it stands out most, and of that round `norm` over the median client's, `cosine` with the
         others' mean direction, `loss_change` of the public images.

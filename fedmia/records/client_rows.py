@@ -267,7 +267,7 @@ class SuspectRow(TypedDict):
         loss_change: of images that no client trained on, by its update alone; null: not known.
         suspicion: over its rounds, in robust standard deviations from the median client; higher:
             likelier an attacker's.
-        named: whether no honest client was as suspicious; null: not measured for so many clients
+        alarm: whether no honest client was as suspicious; null: not measured for so many clients
             and rounds, or without the loss.
     """
 
@@ -277,7 +277,7 @@ class SuspectRow(TypedDict):
     cosine: float | None
     loss_change: float | None
     suspicion: float | None
-    named: bool | None
+    alarm: bool | None
 
 
 class InferenceRow(TypedDict):

@@ -251,13 +251,13 @@ def suspects(report: Report) -> Table:
     columns: dict[str, Cell] = {
         "client": lambda r: str(r["client"]),  # a name, not a count
         "suspicion": lambda r: number(r["suspicion"]),
-        "named": lambda r: DASH if r["named"] is None else "yes" if r["named"] else "no",
+        "alarm": lambda r: DASH if r["alarm"] is None else "yes" if r["alarm"] else "no",
         "stands out most\nin round": lambda r: DASH if r["round"] is None else str(r["round"]),
         "norm over median": lambda r: number(r["norm"]),
         "cosine with others": lambda r: number(r["cosine"]),
         "public loss": lambda r: DASH if r["loss_change"] is None else f"{r['loss_change']:+.3f}",
     }
-    return listing(report.get("suspects", [])[:FEW], columns, lambda r: bool(r["named"]))
+    return listing(report.get("suspects", [])[:FEW], columns, lambda r: bool(r["alarm"]))
 
 
 def cohorts(report: Report) -> Table:

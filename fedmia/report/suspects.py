@@ -23,9 +23,9 @@ def suspects_sentence(rows: Sequence[SuspectRow]) -> str | None:
     """Who stands out, by what, and what that rests on; None without updates."""
     if not rows or rows[0]["suspicion"] is None:
         return None
-    if named := [describe(row) for row in rows if row["named"]]:
-        return f"Standing out further than honest clients do: {'; '.join(named)}. {RESTS_ON}"
-    if rows[0]["named"] is None:
+    if alarms := [describe(row) for row in rows if row["alarm"]]:
+        return f"Standing out further than honest clients do: {'; '.join(alarms)}. {RESTS_ON}"
+    if rows[0]["alarm"] is None:
         return f"The client that stands out most is {describe(rows[0])}. {RANK_ALONE}"
     most = describe(rows[0])
     return f"No client stands out further than honest ones do; most does {most}. {RESTS_ON}"

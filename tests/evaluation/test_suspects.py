@@ -138,25 +138,25 @@ def test_attackers__are_ranked_first_and_named(
     assert (first["round"] > ROUNDS // 2).all() and (first["cosine"] < 0).all()
     assert ranked["suspicion"].is_monotonic_decreasing
     if with_loss:
-        assert ranked.index[ranked["named"]].tolist() == first.index.tolist()
+        assert ranked.index[ranked["alarm"]].tolist() == first.index.tolist()
         assert (first["loss_change"] > 0).all()
         assert (ranked["loss_change"].iloc[len(attackers) :] < 0).all()
     else:
-        assert ranked["loss_change"].isna().all() and ranked["named"].isna().all()
+        assert ranked["loss_change"].isna().all() and ranked["alarm"].isna().all()
 
 
 def test_honest_clients__are_named_no_more_often_than_stated() -> None:
     most = [rank(seed=seed)[0] for seed in range(20)]
-    assert sum(bool(row["named"]) for row in most) <= 1
-    assert all(row["named"] is not None and (row["suspicion"] or 0) > 1 for row in most)
+    assert sum(bool(row["alarm"]) for row in most) <= 1
+    assert all(row["alarm"] is not None and (row["suspicion"] or 0) > 1 for row in most)
 
 
 def test_alarm__is_of_the_sizes_that_were_measured() -> None:
     """Others are ranked, and nobody is named."""
-    assert [row["named"] for row in rank((3,))] == [True] + [False] * (CLIENTS - 1)
+    assert [row["alarm"] for row in rank((3,))] == [True] + [False] * (CLIENTS - 1)
     for other in (rank((3,), rounds=ROUNDS - 1), rank((3,), absent=5)):
         assert other[0]["client"] == 3 and (other[0]["suspicion"] or 0) > THRESHOLD
-        assert {row["named"] for row in other} == {None}
+        assert {row["alarm"] for row in other} == {None}
 
 
 def test_suspicion__knows_weights_alone(tmp_path: Path) -> None:
@@ -205,7 +205,7 @@ def test_audit__has_the_suspects_of_a_recording_with_updates(audit: Audit, tmp_p
     audited = audit(f"{flags}{record(tmp_path / 'REC', (3,))}", tmp_path / "OUT")
     assert audited.code == 0, audited.err
     rows = audited.report["suspects"]
-    assert rows[0]["client"] == 3 and [row["named"] for row in rows[:2]] == [True, False]
+    assert rows[0]["client"] == 3 and [row["alarm"] for row in rows[:2]] == [True, False]
     assert len(rows) == CLIENTS and rows[0]["loss_change"] > 0 > rows[1]["loss_change"]
     assert "further than honest clients do: client 3 (suspicion" in audited.out.replace("\n", " ")
     page = (tmp_path / "OUT" / "report.html").read_text()
@@ -232,7 +232,7 @@ def test_sentence__says_who_stands_out_by_what() -> None:
         "No client stands out further than honest ones do; most does client 2 (suspicion 1.5: in "
         f"round 8 35.2 times the median norm, cosine -0.69). In {FALSE_ALARMS} of {HONEST} honest "
     )
-    ranked = suspects_sentence([alone | {"named": None}, quiet | {"named": None}])
+    ranked = suspects_sentence([alone | {"alarm": None}, quiet | {"alarm": None}])
     assert ranked is not None and ranked.startswith(
         "The client that stands out most is client 9 (suspicion 12.5: in round 8 35.2 times the "
         "median norm, cosine -0.69, loss of public images +0.5). It is a rank alone, and no client "

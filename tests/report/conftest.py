@@ -149,12 +149,12 @@ def naming(attack: ScoredAttack, clients: int, right: int) -> ScoredAttack:
     )
 
 
-def suspect(client: int, suspicion: float | None, named: bool | None) -> SuspectRow:
+def suspect(client: int, suspicion: float | None, alarm: bool | None) -> SuspectRow:
     """How far a client stands out; of no suspicion it sent nothing."""
     values = (None,) * 4 if suspicion is None else (8, 35.25, -0.6875, 0.5)
     names = ("round", "norm", "cosine", "loss_change")
     numbers: Any = dict(zip(names, values, strict=True))
-    return SuspectRow(client=client, suspicion=suspicion, named=named, **numbers)
+    return SuspectRow(client=client, suspicion=suspicion, alarm=alarm, **numbers)
 
 
 def make_everything(run: RunScores) -> RunScores:

@@ -107,7 +107,7 @@ def rank_suspects(
         rows.append(SuspectRow(
             client=clients[at], round=rounds[most], norm=float(relative[most, at]),
             cosine=float(cosines[most, at]), loss_change=change, suspicion=float(suspicion[at]),
-            named=bool(suspicion[at] > THRESHOLD) if complete and loss is not None else None,
+            alarm=bool(suspicion[at] > THRESHOLD) if complete and loss is not None else None,
         ))  # fmt: skip
     return rows
 
