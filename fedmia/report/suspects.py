@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from fedmia.records.client_rows import SuspectRow
 from fedmia.statistics.suspicion import CLIENTS, ROUNDS
 
-# Of benchmarks/results/suspects.json: honest federations, and those with a client named.
+# Of benchmarks/results/suspects.json: honest federations, and those with an alarm.
 HONEST, FALSE_ALARMS = 39, 0
 RESTS_ON = (
-    f"In {FALSE_ALARMS} of {HONEST} honest federations one was named. It is a reason to look, no "
-    "proof, and an attacker who knows the rule can hide."
+    f"An alarm was raised in {FALSE_ALARMS} of {HONEST} honest federations. It is a reason to look, "
+    "no proof, and an attacker who knows the rule can hide."
 )
 RANK_ALONE = (
-    "It is a rank alone, and no client is named: how far honest ones stand out was measured for "
+    "It is a rank alone, and no alarm is raised: how far honest clients stand out was measured for "
     f"{CLIENTS} clients who all take part in {ROUNDS} rounds, with the loss of public images."
 )
 

@@ -148,7 +148,8 @@ def test_attackers__are_ranked_first_and_named(
 def test_honest_clients__are_named_no_more_often_than_stated() -> None:
     most = [rank(seed=seed)[0] for seed in range(20)]
     assert sum(bool(row["alarm"]) for row in most) <= 1
-    assert all(row["alarm"] is not None and (row["suspicion"] or 0) > 1 for row in most)
+    assert all(row["alarm"] is not None for row in most)
+    assert np.median([row["suspicion"] or 0 for row in most]) > 1
 
 
 def test_alarm__is_of_the_sizes_that_were_measured() -> None:
@@ -225,17 +226,17 @@ def test_sentence__says_who_stands_out_by_what() -> None:
     named = suspects_sentence([alone, quiet, silent])
     assert named is not None and named.startswith(
         "Standing out further than honest clients do: client 9 (suspicion 12.5: in round 8 35.2 "
-        f"times the median norm, cosine -0.69, loss of public images +0.5). In {FALSE_ALARMS} of "
+        "times the median norm, cosine -0.69, loss of public images +0.5). An alarm was raised in "
     )
     nobody = suspects_sentence([quiet, silent])
     assert nobody is not None and nobody.startswith(
         "No client stands out further than honest ones do; most does client 2 (suspicion 1.5: in "
-        f"round 8 35.2 times the median norm, cosine -0.69). In {FALSE_ALARMS} of {HONEST} honest "
+        f"round 8 35.2 times the median norm, cosine -0.69). An alarm was raised in {FALSE_ALARMS} of {HONEST} "
     )
     ranked = suspects_sentence([alone | {"alarm": None}, quiet | {"alarm": None}])
     assert ranked is not None and ranked.startswith(
         "The client that stands out most is client 9 (suspicion 12.5: in round 8 35.2 times the "
-        "median norm, cosine -0.69, loss of public images +0.5). It is a rank alone, and no client "
+        "median norm, cosine -0.69, loss of public images +0.5). It is a rank alone, and no alarm "
     )
     assert suspects_sentence([silent]) is None and suspects_sentence([]) is None
 
