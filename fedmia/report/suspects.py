@@ -10,8 +10,8 @@ from fedmia.statistics.suspicion import CLIENTS, ROUNDS
 # Of benchmarks/results/suspects.json: honest federations, and those with an alarm.
 HONEST, FALSE_ALARMS = 39, 0
 RESTS_ON = (
-    f"An alarm was raised in {FALSE_ALARMS} of {HONEST} honest federations. It is a reason to look, "
-    "no proof, and an attacker who knows the rule can hide."
+    f"An alarm was raised in {FALSE_ALARMS} of {HONEST} honest federations. It is a reason to "
+    "look, no proof, and an attacker who knows the rule can hide."
 )
 RANK_ALONE = (
     "It is a rank alone, and no alarm is raised: how far honest clients stand out was measured for "

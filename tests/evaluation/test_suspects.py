@@ -231,7 +231,8 @@ def test_sentence__says_who_stands_out_by_what() -> None:
     nobody = suspects_sentence([quiet, silent])
     assert nobody is not None and nobody.startswith(
         "No client stands out further than honest ones do; most does client 2 (suspicion 1.5: in "
-        f"round 8 35.2 times the median norm, cosine -0.69). An alarm was raised in {FALSE_ALARMS} of {HONEST} "
+        "round 8 35.2 times the median norm, cosine -0.69). An alarm was raised in "
+        f"{FALSE_ALARMS} of {HONEST} honest federations."
     )
     ranked = suspects_sentence([alone | {"alarm": None}, quiet | {"alarm": None}])
     assert ranked is not None and ranked.startswith(
