@@ -26,7 +26,7 @@ from fedmia.attacks.ascent_static import climb
 from fedmia.data.images import ImageSet
 from fedmia.evaluation.audits.climb import TWIN, ClimbNotes, load_notes, save_notes
 from fedmia.flower.messages import misfit, round_number
-from fedmia.options.errors import InputError
+from fedmia.options.errors import InputError, check_arguments
 from fedmia.options.seeding import rng
 from fedmia.recording.format import MAIN
 from fedmia.ssl.base import State
@@ -67,15 +67,13 @@ def ascend(
     if images.ndim != 4 or not len(images):
         raise InputError(f"ascend: targets must be uint8 (T, C, H, W), T > 0, got {images.shape}")
     ImageSet(images, np.zeros(len(images), np.int64), "ascend: targets")
-    wrong = {
+    arguments = {
         "steps": (steps, "an integer >= 0", type(steps) is int and steps >= 0),
         "lr": (lr, "finite and > 0", isinstance(lr, int | float) and 0 < lr < math.inf),
         "batch": (batch, "an integer >= 1", type(batch) is int and batch >= 1),
         "notes": (notes, "an absolute path", Path(notes).is_absolute()),
     }
-    for name, (value, allowed, fits) in wrong.items():
-        if not fits:
-            raise InputError(f"ascend: {name}={value!r}, must be {allowed}")
+    check_arguments("ascend", arguments)
     clients = frozenset(partitions)
     if not clients or min(clients) < 0:
         raise InputError(f"ascend: partitions={sorted(clients)}, must be one or more, from 0")

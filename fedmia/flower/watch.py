@@ -17,7 +17,7 @@ from fedmia.flower.leakage import Leakage, Network
 from fedmia.flower.messages import log
 from fedmia.flower.serve import ask_nodes
 from fedmia.observers._observing import RunObservers
-from fedmia.options.errors import InputError
+from fedmia.options.errors import InputError, check_arguments
 from fedmia.ssl.base import State
 from fedmia.statistics.auc import AucEstimate, auc_interval
 from fedmia.statistics.spending import ALPHA, lower_limit, spend
@@ -78,15 +78,13 @@ class Watch:
         every: int = 5, attack: str = "similarity", stop_above: float | None = None,
         looks: int = 20, alpha: float = ALPHA, observe: Sequence[str] = (), **leakage: Any,
     ) -> None:  # fmt: skip
-        wrong = {
+        arguments = {
             "every": (every, "an integer >= 1", type(every) is int and every >= 1),
             "looks": (looks, "an integer >= 1", type(looks) is int and looks >= 1),
             "alpha": (alpha, "in (0, 0.5)", 0 < alpha < 0.5),
             "stop_above": (stop_above, "in [0.5, 1)", stop_above is None or 0.5 <= stop_above < 1),
         }
-        for name, (value, allowed, fits) in wrong.items():
-            if not fits:
-                raise InputError(f"watch: {name}={value!r}, must be {allowed}")
+        check_arguments("watch", arguments)
         self.every, self.stop_above = every, stop_above
         self.looks, self.stopped, self._over = list[Look](), False, False
         self._errors = spend(looks, alpha)

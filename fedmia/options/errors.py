@@ -113,6 +113,21 @@ def wrong_value(where: str, value: Any, allowed: str) -> InputError:
     return InputError(f"{where}: {value!r:.{LONGEST}}, must be {allowed}")
 
 
+def check_arguments(function: str, arguments: Mapping[str, tuple[Any, str, bool]]) -> None:
+    """Refuse the first argument of a public function that is out of its range.
+
+    Args:
+        function: what errors begin with.
+        arguments: name -> its value, what is allowed, and whether it is.
+
+    Raises:
+        InputError: `watch: every=0, must be an integer >= 1`.
+    """
+    for name, (value, allowed, fits) in arguments.items():
+        if not fits:
+            raise InputError(f"{function}: {name}={value!r}, must be {allowed}")
+
+
 def unknown_value(where: str, value: str, choices: Iterable[str]) -> InputError:
     """The error for a value that is none of an option's choices.
 
