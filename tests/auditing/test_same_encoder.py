@@ -60,22 +60,22 @@ def assert_same(ours: fedmia.Run, theirs: fedmia.Run, attacks: list[str]) -> Non
 
 def assert_vectors_same(ours: fedmia.Run, images: Images, encoder: nn.Module, **how: Any) -> None:
     """The vectors of an encoder, in files or memory, have its scores."""
-    asked = view(encoder, seed=SEED, **how)
+    box = view(encoder, seed=SEED, **how)
     sides = [torch.from_numpy(one) for one in images]
-    views = [asked.embed_views(one, VIEWS) for one in sides]
+    views = [box.embed_views(one, VIEWS) for one in sides]
     assert_same(ours, fedmia.audit_embeddings(*views, **options(DRAWN)), DRAWN)
     # Known images are drawn by content, and a vector has another: lpla is fitted by hand on those.
-    plain = [asked.embed_plain(one) for one in sides]
+    plain = [box.embed_plain(one) for one in sides]
     scores = by_image(fedmia.audit_embeddings(*plain, **options(PLAIN)))["lpla"]
     scored = [np.array(scores.xs(truth).index, dtype=int) for truth in (True, False)]
     known = [np.setdiff1d(np.arange(len(s)), at) for s, at in zip(sides, scored, strict=True)]
     assert [len(one) for one in known] == [6, 6]
     attack = registry.build("attack", "lpla", {})
-    held = [side[at] for side, at in zip(sides, known, strict=True)]
-    attack.fit(asked, Known(*held), np.random.default_rng(0))
+    known_images = [side[at] for side, at in zip(sides, known, strict=True)]
+    attack.fit(box, Known(*known_images), np.random.default_rng(0))
     for truth, side, at in zip((True, False), sides, scored, strict=True):
         np.testing.assert_allclose(
-            scores.xs(truth), attack.score(asked, side[at]), atol=1e-6, rtol=1e-6
+            scores.xs(truth), attack.score(box, side[at]), atol=1e-6, rtol=1e-6
         )
 
 

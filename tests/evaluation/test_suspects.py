@@ -94,9 +94,9 @@ def record(
         for client, state in enumerate(sent[:clients] if kept != "none" else []):
             writer.write_update(round, client, state)
         who = [*range(clients)]
-        told = {c: about * (c + 1) for c in who}
+        examples = {c: about * (c + 1) for c in who}
         metrics = {c: {"loss": about * c} for c in who}
-        writer.end_round(RoundRecord("main", round, "", {}, who, told, metrics))
+        writer.end_round(RoundRecord("main", round, "", {}, who, examples, metrics))
         writer.write_model(round, models[round])
     writer.close()
     return folder

@@ -112,8 +112,8 @@ def run(folder: Path, *mods: Any, rounds: int = 5, **strategy: Any) -> None:
 def attack(folder: Path, **how: Any) -> Any:
     """The mod of an attacker, client 0 in rounds 2 and 3; its notes in `folder`."""
     usual = {"steps": 2, "lr": 8.0, "rounds": (2, 3), "batch": 2 * CLIENTS * EACH}
-    given = {"net": Net, "targets": targets(), "loss": loss, "notes": folder}
-    return fedmia.flower.ascend(**{**given, **usual, **how})
+    arguments = {"net": Net, "targets": targets(), "loss": loss, "notes": folder}
+    return fedmia.flower.ascend(**{**arguments, **usual, **how})
 
 
 def write_sides(folder: Path) -> str:

@@ -252,12 +252,12 @@ def test_watch__tells_observers(tmp_path: Path, capsys: Any) -> None:
     with record(PlainGrid(App()), tmp_path / "REC", watch=guard) as grid:
         by_flower(grid)
     names = ["leakage/similarity", "leakage_high/similarity", "leakage_low/similarity"]
-    told = [
+    events = [
         line
         for line in capsys.readouterr().err.splitlines()
         if line[:5] in ("begin", "round", "ends")
     ]
-    assert told == ["begins similarity", f"round 0 {names}", f"round 6 {names}", "ends"]
+    assert events == ["begins similarity", f"round 0 {names}", f"round 6 {names}", "ends"]
 
 
 def test_watch__of_a_recording_that_ends_says_so(tmp_path: Path, lines: Any) -> None:
@@ -339,11 +339,11 @@ def test_serve__stops_by_aucs_of_images_that_stay_on_their_nodes(
 
 
 def test_serve__goes_on_without_a_node_that_fails_later(tmp_path: Path, lines: Any) -> None:
-    asked = list[int]()
+    partitions = list[int]()
 
     def images(context: Context) -> tuple[Any, Any]:
-        asked.append(partition := int(context.node_config["partition-id"]))
-        if partition == 3 and asked.count(3) > 1:
+        partitions.append(partition := int(context.node_config["partition-id"]))
+        if partition == 3 and partitions.count(3) > 1:
             raise InputError("members: no disk")
         return images_of(context)
 

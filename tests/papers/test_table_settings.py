@@ -43,12 +43,12 @@ def test_partcrop__trains_its_targets_outside_of_its_defence(scale: str) -> None
 
 def test_partcrop_table_10__has_the_defences_of_the_paper() -> None:
     """The crop range (0.5, 1), and the privacy of the tutorial that the paper follows."""
-    found = trees(read_entries()["partcrop-table-10"], "paper", ENCODER)
-    assert [tree["ssl"]["crop_min"] for tree in found].count(WIDEST) == 3
-    private = [tree["defense"][0] for tree in found if tree["defense"]]
+    encoder_settings = trees(read_entries()["partcrop-table-10"], "paper", ENCODER)
+    assert [tree["ssl"]["crop_min"] for tree in encoder_settings].count(WIDEST) == 3
+    private = [tree["defense"][0] for tree in encoder_settings if tree["defense"]]
     budgets = {(one["epsilon"], one["delta"], one["max_grad_norm"]) for one in private}
     assert len(private) == 3 and budgets == {(50, 1e-5, 1.2)}
-    assert {tree["epochs"] for tree in found if tree["ssl"]["name"] == "dino"} == {800}
+    assert {tree["epochs"] for tree in encoder_settings if tree["ssl"]["name"] == "dino"} == {800}
 
 
 def test_partcrop_table_6__has_eighteen_pairs() -> None:
