@@ -212,6 +212,13 @@ class FederationSuite(EncoderAttackSuite):
         twins = list_attacks([self.once(TWIN, Ascent.name, score)])
         return [Pair(act, zero, UNPAIRED) for act, zero in zip(own, twins, strict=True)]
 
+    def _control_of_climb(self) -> list[ScoredAttack]:
+        """The ascent on the first model, as if nobody trained, where its client noted one."""
+        if self.climb is None or not self.climb.acted(UNTRAINED):
+            return []
+        score = partial(self._score_ascent, UNTRAINED, Ascent.name)
+        return list_attacks([self.once(UNTRAINED, Ascent.name, score)])
+
     def clients(self) -> tuple[IntArray, Partition]:
         """The owners, where they are known; posers are dealt at random then."""
         if self.owners is None:
@@ -221,7 +228,10 @@ class FederationSuite(EncoderAttackSuite):
     def run_rounds(self, say: Callable[[str], None], stopped: Callable[[], bool]) -> dict[str, Any]:
         """Attack the models of the rounds that were kept: some fields of the report."""
         ran = [name for name in self.audit.attacks if any(s.name == name for s in self.scores)]
-        if trained := [name for name in ran if self.build(name).reads_training()]:
+        climbed = self._control_of_climb() if Ascent.name in ran and not stopped() else []
+        self.controls += climbed
+        controlled = [one.name for one in climbed]
+        if trained := [n for n in ran if self.build(n).reads_training() and n not in controlled]:
             self.notes.append(
                 f"{', '.join(trained)}: not tried untrained, as updates and changes between rounds "
                 "come with training; the control is posers."

@@ -25,6 +25,7 @@ from fedmia.attacks.ascent import even_batches
 from fedmia.attacks.ascent_static import climb
 from fedmia.data.images import ImageSet
 from fedmia.evaluation.audits.climb import TWIN, ClimbNotes, load_notes, save_notes
+from fedmia.federation.readings import UNTRAINED
 from fedmia.flower.messages import misfit, round_number
 from fedmia.options.errors import InputError, check_arguments
 from fedmia.options.seeding import rng
@@ -114,10 +115,11 @@ class Ascending:
             if client not in self.partitions or kind not in ("train", "evaluate"):
                 return call_next(message, context)
             attacker = _Attacker(self, client, str(context.run_id))
+            count = int(context.node_config.get("num-partitions", len(self.partitions)))
             if kind == "evaluate":
                 attacker.receive(message, attacker.notes.trained + 1, trains=False)
                 return call_next(message, context)
-            attacks = attacker.begin_round(message)
+            attacks = attacker.begin_round(message, len(self.partitions) / count)
             reply = call_next(message, context)
             if attacks and reply.has_content():
                 attacker.replace_weights(reply)
@@ -167,15 +169,19 @@ class _Attacker:
         """Where the network is."""
         return next((p.device for p in self.net.parameters()), torch.device("cpu"))
 
-    def begin_round(self, message: Message) -> bool:
+    def begin_round(self, message: Message, share: float) -> bool:
         """Count the round of an order to train, and read the model in it; whether it is attacked.
 
-        A round is counted as the recording does, whatever the message says.
+        A round is counted as the recording does, whatever the message says. Attackers make up
+        `share` of the clients.
         """
         label = round_number(message)
         if label is None or label != self.notes.label or not self.notes.trained:  # else asked again
             self.notes.trained = max(self.notes.trained + 1, label or 0)
             self.notes.label = label
+        noted = f"received.{UNTRAINED}.1" in self.notes.readings.readings
+        if self.notes.trained == 1 and self.mod.climbing.steps and not noted:
+            self._climb_untrained(message, share)
         rounds = self.mod.rounds
         attacks = rounds is None or self.notes.trained in rounds
         self.receive(message, self.notes.trained, trains=True, attacks=attacks)
@@ -209,6 +215,18 @@ class _Attacker:
         }
         reply.content = RecordDict({**reply.content, name: ArrayRecord(replaced)})
 
+    def _climb_untrained(self, message: Message, share: float) -> None:
+        """Climb the first model as if nobody trained and honest clients sent it back: a control."""
+        try:
+            self.received = self._by_name(self._weights(message, "the message")[1])
+            crafted = self._climb()
+            mean = {n: t + share * (crafted[n] - t) for n, t in self.received.items()}
+            self._read("received", 1, self.received, UNTRAINED)
+            self._read("sent", 1, crafted, UNTRAINED)
+            self._read("received", 2, mean, UNTRAINED)
+        except InputError:
+            return  # said where it attacks
+
     def save(self) -> None:
         """Keep the notes."""
         save_notes(self.mod.folder, self.notes, self.branch)
@@ -229,9 +247,9 @@ class _Attacker:
         }
         return {**self.received, **climbed}
 
-    def _read(self, what: str, round: int, state: State) -> None:
+    def _read(self, what: str, round: int, state: State, branch: str = "") -> None:
         """Note the loss of each target under some weights."""
-        mod, readings = self.mod, self.notes.readings
+        mod, readings, branch = self.mod, self.notes.readings, branch or self.branch
         self.net.load_state_dict(state)
         losses = read_owner_loss(mod.loss, self.net, mod.targets, self.device, mod.seed)
         if bad := int((~losses.isfinite()).sum()):
@@ -240,8 +258,8 @@ class _Attacker:
                 f"the loss of {bad} of {len(losses)} targets is not finite under the weights "
                 f"{what} in round {round}{hint}"
             )
-        readings.readings[f"{what}.{self.branch}.{round}"] = losses.double().numpy()
-        readings.queries[self.branch] += len(losses)
+        readings.readings[f"{what}.{branch}.{round}"] = losses.double().numpy()
+        readings.queries[branch] += len(losses)
 
     def _weights(self, message: Message, where: str) -> tuple[str, ArrayRecord]:
         """The one record of weights of a message, and its name."""

@@ -93,7 +93,10 @@ def test_audit__says_what_the_climb_adds(attacked: Path, tmp_path: Path) -> None
     assert "another run of the app without ascent" in pairs["ascent", "ascent-zero"]["statement"]
     said = " ".join(report["notes"])
     assert "Client 0 attacked" in said and "rounds 2, 3" in said and "not paired" in said
-    assert [row["name"] for row in report["controls"]["untrained"]] == ["similarity"]
+    controls = {row["name"]: row["auc"] for row in report["controls"]["untrained"]}
+    assert list(controls) == ["similarity", "ascent", "ascent-level"]
+    assert controls["ascent"] == pytest.approx(0.5, abs=0.15)  # nobody put a price back
+    assert "ascent: not tried untrained" not in said
     assert all("ascent" not in row["leakage"] for row in report["rounds"])
     run_ = fedmia.audit_federation(
         attacked / "REC", Net, small_app.members(), small_app.others(), mean=0, std=1, size=8,
@@ -107,7 +110,9 @@ def test_notes__are_the_losses_under_the_recorded_models(attacked: Path) -> None
     models, updates = recording.models(), recording.updates()
     known = {f"received.main.{r}": models[r - 1] for r in (2, 3, 4)}
     known |= {f"sent.main.{r}": updates[r][0] for r in (2, 3)}
-    assert sorted(notes.readings.readings) == sorted(known)
+    known["received.untrained.1"] = models[0]
+    others = {"sent.untrained.1", "received.untrained.2"}
+    assert {*notes.readings.readings} == {*known} | others
     for name, state in known.items():
         net = Net().eval()
         net.load_state_dict(state)
@@ -168,8 +173,29 @@ def test_rounds__are_counted_where_messages_do_not(tmp_path: Path) -> None:
         answer([mod], order(round=None, bare=True), node())
     readings = notes_of(tmp_path / "N").readings
     assert readings.rounds("main") == [2] and sorted(readings.readings) == [
-        "received.main.2", "received.main.3", "sent.main.2",
+        "received.main.2", "received.main.3", "received.untrained.1", "received.untrained.2",
+        "sent.main.2", "sent.untrained.1",
     ]  # fmt: skip
+
+
+def test_control__climbs_the_first_model_as_if_nobody_trained(tmp_path: Path) -> None:
+    """A price rises by lr in a step of one batch; one attacker of four clients moves a quarter."""
+    mod = attack(tmp_path / "N", steps=1, lr=8.0)
+    answer([mod], order(round=1), node())
+    readings = notes_of(tmp_path / "N").readings
+    start, sent, after = (
+        readings.readings[name].mean()
+        for name in ("received.untrained.1", "sent.untrained.1", "received.untrained.2")
+    )
+    assert sent > start + 0.05 and after - start == pytest.approx((sent - start) / CLIENTS)
+    queries = dict(readings.queries)
+    answer([mod], order(round=1), node())  # asked again
+    assert notes_of(tmp_path / "N").readings.queries == queries
+    steep = {"lr": 1e30, "loss": lambda net, x: loss(net, x).exp()}
+    for name, how, round in (("L", {}, 3), ("Z", {"steps": 0}, 1), ("I", steep, 1)):
+        reply = answer([attack(tmp_path / name, **how)], order(round=round), node())
+        branch = "zero" if name == "Z" else "main"
+        assert reply.has_content() and not notes_of(tmp_path / name, branch).acted("untrained")
 
 
 def test_notes__of_an_evaluated_model_need_no_further_round(tmp_path: Path) -> None:
