@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 
 pytestmark = pytest.mark.slow
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
@@ -98,5 +99,46 @@ def test_suspects__answers_what_is_planned_and_says_what_is_short(
     assert check["with_alarm"] == check["accused"] == 1
     (tmp_path / "6-IID-1-climb.json").unlink()
     with pytest.raises(SystemExit, match="28 of 29"):
+        script["answer"](plan, tmp_path, False)
+    assert script["answer"](plan, tmp_path, True)["short"]
+
+
+def test_foreign_ascent__compares_two_federations_of_the_same_images(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Of few images and hardly trained; the answer is of numbers that are made up."""
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    script = runpy.run_path(str(BENCHMARKS / "foreign_ascent.py"))
+    plan = yaml.safe_load(script["PLAN"].read_text())
+    seeds = [*script["seeds_of"](plan)]
+    assert not {*range(plan["used_up"][0][0], plan["used_up"][0][1] + 1)} & {*seeds}
+    small = plan["settings"] | {
+        "data": {"name": "synthetic", "images": 200, "mean": [0], "std": [1]},
+        "split": {"members": 24, "nonmembers": 28, "known": 4, "test": 2},
+        "pretrain": {"mode": "pooled", "epochs": 40},
+    }
+    small["train"] = small["train"] | {"local_epochs": 2}
+    one = script["pair"]({"settings": small}, 5)
+    for side in script["SIDES"]:
+        values = one[side]
+        assert values["effect"] == pytest.approx(values["rise"] - values["twin"])
+        assert all(0 < values[n] < 1 for n in ("rise", "twin", "level", "before"))
+        assert values["rise"] != values["twin"]  # somebody climbed
+    assert one["own"]["before"] == pytest.approx(one["foreign"]["before"], abs=0.15)
+    draw = np.random.default_rng(0)
+    for gap, verdict in ((0.0, True), (0.04, False)):
+        for seed in seeds:
+            both = draw.normal(0.1, 0.05)
+            sides = {"own": both, "foreign": both + gap + draw.normal(0, 0.02)}
+            values = {side: dict.fromkeys(one[side], effect) for side, effect in sides.items()}
+            (tmp_path / f"{seed}.json").write_text(json.dumps({**values, "seconds": 1.0}))
+        result = script["answer"](plan, tmp_path, False)
+        assert result["equivalent"] is verdict and result["difference"]["mean"] == pytest.approx(
+            gap, abs=0.01
+        )
+        low, high = result["difference"]["low"], result["difference"]["high"]
+        assert low < result["difference"]["mean"] < high and result["correlation"] > 0.8
+    (tmp_path / f"{seeds[0]}.json").unlink()
+    with pytest.raises(SystemExit, match=f"{len(seeds) - 1} of {len(seeds)}"):
         script["answer"](plan, tmp_path, False)
     assert script["answer"](plan, tmp_path, True)["short"]

@@ -219,10 +219,9 @@ class _Attacker:
         """Climb the first model as if nobody trained and honest clients sent it back: a control."""
         try:
             self.received = self._by_name(self._weights(message, "the message")[1])
-            crafted = self._climb()
-            mean = {n: t + share * (crafted[n] - t) for n, t in self.received.items()}
             self._read("received", 1, self.received, UNTRAINED)
-            self._read("sent", 1, crafted, UNTRAINED)
+            self._read("sent", 1, crafted := self._climb(), UNTRAINED)
+            mean = {n: t + share * (crafted[n] - t) for n, t in self.received.items()}
             self._read("received", 2, mean, UNTRAINED)
         except InputError:
             return  # said where it attacks

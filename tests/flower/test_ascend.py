@@ -6,7 +6,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, 
 import fedmia
 import fedmia.flower
 from fedmia.audit import main as audit
-from fedmia.evaluation.audits.climb import ClimbNotes, read_notes
+from fedmia.evaluation.audits.climb import ClimbNotes, read_climb, read_notes
 from fedmia.options.errors import InputError
 from fedmia.recording import Recording
 from fedmia.threat.owner_loss import read_owner_loss
@@ -300,6 +300,17 @@ def test_node__refuses_notes_of_another_run(tmp_path: Path) -> None:
     assert "is of another run or other targets; name a new folder" in reply.error.reason
     reply = answer([attack(tmp_path / "N", net=None)], order(), node(1))
     assert reply.has_content()  # an honest client reads none
+
+
+def test_notes__of_too_strong_a_climb_say_that_the_rise_ranks_backwards(tmp_path: Path) -> None:
+    history: Any = SimpleNamespace(rounds=[5], models=[0], where="REC")
+    for lr, strong in ((8.0, False), (800.0, True)):
+        folder = tmp_path / f"{lr}"
+        mod = attack(folder, lr=lr, loss=lambda net, x: loss(net, x).clamp(max=3.0))
+        for round in (2, 3, 4):
+            answer([mod], order(round=round), node())
+        said = " ".join(read_climb(folder, history).remarks)
+        assert ("the loss before, backwards (correlation -1.00)" in said) is strong
 
 
 def damage(folder: Path) -> None:

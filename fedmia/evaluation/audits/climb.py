@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from torch import Tensor
 
 from fedmia.attacks.ascent import Ascent
@@ -19,6 +20,7 @@ from fedmia.storage import durable
 from fedmia.storage.snapshot import read_tensors, write_tensors
 
 TWIN = "zero"  # branch of the run without ascent; that with it is MAIN
+MIRRORED = -0.8  # under it a rise says little but the loss before
 FIELDS = ("client", "run", "steps", "lr", "batch", "trained", "label")
 
 
@@ -56,6 +58,13 @@ class ClimbNotes:
     def acted(self, branch: str = MAIN) -> list[int]:
         """Attacked rounds after which the client received a model."""
         return self.readings.rounds(branch)
+
+    def mirrored(self) -> float:
+        """Correlation of the rise under the first upload with the loss before it; -1 where that
+        upload gives all images one loss."""
+        first, values = self.acted()[0], self.readings.readings
+        before = values[f"received.{MAIN}.{first}"]
+        return float(np.corrcoef(values[f"sent.{MAIN}.{first}"] - before, before)[0, 1])
 
     def digest(self) -> str:
         """Of all that was read."""
@@ -205,6 +214,11 @@ def read_climb(folder: Path, history: RoundHistory) -> ClimbNotes:
         f"{', '.join(map(str, notes.acted()))} ({notes.steps} passes, learning rate {notes.lr:g}); "
         "every attack on models of these rounds and later ones is on a federation under attack."
     )
+    if (mirrored := notes.mirrored()) < MIRRORED:
+        notes.remarks.append(
+            "The climb carried all images to nearly one loss, so its rise is the loss before, "
+            f"backwards (correlation {mirrored:.2f}): fewer steps or a lower learning rate help."
+        )
     if len(files) > 1:
         notes.remarks.append(f"{len(files)} clients attacked; the notes of one are read.")
     if (path := _path(folder, notes.client, TWIN)).is_file():
