@@ -105,14 +105,8 @@ def app_parts(
     return fit, loss
 
 
-def own(plan: dict[str, Any], seed: int, out: Path) -> dict[str, Any]:
-    """Our own simulation with its attacker; the report."""
-    fedmia.run_simulation(plan["settings"], seed=seed, model=Net, out=out, quiet=True)
-    return read_report(out)
-
-
-def foreign(roles: Plan, first: State, out: Path) -> dict[str, Any]:
-    """The app with an attacker and its twin, from a first model, and the report of its audit."""
+def foreign(roles: Plan, first: State, out: Path) -> None:
+    """The app with an attacker and its twin, from a first model, and its audit."""
     settings, split = roles.experiment, roles.split
     images = torch.from_numpy(roles.data.images)
     known = np.concatenate([split.known_members, split.known_nonmembers])
@@ -153,16 +147,11 @@ def foreign(roles: Plan, first: State, out: Path) -> dict[str, Any]:
         attacks=["ascent"], known=len(split.known_members), mean=0, std=1, size=32, threads=1,
         seed=settings.seed, out=out / "AUDIT", quiet=True,
     )  # fmt: skip
-    return read_report(out / "AUDIT")
 
 
-def read_report(folder: Path) -> dict[str, Any]:
-    report: dict[str, Any] = json.loads((folder / "report.json").read_text())
-    return report
-
-
-def numbers(report: dict[str, Any]) -> dict[str, float]:
+def numbers(folder: Path) -> dict[str, float]:
     """AUCs as an audit prints them: of the rise, of the loss after the climb, and of controls."""
+    report = json.loads((folder / "report.json").read_text())
     aucs = {row["name"]: row["auc"] for row in report["attacks"]}
     pairs = {(row["attack"], row["control"]): row["auc_control"] for row in report["paired"]}
     return {
@@ -180,43 +169,41 @@ def pair(plan: dict[str, Any], seed: int) -> dict[str, Any]:
         patch("fedmia.report.figures.draw.draw_all", lambda *_: {}),
         patch("fedmia.federation.plan.target_sets", lambda *_: ()),
     ):
-        out = Path(scratch)
-        ours = own(plan, seed, out / "OWN")
-        options = {"seed": seed, "model": Net}
+        out, options = Path(scratch), {"seed": seed, "model": Net}
+        fedmia.run_simulation(plan["settings"], out=out / "OWN", quiet=True, **options)
         roles = make_plan(build_settings(SIMULATE, plan["settings"], options))
-        first = Recording(out / "OWN" / "recording").models()[0]
-        theirs = foreign(roles, first, out)
-    seconds = round(time.process_time() - began, 1)
-    return {"own": numbers(ours), "foreign": numbers(theirs), "seconds": seconds}
+        foreign(roles, Recording(out / "OWN" / "recording").models()[0], out)
+        seconds = round(time.process_time() - began, 1)
+        return {"own": numbers(out / "OWN"), "foreign": numbers(out / "AUDIT"), "seconds": seconds}
+
+
+def files_of(plan: dict[str, Any], folder: Path) -> dict[int, Path]:
+    """The file of each planned pair, by seed."""
+    first, number = plan["seeds"]["first"], plan["seeds"]["number"]
+    return {seed: folder / f"{seed}.json" for seed in range(first, first + number)}
 
 
 def run(plan: dict[str, Any], folder: Path, seconds: float) -> None:
     """Make the planned pairs that the folder lacks."""
     folder.mkdir(parents=True, exist_ok=True)
     began = time.monotonic()
-    for seed in seeds_of(plan):
-        path = folder / f"{seed}.json"
-        if path.is_file():
-            continue
+    for seed, path in files_of(plan, folder).items():
         if time.monotonic() - began > seconds:
             return
-        path.write_text(json.dumps(pair(plan, seed)))
-        print(path.name, flush=True)
-
-
-def seeds_of(plan: dict[str, Any]) -> range:
-    return range(plan["seeds"]["first"], plan["seeds"]["first"] + plan["seeds"]["number"])
+        if not path.is_file():
+            path.write_text(json.dumps(pair(plan, seed)))
+            print(path.name, flush=True)
 
 
 def answer(plan: dict[str, Any], folder: Path, short: bool) -> dict[str, Any]:
     """The answer to the questions of the plan."""
-    files = {seed: folder / f"{seed}.json" for seed in seeds_of(plan)}
+    files = files_of(plan, folder)
     done = {seed: json.loads(path.read_text()) for seed, path in files.items() if path.is_file()}
     if len(done) < len(files) and not short:
         raise SystemExit(f"{len(done)} of {len(files)} pairs are there: run, or --short")
     sides = {
         side: {name: interval([one[side][name] for one in done.values()], plan["level"])
-               for name in next(iter(done.values()))[side]}
+               for name in ("effect", "rise", "twin", "level", "before")}
         for side in SIDES
     }  # fmt: skip
     effects = [[one[side]["effect"] for one in done.values()] for side in SIDES]

@@ -110,7 +110,7 @@ def test_foreign_ascent__compares_two_federations_of_the_same_images(
     monkeypatch.syspath_prepend(str(BENCHMARKS))
     script = runpy.run_path(str(BENCHMARKS / "foreign_ascent.py"))
     plan = yaml.safe_load(script["PLAN"].read_text())
-    seeds = [*script["seeds_of"](plan)]
+    seeds = [*script["files_of"](plan, tmp_path)]
     assert not {*range(plan["used_up"][0][0], plan["used_up"][0][1] + 1)} & {*seeds}
     small = plan["settings"] | {
         "data": {"name": "synthetic", "images": 200, "mean": [0], "std": [1]},

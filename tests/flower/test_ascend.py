@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -13,6 +15,7 @@ import numpy as np
 import pytest
 import torch
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
 
 import fedmia
 import fedmia.flower
@@ -134,6 +137,30 @@ def test_reply__of_honest_clients_and_their_state_are_the_same_to_the_bit(tmp_pa
         assert both[0] == both[1], (partition, round, kind)
 
 
+def test_reply__of_an_honest_client_of_the_recorded_app_is_the_same_to_the_bit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that trains: the node of the same mod attacks elsewhere."""
+    monkeypatch.syspath_prepend(ROOT / "tests" / "recording" / "apps")
+    client, task = import_module("my_app.client"), import_module("my_app.task")
+    task.write_images(tmp_path, 2, 4)
+    first = ArrayRecord(task.Net().state_dict())
+    images = (task.read_images(tmp_path, "members") * 255).byte()
+    mod = attack(tmp_path / "N", net=task.Net, targets=images, lr=0.01,
+                 loss=lambda net, pixels: net(pixels).square().mean(dim=1))  # fmt: skip
+    replies = dict[tuple[int, bool], Any]()
+    for partition, attacked in itertools.product((0, 1), (False, True)):
+        app = ClientApp(mods=[mod] if attacked else [])
+        app.train()(client.fit)
+        PlainGrid(app)
+        where = {"partition-id": partition, "num-partitions": 2}
+        context = Context(1, 7, where, RecordDict(), {"folder": str(tmp_path), "epochs": 2})
+        config = ConfigRecord({"server-round": 2})
+        reply = app(Message(RecordDict({"arrays": first, "config": config}), 7, "train"), context)
+        replies[partition, attacked] = content(reply.content), content(context.state)
+    assert replies[1, False] == replies[1, True] and replies[0, False] != replies[0, True]
+
+
 def test_reply__of_the_attacker_differs_in_its_weights_alone(tmp_path: Path) -> None:
     contexts = [node(), node()]
     own = content(answer([], order(), contexts[0]).content)
@@ -213,7 +240,7 @@ def test_page__its_block_and_its_command_find_the_attacker(
     vars(task).update(Net=Net, loss=loss, targets=targets())
     monkeypatch.setitem(sys.modules, "my_app", ModuleType("my_app"))
     monkeypatch.setitem(sys.modules, "my_app.task", task)
-    code = block(page, "ascend(").replace("/data", str(tmp_path)).replace("lr=0.05", "lr=8.0")
+    code = block(page, "ascend(").replace("/data", str(tmp_path)).replace("lr=0.002", "lr=8.0")
     for steps, folder in (("steps=5", "RECORDING"), ("steps=0", "TWIN")):
         names = dict[str, Any]()
         exec(code.replace("steps=5", steps), names)
