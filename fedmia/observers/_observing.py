@@ -89,8 +89,8 @@ class RunObservers:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self._tell("end")
+    def __exit__(self, error: object, *_: object) -> None:
+        self._tell("end", error is not None)
         for thread in self._threads.values():
             thread.close()
 
