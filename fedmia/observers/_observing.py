@@ -33,10 +33,11 @@ class ObserverThread:
 
     def call_observer(self, method: str, *arguments: Any) -> str | None:
         """Call a method with copies of the arguments; return why it failed, or None."""
-        self._calls.put(partial(getattr(self._observer, method), *copy.deepcopy(arguments)))
         try:
             # Printed results are the report's alone.
             with redirect_stdout(sys.stderr):
+                call = getattr(self._observer, method)
+                self._calls.put(partial(call, *copy.deepcopy(arguments)))
                 return self._answers.get(timeout=PATIENCE)
         except Empty:
             return f"no return within {PATIENCE:g} s"

@@ -151,7 +151,8 @@ def test_watched_app__on_a_superlink_with_supernodes(tmp_path: Path) -> None:
     """As a run that Flower lists as completed."""
     (app := tmp_path / "app").mkdir()
     (app / "pyproject.toml").write_text(watched_app.PYPROJECT)
-    (app / "app.py").write_text("from tests.flower.watched_app import client, server  # noqa\n")
+    code = "from tests.flower import watched_app\n\nclient = watched_app.client\n"
+    (app / "app.py").write_text(code + "server = watched_app.server\n")
     with Deployment(tmp_path) as flower:
         flower.deploy()
         flower.run(f"""flwr run {app} deploy --stream -c "folder='{tmp_path}'" """, "deploy")
