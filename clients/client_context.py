@@ -129,7 +129,10 @@ class ClientContext:
         Returns:
             False where the method has to be built anew.
         """
-        renewed = method.cpu().renew(images, self._method_generator(client))  # a CPU's numbers
+        generator = self._method_generator(client)
+        if self.device == "cpu":
+            return method.renew(images, generator)
+        renewed = method.cpu().renew(images, generator)  # a CPU's numbers
         method.to(self.device)
         return renewed
 

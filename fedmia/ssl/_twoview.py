@@ -19,7 +19,16 @@ from fedmia.ssl._bank import Bank, bank_length, cut_note
 from fedmia.ssl._harder import adversarial_view, mixed_losses
 from fedmia.ssl._heads import mlp
 from fedmia.ssl._options import MIXES, HarderSSL, head_norm_option
-from fedmia.ssl.base import Encoder, Recipe, SSLMethod, State, copies, iterate_parts, under
+from fedmia.ssl.base import (
+    Encoder,
+    Recipe,
+    SSLMethod,
+    State,
+    copies,
+    iterate_parts,
+    load_tensors,
+    under,
+)
 
 
 class TwoView(SSLMethod):
@@ -194,7 +203,7 @@ class KeyedTwoView(TwoView):
 
     def _reset_key(self) -> None:
         for key, query in self.pairs().values():
-            key.load_state_dict(query.state_dict())
+            load_tensors(key, query.state_dict())
 
     def local_state(self) -> State:
         state = super().local_state()
@@ -208,7 +217,10 @@ class KeyedTwoView(TwoView):
         remaining = {n: t for n, t in state.items() if n not in self.LOCAL}
         for prefix, (key, _) in self.pairs().items():
             if own := under(prefix, remaining):
-                key.load_state_dict(own)
+                missing, unexpected = load_tensors(key, own)
+                if missing or unexpected:
+                    odd = ", ".join(sorted(missing | unexpected)[:5])
+                    raise ValueError(f"state does not fit the momentum encoder: {odd}")
             remaining = {n: t for n, t in remaining.items() if not n.startswith(prefix)}
 
 

@@ -240,7 +240,8 @@ class Job:
         """Train; returns the mean loss over the round's images and the seconds spent."""
         started = time.perf_counter()
         sums, count = [], 0
-        self.method.train()
+        if not all(module.training for module in self.method.modules()):
+            self.method.train()  # which sets each one, in five times the time
         if self.layout != torch.contiguous_format:  # all weights have that
             self.method.to(memory_format=self.layout)
         for view1, view2 in self.batches():
@@ -278,8 +279,8 @@ def running_statistics(method: nn.Module, images: int) -> Iterator[None]:
     def choose(layer: nn.Module, inputs: tuple[Tensor]) -> None:
         layer.train(inputs[0].numel() > inputs[0].shape[1])
 
-    layers = [m for m in method.modules() if isinstance(m, _BatchNorm) and m.training]
-    layers = layers if images == 1 else []
+    modules = method.modules() if images == 1 else ()  # to walk them takes its time
+    layers = [m for m in modules if isinstance(m, _BatchNorm) and m.training]
     hooks = [layer.register_forward_pre_hook(choose) for layer in layers]
     try:
         yield
