@@ -129,11 +129,10 @@ class ClientContext:
         Returns:
             False where the method has to be built anew.
         """
-        generator = self._method_generator(client)
-        if self.device == "cpu":
-            return method.renew(images, generator)
-        renewed = method.cpu().renew(images, generator)  # a CPU's numbers
-        method.to(self.device)
+        away = self.device != "cpu"  # the numbers are a CPU's
+        renewed = (method.cpu() if away else method).renew(images, self._method_generator(client))
+        if away:
+            method.to(self.device)
         return renewed
 
     def _method_generator(self, client: int) -> torch.Generator:

@@ -72,14 +72,14 @@ class ClientRound:
         own = self._tensors_under("strategy.")
         job, local = self._make_job(self.indices, own, self.memory, pair)
         method = job.method
-        self._restore_state(method, job.optimizer, local)
+        self._restore_state(job, local)
         if self.defense and self.kept is None:
             self.defense.prepare(self.preparation(), self._defense_memory)
         metrics = self.defense.train(job, self._defense_memory)
         state = method.shared_state()
         trained = {n: t for n, t in state.items() if self.client_context.is_shared(n)}
         staying = {f"running.{n}": t for n, t in state.items() if n not in trained}
-        self._trained = local, trained, staying | self._local_tensors(method, job.optimizer, local)
+        self._trained = local, trained, staying | self._local_tensors(job, local)
         self._job_done = job
         return trained, metrics, method
 
@@ -225,7 +225,7 @@ class ClientRound:
         """Weights after training on the images at `indices` from where this client's own left its
         queue and momenta; nothing is kept."""
         job, local = self._make_job(indices, {}, copy.deepcopy(self.memory))
-        self._restore_state(job.method, job.optimizer, local)
+        self._restore_state(job, local)
         job.run()
         return job.method.shared_state()
 
@@ -344,10 +344,9 @@ class ClientRound:
         """Those whose names begin with `prefix`, without it."""
         return on_device(under(prefix, self._kept_tensors), self.client_context.device)
 
-    def _restore_state(
-        self, method: SSLMethod, optimizer: Optimizer, local: StrategyContext
-    ) -> None:
+    def _restore_state(self, job: Job, local: StrategyContext) -> None:
         """Go on where the last round ended."""
+        method, weights = job.method, list(local.weights.values())
         if not self._kept_tensors:
             method.begin_first_round()
             return
@@ -355,15 +354,13 @@ class ClientRound:
         method.begin_round()
         if running := self._tensors_under("running."):
             method.load_shared(method.shared_state() | running)
-        restore(optimizer, list(local.weights.values()), self._tensors_under("optimizer."))
+        restore(job.optimizer, weights, self._tensors_under("optimizer."))
 
-    def _local_tensors(
-        self, method: SSLMethod, optimizer: Optimizer, local: StrategyContext
-    ) -> State:
+    def _local_tensors(self, job: Job, local: StrategyContext) -> State:
         """What `_restore_state` takes up in the next round, by name."""
-        tensors = {f"local.{n}": t for n, t in method.local_state().items()}
+        tensors = {f"local.{n}": t for n, t in job.method.local_state().items()}
         if self._run.train.optimizer_state == "keep":
-            momenta = optimizer_state(optimizer, list(local.weights.values()))
+            momenta = optimizer_state(job.optimizer, list(local.weights.values()))
             tensors |= {f"optimizer.{n}": t for n, t in momenta.items()}
         return tensors
 

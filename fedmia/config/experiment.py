@@ -162,6 +162,14 @@ class Experiment(Settings):
         "inline", "where clients train: this process, or Ray", choices=("inline", "ray")
     )
     threads_per_client: int = option(1, "CPU threads of a client (sums depend on it)", ge=1)
+    clients_at_once: int | Literal["auto"] = option(
+        "auto",
+        "honest clients, with as many images each, that train in one pass of stacked weights with "
+        "--backend inline, equal to one after the other but for rounding (auto: on a GPU as many "
+        "as weigh 1 GiB, at most 256, on a CPU 1)",
+        ge=1,
+        omitted=True,
+    )
     device: str = option("auto", DEVICES)
     cpus_per_client: float | None = option(
         None, "cores that Ray gives a client (none: threads_per_client)", gt=0

@@ -125,6 +125,13 @@ class TwoView(SSLMethod):
             parts = iterate_parts(pixels, self.encoder.mean.device)
             self.bank.fill(torch.cat([self.encoder(part) for part in parts]))
 
+    @property
+    def stackable(self) -> bool:
+        """Where nothing but the bank, and the momentum encoder, follows a step: as long as a method
+        adds no step of its own."""
+        plain = type(self).after_step in (TwoView.after_step, KeyedTwoView.after_step)
+        return plain and not self.LOCAL and not self.spec.harder
+
     def renew(self, images: int | None, generator: torch.Generator) -> bool:
         for module in self.shared_modules().values():
             initialise(module, generator)

@@ -143,6 +143,10 @@ class SSLMethod(nn.Module, ABC):
         """What a step of training minimises, (B,): `losses`, and what options add to them."""
         return self.losses(view1, view2)
 
+    def forward(self, view1: Tensor, view2: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """`step_losses`, and what they leave for `after_step`."""
+        return self.step_losses(view1, view2), self.latest
+
     @abstractmethod
     def after_step(self) -> None:
         """What follows the optimizer's step: momentum update, queue."""
@@ -172,6 +176,12 @@ class SSLMethod(nn.Module, ABC):
     def fill_bank(self, pixels: Tensor) -> None:
         """Replace the holder's negatives by keys of `pixels` (N, C, H, W), in [0, 1] or uint8 on
         any device."""
+
+    @property
+    def stackable(self) -> bool:
+        """Whether several clients may train in one pass (`fedmia.ssl.stacked`): `after_step` treats
+        each number by itself, and all else that a step needs is a tensor of the state."""
+        return False
 
     @property
     def comes_back(self) -> bool:
