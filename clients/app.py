@@ -14,7 +14,7 @@ from flwr.clientapp import ClientApp
 
 from clients.base import Role
 from clients.client_context import ClientContext, RoundTask
-from clients.client_group import form_groups, work_together
+from clients.client_group import ClientGroup, form_groups
 from clients.client_round import ClientRound
 from fedmia.options import registry
 from fedmia.ssl._twoview import TwoView
@@ -79,7 +79,7 @@ def together_app(client_context: ClientContext) -> Together:
             received = rounds[0].received  # on the device
         replies = dict[int, Message]()
         for group in form_groups(rounds):
-            updates = work_together([rounds[place] for place in group], plain)
+            updates = ClientGroup([rounds[place] for place in group], plain).work()
             for place, update in zip(group, updates, strict=True):
                 update.metrics.update(began=began, ended=time.perf_counter())
                 content = _write_content(update, update.state)

@@ -7,25 +7,25 @@ left to work alone.
 
 from __future__ import annotations
 
+import copy
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import fields, replace
 from typing import Any
 
-import torch
 from torch.optim import Optimizer
 
 from clients.client_context import ClientContext
 from clients.client_round import ClientRound
 from fedmia.ssl._twoview import TwoView
 from fedmia.ssl.base import SSLMethod, State
-from fedmia.ssl.stacked import StackedJob, stack, stack_method, stacking_obstacles, unstack
+from fedmia.ssl.stacked import StackedJob, stack, stack_method, unstack
 from fedmia.ssl.train import Job, make_optimizer
 from fedmia.storage.snapshot import ClientState, StrategyContext, Update
 
-# What `auto` takes on a GPU: as many as have so many bytes of weights together, of which training
-# needs some eight times as many; more than MOST are no faster.
-WEIGHTS, MOST = 1 << 30, 256
+# What `auto` takes: more are hardly faster. On a CPU a step of more than TINY numbers of pixels
+# costs more in arithmetic than in calls, which a pass of many saves.
+MANY, TINY = 64, 1024
 
 
 def count_together(client_context: ClientContext) -> tuple[int, str]:
@@ -34,21 +34,26 @@ def count_together(client_context: ClientContext) -> tuple[int, str]:
     Returns:
         The number, and why it is 1 where the options would have more.
     """
-    number = client_context.experiment.clients_at_once
-    if number == 1 or (number == "auto" and client_context.device == "cpu"):
-        return 1, ""
-    run, method = client_context.experiment, client_context.method(-1, None)
+    run = client_context.experiment
     sizes = Counter(len(client_context.parts["members"][c]) for c in run.honest_clients)
+    if (number := run.clients_at_once) == "auto":
+        pixels = client_context.channels * client_context.size**2
+        tiny = pixels * min(run.train.batch_size, max(sizes)) <= TINY and sizes.total() >= MANY
+        number = MANY if tiny or client_context.device != "cpu" else 1
+    if number == 1:
+        return 1, ""
+    whole = run.train.optimizer != "sgd" or run.train.clip_grad is not None
     alike, strategy = sum(n for n in sizes.values() if n > 1), run.strategy.build("strategy")
+    method = client_context.method(-1, None)
     obstacles = {
         "federation.client_timeout is of one client": run.federation.client_timeout is not None,
         f"strategy {run.strategy.name} acts on each client": strategy.has_halves,
         "most clients have numbers of images of their own": 2 * alike < sizes.total(),
-    } | stacking_obstacles(method, run.train)
-    if reason := next((name for name, stands in obstacles.items() if stands), ""):
-        return 1, reason
-    size = sum(w.numel() * w.element_size() for w in method.trainable())
-    return (max(1, min(MOST, WEIGHTS // size)) if number == "auto" else int(number)), ""
+        "adamw, lars and clip_grad treat a weight tensor as one": whole,
+        f"{run.ssl.name} has steps that are of one client": not method.stackable,
+    }
+    reason = next((name for name, stands in obstacles.items() if stands), "")
+    return 1 if reason else int(number), reason
 
 
 class ClientGroup(ClientRound):
@@ -56,12 +61,13 @@ class ClientGroup(ClientRound):
 
     Args:
         rounds: of the clients, one group of `form_groups`.
-        plain: a method of one client, on the CPU.
+        plain: a method of one client, on the CPU; stays as it is.
     """
 
     def __init__(self, rounds: Sequence[ClientRound], plain: TwoView) -> None:
         self.__dict__.update(vars(rounds[0]))
-        self._rounds, self._plain, self.memory = rounds, plain, {}
+        # Of its own: other threads draw other clients' banks.
+        self._rounds, self._plain, self.memory = rounds, copy.deepcopy(plain), {}
         self.received = {n: t.expand(len(rounds), *t.shape) for n, t in self.received.items()}
         before, device = [one._kept_tensors for one in rounds], self.client_context.device
         self.kept = ClientState(stack(before, device)) if before[0] else None
@@ -73,13 +79,11 @@ class ClientGroup(ClientRound):
         local, trained, staying = self._trained
         count, losses, updates = len(self._rounds), self._job_done.client_losses, list[Update]()
         sent = unstack({n: t.cpu() for n, t in trained.items()}, count)
-        seconds = metrics["seconds"] / count
         for i, own in enumerate(unstack(staying, count)):
             # Rows of their own: one client's state would keep all others' in memory.
-            own = {name: tensor.clone() for name, tensor in own.items()}
-            self._rounds[i]._trained = local, sent[i], own
-            metrics = {"loss": losses[i], "seconds": seconds}
-            updates.append(self._rounds[i].finish_round(sent[i], metrics))
+            self._rounds[i]._trained = local, sent[i], {n: t.clone() for n, t in own.items()}
+            about = {"loss": losses[i], "seconds": metrics["seconds"] / count}
+            updates.append(self._rounds[i].finish_round(sent[i], about))
         return updates
 
     def _take_cached(self) -> tuple[SSLMethod, Optimizer]:
@@ -96,15 +100,11 @@ class ClientGroup(ClientRound):
     def _restore_state(self, job: Job, local: StrategyContext) -> None:
         super()._restore_state(job, local)
         if self.kept is None:
-            job.method.load_local(self._first_banks())
-
-    def _first_banks(self) -> State:
-        """The banks that clients begin with; their momentum encoder is what they receive."""
-        banks, on_cpu = list[State](), replace(self.client_context, device="cpu")
-        for one in self._rounds:
-            on_cpu.renew(self._plain, one.task.client, len(one.indices))
-            banks.append(TwoView.local_state(self._plain))
-        return stack(banks, self.client_context.device)
+            banks, on_cpu = list[State](), replace(self.client_context, device="cpu")
+            for one in self._rounds:  # their momentum encoder is what they receive
+                on_cpu.renew(self._plain, one.task.client, len(one.indices))
+                banks.append(TwoView.local_state(self._plain))
+            job.method.load_local(stack(banks, self.client_context.device))
 
 
 def form_groups(rounds: Sequence[ClientRound]) -> list[list[int]]:
@@ -127,23 +127,3 @@ def form_groups(rounds: Sequence[ClientRound]) -> list[list[int]]:
         )
         groups.setdefault((len(one.indices), key), []).append(place)
     return [group for group in groups.values() if len(group) > 1]
-
-
-def work_together(rounds: Sequence[ClientRound], plain: TwoView) -> list[Update]:
-    """The updates of a group, in halves where the memory of a GPU is too short for all.
-
-    Args:
-        rounds: one group of `form_groups`.
-        plain: a method of one client, on the CPU.
-
-    Returns:
-        One update a client, in their order.
-    """
-    try:
-        return ClientGroup(rounds, plain).work()
-    except torch.OutOfMemoryError:
-        if len(rounds) == 1:
-            raise
-    torch.cuda.empty_cache()
-    half = len(rounds) // 2
-    return work_together(rounds[:half], plain) + work_together(rounds[half:], plain)

@@ -85,8 +85,6 @@ class ClientRound:
 
     def release(self, trained: State) -> tuple[State, Metrics]:
         """Pass the trained weights through the client's defences; what leaves, and metrics."""
-        if not self.defense:
-            return trained, {}
         stream = self.stream("release")
         return self.defense.release(self.received, trained, self._defense_memory, stream)
 

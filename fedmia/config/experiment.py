@@ -164,9 +164,8 @@ class Experiment(Settings):
     threads_per_client: int = option(1, "CPU threads of a client (sums depend on it)", ge=1)
     clients_at_once: int | Literal["auto"] = option(
         "auto",
-        "honest clients, with as many images each, that train in one pass of stacked weights with "
-        "--backend inline, equal to one after the other but for rounding (auto: on a GPU as many "
-        "as weigh 1 GiB, at most 256, on a CPU 1)",
+        "honest clients of as many images each that train in one pass, equal to one after the "
+        "other but for rounding (auto: 64 on a GPU, and of tiny images; else 1)",
         ge=1,
         omitted=True,
     )

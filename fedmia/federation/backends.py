@@ -13,7 +13,6 @@ from clients.app import client_app, together_app
 from clients.client_context import ClientContext
 from clients.client_group import count_together
 from fedmia.federation.inline import InlineGrid
-from fedmia.options.errors import opt
 from fedmia.runtime.cores import count_cores
 from fedmia.storage.snapshot import StateStore
 
@@ -36,14 +35,12 @@ def run_inline(
     """
     logging.getLogger("flwr").setLevel(logging.ERROR)  # it logs every round of every branch
     clients, threads = len(client_context.roles), client_context.threads
-    most = clients if client_context.device == "cpu" else min(clients, GPU_WORKERS)
-    workers = max(1, min(most, count_cores() // threads))
     at_once, reason = count_together(client_context)
     if reason:
-        option = opt("clients_at_once", client_context.experiment.clients_at_once)
-        say(f"{option}: clients train one after the other: {reason}")
-    if client_context.device != "cpu" and at_once > 1:
-        workers = 1  # which fills the GPU
+        say(f"clients train one after the other: {reason}")
+    gpu_workers = GPU_WORKERS if at_once == 1 else 1  # one pass of many fills it
+    most = clients if client_context.device == "cpu" else min(clients, gpu_workers)
+    workers = max(1, min(most, count_cores() // threads))
     grid = InlineGrid(
         lambda local_store, halt: client_app(client_context.with_halt(halt), local_store),
         clients, workers, threads, store, client_context.experiment.federation.client_timeout,

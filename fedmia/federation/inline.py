@@ -313,9 +313,10 @@ class InlineGrid(LocalGrid):
                 sent = [(o.message, self.client(o), s) for o, s in zip(orders, stores, strict=True)]
                 replies = self._together(sent, orders[0].halt)
             except Exception as error:  # each by itself says whose it was
+                short = isinstance(error, torch.OutOfMemoryError)  # of memory for so many
+                self._at_once = len(orders) // 2 if short else 1
                 why = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
-                self._say(f"clients work one after the other, as together they failed: {why}")
-                self._together = None
+                self._say(f"{len(orders)} clients failed in one pass, now {self._at_once}: {why}")
         return [
             (order, replies[i], stores[i]) if i in replies else (order, *self._answer(order))
             for i, order in enumerate(orders)

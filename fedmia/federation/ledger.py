@@ -8,8 +8,6 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
-import torch
-
 from fedmia.storage.durable import force_all, make_folder
 from fedmia.storage.snapshot import ClientState, StateStore, read_tensors, write_tensors
 
@@ -139,13 +137,6 @@ class Ledger(StateStore):
         if not self._uses[name] and name not in self._indexed:
             del self._uses[name]
             (self.root / name).unlink(missing_ok=True)
-
-
-def device_room(device: str) -> int:
-    """Bytes of clients' states in memory: on a GPU, where they are, an eighth of it."""
-    if not device.startswith("cuda"):
-        return ROOM
-    return max(ROOM, torch.cuda.get_device_properties(device).total_memory // 8)
 
 
 def size(state: ClientState) -> int:

@@ -12,7 +12,7 @@ from flwr.serverapp import Grid
 from fedmia.federation.attacker import Attacker
 from fedmia.federation.backends import run_inline, run_ray
 from fedmia.federation.checkpoint import Checkpoint
-from fedmia.federation.ledger import Ledger, device_room
+from fedmia.federation.ledger import ROOM, Ledger
 from fedmia.federation.outlook import describe_start
 from fedmia.federation.plan import Plan, forecasts, make_client_context
 from fedmia.federation.readings import UNTRAINED
@@ -82,7 +82,8 @@ def train(
     if client_context.attack is not None:
         recorder = TrajectoryRecorder(Attacker(client_context), client_context.attack)
     states_folder = checkpoint.clients if checkpoint else folder / "clients"
-    room = device_room(client_context.device)
+    device = client_context.device  # where clients' states are
+    room = ROOM if device == "cpu" else torch.cuda.get_device_properties(device).total_memory // 8
     store: StateStore = nodes.store if nodes else Ledger(states_folder, room)
     recording = RunRecording((out or folder) / RECORDING, plan.experiment.strategy.name)
     run = FederatedRun(

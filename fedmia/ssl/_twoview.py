@@ -26,7 +26,7 @@ from fedmia.ssl.base import (
     State,
     copies,
     iterate_parts,
-    load_tensors,
+    load_state,
     under,
 )
 
@@ -210,7 +210,7 @@ class KeyedTwoView(TwoView):
 
     def _reset_key(self) -> None:
         for key, query in self.pairs().values():
-            load_tensors(key, query.state_dict())
+            load_state(key, query.state_dict())
 
     def local_state(self) -> State:
         state = super().local_state()
@@ -224,10 +224,7 @@ class KeyedTwoView(TwoView):
         remaining = {n: t for n, t in state.items() if n not in self.LOCAL}
         for prefix, (key, _) in self.pairs().items():
             if own := under(prefix, remaining):
-                missing, unexpected = load_tensors(key, own)
-                if missing or unexpected:
-                    odd = ", ".join(sorted(missing | unexpected)[:5])
-                    raise ValueError(f"state does not fit the momentum encoder: {odd}")
+                load_state(key, own, prefix)
             remaining = {n: t for n, t in remaining.items() if not n.startswith(prefix)}
 
 

@@ -235,20 +235,10 @@ class SSLMethod(nn.Module, ABC):
         Raises:
             ValueError: a parameter that `state` lacks, or a tensor that belongs nowhere.
         """
-        remaining, wrong = dict(state), []
-        modules = self.shared_modules()
+        remaining, modules = dict(state), self.shared_modules()
         for prefix in sorted(modules, key=len, reverse=True):  # the bare one takes what remains
-            own = {
-                n.removeprefix(prefix): remaining.pop(n)
-                for n in list(remaining)
-                if n.startswith(prefix)
-            }
-            missing, unexpected = load_tensors(modules[prefix], own)
-            if missing:
-                missing &= {name for name, _ in modules[prefix].named_parameters()}
-            wrong += [prefix + name for name in (*unexpected, *missing)]
-        if wrong:
-            raise ValueError(f"state does not fit the method: {', '.join(sorted(wrong)[:5])}")
+            load_state(modules[prefix], under(prefix, remaining), prefix)
+            remaining = {n: t for n, t in remaining.items() if not n.startswith(prefix)}
 
     def begin_first_round(self) -> None:
         """What happens between loading the first global weights and the first batch ever."""
@@ -285,32 +275,35 @@ def copies(prefix: str, module: nn.Module) -> State:
     return {prefix + n: t.detach().clone() for n, t in module.state_dict().items()}
 
 
-def load_tensors(module: nn.Module, state: State) -> tuple[set[str], set[str]]:
+def load_state(module: nn.Module, state: State, prefix: str = "") -> None:
     """Copy a state into a module's tensors: what `load_state_dict` does, in a third of its time.
 
     Args:
-        module: changes in place.
+        module: changes in place; a buffer that the state lacks stays as it is.
         state: tensors by name.
+        prefix: of the names in an error.
 
-    Returns:
-        Names of the module that the state lacks, and names of the state that the module has no
-        place for, or one of another shape.
+    Raises:
+        ValueError: a parameter that the state lacks, or a tensor that has no place, or one of
+            another shape.
     """
     own = module.state_dict(keep_vars=True)
     fitting = {n for n, t in state.items() if n in own and own[n].shape == t.shape}
+    missing = {n for n, t in own.items() if isinstance(t, nn.Parameter) and n not in state}
+    if wrong := [prefix + name for name in (*(state.keys() - fitting), *missing)]:
+        raise ValueError(f"state does not fit the method: {', '.join(sorted(wrong)[:5])}")
     with torch.no_grad():
-        for name in fitting:
-            own[name].copy_(state[name])
-    return own.keys() - state.keys(), state.keys() - fitting
+        for name, tensor in state.items():
+            own[name].copy_(tensor)
 
 
 def all_finite(tensors: Iterable[Tensor]) -> bool:
-    """Whether every value is finite. The sums tell it in a tenth of the time, and a GPU is waited
+    """Whether every value is finite. Lengths tell it in a tenth of the time, and a GPU is waited
     for once."""
-    tensors = list(tensors)
-    sums = [t.sum(dtype=None if t.is_floating_point() else torch.float32) for t in tensors]
-    whole = not sums or bool(torch.stack([s.float() for s in sums]).isfinite().all())
-    return whole or all(bool(t.isfinite().all()) for t in tensors)
+    floats = [tensor for tensor in tensors if tensor.is_floating_point()]
+    lengths = torch._foreach_norm(floats) if floats else []
+    whole = not lengths or bool(torch.stack(lengths).isfinite().all())
+    return whole or all(bool(tensor.isfinite().all()) for tensor in floats)
 
 
 def under(prefix: str, state: Mapping[str, Tensor]) -> State:

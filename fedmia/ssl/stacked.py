@@ -16,39 +16,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
-from torch.nn.modules.batchnorm import _BatchNorm
-from torch.nn.modules.dropout import _DropoutNd
 
 from fedmia.data.images import ByteArray
-from fedmia.nets._split_norm import SplitBatchNorm
 from fedmia.ssl.base import SSLMethod, State
-from fedmia.ssl.train import Batch, Job, Train, group_views, running_statistics
-
-
-def stacking_obstacles(method: SSLMethod, train: Train) -> dict[str, bool]:
-    """What could keep several clients from training in one pass.
-
-    Args:
-        method: of one client.
-        train: options of the training.
-
-    Returns:
-        Each reason, and whether it holds.
-    """
-    layers, half = list(method.modules()), train.precision == "bfloat16"
-    batch_norm = any(isinstance(layer, _BatchNorm) for layer in layers)
-    whole = train.optimizer != "sgd" or train.clip_grad is not None
-    return {
-        "adamw, lars and clip_grad treat a weight tensor as one": whole,
-        "the method's steps are of one client": not method.stackable,
-        "batch norm mixes types under train.precision bfloat16": half and batch_norm,
-        "norm split deals a batch of one client": any(
-            isinstance(layer, SplitBatchNorm) for layer in layers
-        ),
-        "dropout draws for one client": any(
-            isinstance(layer, _DropoutNd) and layer.p > 0 for layer in layers
-        ),
-    }
+from fedmia.ssl.train import Batch, BatchViews, Job, group_views, running_statistics
 
 
 def client_tensors(module: nn.Module) -> State:
@@ -120,16 +91,14 @@ class StackedJob(Job):
     def batches(self) -> Iterator[Batch]:
         """Pairs of views of every batch, those of one client after those of another."""
         pixels = torch.from_numpy(np.concatenate([images for images, _ in self.members]))
+        return group_views(pixels.to(self.device), self.augment, self._drawn_together())
+
+    def _drawn_together(self) -> Iterator[BatchViews]:
+        """What each draws for itself, its images after those of the clients before it."""
         each = len(self.images)
-        drawn = zip(*(self._drawn(each, rng) for _, rng in self.members), strict=True)
-        together = (
-            (
-                np.concatenate([rows + each * i for i, (rows, _) in enumerate(parts)]),
-                np.concatenate([uniforms for _, uniforms in parts], axis=1),
-            )
-            for parts in drawn
-        )
-        return group_views(pixels.to(self.device), self.augment, together)
+        for parts in zip(*(self._drawn(each, rng) for _, rng in self.members), strict=True):
+            rows = np.concatenate([rows + each * i for i, (rows, _) in enumerate(parts)])
+            yield rows, np.concatenate([uniforms for _, uniforms in parts], axis=1)
 
     def forward(self, view1: Tensor, view2: Tensor) -> Tensor:
         """Losses of a step, float32 (clients, B), of the views of `batches`."""
