@@ -301,7 +301,7 @@ def all_finite(tensors: Iterable[Tensor]) -> bool:
     """Whether every value is finite. Lengths tell it in a tenth of the time, and a GPU is waited
     for once."""
     floats = [tensor for tensor in tensors if tensor.is_floating_point()]
-    lengths = torch._foreach_norm(floats) if floats else []
+    lengths = list(torch._foreach_norm(floats)) if floats else []
     whole = not lengths or bool(torch.stack(lengths).isfinite().all())
     return whole or all(bool(tensor.isfinite().all()) for tensor in floats)
 
