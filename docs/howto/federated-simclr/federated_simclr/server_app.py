@@ -10,7 +10,7 @@ from flwr.serverapp.strategy import FedAvg
 from sklearn.neighbors import KNeighborsClassifier
 
 import fedmia.flower
-from federated_simclr.task import MEMBERS, Net, read_digits
+from federated_simclr.task import MEMBERS, DigitNet, read_digits
 from fedmia.ssl.augment import Augment
 
 app = ServerApp()
@@ -23,7 +23,7 @@ def main(grid: Grid, context: Context) -> None:
     members, others = slice(MEMBERS), slice(MEMBERS, 5 * MEMBERS)
     labelled, rest = slice(-100, None), slice(MEMBERS, -100)
     torch.manual_seed(0)
-    net = Net()
+    net = DigitNet()
 
     @torch.no_grad()
     def evaluate(round: int, arrays: ArrayRecord) -> MetricRecord:
@@ -33,7 +33,7 @@ def main(grid: Grid, context: Context) -> None:
         return MetricRecord({"knn": knn.score(vectors[rest], labels[rest])})
 
     watch = fedmia.flower.Watch(
-        Net, images[members], images[others], every=2, stop_above=config["stop-above"] or None,
+        DigitNet, images[members], images[others], every=2, stop_above=config["stop-above"] or None,
         mean=[0], std=[1], augment=Augment(crop_min=0.5, flip=0, jitter_p=1),
     )  # fmt: skip
     with fedmia.flower.record(grid, out / "recording", updates="all", watch=watch) as grid:

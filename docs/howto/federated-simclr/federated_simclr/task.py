@@ -11,7 +11,7 @@ MEMBERS = 128  # images that clients train on; nobody has the other 1,669
 VIEW = v2.Compose([v2.RandomResizedCrop(8, scale=(0.5, 1)), v2.ColorJitter(0.4, 0.4)])
 
 
-class Net(nn.Module):
+class DigitNet(nn.Module):
     """From pixels in [0, 1], (B, 1, 8, 8), to the vectors that the loss compares, (B, 64)."""
 
     def __init__(self) -> None:
