@@ -26,7 +26,7 @@ language = "en"
 
 root_doc = "docs/index"
 include_patterns = ["docs/**", "notebooks/*.ipynb", "CHANGELOG.md"]
-exclude_patterns = ["docs/_*", "docs/**/_*", "**/.ipynb_checkpoints"]
+exclude_patterns = ["docs/_*", "docs/**/_*", "docs/howto/*/**", "**/.ipynb_checkpoints"]
 
 extensions = [
     "myst_nb",

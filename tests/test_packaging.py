@@ -20,7 +20,7 @@ import fedmia
 from fedmia.attacks import Known
 from fedmia.options import registry
 from fedmia.options.seeding import rng
-from tests.pages.installed import copy_source
+from tests.pages.installed import TEMPLATE, copy_source
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -154,8 +154,9 @@ def test_packages__hold_every_module_template_and_preset(tmp_path: Path) -> None
     (wheel,) = tmp_path.glob("*.whl")
     assert wheel.name.startswith(f"fedmia-{fedmia.__version__}-py3")
     held = set(zipfile.ZipFile(wheel).namelist())
+    data = f"fedmia-{fedmia.__version__}.data/data/share/fedmia/"
     modules = {p.relative_to(ROOT).as_posix() for n in PACKAGES for p in (ROOT / n).rglob("*.py")}
-    assert modules == {n for n in held if n.endswith(".py")}
+    assert modules == {n for n in held if n.endswith(".py") and not n.startswith(data)}
     templates = {p.relative_to(ROOT).as_posix() for p in ROOT.glob("fedmia/**/*.j2")}
     assert templates == {n for n in held if n.endswith(".j2")} and templates
     (sdist,) = tmp_path.glob("*.tar.gz")
@@ -167,9 +168,11 @@ def test_packages__hold_every_module_template_and_preset(tmp_path: Path) -> None
     clone = {name for name in clone if "__pycache__" not in name}
     assert templates | modules | clone <= sources and len(clone) > 30
     assert not [name for name in held if "papers/" in name and not name.endswith(".yaml")]
-    data = f"fedmia-{fedmia.__version__}.data/data/share/fedmia/"
     presets = {f"{data}{p.relative_to(ROOT).as_posix()}" for p in ROOT.glob("configs/**/*.yaml")}
-    assert presets == {n for n in held if n.startswith(data)}
+    howtos = (ROOT / TEMPLATE).parent
+    files = [p for p in (ROOT / TEMPLATE).rglob("*") if p.is_file() and p.suffix != ".pyc"]
+    template = {f"{data}{p.relative_to(howtos).as_posix()}" for p in files}
+    assert presets | template == {n for n in held if n.startswith(data)} and len(files) == 8
 
 
 # A notebook's claim is that it runs: as much training as that takes.

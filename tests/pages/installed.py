@@ -13,7 +13,8 @@ from pathlib import Path
 
 from tests.pages.reading import ROOT
 
-SOURCES = ("fedmia", "clients", "strategies", "configs", "papers")
+TEMPLATE = "docs/howto/federated-simclr"  # a Flower app, which the wheel carries
+SOURCES = ("fedmia", "clients", "strategies", "configs", "papers", TEMPLATE)
 FILES = ("pyproject.toml", "README.md", "LICENSE", "MANIFEST.in")
 
 

@@ -1,0 +1,1 @@
+"""Federated SimCLR on Flower, recorded, watched and audited by fedmia."""
