@@ -39,9 +39,9 @@ class Bank(nn.Module):
         """Overwrite the oldest rows with `keys` (B, P); of more than K only the last K stay."""
         if K := len(self):
             keys = keys[-K:].to(self.rows.dtype)
-            at = (torch.arange(len(keys), device=keys.device) + self.pointer) % K
-            self.rows[at] = keys
-            self.pointer = (self.pointer + len(keys)) % K
+            for some in keys.split([first := min(len(keys), K - self.pointer), len(keys) - first]):
+                self.rows[self.pointer : self.pointer + len(some)] = some
+                self.pointer = (self.pointer + len(some)) % K
 
     @torch.no_grad()
     def fill(self, outputs: Tensor) -> None:

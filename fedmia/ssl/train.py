@@ -278,8 +278,8 @@ def running_statistics(method: nn.Module, images: int) -> Iterator[None]:
     def choose(layer: nn.Module, inputs: tuple[Tensor]) -> None:
         layer.train(inputs[0].numel() > inputs[0].shape[1])
 
-    layers = [m for m in method.modules() if isinstance(m, _BatchNorm) and m.training]
-    layers = layers if images == 1 else []
+    modules = method.modules() if images == 1 else ()  # a walk of them takes as long as a layer
+    layers = [m for m in modules if isinstance(m, _BatchNorm) and m.training]
     hooks = [layer.register_forward_pre_hook(choose) for layer in layers]
     try:
         yield
