@@ -31,7 +31,7 @@ PARTS: dict[str, str | Label] = {
         lambda self, method, trained, batch=None: "ascent, sets" if batch is not None else "ascent"
     ),
     "clients.client_round:ClientRound._rehearse_round": "+, rehearsal",
-    "fedmia.federation.train:climb_untrained": "ascent, untrained",
+    "fedmia.evaluation.trajectories:climb_untrained": "ascent, untrained",
     "fedmia.federation.recorder:TrajectoryRecorder._read": "ascent, readings",
     "fedmia.federation.forks:Fork.end_round": "ascent, replayed means",
     "strategies.base:FederatedStrategy.rounds": "server",
@@ -167,7 +167,7 @@ def main() -> int:
     command = importlib.import_module(module)
     install(Path(file))
     processes = importlib.import_module("fedmia.study.processes")
-    own = f"import sys, os; sys.path.append({str(Path(__file__).parent)!r}); import pathlib, _parts\n"
+    own = f"import os, pathlib; sys.path.append({str(Path(__file__).parent)!r}); import _parts\n"
     own += f"_parts.install(pathlib.Path({file!r} + str(os.getpid())))\n"
     processes.PROGRAM = processes.PROGRAM.replace("sys.exit", own + "sys.exit")
     code: int = command.main(arguments)
