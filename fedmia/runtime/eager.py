@@ -25,8 +25,8 @@ class Eager(Optimizer):
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Forget the gradients: set them to None, or to zero."""
         for weight in (w for group in self.param_groups for w in group["params"]):
-            kept = None if set_to_none else weight.grad
-            weight.grad = None if kept is None else torch.zeros_like(kept)
+            gradient = None if set_to_none else weight.grad
+            weight.grad = None if gradient is None else torch.zeros_like(gradient)
 
 
 class EagerStep(Eager):
