@@ -2,9 +2,10 @@
 
 `default` is the README's first command, `audit` that of a ViT-S with random weights on images of
 224 pixels under two attacks, `study` one of four runs. Each is a process with one thread of torch
-on one core, hooked from outside (`_parts.py`). The peak is that of a product of two matrices, in
-the same instructions. `--isa avx2` holds torch and its libraries to AVX2, as a processor without
-AVX-512 would; the file keeps what was measured in other instructions, and so both.
+on one core, hooked from outside (`_parts.py`). The peak is that of a product of two matrices or of
+a large convolution, whichever is faster, in the same instructions. `--isa avx2` holds torch and its
+libraries to AVX2, as a processor without AVX-512 would; the file keeps what was measured in other
+instructions, and so both.
 
     python benchmarks/where.py [--cases default,audit,study] [--isa native] [--seed 0] [--images 8]
         [--out benchmarks/results/where.json]
@@ -36,14 +37,20 @@ ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM_THRE
 SIZE, KNOWN = 224, 4
 CASES = ("default", "audit", "study")
 PEAK = """
-import json, time, torch
+import time, torch
 torch.set_num_threads(1)
-a, seconds = torch.rand(1024, 1024), []
-for _ in range(40):
-    began = time.thread_time()
-    a @ a
-    seconds.append(time.thread_time() - began)
-print(torch.backends.cpu.get_cpu_capability(), 2 * 1024**3 / min(seconds) / 1e9)
+a, x, w = torch.rand(1024, 1024), torch.rand(32, 64, 32, 32), torch.rand(64, 64, 3, 3)
+work = {
+    2 * 1024**3: lambda: a @ a,
+    2 * 32 * 32**2 * 64 * 64 * 9: lambda: torch.conv2d(x, w, padding=1),
+}
+best = 0.0
+for flop, call in work.items():
+    for _ in range(40):
+        began = time.thread_time()
+        call()
+        best = max(best, flop / (time.thread_time() - began) / 1e9)
+print(torch.backends.cpu.get_cpu_capability(), best)
 """
 
 
