@@ -215,7 +215,7 @@ class AscentStatic(Attack):
             return rows[-1]
 
         if self.ascend == "parameters":
-            weights = method.trainable()
+            weights: list[Tensor] = list(method.trainable())
             start, first = [w.detach().clone() for w in weights], self._loss(method, pixels)
             grads = torch.autograd.grad(first.mean(), weights, allow_unused=True)
             for at, (steps, lr) in enumerate(climbs):

@@ -51,7 +51,7 @@ class SGD(EagerStep, torch.optim.SGD):
             weights = [w for w in group["params"] if w.grad is not None]
             changes = [w.grad for w in weights]
             if weights and group["weight_decay"]:
-                changes = torch._foreach_add(changes, weights, alpha=group["weight_decay"])
+                changes = [*torch._foreach_add(changes, weights, alpha=group["weight_decay"])]
             if weights and group["momentum"]:
                 for weight in weights:
                     if not self.state[weight]:
