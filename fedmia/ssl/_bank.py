@@ -32,16 +32,18 @@ class Bank(nn.Module):
         return cls(rows)
 
     def __len__(self) -> int:
-        return len(self.rows)
+        return self.rows.shape[-2]
 
     @torch.no_grad()
     def enqueue(self, keys: Tensor) -> None:
-        """Overwrite the oldest rows with `keys` (B, P); of more than K only the last K stay."""
+        """Overwrite the oldest rows with `keys` (B, P); of more than K only the last K stay. Of
+        several clients each (N, K, P) has keys (N, B, P)."""
         if K := len(self):
-            keys = keys[-K:].to(self.rows.dtype)
-            for some in keys.split([first := min(len(keys), K - self.pointer), len(keys) - first]):
-                self.rows[self.pointer : self.pointer + len(some)] = some
-                self.pointer = (self.pointer + len(some)) % K
+            keys = keys[..., -K:, :].to(self.rows.dtype)
+            first = min(keys.shape[-2], K - self.pointer)
+            for some in keys.split([first, keys.shape[-2] - first], dim=-2):
+                self.rows[..., self.pointer : self.pointer + some.shape[-2], :] = some
+                self.pointer = (self.pointer + some.shape[-2]) % K
 
     @torch.no_grad()
     def fill(self, outputs: Tensor) -> None:
