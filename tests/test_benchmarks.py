@@ -154,3 +154,24 @@ def test_watch__counts_stops_and_what_a_look_costs(monkeypatch: pytest.MonkeyPat
     script["cost"].__globals__.update(SIZES=(8, 16), EPOCH=32)
     for look in (cost := script["cost"]("smallnet"))["looks"]:
         assert look["share"] == pytest.approx(look["seconds"] / cost["client_seconds"] / 50)
+
+
+def test_where__parts_hold_every_second_and_every_image(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    script = runpy.run_path(str(BENCHMARKS / "where.py"))
+    flags = (
+        "fedmia.simulate --clients 2 --rounds 2 --train.local_epochs 3 --model.width 4 "
+        "--split.members 24 --split.nonmembers 60 --split.known 8 --split.test 20 "
+        "--attacks ascent-static --attack.ascent-static.steps 1 --attack.ascent-static.lr 0.01 "
+        f"--federation.snapshots 1 --device cpu --quiet --out {tmp_path / 'RUN'}"
+    )
+    script["measure"].__globals__["command"] = lambda *case: flags
+    result = script["measure"]("default", 0, 0, {})
+    rows = {(row["part"], row["work"]): row for row in result["rows"]}
+    assert rows["training, main", "steps"]["images"] == 24 * 3 * 2 * 2  # two networks
+    climbs = rows["ascent-static, main", "climbs"]
+    assert climbs["images"] % (2 * 8 * 8) == 0 and climbs["gflop"] > 0  # before and after a step
+    assert result["cpu_s"] == pytest.approx(sum(r["cpu_s"] for r in result["rows"]))
+    assert result["isa"] and 0 < result["least_s"] < result["cpu_s"]

@@ -22,7 +22,7 @@ from fedmia.options.option import option
 from fedmia.records import LOSS_BEFORE
 from fedmia.runtime.eager import SGD
 from fedmia.ssl.base import State
-from fedmia.ssl.train import draw_two_views, make_optimizer
+from fedmia.ssl.train import BatchViews, group_views, make_optimizer
 from fedmia.threat import ClientView, Threat, Trajectory, WhiteBox
 from fedmia.threat.whitebox import split_in_halves
 
@@ -150,12 +150,11 @@ class Ascent(ActiveAttack):
             lots: what `lots` returned.
             optimizer: what `optimizer` returned; it keeps its momentum from pass to pass.
         """
-        method, pixels = turn.method, turn.targets
-        device = next(iter(method.parameters())).device
+        method = turn.method
+        pixels = turn.targets.to(next(iter(method.parameters())).device)
         for bank, rows in lots:
             method.load_local(bank)
-            for part in self._batches(turn, rows):
-                view1, view2 = draw_two_views(pixels[part].to(device), turn.augment, turn.rng)
+            for view1, view2 in group_views(pixels, turn.augment, self._drawn(turn, rows)):
                 optimizer.zero_grad()
                 (-attack_losses(method, view1, view2, self.loss).mean()).backward()
                 optimizer.step()
@@ -186,6 +185,12 @@ class Ascent(ActiveAttack):
                 bank = {n: t.clone() for n, t in turn.method.local_state().items()}
                 lots.append((bank, here))
         return lots
+
+    def _drawn(self, turn: CraftContext, rows: Rows) -> Iterator[BatchViews]:
+        """The batches of one pass, each with the uniforms of its views."""
+        for part in self._batches(turn, rows):
+            size = 2, len(part), turn.augment.draws
+            yield part, turn.rng.random(size, dtype=np.float32)
 
     def _batches(self, turn: CraftContext, rows: Rows) -> Iterator[Rows]:
         """The targets at `rows` in the batches of one pass, all of one size."""

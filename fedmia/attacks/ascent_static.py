@@ -24,6 +24,7 @@ from fedmia.threat import Threat, WhiteBox
 
 LOSSES = ("training", "algorithm1")
 Auto = Literal["auto"]
+Climbs = Sequence[tuple[int, float]]  # steps and rate of each
 
 
 STEPS = (1, 3, 10)  # numbers of steps tried by `auto`
@@ -92,10 +93,13 @@ class AscentStatic(Attack):
             rates = {float(self.lr): steps[-1]}
         self._chosen = steps[0], next(iter(rates))
         if self.learns:
-            losses_by_rate = {
-                lr: self._climb_known(view, images, min(most, steps[-1]), lr)
-                for lr, most in rates.items()
-            }
+            climbs = tuple((min(most, steps[-1]), lr) for lr, most in rates.items())
+            for count, _ in climbs:
+                self._charge(view, self._spare, count)
+            # Some of the spare images, which all climb, as in the model's other fits.
+            losses = self._climb_shared(view, self._spare, images, climbs)
+            ends = np.cumsum([count + 1 for count, _ in climbs])
+            losses_by_rate = dict(zip(rates, np.split(losses, ends[:-1]), strict=True))
             self._chosen = choose_gentlest(losses_by_rate, steps, truth, self.reading)
 
     def score(self, view: WhiteBox, images: Tensor) -> Scores:
@@ -124,7 +128,7 @@ class AscentStatic(Attack):
             for at in range(0, len(rows) - size + 1, size):  # what fills no set climbs harder
                 method.load_shared(start)
                 pixels = view.view_pixels(images[rows[at : at + size]], 2 * self.pairs)
-                losses = self._climb(method, pixels, steps, lr).cpu()
+                losses = self._climb(method, pixels, [(steps, lr)]).cpu()
                 last = losses[-1] - losses[0] if self.reading == "rise" else losses[-1]
                 set_losses[at : at + size] = torch.stack([losses[0], last], dim=1)
             method.load_shared(start)
@@ -142,21 +146,17 @@ class AscentStatic(Attack):
         `view.bank_queries`."""
         steps, lr = self._chosen
         self._charge(view, images, steps)
-        return self._climb_shared(view, images, images, steps, lr)
-
-    def _climb_known(self, view: WhiteBox, images: Tensor, steps: int, lr: float) -> Scores:
-        """`by_step` of some of the spare images, which all climb, as in the model's other fits."""
-        self._charge(view, self._spare, steps)
-        return self._climb_shared(view, self._spare, images, steps, lr)
+        return self._climb_shared(view, images, images, [(steps, lr)])
 
     def _climb_shared(
-        self, view: WhiteBox, climbing: Tensor, images: Tensor, steps: int, lr: float
+        self, view: WhiteBox, climbing: Tensor, images: Tensor, climbs: Climbs
     ) -> Scores:
-        """(G + 1, N) losses of images among those climbing; equal climbs of one model run once."""
+        """Losses of images among those climbing, (G + 1, N) of each climb, one below the other;
+        equal climbs of one model run once."""
         names, beside = digests(climbing.numpy()), digests(self._spare.numpy())
-        how = repr(dataclasses.replace(self, steps=steps, lr=lr, reading="rise"))
+        how = repr((dataclasses.replace(self, steps=1, lr=1.0, reading="rise"), *climbs))
         key = (how, *sorted(names), None, *beside)
-        rows = view.shared(key, climbing, lambda x: self._climbs(view, x, steps, lr))
+        rows = view.shared(key, climbing, lambda x: self._climbs(view, x, climbs))
         at = {name: i for i, name in enumerate(names)}
         return np.asarray(rows[[at[name] for name in digests(images.numpy())]].numpy().T)
 
@@ -188,49 +188,61 @@ class AscentStatic(Attack):
             lacking = self.batch - len(chosen) if self.ascend == "parameters" else 0
             yield chosen, [*order[:at], *spare][:lacking]
 
-    def _climbs(self, view: WhiteBox, images: Tensor, steps: int, lr: float) -> Tensor:
-        """Float64 (N, steps + 1), uncounted."""
+    def _climbs(self, view: WhiteBox, images: Tensor, climbs: Climbs) -> Tensor:
+        """Float64 (N, losses), uncounted."""
         every, start, method = self._with_spares(images), view.state(), view.copy_method()
 
         def read(rows: Tensor) -> Tensor:
-            all_losses = torch.zeros(len(every), steps + 1, dtype=torch.float64)
+            width = sum(steps + 1 for steps, _ in climbs)
+            all_losses = torch.zeros(len(every), width, dtype=torch.float64)
             for chosen, beside in self._batches(every, len(images), rows):
                 method.load_shared(start)
                 pixels = view.view_pixels(every[[*chosen, *beside]], 2 * self.pairs)
-                losses = self._climb(method, pixels, steps, lr)
+                losses = self._climb(method, pixels, climbs)
                 all_losses[chosen] = losses[:, : len(chosen)].T.double().cpu()
             method.load_shared(start)  # the next bank's keys are the released model's
             return all_losses[rows]
 
         return view.by_negatives(method, self.negatives, every, read)[: len(images)]
 
-    def _climb(self, method: SSLMethod, pixels: Tensor, steps: int, lr: float) -> Tensor:
-        """Losses (steps + 1, B) of pixels (2 pairs, B, C, H, W) before and after each step."""
-        losses: list[Tensor] = []
+    def _climb(self, method: SSLMethod, pixels: Tensor, climbs: Climbs) -> Tensor:
+        """Losses (steps + 1, B) of pixels (2 pairs, B, C, H, W) before and after each step of each
+        climb, one below the other. All begin from the same weights, with the same gradient."""
+        rows: list[Tensor] = []
 
         def loss() -> Tensor:
-            losses.append(self._loss(method, pixels))
-            return losses[-1]
+            rows.append(self._loss(method, pixels))
+            return rows[-1]
 
         if self.ascend == "parameters":
-            climb(method.trainable(), loss, steps, lr)
+            weights: list[Tensor] = list(method.trainable())
+            start, first = [w.detach().clone() for w in weights], self._loss(method, pixels)
+            grads = torch.autograd.grad(first.mean(), weights, allow_unused=True)
+            for at, (steps, lr) in enumerate(climbs):
+                if at:
+                    with torch.no_grad():
+                        torch._foreach_copy_(weights, start)
+                rows.append(first)
+                step_up(weights, grads, lr)
+                climb(weights, loss, steps - 1, lr)
+                with torch.no_grad():
+                    loss()
         else:
-            for _ in range(steps):
-                pixels = pixels.detach().requires_grad_(True)
-                # One image's gradient does not depend on its batch: the sum keeps its scale.
-                (grad,) = torch.autograd.grad(loss().sum(), pixels)
-                pixels = pixels + lr * grad
-        with torch.no_grad():
-            loss()
-        return torch.stack([one.detach() for one in losses])
+            plain = pixels
+            for steps, lr in climbs:
+                pixels = plain
+                for _ in range(steps):
+                    pixels = pixels.detach().requires_grad_(True)
+                    # One image's gradient does not depend on its batch: the sum keeps its scale.
+                    (grad,) = torch.autograd.grad(loss().sum(), pixels)
+                    pixels = pixels + lr * grad
+                with torch.no_grad():
+                    loss()
+        return torch.stack([one.detach() for one in rows])
 
     def _loss(self, method: SSLMethod, pixels: Tensor) -> Tensor:
-        z = outputs(method.encoder, pixels.flatten(0, 1)).view(*pixels.shape[:2], -1)
-        each = [
-            read_losses(method, a, b, self.loss)
-            for a, b in zip(z[: self.pairs], z[self.pairs :], strict=True)
-        ]
-        return torch.stack(each).mean(dim=0)
+        z1, z2 = outputs(method.encoder, pixels.flatten(0, 1)).chunk(2)
+        return read_losses(method, z1, z2, self.loss).view(self.pairs, -1).mean(dim=0)
 
 
 def read_losses(method: SSLMethod, z1: Tensor, z2: Tensor, reading: str) -> Tensor:
@@ -279,11 +291,15 @@ def climb(weights: Sequence[Tensor], loss: Callable[[], Tensor], steps: int, lr:
         lr: learning rate.
     """
     for _ in range(steps):
-        grads = torch.autograd.grad(loss().mean(), weights, allow_unused=True)
-        with torch.no_grad():
-            pairs = [(w, g) for w, g in zip(weights, grads, strict=True) if g is not None]
-            if pairs:
-                torch._foreach_add_([w for w, _ in pairs], [g for _, g in pairs], alpha=lr)
+        step_up(weights, torch.autograd.grad(loss().mean(), weights, allow_unused=True), lr)
+
+
+@torch.no_grad()
+def step_up(weights: Sequence[Tensor], grads: Sequence[Tensor | None], lr: float) -> None:
+    """One step along gradients; weights without one stay."""
+    pairs = [(w, g) for w, g in zip(weights, grads, strict=True) if g is not None]
+    if pairs:
+        torch._foreach_add_([w for w, _ in pairs], [g for _, g in pairs], alpha=lr)
 
 
 def choose_gentlest(

@@ -130,11 +130,14 @@ def score_all_attacks(
         "pixels": lambda: pixels(evaluation.scorer),
     }
     if others:
-        work["untrained"] = lambda: evaluation.score_attacks(untrained, on_models, "untrained")
+        work["untrained"] = lambda: evaluation.score_attacks(
+            untrained, on_models, "untrained", threshold=False
+        )
     if scored_at in placebo:
         work["placebo"] = lambda: evaluation.score_attacks(
-            RoundModel(recording.load("placebo", scored_at), "placebo"), names, "placebo"
-        )
+            RoundModel(recording.load("placebo", scored_at), "placebo"), names, "placebo",
+            threshold=False,
+        )  # fmt: skip
     trajectories = (
         Trajectories(evaluation, active, run.readings) if active and run.readings else None
     )

@@ -14,6 +14,8 @@ from fedmia.attacks.base import ActiveAttack, Attack
 from fedmia.evaluation.models import Evaluation
 from fedmia.evaluation.steps.scorer import side_fields
 from fedmia.federation.readings import UNTRAINED, Readings
+from fedmia.federation.recorder import TrajectoryRecorder
+from fedmia.federation.untrained import climb_untrained
 from fedmia.options.errors import opt
 from fedmia.records import Curves, FloatArray, ScoredAttack
 from fedmia.storage.snapshot import Snapshot
@@ -47,13 +49,19 @@ class Trajectories:
         rounds = {b: self.readings.acted(b) for b in ("main", "zero", "placebo")}
         tasks: dict[str, Callable[[], ScoredAttack]] = {
             "active": lambda: self.with_sets(self.score_branch("main")),
-            "active-untrained": lambda: self.score_branch(UNTRAINED),
+            "active-untrained": self._score_untrained,
         }
         if rounds["zero"] == rounds["main"]:
             tasks["active-zero"] = lambda: self.score_branch("zero", self.attack.control)
         if rounds["placebo"] == rounds["main"]:
             tasks["active-placebo"] = lambda: self.score_branch("placebo")
         return tasks
+
+    def _score_untrained(self) -> ScoredAttack:
+        """The attack on the first model, whose rounds need no client: they are played here."""
+        if isinstance(self.readings, TrajectoryRecorder):
+            climb_untrained(self.readings, self.run.schedule, self.run.recording.untrained().state)
+        return self.score_branch(UNTRAINED)
 
     def score_branch(self, branch: str, label: str | None = None) -> ScoredAttack:
         """Score the attack on what its client recorded in a branch.
@@ -72,7 +80,8 @@ class Trajectories:
             raise self.readings.failures[branch]
         label, scored = label or self.name, self.evaluation.scorer.score_attack
         rounds, view = tuple(self.readings.acted(branch)), self.view(branch)
-        result = scored(self.name, view, under_attack=True, rounds=rounds, label=label)
+        how: dict[str, Any] = {"threshold": branch == "main", "rounds": rounds, "label": label}
+        result = scored(self.name, view, under_attack=True, **how)
         choice, what = self._choice(branch), label.removeprefix(self.name)
         also = [
             replace(a, choices=choice, name=f"{self.name}-{a.reading}{what}") for a in result.also

@@ -1,4 +1,4 @@
-"""Train a planned run: its rounds on the backend asked for, and the climb on an untrained model."""
+"""Train a planned run: its rounds on the backend asked for."""
 
 from __future__ import annotations
 
@@ -15,11 +15,9 @@ from fedmia.federation.checkpoint import Checkpoint
 from fedmia.federation.ledger import ROOM, Ledger
 from fedmia.federation.outlook import describe_start
 from fedmia.federation.plan import Plan, forecasts, make_client_context
-from fedmia.federation.readings import UNTRAINED
 from fedmia.federation.recorder import TrajectoryRecorder
 from fedmia.federation.result import FederationResult
 from fedmia.federation.rounds import FederatedRun
-from fedmia.federation.untrained import climb_untrained
 from fedmia.federation.utility import Probes
 from fedmia.recording.run import RunRecording
 from fedmia.runtime.progress import Display
@@ -89,11 +87,7 @@ def train(
     run = FederatedRun(
         plan, client_context, store, recording, probe, recorder, watch, display, checkpoint
     )
-    result = federate(run, nodes.grid if nodes else None)
-    if recorder is not None and recorder.acted("main") and not recorder.acted(UNTRAINED):
-        with watch.part("attacks"):
-            climb_untrained(recorder, result.schedule, recording.untrained().state)
-    return result
+    return federate(run, nodes.grid if nodes else None)
 
 
 def federate(run: FederatedRun, grid: Grid | None = None) -> FederationResult:

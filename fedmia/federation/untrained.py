@@ -21,13 +21,16 @@ from strategies.failure_policy import FederationError
 def climb_untrained(recorder: TrajectoryRecorder, schedule: Schedule, state: State) -> None:
     """Read the attacked rounds of a federation in which nobody trains: a control of the attack.
 
-    What an attack raises on the first model is kept beside the readings.
+    What an attack raises on the first model is kept beside the readings. Where these rounds were
+    read before, or none was attacked, nothing is done.
 
     Args:
         recorder: of the run; takes the readings as those of the branch `untrained`.
         schedule: its rounds.
         state: weights of the first model.
     """
+    if recorder.acted(UNTRAINED) or not recorder.acted("main"):
+        return
     experiment, context = schedule.experiment, recorder.attacker.client_context
     sizes = [len(part) for part in context.parts["members"]]
     strategy: FederatedStrategy = experiment.strategy.build("strategy")

@@ -135,7 +135,8 @@ class OverControlRow(TypedDict):
 class AttackRow(AttackHead, AucRow, ThresholdRow, TypedDict):
     """One attack on the images under test, or one control of it: what it tells at low
     false-positive rates, and how it came to it. `_refitted` is at a threshold refitted on the
-    attacker's known images of the target; null without known images.
+    attacker's known images of the target; null without known images, and of controls, whose AUC
+    alone is shown.
 
     Attributes:
         threshold_refitted: a score above it says member.

@@ -40,9 +40,10 @@ class Bank(nn.Module):
         several clients each (N, K, P) has keys (N, B, P)."""
         if K := len(self):
             keys = keys[..., -K:, :].to(self.rows.dtype)
-            at = (torch.arange(keys.shape[-2], device=keys.device) + self.pointer) % K
-            self.rows[..., at, :] = keys
-            self.pointer = (self.pointer + len(at)) % K
+            first = min(keys.shape[-2], K - self.pointer)
+            for some in keys.split([first, keys.shape[-2] - first], dim=-2):
+                self.rows[..., self.pointer : self.pointer + some.shape[-2], :] = some
+                self.pointer = (self.pointer + some.shape[-2]) % K
 
     @torch.no_grad()
     def fill(self, outputs: Tensor) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property, partial
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -121,7 +122,7 @@ class WhiteBox(BlackBox):
         """
         self.charge(views * len(images) + self.bank_queries(negatives))
         rows = self._rows(images, views)[:, :, self._columns("encoder")]
-        method, pairs = self.copy_method(), views // 2
+        method, pairs = self._with_own_bank(), views // 2
 
         def read(some: Tensor) -> Tensor:
             z = rows[some].to(self.device)
@@ -209,6 +210,14 @@ class WhiteBox(BlackBox):
     def copy_method(self) -> SSLMethod:
         """A copy of the model that the attacker may train; the released one stays as it is."""
         return copy.deepcopy(self._method)
+
+    def _with_own_bank(self) -> SSLMethod:
+        """A copy that shares the weights, so only its bank may change."""
+        method, shared = self._method, dict[int, Any]()
+        for child in method.children():
+            if own := {id(w): w for w in child.parameters()}:
+                shared |= own | {id(child): child}
+        return copy.deepcopy(method, shared)
 
     def of_weights(
         self, state: State, *, signals: Signals | None = None, meter: Meter | None = None

@@ -119,17 +119,19 @@ def climbed(monkeypatch: pytest.MonkeyPatch) -> list[tuple[list[bytes], Tensor]]
     """Of each step of a climb the names of its images and the negatives that they meet."""
     met: list[tuple[list[bytes], Tensor]] = []
     steps: list[list[bytes]] = []
-    views, losses = ascent.draw_two_views, ascent.attack_losses
+    views, losses = ascent.group_views, ascent.attack_losses
 
-    def viewed(pixels: Tensor, *rest: Any) -> Any:
-        steps.append(digests(pixels.numpy()))
-        return views(pixels, *rest)
+    def viewed(pixels: Tensor, augment: Any, batches: Any) -> Any:
+        batches = list(batches)
+        for (rows, _), pair in zip(batches, views(pixels, augment, batches), strict=True):
+            steps.append(digests(pixels[rows].numpy()))
+            yield pair
 
     def noted(method: Any, *rest: Any) -> Tensor:
         met.append((steps[-1], method.queue.clone()))
         return losses(method, *rest)
 
-    monkeypatch.setattr(ascent, "draw_two_views", viewed)
+    monkeypatch.setattr(ascent, "group_views", viewed)
     monkeypatch.setattr(ascent, "attack_losses", noted)
     return met
 

@@ -286,7 +286,7 @@ class EncoderAttackSuite(AttackSuite[str]):
         """
         known, budget = self.known[name], self.budget
         if model == UNTRAINED:
-            return self.score(model, name, known, budget, rounds=())
+            return self.score(model, name, known, budget, rounds=(), threshold=False)
         turn, shadows = self.released.weights.round, self.shadows
         rounds = () if turn is None else (turn,)
         scored = self.score(model, name, known, budget, rounds=rounds)
