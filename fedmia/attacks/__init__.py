@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from fedmia.attacks.baseline import BaselineE as BaselineE
     from fedmia.attacks.baseline_b import BaselineB as BaselineB
     from fedmia.attacks.baseline_c import BaselineC as BaselineC
+    from fedmia.attacks.bavaria import BaVarIA as BaVarIA
     from fedmia.attacks.combined import Combined as Combined
     from fedmia.attacks.dataset_inference import DatasetInference as DatasetInference
     from fedmia.attacks.encodermi import EncoderMIS as EncoderMIS

@@ -49,6 +49,8 @@ def test_similarity__is_hidden_by_difficulty(world: World, rounds: bool) -> None
         ("lira", {}, 1, False, 0.95, 0.6),
         ("lira", {}, 4, True, 0.98, 0.6),
         ("lira", {"signal": "loss"}, 4, False, 0.9, 0.0),
+        ("bavaria", {}, 1, False, 0.95, 0.6),
+        ("bavaria", {}, 4, True, 0.98, 0.6),
         ("rmia", {}, 1, False, 0.95, 0.2),
         ("rmia", {}, 4, True, 0.98, 0.2),
         ("rmia", {"signal": "loss"}, 4, False, 0.95, 0.2),
@@ -78,7 +80,14 @@ def test_rounds__tell_members_from_easy_images(name: str, world: World) -> None:
 
 @pytest.mark.parametrize(
     ("name", "options"),
-    [("lira", {}), ("rmia", {}), ("sslmem", UNIT), ("lira-rounds", {}), ("rmia-rounds", {})],
+    [
+        ("lira", {}),
+        ("bavaria", {}),
+        ("rmia", {}),
+        ("sslmem", UNIT),
+        ("lira-rounds", {}),
+        ("rmia-rounds", {}),
+    ],
 )
 def test_models_that_know_no_member__give_chance(
     name: str, options: dict[str, Any], world: World, shadows: Shadows
