@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from fedmia.attacks.rmia import RMIA as RMIA
     from fedmia.attacks.rmia import RMIARounds as RMIARounds
     from fedmia.attacks.sd_mi import SDMI as SDMI
+    from fedmia.attacks.semi import SeMIRounds as SeMIRounds
     from fedmia.attacks.similarity import Similarity as Similarity
     from fedmia.attacks.sslmem import SSLMem as SSLMem
     from fedmia.attacks.supervised_mi import SupervisedMI as SupervisedMI

@@ -51,7 +51,9 @@ class BaVarIA(GaussianReferenceAttack):
     images that are not scored (Smyth, 2004), and the offline score, are fedmia's.
     """
 
-    paper: ClassVar[str] = "Brännvall, From LiRA and RMIA to BaVarIA, arXiv 2603.11799 (abstract)"
+    paper: ClassVar[str] = (
+        "Brännvall, Exponential-Family Membership Inference, arXiv 2603.11799 (abstract)"
+    )
 
     predictive: str = option(
         "t", "likelihood: Student's t, or a Gaussian of its scale", choices=("t", "normal")

@@ -127,8 +127,8 @@ def test_name__is_that_of_the_command_line() -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["fe-mi", "lpla", "partcrop", "partcrop-v2", "rmia", "rmia-rounds", "supervised-mi",
-     "variance-only"],
+    ["fe-mi", "lpla", "partcrop", "partcrop-v2", "rmia", "rmia-rounds", "semi-rounds",
+     "supervised-mi", "variance-only"],
 )  # fmt: skip
 @pytest.mark.parametrize(("m", "n"), [(1, 3), (3, 1)])
 def test_built_ins__refuse_a_single_known_image(name: str, m: int, n: int) -> None:

@@ -72,7 +72,7 @@ def test_rmia__a_of_classifiers_calibrates_too_little(world: World, shadows: Sha
     assert 0.8 < auc(*scores_of(world, "rmia", view, offline_a=0.33)) < 0.9
 
 
-@pytest.mark.parametrize("name", ["lira-rounds", "rmia-rounds"])
+@pytest.mark.parametrize("name", ["lira-rounds", "rmia-rounds", "semi-rounds"])
 def test_rounds__tell_members_from_easy_images(name: str, world: World) -> None:
     scores = scores_of(world, name, world.rounds())
     assert auc(*scores) > 0.95 and tpr(*scores) > 0.4

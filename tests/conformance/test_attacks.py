@@ -25,7 +25,7 @@ from fedmia.threat import ClientView, ServerView
 # They share nearly all of their code with one that is always asked.
 SIBLINGS = ("ascent-algorithm1", "baseline-a", "baseline-b", "baseline-d", "encodermi-s",
             "encodermi-v", "fe-mi", "lira-rounds", "partcrop-v2", "rmia-rounds",
-            "supervised-mi")  # fmt: skip
+            "semi-rounds", "supervised-mi")  # fmt: skip
 every_attack = pytest.mark.parametrize(
     "name",
     [pytest.param(n, marks=[pytest.mark.slow] * (n in SIBLINGS)) for n in registry.names("attack")],
