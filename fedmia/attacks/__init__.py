@@ -47,6 +47,9 @@ if TYPE_CHECKING:
     from fedmia.attacks.semi import SeMIRounds as SeMIRounds
     from fedmia.attacks.similarity import Similarity as Similarity
     from fedmia.attacks.sslmem import SSLMem as SSLMem
+    from fedmia.attacks.stacking import Stacking as Stacking
+    from fedmia.attacks.stacking import StackingRounds as StackingRounds
+    from fedmia.attacks.stacking import StackingWhite as StackingWhite
     from fedmia.attacks.supervised_mi import SupervisedMI as SupervisedMI
     from fedmia.attacks.variance_only import VarianceOnly as VarianceOnly
 

@@ -1,0 +1,120 @@
+"""Stacking: one classifier on the scores of all attacks that an attacker can run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from torch import Tensor
+
+from fedmia.attacks._classifier import CLASSIFIERS, decide, fit_classifier
+from fedmia.attacks.base import ActiveAttack, Attack, DatasetAttack, Known, Scores
+from fedmia.options import registry
+from fedmia.options.errors import InputError
+from fedmia.options.option import option
+from fedmia.statistics.subjects import halves
+from fedmia.threat import BlackBox, Threat
+
+
+@dataclass
+class Stacking(Attack):
+    """Stacked attacks of a black box: a classifier on all their scores.
+
+    An attack scores images that it was fitted on unlike others, so no score that the classifier
+    learns from is of such an image: the attacks are fitted on half of the known images, and their
+    scores of the other half, with its truth, fit the classifier. Both halves take either part, and
+    the score is the mean of the two classifiers' decisions. Known images of one subject stay in one
+    half. Images under test are seen by `score` alone.
+    """
+
+    paper: ClassVar[str] = "Wolpert, Stacked Generalization, Neural Networks 1992; the attacks' own"
+    needs: ClassVar[Threat] = Threat("black_box", "outsider")
+    looks_at: ClassVar[tuple[str, ...]] = ("similarity", "norm")
+    by_round: ClassVar[bool] = False
+    least_known: ClassVar[int] = 4
+
+    attacks: tuple[str, ...] | None = option(
+        None,
+        "whose scores are read, with their defaults (none: all that train neither networks nor "
+        "shadows and need no more than this attack)",
+    )
+    classifier: str = option("lr", "classifier on the scores", choices=CLASSIFIERS)
+
+    def asks_shadows(self) -> bool:
+        return any(part.asks_shadows() for part in self.parts())
+
+    @property
+    def choices(self) -> dict[str, Any]:
+        """The attacks, where they are left open."""
+        return {} if self.attacks else {"attacks": ", ".join(part.name for part in self.parts())}
+
+    def parts(self) -> list[Attack]:
+        """Fresh attacks whose scores are read.
+
+        Raises:
+            InputError: one that has no score of an image, or needs more than this attack.
+        """
+        names = self.attacks or filter(self._reads, registry.names("attack"))
+        parts: list[Attack] = [registry.build("attack", name, {}) for name in names]
+        for part in parts:
+            if not self._may_read(type(part)):
+                raise InputError(
+                    f"{self.name} cannot read attack '{part.name}': it reads those on a released "
+                    f"model with {self.needs.access} access as {self.needs.vantage}"
+                )
+        return parts
+
+    def _may_read(self, cls: type[Attack]) -> bool:
+        apart = issubclass(cls, (ActiveAttack, DatasetAttack, Stacking))
+        return not apart and self.needs.covers(cls.needs)
+
+    def _reads(self, name: str) -> bool:
+        cls = registry.load("attack", name)
+        brief = cls.by_round or "trajectory" in cls.looks_at
+        return self._may_read(cls) and brief and not cls.uses_shadows
+
+    def fit(self, view: BlackBox, known: Known, rng: np.random.Generator) -> None:
+        """Fit the attacks on either half of the known images, and a classifier on the other.
+
+        Raises:
+            InputError: an attack refuses the view, or half of the known images.
+        """
+        of = known.subjects or (np.arange(len(known.members)), np.arange(len(known.nonmembers)))
+        places = zip(halves(of[0], rng), halves(of[1], rng), strict=True)
+        first, second = (Known(known.members[m], known.nonmembers[o]) for m, o in places)
+        self._stacks = []
+        for half, rest in ((first, second), (second, first)):
+            parts = self.parts()
+            for part in parts:
+                part.fit(view, half, rng)
+            images, truth = rest.both()
+            rows = score_all(parts, view, images)
+            self._stacks.append((parts, fit_classifier(self.classifier, rows, truth)))
+
+    def score(self, view: BlackBox, images: Tensor) -> Scores:
+        decisions = [decide(model, score_all(parts, view, images)) for parts, model in self._stacks]
+        return np.mean(decisions, axis=0)
+
+
+def score_all(parts: list[Attack], view: BlackBox, images: Tensor) -> Scores:
+    """(N, A) scores of images (N, C, H, W) by fitted attacks."""
+    return np.stack([part.score(view, images) for part in parts], axis=1)
+
+
+@dataclass
+class StackingWhite(Stacking):
+    """Stacked attacks of a white box: a classifier on all their scores."""
+
+    name: ClassVar[str] = "stacking-white"
+    needs: ClassVar[Threat] = Threat("white_box", "outsider")
+    looks_at: ClassVar[tuple[str, ...]] = ("similarity", "norm", "loss", "features", "layers")
+
+
+@dataclass
+class StackingRounds(Stacking):
+    """Stacked attacks of a client, of the rounds among them: a classifier on all their scores."""
+
+    name: ClassVar[str] = "stacking-rounds"
+    needs: ClassVar[Threat] = Threat("white_box", "client")
+    looks_at: ClassVar[tuple[str, ...]] = ("trajectory", *StackingWhite.looks_at)
