@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from fedmia.attacks.bavaria import BaVarIA as BaVarIA
     from fedmia.attacks.combined import Combined as Combined
     from fedmia.attacks.dataset_inference import DatasetInference as DatasetInference
+    from fedmia.attacks.dov4mm import DOV4MM as DOV4MM
     from fedmia.attacks.encodermi import EncoderMIS as EncoderMIS
     from fedmia.attacks.encodermi import EncoderMIT as EncoderMIT
     from fedmia.attacks.encodermi import EncoderMIV as EncoderMIV
