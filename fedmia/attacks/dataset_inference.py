@@ -62,6 +62,10 @@ class DatasetInference(DatasetAttack):
     def learns(self) -> bool:
         return self.statistic != "unary"
 
+    @property
+    def learns_from_members(self) -> bool:
+        return self.statistic in ("reconstruction", "likelihood")
+
     def fit(self, view: BlackBox, known: Known, rng: np.random.Generator) -> None:
         self._known = known
         if self.statistic == "reconstruction":

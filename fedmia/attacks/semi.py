@@ -40,6 +40,10 @@ class SeMIRounds(RoundReferenceAttack):
         1.0, "share of the received models, from the first on, before the last one", gt=0, le=1
     )
 
+    @property
+    def learns_from_members(self) -> bool:
+        return False
+
     def fit(self, view: BlackBox, known: Known, rng: np.random.Generator) -> None:
         """Learn what updates change of images that are not trained on.
 

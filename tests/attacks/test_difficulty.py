@@ -96,3 +96,15 @@ def test_models_that_know_no_member__give_chance(
     own = not name.endswith("-rounds")
     view = flat.view(flat.target(), shadows=shadows(2)) if own else flat.rounds()
     assert auc(*scores_of(flat, name, view, **options)) == chance(100, 100)
+
+
+@pytest.mark.parametrize(
+    "name", ["lira", "bavaria", "rmia", "sslmem", "lira-rounds", "rmia-rounds", "semi-rounds"]
+)
+def test_non_members_alone__are_enough(name: str, world: World, shadows: Shadows) -> None:
+    """To tell members from easy images no known member is needed."""
+    alone = dataclasses.replace(world, known=(world.known[0][:0], world.known[1]))
+    own = not name.endswith("-rounds")
+    view = world.view(world.target(), shadows=shadows(4)) if own else world.rounds()
+    options = UNIT if name == "sslmem" else {}
+    assert auc(*scores_of(alone, name, view, **options)) > 0.9

@@ -17,6 +17,7 @@ import fedmia.attacks
 from fedmia.attacks.base import ActiveAttack, CraftContext, Known
 from fedmia.attacks.stacking import Stacking
 from fedmia.options import registry
+from fedmia.options.errors import InputError
 from fedmia.options.seeding import rng
 from fedmia.testing.attack import ATTACK_CHECKS
 from fedmia.testing.attack_case import AttackCase
@@ -77,6 +78,28 @@ def test_learns__is_said_by_none_to_whom_known_images_do_not_matter(
     case = case_of(name)
     if case.new().learns and name != "ascent-static":  # it may choose the same both ways
         assert not np.array_equal(case.run(known=case.swapped).scores, case.usual().scores)
+
+
+@every_attack
+def test_non_members_alone__suffice_but_for_those_who_learn_from_members(
+    name: str, case_of: Cases
+) -> None:
+    case = case_of(name)
+    known = case.known.without_members()
+    if case.new().learns_from_members:
+        case.refused(
+            lambda: case.run(known=known), InputError, " takes non-members for members or guesses"
+        )
+    else:
+        scores = case.run(known=known).scores
+        assert np.isfinite(scores).all() and len(np.unique(scores)) > 10
+        # An attack that learns is then fitted on these alone, and says nothing else of the images.
+        assert case.new().learns or np.array_equal(scores, case.usual().scores) or has_pool(name)
+
+
+def has_pool(name: str) -> bool:
+    """Whether it measures spreads over all known images, whatever their side."""
+    return name in ("bavaria", "lira", "lira-rounds")
 
 
 @every_attack
