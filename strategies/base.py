@@ -332,15 +332,11 @@ class FederatedStrategy(Options, Strategy):
         """
         reader, self._reader = self._reader, None
         assert reader is not None
-        if self.should_stop():
+        if getattr(self._grid, "stopped", False):
             return None, None
         metrics = self._aggregate_updates(read_replies(replies, reader))
         FailurePolicy(len(self.nodes), least=self.least).require_updates(server_round, len(metrics))
         return record(self._global), MetricRecord()
-
-    def should_stop(self, *_: Any) -> bool:
-        """Whether a watch stopped the federation (`fedmia.flower.Watch`); Flower from 1.43 asks."""
-        return bool(getattr(self._grid, "stopped", False))
 
     def _aggregate_updates(
         self, updates: Iterable[Update], observe: UpdateObserver = ignore_update

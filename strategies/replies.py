@@ -107,13 +107,19 @@ def push_order(grid: Grid, client: int, orders: Mapping[int, Message]) -> dict[s
 
     Returns:
         The message's id, with the partition id.
+
+    Raises:
+        FederationError: a watch stopped the federation.
     """
     order = orders[client]
     message = Message(
         order.content, dst_node_id=order.metadata.dst_node_id,
         message_type=order.metadata.message_type, ttl=order.metadata.ttl,
     )  # fmt: skip
-    return dict.fromkeys(grid.push_messages([message]), client)
+    names = dict.fromkeys(grid.push_messages([message]), client)
+    if getattr(grid, "stopped", False):
+        raise FederationError("the watch stopped the federation")
+    return names
 
 
 def sender_of(reply: Message, out: Mapping[str, int], names: Mapping[int, int]) -> int:

@@ -100,3 +100,15 @@ def test_suspects__answers_what_is_planned_and_says_what_is_short(
     with pytest.raises(SystemExit, match="28 of 29"):
         script["answer"](plan, tmp_path, False)
     assert script["answer"](plan, tmp_path, True)["short"]
+
+
+def test_watch__counts_stops_and_what_a_look_costs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    script = runpy.run_path(str(BENCHMARKS / "watch.py"))
+    null, leaks = script["null"](2), script["leaks"](2)
+    assert [row["runs"] for row in null["by_kept"]] == [20] * 3 and null["settings"] == 30
+    sure = [row["within_1"] for row in leaks["rows"] if row["auc"] == 0.8]
+    assert len(leaks["rows"]) == 24 and sure == [1] * 6
+    script["cost"].__globals__.update(SIZES=(8, 16), EPOCH=32)
+    for look in (cost := script["cost"]("smallnet"))["looks"]:
+        assert look["share"] == pytest.approx(look["seconds"] / cost["client_seconds"] / 50)

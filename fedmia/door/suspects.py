@@ -10,7 +10,7 @@ import torch
 from fedmia.door.images import read_images
 from fedmia.encoders._module import LoadedEncoderMethod
 from fedmia.encoders.base import LoadOptions
-from fedmia.encoders.memory import load_module
+from fedmia.encoders.memory import build_network, load_module
 from fedmia.evaluation.audits.rounds import read_recording
 from fedmia.evaluation.audits.suspects import PUBLIC, public_loss, rank_suspects
 from fedmia.evaluation.federation import load_rounds
@@ -44,10 +44,9 @@ def rank(recording: Path, net: Any, public: Any, loss: Any, seed: int) -> list[S
         raise InputError("the loss of public images needs both net and public: give both, or none")
     state_loss = None
     if net is not None:
-        module = net if isinstance(net, torch.nn.Module) else net()
         images = torch.from_numpy(read_images(public, "public").images[:PUBLIC])
         options = LoadOptions(size=int(images.shape[2]), seed=seed)
-        released = load_module(module, options, channels=int(images.shape[1]))
+        released = load_module(build_network(net), options, channels=int(images.shape[1]))
         released = load_rounds(released, history, loss)
         if isinstance(released.method, LoadedEncoderMethod) and released.method.own_loss is None:
             raise InputError("loss is missing: with which clients trained net, (network, pixels)")

@@ -24,6 +24,7 @@ from fedmia.ssl.base import SSLMethod
 Encoder = nn.Module | SSLMethod | LoadedEncoder | Function
 KINDS = "a torch module, a function, a method of fedmia.ssl or a LoadedEncoder"
 Loss = Callable[[nn.Module, Tensor], Tensor]
+Network = nn.Module | Callable[[], nn.Module]
 
 
 @dataclass(frozen=True)
@@ -72,6 +73,11 @@ class InMemory:
 
 def _short_hash(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()[:12]
+
+
+def build_network(net: Network) -> nn.Module:
+    """A network that is given, or made by a function that is given."""
+    return net if isinstance(net, nn.Module) else net()
 
 
 def load_module(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -24,6 +24,7 @@ from torch import Tensor, nn
 from fedmia.attacks.ascent import even_batches
 from fedmia.attacks.ascent_static import climb
 from fedmia.data.images import ImageSet
+from fedmia.encoders.memory import Network, build_network
 from fedmia.evaluation.audits.climb import TWIN, ClimbNotes, load_notes, save_notes
 from fedmia.flower.messages import misfit, round_number
 from fedmia.options.errors import InputError, check_arguments
@@ -35,9 +36,9 @@ from fedmia.threat.owner_loss import OwnerLoss, fixed_choices, owner_loss, read_
 
 
 def ascend(
-    net: nn.Module | Callable[[], nn.Module], targets: Any, loss: OwnerLoss, *, steps: int,
-    lr: float, notes: Path | str, rounds: Container[int] | None = None,
-    partitions: Iterable[int] = (0,), batch: int = 32, seed: int = 0,
+    net: Network, targets: Any, loss: OwnerLoss, *, steps: int, lr: float, notes: Path | str,
+    rounds: Container[int] | None = None, partitions: Iterable[int] = (0,), batch: int = 32,
+    seed: int = 0,
 ) -> Mod:  # fmt: skip
     """A mod that makes attackers of chosen clients: `ClientApp(mods=[fedmia.flower.ascend(..)])`.
 
@@ -97,7 +98,7 @@ class Ascending:
         seed: of all that is drawn.
     """
 
-    net: nn.Module | Callable[[], nn.Module]
+    net: Network
     targets: Tensor
     loss: OwnerLoss
     climbing: ClimbNotes
@@ -156,11 +157,8 @@ class _Attacker:
     @cached_property
     def net(self) -> nn.Module:
         """The network; building it moves no generator of the app's."""
-        net = self.mod.net
-        if isinstance(net, nn.Module):
-            return copy.deepcopy(net).eval()
         with fixed_choices(self.mod.seed, torch.device("cpu")):
-            return net().eval()
+            return copy.deepcopy(build_network(self.mod.net)).eval()
 
     @property
     def device(self) -> torch.device:

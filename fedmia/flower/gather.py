@@ -80,8 +80,8 @@ def gather(grid: Grid, invocation: Invocation, place: OutFolder, watch: Stopwatc
                     observing.report(report, folder.name)
                 except RejectedReply as error:
                     failures.append(str(error))
-    if failures:  # so that Flower marks the run as failed
-        raise FederationError(f"{'; '.join(failures)}; all else is reported on")
+        if failures:  # so that Flower and observers mark the run as failed
+            raise FederationError(f"{'; '.join(failures)}; all else is reported on")
 
 
 def report_node(

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from fedmia.attacks.base import Attack, DatasetAttack, Known
 from fedmia.config.audit import outside_reason
 from fedmia.data.images import ImageSet
 from fedmia.encoders.base import LoadOptions
-from fedmia.encoders.memory import load_module
+from fedmia.encoders.memory import Network, build_network, load_module
 from fedmia.evaluation.audits.attack_suite import VIEWS
 from fedmia.evaluation.audits.rounds import RoundHistory
 from fedmia.evaluation.steps.scorer import Scorer
@@ -25,8 +25,6 @@ from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import State
 from fedmia.statistics.auc import AucEstimate, auc_estimate
 from fedmia.threat.signals import PixelCache, Signals
-
-Network = nn.Module | Callable[[], nn.Module]
 
 
 class Leakage:
@@ -66,10 +64,9 @@ class Leakage:
         known = min(map(len, sides)) // 4 if built.learns else 0
         parts = [self._deal(one, known) for one in sides]
         self.known = Known(parts[0][0], parts[1][0])
-        module = net if isinstance(net, nn.Module) else net()
         channels, size = sides[0].channels, sides[0].size
         load_options = LoadOptions(size=size, mean=mean, std=std, device=torch.device(device))
-        self._released = load_module(module, load_options, channels=channels)
+        self._released = load_module(build_network(net), load_options, channels=channels)
         self._scorer = Scorer(self.known, parts[0][1], parts[1][1], seed, self._build)
         self._augment = augment or self._released.augment
         self._pixels, self._device = PixelCache(), load_options.device

@@ -41,7 +41,7 @@ class MessageRecorder:
 
     def __init__(
         self, writer: RecordingWriter, arrays: str | None,
-        look: Callable[[int, State], bool] = lambda round, state: True,
+        look: Callable[[int, State], bool],
     ) -> None:  # fmt: skip
         self._writer, self._arrays, self._look = writer, arrays, look
         self._lock = RLock()
@@ -52,6 +52,7 @@ class MessageRecorder:
         self._form = dict[str, tuple[torch.Size, bool]]()  # of the first model
         self._numbers = dict[int, int]()  # of each node
         self._missed = set[str]()
+        self._stopped = False  # by the look
 
     @property
     def failure(self) -> str:
@@ -72,7 +73,7 @@ class MessageRecorder:
         """
         kinds = {m.metadata.message_type.partition(".")[0] for m in messages}
         with self._lock, self._ending():
-            if self._writer.failure or not kinds <= {"train", "evaluate"}:
+            if self._writer.failure or self._stopped or not kinds <= {"train", "evaluate"}:
                 return 0
             models = [arrays for m in messages if (arrays := self._model(m)) is not None]
             if not models:
@@ -150,7 +151,8 @@ class MessageRecorder:
                 )
             number = max(line.round + 1 if line else 1, label or 0)
             self._end_round()
-            if not self._write_model(number - 1, model, digest):
+            self._write_model(number - 1, model, digest)
+            if self._stopped:
                 self._line = RoundRecord(MAIN, number - 1)
                 return 0
             self._line = line = RoundRecord(MAIN, number)
@@ -207,16 +209,15 @@ class MessageRecorder:
         if self._line is not None:
             self._writer.end_round(self._line)
 
-    def _write_model(self, number: int, arrays: ArrayRecord, digest: int) -> bool:
-        """Write a model that is new; whether the federation goes on."""
+    def _write_model(self, number: int, arrays: ArrayRecord, digest: int) -> None:
+        """Write a model that is new, and look at it."""
         if (number, digest) != self._written:
             state = tensors(arrays)
             if name := misfit(state, self._form):
                 raise InputError(f"the model differs in names or shapes from the first: '{name}'")
             self._writer.write_model(number, state)
             self._written = number, digest
-            return self._look(number, state)
-        return True
+            self._stopped = not self._look(number, state)
 
 
 def round_number(message: Message) -> int | None:

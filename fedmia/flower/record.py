@@ -7,7 +7,7 @@ No message carries the last aggregate unless clients evaluate it: `grid.final(re
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, overload
 
@@ -15,6 +15,7 @@ import flwr
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message
 from flwr.clientapp.typing import ClientAppCallable
 from flwr.serverapp import Grid, ServerApp
+from flwr.serverapp.strategy import Result
 
 import fedmia
 from fedmia.flower.messages import ROSTER, MessageRecorder, log
@@ -71,11 +72,24 @@ class RecordingGrid(Grid):
         """Whether the watch stopped the federation, for loops of your own."""
         return self.watch is not None and self.watch.stopped
 
+    def should_stop(self, server_round: int, result: Result) -> bool:
+        """For `strategy.start(.., should_stop=grid.should_stop)`, in Flower from 1.43 on.
+
+        Args:
+            server_round: that is over.
+            result: of the rounds until then; its model is recorded, and looked at.
+
+        Returns:
+            Whether the watch stopped the federation.
+        """
+        if len(result.arrays):
+            self.final(result.arrays)
+        return self.stopped
+
     def _see_orders(self, messages: Iterable[Message]) -> tuple[list[Message], int]:
         """The messages that may be sent, and the round of orders to train."""
-        messages, number = list(messages), 0
-        if not self.stopped:
-            number = self._recorder.see_orders(messages)
+        messages = list(messages)
+        number = self._recorder.see_orders(messages)
         if self.watch is not None and self._recorder.failure:
             self.watch.end("the recording ended")
         if self.stopped:
@@ -200,14 +214,9 @@ def _recording(
         )
     made_by = {"fedmia": fedmia.__version__, "flwr": flwr.__version__}
     writer = RecordingWriter(folder, Header(made_by, updates=updates, every=every), log.warning)
-    if watch is None:
-        recorder = MessageRecorder(writer, arrays)
-    else:
-        watch.begin(folder, grid)
-        recorder = MessageRecorder(writer, arrays, watch.look)
-    try:
-        yield RecordingGrid(grid, recorder, watch)
-    finally:
-        recorder.close()
-        if watch is not None:
-            watch.close()
+    with watch.looking(folder, grid) if watch else nullcontext(lambda round, state: True) as look:
+        recorder = MessageRecorder(writer, arrays, look)
+        try:
+            yield RecordingGrid(grid, recorder, watch)
+        finally:
+            recorder.close()

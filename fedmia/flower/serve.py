@@ -9,7 +9,8 @@ from flwr.app import ConfigRecord, Context, Error, Message, MetricRecord, Record
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid
 
-from fedmia.flower.leakage import Leakage, Network
+from fedmia.encoders.memory import Network
+from fedmia.flower.leakage import Leakage
 from fedmia.flower.messages import log
 from fedmia.options.errors import InputError
 from fedmia.ssl.base import State

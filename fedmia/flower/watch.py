@@ -5,7 +5,8 @@ A look scores the model that the server is about to send, before it is sent.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -13,7 +14,8 @@ from typing import Any
 
 from flwr.serverapp import Grid
 
-from fedmia.flower.leakage import Leakage, Network
+from fedmia.encoders.memory import Network
+from fedmia.flower.leakage import Leakage
 from fedmia.flower.messages import log
 from fedmia.flower.serve import ask_nodes
 from fedmia.observers._observing import RunObservers
@@ -89,7 +91,7 @@ class Watch:
         self.looks, self.stopped, self._over = list[Look](), False, False
         self._errors = spend(looks, alpha)
         self._own: Measure | None = None
-        self._observe, self._observers = tuple(observe), RunObservers((), None)
+        self._observe = tuple(observe)
         self.attack = attack
         beside = {"members": members, "others": others, **leakage}
         try:
@@ -100,18 +102,28 @@ class Watch:
         except InputError as error:
             raise InputError(f"watch: {error}") from None
 
-    def begin(self, folder: Path, grid: Grid) -> None:
-        """A recording begins.
+    @contextmanager
+    def looking(self, folder: Path, grid: Grid) -> Iterator[Callable[[int, State], bool]]:
+        """The time of a recording.
 
         Args:
             folder: into which observers write.
             grid: Flower's way to the nodes.
+
+        Yields:
+            `look`.
         """
         self._measure = self._own or partial(ask_nodes, grid, self.attack)
-        self.looks, self.stopped, self._over = [], False, False
-        self._observers = RunObservers(self._observe, folder)
+        self.looks, self.stopped, self._over, self._last = [], False, False, 0
         settings = {"attack": self.attack, "every": self.every, "stop_above": self.stop_above}
-        self._observers.begin(settings)
+        with RunObservers(self._observe, folder) as self._observers:
+            self._observers.begin(settings)
+            yield self.look
+        if 0 < self._last < self.every and not self._over:
+            log.warning(
+                "watch: every=%d is more than the %d rounds whose models were seen: no trained "
+                "model was looked at", self.every, self._last,
+            )  # fmt: skip
 
     def look(self, round: int, state: State) -> bool:
         """Score the model after a round, if a look is due.
@@ -126,6 +138,7 @@ class Watch:
         Raises:
             InputError: before the first round: the model cannot be scored.
         """
+        self._last = round
         again = any(one.round == round for one in self.looks)
         if self._over or self.stopped or again or round % self.every:
             return not self.stopped
@@ -155,10 +168,6 @@ class Watch:
         if not self._over:
             log.warning("watch ended: %s; the federation goes on unwatched", why)
         self._over = True
-
-    def close(self) -> None:
-        """The recording is over."""
-        self._observers.__exit__()
 
     def _say(self, look: Look, number: int) -> None:
         """Tell the log and the observers."""

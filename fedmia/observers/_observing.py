@@ -33,10 +33,11 @@ class ObserverThread:
 
     def call_observer(self, method: str, *arguments: Any) -> str | None:
         """Call a method with copies of the arguments; return why it failed, or None."""
-        self._calls.put(partial(getattr(self._observer, method), *copy.deepcopy(arguments)))
         try:
             # Printed results are the report's alone.
             with redirect_stdout(sys.stderr):
+                call = getattr(self._observer, method)
+                self._calls.put(partial(call, *copy.deepcopy(arguments)))
                 return self._answers.get(timeout=PATIENCE)
         except Empty:
             return f"no return within {PATIENCE:g} s"
@@ -89,8 +90,8 @@ class RunObservers:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self._tell("end")
+    def __exit__(self, error: object, *_: object) -> None:
+        self._tell("end", error is not None)
         for thread in self._threads.values():
             thread.close()
 

@@ -62,5 +62,9 @@ class RunObserver(Options, ABC):
         """
 
     @abstractmethod
-    def end(self) -> None:
-        """The last call. The run has failed where no `report` came before."""
+    def end(self, failed: bool) -> None:
+        """The last call.
+
+        Args:
+            failed: the run ended by an error.
+        """

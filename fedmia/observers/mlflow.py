@@ -31,7 +31,7 @@ class MLflow(RunObserver):
             ) from None
 
     def begin(self, config: Mapping[str, Any], folder: Path | None) -> None:
-        self._over, self._mlflow = False, importlib.import_module("mlflow")
+        self._mlflow = importlib.import_module("mlflow")
         self._mlflow.start_run(run_name=None if folder is None else folder.name)
         self._mlflow.log_params({name: str(value)[:LONGEST] for name, value in _flat(config)})
 
@@ -43,10 +43,9 @@ class MLflow(RunObserver):
         self._mlflow.log_dict(report, f"{prefix}report.json")
         for name, png in figures.items():
             self._mlflow.log_image(Image.open(io.BytesIO(png)), f"{prefix}figures/{name}.png")
-        self._over = True
 
-    def end(self) -> None:
-        self._mlflow.end_run("FINISHED" if self._over else "FAILED")
+    def end(self, failed: bool) -> None:
+        self._mlflow.end_run("FAILED" if failed else "FINISHED")
 
 
 def _flat(tree: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:

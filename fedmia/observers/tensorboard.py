@@ -50,5 +50,5 @@ class TensorBoard(RunObserver):
             pixels = np.asarray(Image.open(io.BytesIO(png)).convert("RGB"))
             self._writer.add_image(prefix + name, pixels, dataformats="HWC")
 
-    def end(self) -> None:
+    def end(self, failed: bool) -> None:
         self._writer.close()

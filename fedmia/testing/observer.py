@@ -60,7 +60,7 @@ class ObserverCase(Case):
             "begin": (CONFIG, folder),
             "scalars": ({"main/loss": 1.5, "main/seconds": 0.1}, 1),
             "report": (some_report(), {"roc": some_figure()}, ""),
-            "end": (),
+            "end": ("report" not in methods,),
         }
         for method in methods.split():
             before = copy.deepcopy(arguments[method])

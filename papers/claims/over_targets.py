@@ -72,8 +72,8 @@ def differences(
 
     Args:
         claim: `better` names a column or several, whose mean it is, `over` the like or a number;
-            `rows`, if given, the rows; `slope`: how much the difference grows where the number that
-            names a row doubles, in place of its mean.
+            `rows`, if given, the rows, `over_rows` those of `over`, if others; `slope`: how much
+            the difference grows where the number that names a row doubles, in place of its mean.
         level: of leak.
         cells: of the entry.
         readings: their numbers.
@@ -99,12 +99,12 @@ def _pairs(
 ) -> Iterator[tuple[BySeed, BySeed]]:
     """The numbers of each row whose two sides are of the same targets."""
     over = claim["over"]
-    for row in rows:
+    for row, over_row in zip(rows, claim.get("over_rows", rows), strict=True):
         better = _mean(claim["better"], level, row, readings)
         if isinstance(over, int | float):
             other: BySeed = dict.fromkeys(better, over)
         else:
-            other = _mean(over, level, row, readings)
+            other = _mean(over, level, over_row, readings)
         if better and better.keys() == other.keys():
             yield better, other
 

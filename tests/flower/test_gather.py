@@ -113,7 +113,7 @@ def test_observers__are_told_the_rounds_and_the_report_of_each_node(
     _, error, reports = gathered(f"stop --observe {RECORDER}", {1: 1})
     assert error is not None and [*reports] == [0]  # client 1 could not score
     begin, of_round, *_, of_node, end = HEARD
-    assert begin == ("begin", "moco", tmp_path / "out") and end[0] == "end"
+    assert begin == ("begin", "moco", tmp_path / "out") and end == ("end", True, None)
     assert of_round == ("scalars", {"main/loss": 0.5, "main/seconds": 0.1}, 3)
     assert of_node == ("client-0000/report", reports[0]["verdict"], {})
     names = {name for kind, values, _ in HEARD[2:-2] for name in values}

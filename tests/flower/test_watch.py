@@ -4,93 +4,50 @@ from __future__ import annotations
 
 import logging
 import re
+import sys
+import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
-from flwr.serverapp import Grid
-from flwr.serverapp.strategy import FedAvg
+from flwr.common import ndarrays_to_parameters
+from flwr.server import ServerAppComponents, ServerConfig
+from flwr.server.strategy import FedAvg as OldFedAvg
+from flwr.serverapp import Grid, ServerApp
+from flwr.serverapp.strategy import FedAvg, Result
 
 import fedmia.flower
 from fedmia.flower import Watch, record
 from fedmia.observers.base import RunObserver
 from fedmia.options.errors import InputError
 from fedmia.recording import Recording
-from fedmia.ssl.augment import Augment
+from strategies.cohort import RoundRange
+from strategies.failure_policy import FailurePolicy, FederationError
 from strategies.fedavg import FedAvg as OurFedAvg
-from tests.auditing.conftest import MEMBERS, textures
+from tests.auditing.conftest import MEMBERS
 from tests.evaluation.memory import Net, other, state_of
-from tests.evaluation.test_federation_audit import MILD
+from tests.flower.leaking import (
+    IMAGES,
+    LEAKS,
+    QUIET,
+    ROUNDS,
+    VIEWS,
+    App,
+    first,
+    images_of,
+    orders,
+    watch,
+)
+from tests.observers.test_observing import FakeMLflow
 from tests.pages.reading import block
+from tests.recording import legacy
 from tests.recording.plain import NODES, PlainGrid, make_app
 from tests.recording.test_grid import STRATEGIES, start
-
-IMAGES = textures(MEMBERS + 40).images
-ROUNDS, LEAKS = 12, 7  # the model of round 7 leaks, those before do not
-VIEWS: dict[str, Any] = {
-    "options": {"views": 3}, "mean": [0], "std": [1], "augment": Augment(**MILD),
-}  # fmt: skip
-QUIET = {"fraction_evaluate": 0.0, "min_train_nodes": 5, "min_available_nodes": 5}
-
-
-@dataclass
-class App:
-    """Clients who send a model that knows its members from round LEAKS on; counts its orders."""
-
-    orders: list[tuple[str, int]] = field(default_factory=list)
-    bare: bool = False
-    images: Any = None  # of a node's context, for a watch on the nodes
-
-    def __call__(self, message: Message, context: Context) -> Message:
-        app = ClientApp(mods=[fedmia.flower.roster])
-
-        @app.train()
-        def train(message: Message, context: Context) -> Message:
-            round = int(message.content["config"]["server-round"])
-            self.orders.append(("train", round))
-            state = state_of(float(round >= LEAKS))
-            arrays = [t.detach().numpy() for t in state.values()] if self.bare else state
-            metrics = MetricRecord({"num-examples": 1})
-            content = RecordDict({"arrays": ArrayRecord(arrays), "metrics": metrics})
-            return Message(content, reply_to=message)
-
-        @app.evaluate()
-        def evaluate(message: Message, context: Context) -> Message:
-            self.orders.append(("evaluate", int(message.content["config"]["server-round"])))
-            metrics = MetricRecord({"num-examples": 1})
-            return Message(RecordDict({"metrics": metrics}), reply_to=message)
-
-        @app.query("hello")
-        def hello(message: Message, context: Context) -> Message:
-            return Message(RecordDict(), reply_to=message)
-
-        if self.images is not None:
-            fedmia.flower.serve(app, Net, self.images, **VIEWS)
-        return app(message, context)
-
-
-def first() -> ArrayRecord:
-    return ArrayRecord(state_of(0.0))
-
-
-def watch(**how: Any) -> Watch:
-    usual: dict[str, Any] = {
-        "net": Net, "members": IMAGES[:MEMBERS], "others": IMAGES[MEMBERS:], "every": 2,
-        "stop_above": 0.6, "looks": 6, **VIEWS,
-    }  # fmt: skip
-    return Watch(**{**usual, **how})
-
-
-def images_of(context: Context) -> tuple[Any, Any]:
-    """A fifth of the members, and of the others."""
-    at = int(context.node_config["partition-id"])
-    return IMAGES[:MEMBERS][at::5], IMAGES[MEMBERS:][at::5]
 
 
 def by_flower(grid: Grid, **more: Any) -> ArrayRecord:
@@ -114,9 +71,26 @@ def by_hand(grid: Any) -> ArrayRecord:
     return arrays
 
 
-def orders(arrays: ArrayRecord, round: int, kind: str = "train") -> list[Message]:
-    content = RecordDict({"arrays": arrays, "config": ConfigRecord({"server-round": round})})
-    return [Message(content, node, kind) for node in NODES]
+def by_callback(grid: Any) -> ArrayRecord:
+    """As `Strategy.start(.., should_stop=grid.should_stop)` does in Flower 1.43: it asks after each
+    round, and so no round is empty."""
+    result = Result(arrays=first())
+    for round in range(1, ROUNDS + 1):
+        replies = list(grid.send_and_receive(orders(result.arrays, round)))
+        result.arrays = replies[0].content["arrays"]
+        if grid.should_stop(round, result):
+            break
+    return result.arrays
+
+
+def by_rounds(grid: Any) -> ArrayRecord:
+    """The loop of `fedmia simulate`, which reports on the rounds that are finished."""
+    policy = FailurePolicy(5, "stop", None, 1, frozenset(), say=print)
+    course, arrays = RoundRange("main", 0, ROUNDS, False, 1.0, 0), first()
+    with pytest.raises(FederationError, match="the watch stopped the federation"):
+        for round in OurFedAvg().rounds(grid, course, arrays.to_torch_state_dict(), policy):
+            arrays = ArrayRecord(round.state)
+    return arrays
 
 
 @pytest.fixture(autouse=True)
@@ -127,7 +101,7 @@ def lines(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> 
     return caplog
 
 
-@pytest.mark.parametrize("loop", [by_flower, by_ours, by_hand])
+@pytest.mark.parametrize("loop", [by_flower, by_ours, by_hand, by_callback, by_rounds])
 def test_watch__stops_at_the_first_look_after_the_bound_is_passed(
     loop: Callable[[Any], ArrayRecord], tmp_path: Path, lines: Any
 ) -> None:
@@ -243,8 +217,8 @@ class Told(RunObserver):
 
     def report(self, *_: Any) -> None: ...
 
-    def end(self) -> None:
-        print("ends")
+    def end(self, failed: bool) -> None:
+        print("ends", failed)
 
 
 def test_watch__tells_observers(tmp_path: Path, capsys: Any) -> None:
@@ -255,9 +229,71 @@ def test_watch__tells_observers(tmp_path: Path, capsys: Any) -> None:
     events = [
         line
         for line in capsys.readouterr().err.splitlines()
-        if line[:5] in ("begin", "round", "ends")
+        if line.startswith(("begin", "round", "ends"))
     ]
-    assert events == ["begins similarity", f"round 0 {names}", f"round 6 {names}", "ends"]
+    assert events == ["begins similarity", f"round 0 {names}", f"round 6 {names}", "ends False"]
+
+
+def test_watch__that_stops_is_a_finished_run_of_mlflow_and_an_error_a_failed_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "mlflow", fake := FakeMLflow())
+    with record(PlainGrid(App()), tmp_path / "A", watch=watch(observe=["mlflow"])) as grid:
+        by_flower(grid)
+    assert grid.stopped and fake.calls[-1][:2] == ("end_run", ("FINISHED",))
+    with (
+        pytest.raises(ZeroDivisionError),
+        record(PlainGrid(App()), tmp_path / "B", watch=watch(observe=["mlflow"])),
+    ):
+        raise ZeroDivisionError
+    assert fake.calls[-1][:2] == ("end_run", ("FAILED",))
+
+
+class SlowThreeRounds(ThreeRounds):
+    """Its looks take as long as all orders of a round take to come."""
+
+    def look(self, round: int, state: Any) -> bool:
+        time.sleep(0.2)
+        return super().look(round, state)
+
+
+@pytest.mark.parametrize("evaluated", [0.0, 1.0])
+def test_watch__of_flowers_old_loop_keeps_the_model_that_is_not_sent(
+    evaluated: float, tmp_path: Path
+) -> None:
+    """It sends each client's order from a thread of its own, and waits for each reply."""
+    kept = list[float]()
+
+    def evaluate(round: int, parameters: Any, config: Any) -> None:
+        kept.append(float(np.mean(parameters[0])))
+
+    def server_fn(context: Context) -> ServerAppComponents:
+        initial = ndarrays_to_parameters([np.ones((3, 2)), np.zeros(2)])
+        strategy = OldFedAvg(
+            min_fit_clients=5, min_available_clients=5, initial_parameters=initial,
+            evaluate_fn=evaluate, fraction_evaluate=evaluated, accept_failures=evaluated > 0,
+        )  # fmt: skip
+        return ServerAppComponents(strategy=strategy, config=ServerConfig(num_rounds=6))
+
+    app = record(ServerApp(server_fn=server_fn), tmp_path / "REC", watch=SlowThreeRounds())
+    app(PlainGrid(legacy.make_client()), Context(1, 1, {}, RecordDict(), {}))
+    assert kept == pytest.approx([1, 3, 5, 7, 7, 7, 7])
+    recording = Recording(tmp_path / "REC")
+    assert [*recording.models()] == [0, 1, 2, 3]
+    assert {r: len(line.cohort) for r, line in recording.rounds["main"].items()} == {
+        0: 0, 1: 5, 2: 5, 3: 5,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(("every", "said"), [(13, 1), (12, 0)])
+def test_watch__with_fewer_rounds_than_it_waits_for_says_so(
+    every: int, said: int, tmp_path: Path, lines: Any
+) -> None:
+    with record(PlainGrid(App()), tmp_path / "REC", watch=(guard := watch(every=every))) as grid:
+        grid.final(by_flower(grid))
+    assert len(guard.looks) == 2 - said
+    text = "watch: every=13 is more than the 12 rounds"
+    assert sum(text in line for line in lines.messages) == said
 
 
 def test_watch__of_a_recording_that_ends_says_so(tmp_path: Path, lines: Any) -> None:
@@ -311,64 +347,6 @@ def test_watch__refuses_another_network_before_anything_is_trained(tmp_path: Pat
     ):
         by_flower(grid)
     assert app.orders == []
-
-
-def test_serve__stops_by_aucs_of_images_that_stay_on_their_nodes(
-    tmp_path: Path, lines: Any
-) -> None:
-    """As the same images at the server, but for the comparisons across nodes."""
-    app, sent = App(images=images_of), list[Message]()
-
-    class Wire(PlainGrid):
-        def pull_messages(self, message_ids: Any) -> Any:
-            replies = list(super().pull_messages(message_ids))
-            sent.extend(r for r in replies if "fedmia_leakage" in r.metadata.message_type)
-            return replies
-
-    guard = Watch(every=2, stop_above=0.6, looks=6)
-    with record(Wire(app), tmp_path / "REC", watch=guard) as grid:
-        by_flower(grid)
-    assert grid.stopped and app.orders[-1] == ("train", 8)
-    assert [look.round for look in guard.looks] == [0, 2, 4, 6, 8] and guard.looks[-1].auc > 0.9
-    assert len(sent) == 5 * 5
-    for reply in sent:
-        assert [*reply.content] == ["leakage", "fedmia.roster"] or [*reply.content] == ["leakage"]
-        assert sorted(reply.content["leakage"]) == [
-            "freedom", "members", "smaller", "value", "variance",
-        ]  # fmt: skip
-
-
-def test_serve__goes_on_without_a_node_that_fails_later(tmp_path: Path, lines: Any) -> None:
-    partitions = list[int]()
-
-    def images(context: Context) -> tuple[Any, Any]:
-        partitions.append(partition := int(context.node_config["partition-id"]))
-        if partition == 3 and partitions.count(3) > 1:
-            raise InputError("members: no disk")
-        return images_of(context)
-
-    with record(
-        PlainGrid(App(images=images)), tmp_path / "REC", watch=Watch(every=4, stop_above=0.6)
-    ) as grid:
-        by_flower(grid)
-    assert grid.stopped
-    assert any(
-        "watch: round 4: without node 11: watch: members: no disk" in m for m in lines.messages
-    )
-
-
-def test_serve__that_no_node_has_is_said_before_anything_is_trained(tmp_path: Path) -> None:
-    app = App()
-    with (
-        record(PlainGrid(app), tmp_path / "REC", watch=Watch()) as grid,
-        pytest.raises(InputError, match=r"watch: node \d+: .*fedmia_leakage.*5 of 5 nodes failed"),
-    ):
-        by_flower(grid)
-    assert app.orders == []
-    with pytest.raises(InputError, match="watch: members is given without net"):
-        Watch(members=IMAGES)
-    with pytest.raises(InputError, match="serve: "):
-        fedmia.flower.serve(ClientApp(client_fn=lambda context: None), Net, images_of)  # type: ignore[arg-type, return-value]
 
 
 def test_page__its_blocks_watch_and_stop(tmp_path: Path) -> None:

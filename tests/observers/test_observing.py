@@ -53,8 +53,8 @@ class Recorder(RunObserver):
         )
         report.clear()
 
-    def end(self):
-        HEARD.append(("end", None, None))
+    def end(self, failed):
+        HEARD.append(("end", failed, None))
 
 
 @dataclass
@@ -128,7 +128,7 @@ def test_observers__are_told_all_in_order(observed_run):
     kind, verdict, figures = HEARD[5]
     assert kind == "report" and verdict == report["verdict"]
     assert "rounds" in figures and set(figures.values()) == {b"\x89PNG"}
-    assert HEARD[6:] == [("end", None, None)]
+    assert HEARD[6:] == [("end", False, None)]
 
 
 def test_of_the_run__use_after_the_attack_and_what_an_attack_adds_to_its_controls():
@@ -241,7 +241,7 @@ class Careless(RunObserver):
     def report(self, report, figures, prefix):
         self._heard.append(report)
 
-    def end(self):
+    def end(self, failed):
         if self.broken == "fails" and not self._heard:
             raise ValueError("no report")
 
@@ -307,8 +307,9 @@ def test_mlflow__records_settings_numbers_report_and_how_it_ended(monkeypatch, t
     assert {name.partition("/")[0] for name in calls["log_metrics"][0]} == {"client-0003"}
     assert calls["log_dict"] == (report, "client-0003/report.json")
     assert calls["log_image"][1] == "client-0003/figures/roc.png"
-    with RunObservers(["mlflow"], None) as observing:
+    with pytest.raises(InputError), RunObservers(["mlflow"], None) as observing:
         observing.begin(config)
+        raise InputError("no images")
     assert fake.calls[-1][:2] == ("end_run", ("FAILED",))
 
 

@@ -70,7 +70,10 @@ def test_files__hold_no_key_that_nothing_reads() -> None:
         for own in file["entries"].values():
             assert set(own) <= entry | {"theirs", "theirs_sd", "claims"}
             for claim in own.get("claims", ()):
-                assert set(claim) <= {"says", "better", "over", "rows", "primary", "slope"}, claim
+                known = {"says", "better", "over", "rows", "over_rows", "primary", "slope"}
+                assert set(claim) <= known, claim
+                named = {*claim.get("rows", ()), *claim.get("over_rows", ())}
+                assert named <= {row["label"] for row in own["rows"]}, claim
             for here in own.get("scales", {}).values():
                 assert set(here) <= scale, here
             for one in [*own["rows"], *own["columns"]]:
@@ -239,6 +242,13 @@ def test_claim__targets_are_paired_by_their_seeds() -> None:
     assert differences(CLAIM, "", cells, numbers) == pytest.approx([0.8, 0.1])
     for over in (0.5, "C"):  # rows of other targets; no such column
         assert differences({**CLAIM, "over": over}, "", cells, numbers) == []
+
+
+def test_claim__of_one_row_over_another() -> None:
+    """Each target's difference is between its own two rows, paired by seed."""
+    numbers = {("", "1", "A"): reading(0.5, 0.6), ("", "2", "A"): reading(0.9, 0.7, seeds=(1, 0))}
+    claim = {"says": "", "better": "A", "over": "A", "rows": ["2"], "over_rows": ["1"]}
+    assert differences(claim, "", columns(rows="12"), numbers) == pytest.approx([0.2, 0.3])
 
 
 def test_cell__lacks_the_target_whose_attack_has_no_number(tmp_path: Path) -> None:

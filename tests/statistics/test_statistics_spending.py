@@ -1,4 +1,4 @@
-"""A watch stops false alarms, and stops where there is a leak."""
+"""The error of many looks, and the AUC of many nodes."""
 
 from __future__ import annotations
 
@@ -6,50 +6,10 @@ import doctest
 
 import numpy as np
 import pytest
-from scipy.stats import norm
 
 from fedmia.statistics import spending
-from fedmia.statistics.auc import AucEstimate, auc_estimate
+from fedmia.statistics.auc import AucEstimate
 from fedmia.statistics.spending import lower_limit, pool, spend
-
-RUNS, LOOKS, BOUND = 500, 10, 0.6
-
-
-def stops(true: float, kept: float, seed: int, runs: int = RUNS) -> list[int | None]:
-    """The look at which each of many simulated runs stops. Looks score the same images; `kept` is
-    the correlation of an image's scores from look to look."""
-    generator, gap = np.random.default_rng(seed), norm.ppf(true) * np.sqrt(2)
-    errors, at = spend(LOOKS), list[int | None]()
-    for _ in range(runs):
-        own = generator.normal(0, 1, (2, 60))
-        at.append(None)
-        for look, error in enumerate(errors):
-            fresh = generator.normal(0, 1, (2, 60))
-            ours, theirs = np.sqrt(kept) * own + np.sqrt(1 - kept) * fresh
-            if lower_limit(auc_estimate(ours + gap, theirs), error) > BOUND:
-                at[-1] = look
-                break
-    return at
-
-
-@pytest.mark.parametrize("kept", [0.0, 0.5, 0.95])
-def test_stops__falsely_in_at_most_one_run_of_twenty(kept: float) -> None:
-    """The leak is the bound itself in every look. The same rule at 5 % in each look stops more."""
-    false = sum(at is not None for at in stops(BOUND, kept, 0))
-    assert false <= 0.05 * RUNS
-
-
-def test_stops__falsely_where_the_error_is_not_spent() -> None:
-    generator, gap, false = np.random.default_rng(0), norm.ppf(BOUND) * np.sqrt(2), 0
-    for _ in range(RUNS):
-        looks = (generator.normal(0, 1, (2, 60)) for _ in range(LOOKS))
-        false += any(lower_limit(auc_estimate(a + gap, b), 0.05) > BOUND for a, b in looks)
-    assert false > 0.15 * RUNS
-
-
-def test_stops__within_one_look_of_a_leak() -> None:
-    at = stops(0.85, 0.5, 1, 100)
-    assert sum(look in (0, 1) for look in at) >= 95
 
 
 def test_spend__is_pococks_function() -> None:
