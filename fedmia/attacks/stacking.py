@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import inspect
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 from torch import Tensor
 
+import fedmia.attacks
 from fedmia.attacks._classifier import CLASSIFIERS, decide, fit_classifier
 from fedmia.attacks.base import ActiveAttack, Attack, DatasetAttack, Known, Scores
-from fedmia.options import registry
-from fedmia.options.errors import InputError
+from fedmia.options.errors import InputError, unknown_name
 from fedmia.options.option import option
 from fedmia.statistics.subjects import halves
 from fedmia.threat import BlackBox, Threat
@@ -36,7 +37,7 @@ class Stacking(Attack):
 
     attacks: tuple[str, ...] | None = option(
         None,
-        "whose scores are read, with their defaults (none: all that train neither networks nor "
+        "built-in ones whose scores are read, at their defaults (none: all that train no networks and "
         "shadows and need no more than this attack)",
     )
     classifier: str = option("lr", "classifier on the scores", choices=CLASSIFIERS)
@@ -55,24 +56,22 @@ class Stacking(Attack):
         Raises:
             InputError: one that has no score of an image, or needs more than this attack.
         """
-        names = self.attacks or filter(self._reads, registry.names("attack"))
-        parts: list[Attack] = [registry.build("attack", name, {}) for name in names]
-        for part in parts:
-            if not self._may_read(type(part)):
+        every = built_in_attacks()
+        if self.attacks is None:
+            return [cls() for cls in every.values() if self._may_read(cls) and is_short(cls)]
+        for name in self.attacks:
+            if name not in every:
+                raise unknown_name("attack", name, every)
+            if not self._may_read(every[name]):
                 raise InputError(
-                    f"{self.name} cannot read attack '{part.name}': it reads those on a released "
-                    f"model with {self.needs.access} access as {self.needs.vantage}"
+                    f"{self.name} cannot read attack '{name}': it reads those on a released model "
+                    f"with {self.needs.access} access as {self.needs.vantage}"
                 )
-        return parts
+        return [every[name]() for name in self.attacks]
 
     def _may_read(self, cls: type[Attack]) -> bool:
         apart = issubclass(cls, (ActiveAttack, DatasetAttack, Stacking))
         return not apart and self.needs.covers(cls.needs)
-
-    def _reads(self, name: str) -> bool:
-        cls = registry.load("attack", name)
-        brief = cls.by_round or "trajectory" in cls.looks_at
-        return self._may_read(cls) and brief and not cls.uses_shadows
 
     def fit(self, view: BlackBox, known: Known, rng: np.random.Generator) -> None:
         """Fit the attacks on either half of the known images, and a classifier on the other.
@@ -95,6 +94,19 @@ class Stacking(Attack):
     def score(self, view: BlackBox, images: Tensor) -> Scores:
         decisions = [decide(model, score_all(parts, view, images)) for parts, model in self._stacks]
         return np.mean(decisions, axis=0)
+
+
+def built_in_attacks() -> dict[str, type[Attack]]:
+    """The attacks of this package by name, in its order."""
+    classes = (getattr(fedmia.attacks, name) for name in fedmia.attacks.__all__)
+    attacks = (c for c in classes if issubclass(c, Attack) and not inspect.isabstract(c))
+    return {c.name: c for c in sorted(attacks, key=lambda c: c.name)}
+
+
+def is_short(cls: type[Attack]) -> bool:
+    """Whether an attack trains no network and no shadow: it is scored on models of many rounds, or
+    reads them itself."""
+    return (cls.by_round or "trajectory" in cls.looks_at) and not cls.uses_shadows
 
 
 def score_all(parts: list[Attack], view: BlackBox, images: Tensor) -> Scores:

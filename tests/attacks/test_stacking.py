@@ -19,6 +19,7 @@ from fedmia.attacks.stacking import Stacking, StackingRounds, StackingWhite
 from fedmia.data.images import digests
 from fedmia.options import registry
 from fedmia.options.errors import InputError
+from fedmia.options.option import option
 from fedmia.options.seeding import rng
 from fedmia.statistics.subjects import halves
 from fedmia.threat import Threat
@@ -42,7 +43,14 @@ class Level(Attack):
         return np.array([b if t is None else 100.0 * t for b, t in zip(bright, own, strict=True)])
 
 
-MEMORISER = f"{__name__}:Level"
+@dataclass
+class OfTests(Stacking):
+    """Reads `Level`, and `lpla` where it is asked to."""
+
+    lpla: bool = option(True, "whether it is read")
+
+    def parts(self) -> list[Attack]:
+        return [Level(), *([LpLA()] if self.lpla else [])]
 
 
 @pytest.fixture(scope="module")
@@ -83,8 +91,8 @@ def test_score__is_the_mean_of_two_classifiers_each_fitted_apart_from_its_attack
 
 def test_attack__that_knows_what_it_was_fitted_on_is_not_believed(leak: Leak) -> None:
     """On its own images it is perfect, so a classifier that had seen them would read it alone."""
-    assert leak.auc(Stacking(attacks=(MEMORISER, "lpla"))) > 0.95
-    alone = leak.auc(Stacking(attacks=(MEMORISER,)))
+    assert leak.auc(OfTests()) > 0.95
+    alone = leak.auc(OfTests(lpla=False))
     assert alone == chance(60, 60)
     level = fitted(Level(), leak.view, leak.known)
     both, truth = leak.known.both()
@@ -94,7 +102,7 @@ def test_attack__that_knows_what_it_was_fitted_on_is_not_believed(leak: Leak) ->
 def test_fit__keeps_subjects_in_one_half(leak: Leak) -> None:
     subjects = np.arange(30) // 6, np.arange(30) // 5
     known = Known(leak.known.members, leak.known.nonmembers, subjects=subjects)
-    attack = fitted(Stacking(attacks=(MEMORISER, "lpla")), leak.view, known)
+    attack = fitted(OfTests(), leak.view, known)
     names = digests(known.both()[0].numpy())
     every = np.concatenate([subjects[0], 100 + subjects[1]])
     seen = [
@@ -139,6 +147,11 @@ def test_shadows__are_asked_for_where_one_reads_them() -> None:
 def test_parts__it_cannot_score_are_refused(name: str) -> None:
     with pytest.raises(InputError, match=f"^stacking cannot read attack '{name}': it reads those"):
         Stacking(attacks=(name,)).asks_shadows()
+
+
+def test_parts__unknown_ones_are_refused_with_the_nearest() -> None:
+    with pytest.raises(InputError, match="unknown attack 'similarty'.*'similarity'"):
+        Stacking(attacks=("similarty",)).asks_shadows()
 
 
 def test_fit__too_few_known_images_are_refused(leak: Leak) -> None:
