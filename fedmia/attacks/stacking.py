@@ -37,8 +37,8 @@ class Stacking(Attack):
 
     attacks: tuple[str, ...] | None = option(
         None,
-        "built-in ones whose scores are read, at their defaults (none: all that train no networks and "
-        "shadows and need no more than this attack)",
+        "built-in ones whose scores are read, at their defaults (none: all that train no network "
+        "and no shadows, and need no more than this attack)",
     )
     classifier: str = option("lr", "classifier on the scores", choices=CLASSIFIERS)
 
