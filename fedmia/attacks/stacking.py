@@ -9,7 +9,6 @@ from typing import Any, ClassVar
 import numpy as np
 from torch import Tensor
 
-import fedmia.attacks
 from fedmia.attacks._classifier import CLASSIFIERS, decide, fit_classifier
 from fedmia.attacks.base import ActiveAttack, Attack, DatasetAttack, Known, Scores
 from fedmia.options.errors import InputError, unknown_name
@@ -98,9 +97,11 @@ class Stacking(Attack):
 
 def built_in_attacks() -> dict[str, type[Attack]]:
     """The attacks of this package by name, in its order."""
-    classes = (getattr(fedmia.attacks, name) for name in fedmia.attacks.__all__)
-    attacks = (c for c in classes if issubclass(c, Attack) and not inspect.isabstract(c))
-    return {c.name: c for c in sorted(attacks, key=lambda c: c.name)}
+    from fedmia import attacks  # which finds this file among the others
+
+    classes = (getattr(attacks, name) for name in attacks.__all__)
+    whole = (c for c in classes if issubclass(c, Attack) and not inspect.isabstract(c))
+    return {c.name: c for c in sorted(whole, key=lambda c: c.name)}
 
 
 def is_short(cls: type[Attack]) -> bool:
