@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -97,9 +98,8 @@ class Stacking(Attack):
 
 def built_in_attacks() -> dict[str, type[Attack]]:
     """The attacks of this package by name, in its order."""
-    from fedmia import attacks  # which finds this file among the others
-
-    classes = (getattr(attacks, name) for name in attacks.__all__)
+    package = importlib.import_module("fedmia.attacks")  # finds this file among the others
+    classes = (getattr(package, name) for name in package.__all__)
     whole = (c for c in classes if issubclass(c, Attack) and not inspect.isabstract(c))
     return {c.name: c for c in sorted(whole, key=lambda c: c.name)}
 
