@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from threading import Event
 from typing import Any
 
 import torch
@@ -11,10 +14,15 @@ from flwr.clientapp import ClientApp
 
 from clients.base import Role
 from clients.client_context import ClientContext, RoundTask
+from clients.client_group import ClientGroup, form_groups
 from clients.client_round import ClientRound
 from fedmia.options import registry
+from fedmia.ssl._twoview import TwoView
+from fedmia.ssl.base import State
 from fedmia.storage.arrays import record
 from fedmia.storage.snapshot import StateStore, Update
+
+Together = Callable[[Sequence[tuple[Message, int, StateStore]], Event], dict[int, Message]]
 
 
 def client_app(client_context: ClientContext, store: StateStore) -> ClientApp:
@@ -42,28 +50,70 @@ def client_app(client_context: ClientContext, store: StateStore) -> ClientApp:
         except Exception as error:  # the strategy says whose it was; Ray would print pages of it
             reason = f"{type(error).__name__}: {error}"
             return Message(Error(code=0, reason=reason), reply_to=message)
-        return Message(_write_content(update), reply_to=message)
+        own = {n: t.detach().clone() for n, t in update.state.items()}  # the next client's train on
+        return Message(_write_content(update, own), reply_to=message)
 
     return app
+
+
+def together_app(client_context: ClientContext) -> Together:
+    """Build what answers the orders of several clients in one pass, where they can train so.
+
+    Returns:
+        From orders of one round, each with its client and this client's states, and an event that
+        is set when nobody waits for them any more, to the replies, by place, of those that train in
+        one pass. All others have to work alone.
+    """
+    plain = replace(client_context, device="cpu").method(-1, None)
+    assert isinstance(plain, TwoView)  # no other method is stackable
+
+    def train(orders: Sequence[tuple[Message, int, StateStore]], halt: Event) -> dict[int, Message]:
+        began, rounds = time.perf_counter(), list[ClientRound]()
+        first, own_context = orders[0][0], client_context.with_halt(halt)
+        received = _read_arrays(first)[0]
+        for message, client, store in orders:
+            if message.content is not first.content:
+                break  # of another round
+            task = _read_task(message, client)
+            rounds.append(ClientRound(own_context, store, task, received))
+            received = rounds[0].received  # on the device
+        replies = dict[int, Message]()
+        for group in form_groups(rounds):
+            updates = ClientGroup([rounds[place] for place in group], plain).work()
+            for place, update in zip(group, updates, strict=True):
+                update.metrics.update(began=began, ended=time.perf_counter())
+                content = _write_content(update, update.state)
+                replies[place] = Message(content, reply_to=orders[place][0])
+        return replies
+
+    return train
 
 
 def _work_round(
     client_context: ClientContext, store: StateStore, message: Message, client: int
 ) -> Update:
     """One client's round."""
-    order: Any = message.content.config_records["config"]
     began = time.perf_counter()
     role: Role = registry.build("role", client_context.roles[client], {})
-    task = RoundTask(client, order["server-round"], order["branch"], order["craft"])
-    records, names = message.content.array_records, ("arrays", "broadcast")
-    sent = [dict(records.get(n, ArrayRecord()).to_torch_state_dict()) for n in names]
+    task, sent = _read_task(message, client), _read_arrays(message)
     update = role.answer(ClientRound(client_context, store, task, *sent))
     update.metrics.update(began=began, ended=time.perf_counter())
     return update
 
 
-def _write_content(update: Update) -> RecordDict:
+def _read_task(message: Message, client: int) -> RoundTask:
+    order: Any = message.content.config_records["config"]
+    return RoundTask(client, order["server-round"], order["branch"], order["craft"])
+
+
+def _read_arrays(message: Message) -> list[State]:
+    """The weights, and what the server sends beside them."""
+    records, names = message.content.array_records, ("arrays", "broadcast")
+    return [dict(records.get(n, ArrayRecord()).to_torch_state_dict()) for n in names]
+
+
+def _write_content(update: Update, own: State) -> RecordDict:
+    """The reply's content, with the weights `own`, which must not be changed from now on."""
     counts = {"client": update.client, "num-examples": update.examples}
     metrics = MetricRecord({**counts, **update.metrics})
-    own = {n: t.detach().clone() for n, t in update.state.items()}  # the next client's train on
     return RecordDict({"arrays": record(own), "metrics": metrics})

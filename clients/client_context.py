@@ -129,8 +129,10 @@ class ClientContext:
         Returns:
             False where the method has to be built anew.
         """
-        renewed = method.cpu().renew(images, self._method_generator(client))  # a CPU's numbers
-        method.to(self.device)
+        away = self.device != "cpu"  # the numbers are a CPU's
+        renewed = (method.cpu() if away else method).renew(images, self._method_generator(client))
+        if away:
+            method.to(self.device)
         return renewed
 
     def _method_generator(self, client: int) -> torch.Generator:

@@ -16,7 +16,7 @@ from clients.client_context import ClientContext, RoundTask
 from fedmia.data.images import IntArray
 from fedmia.defenses.base import Metrics, PreparationContext
 from fedmia.options.seeding import rng, root
-from fedmia.ssl.base import SSLMethod, State, on_device, under
+from fedmia.ssl.base import SSLMethod, State, all_finite, on_device, under
 from fedmia.ssl.optimizers import optimizer_state, restore
 from fedmia.ssl.train import Job
 from fedmia.storage.snapshot import ClientState, Knowledge, StateStore, StrategyContext, Update
@@ -72,14 +72,14 @@ class ClientRound:
         own = self._tensors_under("strategy.")
         job, local = self._make_job(self.indices, own, self.memory, pair)
         method = job.method
-        self._restore_state(method, job.optimizer)
+        self._restore_state(job, local)
         if self.defense and self.kept is None:
             self.defense.prepare(self.preparation(), self._defense_memory)
         metrics = self.defense.train(job, self._defense_memory)
         state = method.shared_state()
         trained = {n: t for n, t in state.items() if self.client_context.is_shared(n)}
         staying = {f"running.{n}": t for n, t in state.items() if n not in trained}
-        self._trained = local, trained, staying | self._local_tensors(method, job.optimizer)
+        self._trained = local, trained, staying | self._local_tensors(job, local)
         self._job_done = job
         return trained, metrics, method
 
@@ -129,7 +129,7 @@ class ClientRound:
             local, trained, staying = self._trained
             leaving |= self.strategy.finish(local, trained, sent)
             staying |= {f"strategy.{n}": t for n, t in local.own_state.items()}
-            if all(bool(t.isfinite().all()) for t in staying.values()):  # else as if it had rested
+            if all_finite(staying.values()):  # else as if it had rested
                 tensors = staying
         if works:
             local_state = ClientState(tensors, self.memory)
@@ -222,8 +222,8 @@ class ClientRound:
     def _guess_upload(self, indices: IntArray) -> State:
         """Weights after training on the images at `indices` from where this client's own left its
         queue and momenta; nothing is kept."""
-        job, _ = self._make_job(indices, {}, copy.deepcopy(self.memory))
-        self._restore_state(job.method, job.optimizer)
+        job, local = self._make_job(indices, {}, copy.deepcopy(self.memory))
+        self._restore_state(job, local)
         job.run()
         return job.method.shared_state()
 
@@ -342,8 +342,9 @@ class ClientRound:
         """Those whose names begin with `prefix`, without it."""
         return on_device(under(prefix, self._kept_tensors), self.client_context.device)
 
-    def _restore_state(self, method: SSLMethod, optimizer: Optimizer) -> None:
+    def _restore_state(self, job: Job, local: StrategyContext) -> None:
         """Go on where the last round ended."""
+        method, weights = job.method, list(local.weights.values())
         if not self._kept_tensors:
             method.begin_first_round()
             return
@@ -351,13 +352,13 @@ class ClientRound:
         method.begin_round()
         if running := self._tensors_under("running."):
             method.load_shared(method.shared_state() | running)
-        restore(optimizer, method.trainable(), self._tensors_under("optimizer."))
+        restore(job.optimizer, weights, self._tensors_under("optimizer."))
 
-    def _local_tensors(self, method: SSLMethod, optimizer: Optimizer) -> State:
+    def _local_tensors(self, job: Job, local: StrategyContext) -> State:
         """What `_restore_state` takes up in the next round, by name."""
-        tensors = {f"local.{n}": t for n, t in method.local_state().items()}
+        tensors = {f"local.{n}": t for n, t in job.method.local_state().items()}
         if self._run.train.optimizer_state == "keep":
-            momenta = optimizer_state(optimizer, method.trainable())
+            momenta = optimizer_state(job.optimizer, list(local.weights.values()))
             tensors |= {f"optimizer.{n}": t for n, t in momenta.items()}
         return tensors
 

@@ -235,10 +235,10 @@ class FederatedStrategy(Options, Strategy):
         # A grid of ours keeps what a client brought once that is taken; Flower's nodes keep theirs.
         accept = getattr(grid, "accept", lambda node: None)
         client_of_node = {self.nodes[client]: client for client in cohort}
-        return orders, ReplyReader(self._global, client_of_node, round, accept, self._has_halves)
+        return orders, ReplyReader(self._global, client_of_node, round, accept, self.has_halves)
 
     @property
-    def _has_halves(self) -> bool:
+    def has_halves(self) -> bool:
         """Whether it acts on the clients too, which those of another app know nothing of."""
         halves = "begin", "after_backward", "finish"
         return any(getattr(type(self), n) is not getattr(FederatedStrategy, n) for n in halves)

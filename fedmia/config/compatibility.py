@@ -177,6 +177,9 @@ def _check_machine(experiment: Experiment) -> None:
         for name, default in defaults.items():
             if (value := getattr(experiment, name)) != default:
                 raise InputError(f"{opt(name, value)} needs {opt('backend', 'ray')}")
+    elif experiment.clients_at_once not in ("auto", 1):
+        value = opt("clients_at_once", experiment.clients_at_once)
+        raise InputError(f"{value} needs {opt('backend', 'inline')}")
     for name in ("cpus_per_client", "gpus_per_client"):
         share = getattr(experiment, name) or 0
         if share > 1 and share != int(share):

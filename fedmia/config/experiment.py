@@ -162,6 +162,13 @@ class Experiment(Settings):
         "inline", "where clients train: this process, or Ray", choices=("inline", "ray")
     )
     threads_per_client: int = option(1, "CPU threads of a client (sums depend on it)", ge=1)
+    clients_at_once: int | Literal["auto"] = option(
+        "auto",
+        "honest clients of as many images each that train in one pass, equal to one after the "
+        "other but for rounding (auto: 64 on a GPU, and of tiny images; else 1)",
+        ge=1,
+        omitted=True,
+    )
     device: str = option("auto", DEVICES)
     cpus_per_client: float | None = option(
         None, "cores that Ray gives a client (none: threads_per_client)", gt=0

@@ -9,8 +9,9 @@ from contextlib import closing
 
 from flwr.serverapp import Grid
 
-from clients.app import client_app
+from clients.app import client_app, together_app
 from clients.client_context import ClientContext
+from clients.client_group import count_together
 from fedmia.federation.inline import InlineGrid
 from fedmia.runtime.cores import count_cores
 from fedmia.storage.snapshot import StateStore
@@ -21,20 +22,29 @@ GPU_WORKERS = 4
 ServerMain = Callable[[Grid], None]
 
 
-def run_inline(server: ServerMain, client_context: ClientContext, store: StateStore) -> None:
+def run_inline(
+    server: ServerMain, client_context: ClientContext, store: StateStore,
+    say: Callable[[str], None] = lambda line: None,
+) -> None:  # fmt: skip
     """Run `server` against clients in this process, as many at once as the cores allow.
 
     Args:
         server: runs the rounds over a grid.
         store: local states of the clients.
+        say: shows a line to the user: why clients that should train in one pass do not.
     """
     logging.getLogger("flwr").setLevel(logging.ERROR)  # it logs every round of every branch
     clients, threads = len(client_context.roles), client_context.threads
-    most = clients if client_context.device == "cpu" else min(clients, GPU_WORKERS)
+    at_once, reason = count_together(client_context)
+    if reason:
+        say(f"clients train one after the other: {reason}")
+    gpu_workers = GPU_WORKERS if at_once == 1 else 1  # one pass of many fills it
+    most = clients if client_context.device == "cpu" else min(clients, gpu_workers)
     workers = max(1, min(most, count_cores() // threads))
     grid = InlineGrid(
         lambda local_store, halt: client_app(client_context.with_halt(halt), local_store),
         clients, workers, threads, store, client_context.experiment.federation.client_timeout,
+        together_app(client_context) if at_once > 1 else None, at_once, say,
     )  # fmt: skip
     with closing(grid):
         server(grid)

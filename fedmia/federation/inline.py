@@ -18,6 +18,7 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid
 from flwr.supercore.task_identity import TaskIdentity
 
+from clients.app import Together
 from fedmia.storage.arrays import make_lazy
 from fedmia.storage.snapshot import ClientState, MemoryStore, SingleStateStore, StateStore
 
@@ -228,14 +229,23 @@ class InlineGrid(LocalGrid):
         store: local states of the clients.
         timeout: seconds that a client may work on an order. It is not ended by force: its thread is
             left, and another takes its place.
+        together: answers `at_once` orders in one pass, those that it can; None: no two.
+        at_once: orders that a thread takes.
+        say: shows a line to the user.
     """
 
     def __init__(
         self, app_of: AppOf, clients: int, workers: int, threads: int,
         store: StateStore | None = None, timeout: float | None = None,
+        together: Together | None = None, at_once: int = 1,
+        say: Callable[[str], None] = lambda line: None,
     ) -> None:  # fmt: skip
         super().__init__(clients, workers, store or MemoryStore(), timeout)
         self._app_of, self._threads = app_of, threads
+        self._together, self._at_once, self._say = together, at_once, say
+        self._awaited = False
+        # Some train while others are added up; who is pushed later begins another pass.
+        self.ahead = at_once * max(workers + 1, -(-self.ahead // at_once))
         self._open = True
         self._workers = [self._start_worker() for _ in range(workers)]
 
@@ -267,20 +277,50 @@ class InlineGrid(LocalGrid):
         torch.set_num_threads(self._threads)
         while True:
             with self._changed:
-                while self._open and not self._waiting:
+                while self._open and not self._is_due():
                     self._changed.wait()
                 if not self._open:
                     return
-                order = heapq.heappop(self._waiting)
-                order.began = time.monotonic()
-                self._working[order.name] = order
-            reply, state = self._answer(order)
+                most = min(self._at_once, len(self._waiting))
+                orders = [heapq.heappop(self._waiting) for _ in range(most)]
+                for order in orders:
+                    order.began = time.monotonic()
+                    self._working[order.name] = order
+            answers = self._answer_all(orders)
             with self._changed:
-                if self._working.pop(order.name, None) is None:
+                if None in [self._working.pop(order.name, None) for order in orders]:
                     return  # given up: another thread has its place
-                self._took[order.message.metadata.dst_node_id] = time.monotonic() - order.began
-                self._done[order.name] = order, reply, state
+                for order, reply, state in answers:
+                    if self._at_once == 1:  # else the order of the orders decides
+                        took = time.monotonic() - order.began
+                        self._took[order.message.metadata.dst_node_id] = took
+                    self._done[order.name] = order, reply, state
                 self._changed.notify_all()
+
+    def _is_due(self) -> bool:
+        """Whether orders may be taken: who trains with whom must not depend on how fast they come,
+        so fewer than go in one pass wait until no more do."""
+        return len(self._waiting) >= self._at_once or (self._awaited and bool(self._waiting))
+
+    def _answer_all(
+        self, orders: list[PendingMessage]
+    ) -> list[tuple[PendingMessage, Message, SingleStateStore]]:
+        """The replies of those that work in one pass, and of each other by itself."""
+        replies, stores = dict[int, Message](), list[SingleStateStore]()
+        if self._together is not None and len(orders) > 1:
+            try:
+                stores = [SingleStateStore(self.load_client_state(order)) for order in orders]
+                sent = [(o.message, self.client(o), s) for o, s in zip(orders, stores, strict=True)]
+                replies = self._together(sent, orders[0].halt)
+            except Exception as error:  # each by itself says whose it was
+                short = isinstance(error, torch.OutOfMemoryError)  # of memory for so many
+                self._at_once = len(orders) // 2 if short else 1
+                why = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+                self._say(f"{len(orders)} clients failed in one pass, now {self._at_once}: {why}")
+        return [
+            (order, replies[i], stores[i]) if i in replies else (order, *self._answer(order))
+            for i, order in enumerate(orders)
+        ]
 
     def _answer(self, order: PendingMessage) -> tuple[Message, SingleStateStore]:
         message, state = order.message, SingleStateStore(None)
@@ -292,7 +332,10 @@ class InlineGrid(LocalGrid):
             return error_reply(message, f"{type(error).__name__}: {error}"), SingleStateStore(None)
 
     def _wait(self) -> None:
+        self._awaited = True
+        self._changed.notify_all()
         self._changed.wait(LOOK)
+        self._awaited = False
 
     def _abandon(self, order: PendingMessage) -> None:
         order.halt.set()

@@ -12,7 +12,7 @@ from flwr.serverapp import Grid
 from fedmia.federation.attacker import Attacker
 from fedmia.federation.backends import run_inline, run_ray
 from fedmia.federation.checkpoint import Checkpoint
-from fedmia.federation.ledger import Ledger
+from fedmia.federation.ledger import ROOM, Ledger
 from fedmia.federation.outlook import describe_start
 from fedmia.federation.plan import Plan, forecasts, make_client_context
 from fedmia.federation.readings import UNTRAINED
@@ -82,7 +82,9 @@ def train(
     if client_context.attack is not None:
         recorder = TrajectoryRecorder(Attacker(client_context), client_context.attack)
     states_folder = checkpoint.clients if checkpoint else folder / "clients"
-    store: StateStore = nodes.store if nodes else Ledger(states_folder)
+    device = client_context.device  # where clients' states are
+    room = ROOM if device == "cpu" else torch.cuda.get_device_properties(device).total_memory // 8
+    store: StateStore = nodes.store if nodes else Ledger(states_folder, room)
     recording = RunRecording((out or folder) / RECORDING, plan.experiment.strategy.name)
     run = FederatedRun(
         plan, client_context, store, recording, probe, recorder, watch, display, checkpoint
@@ -121,7 +123,7 @@ def federate(run: FederatedRun, grid: Grid | None = None) -> FederationResult:
         run_ray(run.run, client_context, run.store, display.line)
     else:
         len(client_context.images)  # opens the file
-        run_inline(run.run, client_context, run.store)
+        run_inline(run.run, client_context, run.store, display.line)
     if run.failure is not None and not run.rounds:
         raise run.failure
     run.recording.pending()[1]()  # the report counts on it

@@ -32,16 +32,17 @@ class Bank(nn.Module):
         return cls(rows)
 
     def __len__(self) -> int:
-        return len(self.rows)
+        return self.rows.shape[-2]
 
     @torch.no_grad()
     def enqueue(self, keys: Tensor) -> None:
-        """Overwrite the oldest rows with `keys` (B, P); of more than K only the last K stay."""
+        """Overwrite the oldest rows with `keys` (B, P); of more than K only the last K stay. Of
+        several clients each (N, K, P) has keys (N, B, P)."""
         if K := len(self):
-            keys = keys[-K:].to(self.rows.dtype)
-            at = (torch.arange(len(keys), device=keys.device) + self.pointer) % K
-            self.rows[at] = keys
-            self.pointer = (self.pointer + len(keys)) % K
+            keys = keys[..., -K:, :].to(self.rows.dtype)
+            at = (torch.arange(keys.shape[-2], device=keys.device) + self.pointer) % K
+            self.rows[..., at, :] = keys
+            self.pointer = (self.pointer + len(at)) % K
 
     @torch.no_grad()
     def fill(self, outputs: Tensor) -> None:

@@ -19,7 +19,16 @@ from fedmia.ssl._bank import Bank, bank_length, cut_note
 from fedmia.ssl._harder import adversarial_view, mixed_losses
 from fedmia.ssl._heads import mlp
 from fedmia.ssl._options import MIXES, HarderSSL, head_norm_option
-from fedmia.ssl.base import Encoder, Recipe, SSLMethod, State, copies, iterate_parts, under
+from fedmia.ssl.base import (
+    Encoder,
+    Recipe,
+    SSLMethod,
+    State,
+    copies,
+    iterate_parts,
+    load_state,
+    under,
+)
 
 
 class TwoView(SSLMethod):
@@ -116,6 +125,13 @@ class TwoView(SSLMethod):
             parts = iterate_parts(pixels, self.encoder.mean.device)
             self.bank.fill(torch.cat([self.encoder(part) for part in parts]))
 
+    @property
+    def stackable(self) -> bool:
+        """Where nothing but the bank, and the momentum encoder, follows a step: as long as a method
+        adds no step of its own."""
+        plain = type(self).after_step in (TwoView.after_step, KeyedTwoView.after_step)
+        return plain and not self.LOCAL and not self.spec.harder
+
     def renew(self, images: int | None, generator: torch.Generator) -> bool:
         for module in self.shared_modules().values():
             initialise(module, generator)
@@ -194,7 +210,7 @@ class KeyedTwoView(TwoView):
 
     def _reset_key(self) -> None:
         for key, query in self.pairs().values():
-            key.load_state_dict(query.state_dict())
+            load_state(key, query.state_dict())
 
     def local_state(self) -> State:
         state = super().local_state()
@@ -208,7 +224,7 @@ class KeyedTwoView(TwoView):
         remaining = {n: t for n, t in state.items() if n not in self.LOCAL}
         for prefix, (key, _) in self.pairs().items():
             if own := under(prefix, remaining):
-                key.load_state_dict(own)
+                load_state(key, own, prefix)
             remaining = {n: t for n, t in remaining.items() if not n.startswith(prefix)}
 
 

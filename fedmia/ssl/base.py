@@ -143,6 +143,10 @@ class SSLMethod(nn.Module, ABC):
         """What a step of training minimises, (B,): `losses`, and what options add to them."""
         return self.losses(view1, view2)
 
+    def forward(self, view1: Tensor, view2: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """`step_losses`, and what they leave for `after_step`."""
+        return self.step_losses(view1, view2), self.latest
+
     @abstractmethod
     def after_step(self) -> None:
         """What follows the optimizer's step: momentum update, queue."""
@@ -172,6 +176,12 @@ class SSLMethod(nn.Module, ABC):
     def fill_bank(self, pixels: Tensor) -> None:
         """Replace the holder's negatives by keys of `pixels` (N, C, H, W), in [0, 1] or uint8 on
         any device."""
+
+    @property
+    def stackable(self) -> bool:
+        """Whether several clients may train in one pass (`fedmia.ssl.stacked`): `after_step` treats
+        each number by itself, and all else that a step needs is a tensor of the state."""
+        return False
 
     @property
     def comes_back(self) -> bool:
@@ -225,19 +235,10 @@ class SSLMethod(nn.Module, ABC):
         Raises:
             ValueError: a parameter that `state` lacks, or a tensor that belongs nowhere.
         """
-        remaining, wrong = dict(state), []
-        modules = self.shared_modules()
+        remaining, modules = dict(state), self.shared_modules()
         for prefix in sorted(modules, key=len, reverse=True):  # the bare one takes what remains
-            own = {
-                n.removeprefix(prefix): remaining.pop(n)
-                for n in list(remaining)
-                if n.startswith(prefix)
-            }
-            missing, unexpected = modules[prefix].load_state_dict(own, strict=False)
-            parameters = {name for name, _ in modules[prefix].named_parameters()}
-            wrong += [prefix + name for name in (*unexpected, *(set(missing) & parameters))]
-        if wrong:
-            raise ValueError(f"state does not fit the method: {', '.join(sorted(wrong)[:5])}")
+            load_state(modules[prefix], under(prefix, remaining), prefix)
+            remaining = {n: t for n, t in remaining.items() if not n.startswith(prefix)}
 
     def begin_first_round(self) -> None:
         """What happens between loading the first global weights and the first batch ever."""
@@ -272,6 +273,37 @@ def on_device(state: State, device: torch.device | str) -> State:
 def copies(prefix: str, module: nn.Module) -> State:
     """Copies of a module's tensors, `prefix` before their names."""
     return {prefix + n: t.detach().clone() for n, t in module.state_dict().items()}
+
+
+def load_state(module: nn.Module, state: State, prefix: str = "") -> None:
+    """Copy a state into a module's tensors: what `load_state_dict` does, in a third of its time.
+
+    Args:
+        module: changes in place; a buffer that the state lacks stays as it is.
+        state: tensors by name.
+        prefix: of the names in an error.
+
+    Raises:
+        ValueError: a parameter that the state lacks, or a tensor that has no place, or one of
+            another shape.
+    """
+    own = module.state_dict(keep_vars=True)
+    fitting = {n for n, t in state.items() if n in own and own[n].shape == t.shape}
+    missing = {n for n, t in own.items() if isinstance(t, nn.Parameter) and n not in state}
+    if wrong := [prefix + name for name in (*(state.keys() - fitting), *missing)]:
+        raise ValueError(f"state does not fit the method: {', '.join(sorted(wrong)[:5])}")
+    with torch.no_grad():
+        for name, tensor in state.items():
+            own[name].copy_(tensor)
+
+
+def all_finite(tensors: Iterable[Tensor]) -> bool:
+    """Whether every value is finite. Lengths tell it in a tenth of the time, and a GPU is waited
+    for once."""
+    floats = [tensor for tensor in tensors if tensor.is_floating_point()]
+    lengths = list(torch._foreach_norm(floats)) if floats else []
+    whole = not lengths or bool(torch.stack(lengths).isfinite().all())
+    return whole or all(bool(tensor.isfinite().all()) for tensor in floats)
 
 
 def under(prefix: str, state: Mapping[str, Tensor]) -> State:

@@ -114,6 +114,11 @@ class MomentumContrast(KeyedTwoView):
         return True
 
     @property
+    def stackable(self) -> bool:
+        own = self.public is None and self.comes_back and not self.spec.harder
+        return own and type(self).after_step is MomentumContrast.after_step
+
+    @property
     def comes_back(self) -> bool:
         return self.spec.queue_policy == "keep"
 

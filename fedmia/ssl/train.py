@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -191,14 +191,14 @@ class Job:
     def batches(self) -> Iterator[Batch]:
         """Pairs of views of every batch of the round; an epoch's last may be short."""
         pixels = torch.from_numpy(np.ascontiguousarray(self.images)).to(self.device)
-        return group_views(pixels, self.augment, self._drawn(len(pixels)))
+        return group_views(pixels, self.augment, self._drawn(len(pixels), self.rng))
 
-    def _drawn(self, count: int) -> Iterator[BatchViews]:
+    def _drawn(self, count: int, rng: np.random.Generator) -> Iterator[BatchViews]:
         """Every batch of the round, drawn epoch by epoch: first the order, then uniforms."""
         size = self.train.batch_size
         for _ in range(self.train.local_epochs):
-            order = self.rng.permutation(count)
-            uniforms = self.rng.random((2, count, self.augment.draws), dtype=np.float32)
+            order = rng.permutation(count)
+            uniforms = rng.random((2, count, self.augment.draws), dtype=np.float32)
             for at in range(0, count, size):
                 yield order[at : at + size], uniforms[:, at : at + size]
 
@@ -240,7 +240,8 @@ class Job:
         """Train; returns the mean loss over the round's images and the seconds spent."""
         started = time.perf_counter()
         sums, count = [], 0
-        self.method.train()
+        if not all(module.training for module in self.method.modules()):
+            self.method.train()  # which sets each one, in five times the time
         if self.layout != torch.contiguous_format:  # all weights have that
             self.method.to(memory_format=self.layout)
         for view1, view2 in self.batches():
@@ -249,17 +250,29 @@ class Job:
             self.begin_step()
             losses = self.forward(view1, view2)
             self.optimizer.zero_grad(set_to_none=True)
-            losses.mean().backward()
+            losses.mean(dim=-1).sum().backward()  # of several clients: the gradient of each
             self.after_backward()
             if self.train.clip_grad is not None:
                 clip_gradients(self.method.trainable(), self.train.clip_grad)
             self.optimizer.step()
             self.method.after_step()
             self.step += 1
-            sums.append(losses.detach().sum())  # read at the end: a GPU is not waited for
-            count += len(losses)
-        total = sum(torch.stack(sums).tolist()) if sums else 0.0
-        return {"loss": total / max(count, 1), "seconds": time.perf_counter() - started}
+            sums.append(losses.detach().sum(dim=-1))  # read at the end: a GPU is not waited for
+            count += losses.shape[-1]
+        loss = self.mean_loss(sums, count)
+        return {"loss": loss, "seconds": time.perf_counter() - started}
+
+    def mean_loss(self, sums: Sequence[Tensor], count: int) -> float:
+        """Mean loss of an image.
+
+        Args:
+            sums: of the losses of each step.
+            count: number of losses.
+
+        Returns:
+            0 without any.
+        """
+        return sum(torch.stack(list(sums)).tolist()) / count if count else 0.0
 
 
 @contextmanager
@@ -278,8 +291,8 @@ def running_statistics(method: nn.Module, images: int) -> Iterator[None]:
     def choose(layer: nn.Module, inputs: tuple[Tensor]) -> None:
         layer.train(inputs[0].numel() > inputs[0].shape[1])
 
-    layers = [m for m in method.modules() if isinstance(m, _BatchNorm) and m.training]
-    layers = layers if images == 1 else []
+    modules = method.modules() if images == 1 else ()  # to walk them takes its time
+    layers = [m for m in modules if isinstance(m, _BatchNorm) and m.training]
     hooks = [layer.register_forward_pre_hook(choose) for layer in layers]
     try:
         yield

@@ -117,12 +117,19 @@ def test_finished_run__prints_its_report(finished: Path, capsys: Capture) -> Non
 
 
 @pytest.mark.slow
-def test_other_optimizers__and_a_momentum_that_is_raised_go_on(
-    tmp_path: Path, monkeypatch: Patch
-) -> None:
-    """Killed in a round of the warm-up, then in one after it."""
-    flags = f"{SMALL} {SIMILARITY} --clients 3 --rounds 4 --ssl byol --train.optimizer adamw "
-    flags += "--train.warmup_epochs 2 --ssl.momentum_schedule cosine"
+@pytest.mark.parametrize(
+    "more",
+    [
+        "--clients 3 --ssl byol --train.optimizer adamw --train.warmup_epochs 2 "
+        "--ssl.momentum_schedule cosine",
+        "--clients 5 --federation.participation 0.8 --partition iid --clients-at-once 2",
+    ],
+    ids=["adamw", "one-pass"],
+)
+def test_other_training__goes_on(more: str, tmp_path: Path, monkeypatch: Patch) -> None:
+    """A momentum that is raised, killed in a round of the warm-up, then in one after it; clients
+    that train in one pass."""
+    flags = f"{SMALL} {SIMILARITY} --rounds 4 {more}"
     whole, out = ran(flags, tmp_path / "whole"), tmp_path / "RUN"
     for last in (2, 4):
         with monkeypatch.context() as patch, pytest.raises(Killed):

@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -176,6 +177,48 @@ def test_clients__train_beside_one_another_on_one_device() -> None:
     for thread in threads:
         thread.join()
     assert found == pytest.approx(ends, rel=1e-3)
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+@pytest.mark.parametrize("name", ["moco", "mocov2", "simclr", "mocov3"])
+def test_clients__in_one_pass_are_one_after_the_other(
+    name: str, precision: str, tmp_path: Path
+) -> None:
+    pytest.importorskip("flwr")
+    from tests.equivalence.test_clients_at_once import METHODS, THIRD, small_clients, worked
+    from tests.small_context import changed
+
+    context = small_clients(tmp_path)
+    train = replace(context.experiment.train, local_epochs=3, precision=precision)
+    context = changed(context, ssl=METHODS[name], train=train, device=resolve_device(DEVICE))
+    (alone, _), (together, store) = (
+        worked(context, side, THIRD.get(name, 2)) for side in (False, True)
+    )
+    near = 0.1 if precision == "bfloat16" else 1e-3
+    for one, other in zip(alone, together, strict=True):
+        assert other.metrics["loss"] == pytest.approx(one.metrics["loss"], rel=near)
+        for weight, tensor in one.state.items() if precision == "float32" else ():
+            torch.testing.assert_close(other.state[weight], tensor.cpu(), rtol=near, atol=1e-4)
+    state = store.load("main", 0)  # what stays is where it is needed next
+    assert state is not None and all(t.is_cuda for n, t in state.tensors.items() if t.dim())
+
+
+def test_simulate__lets_clients_train_in_one_pass(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("flwr")
+    from clients.client_group import ClientGroup
+    from fedmia.simulate import main
+
+    sizes, work = list[int](), ClientGroup.work
+    monkeypatch.setattr(ClientGroup, "work", lambda s: sizes.append(len(s._rounds)) or work(s))
+    flags = (
+        "--clients 8 --rounds 2 --train.local_epochs 1 --model.width 4 --split.members 64 "
+        "--split.nonmembers 60 --split.known 8 --split.test 20 --attacks similarity --device cuda "
+        "--partition iid --attacker none --federation.placebo false"
+    )
+    assert main([*flags.split(), "--out", str(tmp_path / "run")]) == 0
+    assert sizes == [8, 8]
 
 
 def apart(code: str, visible: str) -> str:

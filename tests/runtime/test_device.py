@@ -87,7 +87,8 @@ def test_inline__few_clients_at_once_on_a_gpu(
     monkeypatch.setattr(backends, "InlineGrid", Counting)
     monkeypatch.setattr(backends, "count_cores", lambda: 12)
     context: Any = SimpleNamespace(
-        device=device, roles=("honest",) * 20, threads=1, experiment=Experiment()
-    )
+        device=device, roles=("honest",) * 20, threads=1, experiment=Experiment(clients_at_once=1),
+        parts={"members": [range(9)] * 10}, channels=3, size=8,
+    )  # fmt: skip
     backends.run_inline(lambda grid: None, context, MemoryStore())
     assert counts == [workers]
