@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-import inspect
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -11,11 +9,41 @@ import numpy as np
 from torch import Tensor
 
 from fedmia.attacks._classifier import CLASSIFIERS, decide, fit_classifier
-from fedmia.attacks.base import ActiveAttack, Attack, DatasetAttack, Known, Scores
-from fedmia.options.errors import InputError, unknown_name
+from fedmia.attacks.ascent_static import AscentStatic
+from fedmia.attacks.base import Attack, Known, Scores
+from fedmia.attacks.baseline import BaselineA, BaselineD, BaselineE
+from fedmia.attacks.baseline_b import BaselineB
+from fedmia.attacks.baseline_c import BaselineC
+from fedmia.attacks.bavaria import BaVarIA
+from fedmia.attacks.combined import Combined
+from fedmia.attacks.dov4mm import DOV4MM
+from fedmia.attacks.encodermi import EncoderMIS, EncoderMIT, EncoderMIV
+from fedmia.attacks.fe_mi import FeMI
+from fedmia.attacks.grad_norm import GradNorm
+from fedmia.attacks.internal import Internal
+from fedmia.attacks.lira import LiRA, LiRARounds
+from fedmia.attacks.loss_slope import LossSlope
+from fedmia.attacks.lpla import LpLA
+from fedmia.attacks.partcrop import PartCrop, PartCropV2
+from fedmia.attacks.rmia import RMIA, RMIARounds
+from fedmia.attacks.sd_mi import SDMI
+from fedmia.attacks.semi import SeMIRounds
+from fedmia.attacks.similarity import Similarity
+from fedmia.attacks.sslmem import SSLMem
+from fedmia.attacks.supervised_mi import SupervisedMI
+from fedmia.attacks.variance_only import VarianceOnly
+from fedmia.options.errors import unknown_name
 from fedmia.options.option import option
 from fedmia.statistics.subjects import halves
 from fedmia.threat import BlackBox, Threat
+
+# Every attack on a released model, or on a client's models of rounds, that scores images.
+READABLE: tuple[type[Attack], ...] = (
+    AscentStatic, BaselineA, BaselineB, BaselineC, BaselineD, BaselineE, BaVarIA, Combined,
+    DOV4MM, EncoderMIS, EncoderMIT, EncoderMIV, FeMI, GradNorm, Internal, LiRA, LiRARounds,
+    LossSlope, LpLA, PartCrop, PartCropV2, RMIA, RMIARounds, SDMI, SeMIRounds, Similarity,
+    SSLMem, SupervisedMI, VarianceOnly,
+)  # fmt: skip
 
 
 @dataclass
@@ -54,24 +82,15 @@ class Stacking(Attack):
         """Fresh attacks whose scores are read.
 
         Raises:
-            InputError: one that has no score of an image, or needs more than this attack.
+            InputError: one that is not READABLE, or needs more than this attack.
         """
-        every = built_in_attacks()
+        every = {cls.name: cls for cls in READABLE if self.needs.covers(cls.needs)}
         if self.attacks is None:
-            return [cls() for cls in every.values() if self._may_read(cls) and is_short(cls)]
+            return [cls() for cls in every.values() if is_short(cls)]
         for name in self.attacks:
             if name not in every:
-                raise unknown_name("attack", name, every)
-            if not self._may_read(every[name]):
-                raise InputError(
-                    f"{self.name} cannot read attack '{name}': it reads those on a released model "
-                    f"with {self.needs.access} access as {self.needs.vantage}"
-                )
+                raise unknown_name(f"attack of {self.name}", name, every)
         return [every[name]() for name in self.attacks]
-
-    def _may_read(self, cls: type[Attack]) -> bool:
-        apart = issubclass(cls, (ActiveAttack, DatasetAttack, Stacking))
-        return not apart and self.needs.covers(cls.needs)
 
     def fit(self, view: BlackBox, known: Known, rng: np.random.Generator) -> None:
         """Fit the attacks on either half of the known images, and a classifier on the other.
@@ -94,14 +113,6 @@ class Stacking(Attack):
     def score(self, view: BlackBox, images: Tensor) -> Scores:
         decisions = [decide(model, score_all(parts, view, images)) for parts, model in self._stacks]
         return np.mean(decisions, axis=0)
-
-
-def built_in_attacks() -> dict[str, type[Attack]]:
-    """The attacks of this package by name, in its order."""
-    package = importlib.import_module("fedmia.attacks")  # finds this file among the others
-    classes = (getattr(package, name) for name in package.__all__)
-    whole = (c for c in classes if issubclass(c, Attack) and not inspect.isabstract(c))
-    return {c.name: c for c in sorted(whole, key=lambda c: c.name)}
 
 
 def is_short(cls: type[Attack]) -> bool:
