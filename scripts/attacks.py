@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from fedmia.attacks.base import ActiveAttack
+from fedmia.attacks.stacking import Stacking
 from fedmia.options import registry
 from fedmia.options.seeding import rng
 from fedmia.testing import material
@@ -24,6 +25,8 @@ def queries(name: str) -> str:
     Trained briefly: what an attack asks does not depend on that.
     """
     cls = registry.load("attack", name)
+    if issubclass(cls, Stacking):
+        return "twice those of its attacks"
     brief = {k: 5 for k in ("steps", "epochs") if isinstance(getattr(cls, k, 0), int)}
     brief = {k: v for k, v in brief.items() if getattr(cls, k, 0) > v}
     if name == "ascent-static":

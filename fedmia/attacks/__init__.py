@@ -26,8 +26,10 @@ if TYPE_CHECKING:
     from fedmia.attacks.baseline import BaselineE as BaselineE
     from fedmia.attacks.baseline_b import BaselineB as BaselineB
     from fedmia.attacks.baseline_c import BaselineC as BaselineC
+    from fedmia.attacks.bavaria import BaVarIA as BaVarIA
     from fedmia.attacks.combined import Combined as Combined
     from fedmia.attacks.dataset_inference import DatasetInference as DatasetInference
+    from fedmia.attacks.dov4mm import DOV4MM as DOV4MM
     from fedmia.attacks.encodermi import EncoderMIS as EncoderMIS
     from fedmia.attacks.encodermi import EncoderMIT as EncoderMIT
     from fedmia.attacks.encodermi import EncoderMIV as EncoderMIV
@@ -43,8 +45,12 @@ if TYPE_CHECKING:
     from fedmia.attacks.rmia import RMIA as RMIA
     from fedmia.attacks.rmia import RMIARounds as RMIARounds
     from fedmia.attacks.sd_mi import SDMI as SDMI
+    from fedmia.attacks.semi import SeMIRounds as SeMIRounds
     from fedmia.attacks.similarity import Similarity as Similarity
     from fedmia.attacks.sslmem import SSLMem as SSLMem
+    from fedmia.attacks.stacking import Stacking as Stacking
+    from fedmia.attacks.stacking import StackingRounds as StackingRounds
+    from fedmia.attacks.stacking import StackingWhite as StackingWhite
     from fedmia.attacks.supervised_mi import SupervisedMI as SupervisedMI
     from fedmia.attacks.variance_only import VarianceOnly as VarianceOnly
 

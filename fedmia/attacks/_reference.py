@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedmia.attacks._measure import SIGNALS, MembershipSignal
+from fedmia.attacks._measure import SIGNALS, MembershipSignal, logit
 from fedmia.attacks.base import Attack, Known, Scores, refuse_other_size
 from fedmia.data.images import digests, rank_digests
 from fedmia.options.errors import InputError
@@ -131,6 +132,43 @@ class ShadowReferenceAttack(ReferenceAttack):
                     f"at least {least} shadow encoder{'s' * (least > 1)} {kind}; {short} of "
                     f"{inside.shape[1]} images have fewer among the {len(inside)}"
                 )
+
+
+@dataclass
+class GaussianReferenceAttack(ShadowReferenceAttack):
+    """The signal is brought to a scale on which shadows may be taken for Gaussian."""
+
+    scale: str = option(
+        "logit",
+        "of the signal p in (0, 1): log(p / (1 - p)) as in the paper, or none",
+        choices=("logit", "none"),
+    )
+    pool: int = option(256, "images of the shadows that spreads are pooled over", ge=2)
+
+    @property
+    def learns(self) -> bool:
+        return False
+
+    def read_scaled(self, view: BlackBox, images: Tensor, least: int) -> ReferenceSignals:
+        """`read`, scaled, of images that at least `least` shadows of either kind cover.
+
+        Raises:
+            InputError: too few shadows cover an image.
+        """
+        target, references, inside = self.read(view, images)
+        self.require_references(inside, least)
+        return ReferenceSignals(self._scaled(target), self._scaled(references), inside)
+
+    def read_pool(self, view: BlackBox) -> tuple[Scores, NDArray[np.bool_]]:
+        """Scaled signals (R, M) of known images and of some of the shadows' own, none of which is
+        scored, and which shadow was trained on which (R, M)."""
+        own = distinct(torch.cat([t for s in view.shadows for t in (s.members, s.nonmembers)]))
+        images = sort_by_content(torch.cat([own[: self.pool], self._others]))
+        rows = self._scaled(np.stack([self.measure(s.view, images) for s in view.shadows]))
+        return rows, np.stack([s.trained_on(images) for s in view.shadows])
+
+    def _scaled(self, p: Scores) -> Scores:
+        return logit(p) if self.scale == "logit" else p
 
 
 @dataclass

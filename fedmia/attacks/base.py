@@ -57,6 +57,15 @@ class Known:
         truth = np.repeat([1, 0], [len(self.members), len(self.nonmembers)])
         return torch.cat([self.members, self.nonmembers]), truth.astype(np.int64)
 
+    def without_members(self) -> Known:
+        """The known non-members alone."""
+        of = self.subjects and (self.subjects[0][:0], self.subjects[1])
+        return Known(self.members[:0], self.nonmembers, subjects=of)
+
+    def least(self) -> int:
+        """Images of the smaller side, of those of which any are known."""
+        return min(filter(None, map(len, (self.members, self.nonmembers))), default=0)
+
 
 def negatives_option() -> Any:
     """The option that says which negatives a contrastive loss has."""
@@ -94,13 +103,13 @@ def refuse_other_size(name: str, view: Any, known: Known) -> None:
     Args:
         name: of the attack, for the error.
         view: a view without shadows is refused, too.
-        known: without known members nothing is compared.
+        known: without known images nothing is compared.
 
     Raises:
         InputError: naming both sizes.
     """
-    own, theirs = known.members.shape[1:], view.shadows[0].members.shape[1:]
-    if len(known.members) and own != theirs:
+    own, theirs = known.both()[0].shape[1:], view.shadows[0].members.shape[1:]
+    if known.least() and own != theirs:
         sizes = ["x".join(map(str, shape)) for shape in (theirs, own)]
         raise InputError(
             f"{name} shows the same images to the shadow encoders, trained on {sizes[0]}, and to "
@@ -115,7 +124,11 @@ def _fitting(fit: Callable[..., None]) -> Callable[..., None]:
     def wrapped(self: Attack, view: Any, known: Known, rng: np.random.Generator) -> None:
         self._note_fit(False)
         if self.learns:
-            refuse_few(self.name, self.least_known, len(known.members), len(known.nonmembers))
+            members, others = len(known.members), len(known.nonmembers)
+            alone = others > 0 and not members
+            if alone and self.learns_from_members:
+                raise InputError(f"{self.name} learns from known members, this attacker knows none")
+            refuse_few(self.name, self.least_known, others if alone else members, others)
         self._note_fit(True)  # from here on: `fit` may itself score the known images
         try:
             fit(self, view, known, rng)
@@ -200,6 +213,11 @@ class Attack(Options, ABC):
     def learns(self) -> bool:
         """Whether `fit` learns from the known images."""
         return type(self).fit is not Attack.fit
+
+    @property
+    def learns_from_members(self) -> bool:
+        """Whether what it learns needs known members; if not, non-members alone suffice."""
+        return self.learns
 
     @property
     def choices(self) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from torch.nn import functional as F
 from fedmia.attacks._cosine import pairwise_cosines
 from fedmia.attacks._exchange import DRAWS, SetComparison, exchange_subjects, exchange_test
 from fedmia.attacks.base import DatasetAttack, Known, Scores, Suspect
+from fedmia.attacks.dov4mm import DOV4MM
 from fedmia.data.images import IntArray
 from fedmia.options.errors import InputError, opt
 from fedmia.options.option import option
@@ -22,7 +23,7 @@ from fedmia.threat import BlackBox, Threat
 if TYPE_CHECKING:
     from sklearn.mixture import GaussianMixture
 
-STATISTICS = ("unary", "relationship", "likelihood")
+STATISTICS = ("unary", "relationship", "reconstruction", "likelihood")
 # Draws where no one was as high: the smallest p-value of all sets stays under 0.05 when it is
 # corrected for them and for the report's other attacks.
 ENOUGH, LEAST = 200, 10 * DRAWS  # a set, and of few sets
@@ -48,8 +49,8 @@ class DatasetInference(DatasetAttack):
     statistic: str = option(
         "unary",
         "what is compared: how alike an image's views are (unary), also how alike they see known "
-        "images (relationship), or its density under a mixture fitted on half of the set "
-        "(likelihood)",
+        "images (relationship), how well its embedding is told from masked views (reconstruction: "
+        "dov4mm), or its density under a mixture fitted on half of the set (likelihood)",
         choices=STATISTICS,
     )
     views: int = option(24, "augmented views an image", ge=2)
@@ -61,8 +62,15 @@ class DatasetInference(DatasetAttack):
     def learns(self) -> bool:
         return self.statistic != "unary"
 
+    @property
+    def learns_from_members(self) -> bool:
+        return self.statistic in ("reconstruction", "likelihood")
+
     def fit(self, view: BlackBox, known: Known, rng: np.random.Generator) -> None:
         self._known = known
+        if self.statistic == "reconstruction":
+            self._masked = DOV4MM(masks=self.views)
+            self._masked.fit(view, known, rng)
 
     def score(self, view: BlackBox, images: Tensor) -> Scores:
         if self.statistic != "likelihood":
@@ -83,7 +91,7 @@ class DatasetInference(DatasetAttack):
         if fits and subjects is not None:
             raise InputError(
                 f"{opt('statistic', 'likelihood')} fits half of a set, and the other half of a "
-                f"subject is like it without training: must be {' or '.join(STATISTICS[:2])}"
+                f"subject is like it without training: must be {', '.join(STATISTICS[:-1])}"
             )
         rows = _unit(view, images) if fits else self.relations(view, images)
         # The test needs enough permutations to reach a p-value below the corrected level.
@@ -104,15 +112,18 @@ class DatasetInference(DatasetAttack):
         return comparisons
 
     def relations(self, view: BlackBox, images: Tensor) -> Scores:
-        """How alike an image's views are.
+        """How alike an image's views are, or how well its embedding is told from masked ones.
 
         Args:
             view: of the encoder that is asked.
             images: uint8 (N, C, H, W).
 
         Returns:
-            (N,) unary relationship of each image, under `relationship` less its binary one.
+            (N,) unary relationship of each image, under `relationship` less its binary one; under
+            `reconstruction` the scores of `dov4mm`.
         """
+        if self.statistic == "reconstruction":
+            return self._masked.score(view, images)
         rows = view.embed_views(images, self.views).double()
         unary = pairwise_cosines(rows).mean(axis=1)
         if self.statistic == "unary":

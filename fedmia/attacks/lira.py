@@ -6,18 +6,15 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from fedmia.attacks._measure import logit
 from fedmia.attacks._reference import (
+    GaussianReferenceAttack,
     RoundReferenceAttack,
-    ShadowReferenceAttack,
-    distinct,
     mean_and_sum,
     pooled_deviation,
-    sort_by_content,
 )
 from fedmia.attacks.base import Known, Scores
 from fedmia.options.errors import InputError
@@ -29,7 +26,7 @@ LEAST = 1e-6  # deviation; below it is rounding
 
 
 @dataclass
-class LiRA(ShadowReferenceAttack):
+class LiRA(GaussianReferenceAttack):
     """Likelihood ratio attack: an image's signal under Gaussians of shadows with and without it.
 
     Offline, the score is (x - mean_out) / deviation. Its normal cdf is the paper's 1 - Pr[Z > x],
@@ -42,22 +39,12 @@ class LiRA(ShadowReferenceAttack):
         "Carlini et al., Membership Inference Attacks From First Principles, Alg. 1"
     )
 
-    scale: str = option(
-        "logit",
-        "of the signal p in (0, 1): log(p / (1 - p)) as in the paper, or none",
-        choices=("logit", "none"),
-    )
     variance: str = option(
         "auto",
         f"of an image's signal over shadows: its own (individual), or one pooled over images that "
         f"are not scored (fixed); auto: fixed below {FEW} shadows",
         choices=("auto", "individual", "fixed"),
     )
-    pool: int = option(256, "images of the shadows that a fixed variance is pooled over", ge=2)
-
-    @property
-    def learns(self) -> bool:
-        return False
 
     def fit(self, view: BlackBox, known: Known, rng: np.random.Generator) -> None:
         """Pool the deviation over the shadows' images where it is fixed, or shadows are few.
@@ -77,16 +64,11 @@ class LiRA(ShadowReferenceAttack):
         Raises:
             InputError: too few shadows cover an image.
         """
-        target, references, inside = self.read(view, images)
-        self.require_references(inside, 1 if self._deviations else 2)
-        x, rows = self._scaled(target), self._scaled(references)
+        x, rows, inside = self.read_scaled(view, images, 1 if self._deviations else 2)
         out = self._gaussian(rows, ~inside, 1)
         if not self._online:
             return np.asarray((x - out[0]) / out[1])
         return log_normal(x, *self._gaussian(rows, inside, 0)) - log_normal(x, *out)
-
-    def _scaled(self, p: Scores) -> Scores:
-        return logit(p) if self.scale == "logit" else p
 
     def _gaussian(self, rows: Scores, which: NDArray[np.bool_], side: int) -> tuple[Scores, Scores]:
         """Mean and deviation (N,) of the shadows that `which` (R, N) picks."""
@@ -97,10 +79,7 @@ class LiRA(ShadowReferenceAttack):
 
     def _pooled(self, view: BlackBox) -> tuple[float, float]:
         """Deviations with and without the image, over known images and some of the shadows' own."""
-        own = distinct(torch.cat([t for s in view.shadows for t in (s.members, s.nonmembers)]))
-        images = sort_by_content(torch.cat([own[: self.pool], self._others]))
-        rows = self._scaled(np.stack([self.measure(s.view, images) for s in view.shadows]))
-        inside = np.stack([s.trained_on(images) for s in view.shadows])
+        rows, inside = self.read_pool(view)
         deviations = [pooled_deviation(rows, which) for which in (inside, ~inside)]
         # Where no image has two shadows of a kind, the other kind's is taken; where neither has, 1,
         # which changes no order.

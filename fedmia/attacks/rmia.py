@@ -31,13 +31,18 @@ class _Relative(ReferenceAttack):
     offline_a: float | None = option(
         None,
         "a in p(x) = ((1 + a) p_out(x) + 1 - a) / 2, offline: how little membership lifts p (none: "
-        "the value from 0 to 1 in tenths that tells the known images apart best)",
+        "the value from 0 to 1 in tenths that tells the known images apart best, 1 without known "
+        "members)",
         ge=0,
         le=1,
     )
     gamma: float = option(
         1.0, "an image beats a non-member whose ratio is this many times smaller", gt=0
     )
+
+    @property
+    def learns_from_members(self) -> bool:
+        return False
 
     def fit(self, view: BlackBox, known: Known, rng: np.random.Generator) -> None:
         """Choose `a` where it is not set, and read the ratios of the known non-members.
@@ -46,7 +51,7 @@ class _Relative(ReferenceAttack):
             InputError: there are too few references.
         """
         super().fit(view, known, rng)
-        if self.offline_a is None:
+        if self.offline_a is None and len(known.members):
             images, truth = known.both()
             signals = self.read(view, images)
             from sklearn.metrics import roc_auc_score
@@ -54,7 +59,7 @@ class _Relative(ReferenceAttack):
             self._a = choose_a([roc_auc_score(truth, self.ratios(signals, a)) for a in GRID])
             others = signals.of(truth == 0)
         else:
-            self._a = self.offline_a
+            self._a = 1.0 if self.offline_a is None else self.offline_a
             others = self.read(view, known.nonmembers)
         self._population = np.sort(self.ratios(others, self._a))
 

@@ -48,6 +48,10 @@ class SSLMem(Attack):
         choices=("own", "unit"),
     )
 
+    @property
+    def learns_from_members(self) -> bool:
+        return False
+
     def fit(self, view: BlackBox, known: Known, rng: np.random.Generator) -> None:
         """Measure the holdout under every encoder.
 

@@ -122,6 +122,12 @@ class Audit(Settings):
         "members, and as many non-members, that the attacker knows (none: a quarter, to 500)",
         ge=2,
     )
+    knows: str = option(
+        "both",
+        "sides of which the attacker knows images: both, or nonmembers alone. Attacks that learn "
+        "from members then do not run, and no threshold is chosen on known images",
+        choices=("both", "nonmembers"), omitted=True,
+    )  # fmt: skip
     limit: int | None = option(None, "most images scored a side (none: all that remain)", ge=2)
     size: int | None = image_size("the encoder's", 2)
     mean: tuple[float, ...] | None = channel_mean("the encoder's")

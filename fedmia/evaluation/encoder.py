@@ -121,7 +121,8 @@ def examine(
         place.give_up()
         return gather(suite)
     with watch.part("probes"):
-        alone = None if released.stored is not None else pixels(suite.scorer)
+        scorer = suite.scorer.with_known(suite.every_known)  # the control is the auditor's
+        alone = None if released.stored is not None else pixels(scorer)
         controlled = suite.no_control_reason is None
         return gather(
             suite,
@@ -336,6 +337,7 @@ def gather(suite: EncoderAttackSuite, *notes: str, **measured: Any) -> RunScores
     """
     audit, released, audit_split = suite.audit, suite.released, suite.audit_split
     split, config, subject = audit_split.counts(), to_tree(audit), f"the encoder {released.name}"
+    split["known_members"] = len(suite.scorer.known.members)
     if released.stored is None:
         config["views"] = vars(suite.augment)
     else:  # the images are stand-ins, of which no view was made

@@ -145,7 +145,11 @@ class AttackCase(Case):
 class UncachedSignals(Signals):
     """Rows that are computed again whenever they are asked for."""
 
-    def get(
-        self, key: tuple[object, ...], images: Tensor, compute: Callable[[Tensor], Tensor]
+    def grow(
+        self,
+        key: tuple[object, ...],
+        images: Tensor,
+        columns: int,
+        compute: Callable[[Tensor, int, int], Tensor],
     ) -> Tensor:
-        return compute(images)
+        return compute(images, 0, columns)

@@ -116,6 +116,18 @@ def test_fit__refuses_too_few_known_images_where_it_learns() -> None:
     Plain().fit(None, Known(X[:0], X[:0]), rng(0))
 
 
+def test_non_members_alone__suffice_where_the_attack_says_so() -> None:
+    alone = Known(X[:0], X)
+    with pytest.raises(InputError, match="Learner learns from known members, this attacker knows"):
+        Learner().fit(None, alone, rng(0))
+    modest = type("Modest", (Learner,), {"learns_from_members": False})()
+    modest.fit(None, alone, rng(0))
+    with pytest.raises(InputError, match="needs at least 2 known members and non-members, got 1"):
+        modest.fit(None, Known(X[:0], X[:1]), rng(0))
+    with pytest.raises(InputError, match="needs at least 2 known members and non-members, got 1"):
+        modest.fit(None, Known(X[:1], X), rng(0))
+
+
 def test_learns__is_read_off_fit() -> None:
     assert not Plain().learns and Learner().learns and Further().learns and Mixed().learns
 
@@ -127,8 +139,8 @@ def test_name__is_that_of_the_command_line() -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["fe-mi", "lpla", "partcrop", "partcrop-v2", "rmia", "rmia-rounds", "supervised-mi",
-     "variance-only"],
+    ["fe-mi", "lpla", "partcrop", "partcrop-v2", "rmia", "rmia-rounds", "semi-rounds",
+     "supervised-mi", "variance-only"],
 )  # fmt: skip
 @pytest.mark.parametrize(("m", "n"), [(1, 3), (3, 1)])
 def test_built_ins__refuse_a_single_known_image(name: str, m: int, n: int) -> None:

@@ -49,6 +49,8 @@ def test_similarity__is_hidden_by_difficulty(world: World, rounds: bool) -> None
         ("lira", {}, 1, False, 0.95, 0.6),
         ("lira", {}, 4, True, 0.98, 0.6),
         ("lira", {"signal": "loss"}, 4, False, 0.9, 0.0),
+        ("bavaria", {}, 1, False, 0.95, 0.6),
+        ("bavaria", {}, 4, True, 0.98, 0.6),
         ("rmia", {}, 1, False, 0.95, 0.2),
         ("rmia", {}, 4, True, 0.98, 0.2),
         ("rmia", {"signal": "loss"}, 4, False, 0.95, 0.2),
@@ -70,7 +72,7 @@ def test_rmia__a_of_classifiers_calibrates_too_little(world: World, shadows: Sha
     assert 0.8 < auc(*scores_of(world, "rmia", view, offline_a=0.33)) < 0.9
 
 
-@pytest.mark.parametrize("name", ["lira-rounds", "rmia-rounds"])
+@pytest.mark.parametrize("name", ["lira-rounds", "rmia-rounds", "semi-rounds"])
 def test_rounds__tell_members_from_easy_images(name: str, world: World) -> None:
     scores = scores_of(world, name, world.rounds())
     assert auc(*scores) > 0.95 and tpr(*scores) > 0.4
@@ -78,7 +80,14 @@ def test_rounds__tell_members_from_easy_images(name: str, world: World) -> None:
 
 @pytest.mark.parametrize(
     ("name", "options"),
-    [("lira", {}), ("rmia", {}), ("sslmem", UNIT), ("lira-rounds", {}), ("rmia-rounds", {})],
+    [
+        ("lira", {}),
+        ("bavaria", {}),
+        ("rmia", {}),
+        ("sslmem", UNIT),
+        ("lira-rounds", {}),
+        ("rmia-rounds", {}),
+    ],
 )
 def test_models_that_know_no_member__give_chance(
     name: str, options: dict[str, Any], world: World, shadows: Shadows
@@ -87,3 +96,15 @@ def test_models_that_know_no_member__give_chance(
     own = not name.endswith("-rounds")
     view = flat.view(flat.target(), shadows=shadows(2)) if own else flat.rounds()
     assert auc(*scores_of(flat, name, view, **options)) == chance(100, 100)
+
+
+@pytest.mark.parametrize(
+    "name", ["lira", "bavaria", "rmia", "sslmem", "lira-rounds", "rmia-rounds", "semi-rounds"]
+)
+def test_non_members_alone__are_enough(name: str, world: World, shadows: Shadows) -> None:
+    """To tell members from easy images no known member is needed."""
+    alone = dataclasses.replace(world, known=(world.known[0][:0], world.known[1]))
+    own = not name.endswith("-rounds")
+    view = world.view(world.target(), shadows=shadows(4)) if own else world.rounds()
+    options = UNIT if name == "sslmem" else {}
+    assert auc(*scores_of(alone, name, view, **options)) > 0.9

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy.stats import norm
 from torch import Tensor
 
-from fedmia.attacks._reference import ReferenceSignals
+from fedmia.attacks._reference import GaussianReferenceAttack, ReferenceSignals
 from fedmia.attacks.base import Known, Scores
 from fedmia.attacks.lira import FEW, LEAST, LiRA, LiRARounds
 from fedmia.attacks.rmia import RMIARounds
@@ -31,7 +31,7 @@ Floats = NDArray[np.float64]
 
 @pytest.fixture(autouse=True)
 def signals_of_tables(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(LiRA, "measure", lambda self, view, images: view(images))
+    monkeypatch.setattr(GaussianReferenceAttack, "measure", lambda self, view, images: view(images))
 
 
 class Table:
@@ -67,9 +67,9 @@ class Scene:
             for row, own in zip(rows, inside, strict=True)
         )
 
-    def scores(self, first: int = 0, **options: Any) -> Scores:
-        """Of the images from `first` on, by LiRA."""
-        attack = fitted(LiRA(**options), self.view, Known(self.images[:3], self.images[3:6]))
+    def scores(self, first: int = 0, kind: type[Any] = LiRA, **options: Any) -> Scores:
+        """Of the images from `first` on, by LiRA or another of its kind."""
+        attack = fitted(kind(**options), self.view, Known(self.images[:3], self.images[3:6]))
         scores: Scores = attack.score(self.view, self.images[first:])
         return scores
 

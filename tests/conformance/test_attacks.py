@@ -15,7 +15,9 @@ from attack_hooks import check_hooks
 
 import fedmia.attacks
 from fedmia.attacks.base import ActiveAttack, CraftContext, Known
+from fedmia.attacks.stacking import Stacking
 from fedmia.options import registry
+from fedmia.options.errors import InputError
 from fedmia.options.seeding import rng
 from fedmia.testing.attack import ATTACK_CHECKS
 from fedmia.testing.attack_case import AttackCase
@@ -25,7 +27,7 @@ from fedmia.threat import ClientView, ServerView
 # They share nearly all of their code with one that is always asked.
 SIBLINGS = ("ascent-algorithm1", "baseline-a", "baseline-b", "baseline-d", "encodermi-s",
             "encodermi-v", "fe-mi", "lira-rounds", "partcrop-v2", "rmia-rounds",
-            "supervised-mi")  # fmt: skip
+            "semi-rounds", "stacking", "stacking-white", "supervised-mi")  # fmt: skip
 every_attack = pytest.mark.parametrize(
     "name",
     [pytest.param(n, marks=[pytest.mark.slow] * (n in SIBLINGS)) for n in registry.names("attack")],
@@ -79,6 +81,28 @@ def test_learns__is_said_by_none_to_whom_known_images_do_not_matter(
 
 
 @every_attack
+def test_non_members_alone__suffice_but_for_those_who_learn_from_members(
+    name: str, case_of: Cases
+) -> None:
+    case = case_of(name)
+    known = case.known.without_members()
+    if case.new().learns_from_members:
+        case.refused(
+            lambda: case.run(known=known), InputError, " takes non-members for members or guesses"
+        )
+    else:
+        scores = case.run(known=known).scores
+        assert np.isfinite(scores).all() and len(np.unique(scores)) > 10
+        # An attack that learns is then fitted on these alone, and says nothing else of the images.
+        assert case.new().learns or np.array_equal(scores, case.usual().scores) or has_pool(name)
+
+
+def has_pool(name: str) -> bool:
+    """Whether it measures spreads over all known images, whatever their side."""
+    return name in ("bavaria", "lira", "lira-rounds")
+
+
+@every_attack
 def test_budget__suffices_exactly_where_rows_are_shared_and_they_pass_once(
     name: str, case_of: Cases
 ) -> None:
@@ -88,7 +112,9 @@ def test_budget__suffices_exactly_where_rows_are_shared_and_they_pass_once(
         signals=usual.view._signals, budget=usual.queries
     )
     assert queries == usual.queries and view.remaining == 0 and (scores == usual.scores).all()
-    if not isinstance(attack, ActiveAttack) and name != "ascent-static":  # those use no shared row
+    if isinstance(attack, Stacking):  # two of each of its attacks, and of some the bank
+        assert passed % len(case.held) == 0
+    elif not isinstance(attack, ActiveAttack) and name != "ascent-static":  # those share no row
         bank = len(case.held) if hasattr(attack, "negatives") else 0
         if isinstance(view, ServerView):
             bank = 0  # it keys the negatives of an update only for rows that it lacks

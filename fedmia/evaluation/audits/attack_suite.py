@@ -67,6 +67,7 @@ class EncoderAttackSuite(AttackSuite[str]):
         augment: recipe of the attacker's views.
         device: where tensors are computed.
         shadows: the attacker's own encoders; None: it has none.
+        every_known: images that could be known; `--knows` may keep the members from the attacker.
         folder: of what was scored before and of what is scored now, or None.
         scores: of the attacks on the encoder. controls: the same on the control.
         inferences: of the scored members as one data set.
@@ -80,6 +81,9 @@ class EncoderAttackSuite(AttackSuite[str]):
         self.augment, self.device, self.shadows = augment, device, shadows
         of, own = audit_split.known_subjects, audit_split.subjects
         known = Known(audit_split.known_members, audit_split.known_nonmembers, subjects=of)
+        self.every_known = known
+        if audit.knows == "nonmembers":
+            known = known.without_members()
         scored = audit_split.scored_members, audit_split.scored_nonmembers
         stored = released.stored
         super().__init__(
@@ -91,6 +95,8 @@ class EncoderAttackSuite(AttackSuite[str]):
             Archive(folder, key(audit, released, audit_split, augment, device)),
             audit.query_budget,
         )
+        if audit.knows == "nonmembers":
+            self.notes.append("The attacker knows non-members alone: none chooses a threshold.")
         self.held, self.pixels = self.holds(known), PixelCache()
         self._signals: dict[str, Signals] = defaultdict(Signals)
         self._methods: dict[str, SSLMethod] = {}

@@ -51,7 +51,7 @@ def rehearse(suite: EncoderAttackSuite, names: Iterable[str]) -> Rehearsal:
         The seconds of each attack, twice what it takes on one model.
     """
     scorer = suite.scorer
-    most = min(len(scorer.known.members), len(scorer.known.nonmembers))
+    most = scorer.known.least()
     few, candidates = first_known(scorer.known, min(KNOWN, most)), scorer.candidates[:IMAGES]
     seconds, without = dict[str, float](), list[str]()
     if (remote := suite.released.remote) is not None:  # thresholds score the known images too
@@ -72,7 +72,7 @@ def rehearse(suite: EncoderAttackSuite, names: Iterable[str]) -> Rehearsal:
             without.append(name)
             continue
         each = (time.perf_counter() - fitted) / len(candidates)
-        fit = (fitted - began) * most / len(few.members)
+        fit = (fitted - began) * most / few.least()
         # A threshold from known images scores them too.
         seconds[name] = 2 * (fit + each * (len(scorer.candidates) + 2 * most))
     share = len(candidates) / (len(scorer.candidates) + 2 * most)

@@ -37,7 +37,7 @@ def allot(suite: AttackSuite[Model], model: Model, name: str) -> Known:
     except InputError as error:
         raise BudgetError(str(error)) from None
     if known is not every:
-        count = len(known.members)
+        count = known.least()
         suite.notes.append(
             f"{name}: the query budget of {budget} leaves {count} known images a side."
         )
@@ -66,7 +66,7 @@ def afford(
     """
     if budget is None:
         return known
-    most, images = min(len(known.members), len(known.nonmembers)), len(suite.scorer.candidates)
+    most, images = known.least(), len(suite.scorer.candidates)
     least = min(LEAST_KNOWN, most)
     low, score = _cost(suite, model, name, first_known(known, least))
     more = min(2 * least, most)
@@ -136,13 +136,13 @@ def _point(suite: AttackSuite[Model], model: Model, name: str, kind: str, value:
     known, budget = suite.scorer.known, suite.budget
     if kind == "query_budget":
         budget = value
-    elif value > min(len(known.members), len(known.nonmembers)):
-        raise InputError(f"only {len(known.members)} images a side are known")
+    elif value > known.least():
+        raise InputError(f"only {known.least()} images a side are known")
     else:
         known = first_known(known, value)
     known = afford(suite, model, name, known, budget)
     scored = partial(suite.score, model, name, known, budget)
-    return SweepPoint(name, value, len(known.members), suite.once(f"{kind}-{value}", name, scored))
+    return SweepPoint(name, value, known.least(), suite.once(f"{kind}-{value}", name, scored))
 
 
 def first_known(known: Known, count: int) -> Known:

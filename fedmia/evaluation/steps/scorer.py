@@ -103,6 +103,7 @@ class Scorer:
             "scoring_seconds": time.perf_counter() - fitted,
         }
         known = np.zeros(0), np.zeros(0)
+        threshold = threshold and len(self.known.members) > 0
         # What learns has asked for the known images already, and shadows need none of them.
         with nullcontext() if threshold_asks(attack) else view.unmetered():
             if threshold:
