@@ -94,8 +94,9 @@ class AscentStatic(Attack):
         self._chosen = steps[0], next(iter(rates))
         if self.learns:
             climbs = tuple((min(most, steps[-1]), lr) for lr, most in rates.items())
-            for count, _ in climbs:
-                self._charge(view, self._spare, count)
+            # Climbs of the parameters share their first pass.
+            apart = len(climbs) - 1 if self.ascend == "pixels" else 0
+            self._charge(view, self._spare, sum(count for count, _ in climbs) + apart)
             # Some of the spare images, which all climb, as in the model's other fits.
             losses = self._climb_shared(view, self._spare, images, climbs)
             ends = np.cumsum([count + 1 for count, _ in climbs])

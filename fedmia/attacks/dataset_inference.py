@@ -23,7 +23,7 @@ from fedmia.threat import BlackBox, Threat
 if TYPE_CHECKING:
     from sklearn.mixture import GaussianMixture
 
-STATISTICS = ("unary", "relationship", "reconstruction", "likelihood")
+STATISTICS = ("unary", "relationship", "masked", "likelihood")
 # Draws where no one was as high: the smallest p-value of all sets stays under 0.05 when it is
 # corrected for them and for the report's other attacks.
 ENOUGH, LEAST = 200, 10 * DRAWS  # a set, and of few sets
@@ -48,9 +48,9 @@ class DatasetInference(DatasetAttack):
 
     statistic: str = option(
         "unary",
-        "what is compared: how alike an image's views are (unary), also how alike they see known "
-        "images (relationship), how well its embedding is told from masked views (reconstruction: "
-        "dov4mm), or its density under a mixture fitted on half of the set (likelihood)",
+        "what is compared: how alike views of an image are (unary), or see known images "
+        "(relationship), how masked views tell it (masked: dov4mm), or its density under a "
+        "mixture (likelihood)",
         choices=STATISTICS,
     )
     views: int = option(24, "augmented views an image", ge=2)
@@ -64,11 +64,11 @@ class DatasetInference(DatasetAttack):
 
     @property
     def learns_from_members(self) -> bool:
-        return self.statistic in ("reconstruction", "likelihood")
+        return self.statistic in ("masked", "likelihood")
 
     def fit(self, view: BlackBox, known: Known, rng: np.random.Generator) -> None:
         self._known = known
-        if self.statistic == "reconstruction":
+        if self.statistic == "masked":
             self._masked = DOV4MM(masks=self.views)
             self._masked.fit(view, known, rng)
 
@@ -120,9 +120,9 @@ class DatasetInference(DatasetAttack):
 
         Returns:
             (N,) unary relationship of each image, under `relationship` less its binary one; under
-            `reconstruction` the scores of `dov4mm`.
+            `masked` the scores of `dov4mm`.
         """
-        if self.statistic == "reconstruction":
+        if self.statistic == "masked":
             return self._masked.score(view, images)
         rows = view.embed_views(images, self.views).double()
         unary = pairwise_cosines(rows).mean(axis=1)

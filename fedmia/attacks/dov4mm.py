@@ -49,7 +49,7 @@ class DOV4MM(Attack):
     A reconstructor learns, on known members, the embedding of an image from that of the image with
     squares masked; the score is minus its mean squared error over the image's masks, of embeddings
     of length 1. Made for masked encoders such as MAE; it asks for embeddings alone, so it runs on
-    any. `dataset-inference` makes it one p-value of a whole set (statistic reconstruction).
+    any. `dataset-inference` makes it one p-value of a whole set (statistic masked).
 
     After the authors' public code, as the paper's text was not at hand. There the reconstructor is
     a transformer on the tokens of visible patches, trained on a part of the data set in question,

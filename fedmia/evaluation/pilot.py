@@ -19,10 +19,8 @@ from fedmia.evaluation.outlook import Outlook, conclude, of_all, pick, refuse
 from fedmia.evaluation.run import score
 from fedmia.federation.outlook import describe_start
 from fedmia.federation.plan import Plan, forecasts, make_plan
-from fedmia.federation.recorder import TrajectoryRecorder
 from fedmia.federation.result import FederationResult
 from fedmia.federation.schedule import Schedule
-from fedmia.federation.untrained import climb_untrained
 from fedmia.options import registry
 from fedmia.options.errors import InputError
 from fedmia.records import RunScores, ScoredAttack
@@ -80,7 +78,9 @@ def plan_run(invocation: Invocation, watch: Stopwatch, stop: Event, train: Train
             raise InputError(f"--plan: the first rounds failed: {error}") from None
         if stop.is_set():
             raise KeyboardInterrupt
-        if isinstance(result.readings, TrajectoryRecorder):
+        if result.readings is not None:
+            from fedmia.federation.untrained import climb_untrained  # loads strategies
+
             climb_untrained(result.readings, result.schedule, result.recording.untrained().state)
         tail = time.perf_counter() - clock.last
         at = {n: getattr(split, n)[pick(len(getattr(split, n)))] for n in SCORED}

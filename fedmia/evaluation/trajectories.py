@@ -14,8 +14,6 @@ from fedmia.attacks.base import ActiveAttack, Attack
 from fedmia.evaluation.models import Evaluation
 from fedmia.evaluation.steps.scorer import side_fields
 from fedmia.federation.readings import UNTRAINED, Readings
-from fedmia.federation.recorder import TrajectoryRecorder
-from fedmia.federation.untrained import climb_untrained
 from fedmia.options.errors import opt
 from fedmia.records import Curves, FloatArray, ScoredAttack
 from fedmia.storage.snapshot import Snapshot
@@ -59,8 +57,9 @@ class Trajectories:
 
     def _score_untrained(self) -> ScoredAttack:
         """The attack on the first model, whose rounds need no client: they are played here."""
-        if isinstance(self.readings, TrajectoryRecorder):
-            climb_untrained(self.readings, self.run.schedule, self.run.recording.untrained().state)
+        from fedmia.federation.untrained import climb_untrained  # loads strategies
+
+        climb_untrained(self.readings, self.run.schedule, self.run.recording.untrained().state)
         return self.score_branch(UNTRAINED)
 
     def score_branch(self, branch: str, label: str | None = None) -> ScoredAttack:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from fedmia.federation.forks import Fork
-from fedmia.federation.readings import UNTRAINED
+from fedmia.federation.readings import UNTRAINED, Readings
 from fedmia.federation.recorder import TrajectoryRecorder
 from fedmia.federation.schedule import Schedule
 from fedmia.options.errors import InputError
@@ -18,17 +18,20 @@ from strategies.base import FederatedStrategy
 from strategies.failure_policy import FederationError
 
 
-def climb_untrained(recorder: TrajectoryRecorder, schedule: Schedule, state: State) -> None:
+def climb_untrained(recorder: Readings | None, schedule: Schedule, state: State) -> None:
     """Read the attacked rounds of a federation in which nobody trains: a control of the attack.
 
     What an attack raises on the first model is kept beside the readings. Where these rounds were
     read before, or none was attacked, nothing is done.
 
     Args:
-        recorder: of the run; takes the readings as those of the branch `untrained`.
+        recorder: of the run; takes the readings as those of the branch `untrained`. One of a run
+            that is over, or None, is left as it is.
         schedule: its rounds.
         state: weights of the first model.
     """
+    if not isinstance(recorder, TrajectoryRecorder):
+        return
     if recorder.acted(UNTRAINED) or not recorder.acted("main"):
         return
     experiment, context = schedule.experiment, recorder.attacker.client_context

@@ -135,7 +135,7 @@ def test_oracle__an_encoder_that_completes_its_members_is_found_out(scene: Any) 
 def test_set__has_the_p_value_of_its_reconstruction(scene: Any, posers: bool) -> None:
     view, known, members, others = scene
     both = torch.cat([others[30:] if posers else members[:30], others[:30]])
-    attack = fitted(DatasetInference(statistic="reconstruction", views=16), view, known)
+    attack = fitted(DatasetInference(statistic="masked", views=16), view, known)
     suspects = [(np.arange(30), np.arange(30, 60))]
     (test,) = attack.infer(view, both, np.zeros(60, dtype=np.int64), suspects, rng(0, "infer"))
     scores = fitted(DOV4MM(), view, known).score(view, both)

@@ -258,4 +258,4 @@ def test_dataset_inference__likelihood_has_no_place_with_subjects(
 ) -> None:
     flags = "--attacks similarity,dataset-inference --attack.dataset-inference.statistic likelihood"
     done = audit(f"{two_sides} {flags}", tmp_path / "A")
-    assert "must be unary, relationship, reconstruction" in done.not_run["dataset-inference"]
+    assert "must be unary, relationship, masked" in done.not_run["dataset-inference"]

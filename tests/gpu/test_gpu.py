@@ -198,7 +198,9 @@ def test_clients__in_one_pass_are_one_after_the_other(
     for one, other in zip(alone, together, strict=True):
         assert other.metrics["loss"] == pytest.approx(one.metrics["loss"], rel=near)
         for weight, tensor in one.state.items() if precision == "float32" else ():
-            torch.testing.assert_close(other.state[weight], tensor.cpu(), rtol=near, atol=1e-4)
+            torch.testing.assert_close(
+                other.state[weight].cpu(), tensor.cpu(), rtol=near, atol=1e-4
+            )
     state = store.load("main", 0)  # what stays is where it is needed next
     assert state is not None and all(t.is_cuda for n, t in state.tensors.items() if t.dim())
 

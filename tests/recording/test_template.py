@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
 import shutil
 import tomllib
@@ -86,7 +87,11 @@ def test_clients__share_the_members_out() -> None:
         assert least < np.mean(largest) < most, alpha
 
 
-def test_app__records_and_looks(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_app__records_and_looks(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logging.getLogger("flwr"), "propagate", True)
+    caplog.set_level(logging.INFO, "flwr")
     client, app = (import_module(f"federated_simclr.{n}_app").app for n in ("client", "server"))
     config = {**CONFIG, "out": str(tmp_path), "num-server-rounds": 2, "local-epochs": 1}
     app(PlainGrid(client, 4, **config), Context(1, 1, {}, RecordDict(), config))
