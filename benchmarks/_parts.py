@@ -31,7 +31,7 @@ PARTS: dict[str, str | Label] = {
         lambda self, method, trained, batch=None: "ascent, sets" if batch is not None else "ascent"
     ),
     "clients.client_round:ClientRound._rehearse_round": "+, rehearsal",
-    "fedmia.evaluation.trajectories:climb_untrained": "ascent, untrained",
+    "fedmia.federation.untrained:climb_untrained": "ascent, untrained",
     "fedmia.federation.recorder:TrajectoryRecorder._read": "ascent, readings",
     "fedmia.federation.forks:Fork.end_round": "ascent, replayed means",
     "strategies.base:FederatedStrategy.rounds": "server",

@@ -121,8 +121,9 @@ def test_private__trains_as_inline_and_scores_alone_leave(
     assert same(last_weights(tmp_path / "nodes"), last_weights(inline(flags)))
     told = grid.answers["query.score"]
     arrays = [a.numpy() for content in told for a in content.array_records["scores"].values()]
-    # A node scores 16 members and 30 non-members, of which 8 are known a side: nothing beside.
-    assert {(a.ndim, len(a)) for a in arrays} == {(1, 8), (1, 22)}
+    # A node scores 16 members and 30 non-members, of which 8 are known a side. A control has no
+    # threshold, so none of its scores is of a known image.
+    assert {(a.ndim, len(a)) for a in arrays} == {(1, 8), (1, 22), (1, 0)}
     assert {kind for content in told for kind in content} == {"told", "scores"}
     for number in range(2):
         found = read(tmp_path / "nodes" / f"client-{number:04d}")
