@@ -177,7 +177,7 @@ class Experiment(Settings):
         0.0, "GPUs that Ray gives a client: a share below 1, or a whole number", ge=0
     )
     checkpoint_every: int = option(
-        1, "rounds between two checkpoints in --out, for --resume (0: none)", ge=0
+        1, "rounds between two checkpoints in --out, more for a slow disk (0: none)", ge=0
     )
     ray_address: str | None = option(
         None, "Ray cluster to join: auto or HOST:PORT (none: one is started here)"

@@ -14,6 +14,7 @@ from clients.client_context import ClientContext
 from clients.client_group import count_together
 from fedmia.federation.inline import InlineGrid
 from fedmia.runtime.cores import count_cores
+from fedmia.runtime.threads import limit_threads
 from fedmia.storage.snapshot import StateStore
 
 # Clients at once in one process on a GPU: one alone leaves it idle, and of many each waits for the
@@ -46,7 +47,9 @@ def run_inline(
         clients, workers, threads, store, client_context.experiment.federation.client_timeout,
         together_app(client_context) if at_once > 1 else None, at_once, say,
     )  # fmt: skip
-    with closing(grid):
+    # What clients on a GPU leave idle adds up what they send.
+    free = threads if client_context.device == "cpu" else max(threads, count_cores() // 2)
+    with closing(grid), limit_threads(free):
         server(grid)
 
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import json
 import shutil
+import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,7 @@ from strategies.base import FederatedStrategy
 INDEX, LOCK = CHECKPOINT_INDEX, "lock"
 FORMAT = 1
 MOST = 1 << 31  # files that a run may have written
+PATIENCE = 1.0  # seconds that rounds wait for the writing of a checkpoint
 CheckpointPart = tuple[State, Any] | str  # tensors and what is JSON-able about them
 
 
@@ -73,6 +75,7 @@ class Checkpoint:
         default_factory=lambda: ThreadPoolExecutor(1, "checkpoint"), init=False, repr=False
     )
     _running: Future[None] | None = field(default=None, init=False, repr=False)
+    _began: float = field(default=0.0, init=False, repr=False)
 
     def hold(self) -> None:
         """Take the folder for this process, until it ends.
@@ -154,6 +157,7 @@ class Checkpoint:
         }  # fmt: skip
         gone = set(self._files.values()) - set(files.values())
         self.generation, self._files = generation, files
+        self._began = time.monotonic()
         self._running = self._writer.submit(self._write, new, index, ledger, gone, beside)
 
     def _write(
@@ -174,6 +178,12 @@ class Checkpoint:
         ledger.confirm_index(index["clients"])
         for name in gone:
             (self.root / name).unlink(missing_ok=True)
+
+    def is_behind(self) -> bool:
+        """Whether the one before is still being written `PATIENCE` seconds after it was begun, for
+        which this waits: the clients' states of a GPU come faster than a disk takes them."""
+        left = max(0.0, self._began + PATIENCE - time.monotonic())
+        return self._running is not None and not wait([self._running], left).done
 
     def wait_for_writes(self) -> None:
         """Wait for what is being written.

@@ -258,12 +258,12 @@ class FederatedRun:
         self.forked = replace(at, strategy=copy.deepcopy(at.strategy))
 
     def _checkpoint(self, at_once: bool = False) -> None:
-        """Write one where it is due: every so many rounds, and wherever a stretch ends."""
+        """Write one where a stretch ends, and every so many rounds where the disk keeps pace."""
         at, checkpoint = self.head, self.checkpoint
         if at is None or checkpoint is None or not checkpoint.every:
             return
-        ends = (self.schedule.clean, self.schedule.last)
-        if not (at_once or at.round % checkpoint.every == 0 or at.round in ends):
+        at_once |= at.round in (self.schedule.clean, self.schedule.last)
+        if not at_once and (at.round % checkpoint.every or checkpoint.is_behind()):
             return
         assert isinstance(self.store, Ledger)
         parts: dict[str, CheckpointPart] = {"head": self._pack_head(at)}

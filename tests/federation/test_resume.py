@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import numpy as np
@@ -205,6 +206,38 @@ def test_every__so_many_rounds_and_where_stretches_end(
     report = ran(f"{BRANCHES} --checkpoint-every {every}", tmp_path / "RUN")
     assert generations == list(range(1, count + 1))
     assert {**report, "config": None} == {**whole, "config": None}
+
+
+@pytest.mark.slow
+def test_slow_disk__rounds_go_on_and_a_kill_costs_those_since_its_last_checkpoint(
+    whole: Report, tmp_path: Path, monkeypatch: Patch
+) -> None:
+    """A checkpoint is on the disk only when somebody waits for it."""
+    out, write, wait, written = tmp_path / "RUN", Checkpoint._write, Checkpoint.wait_for_writes, 0
+    awaited = Event()
+
+    def slow(self: Checkpoint, *given: Any) -> None:
+        nonlocal written
+        awaited.wait()
+        awaited.clear()
+        write(self, *given)
+        written += 1
+
+    def waits(self: Checkpoint) -> None:
+        if self._running is not None:
+            awaited.set()
+        wait(self)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Checkpoint, "_write", slow)
+        patch.setattr(Checkpoint, "wait_for_writes", waits)
+        patch.setattr(checkpoint, "PATIENCE", 0.01)
+        after_round(patch, "placebo", 3, kill)
+        with pytest.raises(Killed):
+            simulate(BRANCHES, out)
+    # Main at 0, 2 and 4, zero at 2 and 4, placebo at 0 and 2: no round within a stretch.
+    assert written == 7
+    assert resume(out) == 0 and read(out) == whole
 
 
 @pytest.mark.slow(seconds=25)
