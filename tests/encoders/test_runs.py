@@ -12,6 +12,7 @@ import yaml
 from fedmia.encoders.base import load
 from fedmia.encoders.describe import probe_encoder
 from fedmia.recording.run import RunRecording
+from fedmia.storage.snapshot import Snapshot
 from tests.auditing.conftest import RUN
 from tests.bank import Bank
 from tests.encoders.conftest import refused
@@ -37,6 +38,19 @@ def test_run__is_its_snapshot(run: Path) -> None:
     assert probe_encoder(released, images) == [] and released.notes == []
     assert "round 0" in released.untrained_how
     assert released.augment.crop_min == 0.2
+
+
+def test_run__of_a_pretrained_model_has_the_first_one_as_its_control(
+    run: Path, tmp_path: Path
+) -> None:
+    """Round 0 of a run that was pre-trained on its clients' images knows the members."""
+    shutil.copytree(run, tmp_path / "RUN")
+    recording = RunRecording(tmp_path / "RUN/recording")
+    before = recording.load("main", 1)
+    recording.save("untrained", Snapshot(0, before.state, {}))
+    recording.pending()[1]()
+    state = load(str(tmp_path / "RUN")).untrained().shared_state()
+    assert all(torch.equal(state[n], t) for n, t in before.state.items())
 
 
 def test_run__a_round_by_number(run: Path) -> None:
