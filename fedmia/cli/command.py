@@ -15,7 +15,7 @@ from fedmia.cli import help
 from fedmia.cli.flags import Command, ParsedFlags, read
 from fedmia.cli.presets import find_config
 from fedmia.config.layout import Flat
-from fedmia.config.tree import flatten, from_tree, merge
+from fedmia.config.tree import flatten, from_tree, merge, read_values
 from fedmia.options.errors import InputError, prefix_errors
 from fedmia.options.values import Text, convert
 from fedmia.options.yamlfile import load
@@ -166,7 +166,8 @@ def parse(command: Command, arguments: Arguments) -> Invocation:
     if "observe" in own_options and not observe:
         raise InputError("--observe needs a name, got ''")
     lower = load_config(command, own_options["config"]) if "config" in own_options else {}
-    settings = lay_over(command, lower, flags.options, "trust_plugins" in own_options)
+    config = own_options.get("config", "")
+    settings = lay_over(command, lower, flags.options, "trust_plugins" in own_options, config)
     folder = Path(own_options["out"]) if "out" in own_options else None
     gate = read_gate(own_options)
     return Invocation(
@@ -234,30 +235,48 @@ def pass_gate(gate: Gate | None, report: Report, code: int) -> int:
 
 
 def lay_over(
-    command: Command, lower: Flat, upper: Mapping[str, Any], trust_plugins: bool = False
-) -> Any:
+    command: Command, lower: Flat, upper: Mapping[str, Any], trust_plugins: bool = False,
+    config: str = "",
+) -> Any:  # fmt: skip
     """The checked settings of a command.
 
     Args:
         lower: flat settings that the user's options are laid over.
         upper: these options, as a tree or flat.
         trust_plugins: whether plugins from outside that the folder of a run names are imported.
+        config: path or preset of the flat settings; empty where they are of no file.
 
     Returns:
         An instance of the command's settings.
 
     Raises:
-        InputError: an option or a value is wrong, or a check refuses the settings.
+        InputError: an option or a value is wrong, or a check refuses the settings. The message
+            names the file where the file alone is wrong in the same way.
     """
     root = command.settings
     flat = merge(root, lower, flatten(root, upper))
-    settings: Any = from_tree(root, flat, trust_plugins=trust_plugins)
+    try:
+        settings: Any = from_tree(root, flat, trust_plugins=trust_plugins)
+    except InputError as error:
+        if config and str(error) == _error_alone(root, lower):
+            with prefix_errors(str(find_config(config, command.presets))):
+                raise
+        raise
     command.refuse(settings)
     return settings
 
 
+def _error_alone(root: type[Any], flat: Flat) -> str:
+    """What is wrong with the settings of a file by themselves; empty if nothing is."""
+    try:
+        from_tree(root, flat)
+    except InputError as error:
+        return str(error)
+    return ""
+
+
 def load_config(command: Command, name: str) -> Flat:
-    """Read the settings of `--config NAME`.
+    """Read the settings of `--config NAME`, which options can complete.
 
     Args:
         name: a path, or the name of a preset.
@@ -266,11 +285,12 @@ def load_config(command: Command, name: str) -> Flat:
         The settings, flat.
 
     Raises:
-        InputError: it cannot be read, or its settings are wrong: the message names the file.
+        InputError: it cannot be read, or a value in it is wrong by itself: the message names the
+            file.
     """
     file = find_config(name, command.presets)
     with prefix_errors(str(file)):
-        from_tree(command.settings, flat := read_config(command, file))
+        read_values(command.settings, flat := read_config(command, file))
     return flat
 
 

@@ -82,6 +82,23 @@ def from_tree(root: type[Root], tree: Mapping[str, Any], **more: Any) -> Root:
     Raises:
         InputError: an unknown key (with the nearest one), a wrong type, a value out of range.
     """
+    values, beside = read_values(root, tree)
+    return root(**more, **beside, **_build_fields((root,), "", values))
+
+
+def read_values(root: type[Any], tree: Mapping[str, Any]) -> tuple[Flat, dict[str, Flat]]:
+    """The values of a tree, each checked by itself.
+
+    Args:
+        root: the dataclass of a command's settings.
+        tree: as for `from_tree`.
+
+    Returns:
+        Values by path, and those of the settings that belong to a list of plugins, by its field.
+
+    Raises:
+        InputError: an unknown key (with the nearest one), a wrong type, a value out of range.
+    """
     shape, flat, values = layout(cast(Any, root)), flatten(root, tree), Flat()
     beside: dict[str, Flat] = {}
     for path, value in flat.items():
@@ -92,7 +109,7 @@ def from_tree(root: type[Root], tree: Mapping[str, Any], **more: Any) -> Root:
             values[path] = value
         else:
             values[path] = read_value(_error_path(shape, path, flat), value, shape.leaf(path, flat))
-    return root(**more, **beside, **_build_fields((root,), "", values))
+    return values, beside
 
 
 def read_value(path: str, value: Any, leaf: Leaf) -> Any:

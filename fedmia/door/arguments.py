@@ -48,7 +48,9 @@ def build_settings(
         lower = flatten(command.settings, config or {})
     else:
         lower = load_config(command, str(config))
-    return lay_over(command, lower, options_tree(command, options, lower), trust_plugins)
+    tree = options_tree(command, options, lower)
+    file = "" if config is None or isinstance(config, Mapping) else str(config)
+    return lay_over(command, lower, tree, trust_plugins, file)
 
 
 def options_tree(command: Command, options: Mapping[str, Any], lower: Flat | None = None) -> Flat:

@@ -142,6 +142,21 @@ def test_config__mistakes_name_the_file_and_no_flag_hides_them(tmp_path: Path) -
         assert len(said) == 1 and str(file) in said.pop()
 
 
+def test_config__is_completed_by_flags(tmp_path: Path) -> None:
+    """What is wrong of the file alone names it; what the flags bring is no fault of the file."""
+    file = tmp_path / "a.yaml"
+    file.write_text("loss: apps:loss\nlimit: 100\n")
+    audit = parse(AUDIT, ["--config", str(file), "--federation", "R", "--encoder", "E"]).settings
+    assert (audit.loss, audit.limit, audit.encoder) == ("apps:loss", 100, "E")
+    for more, names_it in (
+        ([], True),
+        (["--encoder", "E", "--loss", "none", "--members", "m"], False),
+    ):
+        with pytest.raises(InputError) as refusal:
+            parse(AUDIT, ["--config", str(file), *more])
+        assert (str(file) in str(refusal.value)) == names_it
+
+
 @pytest.mark.parametrize("name", COMMANDS)
 def test_help__every_option_and_group_within_80_columns(name: str) -> None:
     command = COMMANDS[name]
