@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedmia.cli.command import read_config
 from fedmia.cli.commands import COMMANDS as OF_FEDMIA
 from fedmia.cli.presets import PRESETS
+from fedmia.cli.settings import read_config
 from fedmia.config.layout import Flat
 from fedmia.config.tree import flatten, from_tree, merge, to_tree
 from fedmia.options.yamlfile import Tree

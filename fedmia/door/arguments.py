@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
-from fedmia.cli.command import lay_over, load_config
 from fedmia.cli.commands import SIMULATE, STUDY
 from fedmia.cli.flags import Command
+from fedmia.cli.settings import lay_over, load_config
 from fedmia.config.layout import Flat
 from fedmia.config.tree import flatten
 from fedmia.data._arrays import Range
