@@ -39,10 +39,10 @@ class Federation(Options):
     """Clients and rounds."""
 
     clients: int = option(10, "clients in the federation", ge=1)
-    rounds: int = option(30, "rounds of federated training, attacked ones included", ge=1)
+    rounds: int = option(28, "rounds of federated training, attacked ones included", ge=1)
     attack_rounds: int | None = option(
         None,
-        "the last rounds, in which the active attacker may craft its updates (none: 6, but at most "
+        "the last rounds, in which the active attacker may craft its updates (none: 4, but at most "
         "half of all); the rounds before are clean",
         ge=1,
     )
@@ -58,7 +58,7 @@ class Federation(Options):
         "running statistics of batch norm: averaged, or each client's own (local)",
         choices=("average", "local"),
     )
-    snapshots: int = option(6, "evenly spread rounds whose model is evaluated", ge=1)
+    snapshots: int = option(3, "evenly spread rounds whose model is evaluated", ge=1)
     keep_updates: int | None = option(
         None,
         "evenly spread rounds whose client updates are kept, each in a file as large as the "
@@ -257,7 +257,7 @@ class Experiment(Settings):
         attack_rounds, rounds = self.federation.attack_rounds, self.federation.rounds
         if self.active_attack is None:
             return 0
-        return min(6, rounds // 2) if attack_rounds is None else attack_rounds
+        return min(4, rounds // 2) if attack_rounds is None else attack_rounds
 
     @property
     def has_placebo(self) -> bool:
