@@ -112,8 +112,8 @@ def examine(
             display.forecast(rehearsal.total(), rehearsal.total(quick), rehearsal.without)
         if not display.quiet and (others := suite.others()):
             # An API is not asked about images for attacks that do not run.
-            rest = None if remote is not None else rehearse(suite, others)
-            display.leave_out(others, rest and rest.total(), rest.without if rest else ())
+            rest = Rehearsal({}, ()) if remote is not None else rehearse(suite, others, short=True)
+            display.leave_out(others, rest.total(), rest.without)
         suite.run(names, display.show_step, stopped, display.ran, controls)
         for note in suite.notes:
             display.line(note)

@@ -310,15 +310,15 @@ class AuditDisplay(ProgressBars):
         less = f"; --attacks quick takes about {format_seconds(quick)}" * (quick < seconds)
         self.line(f"{line}{less}")
 
-    def leave_out(self, names: Sequence[str], seconds: float | None, beside: Sequence[str]) -> None:
+    def leave_out(self, names: Sequence[str], seconds: float, beside: Sequence[str]) -> None:
         """Say which attacks could run and are not asked for.
 
         Args:
             names: of these attacks.
-            seconds: of them and their controls; None: not known.
+            seconds: of them and their controls; 0: not known.
             beside: those of them that the estimate leaves out.
         """
-        took = "" if seconds is None else f", about {format_seconds(seconds)} more"
+        took = f", about {format_seconds(seconds)} more" if seconds else ""
         if beside:
             took += f" (without {', '.join(map(short_name, beside))})"
         listed = ", ".join(map(short_name, names))

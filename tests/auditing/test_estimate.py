@@ -71,6 +71,9 @@ def test_rehearsal__is_scaled_up_to_all_images(monkeypatch: pytest.MonkeyPatch) 
     rehearsal = estimate.rehearse(suite, ["similarity"])
     assert rehearsal.seconds == {"similarity": 2 * (3 * 20 + 0.25 * (60 + 2 * 20))}
     assert rehearsal.total() == 170 and clock == [100.0 + 3 * 8 + 0.25 * 16]
+    short = estimate.rehearse(suite, ["similarity", "lpla"], short=True)
+    assert short.seconds == rehearsal.seconds and short.without == ("lpla",)
+    assert clock == [128.0 + 3 * 4 + 0.25 * 4]  # over ten seconds, so no other began
 
 
 @pytest.mark.slow
@@ -79,7 +82,9 @@ def test_estimate__names_what_it_leaves_out_and_changes_no_score(
 ) -> None:
     """It is not made where nobody reads it."""
     calls, rehearse = [], evaluation.rehearse
-    monkeypatch.setattr(evaluation, "rehearse", lambda *rest: calls.append(1) or rehearse(*rest))
+    monkeypatch.setattr(
+        evaluation, "rehearse", lambda *rest, **how: calls.append(1) or rehearse(*rest, **how)
+    )
     silent = audit(quiet=True)
     assert not calls and not capsys.readouterr().err
     rehearsed = audit(quiet=False)
@@ -101,7 +106,7 @@ def test_others__that_could_run_are_named_where_all_quick_ones_run(
 ) -> None:
     """With the time that they would take; they are not among those that did not run."""
 
-    def rehearse(suite: Any, names: Any) -> estimate.Rehearsal:
+    def rehearse(suite: Any, names: Any, short: bool = False) -> estimate.Rehearsal:
         return estimate.Rehearsal({n: 30.0 for n in names if n != "fe-mi"}, ("fe-mi",))
 
     def run(*rest: Any) -> None:
