@@ -31,7 +31,7 @@ from fedmia.ssl.train import Train
 from fedmia.threat import Threat
 
 GENERATED = ("digits", "synthetic")  # sources of no file, of which the default trains on
-MEMBERS, NONMEMBERS = 220, 640  # docs/findings/does_it_leak.md argues the default's sizes
+MEMBERS, NONMEMBERS = 220, 740  # docs/findings/does_it_leak.md argues the default's sizes
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ class SplitOptions(Options):
     )
     nonmembers: int | None = option(
         None,
-        f"non-members, known ones included (none: all that remain, to {MOST_NONMEMBERS}; 640 of "
+        f"non-members, known ones included (none: all that remain, to {MOST_NONMEMBERS}; 740 of "
         "digits, where no other role is given a size)",
         ge=3,
     )
