@@ -31,7 +31,7 @@ from torch import nn
 from torchvision import models
 
 from fedmia.audit import main as audit
-from fedmia.config.audit import outside_reason
+from fedmia.config.audit_attacks import outside_reason
 from fedmia.data.base import Request
 from fedmia.data.synthetic import Synthetic
 from fedmia.options import registry

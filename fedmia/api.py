@@ -110,7 +110,7 @@ def audit_encoder(
     members: Any = None,
     others: Any = None,
     *,
-    attacks: Any = "all",
+    attacks: Any = "auto",
     out: str | Path | None = None,
     quiet: bool = False,
     **options: Any,
@@ -127,7 +127,7 @@ def audit_encoder(
             W), (N, H, W, C) or (N, H, W); a pair of it and labels; a torch Dataset or DataLoader;
             a folder as a path; a data source by name. None: those of the run that `encoder` names.
         others: images of the same distribution that it was not trained on, likewise.
-        attacks: `all`, names, classes, or instances with their options.
+        attacks: `auto`, `quick`, `all`, names, classes, or instances with their options.
         out: folder of the results; None: a temporary one, which is removed with the `Run`.
         quiet: show no progress.
         options: every flag of `fedmia audit` with `_` for `-` (`known=50`, `shadows=4`, `mean`,
@@ -178,7 +178,7 @@ def audit_embeddings(
     members: Any,
     others: Any,
     *,
-    attacks: Any = "all",
+    attacks: Any = "auto",
     out: str | Path | None = None,
     name: str | None = None,
     quiet: bool = False,
@@ -224,7 +224,7 @@ def audit_federation(
     *,
     owners: Any = None,
     loss: Any = None,
-    attacks: Any = "all",
+    attacks: Any = "auto",
     out: str | Path | None = None,
     quiet: bool = False,
     **options: Any,

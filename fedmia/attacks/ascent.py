@@ -66,7 +66,7 @@ class Ascent(ActiveAttack):
     batch: int = option(32, "targets a step", ge=1)
     negatives: str = negatives_option()
     loss: str = option("training", "the loss that is climbed and read", choices=LOSSES)
-    pairs: int = option(4, "pairs of fixed views over which a loss is read", ge=1)
+    pairs: int = option(2, "pairs of fixed views over which a loss is read", ge=1)
     reading: str = option(
         "rise",
         "score: minus the rise of the aggregated model's loss since before the attack (rise), "

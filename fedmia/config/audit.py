@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import glob
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from fedmia.attacks.base import ActiveAttack
+from fedmia.config.audit_attacks import AUTO, expand_names, has_rounds
 from fedmia.config.choices import Layer, Values
 from fedmia.config.data import channel_mean, channel_std, data_folder, image_size, pixel_range
 from fedmia.config.fields import Settings, given_options, named_options, plugins
 from fedmia.config.points import parse_points
-from fedmia.config.roles import QUICK, check_attack_options, expand_lists, is_quick
+from fedmia.config.roles import check_attack_options
 from fedmia.data.images import CHANNELS
 from fedmia.options import registry
 from fedmia.options.errors import InputError, opt
@@ -149,7 +148,9 @@ class Audit(Settings):
     )  # fmt: skip
     batch: int = option(64, "images of a request to it", ge=1, omitted=True)
     attacks: tuple[str, ...] = option(
-        ("all",), "attacks to run, all, or quick: those without a long computation"
+        (AUTO,),
+        "attacks to run, all, quick (those without a long computation) or auto: quick, and those "
+        "that shadows, groups, a federation or options of their own are given for",
     )
     query_budget: int | None = option(
         None,
@@ -196,7 +197,8 @@ class Audit(Settings):
     def attack_names(cls, flat: Mapping[str, Any]) -> tuple[str, ...]:
         """Names of the attacks that flat settings run."""
         names = convert(opt("attacks"), flat.get("attacks", cls.attacks), tuple[str, ...])
-        return expand_names(names)
+        own = {path.split(".")[1] for path in flat if path.startswith("attack.")}
+        return expand_names(names, {**flat, "attack": own})
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -223,7 +225,7 @@ class Audit(Settings):
                 f"{opt('pixel_range')} without {opt('members')}: a run's images have its own"
             )
         self._check_shadows()
-        names = expand_names(self.attacks)
+        names = expand_names(self.attacks, vars(self))
         check_attack_options(self.attack, names)
         object.__setattr__(self, "attacks", names)
         for name in names:
@@ -241,10 +243,7 @@ class Audit(Settings):
     @property
     def of_rounds(self) -> bool:
         """Whether the models of a federation's rounds are audited."""
-        pattern = self.checkpoint or ""
-        return self.federation is not None or (
-            glob.has_magic(pattern) and not Path(pattern).exists()
-        )
+        return has_rounds(vars(self))
 
     def _check_rounds(self) -> None:
         """Refuse what only a federation has of an encoder alone; a run's recording names it."""
@@ -331,27 +330,3 @@ class Audit(Settings):
         return ShadowPlan(
             **{"count": max(self.shadows, 1), "seed": self.seed, **rest, "train": train}
         )
-
-
-def expand_names(names: tuple[str, ...]) -> tuple[str, ...]:
-    """Names of attacks: `("all",)` is every one of the registry, those that cannot run included,
-    so that the report says why they did not; `quick` stands for those that run in little time.
-
-    Raises:
-        InputError: an unknown attack, or one named twice.
-    """
-    if not names:
-        raise InputError(f"{opt('attacks')} names no attack")
-    every = registry.names("attack")
-    quick = [n for n in every if is_quick(registry.load("attack", n)) and not outside_reason(n)]
-    return expand_lists(names, {"all": every, QUICK: quick})
-
-
-def outside_reason(name: str) -> str | None:
-    """Why an attack has no place in an audit of a released encoder, or None if it has one."""
-    cls = registry.load("attack", name)
-    if issubclass(cls, ActiveAttack):
-        return "takes part in the training: fedmia simulate --attacker active runs it"
-    if cls.needs.vantage != "outsider":
-        return f"needs the vantage of a {cls.needs.vantage}: fedmia simulate runs it"
-    return None

@@ -31,7 +31,7 @@ from fedmia.ssl.train import Train
 from fedmia.threat import Threat
 
 GENERATED = ("digits", "synthetic")  # sources of no file, of which the default trains on
-MEMBERS = 200
+MEMBERS, NONMEMBERS = 220, 740  # docs/findings/does_it_leak.md argues the default's sizes
 
 
 @dataclass(frozen=True)
@@ -39,10 +39,10 @@ class Federation(Options):
     """Clients and rounds."""
 
     clients: int = option(10, "clients in the federation", ge=1)
-    rounds: int = option(30, "rounds of federated training, attacked ones included", ge=1)
+    rounds: int = option(27, "rounds of federated training, attacked ones included", ge=1)
     attack_rounds: int | None = option(
         None,
-        "the last rounds, in which the active attacker may craft its updates (none: 6, but at most "
+        "the last rounds, in which the active attacker may craft its updates (none: 3, but at most "
         "half of all); the rounds before are clean",
         ge=1,
     )
@@ -58,7 +58,7 @@ class Federation(Options):
         "running statistics of batch norm: averaged, or each client's own (local)",
         choices=("average", "local"),
     )
-    snapshots: int = option(6, "evenly spread rounds whose model is evaluated", ge=1)
+    snapshots: int = option(3, "evenly spread rounds whose model is evaluated", ge=1)
     keep_updates: int | None = option(
         None,
         "evenly spread rounds whose client updates are kept, each in a file as large as the "
@@ -216,7 +216,10 @@ class Experiment(Settings):
         granted_threat(self.attacker)  # a role that attacks nothing is refused
         check_device(self.device)
         if self.split.members is None and self.data.plugin in GENERATED:
-            object.__setattr__(self, "split", replace(self.split, members=MEMBERS))
+            sizes = {"members": MEMBERS}
+            if (self.data.plugin, self.split) == ("digits", SplitOptions(known=self.split.known)):
+                sizes["nonmembers"] = NONMEMBERS  # digits have as many for certain
+            object.__setattr__(self, "split", replace(self.split, **sizes))
         object.__setattr__(self, "ssl", self.data.fill_views(self.ssl))
         own_rate = registry.load("ssl", self.ssl.name).lr
         object.__setattr__(self, "train", self.train.fill_rate(own_rate))
@@ -257,7 +260,7 @@ class Experiment(Settings):
         attack_rounds, rounds = self.federation.attack_rounds, self.federation.rounds
         if self.active_attack is None:
             return 0
-        return min(6, rounds // 2) if attack_rounds is None else attack_rounds
+        return min(3, rounds // 2) if attack_rounds is None else attack_rounds
 
     @property
     def has_placebo(self) -> bool:

@@ -24,13 +24,14 @@ class SplitOptions(Options):
 
     members: int | None = option(
         None,
-        "images that honest clients train on, in total (none: 200 of digits and synthetic; of your "
+        "images that honest clients train on, in total (none: 220 of digits and synthetic; of your "
         f"own images those that the other roles leave, to {MOST_MEMBERS})",
         ge=2,
     )
     nonmembers: int | None = option(
         None,
-        f"non-members, known ones included (none: all that remain, to {MOST_NONMEMBERS})",
+        f"non-members, known ones included (none: all that remain, to {MOST_NONMEMBERS}; 740 of "
+        "digits, where no other role is given a size)",
         ge=3,
     )
     known: int = option(40, "members, and as many non-members, that the attacker knows", ge=2)

@@ -110,6 +110,10 @@ def examine(
                 display.line(describe_images(rehearsal, released.name, audit.rate))
             quick = [n for n in rehearsal.seconds if is_quick(registry.load("attack", n))]
             display.forecast(rehearsal.total(), rehearsal.total(quick), rehearsal.without)
+        if not display.quiet and (others := suite.others()):
+            # An API is not asked about images for attacks that do not run.
+            rest = Rehearsal({}, ()) if remote is not None else rehearse(suite, others, short=True)
+            display.leave_out(others, rest.total(), rest.without)
         suite.run(names, display.show_step, stopped, display.ran, controls)
         for note in suite.notes:
             display.line(note)

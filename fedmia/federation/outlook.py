@@ -42,11 +42,11 @@ def describe_start(plan: Plan) -> list[str]:
     spec, batch = experiment.ssl.build("ssl"), experiment.train.batch_size
     if noted := [size for size in sizes if spec.notes(size)]:
         lines.append(f"{len(noted)} of {len(sizes)} clients: {spec.notes(noted[0])[0]}")
-    if few := [size for size in sizes if size < batch]:
+    if few := [size for size in sizes if size < batch / 2]:
         lines.append(
-            f"WARNING: {len(few)} of {len(sizes)} clients have fewer images than a batch of {batch}"
-            f" and hardly learn: more {opt('split.members')}, fewer {opt('federation.clients')} or "
-            f"a smaller {opt('train.batch_size')} help"
+            f"WARNING: {len(few)} of {len(sizes)} clients have fewer images than half a batch of "
+            f"{batch} and hardly learn: more {opt('split.members')}, fewer "
+            f"{opt('federation.clients')} or a smaller {opt('train.batch_size')} help"
         )
     if experiment.pretrain.mode == "pooled":
         lines.append(

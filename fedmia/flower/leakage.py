@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from fedmia.attacks.base import Attack, DatasetAttack, Known
-from fedmia.config.audit import outside_reason
+from fedmia.config.audit_attacks import outside_reason
 from fedmia.data.images import ImageSet
 from fedmia.encoders.base import LoadOptions
 from fedmia.encoders.memory import Network, build_network, load_module

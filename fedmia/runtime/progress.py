@@ -266,7 +266,7 @@ class AuditDisplay(ProgressBars):
 
     def __init__(self, attacks: int, quiet: bool) -> None:
         super().__init__(quiet, TextColumn("{task.fields[seen]}"), over=True)
-        self._quiet = quiet
+        self.quiet = quiet
         self._total = attacks
         self._attacks = self._bar.add_task("attacks", total=max(2 * attacks, 1), seen="")
         self._epochs = self._bar.add_task("shadow epochs", total=1, visible=False, seen="")
@@ -294,7 +294,7 @@ class AuditDisplay(ProgressBars):
     @property
     def wants_forecast(self) -> bool:
         """Whether the user should hear, before the first attack, how long all will take."""
-        return not self._quiet and self._total > FEW
+        return not self.quiet and self._total > FEW
 
     def forecast(self, seconds: float, quick: float, beside: Sequence[str]) -> None:
         """Say before the first attack how long all will take.
@@ -309,6 +309,20 @@ class AuditDisplay(ProgressBars):
             line += f" (without {', '.join(map(short_name, beside))})"
         less = f"; --attacks quick takes about {format_seconds(quick)}" * (quick < seconds)
         self.line(f"{line}{less}")
+
+    def leave_out(self, names: Sequence[str], seconds: float, beside: Sequence[str]) -> None:
+        """Say which attacks could run and are not asked for.
+
+        Args:
+            names: of these attacks.
+            seconds: of them and their controls; 0: not known.
+            beside: those of them that the estimate leaves out.
+        """
+        took = f", about {format_seconds(seconds)} more" if seconds else ""
+        if beside:
+            took += f" (without {', '.join(map(short_name, beside))})"
+        listed = ", ".join(map(short_name, names))
+        self.line(f"not asked for{took}: {listed}; --attacks all runs them, too")
 
     def plan(self, attacks: int, models: int) -> None:
         """So many of the attacks can run, on so many models, once that is known."""

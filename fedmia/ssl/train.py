@@ -36,7 +36,7 @@ class Train(Options):
     """How each client trains in a round."""
 
     local_epochs: int = option(10, "epochs over the client's images in a round", ge=1)
-    batch_size: int = option(16, "images a step", ge=1)
+    batch_size: int = option(32, "images a step", ge=1)
     optimizer: str = option(
         "sgd",
         "sgd with momentum, adamw or lars; the last two leave biases and norms without decay, and "

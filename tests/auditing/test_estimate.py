@@ -13,7 +13,10 @@ import fedmia
 from fedmia.attacks.base import Attack, Known
 from fedmia.evaluation import encoder as evaluation
 from fedmia.evaluation.audits import estimate
+from fedmia.evaluation.audits.attack_suite import EncoderAttackSuite
 from fedmia.nets.smallnet import SmallNet
+from fedmia.options.errors import InputError
+from fedmia.runtime.heartbeat import format_seconds
 from fedmia.threat import Threat
 
 ATTACKS = ["similarity", "lpla", "fe-mi", "grad-norm", "encodermi-v", "dataset-inference"]
@@ -68,6 +71,9 @@ def test_rehearsal__is_scaled_up_to_all_images(monkeypatch: pytest.MonkeyPatch) 
     rehearsal = estimate.rehearse(suite, ["similarity"])
     assert rehearsal.seconds == {"similarity": 2 * (3 * 20 + 0.25 * (60 + 2 * 20))}
     assert rehearsal.total() == 170 and clock == [100.0 + 3 * 8 + 0.25 * 16]
+    short = estimate.rehearse(suite, ["similarity", "lpla"], short=True)
+    assert short.seconds == rehearsal.seconds and short.without == ("lpla",)
+    assert clock == [128.0 + 3 * 4 + 0.25 * 4]  # over ten seconds, so no other began
 
 
 @pytest.mark.slow
@@ -76,7 +82,9 @@ def test_estimate__names_what_it_leaves_out_and_changes_no_score(
 ) -> None:
     """It is not made where nobody reads it."""
     calls, rehearse = [], evaluation.rehearse
-    monkeypatch.setattr(evaluation, "rehearse", lambda *rest: calls.append(1) or rehearse(*rest))
+    monkeypatch.setattr(
+        evaluation, "rehearse", lambda *rest, **how: calls.append(1) or rehearse(*rest, **how)
+    )
     silent = audit(quiet=True)
     assert not calls and not capsys.readouterr().err
     rehearsed = audit(quiet=False)
@@ -88,3 +96,32 @@ def test_estimate__names_what_it_leaves_out_and_changes_no_score(
     assert "--attacks quick takes about" in line
     assert "(without dataset-inference)" in line  # nor encodermi-v, which has no shadows
     assert not [one for one in lines[: lines.index(line)] if "attack 1 of" in one]
+
+
+@pytest.mark.parametrize(
+    ("attacks", "shown"), [("auto", True), ("all", False), (["similarity"], False)]
+)
+def test_others__that_could_run_are_named_where_all_quick_ones_run(
+    attacks: Any, shown: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the time that they would take; they are not among those that did not run."""
+
+    def rehearse(suite: Any, names: Any, short: bool = False) -> estimate.Rehearsal:
+        return estimate.Rehearsal({n: 30.0 for n in names if n != "fe-mi"}, ("fe-mi",))
+
+    def run(*rest: Any) -> None:
+        raise InputError("enough was said")
+
+    monkeypatch.setattr(evaluation, "rehearse", rehearse)
+    monkeypatch.setattr(EncoderAttackSuite, "run", run)
+    with pytest.raises(InputError, match="enough was said"):
+        fedmia.audit_encoder(
+            SmallNet(width=4).build(3, 16), images(0), images(1), attacks=attacks, known=10, size=16
+        )
+    lines = [x for x in capsys.readouterr().err.splitlines() if "not asked for" in x]
+    assert len(lines) == shown
+    for line in lines:
+        others = line.partition("without fe-mi): ")[2].partition(";")[0].split(", ")
+        assert {"partcrop", "stacking", "fe-mi"} <= {*others} and "--attacks all" in line
+        assert not {"lira", "lira-rounds", "ascent", "similarity"} & {*others}
+        assert f"about {format_seconds(30 * (len(others) - 1))} more" in line

@@ -35,9 +35,9 @@ def test_cells__are_the_runs_that_simulate_would_do() -> None:
 
 def test_cells__take_the_defaults_of_what_the_grid_chooses() -> None:
     """Another method brings its own learning rate, as it does for `simulate`."""
-    moco, simclr = built("--over ssl=moco,simclr").cells
-    assert simclr.first == parse(SIMULATE, ["--ssl", "simclr"]).settings
-    assert simclr.first.train.lr != moco.first.train.lr
+    moco, byol = built("--over ssl=moco,byol").cells
+    assert byol.first == parse(SIMULATE, ["--ssl", "byol"]).settings
+    assert byol.first.train.lr != moco.first.train.lr
 
 
 def test_over__values_of_every_kind() -> None:

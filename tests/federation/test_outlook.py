@@ -28,7 +28,7 @@ FILE = "--clients 4 --attacks none --device cpu --partition iid --dataset npz:"
     "flags",
     [
         TINY + "--rounds 4 --attacks ascent --attacker active --attack-rounds 1",
-        TINY.replace("batch_size 4", "batch_size 11") + "--rounds 2 --attacks none --ssl byol",
+        TINY.replace("batch_size 4", "batch_size 21") + "--rounds 2 --attacks none --ssl byol",
         TINY.replace("clients 3", "clients 1") + "--rounds 1 --attacks none",
         TINY + "--rounds 1 --attacks none --pretrain.mode pooled --pretrain.epochs 7",
         FILE + "400.npz",

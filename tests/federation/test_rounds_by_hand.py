@@ -45,7 +45,12 @@ def settings(flags: str) -> Experiment:
         ("--rounds 10 --federation.keep_updates 3", 10, None, {3, 7, 10}),
         ("--rounds 2 --federation.keep_updates 1", 2, None, {2}),
         ("--rounds 8 --federation.snapshots 2 --attacker server", 8, [0, 4, 8], {4, 8}),
-        ("--attacker server --attacks similarity --federation.keep_updates 0", 30, None, set()),
+        (
+            "--rounds 9 --attacker server --attacks similarity --federation.keep_updates 0",
+            9,
+            None,
+            set(),
+        ),
     ],
 )
 def test_schedule__rounds_that_are_scored_and_those_whose_updates_stay(

@@ -15,7 +15,9 @@ import torch
 from torch import Tensor
 
 from fedmia.attacks.base import Attack, DatasetAttack, Known
-from fedmia.config.audit import Audit, outside_reason
+from fedmia.config.audit import Audit
+from fedmia.config.audit_attacks import expand_names, outside_reason
+from fedmia.config.roles import QUICK
 from fedmia.data.images import IntArray
 from fedmia.encoders.base import LoadedEncoder
 from fedmia.evaluation.audits.images import AuditSplit
@@ -193,6 +195,18 @@ class EncoderAttackSuite(AttackSuite[str]):
         """The attacks that the attacker holds enough for; the reasons of the others are noted."""
         attempt = partial(self.failures.attempt, "main")
         return [n for n in self.audit.attacks if attempt(n, partial(self.check, n)) is not None]
+
+    def others(self) -> list[str]:
+        """Attacks that could run and are not asked for, where all quick ones are."""
+        left = [n for n in registry.names("attack") if n not in self.audit.attacks]
+        chosen = any(n in left for n in expand_names((QUICK,)))
+        return [] if chosen else [n for n in left if self._could_run(n)]
+
+    def _could_run(self, name: str) -> bool:
+        try:
+            return self.check(name) is not None
+        except (InputError, BudgetError):
+            return False
 
     def check(self, name: str) -> Attack:
         """The attack.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from fedmia.options.seeding import rng
 
 KNOWN = 8  # known images a side of a rehearsal
 IMAGES = 16  # that it scores
+FEW, LONG = 4, 10.0  # of either, and seconds in all, of attacks that are not asked for
 
 
 @dataclass(frozen=True)
@@ -24,7 +26,7 @@ class Rehearsal:
     Attributes:
         seconds: of each attack that was rehearsed, on the encoder and on its control, by name.
         without: attacks that were not rehearsed: they train shadow encoders, read whole sets of
-            images, or fail.
+            images, fail, or came too late.
         images: that an API or a function is asked about, each counted once; 0 of other encoders.
     """
 
@@ -37,7 +39,7 @@ class Rehearsal:
         return sum(self.seconds.get(name, 0.0) for name in names or self.seconds)
 
 
-def rehearse(suite: EncoderAttackSuite, names: Iterable[str]) -> Rehearsal:
+def rehearse(suite: EncoderAttackSuite, names: Iterable[str], short: bool = False) -> Rehearsal:
     """Fit and score every attack on a few images, and extrapolate.
 
     Fits and scores cost in proportion to their images; what attacks share is computed once here as
@@ -46,20 +48,23 @@ def rehearse(suite: EncoderAttackSuite, names: Iterable[str]) -> Rehearsal:
     Args:
         suite: the attacks of the audit, before they run.
         names: of the attacks.
+        short: on fewer images, and no attack begins once LONG seconds have passed.
 
     Returns:
         The seconds of each attack, twice what it takes on one model.
     """
     scorer = suite.scorer
-    most = scorer.known.least()
-    few, candidates = first_known(scorer.known, min(KNOWN, most)), scorer.candidates[:IMAGES]
+    most, (known, images) = scorer.known.least(), (FEW, FEW) if short else (KNOWN, IMAGES)
+    few, candidates = first_known(scorer.known, min(known, most)), scorer.candidates[:images]
+    end = time.perf_counter() + LONG if short else math.inf
     seconds, without = dict[str, float](), list[str]()
     if (remote := suite.released.remote) is not None:  # thresholds score the known images too
         candidates = torch.cat([candidates, few.both()[0]])
     before = 0 if remote is None else remote.sent
     for name in names:
         attack = suite.build(name)
-        if isinstance(attack, DatasetAttack) or attack.asks_shadows():
+        late = time.perf_counter() > end
+        if late or isinstance(attack, DatasetAttack) or attack.asks_shadows():
             without.append(name)
             continue
         try:
