@@ -1,0 +1,1 @@
+"""The bench: attacks on frozen targets, side by side."""
