@@ -1,9 +1,9 @@
 """Makes the targets of a bench from its plan: `python scripts/targets.py bench/encoders-v1`.
 
-Each target is trained by `fedmia simulate`, of one client where nothing is federated, on images that
-the run draws by its seed. What is kept is an encoder that `fedmia audit --encoder FOLDER` opens, its
-card, and the role of each image by its SHA-256. A target that is there is not made again; made again
-on the same kind of machine, its files are equal to the byte.
+Each target is trained by `fedmia simulate`, of one client where nothing is federated, on images
+that the run draws by its seed. What is kept is an encoder that `fedmia audit --encoder FOLDER`
+opens, its card, and the role of each image by its SHA-256. A target that is there is not made
+again; made again on the same kind of machine, its files are equal to the byte.
 
     python scripts/targets.py bench/encoders-v1 --cifar10 parquet:FILE [--only NAME ..]
         [--discarded SEED --out FOLDER]
@@ -24,17 +24,16 @@ from typing import Any
 import numpy as np
 
 from fedmia import __version__, run_simulation
-from fedmia.bench.targets import CARD, ROLES, TARGETS, read_plan
+from fedmia.bench.targets import CARD, ROLES, TARGETS, assign_roles, read_plan
 from fedmia.cli.command import print_bad_input
 from fedmia.config.data import Data
 from fedmia.config.experiment import Experiment
 from fedmia.config.tree import from_tree, to_tree
-from fedmia.data.images import ImageSet, IntArray
+from fedmia.data.images import ImageSet
 from fedmia.federation.plan import make_plan
 from fedmia.options.errors import InputError
 from fedmia.options.seeding import rng
 from fedmia.options.yamlfile import dump
-from fedmia.partitions.split import Split
 from fedmia.recording.files import digest_of
 from fedmia.recording.format import MAIN, RoundRecord
 from fedmia.recording.run import RunRecording
@@ -78,24 +77,9 @@ def draw_pool(plan: Mapping[str, Any], name: str, source: str, seed: int) -> Ima
     return drop_alike(pool, about["alike"])
 
 
-def deal_roles(split: Split, trap: str, seed: int) -> dict[str, IntArray]:
-    """Places of the images of each role; of a placebo no image was trained on."""
-    roles = {
-        "known_members": split.known_members,
-        "known_nonmembers": split.known_nonmembers,
-        "members": split.scored_members,
-        "nonmembers": split.scored_nonmembers,
-        "shadows": split.public,
-    }
-    if trap == "placebo":
-        others = rng(seed, "bench", "placebo").permutation(split.scored_nonmembers)
-        known, end = len(split.known_members), len(split.members)
-        roles["known_members"], roles["members"] = others[:known], others[known:end]
-        roles["nonmembers"] = others[end:]
-    return roles
-
-
-def make(plan: Mapping[str, Any], name: str, sources: Mapping[str, str], seed: int, place: Path) -> None:
+def make(
+    plan: Mapping[str, Any], name: str, sources: Mapping[str, str], seed: int, place: Path
+) -> None:
     """Make one target.
 
     Args:
@@ -124,16 +108,14 @@ def make(plan: Mapping[str, Any], name: str, sources: Mapping[str, str], seed: i
         fresh = place.with_name(f"{place.name}.partial")
         shutil.rmtree(fresh, ignore_errors=True)
         fresh.mkdir(parents=True)
+        if len(run.records["rounds"]) < run.settings.federation.rounds:
+            raise KeyboardInterrupt
         copy_models(run_folder / RECORDING, fresh / RECORDING, trap)
         tree = to_tree(experiment)
         tree["data"] = {"name": target["data"], "size": pool.size, **constants}
         durable.write({fresh / CONFIG: dump(tree, {"format": FORMAT, "fedmia": __version__})})
         utility = run.records["utility"]
-    names = pool.digests()
-    roles = {
-        role: sorted(names[at].hex() for at in places)
-        for role, places in deal_roles(split, trap, seed).items()
-    }
+    roles = assign_roles(split, pool.digests(), trap, seed)
     durable.write({fresh / ROLES: json.dumps(roles, indent=0) + "\n"})
     files = sorted(path for path in fresh.rglob("*") if path.is_file())
     rounds = experiment.federation.rounds
@@ -175,7 +157,9 @@ def main() -> int:
     parser.add_argument("folder", type=Path, help="of the bench: it has plan.yaml")
     parser.add_argument("--cifar10", help="the source of CIFAR-10's training images: parquet:FILE")
     parser.add_argument("--only", nargs="+", default=[], metavar="NAME", help="of targets")
-    parser.add_argument("--discarded", type=int, metavar="SEED", help="of a trial, none of the bench")
+    parser.add_argument(
+        "--discarded", type=int, metavar="SEED", help="of a trial, none of the bench"
+    )
     parser.add_argument("--out", type=Path, help="folder of trials")
     arguments = parser.parse_args()
     try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -24,6 +25,7 @@ from fedmia.evaluation.encoder import load_encoder, recipe
 from fedmia.evaluation.federation import FederatedEncoder, FederationSuite
 from fedmia.options import registry, session
 from fedmia.options.errors import InputError
+from fedmia.options.values import plain
 from fedmia.storage.manifest import RECORDING
 
 Scores = NDArray[np.float64]
@@ -53,7 +55,7 @@ class Entrant:
         Raises:
             InputError: it answers for whole data sets, or cannot do with what it is to know.
         """
-        options = name_plugin("attack", attack)
+        options = {one: plain(value) for one, value in name_plugin("attack", attack).items()}
         name = str(options.pop("name"))
         built: Attack = registry.build("attack", name, options)
         if isinstance(built, DatasetAttack):
@@ -95,8 +97,12 @@ class Entrant:
 
     def hash(self) -> str:
         """12 digits that change with its source and its options."""
-        options = repr(sorted(self.options.items())) if self.options else ""
-        return short_hash(self.source() + options.encode())
+        return hash_source(self.source(), self.options)
+
+
+def hash_source(source: bytes, options: Mapping[str, Any]) -> str:
+    """12 digits that change with the source of an attack and with its options, which JSON holds."""
+    return short_hash(source + (json.dumps(options, sort_keys=True).encode() if options else b""))
 
 
 def _shared(file: Path) -> list[Path]:
@@ -177,5 +183,10 @@ def score_target(
         return suite.failures.reasons[entrant.name]
     members, nonmembers = scored.scores_members, scored.scores_nonmembers  # type: ignore[union-attr]
     return TargetScores(
-        members, nonmembers, scored.access, scored.vantage, scored.queries, scored.seconds  # type: ignore[union-attr]
+        members,
+        nonmembers,
+        scored.access,
+        scored.vantage,
+        scored.queries,
+        scored.seconds,  # type: ignore[union-attr]
     )

@@ -19,7 +19,9 @@ from fedmia.config.data import Data
 from fedmia.data.images import ByteArray, digests
 from fedmia.evaluation.audits.images import AuditSplit
 from fedmia.options.errors import InputError
+from fedmia.options.seeding import rng
 from fedmia.options.yamlfile import load
+from fedmia.partitions.split import Split
 from fedmia.recording.files import digest_of
 from fedmia.threat import Labels
 from fedmia.threat.labels import ClassNames
@@ -30,6 +32,7 @@ KNOWN_MEMBERS, KNOWN_NONMEMBERS, MEMBERS, NONMEMBERS, SHADOWS = ROLE_NAMES = (
     "known_members", "known_nonmembers", "members", "nonmembers", "shadows",
 )  # fmt: skip
 DIGITS = "digits"
+Roles = dict[str, list[str]]  # SHA-256 of images by role
 Images = Mapping[str, ByteArray]  # uint8 (C, H, W) by the SHA-256 of shape and bytes
 
 
@@ -81,9 +84,9 @@ class Target:
         return digest_of(self.folder / CARD)
 
     @cached_property
-    def roles(self) -> Mapping[str, list[str]]:
+    def roles(self) -> Roles:
         """SHA-256 of the images of each role."""
-        roles: Mapping[str, list[str]] = json.loads((self.folder / ROLES).read_text())
+        roles: Roles = json.loads((self.folder / ROLES).read_text())
         return roles
 
     def check_files(self) -> None:
@@ -216,3 +219,28 @@ def find_images(targets: Iterable[Target], data: str | None) -> dict[str, ByteAr
 def short_hash(text: bytes) -> str:
     """The first 12 digits of a SHA-256."""
     return hashlib.sha256(text).hexdigest()[:12]
+
+
+def assign_roles(split: Split, names: list[bytes], trap: str = "", seed: int = 0) -> Roles:
+    """SHA-256 of the images of each role.
+
+    Args:
+        split: of the run that trained.
+        names: digests of the images of its source.
+        trap: of a `placebo` no image with a role was trained on.
+        seed: of the placebo's roles.
+
+    Returns:
+        The roles.
+    """
+    members = {KNOWN_MEMBERS: split.known_members, MEMBERS: split.scored_members}
+    others = split.scored_nonmembers
+    if trap == "placebo":
+        others = rng(seed, "bench", trap).permutation(others)
+        known, end = len(split.known_members), len(split.members)
+        members = {KNOWN_MEMBERS: others[:known], MEMBERS: others[known:end]}
+        others = others[end:]
+    places = members | {
+        KNOWN_NONMEMBERS: split.known_nonmembers, NONMEMBERS: others, SHADOWS: split.public
+    }  # fmt: skip
+    return {role: sorted(names[at].hex() for at in of) for role, of in places.items()}
