@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -161,7 +161,7 @@ def _scores(where: str, row: Mapping[str, Any], target: Target) -> TargetScores 
         if side.shape != (len(target.roles[name]),) or not np.isfinite(side).all():
             need = len(target.roles[name])
             raise InputError(f"{where}: {name} must be {need} finite scores, got {side.shape}")
-    return replace(TargetScores(**row), **sides)
+    return TargetScores(**{**row, **sides})
 
 
 def read_entries(folder: Path, targets: Sequence[Target]) -> Iterator[Entry]:

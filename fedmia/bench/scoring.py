@@ -26,6 +26,7 @@ from fedmia.evaluation.federation import FederatedEncoder, FederationSuite
 from fedmia.options import registry, session
 from fedmia.options.errors import InputError
 from fedmia.options.values import plain
+from fedmia.records import ScoredAttack
 from fedmia.storage.manifest import RECORDING
 
 Scores = NDArray[np.float64]
@@ -179,14 +180,13 @@ def score_target(
         scored = suite.failures.attempt("main", entrant.name, score)
     if labels.asked:
         return "reads the images' classes, which a bench gives to nobody"
-    if scored is None:
+    if not isinstance(scored, ScoredAttack):
         return suite.failures.reasons[entrant.name]
-    members, nonmembers = scored.scores_members, scored.scores_nonmembers  # type: ignore[union-attr]
     return TargetScores(
-        members,
-        nonmembers,
+        scored.scores_members.astype(np.float64),
+        scored.scores_nonmembers.astype(np.float64),
         scored.access,
         scored.vantage,
         scored.queries,
-        scored.seconds,  # type: ignore[union-attr]
+        scored.seconds,
     )
