@@ -101,7 +101,9 @@ def make(
         pixels = np.ascontiguousarray(pool.images.transpose(0, 2, 3, 1))
         np.savez(file, x=pixels, y=pool.labels)
         settings = merge(plan["base"], {"split": about["split"], **target["run"]})
-        settings |= {"seed": seed, "data": {"name": f"npz:{file}", **constants}}
+        # Of one seed all targets of digits would have the same members.
+        own_seed = int(rng(seed, "bench", name).integers(1 << 31))
+        settings |= {"seed": own_seed, "data": {"name": f"npz:{file}", **constants}}
         run = run_simulation(settings, out=run_folder, quiet=True, threads_per_client=1)
         experiment = from_tree(Experiment, to_tree(run.settings))
         split = make_plan(experiment).split

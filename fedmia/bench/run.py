@@ -39,7 +39,7 @@ class BenchResult:
         entrant: the attack.
         results: by target, its scores or why it has none.
         targets: by name.
-        left_out: targets whose images are not there.
+        left_out: targets of the plan that have no result: not asked for, or no images.
         entries: stored scores of other attacks.
     """
 
@@ -66,7 +66,7 @@ class BenchResult:
         others = {}
         for entry in self.entries:
             key = next((k for k in (self.entrant.key, NOTHING, BOTH) if k in entry.by_key), None)
-            if key is not None and (entry.attack, key) != (self.entrant.name, self.entrant.key):
+            if key is not None and (entry.source, key) != (self.entrant.hash(), self.entrant.key):
                 others[f"{entry.label}, knows {key}"] = entry.scores(key)
         pairs = {
             name: difference(self.scores, one, self.targets, len(others))
@@ -96,11 +96,8 @@ class BenchResult:
         if row.trapped:
             lines += ["", f"FOUND IN A TRAP, where nothing is: {', '.join(row.trapped)}"]
         if self.left_out:
-            lines += [
-                "",
-                f"left out, as no source of CIFAR-10 is given (--data parquet:FILE): "
-                f"{', '.join(self.left_out)}",
-            ]
+            without = ", ".join(self.left_out)
+            lines += ["", f"left out (those of CIFAR-10 need --data parquet:FILE): {without}"]
         if self.differences:
             lines += [
                 "",
@@ -172,9 +169,9 @@ def evaluate(
             )
             say(f"{entrant.name}: {target.name}")
     by_name = {target.name: target for target in every}
-    left = tuple(one.name for one in chosen if one not in here)
-    version = str(read_plan(folder)["version"])
-    return BenchResult(version, entrant, results, by_name, left, entries)
+    plan = read_plan(folder)
+    left = tuple(name for name in plan["targets"] if name not in results)
+    return BenchResult(str(plan["version"]), entrant, results, by_name, left, entries)
 
 
 @contextmanager
