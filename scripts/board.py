@@ -9,8 +9,8 @@ import re
 from collections import defaultdict
 from pathlib import Path
 
-from fedmia.bench.board import Row, make_row
-from fedmia.bench.entries import Entry, read_entries
+from fedmia.bench.board import BoardRow, make_row
+from fedmia.bench.entries import BenchEntry, read_entries
 from fedmia.bench.targets import bench_folder, read_targets
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "bench.md"
@@ -18,7 +18,7 @@ BENCH = "encoders-v1"
 HEAD = "| Attack | Targets | AUC | TPR at 1 % FPR | Queries | Seconds | Found in traps |"
 
 
-def write_row(entry: Entry, row: Row, plain: int) -> str:
+def write_row(entry: BenchEntry, row: BoardRow, plain: int) -> str:
     """A line of a table."""
     trapped = ", ".join(name.removeprefix("trap-") for name in row.trapped) or "-"
     return (

@@ -25,19 +25,21 @@ FEW = 5000
 
 @dataclass(frozen=True)
 class Estimate:
-    """A number and its interval."""
+    """A number and its interval.
+
+    Attributes:
+        value: the number.
+        low: lower limit.
+        high: upper limit.
+    """
 
     value: float
     low: float
     high: float
 
     def __str__(self) -> str:
-        numbers = (f"{number:.2f}".replace("0.", ".", 1) for number in self.ends())
+        numbers = (f"{number:.2f}".replace("0.", ".", 1) for number in vars(self).values())
         return "{} [{}, {}]".format(*numbers)
-
-    def ends(self) -> tuple[float, float, float]:
-        """Value, lower and upper limit."""
-        return self.value, self.low, self.high
 
     def excludes(self, value: float) -> bool:
         """Whether the interval lies beside a value."""
@@ -58,7 +60,7 @@ class TargetRow:
 
 
 @dataclass(frozen=True)
-class Row:
+class BoardRow:
     """An attack on all targets that it could run on.
 
     Attributes:
@@ -105,7 +107,7 @@ def target_row(scores: TargetScores, family: int) -> TargetRow:
     return TargetRow(Estimate(estimate.value, *auc_interval(estimate, family=family)), tpr)
 
 
-def make_row(scores: Mapping[str, TargetScores], targets: Mapping[str, Target]) -> Row:
+def make_row(scores: Mapping[str, TargetScores], targets: Mapping[str, Target]) -> BoardRow:
     """The row of an attack.
 
     The intervals of the targets hold together, AUCs and TPRs; so do the two of the means.
@@ -124,7 +126,7 @@ def make_row(scores: Mapping[str, TargetScores], targets: Mapping[str, Target]) 
     rates = [row.tpr[LOW] for row in means if LOW in row.tpr]
     traps = [name for name in scores if targets[name].trap and rows[name].auc.excludes(0.5)]
     count = max(1, len(scores))
-    return Row(
+    return BoardRow(
         mean_of([row.auc for row in means]) if means else None,
         mean_of(rates) if rates else None,
         rows,

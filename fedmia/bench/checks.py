@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from fedmia.bench.board import target_row
-from fedmia.bench.entries import SOURCE, Entry, read_entry
+from fedmia.bench.entries import SOURCE, BenchEntry, read_entry
 from fedmia.bench.scoring import Entrant, TargetScores, score_target
 from fedmia.bench.targets import (
     CARD,
@@ -44,7 +44,7 @@ RUN_AGAIN = 1000  # seed of the repetition
 def check_entry(
     place: Path, folder: Path, data: str | None, say: Callable[[str], None] = lambda line: None
 ) -> Iterator[str]:
-    """Check an entry: its files, its traps; of an attack from outside run it, too.
+    """Check an entry: its files, its traps, and what it gives when it is run again.
 
     Args:
         place: folder of the entry, `ATTACK/HASH`.
@@ -64,9 +64,9 @@ def check_entry(
     for key in entry.by_key:
         refuse_trapped(entry, key, targets)
     yield "traps: nothing found"
-    if ":" not in entry.attack:
-        return
-    name = load_source(place, entry.attack)
+    name = load_source(place, entry.attack) if ":" in entry.attack else entry.attack
+    if name == entry.attack and Entrant(name, entry.options).hash() != entry.source:
+        raise InputError(f"entry '{place}' is of another source of {name} than this one's")
     for key, rows in entry.by_key.items():
         knows, _, shadows = key.removesuffix(" shadows").partition(", ")
         attack = {"name": name, **entry.options}
@@ -83,7 +83,7 @@ def check_entry(
         yield check_unseen(entrant, stored, targets, folder)
 
 
-def refuse_trapped(entry: Entry, key: str, targets: Mapping[str, Target]) -> None:
+def refuse_trapped(entry: BenchEntry, key: str, targets: Mapping[str, Target]) -> None:
     """Refuse scores that tell members where nothing is to be told.
 
     Args:
@@ -243,7 +243,16 @@ def check_unseen(
 
 
 def train_again(target: Target, out: Path, seed: int) -> Target:
-    """An encoder by the recipe of a target of digits, with other members."""
+    """Train an encoder by the recipe of a target of digits, with other members.
+
+    Args:
+        target: whose recipe it is.
+        out: folder of the run.
+        seed: of its images and its training.
+
+    Returns:
+        The encoder, as a target.
+    """
     from fedmia.api import run_simulation  # Flower, which no other check needs
     from fedmia.federation.plan import make_plan
 

@@ -19,6 +19,7 @@ import numpy as np
 from fedmia import __version__
 from fedmia.bench.scoring import Entrant, TargetScores, hash_source
 from fedmia.bench.targets import MEMBERS, NONMEMBERS, RESULTS, Target
+from fedmia.options import session
 from fedmia.options.errors import InputError
 from fedmia.storage import durable
 
@@ -28,7 +29,7 @@ ByKey = Mapping[str, Mapping[str, TargetScores | str]]  # by key of the entrant,
 
 
 @dataclass(frozen=True)
-class Entry:
+class BenchEntry:
     """The scores of one attack, as a folder holds them.
 
     Attributes:
@@ -69,7 +70,12 @@ def write_entry(folder: Path, entrant: Entrant, results: Mapping[str, TargetScor
 
     Returns:
         The folder of the entry.
+
+    Raises:
+        InputError: an attack that lies in no file.
     """
+    if session.is_session_name(entrant.name):
+        raise InputError(f"{entrant.title} is a class of a session: an entry needs its file")
     place = folder / entrant.title / entrant.hash()
     for old in (folder / entrant.title).glob(f"*/{ENTRY}"):  # of an earlier source
         same = json.loads(old.read_text())["options"] == entrant.options
@@ -105,7 +111,7 @@ def _row(scores: TargetScores) -> dict[str, Any]:
     return row | {"seconds": round(scores.seconds, 2)}
 
 
-def read_entry(folder: Path, targets: Mapping[str, Target]) -> Entry:
+def read_entry(folder: Path, targets: Mapping[str, Target]) -> BenchEntry:
     """The entry of a folder, checked: its structure, its hashes, its numbers.
 
     Args:
@@ -129,7 +135,9 @@ def read_entry(folder: Path, targets: Mapping[str, Target]) -> Entry:
             target = _check_target(f"'{file}'", content, targets)
             for key, row in content["rows"].items():
                 by_key.setdefault(key, {})[target.name] = _scores(f"'{file}'", row, target)
-        entry = Entry(about["attack"], about["options"], about["source"], about["verified"], by_key)
+        entry = BenchEntry(
+            about["attack"], about["options"], about["source"], about["verified"], by_key
+        )
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         if isinstance(error, InputError):
             raise
@@ -164,7 +172,7 @@ def _scores(where: str, row: Mapping[str, Any], target: Target) -> TargetScores 
     return TargetScores(**{**row, **sides})
 
 
-def read_entries(folder: Path, targets: Sequence[Target]) -> Iterator[Entry]:
+def read_entries(folder: Path, targets: Sequence[Target]) -> Iterator[BenchEntry]:
     """Every entry of a bench.
 
     Args:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -12,9 +11,9 @@ from typing import Any
 
 import torch
 
-from fedmia.bench.board import Estimate, Row, difference, make_row
+from fedmia.bench.board import BoardRow, Estimate, difference, make_row
 from fedmia.bench.checks import check_entry
-from fedmia.bench.entries import Entry, read_entries, write_entry
+from fedmia.bench.entries import BenchEntry, read_entries, write_entry
 from fedmia.bench.scoring import BOTH, NOTHING, Entrant, TargetScores, score_target
 from fedmia.bench.targets import (
     DIGITS,
@@ -48,7 +47,7 @@ class BenchResult:
     results: Mapping[str, TargetScores | str]
     targets: Mapping[str, Target]
     left_out: tuple[str, ...]
-    entries: tuple[Entry, ...]
+    entries: tuple[BenchEntry, ...]
 
     @property
     def scores(self) -> dict[str, TargetScores]:
@@ -56,7 +55,7 @@ class BenchResult:
         return {name: one for name, one in self.results.items() if not isinstance(one, str)}
 
     @cached_property
-    def row(self) -> Row:
+    def row(self) -> BoardRow:
         """Means over targets, traps, queries, seconds."""
         return make_row(self.scores, self.targets)
 
@@ -76,10 +75,6 @@ class BenchResult:
 
     def __str__(self) -> str:
         """The row, its targets, and the differences, as text."""
-        return "\n".join(self.lines())
-
-    def lines(self) -> list[str]:
-        """The same by line."""
         row, first = self.row, next(iter(self.scores.values()), None)
         lines = [f"{self.entrant.name} on {self.version}, knows {self.entrant.key}"]
         if first is not None:
@@ -106,7 +101,7 @@ class BenchResult:
             ]
             for name, (gap, n) in self.differences.items():
                 lines.append(f"  {gap} over {n:2} targets  {name}")
-        return lines
+        return "\n".join(lines)
 
     def _describe(self, name: str, result: TargetScores | str) -> str:
         if isinstance(result, str):
@@ -119,7 +114,7 @@ class BenchResult:
 
 def evaluate(
     attack: Any, bench: str = "encoders-v1", *, data: str | None = None, knows: str = BOTH,
-    shadows: int = 0, targets: Iterable[str] = (), seed: int = 0, cache: str | Path | None = None,
+    shadows: int = 0, targets: Iterable[str] = (), cache: str | Path | None = None,
     say: Callable[[str], None] = lambda line: None,
 ) -> BenchResult:  # fmt: skip
     """Run an attack on the targets of a bench.
@@ -137,7 +132,6 @@ def evaluate(
         knows: `both` sides, or `nonmembers` alone.
         shadows: encoders that the attack trains on each target.
         targets: names of targets; none: all.
-        seed: root of the attack's randomness.
         cache: folder that keeps trained shadows; None: nowhere.
         say: takes a line after each target.
 
@@ -152,37 +146,24 @@ def evaluate(
     chosen = read_targets(folder, targets)
     stored = next((one for one in entries if one.attack == entrant.name
                    and one.source == entrant.hash()), None)  # fmt: skip
-    ready = {} if stored is None or seed else stored.by_key.get(entrant.key, {})
+    ready = {} if stored is None else stored.by_key.get(entrant.key, {})
     here = [one for one in chosen if one.name in ready or data or one.card["data"] == DIGITS]
     waiting = [one for one in here if one.name not in ready]
     for target in waiting:
         target.check_files()
     images: Mapping[str, ByteArray] = find_images(waiting, data)
     results = dict[str, TargetScores | str]()
-    with one_thread():
-        for target in here:
-            if target.name in ready:
-                results[target.name] = ready[target.name]
-                continue
-            results[target.name] = score_target(
-                entrant, target, images, seed, None if cache is None else Path(cache)
-            )
+    torch.set_num_threads(1)  # sums depend on it
+    keep = None if cache is None else Path(cache)
+    for target in here:
+        if (done := ready.get(target.name)) is None:
+            done = score_target(entrant, target, images, cache=keep)
             say(f"{entrant.name}: {target.name}")
+        results[target.name] = done
     by_name = {target.name: target for target in every}
     plan = read_plan(folder)
     left = tuple(name for name in plan["targets"] if name not in results)
     return BenchResult(str(plan["version"]), entrant, results, by_name, left, entries)
-
-
-@contextmanager
-def one_thread() -> Any:
-    """One thread of torch meanwhile, as sums depend on their number."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def run_command(invocation: Invocation) -> int:
@@ -199,15 +180,14 @@ def run_command(invocation: Invocation) -> int:
 
     folder = bench_folder(settings.bench)
     if settings.check is not None:
-        with one_thread():
-            for line in check_entry(Path(settings.check), folder, settings.data, say):
-                print(line)
+        torch.set_num_threads(1)
+        for line in check_entry(Path(settings.check), folder, settings.data, say):
+            print(line)
         return 0
     attack = {"name": settings.name, **settings.attack.get(settings.name, {})}
     result = evaluate(
         attack, settings.bench, data=settings.data, knows=settings.knows, say=say,
-        shadows=settings.shadows, targets=settings.targets, seed=settings.seed,
-        cache=settings.cache,
+        shadows=settings.shadows, targets=settings.targets, cache=settings.cache,
     )  # fmt: skip
     print(result)
     if settings.submit is not None:
@@ -226,11 +206,10 @@ def checklist(place: Path, result: BenchResult) -> str:
     Returns:
         A line for each step.
     """
-    missing = len(result.left_out)
+    marks = ["x "[bool(wrong)] for wrong in (result.left_out, result.row.trapped)]
     steps = [
-        f"[{'x' if not missing else ' '}] scores of every target"
-        + f", {missing} are missing" * bool(missing),
-        f"[{'x' if not result.row.trapped else ' '}] nothing found in a trap",
+        f"[{marks[0]}] scores of every target: {len(result.left_out)} are missing",
+        f"[{marks[1]}] nothing found in a trap",
         f"[ ] fedmia bench --check {place}",
         f"[ ] copy {place.parent.name}/{place.name} to bench/{result.version}/{RESULTS} and open a "
         "pull request; the board says unverified until its keepers have run the attack",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import hashlib
 import inspect
 import json
 from collections.abc import Mapping
@@ -16,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 
 from fedmia.attacks.base import Attack, DatasetAttack
-from fedmia.bench.targets import Images, NoLabels, Target, short_hash
+from fedmia.bench.targets import Images, NoLabels, Target
 from fedmia.config.audit import Audit
 from fedmia.door.plugins import name_plugin
 from fedmia.evaluation.audits.attack_suite import EncoderAttackSuite
@@ -51,7 +52,15 @@ class Entrant:
 
     @classmethod
     def of(cls, attack: Any, knows: str = BOTH, shadows: int = 0) -> Entrant:
-        """An attack by its name, a class, or an instance with its options.
+        """An attack as it takes part.
+
+        Args:
+            attack: its name, a class, an instance, or a mapping with its name and options.
+            knows: `both` or `nonmembers`.
+            shadows: encoders that it would train.
+
+        Returns:
+            The entrant; it knows `nothing` where it learns nothing.
 
         Raises:
             InputError: it answers for whole data sets, or cannot do with what it is to know.
@@ -79,11 +88,6 @@ class Entrant:
         """Its name, as a folder is called."""
         return session.short_name(self.name).replace(":", ".")
 
-    @property
-    def built_in(self) -> bool:
-        """Whether it is fedmia's own, by its default options."""
-        return ":" not in self.name and not self.options
-
     def source(self) -> bytes:
         """Its file, and of a built-in attack those of the package that it shares with others."""
         cls = registry.load("attack", self.name)
@@ -103,7 +107,8 @@ class Entrant:
 
 def hash_source(source: bytes, options: Mapping[str, Any]) -> str:
     """12 digits that change with the source of an attack and with its options, which JSON holds."""
-    return short_hash(source + (json.dumps(options, sort_keys=True).encode() if options else b""))
+    text = json.dumps(options, sort_keys=True) if options else ""
+    return hashlib.sha256(source + text.encode()).hexdigest()[:12]
 
 
 def _shared(file: Path) -> list[Path]:
@@ -174,19 +179,14 @@ def score_target(
     )  # fmt: skip
     labels = split.labels
     assert isinstance(labels, NoLabels)
-    scored, labels.asked = None, False  # until here an audit's own code asked
+    scored, labels.queried = None, False  # until here an audit's own code asked
     if suite.able():
         score = partial(suite.score_encoder, entrant.name)
         scored = suite.failures.attempt("main", entrant.name, score)
-    if labels.asked:
+    if labels.queried:
         return "reads the images' classes, which a bench gives to nobody"
     if not isinstance(scored, ScoredAttack):
         return suite.failures.reasons[entrant.name]
-    return TargetScores(
-        scored.scores_members.astype(np.float64),
-        scored.scores_nonmembers.astype(np.float64),
-        scored.access,
-        scored.vantage,
-        scored.queries,
-        scored.seconds,
-    )
+    members, others = (side.astype(np.float64) for side in scored.sides)
+    threat = scored.access, scored.vantage
+    return TargetScores(members, others, *threat, scored.queries, scored.seconds)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -39,7 +38,7 @@ Images = Mapping[str, ByteArray]  # uint8 (C, H, W) by the SHA-256 of shape and 
 class NoLabels(Labels):
     """Classes of images that a bench hands to nobody; who asks is noted."""
 
-    asked = False
+    queried = False
 
     def classes_of(self, names: list[bytes]) -> ClassNames:
         """Nobody's.
@@ -47,7 +46,7 @@ class NoLabels(Labels):
         Raises:
             InputError: always.
         """
-        self.asked = True
+        self.queried = True
         raise InputError("reads the images' classes, which a bench gives to nobody")
 
 
@@ -196,29 +195,24 @@ def find_images(targets: Iterable[Target], data: str | None) -> dict[str, ByteAr
         InputError: the source cannot be read, or lacks an image.
     """
     images = dict[str, ByteArray]()
-    wanted: dict[str, set[str]] = {}
+    names_by_data: dict[str, set[str]] = {}
     for target in targets:
-        own = wanted.setdefault(str(target.card["data"]), set())
+        own = names_by_data.setdefault(str(target.card["data"]), set())
         own.update(*(target.roles[role] for role in ROLE_NAMES))
-    for name, digests_of_data in wanted.items():
+    for name, needed in names_by_data.items():
         source = Data(DIGITS if name == DIGITS else data or name)
         request = source.request(0)
         encoded = source.source().encoded(request)
         every = source.source().load(request) if encoded is None else encoded.all()
         names = [digest.hex() for digest in digests(every.images)]
-        places = {one: at for at, one in enumerate(names) if one in digests_of_data}
-        if lacking := digests_of_data - places.keys():
+        places = {one: at for at, one in enumerate(names) if one in needed}
+        if lacking := needed - places.keys():
             raise InputError(
-                f"data '{source.name}' lacks {len(lacking)} of {len(digests_of_data)} images of "
+                f"data '{source.name}' lacks {len(lacking)} of {len(needed)} images of "
                 f"the targets of {name} (the first: SHA-256 {min(lacking)[:12]})"
             )
         images |= {one: every.images[at] for one, at in places.items()}
     return images
-
-
-def short_hash(text: bytes) -> str:
-    """The first 12 digits of a SHA-256."""
-    return hashlib.sha256(text).hexdigest()[:12]
 
 
 def assign_roles(split: Split, names: list[bytes], trap: str = "", seed: int = 0) -> Roles:

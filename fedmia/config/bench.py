@@ -37,7 +37,6 @@ class Bench(Settings):
     shadows: int = option(0, "shadow encoders that the attacker trains on each target", ge=0)
     cache: str | None = option(None, "folder that keeps trained shadows (none: nowhere)")
     targets: tuple[str, ...] = option((), "names of targets (none: all)")
-    seed: int = option(0, "root of the attack's randomness", ge=0)
     submit: str | None = option(
         None, "folder that gets the attack's scores as an entry of the bench", hole="FOLDER"
     )

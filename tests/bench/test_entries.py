@@ -12,7 +12,7 @@ import pytest
 
 from fedmia.bench.board import make_row
 from fedmia.bench.checks import check_entry, refuse_trapped
-from fedmia.bench.entries import Entry, read_entries, read_entry, write_entry
+from fedmia.bench.entries import BenchEntry, read_entries, read_entry, write_entry
 from fedmia.bench.run import evaluate
 from fedmia.bench.scoring import Entrant, TargetScores
 from fedmia.bench.targets import Target, bench_folder, read_targets
@@ -178,9 +178,9 @@ def test_refuse_trapped__what_is_found_in_a_trap_is_refused() -> None:
     found = TargetScores(
         rng.normal(1, 1, 150), rng.normal(0, 1, 700), "black_box", "outsider", 1, 1
     )
-    entry = Entry("similarity", {}, "", True, {"nothing": {LEAKY: found}})
+    entry = BenchEntry("similarity", {}, "", True, {"nothing": {LEAKY: found}})
     refuse_trapped(entry, "nothing", TARGETS)
-    entry = Entry("similarity", {}, "", True, {"nothing": {TRAP: found}})
+    entry = BenchEntry("similarity", {}, "", True, {"nothing": {TRAP: found}})
     with pytest.raises(InputError, match=TRAP):
         refuse_trapped(entry, "nothing", TARGETS)
 
