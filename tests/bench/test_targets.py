@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -89,3 +91,16 @@ def test_read_targets__an_unknown_name_and_version_are_refused(tmp_path: Path) -
     (place / CARD).write_text(json.dumps({**EVERY[0].card, "version": "encoders-v0"}))
     with pytest.raises(InputError, match="encoders-v0"):
         read_targets(tmp_path, [name])
+
+
+@pytest.mark.slow(seconds=60)
+@pytest.mark.parametrize("name", ["moco-digits-weak", "trap-untrained", "federation-digits"])
+def test_targets__made_again_they_are_equal_to_the_byte(name: str, tmp_path: Path) -> None:
+    shutil.copy(FOLDER / "plan.yaml", tmp_path)
+    script = FOLDER.parents[1] / "scripts" / "targets.py"
+    line = [sys.executable, str(script), str(tmp_path), "--only", name]
+    subprocess.run(line, check=True, capture_output=True)
+    assert (tmp_path / TARGETS / name / CARD).read_bytes() == (
+        FOLDER / TARGETS / name / CARD
+    ).read_bytes()
+    assert not (tmp_path / TARGETS / f"{name}.partial").exists()
