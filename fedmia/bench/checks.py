@@ -71,10 +71,9 @@ def check_entry(
         knows, _, shadows = key.removesuffix(" shadows").partition(", ")
         attack = {"name": name, **entry.options}
         entrant = Entrant.of(attack, knows, int(shadows or 0))
-        if entrant.key != key:
-            raise InputError(f"entry '{place}': its attack knows '{entrant.key}', not '{key}'")
+        if entrant.key != key or not (stored := entry.scores(key)):
+            raise InputError(f"entry '{place}' has no scores of an attack that knows '{key}'")
         here = [targets[one] for one in rows if data or targets[one].card["data"] == DIGITS]
-        stored = entry.scores(key)
         for target in here:
             again = run_guarded(entrant, target, folder, data, RUN_AGAIN)
             say(f"run again: {target.name}")

@@ -37,7 +37,7 @@ VIEWS = """
     def score(self, view, images):
         rows = view.embed_views(images, 6).double()
         rows = rows / rows.norm(dim=2, keepdim=True)
-        return rows.mean(dim=0).norm(dim=1).numpy()
+        return rows.mean(dim=1).norm(dim=1).numpy()
 """
 CLASSES = """
     def score(self, view, images):

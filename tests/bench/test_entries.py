@@ -15,7 +15,7 @@ from fedmia.bench.checks import check_entry, refuse_trapped
 from fedmia.bench.entries import BenchEntry, read_entries, read_entry, write_entry
 from fedmia.bench.run import evaluate
 from fedmia.bench.scoring import Entrant, TargetScores
-from fedmia.bench.targets import Target, bench_folder, read_targets
+from fedmia.bench.targets import bench_folder, read_targets
 from fedmia.options.errors import InputError
 from tests.bench.entrants import (
     CLASSES,
@@ -171,6 +171,9 @@ def test_evaluate__an_attack_that_asks_for_classes_has_no_scores(
     attack = write_attack(tmp_path, "asks_classes", CLASSES, monkeypatch)
     result = evaluate(attack, targets=[LEAKY])
     assert not result.scores and "classes" in str(result.results[LEAKY])
+    place = write_entry(tmp_path / "results", result.entrant, result.results, TARGETS)
+    with pytest.raises(InputError, match="no scores"):
+        list(check_entry(place, FOLDER, None))
 
 
 def test_refuse_trapped__what_is_found_in_a_trap_is_refused() -> None:
@@ -206,10 +209,6 @@ def test_evaluate__stored_scores_are_read_and_not_run_again(
     assert again.row.auc is not None and first.row.auc is not None
     assert again.row.auc.value == pytest.approx(first.row.auc.value, abs=1e-4)
     assert "moco-digits-weak" in again.left_out and not again.differences
-
-
-def only(target: Target) -> list[str]:
-    return [target.name]
 
 
 @pytest.mark.parametrize(
