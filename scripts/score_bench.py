@@ -71,8 +71,9 @@ def main() -> int:
         here.sort(key=lambda target: target.card["data"] != DIGITS)
         for data in dict.fromkeys(target.card["data"] for target in here):
             for entrant in entrants(names, arguments.shadows):
-                stored = {one.source: one.by_key for one in read_entries(folder, targets)}
-                done = stored.get(entrant.hash(), {}).get(entrant.key, {})
+                entries = read_entries(folder, targets)
+                stored = {(one.attack, one.source): one.by_key for one in entries}
+                done = stored.get((entrant.name, entrant.hash()), {}).get(entrant.key, {})
                 for target in here:
                     if target.name in done or target.card["data"] != data:
                         continue

@@ -62,10 +62,10 @@ class BenchResult:
     @cached_property
     def differences(self) -> dict[str, tuple[Estimate, int]]:
         """Mean difference of the AUC to that of each stored attack, and the number of targets."""
-        others = {}
+        others, own = {}, (self.entrant.name, self.entrant.hash(), self.entrant.key)
         for entry in self.entries:
             key = next((k for k in (self.entrant.key, NOTHING, BOTH) if k in entry.by_key), None)
-            if key is not None and (entry.source, key) != (self.entrant.hash(), self.entrant.key):
+            if key is not None and (entry.attack, entry.source, key) != own:
                 others[f"{entry.label}, knows {key}"] = entry.scores(key)
         pairs = {
             name: difference(self.scores, one, self.targets, len(others))

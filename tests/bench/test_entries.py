@@ -13,7 +13,7 @@ import pytest
 from fedmia.bench.board import make_row
 from fedmia.bench.checks import check_entry, refuse_trapped
 from fedmia.bench.entries import BenchEntry, read_entries, read_entry, write_entry
-from fedmia.bench.run import evaluate
+from fedmia.bench.run import BenchResult, evaluate
 from fedmia.bench.scoring import Entrant, TargetScores
 from fedmia.bench.targets import bench_folder, read_targets
 from fedmia.options.errors import InputError
@@ -225,3 +225,16 @@ def test_entrant__what_cannot_take_part_is_refused(
 ) -> None:
     with pytest.raises(InputError, match=says):
         evaluate(attack, **how)
+
+
+def test_differences__are_to_every_other_attack_also_of_the_same_file() -> None:
+    rng, options = np.random.default_rng(0), {"fit_on": "known"}
+    one = TargetScores(rng.normal(1, 1, 150), rng.normal(0, 1, 700), "black_box", "outsider", 1, 1)
+    entrant = Entrant("encodermi-v", options)
+    entries = tuple(
+        BenchEntry(name, options, entrant.hash(), True, {"both": {LEAKY: one}})
+        for name in ("encodermi-s", "encodermi-v")
+    )
+    result = BenchResult("encoders-v1", entrant, {LEAKY: one}, TARGETS, (), entries)
+    assert list(result.differences) == ["encodermi-s (fit_on known), knows both"]
+    assert "over  1 targets  encodermi-s" in str(result)
