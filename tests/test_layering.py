@@ -34,6 +34,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("fedmia.simulate", "fedmia.audit"),
     ("fedmia.door",),
     ("fedmia.api",),
+    ("fedmia.bench",),
     ("papers",),
 )
 OURS = ("fedmia", "clients", "strategies", "papers")

@@ -100,7 +100,7 @@ def clopper_pearson(k: float, n: float, level: float = LEVEL) -> Interval:
 
 def rate_interval(
     hits: IntArray, alarms: IntArray, n: int, m: int, target: float,
-    trials: Callable[[int, int, float], float] | None = None,
+    trials: Callable[[int, int, float], float] | None = None, family: int = 1,
 ) -> Interval:  # fmt: skip
     """Interval of the TPR at a true FPR of `target`; holds at LEVEL whatever the scores' shape.
 
@@ -117,11 +117,12 @@ def rate_interval(
         target: true false-positive rate, in (0, 1).
         trials: (side, threshold, end) -> independent trials that the images of a side are worth
             there, side 0 of members; none: as many as images.
+        family: intervals that hold together at LEVEL.
 
     Returns:
         lower and upper limit of the true-positive rate, in [0, 1].
     """
-    end = tail(LEVEL, 2)
+    end = tail(LEVEL, 2 * family)
     binomial, size = scipy.stats.binom, float(m)
     if trials is not None:
         size = round(trials(1, int(np.flatnonzero(alarms <= m * target + 1e-9)[-1]), end))

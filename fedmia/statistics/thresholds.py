@@ -108,8 +108,9 @@ def oracle_accuracy(members: FloatArray, nonmembers: FloatArray) -> float:
 
 
 def tpr_at_fpr(
-    members: FloatArray, nonmembers: FloatArray, target: float, subjects: Subjects | None = None
-) -> tuple[float, Interval, float] | None:
+    members: FloatArray, nonmembers: FloatArray, target: float, subjects: Subjects | None = None,
+    family: int = 1,
+) -> tuple[float, Interval, float] | None:  # fmt: skip
     """(TPR, its interval, achieved FPR): the largest TPR whose empirical FPR is at most `target`.
 
     Tied scores fall on one side together. The interval is of the TPR at a true FPR of `target`: it
@@ -121,6 +122,7 @@ def tpr_at_fpr(
         nonmembers: scores of the non-members, `(m,)`.
         target: largest false-positive rate, in (0, 1]; 0.01 is common.
         subjects: of the members and of the non-members; none: each image is its own.
+        family: intervals that hold together at LEVEL.
 
     Returns:
         TPR, its interval and the achieved FPR; or None.
@@ -137,7 +139,7 @@ def tpr_at_fpr(
     hits, alarms = np.rint(tpr * n).astype(int), np.rint(fpr * m).astype(int)
     at = int(np.flatnonzero(fpr <= target + 1e-12)[-1])
     worth = None if subjects is None else partial(_worth, (members, nonmembers), subjects)
-    interval = rate_interval(hits, alarms, n, m, target, worth)
+    interval = rate_interval(hits, alarms, n, m, target, worth, family)
     return float(tpr[at]), interval, float(fpr[at])
 
 

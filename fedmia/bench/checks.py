@@ -1,0 +1,264 @@
+"""What an entry has to keep before its scores stand on the board.
+
+Python cannot be kept from reading anything, so the check looks at what an attack opens, and at
+what it finds in an encoder that nobody has seen: one that is trained for the check, by the recipe
+of a target and a seed of its own.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import secrets
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from fedmia.bench.board import target_row
+from fedmia.bench.entries import SOURCE, BenchEntry, read_entry
+from fedmia.bench.scoring import Entrant, TargetScores, score_target
+from fedmia.bench.targets import (
+    CARD,
+    DIGITS,
+    PLAN,
+    RESULTS,
+    ROLES,
+    Target,
+    assign_roles,
+    find_images,
+    read_targets,
+)
+from fedmia.options.errors import InputError
+from fedmia.options.yamlfile import load
+from fedmia.storage.manifest import CONFIG
+
+SECRET = (PLAN, CARD, ROLES, RESULTS)  # parts of paths below a bench that no attack opens
+STRICT = 50  # times as strict as 95 % are the intervals by which an entry is refused
+RUN_AGAIN = 1000  # seed of the repetition
+
+
+def check_entry(
+    place: Path, folder: Path, data: str | None, say: Callable[[str], None] = lambda line: None
+) -> Iterator[str]:
+    """Check an entry: its files, its traps, and what it gives when it is run again.
+
+    Args:
+        place: folder of the entry, `ATTACK/HASH`.
+        folder: of the bench.
+        data: source of CIFAR-10's training images; None: digits alone are run.
+        say: takes a line after each step that takes long.
+
+    Yields:
+        What was found to be in order, one line each.
+
+    Raises:
+        InputError: what is not.
+    """
+    targets = {target.name: target for target in read_targets(folder)}
+    entry = read_entry(place, targets)
+    yield f"structure and hashes: {entry.attack}, {sum(map(len, entry.by_key.values()))} results"
+    for key in entry.by_key:
+        refuse_trapped(entry, key, targets)
+    yield "traps: nothing found"
+    name = load_source(place, entry.attack) if ":" in entry.attack else entry.attack
+    if name == entry.attack and Entrant(name, entry.options).hash() != entry.source:
+        raise InputError(f"entry '{place}' is of another source of {name} than this one's")
+    for key, rows in entry.by_key.items():
+        knows, _, shadows = key.removesuffix(" shadows").partition(", ")
+        attack = {"name": name, **entry.options}
+        entrant = Entrant.of(attack, knows, int(shadows or 0))
+        if entrant.key != key or not (stored := entry.scores(key)):
+            raise InputError(f"entry '{place}' has no scores of an attack that knows '{key}'")
+        here = [targets[one] for one in rows if data or targets[one].card["data"] == DIGITS]
+        for target in here:
+            again = run_guarded(entrant, target, folder, data, RUN_AGAIN)
+            say(f"run again: {target.name}")
+            refuse_other(target.name, stored.get(target.name), again)
+        yield f"repeatable: {len(here)} targets, knows {key}; no role and no class was read"
+        yield check_unseen(entrant, stored, targets, folder)
+
+
+def refuse_trapped(entry: BenchEntry, key: str, targets: Mapping[str, Target]) -> None:
+    """Refuse scores that tell members where nothing is to be told.
+
+    Args:
+        entry: with its scores.
+        key: what its attacker knows.
+        targets: by name.
+
+    Raises:
+        InputError: naming the trap.
+    """
+    for name, scores in entry.scores(key).items():
+        auc = target_row(scores, STRICT).auc
+        if targets[name].trap and auc.excludes(0.5):
+            raise InputError(
+                f"{entry.attack} finds members in the trap {name}, where nothing is: AUC {auc}"
+            )
+
+
+def load_source(place: Path, attack: str) -> str:
+    """Import the source of an entry; the name by which settings find its class.
+
+    Args:
+        place: folder of the entry.
+        attack: `package.module:Class`, whatever the package.
+
+    Returns:
+        `MODULE:Class`.
+
+    Raises:
+        InputError: it cannot be imported.
+    """
+    module = f"entry_{place.name}"
+    spec = importlib.util.spec_from_file_location(module, place / SOURCE)
+    assert spec is not None and spec.loader is not None
+    sys.modules[module] = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(sys.modules[module])
+    except Exception as error:
+        raise InputError(f"'{place / SOURCE}': {type(error).__name__}: {error}") from None
+    return f"{module}:{attack.rpartition(':')[2]}"
+
+
+def run_guarded(
+    entrant: Entrant, target: Target, folder: Path, data: str | None, seed: int
+) -> TargetScores | str:
+    """The scores of an attack that opens nothing of a bench but what its view reads.
+
+    Args:
+        entrant: the attack.
+        target: one of the bench, or one that was trained for the check.
+        folder: of the bench.
+        data: source of CIFAR-10's training images.
+        seed: of the attack's own choices.
+
+    Returns:
+        The scores, or a reason on one line.
+
+    Raises:
+        InputError: it opened a card, roles, or results.
+    """
+    images = find_images([target], data)
+    with note_opened([folder, target.folder]) as opened:
+        scores = score_target(entrant, target, images, seed)
+    if opened:
+        raise InputError(f"{entrant.name} reads '{opened[0]}', which says who is a member")
+    return scores
+
+
+@contextmanager
+def note_opened(folders: list[Path]) -> Iterator[list[str]]:
+    """A list that gets the path of every secret file below these folders that is opened inside."""
+    opened, roots, on = list[str](), [str(one.resolve()) for one in folders], [True]
+
+    def hook(event: str, arguments: tuple[Any, ...]) -> None:
+        if event in ("open", "os.listdir", "os.scandir") and on[0]:
+            if not isinstance(arguments[0], str | bytes | Path):
+                return
+            path = Path(str(arguments[0])).absolute()
+            below = any(str(path.resolve()).startswith(root) for root in roots)
+            if below and {*path.parts} & {*SECRET}:
+                opened.append(str(path))
+
+    sys.addaudithook(hook)  # Python has no way to take it away
+    try:
+        yield opened
+    finally:
+        on[0] = False
+
+
+def refuse_other(name: str, stored: TargetScores | str | None, again: TargetScores | str) -> None:
+    """Refuse scores that a repetition with another seed does not give again.
+
+    Args:
+        name: of the target.
+        stored: scores of the entry; None: it has none there.
+        again: those of the repetition.
+
+    Raises:
+        InputError: with both AUCs.
+    """
+    if isinstance(again, str) or isinstance(stored, str) or stored is None:
+        if isinstance(again, str) != (isinstance(stored, str) or stored is None):
+            why = again if isinstance(again, str) else "it has scores now"
+            raise InputError(f"{name}: the entry cannot be repeated: {why}")
+        return
+    auc, now = (target_row(one, STRICT).auc for one in (stored, again))
+    if not auc.low <= now.value <= auc.high:
+        raise InputError(f"{name}: AUC {auc} in the entry, {now.value:.2f} with another seed")
+
+
+def check_unseen(
+    entrant: Entrant,
+    stored: Mapping[str, TargetScores],
+    targets: Mapping[str, Target],
+    folder: Path,
+) -> str:
+    """Run the attack on an encoder that is trained now, by the recipe of the target of digits in
+    which it finds most: it has to find half as much there.
+
+    Args:
+        entrant: the attack.
+        stored: its scores, by target.
+        targets: by name.
+        folder: of the bench.
+
+    Returns:
+        What was found, one line.
+
+    Raises:
+        InputError: it finds less, as one does that knows the targets' roles.
+    """
+    plain = [
+        target
+        for name in stored
+        if not ((target := targets[name]).trap or target.federated)
+        and target.card["data"] == DIGITS
+    ]
+    if not plain:
+        return "unseen encoder: none was trained, as no plain target of digits has scores"
+    aucs = {target.name: target_row(stored[target.name], 1).auc for target in plain}
+    best = max(plain, key=lambda target: aucs[target.name].value)
+    auc = aucs[best.name]
+    if not auc.low > 0.5:
+        return "unseen encoder: none was trained, as nothing was found in a target of digits"
+    with tempfile.TemporaryDirectory() as temporary:
+        fresh = train_again(best, Path(temporary) / "run", secrets.randbelow(1 << 30))
+        scores = run_guarded(entrant, fresh, folder, None, RUN_AGAIN)
+    if isinstance(scores, str):
+        raise InputError(f"an unseen encoder by the recipe of {best.name}: {scores}")
+    now = target_row(scores, STRICT).auc
+    if now.high < 0.5 + (auc.value - 0.5) / 2:
+        raise InputError(
+            f"{entrant.name} finds AUC {auc} in {best.name}, and {now} in an encoder of the same "
+            "recipe that it has not seen: it knows the targets"
+        )
+    return f"unseen encoder: AUC {now} by the recipe of {best.name}, where it is {auc}"
+
+
+def train_again(target: Target, out: Path, seed: int) -> Target:
+    """Train an encoder by the recipe of a target of digits, with other members.
+
+    Args:
+        target: whose recipe it is.
+        out: folder of the run.
+        seed: of its images and its training.
+
+    Returns:
+        The encoder, as a target.
+    """
+    from fedmia.api import run_simulation  # Flower, which no other check needs
+    from fedmia.federation.plan import make_plan
+
+    tree = {k: v for k, v in load(target.folder / CONFIG).items() if not k.startswith("_")}
+    tree |= {"seed": seed, "data": {"name": DIGITS}}
+    run = run_simulation(tree, out=out, quiet=True)
+    plan = make_plan(run.settings)  # type: ignore[arg-type]
+    roles = assign_roles(plan.split, plan.data.digests())
+    (out / ROLES).write_text(json.dumps(roles))
+    return replace(target, folder=out, card={**target.card, "files": {}})

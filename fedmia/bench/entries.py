@@ -1,0 +1,190 @@
+"""Entries of a bench: the scores of an attack on each target, as files.
+
+results/ATTACK/SOURCE-HASH/entry.json     what was run, and whether its keepers ran it
+results/ATTACK/SOURCE-HASH/attack.py      the source, of an attack from outside
+results/ATTACK/SOURCE-HASH/TARGET.json    scores, by what the attacker knows
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedmia import __version__
+from fedmia.bench.scoring import Entrant, TargetScores, hash_source
+from fedmia.bench.targets import MEMBERS, NONMEMBERS, RESULTS, Target
+from fedmia.options import session
+from fedmia.options.errors import InputError
+from fedmia.storage import durable
+
+ENTRY, SOURCE = "entry.json", "attack.py"
+DIGITS = 7  # of a score; float32 has no more
+ByKey = Mapping[str, Mapping[str, TargetScores | str]]  # by key of the entrant, then by target
+
+
+@dataclass(frozen=True)
+class BenchEntry:
+    """The scores of one attack, as a folder holds them.
+
+    Attributes:
+        attack: its name.
+        options: those that differ from their defaults.
+        source: hash of its source and options.
+        verified: whether the bench's keepers ran it; scores from outside are not, at first.
+        by_key: scores, or why there are none, by what the attacker knows and by target.
+    """
+
+    attack: str
+    options: Mapping[str, Any]
+    source: str
+    verified: bool
+    by_key: ByKey
+
+    def scores(self, key: str) -> dict[str, TargetScores]:
+        """By target; those of one kind of attacker."""
+        rows = self.by_key.get(key, {})
+        return {name: one for name, one in rows.items() if not isinstance(one, str)}
+
+    @property
+    def label(self) -> str:
+        """Its name, with its options and what is to be said of it."""
+        options = ", ".join(f"{name} {value}" for name, value in self.options.items())
+        return self.attack + (f" ({options})" if options else "") + " *" * (not self.verified)
+
+
+def write_entry(folder: Path, entrant: Entrant, results: Mapping[str, TargetScores | str],
+                targets: Mapping[str, Target]) -> Path:  # fmt: skip
+    """Write or complete the entry of an attack.
+
+    Args:
+        folder: of the results, such as `bench/encoders-v1/results`.
+        entrant: the attack.
+        results: by target, scores or why there are none.
+        targets: by name.
+
+    Returns:
+        The folder of the entry.
+
+    Raises:
+        InputError: an attack that lies in no file.
+    """
+    if session.is_session_name(entrant.name):
+        raise InputError(f"{entrant.title} is a class of a session: an entry needs its file")
+    place = folder / entrant.title / entrant.hash()
+    for old in (folder / entrant.title).glob(f"*/{ENTRY}"):  # of an earlier source
+        same = json.loads(old.read_text())["options"] == entrant.options
+        if same and ":" not in entrant.name and old.parent != place:
+            shutil.rmtree(old.parent)
+    place.mkdir(parents=True, exist_ok=True)
+    about = {
+        "attack": entrant.name, "options": entrant.options,
+        "source": entrant.hash(), "fedmia": __version__, "verified": ":" not in entrant.name,
+    }  # fmt: skip
+    texts = {place / ENTRY: json.dumps(about, indent=1) + "\n"}
+    if ":" in entrant.name:
+        texts[place / SOURCE] = entrant.source().decode()
+    for name, result in results.items():
+        file = place / f"{name}.json"
+        before = json.loads(file.read_text())["rows"] if file.is_file() else {}
+        row = {"not_run": result} if isinstance(result, str) else _row(result)
+        target = targets[name]
+        content = {
+            "version": target.card["version"], "target": name, "card": target.digest,
+            "rows": before | {entrant.key: row},
+        }  # fmt: skip
+        texts[file] = json.dumps(content) + "\n"
+    durable.write(texts)
+    return place
+
+
+def _row(scores: TargetScores) -> dict[str, Any]:
+    sides = {name: getattr(scores, name) for name in (MEMBERS, NONMEMBERS)}
+    row: dict[str, Any] = vars(scores) | {
+        name: [float(f"{one:.{DIGITS}g}") for one in side] for name, side in sides.items()
+    }
+    return row | {"seconds": round(scores.seconds, 2)}
+
+
+def read_entry(folder: Path, targets: Mapping[str, Target]) -> BenchEntry:
+    """The entry of a folder, checked: its structure, its hashes, its numbers.
+
+    Args:
+        folder: `results/ATTACK/SOURCE-HASH`.
+        targets: by name.
+
+    Returns:
+        The entry.
+
+    Raises:
+        InputError: a file is missing or damaged, of another version or target, or was changed.
+    """
+    where = f"entry '{folder}'"
+    try:
+        about = json.loads((folder / ENTRY).read_text())
+        by_key = dict[str, dict[str, TargetScores | str]]()
+        for file in sorted(folder.glob("*.json")):
+            if file.name == ENTRY:
+                continue
+            content = json.loads(file.read_text())
+            target = _check_target(f"'{file}'", content, targets)
+            for key, row in content["rows"].items():
+                by_key.setdefault(key, {})[target.name] = _scores(f"'{file}'", row, target)
+        entry = BenchEntry(
+            about["attack"], about["options"], about["source"], about["verified"], by_key
+        )
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(f"{where}: {type(error).__name__}: {error}") from None
+    entrant = Entrant(entry.attack, entry.options)
+    if (folder.parent.name, folder.name) != (entrant.title, entry.source):
+        raise InputError(f"{where} is of {entrant.title}/{entry.source}")
+    if ":" in entry.attack:
+        path = folder / SOURCE
+        if not path.is_file() or hash_source(path.read_bytes(), entry.options) != entry.source:
+            raise InputError(f"'{path}' is not the source that was run: another SHA-256")
+    return entry
+
+
+def _check_target(where: str, content: Mapping[str, Any], targets: Mapping[str, Target]) -> Target:
+    target = targets.get(content["target"])
+    if target is None:
+        raise InputError(f"{where}: no target '{content['target']}'")
+    if (content["version"], content["card"]) != (target.card["version"], target.digest):
+        raise InputError(f"{where} is of another version of target '{target.name}'")
+    return target
+
+
+def _scores(where: str, row: Mapping[str, Any], target: Target) -> TargetScores | str:
+    if "not_run" in row:
+        return str(row["not_run"])
+    sides = {name: np.asarray(row[name], dtype=np.float64) for name in (MEMBERS, NONMEMBERS)}
+    for name, side in sides.items():
+        if side.shape != (len(target.roles[name]),) or not np.isfinite(side).all():
+            need = len(target.roles[name])
+            raise InputError(f"{where}: {name} must be {need} finite scores, got {side.shape}")
+    return TargetScores(**{**row, **sides})
+
+
+def read_entries(folder: Path, targets: Sequence[Target]) -> Iterator[BenchEntry]:
+    """Every entry of a bench.
+
+    Args:
+        folder: of the bench.
+        targets: of it.
+
+    Yields:
+        One entry for each attack and its options.
+
+    Raises:
+        InputError: as `read_entry`.
+    """
+    by_name = {target.name: target for target in targets}
+    for file in sorted((folder / RESULTS).glob(f"*/*/{ENTRY}")):
+        yield read_entry(file.parent, by_name)

@@ -1,0 +1,217 @@
+"""An attack on the targets of a bench, as a result, and the command `fedmia bench`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from fedmia.bench.board import BoardRow, Estimate, difference, make_row
+from fedmia.bench.checks import check_entry
+from fedmia.bench.entries import BenchEntry, read_entries, write_entry
+from fedmia.bench.scoring import BOTH, NOTHING, Entrant, TargetScores, score_target
+from fedmia.bench.targets import (
+    DIGITS,
+    RESULTS,
+    Target,
+    bench_folder,
+    find_images,
+    read_plan,
+    read_targets,
+)
+from fedmia.cli.command import Invocation
+from fedmia.config.bench import Bench
+from fedmia.data.images import ByteArray
+
+
+@dataclass(frozen=True)
+class BenchResult:
+    """What an attack found on the targets of a bench.
+
+    Attributes:
+        version: of the bench.
+        entrant: the attack.
+        results: by target, its scores or why it has none.
+        targets: by name.
+        left_out: targets of the plan that have no result: not asked for, or no images.
+        entries: stored scores of other attacks.
+    """
+
+    version: str
+    entrant: Entrant
+    results: Mapping[str, TargetScores | str]
+    targets: Mapping[str, Target]
+    left_out: tuple[str, ...]
+    entries: tuple[BenchEntry, ...]
+
+    @property
+    def scores(self) -> dict[str, TargetScores]:
+        """By target."""
+        return {name: one for name, one in self.results.items() if not isinstance(one, str)}
+
+    @cached_property
+    def row(self) -> BoardRow:
+        """Means over targets, traps, queries, seconds."""
+        return make_row(self.scores, self.targets)
+
+    @cached_property
+    def differences(self) -> dict[str, tuple[Estimate, int]]:
+        """Mean difference of the AUC to that of each stored attack, and the number of targets."""
+        others, own = {}, (self.entrant.name, self.entrant.hash(), self.entrant.key)
+        for entry in self.entries:
+            key = next((k for k in (self.entrant.key, NOTHING, BOTH) if k in entry.by_key), None)
+            if key is not None and (entry.attack, entry.source, key) != own:
+                others[f"{entry.label}, knows {key}"] = entry.scores(key)
+        pairs = {
+            name: difference(self.scores, one, self.targets, len(others))
+            for name, one in others.items()
+        }
+        return {name: pair for name, pair in pairs.items() if pair is not None}
+
+    def __str__(self) -> str:
+        """The row, its targets, and the differences, as text."""
+        row, first = self.row, next(iter(self.scores.values()), None)
+        lines = [f"{self.entrant.name} on {self.version}, knows {self.entrant.key}"]
+        if first is not None:
+            lines[0] += f", {first.access}, {first.vantage}"
+        if row.auc is not None:
+            own = sum(not self.targets[name].trap for name in self.scores)
+            lines += [
+                f"mean of {own} targets: AUC {row.auc}, TPR at FPR .01 {row.tpr}; {row.queries:,} "
+                f"queries a target, {row.seconds:.0f} s in all",
+                "",
+            ]
+        for name, result in self.results.items():
+            lines.append(f"  {name:28} {self._describe(name, result)}")
+        if row.trapped:
+            lines += ["", f"FOUND IN A TRAP, where nothing is: {', '.join(row.trapped)}"]
+        if self.left_out:
+            without = ", ".join(self.left_out)
+            lines += ["", f"left out (those of CIFAR-10 need --data parquet:FILE): {without}"]
+        if self.differences:
+            lines += [
+                "",
+                "AUC less that of stored attacks, on the same images; all intervals hold together. "
+                f"They speak of these targets of {self.version} alone.",
+            ]
+            for name, (gap, n) in self.differences.items():
+                lines.append(f"  {gap} over {n:2} targets  {name}")
+        return "\n".join(lines)
+
+    def _describe(self, name: str, result: TargetScores | str) -> str:
+        if isinstance(result, str):
+            return f"not run: {result}"
+        row = self.row.targets[name]
+        rates = ", ".join(f"TPR at {rate:g} {tpr}" for rate, tpr in row.tpr.items())
+        trap = f", trap: {self.targets[name].trap}" * bool(self.targets[name].trap)
+        return f"AUC {row.auc}, {rates}{trap}"
+
+
+def evaluate(
+    attack: Any, bench: str = "encoders-v1", *, data: str | None = None, knows: str = BOTH,
+    shadows: int = 0, targets: Iterable[str] = (), cache: str | Path | None = None,
+    say: Callable[[str], None] = lambda line: None,
+) -> BenchResult:  # fmt: skip
+    """Run an attack on the targets of a bench.
+
+        result = fedmia.bench.evaluate(MyAttack(), "encoders-v1")
+        print(result)
+
+    What is stored of it, by the same source and options, is read and not run again.
+
+    Args:
+        attack: a name, a class, or an instance with its options.
+        bench: name of a bench of the clone, or its folder.
+        data: source of CIFAR-10's training images, such as `parquet:FILE`; None: targets of digits
+            alone.
+        knows: `both` sides, or `nonmembers` alone.
+        shadows: encoders that the attack trains on each target.
+        targets: names of targets; none: all.
+        cache: folder that keeps trained shadows; None: nowhere.
+        say: takes a line after each target.
+
+    Returns:
+        The result.
+
+    Raises:
+        InputError: a wrong name, a damaged target, or an attack that cannot take part.
+    """
+    entrant, folder = Entrant.of(attack, knows, shadows), bench_folder(bench)
+    every, entries = read_targets(folder), tuple(read_entries(folder, read_targets(folder)))
+    chosen = read_targets(folder, targets)
+    stored = next((one for one in entries if one.attack == entrant.name
+                   and one.source == entrant.hash()), None)  # fmt: skip
+    ready = {} if stored is None else stored.by_key.get(entrant.key, {})
+    here = [one for one in chosen if one.name in ready or data or one.card["data"] == DIGITS]
+    waiting = [one for one in here if one.name not in ready]
+    for target in waiting:
+        target.check_files()
+    images: Mapping[str, ByteArray] = find_images(waiting, data)
+    results = dict[str, TargetScores | str]()
+    torch.set_num_threads(1)  # sums depend on it
+    keep = None if cache is None else Path(cache)
+    for target in here:
+        if (done := ready.get(target.name)) is None:
+            done = score_target(entrant, target, images, cache=keep)
+            say(f"{entrant.name}: {target.name}")
+        results[target.name] = done
+    by_name = {target.name: target for target in every}
+    plan = read_plan(folder)
+    left = tuple(name for name in plan["targets"] if name not in results)
+    return BenchResult(str(plan["version"]), entrant, results, by_name, left, entries)
+
+
+def run_command(invocation: Invocation) -> int:
+    """Do what `fedmia bench` is asked for; returns the exit code, 0.
+
+    Raises:
+        InputError: bad input, or an entry that the check refuses.
+    """
+    settings: Bench = invocation.settings
+
+    def say(line: str) -> None:
+        if not invocation.quiet:
+            print(line, file=sys.stderr, flush=True)
+
+    folder = bench_folder(settings.bench)
+    if settings.check is not None:
+        torch.set_num_threads(1)
+        for line in check_entry(Path(settings.check), folder, settings.data, say):
+            print(line)
+        return 0
+    attack = {"name": settings.name, **settings.attack.get(settings.name, {})}
+    result = evaluate(
+        attack, settings.bench, data=settings.data, knows=settings.knows, say=say,
+        shadows=settings.shadows, targets=settings.targets, cache=settings.cache,
+    )  # fmt: skip
+    print(result)
+    if settings.submit is not None:
+        place = write_entry(Path(settings.submit), result.entrant, result.results, result.targets)
+        print(checklist(place, result))
+    return 0
+
+
+def checklist(place: Path, result: BenchResult) -> str:
+    """What is left to do with an entry, as text.
+
+    Args:
+        place: folder of the entry.
+        result: what it holds.
+
+    Returns:
+        A line for each step.
+    """
+    marks = ["x "[bool(wrong)] for wrong in (result.left_out, result.row.trapped)]
+    steps = [
+        f"[{marks[0]}] scores of every target: {len(result.left_out)} are missing",
+        f"[{marks[1]}] nothing found in a trap",
+        f"[ ] fedmia bench --check {place}",
+        f"[ ] copy {place.parent.name}/{place.name} to bench/{result.version}/{RESULTS} and open a "
+        "pull request; the board says unverified until its keepers have run the attack",
+    ]
+    return "\n".join(["", f"written: {place}", *steps])

@@ -1,0 +1,192 @@
+"""One attack on one target: the scores of its images, as an audit of the encoder gives them."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import inspect
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from fedmia.attacks.base import Attack, DatasetAttack
+from fedmia.bench.targets import Images, NoLabels, Target
+from fedmia.config.audit import Audit
+from fedmia.door.plugins import name_plugin
+from fedmia.evaluation.audits.attack_suite import EncoderAttackSuite
+from fedmia.evaluation.audits.shadows import OwnShadows
+from fedmia.evaluation.encoder import load_encoder, recipe
+from fedmia.evaluation.federation import FederatedEncoder, FederationSuite
+from fedmia.options import registry, session
+from fedmia.options.errors import InputError
+from fedmia.options.values import plain
+from fedmia.records import ScoredAttack
+from fedmia.storage.manifest import RECORDING
+
+Scores = NDArray[np.float64]
+BOTH, OTHERS, NOTHING = "both", "nonmembers", "nothing"  # what an attacker knows
+
+
+@dataclass(frozen=True)
+class Entrant:
+    """An attack that takes part, as it is set up.
+
+    Attributes:
+        name: built-in, or `package.module:Class`.
+        options: those that differ from their defaults.
+        knows: `both` sides, `nonmembers` alone, or `nothing`, of an attack that learns nothing.
+        shadows: encoders that it trains itself; 0 of an attack that reads none.
+    """
+
+    name: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    knows: str = BOTH
+    shadows: int = 0
+
+    @classmethod
+    def of(cls, attack: Any, knows: str = BOTH, shadows: int = 0) -> Entrant:
+        """An attack as it takes part.
+
+        Args:
+            attack: its name, a class, an instance, or a mapping with its name and options.
+            knows: `both` or `nonmembers`.
+            shadows: encoders that it would train.
+
+        Returns:
+            The entrant; it knows `nothing` where it learns nothing.
+
+        Raises:
+            InputError: it answers for whole data sets, or cannot do with what it is to know.
+        """
+        options = {one: plain(value) for one, value in name_plugin("attack", attack).items()}
+        name = str(options.pop("name"))
+        built: Attack = registry.build("attack", name, options)
+        if isinstance(built, DatasetAttack):
+            raise InputError(f"{name} answers for whole data sets; a bench asks of each image")
+        if built.asks_shadows() and not shadows:
+            raise InputError(f"{name} reads shadow encoders: shadows must be at least 1, got 0")
+        if not built.learns:
+            knows = NOTHING
+        elif knows == OTHERS and built.learns_from_members:
+            raise InputError(f"{name} learns from known members: knows must be '{BOTH}'")
+        return cls(name, options, knows, shadows if built.asks_shadows() else 0)
+
+    @property
+    def key(self) -> str:
+        """What sets its row apart from others of the same attack."""
+        return self.knows + (f", {self.shadows} shadows" if self.shadows else "")
+
+    @property
+    def title(self) -> str:
+        """Its name, as a folder is called."""
+        return session.short_name(self.name).replace(":", ".")
+
+    def source(self) -> bytes:
+        """Its file, and of a built-in attack those of the package that it shares with others."""
+        cls = registry.load("attack", self.name)
+        if session.is_session_name(self.name):
+            return session.source_of(cls).encode()
+        files, waiting = list[Path](), [Path(inspect.getfile(cls))]
+        while waiting:
+            files.append(file := waiting.pop())
+            if ":" not in self.name:
+                waiting += [one for one in _shared(file) if one not in files + waiting]
+        return b"".join(one.read_bytes() for one in [files[0], *sorted(files[1:])])
+
+    def hash(self) -> str:
+        """12 digits that change with its source and its options."""
+        return hash_source(self.source(), self.options)
+
+
+def hash_source(source: bytes, options: Mapping[str, Any]) -> str:
+    """12 digits that change with the source of an attack and with its options, which JSON holds."""
+    text = json.dumps(options, sort_keys=True) if options else ""
+    return hashlib.sha256(source + text.encode()).hexdigest()[:12]
+
+
+def _shared(file: Path) -> list[Path]:
+    """The private files of the package of attacks that a file imports."""
+    tree = ast.parse(file.read_text(encoding="utf-8"))
+    names = [one.module or "" for one in ast.walk(tree) if isinstance(one, ast.ImportFrom)]
+    own = [n.removeprefix("fedmia.attacks._") for n in names if n.startswith("fedmia.attacks._")]
+    return [file.with_name(f"_{name}.py") for name in own]
+
+
+@dataclass(frozen=True)
+class TargetScores:
+    """Scores of the images of one target; higher says member.
+
+    Attributes:
+        members: (n,) in the order of the target's roles.
+        nonmembers: (m,) likewise.
+        access: that the attack needs: `black_box` or `white_box`.
+        vantage: `outsider`, `client` or `server`.
+        queries: images that it had embedded.
+        seconds: on a clock.
+    """
+
+    members: Scores
+    nonmembers: Scores
+    access: str
+    vantage: str
+    queries: int
+    seconds: float
+
+
+def score_target(
+    entrant: Entrant, target: Target, images: Images, seed: int = 0, cache: Path | None = None
+) -> TargetScores | str:
+    """The scores of an attack on a target, or why it has none there.
+
+    Args:
+        entrant: the attack.
+        target: the encoder and its images in their roles.
+        images: at least the target's.
+        seed: of the attack's own choices.
+        cache: folder that keeps shadows.
+
+    Returns:
+        The scores, or a reason on one line.
+
+    Raises:
+        InputError: the target cannot be read.
+    """
+    federation = str(target.folder / RECORDING) if target.federated else None
+    knows = BOTH if entrant.knows == BOTH else OTHERS
+    audit = Audit(
+        encoder=str(target.folder), federation=federation, attacks=(entrant.name,),
+        attack={entrant.name: entrant.options}, knows=knows, shadows=entrant.shadows, seed=seed,
+        device="cpu", threads=torch.get_num_threads(),
+    )  # fmt: skip
+    device = torch.device("cpu")
+    released = load_encoder(audit, device)
+    split = target.split(images, entrant.shadows > 0)
+    own = OwnShadows(
+        audit, released, split, cache, device, lambda line: None, lambda done, of: None,
+        lambda: False,
+    )  # fmt: skip
+    make = FederationSuite if isinstance(released, FederatedEncoder) else EncoderAttackSuite
+    suite: EncoderAttackSuite = make(
+        audit, released, split, recipe(audit, own.augment(), split, of_run=True), device,  # type: ignore[arg-type]
+        own if audit.shadows else None, None,
+    )  # fmt: skip
+    labels = split.labels
+    assert isinstance(labels, NoLabels)
+    scored, labels.queried = None, False  # until here an audit's own code asked
+    if suite.able():
+        score = partial(suite.score_encoder, entrant.name)
+        scored = suite.failures.attempt("main", entrant.name, score)
+    if labels.queried:
+        return "reads the images' classes, which a bench gives to nobody"
+    if not isinstance(scored, ScoredAttack):
+        return suite.failures.reasons[entrant.name]
+    members, others = (side.astype(np.float64) for side in scored.sides)
+    threat = scored.access, scored.vantage
+    return TargetScores(members, others, *threat, scored.queries, scored.seconds)

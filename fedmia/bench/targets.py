@@ -1,0 +1,240 @@
+"""The frozen targets of a bench: their cards, and their images in their roles, by SHA-256."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+import fedmia
+from fedmia.config.data import Data
+from fedmia.data.images import ByteArray, digests
+from fedmia.evaluation.audits.images import AuditSplit
+from fedmia.options.errors import InputError
+from fedmia.options.seeding import rng
+from fedmia.options.yamlfile import load
+from fedmia.partitions.split import Split
+from fedmia.recording.files import digest_of
+from fedmia.threat import Labels
+from fedmia.threat.labels import ClassNames
+
+PLAN, TARGETS, CARD, ROLES, RESULTS = "plan.yaml", "targets", "card.json", "roles.json", "results"
+# Of an audit's roles, those in roles.json; `shadows` are images of which an attacker may train.
+KNOWN_MEMBERS, KNOWN_NONMEMBERS, MEMBERS, NONMEMBERS, SHADOWS = ROLE_NAMES = (
+    "known_members", "known_nonmembers", "members", "nonmembers", "shadows",
+)  # fmt: skip
+DIGITS = "digits"
+Roles = dict[str, list[str]]  # SHA-256 of images by role
+Images = Mapping[str, ByteArray]  # uint8 (C, H, W) by the SHA-256 of shape and bytes
+
+
+class NoLabels(Labels):
+    """Classes of images that a bench hands to nobody; who asks is noted."""
+
+    queried = False
+
+    def classes_of(self, names: list[bytes]) -> ClassNames:
+        """Nobody's.
+
+        Raises:
+            InputError: always.
+        """
+        self.queried = True
+        raise InputError("reads the images' classes, which a bench gives to nobody")
+
+
+@dataclass(frozen=True)
+class Target:
+    """One frozen encoder, or one federation.
+
+    Attributes:
+        folder: a run of fedmia, with a card and roles.
+        card: what it was trained on and how, and the SHA-256 of its files.
+    """
+
+    folder: Path
+    card: Mapping[str, Any]
+
+    @property
+    def name(self) -> str:
+        """Also that of its folder."""
+        return self.folder.name
+
+    @property
+    def trap(self) -> str:
+        """`untrained`, `placebo` or `dpsgd`: nothing is to be found in it; else empty."""
+        return str(self.card["trap"])
+
+    @property
+    def federated(self) -> bool:
+        """Whether updates and the models of its rounds are there, too."""
+        return int(self.card["clients"]) > 1
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of its card, which holds those of all its files."""
+        return digest_of(self.folder / CARD)
+
+    @cached_property
+    def roles(self) -> Roles:
+        """SHA-256 of the images of each role."""
+        roles: Roles = json.loads((self.folder / ROLES).read_text())
+        return roles
+
+    def check_files(self) -> None:
+        """Refuse a target of which a file was changed.
+
+        Raises:
+            InputError: naming the file.
+        """
+        for name, digest in self.card["files"].items():
+            path = self.folder / name
+            if not path.is_file() or digest_of(path) != digest:
+                raise InputError(f"'{path}' is not the file of the card: another SHA-256")
+
+    def split(self, images: Images, shadows: bool) -> AuditSplit:
+        """Its images in their roles.
+
+        Args:
+            images: at least its own.
+            shadows: whether the attacker trains encoders of its own.
+
+        Returns:
+            The roles; nobody has classes.
+        """
+
+        def take(role: str) -> Tensor:
+            return torch.from_numpy(np.stack([images[name] for name in self.roles[role]]))
+
+        members, nonmembers, spare = (take(role) for role in (MEMBERS, NONMEMBERS, SHADOWS))
+        n, m = len(members), len(nonmembers)
+        return AuditSplit(
+            known_members=take(KNOWN_MEMBERS),
+            known_nonmembers=take(KNOWN_NONMEMBERS),
+            scored_members=members,
+            scored_nonmembers=nonmembers,
+            member_ids=np.arange(n),
+            nonmember_ids=np.arange(m),
+            member_labels=np.zeros(n, np.int64),
+            nonmember_labels=np.zeros(m, np.int64),
+            spare=spare if shadows else spare[:0],
+            labels=NoLabels(),
+            names=(self.name, self.name),
+            spared=len(spare),
+            views=Data(str(self.card["data"])).source().views,
+        )
+
+
+def bench_folder(bench: str) -> Path:
+    """The folder of a bench: a path, or the name of one of the clone.
+
+    Raises:
+        InputError: there is none.
+    """
+    for folder in (Path(bench), Path(fedmia.__file__).parents[1] / "bench" / bench):
+        if (folder / PLAN).is_file():
+            return folder
+    raise InputError(f"bench '{bench}': no folder with {PLAN}; a clone of fedmia has bench/")
+
+
+def read_plan(folder: Path) -> Mapping[str, Any]:
+    """The plan of a bench: its version, its seed, the recipe of each target."""
+    return load(folder / PLAN)
+
+
+def read_targets(folder: Path, only: Iterable[str] = ()) -> list[Target]:
+    """The targets of a bench that are there, in the plan's order.
+
+    Args:
+        folder: of the bench.
+        only: names of targets; none: all.
+
+    Returns:
+        The targets.
+
+    Raises:
+        InputError: an unknown name, a target of another version, or none is there.
+    """
+    plan, chosen = read_plan(folder), tuple(only)
+    for name in chosen:
+        if name not in plan["targets"]:
+            listed = ", ".join(plan["targets"])
+            raise InputError(f"targets '{name}': no such target of {plan['version']} ({listed})")
+    places = [folder / TARGETS / name for name in chosen or plan["targets"]]
+    targets = [
+        Target(place, json.loads((place / CARD).read_text()))
+        for place in places
+        if (place / CARD).is_file()
+    ]
+    for target in targets:
+        if target.card["version"] != plan["version"]:
+            raise InputError(f"target '{target.name}' is of {target.card['version']}")
+    if not targets:
+        raise InputError(f"'{folder / TARGETS}' holds none of the targets: scripts/targets.py")
+    return targets
+
+
+def find_images(targets: Iterable[Target], data: str | None) -> dict[str, ByteArray]:
+    """The images of targets by their SHA-256.
+
+    Args:
+        targets: those of digits need no source, CIFAR-10's one.
+        data: source of CIFAR-10's training images; None: there is none.
+
+    Returns:
+        The images.
+
+    Raises:
+        InputError: the source cannot be read, or lacks an image.
+    """
+    images = dict[str, ByteArray]()
+    names_by_data: dict[str, set[str]] = {}
+    for target in targets:
+        own = names_by_data.setdefault(str(target.card["data"]), set())
+        own.update(*(target.roles[role] for role in ROLE_NAMES))
+    for name, needed in names_by_data.items():
+        source = Data(DIGITS if name == DIGITS else data or name)
+        request = source.request(0)
+        encoded = source.source().encoded(request)
+        every = source.source().load(request) if encoded is None else encoded.all()
+        names = [digest.hex() for digest in digests(every.images)]
+        places = {one: at for at, one in enumerate(names) if one in needed}
+        if lacking := needed - places.keys():
+            raise InputError(
+                f"data '{source.name}' lacks {len(lacking)} of {len(needed)} images of "
+                f"the targets of {name} (the first: SHA-256 {min(lacking)[:12]})"
+            )
+        images |= {one: every.images[at] for one, at in places.items()}
+    return images
+
+
+def assign_roles(split: Split, names: list[bytes], trap: str = "", seed: int = 0) -> Roles:
+    """SHA-256 of the images of each role.
+
+    Args:
+        split: of the run that trained.
+        names: digests of the images of its source.
+        trap: of a `placebo` no image with a role was trained on.
+        seed: of the placebo's roles.
+
+    Returns:
+        The roles.
+    """
+    members = {KNOWN_MEMBERS: split.known_members, MEMBERS: split.scored_members}
+    others = split.scored_nonmembers
+    if trap == "placebo":
+        others = rng(seed, "bench", trap).permutation(others)
+        known, end = len(split.known_members), len(split.members)
+        members = {KNOWN_MEMBERS: others[:known], MEMBERS: others[known:end]}
+        others = others[end:]
+    places = members | {
+        KNOWN_NONMEMBERS: split.known_nonmembers, NONMEMBERS: others, SHADOWS: split.public
+    }  # fmt: skip
+    return {role: sorted(names[at].hex() for at in of) for role, of in places.items()}

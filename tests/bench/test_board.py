@@ -1,0 +1,73 @@
+"""Rows, means, differences: known answers and naive twins."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedmia.bench.board import Estimate, difference, make_row, mean_of, target_row
+from fedmia.bench.scoring import TargetScores
+from fedmia.bench.targets import Target
+from fedmia.statistics.auc import auc
+
+
+def scores(shift: float, seed: int = 0, n: int = 200, m: int = 400) -> TargetScores:
+    rng = np.random.default_rng(seed)
+    members, others = rng.normal(shift, 1, n), rng.normal(0, 1, m)
+    return TargetScores(members, others, "black_box", "outsider", 10, 1.0)
+
+
+def targets(**traps: str) -> dict[str, Target]:
+    return {name: Target(Path(name), {"trap": trap}) for name, trap in traps.items()}
+
+
+def test_mean_of__is_the_mean_and_its_interval_shrinks_by_the_root_of_n() -> None:
+    one = Estimate(0.7, 0.6, 0.8)
+    mean = mean_of([one] * 4)
+    assert mean.value == pytest.approx(0.7) and mean.low == pytest.approx(0.65)
+    assert mean.high == pytest.approx(0.75)
+
+
+def test_mean_of__covers_the_mean_of_unequal_targets() -> None:
+    shifts, hits = (0.0, 0.3, 0.8, 1.5), 0
+    from scipy.stats import norm
+
+    true = np.mean([norm.cdf(shift / np.sqrt(2)) for shift in shifts])
+    for seed in range(200):
+        parts = [target_row(scores(s, 10 * seed + i), 1).auc for i, s in enumerate(shifts)]
+        hits += not mean_of(parts).excludes(float(true))
+    assert 180 <= hits <= 199
+
+
+def test_target_row__intervals_widen_with_their_family_and_tpr_is_the_naive_one() -> None:
+    one = scores(1.0, n=300, m=1000)
+    alone, many = target_row(one, 1), target_row(one, 30)
+    assert many.auc.low < alone.auc.low < alone.auc.value < alone.auc.high < many.auc.high
+    assert many.tpr[0.01].low < alone.tpr[0.01].low < alone.tpr[0.01].high < many.tpr[0.01].high
+    cut = np.sort(one.nonmembers)[-10]  # ten of a thousand are at or over it
+    assert alone.tpr[0.01].value == np.mean(one.members >= cut)
+    assert list(alone.tpr) == [0.01]
+    assert list(target_row(scores(1.0, m=5000), 1).tpr) == [0.01, 0.001]
+
+
+def test_make_row__traps_are_no_part_of_the_mean_and_are_marked_where_something_is_found() -> None:
+    own = {"a": scores(0.5, 1), "b": scores(1.0, 2), "t": scores(1.0, 3), "u": scores(0.0, 4)}
+    row = make_row(own, targets(a="", b="", t="placebo", u="untrained"))
+    want = np.mean([auc(own[n].members, own[n].nonmembers) for n in "ab"])
+    assert row.auc is not None and row.auc.value == pytest.approx(want)
+    assert row.trapped == ("t",) and row.queries == 10 and row.seconds == 4.0
+
+
+def test_difference__is_over_common_targets_without_traps() -> None:
+    a = {"a": scores(1.0, 1), "b": scores(1.0, 2), "t": scores(3.0, 3)}
+    b = {"a": scores(0.2, 11), "t": scores(0.0, 4), "c": scores(0.0, 5)}
+    found = difference(a, b, targets(a="", b="", c="", t="placebo"), 3)
+    assert found is not None
+    gap, n = found
+    aucs = [auc(one["a"].members, one["a"].nonmembers) for one in (a, b)]
+    assert n == 1 and gap.value == pytest.approx(aucs[0] - aucs[1]) and gap.low > 0
+    same = difference(a, a, targets(a="", b="", t="placebo"), 1)
+    assert same is not None and not same[0].excludes(0.0) and same[1] == 2
+    assert difference(a, {"c": b["c"]}, targets(a="", b="", c="", t="placebo"), 1) is None

@@ -1,0 +1,240 @@
+"""Entries: written, read, and refused where a byte of them is not what was run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedmia.bench.board import make_row
+from fedmia.bench.checks import check_entry, refuse_trapped
+from fedmia.bench.entries import BenchEntry, read_entries, read_entry, write_entry
+from fedmia.bench.run import BenchResult, evaluate
+from fedmia.bench.scoring import Entrant, TargetScores
+from fedmia.bench.targets import bench_folder, read_targets
+from fedmia.options.errors import InputError
+from tests.bench.entrants import (
+    CLASSES,
+    COIN,
+    KNOWS_ROLES,
+    READS_ROLES,
+    VIEWS,
+    write_attack,
+)
+
+FOLDER = bench_folder("encoders-v1")
+TARGETS = {target.name: target for target in read_targets(FOLDER)}
+LEAKY, TRAP = "moco-digits-overfitted", "trap-untrained"
+Edit = Callable[[dict[str, Any]], Any]
+
+
+def submit(attack: Any, folder: Path, *names: str) -> tuple[Path, dict[str, TargetScores]]:
+    """The entry of an attack on some targets, and its scores."""
+    result = evaluate(attack, targets=names)
+    return write_entry(folder, result.entrant, result.results, TARGETS), result.scores
+
+
+def test_write_entry__reads_back_as_it_was(tmp_path: Path) -> None:
+    place, own = submit("similarity", tmp_path, LEAKY)
+    entry = read_entry(place, TARGETS)
+    assert entry.verified and entry.scores("nothing").keys() == {LEAKY}
+    back = entry.scores("nothing")[LEAKY]
+    np.testing.assert_allclose(back.members, own[LEAKY].members, rtol=1e-6)
+    assert place == tmp_path / "similarity" / Entrant("similarity").hash()
+
+
+@pytest.fixture(scope="module")
+def coin(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, TargetScores]]:
+    """The entry of a coin on the targets of digits."""
+    folder, patch = tmp_path_factory.mktemp("coin"), pytest.MonkeyPatch()
+    attack = write_attack(folder, "coin_entrant", COIN, patch)
+    names = [name for name, one in TARGETS.items() if one.card["data"] == "digits"]
+    yield submit(attack, folder / "results", *names)  # type: ignore[misc]
+    patch.undo()
+
+
+def test_coin__is_separable_from_guessing_nowhere(
+    coin: tuple[Path, dict[str, TargetScores]],
+) -> None:
+    row = make_row(coin[1], TARGETS)
+    assert row.auc is not None and not row.auc.excludes(0.5) and not row.trapped
+    assert not any(one.auc.excludes(0.5) for one in row.targets.values())
+
+
+def test_check__an_honest_entry_passes_and_is_unverified(
+    coin: tuple[Path, dict[str, TargetScores]],
+) -> None:
+    lines = [*check_entry(coin[0], FOLDER, None)]
+    assert len(lines) == 4 and "none was trained" in lines[-1]
+    assert not read_entry(coin[0], TARGETS).verified
+
+
+def edit_json(file: Path, change: Edit) -> None:
+    content = json.loads(file.read_text())
+    change(content)
+    file.write_text(json.dumps(content))
+
+
+def first_row(content: dict[str, Any]) -> dict[str, Any]:
+    row: dict[str, Any] = next(iter(content["rows"].values()))
+    return row
+
+
+@pytest.mark.parametrize(
+    ("file", "change", "says"),
+    [
+        (f"{LEAKY}.json", lambda c: c.update(version="encoders-v0"), "another version"),
+        (f"{LEAKY}.json", lambda c: c.update(card="0" * 64), "another version"),
+        (f"{LEAKY}.json", lambda c: c.update(target="nowhere"), "no target 'nowhere'"),
+        (f"{LEAKY}.json", lambda c: first_row(c)["members"].pop(), "finite scores"),
+        (f"{LEAKY}.json", lambda c: first_row(c)["members"].__setitem__(0, None), "finite"),
+        (f"{LEAKY}.json", lambda c: first_row(c).pop("queries"), "queries"),
+        ("entry.json", lambda c: c.update(source="0" * 12), "is of coin_entrant"),
+        ("entry.json", lambda c: c.pop("options"), "options"),
+    ],
+)
+def test_read_entry__what_was_changed_is_refused(
+    coin: tuple[Path, dict[str, TargetScores]], tmp_path: Path, file: str, change: Edit, says: str
+) -> None:
+    import shutil
+
+    copy = tmp_path / coin[0].parent.name / coin[0].name
+    shutil.copytree(coin[0], copy)
+    read_entry(copy, TARGETS)
+    edit_json(copy / file, change)
+    with pytest.raises(InputError, match=says):
+        read_entry(copy, TARGETS)
+
+
+def test_read_entry__another_source_is_refused(
+    coin: tuple[Path, dict[str, TargetScores]], tmp_path: Path
+) -> None:
+    import shutil
+
+    copy = tmp_path / coin[0].parent.name / coin[0].name
+    shutil.copytree(coin[0], copy)
+    (copy / "attack.py").write_text((copy / "attack.py").read_text() + "\n")
+    with pytest.raises(InputError, match=r"attack.py"):
+        read_entry(copy, TARGETS)
+
+
+def test_check__an_attack_that_reads_roles_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    body = READS_ROLES.format(folder=str(FOLDER / "targets"))
+    attack = write_attack(tmp_path, "reads_roles", body, monkeypatch)
+    place, own = submit(attack, tmp_path / "results", LEAKY)
+    assert own[LEAKY].members.mean() == 1
+    with pytest.raises(InputError, match=r"roles.json"):
+        list(check_entry(place, FOLDER, None))
+
+
+@pytest.mark.slow(seconds=40)
+def test_check__an_oracle_with_leaked_roles_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    body = KNOWS_ROLES.format(members=set(TARGETS[LEAKY].roles["members"]))
+    attack = write_attack(tmp_path, "knows_roles", body, monkeypatch)
+    place, _ = submit(attack, tmp_path / "results", LEAKY)
+    with pytest.raises(InputError, match="has not seen"):
+        list(check_entry(place, FOLDER, None))
+
+
+@pytest.mark.slow(seconds=40)
+def test_check__an_attack_that_looks_at_views_passes_on_an_unseen_encoder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attack = write_attack(tmp_path, "looks_at_views", VIEWS, monkeypatch)
+    place, _ = submit(attack, tmp_path / "results", LEAKY, TRAP)
+    assert f"by the recipe of {LEAKY}" in list(check_entry(place, FOLDER, None))[-1]
+
+
+def test_unseen_encoder__finds_an_oracle_by_any_encoder_without_its_members(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trap = TARGETS[TRAP]  # stands for the encoder that the check would train
+    monkeypatch.setattr("fedmia.bench.checks.train_again", lambda *of: trap)
+    body = KNOWS_ROLES.format(members=set(TARGETS[LEAKY].roles["members"]))
+    attack = write_attack(tmp_path, "knows_roles_of_one", body, monkeypatch)
+    place, _ = submit(attack, tmp_path / "results", LEAKY)
+    with pytest.raises(InputError, match="has not seen"):
+        list(check_entry(place, FOLDER, None))
+
+
+def test_evaluate__an_attack_that_asks_for_classes_has_no_scores(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attack = write_attack(tmp_path, "asks_classes", CLASSES, monkeypatch)
+    result = evaluate(attack, targets=[LEAKY])
+    assert not result.scores and "classes" in str(result.results[LEAKY])
+    place = write_entry(tmp_path / "results", result.entrant, result.results, TARGETS)
+    with pytest.raises(InputError, match="no scores"):
+        list(check_entry(place, FOLDER, None))
+
+
+def test_refuse_trapped__what_is_found_in_a_trap_is_refused() -> None:
+    rng = np.random.default_rng(0)
+    found = TargetScores(
+        rng.normal(1, 1, 150), rng.normal(0, 1, 700), "black_box", "outsider", 1, 1
+    )
+    entry = BenchEntry("similarity", {}, "", True, {"nothing": {LEAKY: found}})
+    refuse_trapped(entry, "nothing", TARGETS)
+    entry = BenchEntry("similarity", {}, "", True, {"nothing": {TRAP: found}})
+    with pytest.raises(InputError, match=TRAP):
+        refuse_trapped(entry, "nothing", TARGETS)
+
+
+def test_entries__those_of_the_bench_are_whole() -> None:
+    entries = list(read_entries(FOLDER, list(TARGETS.values())))
+    for entry in entries:
+        for key in entry.by_key:
+            make_row(entry.scores(key), TARGETS)
+
+
+def test_evaluate__stored_scores_are_read_and_not_run_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import shutil
+
+    shutil.copy(FOLDER / "plan.yaml", tmp_path)
+    shutil.copytree(FOLDER / "targets" / LEAKY, tmp_path / "targets" / LEAKY)
+    first = evaluate("similarity", str(tmp_path))
+    write_entry(tmp_path / "results", first.entrant, first.results, first.targets)
+    monkeypatch.setattr("fedmia.bench.run.score_target", None)
+    again = evaluate("similarity", str(tmp_path))
+    assert again.row.auc is not None and first.row.auc is not None
+    assert again.row.auc.value == pytest.approx(first.row.auc.value, abs=1e-4)
+    assert "moco-digits-weak" in again.left_out and not again.differences
+
+
+@pytest.mark.parametrize(
+    ("attack", "how", "says"),
+    [
+        ("dataset-inference", {}, "whole data sets"),
+        ("rmia", {}, "shadows must be at least 1"),
+        ("partcrop", {"knows": "nonmembers"}, "learns from known members"),
+        ("no-such-attack", {}, "no-such-attack"),
+    ],
+)
+def test_entrant__what_cannot_take_part_is_refused(
+    attack: str, how: dict[str, Any], says: str
+) -> None:
+    with pytest.raises(InputError, match=says):
+        evaluate(attack, **how)
+
+
+def test_differences__are_to_every_other_attack_also_of_the_same_file() -> None:
+    rng, options = np.random.default_rng(0), {"fit_on": "known"}
+    one = TargetScores(rng.normal(1, 1, 150), rng.normal(0, 1, 700), "black_box", "outsider", 1, 1)
+    entrant = Entrant("encodermi-v", options)
+    entries = tuple(
+        BenchEntry(name, options, entrant.hash(), True, {"both": {LEAKY: one}})
+        for name in ("encodermi-s", "encodermi-v")
+    )
+    result = BenchResult("encoders-v1", entrant, {LEAKY: one}, TARGETS, (), entries)
+    assert list(result.differences) == ["encodermi-s (fit_on known), knows both"]
+    assert "over  1 targets  encodermi-s" in str(result)
