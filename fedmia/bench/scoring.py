@@ -163,7 +163,7 @@ def score_target(
     audit = Audit(
         encoder=str(target.folder), federation=federation, attacks=(entrant.name,),
         attack={entrant.name: entrant.options}, knows=knows, shadows=entrant.shadows, seed=seed,
-        device="cpu", threads=torch.get_num_threads(),
+        device="cpu", threads=torch.get_num_threads(), augment=target.views,
     )  # fmt: skip
     device = torch.device("cpu")
     released = load_encoder(audit, device)

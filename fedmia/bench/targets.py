@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -57,10 +57,13 @@ class Target:
     Attributes:
         folder: a run of fedmia, with a card and roles.
         card: what it was trained on and how, and the SHA-256 of its files.
+        views: options of the attacker's views over those that it was trained with, which can be
+            whole images alone.
     """
 
     folder: Path
     card: Mapping[str, Any]
+    views: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -167,11 +170,10 @@ def read_targets(folder: Path, only: Iterable[str] = ()) -> list[Target]:
         if name not in plan["targets"]:
             listed = ", ".join(plan["targets"])
             raise InputError(f"targets '{name}': no such target of {plan['version']} ({listed})")
-    places = [folder / TARGETS / name for name in chosen or plan["targets"]]
     targets = [
-        Target(place, json.loads((place / CARD).read_text()))
-        for place in places
-        if (place / CARD).is_file()
+        Target(card.parent, json.loads(card.read_text()), plan["targets"][name].get("views", {}))
+        for name in chosen or plan["targets"]
+        if (card := folder / TARGETS / name / CARD).is_file()
     ]
     for target in targets:
         if target.card["version"] != plan["version"]:
