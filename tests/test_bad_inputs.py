@@ -76,7 +76,7 @@ COMMANDS = [
     ),
     ("simulate --attacks ascent", "attack", "ascent", "needs attacker active"),
     ("simulate --split.members 4000", "members", "4044", "digits has 1797 distinct"),
-    ("simulate --split.scored 5000", "split.scored", "5000", "at most 160 can be scored"),
+    ("simulate --split.scored 5000", "split.scored", "5000", "at most 180 can be scored"),
     ("simulate --partition natural", "partition", "natural", "needs partition.column name"),
     ("simulate --defense dpsgd --ssl simclr", "ssl", "simclr", "use ssl moco"),
     ("simulate --defended-clients 1", "defended-clients", "1", "needs defense name"),

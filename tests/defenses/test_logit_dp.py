@@ -259,6 +259,7 @@ def test_gradient__an_image_without_finite_outputs_is_a_null_record(
     losses, norms, total = clipped(job, batch, CLIP)
     expected = clipped(other, without, CLIP)
     assert bool(total.isfinite().all()) and float(total.norm()) > 0
+    # A batch of another size may be summed in another order.
     for got, want in zip((losses, norms, total), expected, strict=True):
-        assert torch.equal(got, want)
-    assert torch.equal(job.method.bank.rows, other.method.bank.rows)
+        torch.testing.assert_close(got, want, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(job.method.bank.rows, other.method.bank.rows)

@@ -220,7 +220,8 @@ def test_clients_view__holds_only_models_of_rounds_in_which_it_took_part(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Received for its rounds, and the one that is attacked."""
-    flags = "--attacker passive --attacks similarity --federation.participation 0.5 --rounds 6"
+    flags = "--attacker passive --attacks similarity --federation.participation 0.5 --rounds 6 "
+    flags += "--federation.snapshots 6"
     run = federated(planned(flags), tmp_path / "run")
     mine = [r for r in range(1, 7) if 3 in draw_cohort(RoundRange("", 0, 6, False, 0.5, 0), r, 4)]
     assert 0 < len(mine) < 6

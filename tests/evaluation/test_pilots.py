@@ -124,7 +124,7 @@ def test_seconds__of_rounds_are_those_of_the_pilot_for_each_kind() -> None:
     rounds = {("main", 1): 3.0, ("main", 2): 1.0, ("main", 3): 20.0, ("main", 4): 2.0}
     rounds |= {("zero", 3): 2.0, ("zero", 4): 2.0}
     clock: Any = SimpleNamespace(rounds=rounds)
-    main, zero, climb = 3 + 23 * 1 + 20 + 5 * 2, 6 * 2, 0.5 * 6 / 2
+    main, zero, climb = 3 + 23 * 1 + 20 + 2 * 2, 3 * 2, 0.5 * 3 / 2  # 27 rounds, 3 attacked
     assert pilot.all_rounds(clock, whole, short, 0.5) == 2 * main + zero + climb  # the placebo, too
     pooled = replace(whole, pretrain=Pretrain("pooled", epochs=20))
     short = pilot.shorten(pooled)
