@@ -1,17 +1,156 @@
-"""What `benchmarks/where.py` measures by part still stands where it looks for it."""
+"""The parts of a run at work together: roles, pre-training, strategies, defences, failures."""
 
 from __future__ import annotations
 
-import importlib
-import runpy
-from functools import reduce
+import json
+import shlex
 from pathlib import Path
+from typing import Any
 
-PARTS = Path(__file__).parents[1] / "benchmarks" / "_parts.py"
+import pytest
+
+from clients.client_round import ClientRound
+from fedmia.options import registry
+from fedmia.report.figures import draw
+from fedmia.simulate import main
+from strategies.fedavg import FedAvg
+
+Report = dict[str, Any]
+Capture = pytest.CaptureFixture[str]
+TINY = (
+    "--clients 4 --rounds 2 --train.local_epochs 1 --model.width 4 --split.members 32 "
+    "--split.nonmembers 60 --split.known 8 --split.test 20 --device cpu "
+)
+CHEAP = "--attack.similarity.views 4 "
+SIMILARITY = "--attacks similarity --federation.snapshots 1 " + CHEAP
 
 
-def test_parts__every_function_that_is_measured_exists() -> None:
-    script = runpy.run_path(str(PARTS))
-    for path in (*script["PARTS"], *script["WORKS"]):
-        module, _, name = path.partition(":")
-        assert callable(reduce(getattr, name.split("."), importlib.import_module(module))), path
+def reported(flags: str, capsys: Capture) -> Report:
+    """The report that `--json` prints."""
+    assert main([*shlex.split(flags), "--json"]) == 0
+    report: Report = json.loads(capsys.readouterr().out)
+    return report
+
+
+@pytest.mark.slow
+def test_attacker_none__the_outsiders_attacks_run(capsys: Capture) -> None:
+    one = TINY.replace("--clients 4", "--clients 1")
+    report = reported(f"{one}--attacks similarity,internal {CHEAP}", capsys)
+    assert [a["threat"]["vantage"] for a in report["attacks"]] == ["outsider"] * 2
+    assert not any(a["under_attack"] for a in report["attacks"])
+    assert report["paired"] == [] and set(report["controls"]) == {"untrained", "pixels"}
+    assert [c["role"] for c in report["clients"]] == ["honest"]
+
+
+@pytest.mark.slow
+def test_attacker_passive__two_of_them_that_do_not_train(capsys: Capture) -> None:
+    flags = "--attacker passive --malicious 2 --attacker-trains false"
+    report = reported(f"{TINY}{SIMILARITY} {flags}", capsys)
+    assert [c["role"] for c in report["clients"]] == ["honest"] * 2 + ["passive"] * 2
+    assert [c["auc"] is None for c in report["clients"]] == [False] * 2 + [True] * 2
+    assert report["attacks"][0]["n_members"] == 32 - 8
+    assert not report["attacks"][0]["under_attack"]
+
+
+@pytest.mark.parametrize(
+    ("seed", "scored"), [(0, False), pytest.param(2, True, marks=pytest.mark.slow)]
+)
+def test_attacker_active__says_so_if_it_took_part_in_no_attacked_round(
+    seed: int, scored: bool, capsys: Capture
+) -> None:
+    """One attacked round, one client of four in it; one of these two seeds draws the attacker."""
+    report = reported(
+        f"{TINY}--attacker active --attacks ascent "
+        f"--federation.participation 0.25 --federation.snapshots 1 --seed {seed}",
+        capsys,
+    )
+    assert [a["name"] for a in report["attacks"]] == ["ascent", "ascent-level"] * scored
+    why = [(r["attack"], r["reason"]) for r in report["not_run"]]
+    assert why == [("ascent", "its client finished no attacked round")] * (not scored)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["pooled", "public --split.public 16"])
+def test_pretrain__comes_before_the_same_rounds(
+    mode: str, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server's epochs are no rounds, and no client takes part in them; the untrained control is
+    the model before them."""
+    rounds: list[int] = []
+    plain = ClientRound.train
+
+    def counted(client_round: ClientRound) -> Any:
+        rounds.append(client_round.task.round)
+        return plain(client_round)
+
+    monkeypatch.setattr(ClientRound, "train", counted)
+    report = reported(f"{TINY}{SIMILARITY} --pretrain {mode} --pretrain-epochs 20", capsys)
+    assert [(r["round"], r["under_attack"]) for r in report["rounds"]] == [(1, False), (2, False)]
+    assert ("pre-training was pooled" in report["verdict"]) is (mode == "pooled")
+    losses = [r["loss"] for r in report["rounds"]]
+    assert all(loss > 0 for loss in losses) and len(set(losses)) == len(losses)
+    of_placebo = report["controls"].get("placebo") is not None
+    assert sorted(rounds) == sorted(([1] * 4 + [2] * 4) * (1 + of_placebo))
+
+
+STANDINGS: dict[str, tuple[str, str | None]] = {
+    "dpsgd": ("--defense.epsilon 50", "heuristic"),
+    "logit-dp": ("--ssl simclr --defense.epsilon 50", "guaranteed"),
+    "logistic": ("--defense.epsilon 50", "guaranteed"),
+    "laplace": ("--defense.scale 0.01", "guaranteed"),
+    "gaussian": ("--defense.scale 0.01", "guaranteed"),
+    "crop-range": ("", None),
+    "weight-decay": ("", None),
+    "early-stopping": ("--defense.after 1", None),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", registry.names("defense"))
+def test_defense__its_epsilon_stands_with_the_defended_clients(name: str, capsys: Capture) -> None:
+    more, standing = STANDINGS.get(name, ("", ""))
+    report = reported(
+        f"{TINY}--attacks none --defense {name} {more} --defended-clients 0-1", capsys
+    )
+    rows = [c["defence"] for c in report["clients"]]
+    assert rows[2:] == [None, None] and [r["name"] for r in rows[:2]] == [name] * 2
+    epsilon = rows[0]["epsilon"]
+    if standing is None:
+        assert epsilon is None
+        return
+    assert standing in ("", epsilon["standing"])
+    assert epsilon["rounds"] == 2 and epsilon["value"] > 0
+    if "epsilon" in more:
+        assert epsilon["value"] <= 50 * 1.01
+
+
+def test_training_that_diverges__is_one_line_with_what_helps(capsys: Capture) -> None:
+    assert main(shlex.split(f"{TINY}--attacks none --train.lr 1e30 --quiet")) == 1
+    out, err = capsys.readouterr()
+    assert out == "" and err.count("\n") == 1
+    assert "round 1: training diverged" in err and "a lower train.lr 1e+30 helps" in err
+
+
+@pytest.mark.parametrize("evaluated", ["every", "last"])
+def test_server_that_diverges__is_named_and_the_finished_rounds_are_reported_on(
+    evaluated: str, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From round 3 on the server's rate is what blows the model up, in a scored round or not."""
+    plain = FedAvg.aggregate
+
+    def aggregate(self: FedAvg, received: Any, updates: Any) -> Any:
+        calls.append(1)
+        return plain(self if len(calls) > 2 else FedAvg(), received, updates)
+
+    calls = list[int]()
+    monkeypatch.setattr(FedAvg, "aggregate", aggregate)
+    monkeypatch.setattr(draw, "draw_all", lambda scores, report: {})
+    flags = TINY.replace("--rounds 2", "--rounds 4")
+    flags += f"--quiet --attacks similarity --strategy.server_lr 1e30 {CHEAP}"
+    flags += f"--federation.snapshots {4 if evaluated == 'every' else 2}"
+    assert main(shlex.split(f"{flags} --out {tmp_path / 'RUN'}")) == 1
+    err = capsys.readouterr().err
+    assert err.count("\n") == 1 and "strategy.server_lr 1e+30 or a lower train.lr" in err
+    assert "fedmia: the run failed: round 3: training diverged: " in err
+    report = json.loads((tmp_path / "RUN" / "report.json").read_text())
+    assert report["interrupted"] == 2 and [row["round"] for row in report["rounds"]] == [1, 2]
