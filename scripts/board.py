@@ -58,7 +58,7 @@ def main() -> None:
     text = PAGE.read_text(encoding="utf-8")
     new = re.sub(
         r"(<!-- board -->\n).*?(\n<!-- end of board -->)",
-        lambda found: f"{found[1]}\n{board()}\n{found[2]}",
+        lambda marks: f"{marks[1]}\n{board()}\n{marks[2]}",
         text,
         flags=re.DOTALL,
     )

@@ -20,22 +20,16 @@ from fedmia.bench.entries import read_entries, write_entry
 from fedmia.bench.scoring import BOTH, OTHERS, Entrant, score_target
 from fedmia.bench.targets import DIGITS, RESULTS, bench_folder, find_images, read_targets
 from fedmia.cli.command import print_bad_input
+from fedmia.config.roles import is_quick
 from fedmia.options import registry
 from fedmia.options.errors import InputError
 
-# By seconds on a target of digits, as far as tried; the others follow. EncoderMI learns from known
-# images where no shadow is trained.
-QUICK = (
-    "similarity", "lpla", "internal", "variance-only", "supervised-mi", "all-for-one", "loss-slope",
-    "semi-rounds", "stacking-rounds", "grad-norm", "dov4mm", "encodermi-v", "combined", "fe-mi",
-    "ascent-static", "partcrop",
-)  # fmt: skip
-KNOWN = {"fit_on": "known"}
+KNOWN = {"fit_on": "known"}  # of EncoderMI where no shadow is trained
 
 
 def entrants(names: list[str], shadows: int) -> list[Entrant]:
     """Every attack that can take part, by every attacker that it can be of."""
-    found = list[Entrant]()
+    every = list[Entrant]()
     for name in names:
         cls = registry.load("attack", name)
         options = KNOWN if hasattr(cls, "fit_on") and not shadows else {}
@@ -45,9 +39,9 @@ def entrants(names: list[str], shadows: int) -> list[Entrant]:
             except InputError as error:
                 print(f"{name}: {error}", flush=True)
                 continue
-            if entrant not in found:
-                found.append(entrant)
-    return found
+            if entrant not in every:
+                every.append(entrant)
+    return every
 
 
 def main() -> int:
@@ -61,7 +55,8 @@ def main() -> int:
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     every = registry.names("attack")
-    names = arguments.attacks or [*QUICK, *(name for name in every if name not in QUICK)]
+    quick_first = sorted(every, key=lambda name: not is_quick(registry.load("attack", name)))
+    names = arguments.attacks or quick_first
     try:
         folder = bench_folder(arguments.bench)
         targets = read_targets(folder)
@@ -69,10 +64,9 @@ def main() -> int:
         images, by_name = find_images(here, arguments.data), {one.name: one for one in targets}
         # Of digits first, so that every attack has some row soon.
         here.sort(key=lambda target: target.card["data"] != DIGITS)
+        stored = {(one.attack, one.source): one.by_key for one in read_entries(folder, targets)}
         for data in dict.fromkeys(target.card["data"] for target in here):
             for entrant in entrants(names, arguments.shadows):
-                entries = read_entries(folder, targets)
-                stored = {(one.attack, one.source): one.by_key for one in entries}
                 done = stored.get((entrant.name, entrant.hash()), {}).get(entrant.key, {})
                 for target in here:
                     if target.name in done or target.card["data"] != data:

@@ -18,6 +18,7 @@ import sys
 import tempfile
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial, reduce
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ from fedmia.bench.targets import CARD, ROLES, TARGETS, assign_roles, read_plan
 from fedmia.cli.command import print_bad_input
 from fedmia.config.data import Data
 from fedmia.config.experiment import Experiment
-from fedmia.config.tree import from_tree, to_tree
+from fedmia.config.tree import flatten, from_tree, merge, to_tree
 from fedmia.data.images import ImageSet
 from fedmia.federation.plan import make_plan
 from fedmia.options.errors import InputError
@@ -42,15 +43,6 @@ from fedmia.storage.manifest import CONFIG, FORMAT, RECORDING
 
 SOURCES = {"digits": "digits"}  # data of the plan -> the source; --cifar10 adds one
 IMAGES = "images.npz"
-
-
-def merge(lower: Mapping[str, Any], upper: Mapping[str, Any]) -> dict[str, Any]:
-    """Nested mappings, the upper over the lower one."""
-    both = {**lower, **upper}
-    for key in lower.keys() & upper.keys():
-        if isinstance(lower[key], Mapping) and isinstance(upper[key], Mapping):
-            both[key] = merge(lower[key], upper[key])
-    return both
 
 
 def drop_alike(images: ImageSet, alike: float) -> ImageSet:
@@ -100,10 +92,11 @@ def make(
         file, run_folder = Path(temporary) / IMAGES, Path(temporary) / "run"
         pixels = np.ascontiguousarray(pool.images.transpose(0, 2, 3, 1))
         np.savez(file, x=pixels, y=pool.labels)
-        settings = merge(plan["base"], {"split": about["split"], **target["run"]})
         # Of one seed all targets of digits would have the same members.
         own_seed = int(rng(seed, "bench", name).integers(1 << 31))
-        settings |= {"seed": own_seed, "data": {"name": f"npz:{file}", **constants}}
+        own = {"seed": own_seed, "data": {"name": f"npz:{file}", **constants}}
+        layers = {**plan["base"], "split": about["split"]}, target["run"], own
+        settings = reduce(partial(merge, Experiment), (flatten(Experiment, one) for one in layers))
         run = run_simulation(settings, out=run_folder, quiet=True, threads_per_client=1)
         experiment = from_tree(Experiment, to_tree(run.settings))
         split = make_plan(experiment).split

@@ -142,8 +142,9 @@ def evaluate(
         InputError: a wrong name, a damaged target, or an attack that cannot take part.
     """
     entrant, folder = Entrant.of(attack, knows, shadows), bench_folder(bench)
-    every, entries = read_targets(folder), tuple(read_entries(folder, read_targets(folder)))
-    chosen = read_targets(folder, targets)
+    every, only = read_targets(folder), tuple(targets)
+    chosen = read_targets(folder, only) if only else every
+    entries = tuple(read_entries(folder, every))
     stored = next((one for one in entries if one.attack == entrant.name
                    and one.source == entrant.hash()), None)  # fmt: skip
     ready = {} if stored is None else stored.by_key.get(entrant.key, {})

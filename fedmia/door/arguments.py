@@ -45,12 +45,10 @@ def build_settings(
             take, or settings that do not suit one another.
     """
     if config is None or isinstance(config, Mapping):
-        lower = flatten(command.settings, config or {})
+        file, lower = "", flatten(command.settings, config or {})
     else:
-        lower = load_config(command, str(config))
-    tree = options_tree(command, options, lower)
-    file = "" if config is None or isinstance(config, Mapping) else str(config)
-    return lay_over(command, lower, tree, trust_plugins, file)
+        file, lower = str(config), load_config(command, str(config))
+    return lay_over(command, lower, options_tree(command, options, lower), trust_plugins, file)
 
 
 def options_tree(command: Command, options: Mapping[str, Any], lower: Flat | None = None) -> Flat:

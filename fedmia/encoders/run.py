@@ -115,9 +115,8 @@ def load(spec: str, load_options: LoadOptions) -> LoadedEncoder:
     if fixed and load_options.size not in (None, size):
         takes = f"run '{folder}' takes {size}x{size} images only"
         raise InputError(f"{opt('size', load_options.size)}: {takes}")
-    first = store.untrained().state if 0 in kept_rounds else None  # round 0 can be pre-trained
     how = "the run's own first model, before any training (round 0)"
-    if first is None:
+    if 0 not in kept_rounds:
         how = "the run's architecture with fresh random weights: its round 0 was not kept"
     if load_options.size not in (None, size):
         notes.append(
@@ -133,7 +132,8 @@ def load(spec: str, load_options: LoadOptions) -> LoadedEncoder:
         name=f"{folder.resolve().name}@{turn}",
         method=method(state),
         augment=spec_ssl.augment,
-        untrained=lambda: method(first),
+        # Of a pre-trained run round 0 is no untrained model.
+        untrained=lambda: method(store.untrained().state if 0 in kept_rounds else None),
         untrained_how=how,
         access="white_box",
         channels=channels,

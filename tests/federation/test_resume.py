@@ -216,11 +216,11 @@ def test_slow_disk__rounds_go_on_and_a_kill_costs_those_since_its_last_checkpoin
     out, write, wait, written = tmp_path / "RUN", Checkpoint._write, Checkpoint.wait_for_writes, 0
     awaited = Event()
 
-    def slow(self: Checkpoint, *given: Any) -> None:
+    def slow(self: Checkpoint, *arguments: Any) -> None:
         nonlocal written
         awaited.wait()
         awaited.clear()
-        write(self, *given)
+        write(self, *arguments)
         written += 1
 
     def waits(self: Checkpoint) -> None:
