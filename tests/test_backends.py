@@ -163,11 +163,11 @@ def test_client_that_raises__exit_code_1_and_one_line(
     capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
     """A defence from outside the repository raises in client 2's own process or thread."""
-    (tmp_path / "outside.py").write_text(BOOM)
+    (tmp_path / "raising_defense.py").write_text(BOOM)
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.delitem(sys.modules, "outside", raising=False)
+    monkeypatch.delitem(sys.modules, "raising_defense", raising=False)
     flags = f"{SMALL} --clients 4 --rounds 2 --attacks none --backend {backend} "
-    flags += "--defense outside:Boom --defended-clients 2"
+    flags += "--defense raising_defense:Boom --defended-clients 2"
     assert simulate(flags, tmp_path / "RUN") == 1
     out, err = capsys.readouterr()
     assert out == "" and err.count("\n") == 1

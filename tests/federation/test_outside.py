@@ -82,7 +82,7 @@ def test_run__is_reported_with_its_role_its_controls_and_its_curves(
 
 @pytest.mark.slow
 def test_control__is_the_federation_of_honest_clients(tmp_path: Path) -> None:
-    setup = planned(ASKED + "--federation.attacked_rate schedule")
+    setup = planned(ASKED + "--federation.attacked_rate schedule --federation.snapshots 4")
     attacked = federated(setup, tmp_path / "attacked")
     honest = federated(unattacked(setup), tmp_path / "honest", roles=("honest",) * 4)
     for round in (2, 3, 4):

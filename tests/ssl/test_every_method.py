@@ -195,8 +195,9 @@ def test_training__in_bfloat16_is_near_and_keeps_its_state_in_float32(
         state = (method.shared_state() | method.local_state()).values()
         assert {t.dtype for t in state} <= {torch.float32, torch.int64}
         assert all(bool(t.isfinite().all()) for t in state)
-    # The teacher of DINO is so sharp that a small difference of scores is a large one of targets.
-    assert losses[1] == pytest.approx(losses[0], rel=0.5 if name == "dino" else 0.1)
+    # Their teachers are so sharp that a small difference of scores is a large one of targets.
+    sharp = name in ("dino", "ibot")
+    assert losses[1] == pytest.approx(losses[0], rel=0.5 if sharp else 0.1)
 
 
 @pytest.mark.parametrize("name", PATCHES)
