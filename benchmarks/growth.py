@@ -20,6 +20,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import os
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -179,10 +180,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
             PAIRS[name][0].get("participation", 1.0) * PAIRS[name][0]["clients"]
         )
         key = name if args.backend == "inline" else f"{name} on {args.backend}"
+        if held := os.environ.get("ATEN_CPU_CAPABILITY"):  # to fewer instructions than there are
+            key += f" in {held}"
         pairs[key] = {
             "backend": args.backend, "many": sides[0], "few": sides[1],
             "ratio": {k: best[0][k] / best[1][k] for k in best[0]},
             "ms_a_client_and_round": {k: 1000 * best[0][k] / turns for k in ("wall_s", "cpu_s")},
+            **describe(),
         }  # fmt: skip
         sys.stdout.write(f"{key}: {pairs[key]['ratio']}\n")
         sys.stdout.flush()

@@ -1,4 +1,5 @@
-"""Writes the board of docs/bench.md: every entry of bench/encoders-v1, by what its attacker has.
+"""Writes the tables of docs/bench.md: the board of every entry of bench/encoders-v1, by what its
+attacker has, and whether the bench's new attacks find more than those that led before.
 
 python scripts/board.py
 """
@@ -9,12 +10,16 @@ import re
 from collections import defaultdict
 from pathlib import Path
 
-from fedmia.bench.board import BoardRow, make_row
+from fedmia.bench.board import BoardRow, difference, make_row
 from fedmia.bench.entries import BenchEntry, read_entries
+from fedmia.bench.scoring import BOTH, TargetScores
 from fedmia.bench.targets import bench_folder, read_targets
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "bench.md"
 BENCH = "encoders-v1"
+NEW = ("bavaria", "semi-rounds", "stacking", "stacking-white", "stacking-rounds", "dov4mm")
+BEFORE = ("lira", "rmia", "lira-rounds", "rmia-rounds", "similarity")
+DIFFERENCES = "| New attack | Against | Targets | Difference of mean AUC |  |"
 HEAD = "| Attack | Targets | AUC | TPR at 1 % FPR | Queries | Seconds | Found in traps |"
 
 
@@ -53,16 +58,35 @@ def board() -> str:
     return "\n\n".join(parts)
 
 
+def differences() -> str:
+    """The table of NEW against BEFORE, each on the targets that both have; one correction."""
+    folder = bench_folder(BENCH)
+    targets = {target.name: target for target in read_targets(folder)}
+    scores = dict[str, dict[str, TargetScores]]()
+    for entry in read_entries(folder, list(targets.values())):
+        keys = sorted((key for key in entry.by_key if entry.scores(key)), key=lambda k: k != BOTH)
+        if entry.attack in (*NEW, *BEFORE) and keys:
+            scores[entry.attack] = entry.scores(keys[0])
+    pairs = [(new, old) for new in NEW for old in BEFORE if {new, old} <= scores.keys()]
+    pairs = [(a, b) for a, b in pairs if difference(scores[a], scores[b], targets, 1)]
+    rows = [DIFFERENCES, "|" + " --- |" * (DIFFERENCES.count("|") - 1)]
+    for a, b in pairs:
+        found = difference(scores[a], scores[b], targets, len(pairs))
+        assert found is not None
+        gap, count = found
+        says = "no difference shown" if not gap.excludes(0) else "more" if gap.low > 0 else "less"
+        rows.append(f"| `{a}` | `{b}` | {count} | {gap} | {says} |")
+    return "\n".join(rows)
+
+
 def main() -> None:
     """Write the page anew."""
     text = PAGE.read_text(encoding="utf-8")
-    new = re.sub(
-        r"(<!-- board -->\n).*?(\n<!-- end of board -->)",
-        lambda marks: f"{marks[1]}\n{board()}\n{marks[2]}",
-        text,
-        flags=re.DOTALL,
-    )
-    PAGE.write_text(new, encoding="utf-8")
+    for name, table in (("board", board()), ("differences", differences())):
+        marks = rf"(<!-- {name} -->\n).*?(\n<!-- end of {name} -->)"
+        assert re.search(marks, text, flags=re.DOTALL), name
+        text = re.sub(marks, rf"\1\n{table}\n\2", text, flags=re.DOTALL)
+    PAGE.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

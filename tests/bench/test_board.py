@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import runpy
 from pathlib import Path
 
 import numpy as np
@@ -71,3 +72,12 @@ def test_difference__is_over_common_targets_without_traps() -> None:
     same = difference(a, a, targets(a="", b="", t="placebo"), 1)
     assert same is not None and not same[0].excludes(0.0) and same[1] == 2
     assert difference(a, {"c": b["c"]}, targets(a="", b="", c="", t="placebo"), 1) is None
+
+
+@pytest.mark.slow
+def test_page__has_the_tables_that_the_stored_scores_give() -> None:
+    """Or the board speaks of entries that have changed since."""
+    root = Path(__file__).parents[2]
+    script, page = runpy.run_path(str(root / "scripts" / "board.py")), root / "docs" / "bench.md"
+    text = page.read_text(encoding="utf-8")
+    assert script["board"]() in text and script["differences"]() in text

@@ -56,10 +56,10 @@ def draw_all(run: RunScores, report: Report) -> dict[str, bytes]:
     Returns:
         NAME.png and NAME.pdf -> bytes, in the order of the page.
     """
-    drawn = {name: one() for name, one in figures(run, report).items()}
-    return {
-        f"{name}.{kind}": canvas.encode(figure, kind)
-        for name, figure in drawn.items()
-        if figure is not None
-        for kind in ("png", "pdf")
-    }
+    files = dict[str, bytes]()
+    for name, one in figures(run, report).items():
+        if (figure := one()) is not None:
+            files[f"{name}.png"] = canvas.encode(figure, "png")
+            figure.set_layout_engine(None)  # it stays as it was laid out for the PNG
+            files[f"{name}.pdf"] = canvas.encode(figure, "pdf")
+    return files
