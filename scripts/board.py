@@ -12,8 +12,10 @@ from pathlib import Path
 
 from fedmia.bench.board import BoardRow, difference, make_row
 from fedmia.bench.entries import BenchEntry, read_entries
-from fedmia.bench.scoring import BOTH, TargetScores
+from fedmia.bench.scoring import BOTH, Entrant, TargetScores
 from fedmia.bench.targets import bench_folder, read_targets
+from fedmia.options import registry
+from fedmia.options.errors import InputError
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "bench.md"
 BENCH = "encoders-v1"
@@ -37,7 +39,8 @@ def board() -> str:
     folder = bench_folder(BENCH)
     targets = {target.name: target for target in read_targets(folder)}
     tables, missing = defaultdict[str, list[tuple[float, str]]](list), list[str]()
-    for entry in read_entries(folder, list(targets.values())):
+    entries = [*read_entries(folder, list(targets.values()))]
+    for entry in entries:
         for key in entry.by_key:
             scores = entry.scores(key)
             row = make_row(scores, targets)
@@ -49,6 +52,12 @@ def board() -> str:
             threat = f"{first.access.replace('_', ' ')}, {first.vantage}, knows {key}"
             plain = sum(not targets[name].trap for name in scores)
             tables[threat].append((-row.auc.value, write_row(entry, row, plain)))
+    for name in sorted({*registry.names("attack")} - {entry.attack for entry in entries}):
+        try:
+            Entrant.of({"name": name}, BOTH, shadows=4)
+            missing.append(f"`{name}` (not run yet)")
+        except InputError as error:
+            missing.append(f"`{name}` ({str(error).removeprefix(name).lstrip()})")
     parts = list[str]()
     for threat, rows in sorted(tables.items()):
         rule = "|" + " --- |" * (HEAD.count("|") - 1)
