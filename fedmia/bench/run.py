@@ -64,7 +64,8 @@ class BenchResult:
         """Mean difference of the AUC to that of each stored attack, and the number of targets."""
         others, own = {}, (self.entrant.name, self.entrant.hash(), self.entrant.key)
         for entry in self.entries:
-            key = next((k for k in (self.entrant.key, NOTHING, BOTH) if k in entry.by_key), None)
+            keys = (self.entrant.key, NOTHING, BOTH, *sorted(entry.by_key))  # with shadows last
+            key = next((k for k in keys if entry.scores(k)), None)
             if key is not None and (entry.attack, entry.source, key) != own:
                 others[f"{entry.label}, knows {key}"] = entry.scores(key)
         pairs = {

@@ -234,7 +234,8 @@ def test_differences__are_to_every_other_attack_also_of_the_same_file() -> None:
     entries = tuple(
         BenchEntry(name, options, entrant.hash(), True, {"both": {LEAKY: one}})
         for name in ("encodermi-s", "encodermi-v")
-    )
+    ) + (BenchEntry("lira", {}, "", True, {"nothing, 4 shadows": {LEAKY: one}}),)
     result = BenchResult("encoders-v1", entrant, {LEAKY: one}, TARGETS, (), entries)
-    assert list(result.differences) == ["encodermi-s (fit_on known), knows both"]
+    others = ["encodermi-s (fit_on known), knows both", "lira, knows nothing, 4 shadows"]
+    assert list(result.differences) == others
     assert "over  1 targets  encodermi-s" in str(result)
