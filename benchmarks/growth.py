@@ -180,8 +180,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
             PAIRS[name][0].get("participation", 1.0) * PAIRS[name][0]["clients"]
         )
         key = name if args.backend == "inline" else f"{name} on {args.backend}"
-        if held := os.environ.get("ATEN_CPU_CAPABILITY"):  # to fewer instructions than there are
-            key += f" in {held}"
+        if capability := os.environ.get(
+            "ATEN_CPU_CAPABILITY"
+        ):  # to fewer instructions than there are
+            key += f" in {capability}"
         pairs[key] = {
             "backend": args.backend, "many": sides[0], "few": sides[1],
             "ratio": {k: best[0][k] / best[1][k] for k in best[0]},

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from fedmia.bench.board import BoardRow, difference, make_row
 from fedmia.bench.entries import BenchEntry, read_entries
 from fedmia.bench.scoring import BOTH, Entrant, TargetScores
-from fedmia.bench.targets import bench_folder, read_targets
+from fedmia.bench.targets import Target, bench_folder, read_targets
 from fedmia.options import registry
 from fedmia.options.errors import InputError
 
@@ -34,12 +35,16 @@ def write_row(entry: BenchEntry, row: BoardRow, plain: int) -> str:
     )
 
 
-def board() -> str:
-    """The tables, and why some attacks are in none."""
+def read_bench() -> tuple[dict[str, Target], list[BenchEntry]]:
+    """The targets by name, and every entry."""
     folder = bench_folder(BENCH)
     targets = {target.name: target for target in read_targets(folder)}
+    return targets, [*read_entries(folder, [*targets.values()])]
+
+
+def board(targets: Mapping[str, Target], entries: Sequence[BenchEntry]) -> str:
+    """The tables, and why some attacks are in none."""
     tables, missing = defaultdict[str, list[tuple[float, str]]](list), list[str]()
-    entries = [*read_entries(folder, list(targets.values()))]
     for entry in entries:
         for key in entry.by_key:
             scores = entry.scores(key)
@@ -67,22 +72,21 @@ def board() -> str:
     return "\n\n".join(parts)
 
 
-def differences() -> str:
+def differences(targets: Mapping[str, Target], entries: Sequence[BenchEntry]) -> str:
     """The table of NEW against BEFORE, each on the targets that both have; one correction."""
-    folder = bench_folder(BENCH)
-    targets = {target.name: target for target in read_targets(folder)}
     scores = dict[str, dict[str, TargetScores]]()
-    for entry in read_entries(folder, list(targets.values())):
+    for entry in entries:
         keys = sorted((key for key in entry.by_key if entry.scores(key)), key=lambda k: k != BOTH)
         if entry.attack in (*NEW, *BEFORE) and keys:
             scores[entry.attack] = entry.scores(keys[0])
     pairs = [(new, old) for new in NEW for old in BEFORE if {new, old} <= scores.keys()]
-    pairs = [(a, b) for a, b in pairs if difference(scores[a], scores[b], targets, 1)]
+    plain = {name for name, target in targets.items() if not target.trap}
+    pairs = [(a, b) for a, b in pairs if scores[a].keys() & scores[b].keys() & plain]
     rows = [DIFFERENCES, "|" + " --- |" * (DIFFERENCES.count("|") - 1)]
     for a, b in pairs:
-        found = difference(scores[a], scores[b], targets, len(pairs))
-        assert found is not None
-        gap, count = found
+        paired = difference(scores[a], scores[b], targets, len(pairs))
+        assert paired is not None
+        gap, count = paired
         says = "no difference shown" if not gap.excludes(0) else "more" if gap.low > 0 else "less"
         rows.append(f"| `{a}` | `{b}` | {count} | {gap} | {says} |")
     return "\n".join(rows)
@@ -90,8 +94,8 @@ def differences() -> str:
 
 def main() -> None:
     """Write the page anew."""
-    text = PAGE.read_text(encoding="utf-8")
-    for name, table in (("board", board()), ("differences", differences())):
+    text, bench = PAGE.read_text(encoding="utf-8"), read_bench()
+    for name, table in (("board", board(*bench)), ("differences", differences(*bench))):
         marks = rf"(<!-- {name} -->\n).*?(\n<!-- end of {name} -->)"
         assert re.search(marks, text, flags=re.DOTALL), name
         text = re.sub(marks, rf"\1\n{table}\n\2", text, flags=re.DOTALL)
