@@ -27,19 +27,16 @@ Auto = Literal["auto"]
 Climbs = Sequence[tuple[int, float]]  # steps and rate of each
 
 
-STEPS = (1, 3, 10)  # numbers of steps tried by `auto`
-# Learning rates tried by `auto`, up to the paper's, and the most steps at each: a long climb is
-# tried at one of them, since known images climb all that is tried.
-MOST = {0.003: 3, 0.01: 10, 0.03: 3, 0.1: 3}
+RATES = (0.003, 0.01, 0.03, 0.1)  # learning rates tried by `auto`, up to the paper's
 
 
 @dataclass
 class AscentStatic(Attack):
     """Gradient ascent on the released model: the loss of members is said to rise less.
 
-    The paper asks that steps and rate be adapted to the model. `auto` adapts them to the known
-    images, which climb as those under test will: STEPS at each rate of MOST, and `choose_gentlest`
-    takes one by its AUC on them.
+    The paper asks that steps and rate be adapted to the model. `auto` adapts the rate to the known
+    images, which climb as those under test will, at each of RATES, and `choose_gentlest` takes one
+    by its AUC on them. One step is the default: three or ten separate images no better.
     """
 
     paper: ClassVar[str] = (
@@ -55,9 +52,7 @@ class AscentStatic(Attack):
     by_round: ClassVar[bool] = False
     readings: ClassVar[tuple[str, ...]] = ("rise", "level")
 
-    steps: int | Auto = option(
-        "auto", "G, ascent steps on each batch under test (auto: chosen on known images)", ge=1
-    )
+    steps: int = option(1, "G, ascent steps on each batch under test", ge=1)
     lr: float | Auto = option(
         "auto", "learning rate of the ascent (auto: chosen on known images)", gt=0
     )
@@ -78,30 +73,25 @@ class AscentStatic(Attack):
 
     @property
     def learns(self) -> bool:
-        return "auto" in (self.steps, self.lr)
+        return self.lr == "auto"
 
     @property
     def choices(self) -> dict[str, Any]:
-        return dict(zip(("steps", "lr"), self._chosen, strict=True)) if self.learns else {}
+        return {"lr": self._rate} if self.learns else {}
 
     def fit(self, view: WhiteBox, known: Known, rng: np.random.Generator) -> None:
         images, truth = known.both()
         self._spare = distinct(images if view.held is None else torch.cat([view.held, images]))
-        steps = STEPS if self.steps == "auto" else (self.steps,)
-        rates = MOST if self.steps == "auto" else dict.fromkeys(MOST, steps[-1])
-        if self.lr != "auto":
-            rates = {float(self.lr): steps[-1]}
-        self._chosen = steps[0], next(iter(rates))
+        self._rate = float(RATES[0] if self.lr == "auto" else self.lr)
         if self.learns:
-            climbs = tuple((min(most, steps[-1]), lr) for lr, most in rates.items())
+            climbs = tuple((self.steps, lr) for lr in RATES)
             # Climbs of the parameters share their first pass.
             apart = len(climbs) - 1 if self.ascend == "pixels" else 0
-            self._charge(view, self._spare, sum(count for count, _ in climbs) + apart)
+            self._charge(view, self._spare, self.steps * len(climbs) + apart)
             # Some of the spare images, which all climb, as in the model's other fits.
             losses = self._climb_shared(view, self._spare, images, climbs)
-            ends = np.cumsum([count + 1 for count, _ in climbs])
-            losses_by_rate = dict(zip(rates, np.split(losses, ends[:-1]), strict=True))
-            self._chosen = choose_gentlest(losses_by_rate, steps, truth, self.reading)
+            losses_by_rate = dict(zip(RATES, np.split(losses, len(RATES)), strict=True))
+            self._rate = choose_gentlest(losses_by_rate, truth, self.reading)
 
     def score(self, view: WhiteBox, images: Tensor) -> Scores:
         """Minus the reading of each image. Batches are formed by content, not by order."""
@@ -117,9 +107,9 @@ class AscentStatic(Attack):
         members climbed in sets of as many (Sec. V-B4): their mean reading minus the set's own.
         Beside it the twin, which takes no step: their loss before the climb minus the set's own."""
         count, size = sets.shape[:2]
-        (steps, lr), start, method = self._chosen, view.state(), view.copy_method()
+        climbs, start, method = [(self.steps, self._rate)], view.state(), view.copy_method()
         images = torch.cat([sets.flatten(0, 1), known.members])
-        queries = 2 * self.pairs * (steps + 1) * len(images)
+        queries = 2 * self.pairs * (self.steps + 1) * len(images)
         view.charge(queries + view.bank_queries(self.negatives))
 
         def read(rows: Tensor) -> Tensor:
@@ -129,7 +119,7 @@ class AscentStatic(Attack):
             for at in range(0, len(rows) - size + 1, size):  # what fills no set climbs harder
                 method.load_shared(start)
                 pixels = view.view_pixels(images[rows[at : at + size]], 2 * self.pairs)
-                losses = self._climb(method, pixels, [(steps, lr)]).cpu()
+                losses = self._climb(method, pixels, climbs).cpu()
                 last = losses[-1] - losses[0] if self.reading == "rise" else losses[-1]
                 set_losses[at : at + size] = torch.stack([losses[0], last], dim=1)
             method.load_shared(start)
@@ -145,9 +135,8 @@ class AscentStatic(Attack):
 
         Called after `fit`. 2 pairs (G + 1) queries for each image that climbs, scored or not, and
         `view.bank_queries`."""
-        steps, lr = self._chosen
-        self._charge(view, images, steps)
-        return self._climb_shared(view, images, images, [(steps, lr)])
+        self._charge(view, images, self.steps)
+        return self._climb_shared(view, images, images, [(self.steps, self._rate)])
 
     def _climb_shared(
         self, view: WhiteBox, climbing: Tensor, images: Tensor, climbs: Climbs
@@ -304,38 +293,28 @@ def step_up(weights: Sequence[Tensor], grads: Sequence[Tensor | None], lr: float
 
 
 def choose_gentlest(
-    losses_by_rate: Mapping[float, Scores],
-    steps: Sequence[int],
-    truth: NDArray[np.int64],
-    reading: str,
-) -> tuple[int, float]:
-    """Steps and rate, chosen by the AUC of the reading on known images.
+    losses_by_rate: Mapping[float, Scores], truth: NDArray[np.int64], reading: str
+) -> float:
+    """A rate, chosen by the AUC of the reading on known images.
 
-    Of those within one standard error of the best the fewest steps, then the lowest rate: some
-    dozen known images cannot rank better ones, and too strong a climb separates nothing. One
-    after which the mean loss is no higher than before is no climb, and taken only if all are so.
+    Of those within one standard error of the best the lowest: some dozen known images cannot rank
+    better ones, and too strong a climb separates nothing. One after which the mean loss is no
+    higher than before is no climb, and taken only if all are so.
 
     Args:
-        losses_by_rate: rate -> losses of the known images by step, (G + 1, K), G the most steps
-            at it.
-        steps: numbers of steps to choose from.
+        losses_by_rate: rate -> losses of the known images by step, (G + 1, K).
         truth: (K,), 1 = member.
         reading: `rise` or `level`.
 
     Returns:
-        steps and rate.
+        The rate.
     """
-    settings = sorted(
-        (g, lr) for g in steps for lr, losses in losses_by_rate.items() if g < len(losses)
-    )
-    rises = {(g, lr): losses_by_rate[lr][g] - losses_by_rate[lr][0] for g, lr in settings}
-    rising = [one for one in settings if rises[one].mean() > 0] or settings
-    readings = {
-        (g, lr): rises[g, lr] if reading == "rise" else losses_by_rate[lr][g] for g, lr in rising
-    }
+    rises = {lr: losses[-1] - losses[0] for lr, losses in sorted(losses_by_rate.items())}
+    rising = [lr for lr, rise in rises.items() if rise.mean() > 0] or [*rises]
+    readings = {lr: rises[lr] if reading == "rise" else losses_by_rate[lr][-1] for lr in rising}
     from sklearn.metrics import roc_auc_score
 
-    aucs = {one: float(roc_auc_score(truth, -losses)) for one, losses in readings.items()}
+    aucs = {lr: float(roc_auc_score(truth, -losses)) for lr, losses in readings.items()}
     n, m = truth.sum(), len(truth) - truth.sum()
     error = float(np.sqrt((n + m + 1) / (12 * n * m)))  # of an AUC of so many images under the null
-    return next(one for one, auc in aucs.items() if auc >= max(aucs.values()) - error)
+    return next(lr for lr, auc in aucs.items() if auc >= max(aucs.values()) - error)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -16,8 +15,7 @@ from torch.nn import functional as F
 
 from fedmia.attacks import ascent_static
 from fedmia.attacks.ascent_static import (
-    MOST,
-    STEPS,
+    RATES,
     AscentStatic,
     attack_losses,
     choose_gentlest,
@@ -178,15 +176,14 @@ def test_rise__pixels_is_equation_8(
 # -- auto
 
 
-def climbs(**aucs: Sequence[float]) -> dict[float, Scores]:
+def climbs(**aucs: float) -> dict[float, Scores]:
     """Rate -> losses of 40 known images by step that give these AUCs, rising unless below 0."""
     results = {}
-    for rate, values in aucs.items():
-        rows = [np.zeros(40)]
-        for value in values:
-            told = round(abs(value) * 20)  # so many members rise less than all others
-            fall = np.concatenate([np.full(told, 2.0), np.zeros(20 - told), np.ones(20)])
-            rows.append(np.sign(value) * (3 - fall))
+    for rate, value in aucs.items():
+        told = round(abs(value) * 20)  # so many members rise less than all others
+        fall = np.concatenate([np.full(told, 2.0), np.zeros(20 - told), np.ones(20)])
+        between = np.arange(40.0)  # of a step on the way, which is not read
+        rows = [np.zeros(40), between, np.sign(value) * (3 - fall)]
         results[float(rate.removeprefix("lr"))] = np.stack(rows)
     return results
 
@@ -197,18 +194,17 @@ TRUTH = np.repeat([1, 0], 20)
 @pytest.mark.parametrize(
     ("aucs", "want"),
     [
-        ({"lr1": (0.6, 0.6), "lr2": (0.6, 0.65)}, (1, 1.0)),  # none is better beyond the noise
-        ({"lr1": (0.5, 0.5), "lr2": (0.5, 0.9)}, (2, 2.0)),
-        ({"lr1": (0.5, 0.9), "lr2": (0.9, 0.9)}, (1, 2.0)),  # fewer steps come first
-        ({"lr1": (0.6, 0.6), "lr2": (-0.9, -1.0)}, (1, 1.0)),  # who falls has not climbed
-        ({"lr1": (-0.5, -0.5), "lr2": (-0.5, -0.1)}, (2, 2.0)),  # none has: the AUC alone tells
+        ({"lr2": 0.65, "lr1": 0.6}, 1.0),  # none is better beyond the noise
+        ({"lr1": 0.5, "lr2": 0.9}, 2.0),
+        ({"lr1": 0.6, "lr2": -0.9}, 1.0),  # who falls has not climbed
+        ({"lr1": -0.5, "lr2": -0.1}, 2.0),  # none has: the AUC alone tells
     ],
 )
 def test_gentlest__is_the_first_within_one_standard_error(
-    aucs: dict[str, Sequence[float]], want: tuple[int, float]
+    aucs: dict[str, float], want: float
 ) -> None:
     for reading in ("rise", "level"):  # losses begin at 0: both are one
-        assert choose_gentlest(climbs(**aucs), (1, 2), TRUTH, reading) == want
+        assert choose_gentlest(climbs(**aucs), TRUTH, reading) == want
 
 
 def test_gentlest__tells_by_the_reading_and_the_truth() -> None:
@@ -217,37 +213,39 @@ def test_gentlest__tells_by_the_reading_and_the_truth() -> None:
     rise = before + np.repeat([1.0, 2.0], 20)
     level = np.repeat([10.0, 11.0], 20)
     both = {1.0: np.stack([before, rise]), 2.0: np.stack([before, level])}
-    assert choose_gentlest(both, (1,), TRUTH, "rise") == (1, 1.0)
-    assert choose_gentlest(both, (1,), TRUTH, "level") == (1, 2.0)
-    both = climbs(lr1=(0.5,), lr2=(1.0,))
-    assert choose_gentlest(both, (1,), TRUTH, "rise") == (1, 2.0)
-    assert choose_gentlest(both, (1,), 1 - TRUTH, "rise") == (1, 1.0)
+    assert choose_gentlest(both, TRUTH, "rise") == 1.0
+    assert choose_gentlest(both, TRUTH, "level") == 2.0
+    both = climbs(lr1=0.5, lr2=1.0)
+    assert choose_gentlest(both, TRUTH, "rise") == 2.0
+    assert choose_gentlest(both, 1 - TRUTH, "rise") == 1.0
 
 
-def test_auto__tries_the_grid_as_the_images_under_test_climb(
-    make_moco: Any, known: Known, held: Tensor, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("steps", [1, 3])
+def test_auto__tries_the_rates_as_the_images_under_test_climb(
+    make_moco: Any, known: Known, held: Tensor, monkeypatch: pytest.MonkeyPatch, steps: int
 ) -> None:
     """Another reading climbs the same once more; fits on parts of the known images, for the
     threshold, find the climbs of the whole, and count them all the same."""
     calls: dict[str, Any] = {}
 
-    def noted(climbs: Any, steps: Any, truth: Any, reading: str) -> tuple[int, float]:
-        calls.update(climbs=climbs, steps=steps, truth=truth, reading=reading)
-        return 2, 0.01
+    def noted(climbs: Any, truth: Any, reading: str) -> float:
+        calls.update(climbs=climbs, truth=truth, reading=reading)
+        return 0.01
 
     monkeypatch.setattr(ascent_static, "choose_gentlest", noted)
     # What the attacker holds has the known images in it, as in a run: so they climb the same.
     images, truth = known.both()
     both = torch.cat([held, images])
     view = view_of(make_moco(), AUGMENT, held=both)
-    attack = static(known, view, pairs=1)
-    assert attack.learns and attack.choices == {"steps": 2, "lr": 0.01}
-    assert tuple(calls["climbs"]) == tuple(MOST) and calls["steps"] == STEPS
+    attack = static(known, view, pairs=1, steps=steps)
+    assert attack.learns and attack.choices == {"lr": 0.01}
+    assert tuple(calls["climbs"]) == RATES
     assert calls["reading"] == "rise"
     np.testing.assert_array_equal(calls["truth"], truth)
-    climbed, queries = calls["climbs"][0.01], view.queries
-    want = static(known, view, pairs=1, steps=STEPS[-1], lr=0.01).by_step(view, both)
-    np.testing.assert_allclose(climbed, want[:, len(held) :], atol=1e-5)
+    climbed, queries = calls["climbs"], view.queries
+    for lr in RATES:
+        want = static(known, view, pairs=1, steps=steps, lr=lr).by_step(view, both)
+        np.testing.assert_allclose(climbed[lr], want[:, len(held) :], atol=1e-5)
     view.queries, climbs, climb = 0, list[int](), ascent_static.climb
 
     def counted(*arguments: Any) -> None:
@@ -256,12 +254,8 @@ def test_auto__tries_the_grid_as_the_images_under_test_climb(
 
     monkeypatch.setattr(ascent_static, "climb", counted)
     few = Known(known.members[:6], known.nonmembers[:6])
-    static(few, view, pairs=1, reading="level")
+    static(few, view, pairs=1, steps=steps, reading="level")
     assert calls["reading"] == "level" and not climbs and view.queries == queries
-    given = static(known, view, pairs=1, lr=0.01)
-    assert tuple(calls["climbs"]) == (0.01,) and given.choices["lr"] == 0.01
-    given = static(known, view, pairs=1, steps=3)
-    assert calls["steps"] == (3,) and set(calls["climbs"]) == set(MOST) and given.learns
     assert static(known, view, steps=3, lr=0.02).choices == {}
 
 

@@ -291,12 +291,9 @@ def static(reading: str, rise: float, level: float) -> tuple[AscentStatic, White
 
 @readings
 def test_static__climbs_as_far_as_its_reading_needs(reading: str) -> None:
-    most = ascent_static.MOST
-    grid = [(s, r) for s in ascent_static.STEPS for r in most if s <= most[r]]
-    *_, (a, b), (c, d) = apart(grid)
-    attack, view = static(reading, a * b, c * d)
-    steps, lr = {"rise": (a, b), "level": (c, d)}[reading]
-    assert attack.choices == {"steps": steps, "lr": lr}
+    *_, rise, level = ascent_static.RATES
+    attack, view = static(reading, rise, level)
+    assert attack.choices == {"lr": {"rise": rise, "level": level}[reading]}
     auc = partial(roc_auc_score, TRUTH)
     assert auc(attack.score(view, TARGETS)) == 1.0
     (other,) = attack.other_readings().values()
