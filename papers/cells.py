@@ -85,8 +85,8 @@ def read_path(kind: str, results: Path, path: str) -> Reading:
         results: folder that it filled.
         path: of the number. Of runs and audits `ATTACK/METRIC` (`lpla/tpr@0.001`), `utility/knn`,
             `untrained/ATTACK/auc`, `sweep/ATTACK@KNOWN/accuracy`; of heads
-            `MECHANISM@EPSILON/accuracy`, `none/utility`, `sensitivity/l1`; else the keys and places
-            of lists, parted by slashes.
+            `MECHANISM@EPSILON/accuracy`, `none/utility`, `sensitivity/l1`; else the keys and, of
+            lists, places or `NAME=VALUE`, the last row of which this is true, parted by slashes.
 
     Returns:
         The number; its value is None where the file lacks it or holds null.
@@ -143,13 +143,11 @@ def _of_head(content: Mapping[str, Any], first: str, keys: Sequence[str]) -> Rea
 
 def _down(content: Any, keys: Sequence[str]) -> Any:
     for key in keys:
-        if content is None:
-            return None
         if isinstance(content, list):
-            place = int(key)
-            content = content[place] if -len(content) <= place < len(content) else None
-        else:
-            content = content.get(key)
+            rows = [row for row in content if isinstance(row, Mapping)]
+            named = {f"{name}={value}": row for row in rows for name, value in row.items()}
+            content = named | {str(place): row for place, row in enumerate(content)}
+        content = None if content is None else content.get(key)
     return content
 
 

@@ -194,7 +194,8 @@ def _plan(
     for tree in trees:
         plain |= {key: tree[key] for key in LAYER - set(PARTS) if key in tree}
     attack = column.get("attack", "")
-    read = str(plain["read"]).format(attack=attack, row=bare.row, column=bare.column)
+    place = {"row": bare.row, "column": bare.column, "at": column.get("at", "")}
+    read = str(plain["read"]).format(attack=attack, **place)
     reason = next((tree["not_run"] for tree in trees if "not_run" in tree), "")
     for axis, label in (("rows", bare.row), ("columns", bare.column)):
         if axis in here and label not in here[axis]:

@@ -15,7 +15,7 @@ from fedmia.storage.durable import explain, write
 from papers.claims.over_targets import judge_claims
 from papers.drawing import draw, mark
 from papers.entries import Entry, TableCell, jobs_of, select
-from papers.jobs import HEAD, PAPER, JobFolder, run_jobs
+from papers.jobs import HEAD, JobFolder, run_jobs
 from papers.settings import Reproduce
 from papers.tables import read_back, table_of, write_claims, write_seconds, write_table
 
@@ -119,8 +119,8 @@ def drawn_by_paper(entry: Entry, cells: Sequence[TableCell], folder: JobFolder) 
         for job in cell.jobs[:1]:
             place = "results/figures" if job.kind == HEAD else "results"
             drawn = folder.path(job) / place / f"{entry.figure}.png"
-            png = drawn.read_bytes() if job.kind in (HEAD, PAPER) and drawn.is_file() else None
-            if png and png not in pictures.values():  # rows of one run share its figure
+            # Rows of one run share its figure.
+            if drawn.is_file() and (png := drawn.read_bytes()) not in pictures.values():
                 name = "-".join(filter(None, [entry.name, cell.level, cell.row]))
                 pictures[f"{name.replace(' ', '-')}.png"] = png
     return pictures

@@ -50,6 +50,7 @@ def judge_claims(
         for entry, cells, readings in entries
         for claim in entry.claims
         for level in dict.fromkeys(cell.level for cell in cells)
+        if level in claim.get("levels", [level])
         for is_run in [_is_run(claim, level, cells)]
     ]
     others = Counter(e.paper for e, c, *_, is_run in by_claim if is_run and "primary" not in c)
@@ -73,7 +74,8 @@ def differences(
     Args:
         claim: `better` names a column or several, whose mean it is, `over` the like or a number;
             `rows`, if given, the rows, `over_rows` those of `over`, if others; `slope`: how much
-            the difference grows where the number that names a row doubles, in place of its mean.
+            the difference grows where the number that names a row doubles, in place of its mean;
+            `levels`, if given, those at which it is judged, '' where a scale has none.
         level: of leak.
         cells: of the entry.
         readings: their numbers.

@@ -71,13 +71,13 @@ def test_files__hold_no_key_that_nothing_reads() -> None:
             assert set(own) <= entry | {"theirs", "theirs_sd", "claims"}
             for claim in own.get("claims", ()):
                 known = {"says", "better", "over", "rows", "over_rows", "primary", "slope"}
-                assert set(claim) <= known, claim
+                assert set(claim) <= known | {"levels"}, claim
                 named = {*claim.get("rows", ()), *claim.get("over_rows", ())}
                 assert named <= {row["label"] for row in own["rows"]}, claim
             for here in own.get("scales", {}).values():
                 assert set(here) <= scale, here
             for one in [*own["rows"], *own["columns"]]:
-                assert set(one) <= also | {"label", "attack", "levels"}, one
+                assert set(one) <= also | {"label", "attack", "at", "levels"}, one
                 assert all(set(here) <= laid for here in one.get("scales", {}).values()), one
 
 
@@ -227,6 +227,21 @@ def test_claims__intervals_hold_together_over_what_is_run() -> None:
         assert (result["low"], result["high"]) == pytest.approx(want), result
     cut = [(result["verdict"], result["low"], result["targets"]) for result in results[6:]]
     assert cut == [(NOT_RUN, None, 0)] * 3
+
+
+def test_claims__of_one_level_take_no_place_in_the_family_elsewhere() -> None:
+    """'' is the level of a scale that has none."""
+    early, whole = {**CLAIM, "levels": ["x"]}, {**CLAIM, "levels": [""]}
+    entry = Entry("t", "p", "Table 1", "t", claims=(early, whole))
+    numbers = {
+        (level, "r", column): reading(*values)
+        for level in "xy"
+        for column, values in (("A", (0.7, 0.72, 0.69)), ("B", (0.6, 0.61, 0.6)))
+    }
+    cells = columns(levels="xy", jobs=(TableJob("audit", {}),))
+    (result,) = judge_claims([(entry, cells, numbers)])
+    assert result["level"] == "x"
+    assert (result["low"], result["high"]) == pytest.approx(t_interval((0.1, 0.11, 0.09), 1))
 
 
 def test_claim__targets_are_paired_by_their_seeds() -> None:

@@ -1,4 +1,4 @@
-"""What the tables of three papers ask for: their victims, their attackers, their defences."""
+"""What the tables of the papers ask for: victims, attackers, defences, and what they read."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from papers.cells import read_path
+from papers.claims.of_ascent import RULES
 from papers.entries import Entry, jobs_of, read_entries
-from papers.jobs import AUDIT, ENCODER, HEAD, OTHERS
+from papers.jobs import AUDIT, ENCODER, HEAD, OTHERS, PAPER
 from papers.listing import read_files
 
 WIDEST = 0.5  # least share of the image in the crops of PartCrop's own defence (Sec. 7)
@@ -80,6 +81,56 @@ def test_f1__of_precision_and_recall(
     (tmp_path / "report.json").write_text(json.dumps({"attacks": [row]}))
     value = read_path(AUDIT, tmp_path, "partcrop/f1").value
     assert value == (None if f1 is None else pytest.approx(f1, abs=1e-4))
+
+
+def test_federated__cells_read_what_their_labels_say(tmp_path: Path) -> None:
+    """Whatever the order of layers and claims; passive attacks and the static ascent read the last
+    round that no client has attacked before."""
+    layers = [
+        {"layer": layer, "members": [i], "nonmembers": [-i]}
+        for i, layer in enumerate(("avgpool", "encoder", "layer4"), 1)
+    ]
+    rounds = [
+        {
+            "under_attack": round > 5,
+            "methods": {"similarity": {"accuracy": round}},
+            "layers": {name: {"accuracy": round} for name in ("layer4", "encoder")},
+            "ascent_static": {
+                "accuracy": round,
+                "by_threshold": {
+                    str(s): {"accuracy": round + s} for s in (0.1, 0.25, 0.5, 0.75, 0.9)
+                },
+            },
+        }
+        for round in (2, 5, 6, 8)
+    ]
+    places = [
+        {"place": place, "numbers": [{"auc": i, "difference": i}, {"auc": -i}]}
+        for i, place in enumerate(reversed(RULES), 1)
+    ]
+    content = {"table_3": layers, "rounds": rounds, "claims": places}
+    (tmp_path / "tables.json").write_text(json.dumps(content))
+    entries = {entry.name: entry for entry in of_paper("federated")}
+
+    def numbers(name: str) -> dict[tuple[str, str], float | None]:
+        cells = entries[f"federated-{name}"].plan("small")
+        assert {job.kind for cell in cells for job in cell.jobs} <= {PAPER}
+        return {(c.row, c.column): read_path(PAPER, tmp_path, c.read).value for c in cells}
+
+    sides = {"members": 1, "nonmembers": -1}
+    order = {"avgpool": 1, "encoder": 2, "layer4": 3}
+    want = {(row, side): i * sign for row, i in order.items() for side, sign in sides.items()}
+    assert numbers("table-3") == want
+    for name in ("fig-5", "fig-12"):
+        for (row, column), value in numbers(name).items():
+            share = float(row) if row.startswith("0.") else 0
+            assert value == {"f": 2, "l": 5}[column[0]] + share, (name, row)
+    assert numbers("iid")["static ascent", "IID"] == 5
+    place = dict(zip(reversed(RULES), range(1, 6), strict=True))
+    assert [*numbers("fig-10").values()] == [5, place["Fig. 10"]]
+    upload, before = place["Fig. 13, from the upload"], place["Fig. 13, from before"]
+    last = place["Alg. 1, line 25"]
+    assert [*numbers("fig-13").values()] == [upload, -upload, before, -before, last]
 
 
 def test_logistic__heads_draw_from_the_whole_file_at_the_papers_size() -> None:
