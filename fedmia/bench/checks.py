@@ -34,6 +34,7 @@ from fedmia.bench.targets import (
 )
 from fedmia.options.errors import InputError
 from fedmia.options.yamlfile import load
+from fedmia.records.rows import BROKEN
 from fedmia.storage.manifest import CONFIG
 
 SECRET = (PLAN, CARD, ROLES, RESULTS)  # parts of paths below a bench that no attack opens
@@ -53,10 +54,10 @@ def check_entry(
         say: takes a line after each step that takes long.
 
     Yields:
-        What was found to be in order, one line each.
+        What was found to be in order, and what was not looked at, one line each.
 
     Raises:
-        InputError: what is not.
+        InputError: what is not in order, a trap that it lacks, or that nothing can be run again.
     """
     targets = {target.name: target for target in read_targets(folder)}
     entry = read_entry(place, targets)
@@ -73,12 +74,23 @@ def check_entry(
         entrant = Entrant.of(attack, knows, int(shadows or 0))
         if entrant.key != key or not (stored := entry.scores(key)):
             raise InputError(f"entry '{place}' has no scores of an attack that knows '{key}'")
-        here = [targets[one] for one in rows if data or targets[one].card["data"] == DIGITS]
+        traps = [name for name, target in targets.items() if target.trap]
+        every = [targets[one] for one in dict.fromkeys([*rows, *traps])]
+        here = [target for target in every if data or target.card["data"] == DIGITS]
+        if not any(target.name in stored and not target.trap for target in here):
+            raise InputError(
+                f"entry '{place}', {key}: no target with scores can be run again, traps apart "
+                f"(it has {', '.join(stored)}); those of CIFAR-10 need --data parquet:FILE"
+            )
         for target in here:
             again = run_guarded(entrant, target, folder, data, RUN_AGAIN)
             say(f"run again: {target.name}")
+            if target.trap and target.name not in stored:
+                refuse_untrapped(place, target.name, again)
             refuse_other(target.name, stored.get(target.name), again)
         yield f"repeatable: {len(here)} targets, knows {key}; no role and no class was read"
+        if left := [one for one in stored if targets[one] not in here]:
+            yield f"NOT RUN AGAIN, as CIFAR-10 needs --data parquet:FILE: {', '.join(left)}"
         yield check_unseen(entrant, stored, targets, folder)
 
 
@@ -99,6 +111,22 @@ def refuse_trapped(entry: BenchEntry, key: str, targets: Mapping[str, Target]) -
             raise InputError(
                 f"{entry.attack} finds members in the trap {name}, where nothing is: AUC {auc}"
             )
+
+
+def refuse_untrapped(place: Path, trap: str, again: TargetScores | str) -> None:
+    """Refuse an entry without scores in a trap on which its attack runs, or breaks.
+
+    Args:
+        place: folder of the entry.
+        trap: in which it has no scores.
+        again: what the attack gives there.
+
+    Raises:
+        InputError: naming the trap.
+    """
+    if not isinstance(again, str) or again.startswith(BROKEN):
+        why = again if isinstance(again, str) else "its attack can run there"
+        raise InputError(f"entry '{place}' has no scores in the trap {trap}: {why}")
 
 
 def load_source(place: Path, attack: str) -> str:
@@ -221,12 +249,12 @@ def check_unseen(
         and target.card["data"] == DIGITS
     ]
     if not plain:
-        return "unseen encoder: none was trained, as no plain target of digits has scores"
+        return "NOT CHECKED: an unseen encoder, as no plain target of digits has scores"
     aucs = {target.name: target_row(stored[target.name], 1).auc for target in plain}
     best = max(plain, key=lambda target: aucs[target.name].value)
     auc = aucs[best.name]
     if not auc.low > 0.5:
-        return "unseen encoder: none was trained, as nothing was found in a target of digits"
+        return "NOT CHECKED: an unseen encoder, as nothing was found in a target of digits"
     with tempfile.TemporaryDirectory() as temporary:
         fresh = train_again(best, Path(temporary) / "run", secrets.randbelow(1 << 30))
         scores = run_guarded(entrant, fresh, folder, None, RUN_AGAIN)

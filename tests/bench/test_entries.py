@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 
 from fedmia.bench.board import make_row
-from fedmia.bench.checks import check_entry, refuse_trapped
+from fedmia.bench.checks import check_entry, refuse_trapped, refuse_untrapped
 from fedmia.bench.entries import BenchEntry, read_entries, read_entry, write_entry
 from fedmia.bench.run import BenchResult, evaluate
 from fedmia.bench.scoring import Entrant, TargetScores
@@ -29,6 +30,7 @@ from tests.bench.entrants import (
 FOLDER = bench_folder("encoders-v1")
 TARGETS = {target.name: target for target in read_targets(FOLDER)}
 LEAKY, TRAP = "moco-digits-overfitted", "trap-untrained"
+TRAPS = [name for name, target in TARGETS.items() if target.trap]
 Edit = Callable[[dict[str, Any]], Any]
 
 
@@ -69,8 +71,47 @@ def test_check__an_honest_entry_passes_and_is_unverified(
     coin: tuple[Path, dict[str, TargetScores]],
 ) -> None:
     lines = [*check_entry(coin[0], FOLDER, None)]
-    assert len(lines) == 4 and "none was trained" in lines[-1]
+    assert len(lines) == 4 and "NOT CHECKED" in lines[-1]
     assert not read_entry(coin[0], TARGETS).verified
+
+
+def copy_of(coin: tuple[Path, dict[str, TargetScores]], folder: Path) -> Path:
+    """A copy of the coin's entry, to be changed."""
+    return Path(shutil.copytree(coin[0], folder / coin[0].parent.name / coin[0].name))
+
+
+@pytest.mark.parametrize("trap", TRAPS)
+def test_check__an_entry_that_lacks_a_trap_is_refused(
+    coin: tuple[Path, dict[str, TargetScores]], tmp_path: Path, trap: str
+) -> None:
+    (copy := copy_of(coin, tmp_path)).joinpath(f"{trap}.json").unlink()
+    with pytest.raises(InputError, match=f"no scores in the trap {trap}"):
+        list(check_entry(copy, FOLDER, None))
+
+
+def test_refuse_untrapped__an_attack_that_breaks_in_a_trap_has_no_excuse() -> None:
+    refuse_untrapped(FOLDER, TRAP, "needs the vantage of a client")
+    with pytest.raises(InputError, match="KeyError"):
+        refuse_untrapped(FOLDER, TRAP, "failed: KeyError: 3")
+
+
+def test_check__what_cannot_be_run_again_is_named_and_alone_is_refused(
+    coin: tuple[Path, dict[str, TargetScores]], tmp_path: Path
+) -> None:
+    copy, target = copy_of(coin, tmp_path), TARGETS["moco-cifar10-weak"]
+    content = json.loads((copy / f"{LEAKY}.json").read_text())
+    content |= {"target": target.name, "card": target.digest}
+    first_row(content).update(
+        {one: [*range(len(target.roles[one]))] for one in ("members", "nonmembers")}
+    )
+    (copy / f"{target.name}.json").write_text(json.dumps(content))
+    lines = list(check_entry(copy, FOLDER, None))
+    assert [target.name in line for line in lines if "NOT RUN AGAIN" in line] == [True]
+    for name, one in TARGETS.items():
+        if one.card["data"] == "digits" and not one.trap:
+            (copy / f"{name}.json").unlink()
+    with pytest.raises(InputError, match="no target with scores can be run again"):
+        list(check_entry(copy, FOLDER, None))
 
 
 def edit_json(file: Path, change: Edit) -> None:
@@ -100,10 +141,7 @@ def first_row(content: dict[str, Any]) -> dict[str, Any]:
 def test_read_entry__what_was_changed_is_refused(
     coin: tuple[Path, dict[str, TargetScores]], tmp_path: Path, file: str, change: Edit, says: str
 ) -> None:
-    import shutil
-
-    copy = tmp_path / coin[0].parent.name / coin[0].name
-    shutil.copytree(coin[0], copy)
+    copy = copy_of(coin, tmp_path)
     read_entry(copy, TARGETS)
     edit_json(copy / file, change)
     with pytest.raises(InputError, match=says):
@@ -113,10 +151,7 @@ def test_read_entry__what_was_changed_is_refused(
 def test_read_entry__another_source_is_refused(
     coin: tuple[Path, dict[str, TargetScores]], tmp_path: Path
 ) -> None:
-    import shutil
-
-    copy = tmp_path / coin[0].parent.name / coin[0].name
-    shutil.copytree(coin[0], copy)
+    copy = copy_of(coin, tmp_path)
     (copy / "attack.py").write_text((copy / "attack.py").read_text() + "\n")
     with pytest.raises(InputError, match=r"attack.py"):
         read_entry(copy, TARGETS)
@@ -139,7 +174,7 @@ def test_check__an_oracle_with_leaked_roles_is_refused(
 ) -> None:
     body = KNOWS_ROLES.format(members=set(TARGETS[LEAKY].roles["members"]))
     attack = write_attack(tmp_path, "knows_roles", body, monkeypatch)
-    place, _ = submit(attack, tmp_path / "results", LEAKY)
+    place, _ = submit(attack, tmp_path / "results", LEAKY, *TRAPS)
     with pytest.raises(InputError, match="has not seen"):
         list(check_entry(place, FOLDER, None))
 
@@ -149,7 +184,7 @@ def test_check__an_attack_that_looks_at_views_passes_on_an_unseen_encoder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     attack = write_attack(tmp_path, "looks_at_views", VIEWS, monkeypatch)
-    place, _ = submit(attack, tmp_path / "results", LEAKY, TRAP)
+    place, _ = submit(attack, tmp_path / "results", LEAKY, *TRAPS)
     assert f"by the recipe of {LEAKY}" in list(check_entry(place, FOLDER, None))[-1]
 
 
@@ -160,7 +195,7 @@ def test_unseen_encoder__finds_an_oracle_by_any_encoder_without_its_members(
     monkeypatch.setattr("fedmia.bench.checks.train_again", lambda *of: trap)
     body = KNOWS_ROLES.format(members=set(TARGETS[LEAKY].roles["members"]))
     attack = write_attack(tmp_path, "knows_roles_of_one", body, monkeypatch)
-    place, _ = submit(attack, tmp_path / "results", LEAKY)
+    place, _ = submit(attack, tmp_path / "results", LEAKY, *TRAPS)
     with pytest.raises(InputError, match="has not seen"):
         list(check_entry(place, FOLDER, None))
 
@@ -198,8 +233,6 @@ def test_entries__those_of_the_bench_are_whole() -> None:
 def test_evaluate__stored_scores_are_read_and_not_run_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import shutil
-
     shutil.copy(FOLDER / "plan.yaml", tmp_path)
     shutil.copytree(FOLDER / "targets" / LEAKY, tmp_path / "targets" / LEAKY)
     first = evaluate("similarity", str(tmp_path))
