@@ -13,7 +13,7 @@ from pathlib import Path
 
 from fedmia.bench.board import BoardRow, difference, make_row
 from fedmia.bench.entries import BenchEntry, read_entries
-from fedmia.bench.scoring import BOTH, Entrant, TargetScores
+from fedmia.bench.scoring import BOTH, Entrant, TargetScores, describe_key
 from fedmia.bench.targets import Target, bench_folder, read_targets
 from fedmia.options import registry
 from fedmia.options.errors import InputError
@@ -54,7 +54,7 @@ def board(targets: Mapping[str, Target], entries: Sequence[BenchEntry]) -> str:
                 missing.append(f"`{entry.attack}` ({min(reasons, default='no targets')})")
                 continue
             first = next(iter(scores.values()))
-            threat = f"{first.access.replace('_', ' ')}, {first.vantage}, knows {key}"
+            threat = f"{first.access.replace('_', ' ')}, {first.vantage}, {describe_key(key)}"
             plain = sum(not targets[name].trap for name in scores)
             tables[threat].append((-row.auc.value, write_row(entry, row, plain)))
     for name in sorted({*registry.names("attack")} - {entry.attack for entry in entries}):

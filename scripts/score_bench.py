@@ -17,7 +17,7 @@ from pathlib import Path
 import torch
 
 from fedmia.bench.entries import read_entries, write_entry
-from fedmia.bench.scoring import BOTH, OTHERS, Entrant, score_target
+from fedmia.bench.scoring import BOTH, OTHERS, Entrant, describe_key, score_target
 from fedmia.bench.targets import DIGITS, RESULTS, bench_folder, find_images, read_targets
 from fedmia.cli.command import print_bad_input
 from fedmia.config.roles import is_quick
@@ -74,7 +74,8 @@ def main() -> int:
                     scores = score_target(entrant, target, images, cache=arguments.cache)
                     write_entry(folder / RESULTS, entrant, {target.name: scores}, by_name)
                     result = scores if isinstance(scores, str) else f"{scores.seconds:.1f} s"
-                    print(f"{entrant.title}, {entrant.key}, {target.name}: {result}", flush=True)
+                    said = f"{entrant.title}, {describe_key(entrant.key)}, {target.name}: {result}"
+                    print(said, flush=True)
     except InputError as error:
         return print_bad_input(error)
     return 0

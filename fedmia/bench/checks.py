@@ -20,7 +20,7 @@ from typing import Any
 
 from fedmia.bench.board import target_row
 from fedmia.bench.entries import SOURCE, BenchEntry, read_entry
-from fedmia.bench.scoring import Entrant, TargetScores, score_target
+from fedmia.bench.scoring import Entrant, TargetScores, describe_key, score_target
 from fedmia.bench.targets import (
     CARD,
     DIGITS,
@@ -73,14 +73,14 @@ def check_entry(
         attack = {"name": name, **entry.options}
         entrant = Entrant.of(attack, knows, int(shadows or 0))
         if entrant.key != key or not (stored := entry.scores(key)):
-            raise InputError(f"entry '{place}' has no scores of an attack that knows '{key}'")
+            raise InputError(f"entry '{place}' has no scores of an attack that {describe_key(key)}")
         traps = [name for name, target in targets.items() if target.trap]
         every = [targets[one] for one in dict.fromkeys([*rows, *traps])]
         here = [target for target in every if data or target.card["data"] == DIGITS]
         if not any(target.name in stored and not target.trap for target in here):
             raise InputError(
-                f"entry '{place}', {key}: no target with scores can be run again, traps apart "
-                f"(it has {', '.join(stored)}); those of CIFAR-10 need --data parquet:FILE"
+                f"entry '{place}', {describe_key(key)}: no target with scores can be run again, "
+                f"traps apart (has {', '.join(stored)}); CIFAR-10 needs --data parquet:FILE"
             )
         for target in here:
             again = run_guarded(entrant, target, folder, data, RUN_AGAIN)
@@ -88,7 +88,7 @@ def check_entry(
             if target.trap and target.name not in stored:
                 refuse_untrapped(place, target.name, again)
             refuse_other(target.name, stored.get(target.name), again)
-        yield f"repeatable: {len(here)} targets, knows {key}; no role and no class was read"
+        yield f"repeatable: {len(here)} targets, {describe_key(key)}; no role and no class was read"
         if left := [one for one in stored if targets[one] not in here]:
             yield f"NOT RUN AGAIN, as CIFAR-10 needs --data parquet:FILE: {', '.join(left)}"
         yield check_unseen(entrant, stored, targets, folder)

@@ -14,7 +14,14 @@ import torch
 from fedmia.bench.board import BoardRow, Estimate, difference, make_row
 from fedmia.bench.checks import check_entry
 from fedmia.bench.entries import BenchEntry, read_entries, write_entry
-from fedmia.bench.scoring import BOTH, NOTHING, Entrant, TargetScores, score_target
+from fedmia.bench.scoring import (
+    BOTH,
+    NOTHING,
+    Entrant,
+    TargetScores,
+    describe_key,
+    score_target,
+)
 from fedmia.bench.targets import (
     DIGITS,
     RESULTS,
@@ -67,7 +74,7 @@ class BenchResult:
             keys = (self.entrant.key, NOTHING, BOTH, *sorted(entry.by_key))  # with shadows last
             key = next((k for k in keys if entry.scores(k)), None)
             if key is not None and (entry.attack, entry.source, key) != own:
-                others[f"{entry.label}, knows {key}"] = entry.scores(key)
+                others[f"{entry.label}, {describe_key(key)}"] = entry.scores(key)
         pairs = {
             name: difference(self.scores, one, self.targets, len(others))
             for name, one in others.items()
@@ -77,7 +84,7 @@ class BenchResult:
     def __str__(self) -> str:
         """The row, its targets, and the differences, as text."""
         row, first = self.row, next(iter(self.scores.values()), None)
-        lines = [f"{self.entrant.name} on {self.version}, knows {self.entrant.key}"]
+        lines = [f"{self.entrant.name} on {self.version}, {describe_key(self.entrant.key)}"]
         if first is not None:
             lines[0] += f", {first.access}, {first.vantage}"
         if row.auc is not None:
@@ -134,7 +141,7 @@ def evaluate(
         shadows: encoders that the attack trains on each target.
         targets: names of targets; none: all.
         cache: folder that keeps trained shadows; None: nowhere.
-        say: takes a line after each target.
+        say: takes a line after each target, and one where the attacker knows less than `knows`.
 
     Returns:
         The result.
@@ -143,6 +150,8 @@ def evaluate(
         InputError: a wrong name, a damaged target, or an attack that cannot take part.
     """
     entrant, folder = Entrant.of(attack, knows, shadows), bench_folder(bench)
+    if knows == BOTH != entrant.knows:
+        say(f"{entrant.name} learns from no truth: its attacker knows no member, not both sides")
     every, only = read_targets(folder), tuple(targets)
     chosen = read_targets(folder, only) if only else every
     entries = tuple(read_entries(folder, every))

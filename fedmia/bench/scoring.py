@@ -41,7 +41,8 @@ class Entrant:
     Attributes:
         name: built-in, or `package.module:Class`.
         options: those that differ from their defaults.
-        knows: `both` sides, `nonmembers` alone, or `nothing`, of an attack that learns nothing.
+        knows: `both` sides, `nonmembers` alone, or `nothing`, of an attack that learns no truth:
+            it has the known non-members all the same, which some pool.
         shadows: encoders that it trains itself; 0 of an attack that reads none.
     """
 
@@ -60,7 +61,7 @@ class Entrant:
             shadows: encoders that it would train.
 
         Returns:
-            The entrant; it knows `nothing` where it learns nothing.
+            The entrant; it knows `nothing` where it learns nothing of who is a member.
 
         Raises:
             InputError: it answers for whole data sets, or cannot do with what it is to know.
@@ -103,6 +104,11 @@ class Entrant:
     def hash(self) -> str:
         """12 digits that change with its source and its options."""
         return hash_source(self.source(), self.options)
+
+
+def describe_key(key: str) -> str:
+    """What an attacker has, as users read it: `knows no member, 4 shadows` of a key of entries."""
+    return f"knows {key.replace(NOTHING, 'no member')}"
 
 
 def hash_source(source: bytes, options: Mapping[str, Any]) -> str:

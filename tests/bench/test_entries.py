@@ -260,6 +260,19 @@ def test_entrant__what_cannot_take_part_is_refused(
         evaluate(attack, **how)
 
 
+@pytest.mark.parametrize(("attack", "knows", "turned"), [
+    ("similarity", "both", 1), ("similarity", "nonmembers", 0), ("lpla", "both", 0),
+])  # fmt: skip
+def test_evaluate__says_that_an_attack_that_learns_nothing_has_less_than_both_sides(
+    attack: str, knows: str, turned: int
+) -> None:
+    lines = list[str]()
+    result = evaluate(attack, knows=knows, targets=[LEAKY], say=lines.append)
+    assert sum("no member" in line for line in lines) == turned
+    title = str(result).partition("\n")[0]
+    assert "nothing" not in title and ("knows no member" in title) == (attack == "similarity")
+
+
 def test_differences__are_to_every_other_attack_also_of_the_same_file() -> None:
     rng, options = np.random.default_rng(0), {"fit_on": "known"}
     one = TargetScores(rng.normal(1, 1, 150), rng.normal(0, 1, 700), "black_box", "outsider", 1, 1)
@@ -269,6 +282,6 @@ def test_differences__are_to_every_other_attack_also_of_the_same_file() -> None:
         for name in ("encodermi-s", "encodermi-v")
     ) + (BenchEntry("lira", {}, "", True, {"nothing, 4 shadows": {LEAKY: one}}),)
     result = BenchResult("encoders-v1", entrant, {LEAKY: one}, TARGETS, (), entries)
-    others = ["encodermi-s (fit_on known), knows both", "lira, knows nothing, 4 shadows"]
+    others = ["encodermi-s (fit_on known), knows both", "lira, knows no member, 4 shadows"]
     assert list(result.differences) == others
     assert "over  1 targets  encodermi-s" in str(result)
