@@ -26,11 +26,16 @@ DIFFERENCES = "| New attack | Against | Targets | Difference of mean AUC |  |"
 HEAD = "| Attack | Targets | AUC | TPR at 1 % FPR | Queries | Seconds | Found in traps |"
 
 
+def write_label(entry: BenchEntry) -> str:
+    """An attack in a table, with its options and what is to be said of it."""
+    return entry.label.replace(entry.attack, f"`{entry.attack}`", 1)
+
+
 def write_row(entry: BenchEntry, row: BoardRow, plain: int) -> str:
     """A line of a table."""
     trapped = ", ".join(name.removeprefix("trap-") for name in row.trapped) or "-"
     return (
-        f"| {entry.label.replace(entry.attack, f'`{entry.attack}`', 1)} | {plain} | {row.auc} | "
+        f"| {write_label(entry)} | {plain} | {row.auc} | "
         f"{row.tpr} | {row.queries:,} | {row.seconds:.0f} | {trapped} |"
     )
 
@@ -74,11 +79,11 @@ def board(targets: Mapping[str, Target], entries: Sequence[BenchEntry]) -> str:
 
 def differences(targets: Mapping[str, Target], entries: Sequence[BenchEntry]) -> str:
     """The table of NEW against BEFORE, each on the targets that both have; one correction."""
-    scores = dict[str, dict[str, TargetScores]]()
+    scores, labels = dict[str, dict[str, TargetScores]](), dict[str, str]()
     for entry in entries:
         keys = sorted((key for key in entry.by_key if entry.scores(key)), key=lambda k: k != BOTH)
         if entry.attack in (*NEW, *BEFORE) and keys:
-            scores[entry.attack] = entry.scores(keys[0])
+            scores[entry.attack], labels[entry.attack] = entry.scores(keys[0]), write_label(entry)
     pairs = [(new, old) for new in NEW for old in BEFORE if {new, old} <= scores.keys()]
     plain = {name for name, target in targets.items() if not target.trap}
     pairs = [(a, b) for a, b in pairs if scores[a].keys() & scores[b].keys() & plain]
@@ -88,7 +93,7 @@ def differences(targets: Mapping[str, Target], entries: Sequence[BenchEntry]) ->
         assert paired is not None
         gap, count = paired
         says = "no difference shown" if not gap.excludes(0) else "more" if gap.low > 0 else "less"
-        rows.append(f"| `{a}` | `{b}` | {count} | {gap} | {says} |")
+        rows.append(f"| {labels[a]} | {labels[b]} | {count} | {gap} | {says} |")
     return "\n".join(rows)
 
 

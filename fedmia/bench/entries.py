@@ -19,7 +19,7 @@ import numpy as np
 from fedmia import __version__
 from fedmia.bench.scoring import Entrant, TargetScores, hash_source
 from fedmia.bench.targets import MEMBERS, NONMEMBERS, RESULTS, Target
-from fedmia.options import session
+from fedmia.options import registry, session
 from fedmia.options.errors import InputError
 from fedmia.storage import durable
 
@@ -55,7 +55,16 @@ class BenchEntry:
     def label(self) -> str:
         """Its name, with its options and what is to be said of it."""
         options = ", ".join(f"{name} {value}" for name, value in self.options.items())
-        return self.attack + (f" ({options})" if options else "") + " *" * (not self.verified)
+        marks = " *" * (not self.verified) + " (scores of an earlier version)" * self.stale
+        return self.attack + (f" ({options})" if options else "") + marks
+
+    @property
+    def stale(self) -> bool:
+        """Whether the source of a built-in attack has changed since; others bring their own."""
+        if ":" in self.attack:
+            return False
+        now = Entrant(self.attack, self.options)
+        return self.attack not in registry.names("attack") or now.hash() != self.source
 
 
 def write_entry(folder: Path, entrant: Entrant, results: Mapping[str, TargetScores | str],

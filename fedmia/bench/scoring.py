@@ -90,7 +90,8 @@ class Entrant:
         return session.short_name(self.name).replace(":", ".")
 
     def source(self) -> bytes:
-        """Its file, and of a built-in attack those of the package that it shares with others."""
+        """Its file, and of a built-in attack those of the package of attacks that it imports,
+        directly or not, such as all that may be stacked; not `base`, the interface of all."""
         cls = registry.load("attack", self.name)
         if session.is_session_name(self.name):
             return session.source_of(cls).encode()
@@ -98,7 +99,7 @@ class Entrant:
         while waiting:
             files.append(file := waiting.pop())
             if ":" not in self.name:
-                waiting += [one for one in _shared(file) if one not in files + waiting]
+                waiting += [one for one in _imported(file) if one not in files + waiting]
         return b"".join(one.read_bytes() for one in [files[0], *sorted(files[1:])])
 
     def hash(self) -> str:
@@ -117,12 +118,12 @@ def hash_source(source: bytes, options: Mapping[str, Any]) -> str:
     return hashlib.sha256(source + text.encode()).hexdigest()[:12]
 
 
-def _shared(file: Path) -> list[Path]:
-    """The private files of the package of attacks that a file imports."""
+def _imported(file: Path) -> list[Path]:
+    """The files of the package of attacks that a file imports, but for the interface."""
     tree = ast.parse(file.read_text(encoding="utf-8"))
     names = [one.module or "" for one in ast.walk(tree) if isinstance(one, ast.ImportFrom)]
-    own = [n.removeprefix("fedmia.attacks._") for n in names if n.startswith("fedmia.attacks._")]
-    return [file.with_name(f"_{name}.py") for name in own]
+    own = {name for name in names if name.startswith("fedmia.attacks.")} - {Attack.__module__}
+    return [file.with_name(f"{name.rpartition('.')[2]}.py") for name in sorted(own)]
 
 
 @dataclass(frozen=True)

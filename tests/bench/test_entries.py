@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import shutil
 from collections.abc import Callable
@@ -11,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fedmia.attacks import Attack
 from fedmia.bench.board import make_row
 from fedmia.bench.checks import check_entry, refuse_trapped, refuse_untrapped
 from fedmia.bench.entries import BenchEntry, read_entries, read_entry, write_entry
@@ -260,6 +262,27 @@ def test_entrant__what_cannot_take_part_is_refused(
         evaluate(attack, **how)
 
 
+def test_source__holds_the_files_of_stacked_attacks_and_of_what_these_import() -> None:
+    files = {one.name: one.read_bytes() for one in Path(inspect.getfile(Attack)).parent.glob("*")
+             if one.suffix == ".py"}  # fmt: skip
+    own = {name for name, text in files.items() if text in Entrant("stacking-white").source()}
+    assert {"stacking.py", "similarity.py", "lpla.py", "combined.py", "_reference.py"} <= own
+    assert {"grad_norm.py", "lira.py", "semi.py", "_cosine.py"} <= own and "base.py" not in own
+    few = {name for name, text in files.items() if text in Entrant("similarity").source()}
+    assert few == {"similarity.py", "_classifier.py", "_cosine.py"}
+
+
+def test_label__scores_of_an_earlier_source_are_marked_where_it_is_built_in() -> None:
+    def label(attack: str, source: str) -> str:
+        return BenchEntry(attack, {}, source, True, {}).label
+
+    marked = "similarity (scores of an earlier version)"
+    assert label("similarity", "0" * 12) == marked
+    assert label("similarity", Entrant("similarity").hash()) == "similarity"
+    assert "earlier" in label("taken-out", "0" * 12)
+    assert label("package.module:Class", "0" * 12) == "package.module:Class"
+
+
 @pytest.mark.parametrize(("attack", "knows", "turned"), [
     ("similarity", "both", 1), ("similarity", "nonmembers", 0), ("lpla", "both", 0),
 ])  # fmt: skip
@@ -280,7 +303,9 @@ def test_differences__are_to_every_other_attack_also_of_the_same_file() -> None:
     entries = tuple(
         BenchEntry(name, options, entrant.hash(), True, {"both": {LEAKY: one}})
         for name in ("encodermi-s", "encodermi-v")
-    ) + (BenchEntry("lira", {}, "", True, {"nothing, 4 shadows": {LEAKY: one}}),)
+    ) + (
+        BenchEntry("lira", {}, Entrant("lira").hash(), True, {"nothing, 4 shadows": {LEAKY: one}}),
+    )
     result = BenchResult("encoders-v1", entrant, {LEAKY: one}, TARGETS, (), entries)
     others = ["encodermi-s (fit_on known), knows both", "lira, knows no member, 4 shadows"]
     assert list(result.differences) == others
