@@ -21,6 +21,7 @@ from fedmia.options.errors import InputError
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "bench.md"
 BENCH = "encoders-v1"
 NEW = ("bavaria", "semi-rounds", "stacking", "stacking-white", "stacking-rounds", "dov4mm")
+LEAST = 2  # targets of a difference: one is one encoder, or one federation, of one seed
 BEFORE = ("lira", "rmia", "lira-rounds", "rmia-rounds", "similarity")
 DIFFERENCES = "| New attack | Against | Targets | Difference of mean AUC |  |"
 HEAD = "| Attack | Targets | AUC | TPR at 1 % FPR | Queries | Seconds | Found in traps |"
@@ -33,7 +34,8 @@ def write_label(entry: BenchEntry) -> str:
 
 def write_row(entry: BenchEntry, row: BoardRow, plain: int) -> str:
     """A line of a table."""
-    trapped = ", ".join(name.removeprefix("trap-") for name in row.trapped) or "-"
+    trapped = ", ".join(name.removeprefix("trap-") for name in row.trapped)
+    trapped = trapped or ("-" if len(row.targets) > plain else "none run")
     return (
         f"| {write_label(entry)} | {plain} | {row.auc} | "
         f"{row.tpr} | {row.queries:,} | {row.seconds:.0f} | {trapped} |"
@@ -78,7 +80,7 @@ def board(targets: Mapping[str, Target], entries: Sequence[BenchEntry]) -> str:
 
 
 def differences(targets: Mapping[str, Target], entries: Sequence[BenchEntry]) -> str:
-    """The table of NEW against BEFORE, each on the targets that both have; one correction."""
+    """The table of NEW against BEFORE, where both have LEAST targets or more; one correction."""
     scores, labels = dict[str, dict[str, TargetScores]](), dict[str, str]()
     for entry in entries:
         keys = sorted((key for key in entry.by_key if entry.scores(key)), key=lambda k: k != BOTH)
@@ -86,7 +88,7 @@ def differences(targets: Mapping[str, Target], entries: Sequence[BenchEntry]) ->
             scores[entry.attack], labels[entry.attack] = entry.scores(keys[0]), write_label(entry)
     pairs = [(new, old) for new in NEW for old in BEFORE if {new, old} <= scores.keys()]
     plain = {name for name, target in targets.items() if not target.trap}
-    pairs = [(a, b) for a, b in pairs if scores[a].keys() & scores[b].keys() & plain]
+    pairs = [(a, b) for a, b in pairs if len(scores[a].keys() & scores[b].keys() & plain) >= LEAST]
     rows = [DIFFERENCES, "|" + " --- |" * (DIFFERENCES.count("|") - 1)]
     for a, b in pairs:
         paired = difference(scores[a], scores[b], targets, len(pairs))
