@@ -14,7 +14,7 @@ import pytest
 
 from fedmia.attacks import Attack
 from fedmia.bench.board import make_row
-from fedmia.bench.checks import check_entry, refuse_trapped, refuse_untrapped
+from fedmia.bench.checks import check_entry, check_unseen, refuse_trapped, refuse_untrapped
 from fedmia.bench.entries import BenchEntry, read_entries, read_entry, write_entry
 from fedmia.bench.run import BenchResult, evaluate
 from fedmia.bench.scoring import Entrant, TargetScores
@@ -200,6 +200,26 @@ def test_unseen_encoder__finds_an_oracle_by_any_encoder_without_its_members(
     place, _ = submit(attack, tmp_path / "results", LEAKY, *TRAPS)
     with pytest.raises(InputError, match="has not seen"):
         list(check_entry(place, FOLDER, None))
+
+
+@pytest.mark.parametrize(("shift", "refused"), [(1.19, 1.0), (0.36, 0.0)])  # AUC .8, .6
+def test_check_unseen__refuses_guessing_nearly_always_at_a_claim_of_80_and_seldom_at_60(
+    monkeypatch: pytest.MonkeyPatch, shift: float, refused: float
+) -> None:
+    rng, hits = np.random.default_rng(1), 0
+
+    def draw(shift: float) -> TargetScores:
+        members, others = rng.normal(shift, 1, 150), rng.normal(0, 1, 700)
+        return TargetScores(members, others, "black_box", "outsider", 1, 1)
+
+    monkeypatch.setattr("fedmia.bench.checks.train_again", lambda *of: TARGETS[TRAP])
+    monkeypatch.setattr("fedmia.bench.checks.run_guarded", lambda *of: draw(0))
+    for _ in range(40):
+        try:
+            check_unseen(Entrant("similarity"), {LEAKY: draw(shift)}, TARGETS, FOLDER)
+        except InputError:
+            hits += 1
+    assert hits / 40 == pytest.approx(refused, abs=0.2)
 
 
 def test_evaluate__an_attack_that_asks_for_classes_has_no_scores(
