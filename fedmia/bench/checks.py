@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import secrets
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -88,7 +90,8 @@ def check_entry(
             if target.trap and target.name not in stored:
                 refuse_untrapped(place, target.name, again)
             refuse_other(target.name, stored.get(target.name), again)
-        yield f"repeatable: {len(here)} targets, {describe_key(key)}; no role and no class was read"
+        yield f"repeatable: {len(here)} targets, {describe_key(key)}; no role and no class was "
+        "opened by this process"
         if left := [one for one in stored if targets[one] not in here]:
             yield f"NOT RUN AGAIN, as CIFAR-10 needs --data parquet:FILE: {', '.join(left)}"
         yield check_unseen(entrant, stored, targets, folder)
@@ -181,17 +184,19 @@ def run_guarded(
 
 @contextmanager
 def note_opened(folders: list[Path]) -> Iterator[list[str]]:
-    """A list that gets the path of every secret file below these folders that is opened inside."""
-    opened, roots, on = list[str](), [str(one.resolve()) for one in folders], [True]
+    """A list that gets the path of every secret file below these folders that this process opens
+    inside, by whatever name; no other process, and no descriptor that is open already, is seen."""
+    opened, on = list[str](), [True]
+    roots = {path for one in folders for path in (one.absolute(), one.resolve())}
 
     def hook(event: str, arguments: tuple[Any, ...]) -> None:
         if event in ("open", "os.listdir", "os.scandir") and on[0]:
-            if not isinstance(arguments[0], str | bytes | Path):
+            if not isinstance(arguments[0], str | bytes | os.PathLike):
                 return
-            path = Path(str(arguments[0])).absolute()
-            below = any(str(path.resolve()).startswith(root) for root in roots)
-            if below and {*path.parts} & {*SECRET}:
-                opened.append(str(path))
+            path = Path(os.fsdecode(arguments[0]))
+            for root, at in product(roots, {path.absolute(), path.resolve()}):
+                if at.is_relative_to(root) and {*at.relative_to(root).parts} & {*SECRET}:
+                    opened.append(str(at))
 
     sys.addaudithook(hook)  # Python has no way to take it away
     try:

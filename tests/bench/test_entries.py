@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +15,13 @@ import pytest
 
 from fedmia.attacks import Attack
 from fedmia.bench.board import make_row
-from fedmia.bench.checks import check_entry, check_unseen, refuse_trapped, refuse_untrapped
+from fedmia.bench.checks import (
+    check_entry,
+    check_unseen,
+    note_opened,
+    refuse_trapped,
+    refuse_untrapped,
+)
 from fedmia.bench.entries import BenchEntry, read_entries, read_entry, write_entry
 from fedmia.bench.run import BenchResult, evaluate
 from fedmia.bench.scoring import Entrant, TargetScores
@@ -157,6 +164,26 @@ def test_read_entry__another_source_is_refused(
     (copy / "attack.py").write_text((copy / "attack.py").read_text() + "\n")
     with pytest.raises(InputError, match=r"attack.py"):
         read_entry(copy, TARGETS)
+
+
+def test_note_opened__sees_bytes_links_and_relative_paths_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = tmp_path / "results" / "bench"  # a secret's name above the bench is none
+    (bench / "targets").mkdir(parents=True)
+    roles, model = bench / "targets" / "roles.json", bench / "targets" / "model"
+    roles.write_text("{}")
+    model.write_text("")
+    (tmp_path / "link").symlink_to(roles)
+    (tmp_path / "folder").symlink_to(bench)
+    monkeypatch.chdir(bench / "targets")
+    links = tmp_path / "link", tmp_path / "folder" / "targets" / "roles.json"
+    for path in (str(roles), os.fsencode(roles), "roles.json", *links, os.fsencode(links[0])):
+        with note_opened([bench]) as opened:
+            Path(model).read_text()
+            assert not opened
+            open(path).close()
+        assert {Path(one).name for one in opened} == {"roles.json"}, path
 
 
 def test_check__an_attack_that_reads_roles_is_refused(
