@@ -1,8 +1,8 @@
 """Stores the scores of built-in attacks on a bench: `python scripts/score_bench.py encoders-v1`.
 
 Attacks without shadows, the quick ones first, each by an attacker who knows both sides and, where
-it can, by one who knows non-members alone. What is stored already is not run again, so an
-interrupted command goes on.
+it can, by one who knows non-members alone. What is stored already is not run again, but for what
+failed, so an interrupted command goes on.
 
     python scripts/score_bench.py encoders-v1 [--data parquet:FILE] [--attacks NAME ..]
         [--shadows N --cache FOLDER]
@@ -64,10 +64,11 @@ def main() -> int:
         images, by_name = find_images(here, arguments.data), {one.name: one for one in targets}
         # Of digits first, so that every attack has some row soon.
         here.sort(key=lambda target: target.card["data"] != DIGITS)
-        stored = {(one.attack, one.source): one.by_key for one in read_entries(folder, targets)}
+        stored = {(one.attack, one.source): one for one in read_entries(folder, targets)}
         for data in dict.fromkeys(target.card["data"] for target in here):
             for entrant in entrants(names, arguments.shadows):
-                done = stored.get((entrant.name, entrant.hash()), {}).get(entrant.key, {})
+                entry = stored.get((entrant.name, entrant.hash()))
+                done = {} if entry is None else entry.done(entrant.key)
                 for target in here:
                     if target.name in done or target.card["data"] != data:
                         continue

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from fedmia.attacks import Attack
 from fedmia.bench.board import make_row
@@ -142,7 +143,22 @@ def first_row(content: dict[str, Any]) -> dict[str, Any]:
         (f"{LEAKY}.json", lambda c: c.update(target="nowhere"), "no target 'nowhere'"),
         (f"{LEAKY}.json", lambda c: first_row(c)["members"].pop(), "finite scores"),
         (f"{LEAKY}.json", lambda c: first_row(c)["members"].__setitem__(0, None), "finite"),
+        (f"{LEAKY}.json", lambda c: first_row(c)["nonmembers"].__setitem__(3, True), "nonmembers"),
+        (f"{LEAKY}.json", lambda c: first_row(c)["members"].__setitem__(0, 10**400), "members"),
+        (f"{LEAKY}.json", lambda c: first_row(c).update(access="a key"), "access"),
+        (f"{LEAKY}.json", lambda c: first_row(c).update(vantage=["client"]), "vantage"),
         (f"{LEAKY}.json", lambda c: first_row(c).pop("queries"), "queries"),
+        (f"{LEAKY}.json", lambda c: first_row(c).update(queries=True), "queries"),
+        (f"{LEAKY}.json", lambda c: first_row(c).update(seconds=-1), "seconds"),
+        (f"{LEAKY}.json", lambda c: first_row(c).update(seconds=float("nan")), "seconds"),
+        (f"{LEAKY}.json", lambda c: first_row(c).update(not_run=3), "not_run"),
+        (f"{LEAKY}.json", lambda c: c.update(rows=[]), "rows"),
+        (f"{LEAKY}.json", lambda c: c["rows"].update(both=3), "both"),
+        (f"{LEAKY}.json", lambda c: c["rows"].update({"both, x shadows": {}}), "x shadows"),
+        (f"{LEAKY}.json", lambda c: c.update(target=[]), "target"),
+        ("entry.json", lambda c: c.update(attack=3), "attack"),
+        ("entry.json", lambda c: c.update(options=["a"]), "options"),
+        ("entry.json", lambda c: c.update(verified="no"), "verified"),
         ("entry.json", lambda c: c.update(source="0" * 12), "is of coin_entrant"),
         ("entry.json", lambda c: c.pop("options"), "options"),
     ],
@@ -153,8 +169,10 @@ def test_read_entry__what_was_changed_is_refused(
     copy = copy_of(coin, tmp_path)
     read_entry(copy, TARGETS)
     edit_json(copy / file, change)
-    with pytest.raises(InputError, match=says):
+    with pytest.raises(InputError, match=says) as raised:
         read_entry(copy, TARGETS)
+    assert file in str(raised.value) or says.startswith("is of")
+    assert len(str(raised.value)) < 600
 
 
 def test_read_entry__another_source_is_refused(
@@ -291,6 +309,23 @@ def test_evaluate__stored_scores_are_read_and_not_run_again(
     assert again.row.auc is not None and first.row.auc is not None
     assert again.row.auc.value == pytest.approx(first.row.auc.value, abs=1e-4)
     assert "moco-digits-weak" in again.left_out and not again.differences
+
+
+def test_evaluate__what_failed_is_run_again_and_what_was_refused_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    weak = "moco-digits-weak"
+    shutil.copy(FOLDER / "plan.yaml", tmp_path)
+    for name in (LEAKY, weak):
+        shutil.copytree(FOLDER / "targets" / name, tmp_path / "targets" / name)
+    stored = {LEAKY: "failed: OSError: full", weak: "needs the vantage of a client"}
+    write_entry(tmp_path / "results", Entrant("similarity", {}, "nothing"), stored, TARGETS)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(3)
+    result = evaluate("similarity", str(tmp_path))
+    assert torch.get_num_threads() == 3
+    torch.set_num_threads(threads)
+    assert list(result.scores) == [LEAKY] and result.results[weak] == stored[weak]
 
 
 @pytest.mark.parametrize(
