@@ -66,7 +66,7 @@ def check_entry(
     yield f"structure and hashes: {entry.attack}, {sum(map(len, entry.by_key.values()))} results"
     for key in entry.by_key:
         refuse_trapped(entry, key, targets)
-    yield "traps: nothing found"
+    yield "traps: nothing found in the stored scores"
     name = load_source(place, entry.attack) if ":" in entry.attack else entry.attack
     if name == entry.attack and Entrant(name, entry.options).hash() != entry.source:
         raise InputError(f"entry '{place}' is of another source of {name} than this one's")
@@ -85,13 +85,18 @@ def check_entry(
                 f"traps apart (has {', '.join(stored)}); CIFAR-10 needs --data parquet:FILE"
             )
         for target in here:
-            again = run_guarded(entrant, target, folder, data, RUN_AGAIN)
+            scores = run_guarded(entrant, target, folder, data, RUN_AGAIN)
             say(f"run again: {target.name}")
             if target.trap and target.name not in stored:
-                refuse_untrapped(place, target.name, again)
-            refuse_other(target.name, stored.get(target.name), again)
-        yield f"repeatable: {len(here)} targets, {describe_key(key)}; no role and no class was "
-        "opened by this process"
+                refuse_untrapped(place, target.name, scores)
+            refuse_other(target.name, stored.get(target.name), scores)
+        again = [target.name for target in here if target.name in stored]
+        traps = [one for one in traps if one in stored]
+        yield (
+            f"repeatable, {describe_key(key)}: {len(again)} targets, traps among them: "
+            f"{', '.join(traps) or 'none, as it can run on none'}; no role and no class was opened "
+            "by this process"
+        )
         if left := [one for one in stored if targets[one] not in here]:
             yield f"NOT RUN AGAIN, as CIFAR-10 needs --data parquet:FILE: {', '.join(left)}"
         yield check_unseen(entrant, stored, targets, folder)

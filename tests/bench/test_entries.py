@@ -82,6 +82,7 @@ def test_check__an_honest_entry_passes_and_is_unverified(
 ) -> None:
     lines = [*check_entry(coin[0], FOLDER, None)]
     assert len(lines) == 4 and "NOT CHECKED" in lines[-1]
+    assert all(trap in lines[2] for trap in TRAPS) and lines[2].endswith("opened by this process")
     assert not read_entry(coin[0], TARGETS).verified
 
 
@@ -182,6 +183,11 @@ def test_read_entry__another_source_is_refused(
     (copy / "attack.py").write_text((copy / "attack.py").read_text() + "\n")
     with pytest.raises(InputError, match=r"attack.py"):
         read_entry(copy, TARGETS)
+
+
+def test_check__an_attack_on_rounds_runs_on_the_federation_and_on_no_trap(tmp_path: Path) -> None:
+    place, _ = submit("loss-slope", tmp_path, "federation-digits", TRAP)
+    assert "1 targets, traps among them: none" in list(check_entry(place, FOLDER, None))[2]
 
 
 def test_note_opened__sees_bytes_links_and_relative_paths_and_nothing_else(
