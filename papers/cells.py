@@ -145,8 +145,8 @@ def _down(content: Any, keys: Sequence[str]) -> Any:
     for key in keys:
         if isinstance(content, list):
             rows = [row for row in content if isinstance(row, Mapping)]
-            named = {f"{name}={value}": row for row in rows for name, value in row.items()}
-            content = named | {str(place): row for place, row in enumerate(content)}
+            by_value = {f"{name}={value}": row for row in rows for name, value in row.items()}
+            content = by_value | {str(place): row for place, row in enumerate(content)}
         content = None if content is None else content.get(key)
     return content
 

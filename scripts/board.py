@@ -13,7 +13,7 @@ from pathlib import Path
 
 from fedmia.bench.board import BoardRow, difference, make_row
 from fedmia.bench.entries import BenchEntry, read_entries
-from fedmia.bench.scoring import BOTH, Entrant, TargetScores
+from fedmia.bench.scoring import BOTH, Entrant, TargetScores, describe_key
 from fedmia.bench.targets import Target, bench_folder, read_targets
 from fedmia.options import registry
 from fedmia.options.errors import InputError
@@ -21,16 +21,23 @@ from fedmia.options.errors import InputError
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "bench.md"
 BENCH = "encoders-v1"
 NEW = ("bavaria", "semi-rounds", "stacking", "stacking-white", "stacking-rounds", "dov4mm")
+LEAST = 2  # targets of a difference: one is one encoder, or one federation, of one seed
 BEFORE = ("lira", "rmia", "lira-rounds", "rmia-rounds", "similarity")
 DIFFERENCES = "| New attack | Against | Targets | Difference of mean AUC |  |"
 HEAD = "| Attack | Targets | AUC | TPR at 1 % FPR | Queries | Seconds | Found in traps |"
 
 
+def write_label(entry: BenchEntry) -> str:
+    """An attack in a table, with its options and what is to be said of it."""
+    return entry.label.replace(entry.attack, f"`{entry.attack}`", 1)
+
+
 def write_row(entry: BenchEntry, row: BoardRow, plain: int) -> str:
     """A line of a table."""
-    trapped = ", ".join(name.removeprefix("trap-") for name in row.trapped) or "-"
+    trapped = ", ".join(name.removeprefix("trap-") for name in row.trapped)
+    trapped = trapped or ("-" if len(row.targets) > plain else "none run")
     return (
-        f"| {entry.label.replace(entry.attack, f'`{entry.attack}`', 1)} | {plain} | {row.auc} | "
+        f"| {write_label(entry)} | {plain} | {row.auc} | "
         f"{row.tpr} | {row.queries:,} | {row.seconds:.0f} | {trapped} |"
     )
 
@@ -54,7 +61,7 @@ def board(targets: Mapping[str, Target], entries: Sequence[BenchEntry]) -> str:
                 missing.append(f"`{entry.attack}` ({min(reasons, default='no targets')})")
                 continue
             first = next(iter(scores.values()))
-            threat = f"{first.access.replace('_', ' ')}, {first.vantage}, knows {key}"
+            threat = f"{first.access.replace('_', ' ')}, {first.vantage}, {describe_key(key)}"
             plain = sum(not targets[name].trap for name in scores)
             tables[threat].append((-row.auc.value, write_row(entry, row, plain)))
     for name in sorted({*registry.names("attack")} - {entry.attack for entry in entries}):
@@ -73,22 +80,22 @@ def board(targets: Mapping[str, Target], entries: Sequence[BenchEntry]) -> str:
 
 
 def differences(targets: Mapping[str, Target], entries: Sequence[BenchEntry]) -> str:
-    """The table of NEW against BEFORE, each on the targets that both have; one correction."""
-    scores = dict[str, dict[str, TargetScores]]()
+    """The table of NEW against BEFORE, where both have LEAST targets or more; one correction."""
+    scores, labels = dict[str, dict[str, TargetScores]](), dict[str, str]()
     for entry in entries:
         keys = sorted((key for key in entry.by_key if entry.scores(key)), key=lambda k: k != BOTH)
         if entry.attack in (*NEW, *BEFORE) and keys:
-            scores[entry.attack] = entry.scores(keys[0])
+            scores[entry.attack], labels[entry.attack] = entry.scores(keys[0]), write_label(entry)
     pairs = [(new, old) for new in NEW for old in BEFORE if {new, old} <= scores.keys()]
     plain = {name for name, target in targets.items() if not target.trap}
-    pairs = [(a, b) for a, b in pairs if scores[a].keys() & scores[b].keys() & plain]
+    pairs = [(a, b) for a, b in pairs if len(scores[a].keys() & scores[b].keys() & plain) >= LEAST]
     rows = [DIFFERENCES, "|" + " --- |" * (DIFFERENCES.count("|") - 1)]
     for a, b in pairs:
         paired = difference(scores[a], scores[b], targets, len(pairs))
         assert paired is not None
         gap, count = paired
         says = "no difference shown" if not gap.excludes(0) else "more" if gap.low > 0 else "less"
-        rows.append(f"| `{a}` | `{b}` | {count} | {gap} | {says} |")
+        rows.append(f"| {labels[a]} | {labels[b]} | {count} | {gap} | {says} |")
     return "\n".join(rows)
 
 

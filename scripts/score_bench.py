@@ -1,8 +1,8 @@
 """Stores the scores of built-in attacks on a bench: `python scripts/score_bench.py encoders-v1`.
 
 Attacks without shadows, the quick ones first, each by an attacker who knows both sides and, where
-it can, by one who knows non-members alone. What is stored already is not run again, so an
-interrupted command goes on.
+it can, by one who knows non-members alone. What is stored already is not run again, but for what
+failed, so an interrupted command goes on.
 
     python scripts/score_bench.py encoders-v1 [--data parquet:FILE] [--attacks NAME ..]
         [--shadows N --cache FOLDER]
@@ -17,7 +17,7 @@ from pathlib import Path
 import torch
 
 from fedmia.bench.entries import read_entries, write_entry
-from fedmia.bench.scoring import BOTH, OTHERS, Entrant, score_target
+from fedmia.bench.scoring import BOTH, OTHERS, Entrant, describe_key, score_target
 from fedmia.bench.targets import DIGITS, RESULTS, bench_folder, find_images, read_targets
 from fedmia.cli.command import print_bad_input
 from fedmia.config.roles import is_quick
@@ -64,17 +64,19 @@ def main() -> int:
         images, by_name = find_images(here, arguments.data), {one.name: one for one in targets}
         # Of digits first, so that every attack has some row soon.
         here.sort(key=lambda target: target.card["data"] != DIGITS)
-        stored = {(one.attack, one.source): one.by_key for one in read_entries(folder, targets)}
+        stored = {(one.attack, one.source): one for one in read_entries(folder, targets)}
         for data in dict.fromkeys(target.card["data"] for target in here):
             for entrant in entrants(names, arguments.shadows):
-                done = stored.get((entrant.name, entrant.hash()), {}).get(entrant.key, {})
+                entry = stored.get((entrant.name, entrant.hash()))
+                done = {} if entry is None else entry.done(entrant.key)
                 for target in here:
                     if target.name in done or target.card["data"] != data:
                         continue
                     scores = score_target(entrant, target, images, cache=arguments.cache)
                     write_entry(folder / RESULTS, entrant, {target.name: scores}, by_name)
                     result = scores if isinstance(scores, str) else f"{scores.seconds:.1f} s"
-                    print(f"{entrant.title}, {entrant.key}, {target.name}: {result}", flush=True)
+                    said = f"{entrant.title}, {describe_key(entrant.key)}, {target.name}: {result}"
+                    print(said, flush=True)
     except InputError as error:
         return print_bad_input(error)
     return 0

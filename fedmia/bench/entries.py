@@ -8,7 +8,9 @@ results/ATTACK/SOURCE-HASH/TARGET.json    scores, by what the attacker knows
 from __future__ import annotations
 
 import json
+import re
 import shutil
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,13 +19,17 @@ from typing import Any
 import numpy as np
 
 from fedmia import __version__
-from fedmia.bench.scoring import Entrant, TargetScores, hash_source
+from fedmia.bench.scoring import BOTH, NOTHING, OTHERS, Entrant, TargetScores, hash_source
 from fedmia.bench.targets import MEMBERS, NONMEMBERS, RESULTS, Target
-from fedmia.options import session
-from fedmia.options.errors import InputError
+from fedmia.options import registry, session
+from fedmia.options.errors import InputError, wrong_value
+from fedmia.records.rows import BROKEN
 from fedmia.storage import durable
+from fedmia.threat import ACCESS, VANTAGE
 
 ENTRY, SOURCE = "entry.json", "attack.py"
+KEY = re.compile(rf"({BOTH}|{OTHERS}|{NOTHING})(, [1-9][0-9]* shadows)?", re.ASCII)
+WORDS = {str: "text", dict: "a mapping", bool: "true or false"}
 DIGITS = 7  # of a score; float32 has no more
 ByKey = Mapping[str, Mapping[str, TargetScores | str]]  # by key of the entrant, then by target
 
@@ -51,11 +57,25 @@ class BenchEntry:
         rows = self.by_key.get(key, {})
         return {name: one for name, one in rows.items() if not isinstance(one, str)}
 
+    def done(self, key: str) -> dict[str, TargetScores | str]:
+        """By target, what need not be run again: scores and refusals, not what failed."""
+        rows = self.by_key.get(key, {}).items()
+        return {n: one for n, one in rows if not (isinstance(one, str) and one.startswith(BROKEN))}
+
     @property
     def label(self) -> str:
         """Its name, with its options and what is to be said of it."""
         options = ", ".join(f"{name} {value}" for name, value in self.options.items())
-        return self.attack + (f" ({options})" if options else "") + " *" * (not self.verified)
+        marks = " *" * (not self.verified) + " (scores of an earlier version)" * self.stale
+        return self.attack + (f" ({options})" if options else "") + marks
+
+    @property
+    def stale(self) -> bool:
+        """Whether the source of a built-in attack has changed since; others bring their own."""
+        if ":" in self.attack:
+            return False
+        now = Entrant(self.attack, self.options)
+        return self.attack not in registry.names("attack") or now.hash() != self.source
 
 
 def write_entry(folder: Path, entrant: Entrant, results: Mapping[str, TargetScores | str],
@@ -124,24 +144,18 @@ def read_entry(folder: Path, targets: Mapping[str, Target]) -> BenchEntry:
     Raises:
         InputError: a file is missing or damaged, of another version or target, or was changed.
     """
-    where = f"entry '{folder}'"
-    try:
-        about = json.loads((folder / ENTRY).read_text())
-        by_key = dict[str, dict[str, TargetScores | str]]()
-        for file in sorted(folder.glob("*.json")):
-            if file.name == ENTRY:
-                continue
-            content = json.loads(file.read_text())
+    where, by_key = f"entry '{folder}'", dict[str, dict[str, TargetScores | str]]()
+    about = _read(folder / ENTRY, {"attack": str, "options": dict, "source": str, "verified": bool})
+    for file in sorted(folder.glob("*.json")):
+        if file.name != ENTRY:
+            fields = {"version": str, "target": str, "card": str, "rows": dict}
+            content = _read(file, fields)
             target = _check_target(f"'{file}'", content, targets)
             for key, row in content["rows"].items():
-                by_key.setdefault(key, {})[target.name] = _scores(f"'{file}'", row, target)
-        entry = BenchEntry(
-            about["attack"], about["options"], about["source"], about["verified"], by_key
-        )
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        if isinstance(error, InputError):
-            raise
-        raise InputError(f"{where}: {type(error).__name__}: {error}") from None
+                by_key.setdefault(key, {})[target.name] = _scores(f"'{file}'", key, row, target)
+    entry = BenchEntry(
+        about["attack"], about["options"], about["source"], about["verified"], by_key
+    )
     entrant = Entrant(entry.attack, entry.options)
     if (folder.parent.name, folder.name) != (entrant.title, entry.source):
         raise InputError(f"{where} is of {entrant.title}/{entry.source}")
@@ -150,6 +164,24 @@ def read_entry(folder: Path, targets: Mapping[str, Target]) -> BenchEntry:
         if not path.is_file() or hash_source(path.read_bytes(), entry.options) != entry.source:
             raise InputError(f"'{path}' is not the source that was run: another SHA-256")
     return entry
+
+
+def _read(file: Path, fields: Mapping[str, type]) -> dict[str, Any]:
+    """A file's mapping, whose fields are of these types."""
+    try:
+        content: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise InputError(f"'{file}': {type(error).__name__}: {error}") from None
+    if not isinstance(content, dict):
+        raise wrong_value(f"'{file}'", content, WORDS[dict])
+    _check_fields(f"'{file}'", content, fields)
+    return content
+
+
+def _check_fields(where: str, content: Mapping[str, Any], fields: Mapping[str, type]) -> None:
+    for name, kind in fields.items():
+        if type(content.get(name)) is not kind:
+            raise wrong_value(f"{where}: {name}", content.get(name), WORDS[kind])
 
 
 def _check_target(where: str, content: Mapping[str, Any], targets: Mapping[str, Target]) -> Target:
@@ -161,15 +193,44 @@ def _check_target(where: str, content: Mapping[str, Any], targets: Mapping[str, 
     return target
 
 
-def _scores(where: str, row: Mapping[str, Any], target: Target) -> TargetScores | str:
+def _scores(where: str, key: str, row: Any, target: Target) -> TargetScores | str:
+    if not KEY.fullmatch(key):
+        raise wrong_value(f"{where}: rows", key, "both, nonmembers or nothing[, N shadows]")
+    where = f"{where}: {key}"
+    if not isinstance(row, dict):
+        raise wrong_value(where, row, WORDS[dict])
     if "not_run" in row:
+        _check_fields(where, row, {"not_run": str})
         return str(row["not_run"])
-    sides = {name: np.asarray(row[name], dtype=np.float64) for name in (MEMBERS, NONMEMBERS)}
-    for name, side in sides.items():
-        if side.shape != (len(target.roles[name]),) or not np.isfinite(side).all():
-            need = len(target.roles[name])
-            raise InputError(f"{where}: {name} must be {need} finite scores, got {side.shape}")
-    return TargetScores(**{**row, **sides})
+    need = {name: len(target.roles[name]) for name in (MEMBERS, NONMEMBERS)}
+    fits = {
+        MEMBERS: (_are_scores(row, MEMBERS, need), f"{need[MEMBERS]} finite scores"),
+        NONMEMBERS: (_are_scores(row, NONMEMBERS, need), f"{need[NONMEMBERS]} finite scores"),
+        "access": (row.get("access") in ACCESS, " or ".join(ACCESS)),
+        "vantage": (row.get("vantage") in VANTAGE, ", ".join(VANTAGE)),
+        "queries": (_is_finite(row.get("queries")) and row["queries"] >= 0, "a number >= 0"),
+        "seconds": (_is_finite(row.get("seconds")) and row["seconds"] >= 0, "a number >= 0"),
+    }
+    for name, (right, allowed) in fits.items():
+        if not right:
+            raise wrong_value(f"{where}: {name}", row.get(name), allowed)
+    return TargetScores(
+        members=np.asarray(row[MEMBERS], dtype=np.float64),
+        nonmembers=np.asarray(row[NONMEMBERS], dtype=np.float64),
+        access=row["access"],
+        vantage=row["vantage"],
+        queries=row["queries"],
+        seconds=row["seconds"],
+    )
+
+
+def _are_scores(row: Mapping[str, Any], name: str, need: Mapping[str, int]) -> bool:
+    side = row.get(name)
+    return isinstance(side, list) and len(side) == need[name] and all(map(_is_finite, side))
+
+
+def _is_finite(value: Any) -> bool:
+    return type(value) in (int, float) and abs(value) <= sys.float_info.max
 
 
 def read_entries(folder: Path, targets: Sequence[Target]) -> Iterator[BenchEntry]:

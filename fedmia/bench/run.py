@@ -9,12 +9,17 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from fedmia.bench.board import BoardRow, Estimate, difference, make_row
 from fedmia.bench.checks import check_entry
 from fedmia.bench.entries import BenchEntry, read_entries, write_entry
-from fedmia.bench.scoring import BOTH, NOTHING, Entrant, TargetScores, score_target
+from fedmia.bench.scoring import (
+    BOTH,
+    NOTHING,
+    Entrant,
+    TargetScores,
+    describe_key,
+    score_target,
+)
 from fedmia.bench.targets import (
     DIGITS,
     RESULTS,
@@ -27,6 +32,7 @@ from fedmia.bench.targets import (
 from fedmia.cli.command import Invocation
 from fedmia.config.bench import Bench
 from fedmia.data.images import ByteArray
+from fedmia.runtime.threads import limit_threads
 
 
 @dataclass(frozen=True)
@@ -67,7 +73,7 @@ class BenchResult:
             keys = (self.entrant.key, NOTHING, BOTH, *sorted(entry.by_key))  # with shadows last
             key = next((k for k in keys if entry.scores(k)), None)
             if key is not None and (entry.attack, entry.source, key) != own:
-                others[f"{entry.label}, knows {key}"] = entry.scores(key)
+                others[f"{entry.label}, {describe_key(key)}"] = entry.scores(key)
         pairs = {
             name: difference(self.scores, one, self.targets, len(others))
             for name, one in others.items()
@@ -77,7 +83,7 @@ class BenchResult:
     def __str__(self) -> str:
         """The row, its targets, and the differences, as text."""
         row, first = self.row, next(iter(self.scores.values()), None)
-        lines = [f"{self.entrant.name} on {self.version}, knows {self.entrant.key}"]
+        lines = [f"{self.entrant.name} on {self.version}, {describe_key(self.entrant.key)}"]
         if first is not None:
             lines[0] += f", {first.access}, {first.vantage}"
         if row.auc is not None:
@@ -123,7 +129,8 @@ def evaluate(
         result = fedmia.bench.evaluate(MyAttack(), "encoders-v1")
         print(result)
 
-    What is stored of it, by the same source and options, is read and not run again.
+    What is stored of it, by the same source and options, is read and not run again, but for what
+    failed.
 
     Args:
         attack: a name, a class, or an instance with its options.
@@ -134,7 +141,7 @@ def evaluate(
         shadows: encoders that the attack trains on each target.
         targets: names of targets; none: all.
         cache: folder that keeps trained shadows; None: nowhere.
-        say: takes a line after each target.
+        say: takes a line after each target, and one where the attacker knows less than `knows`.
 
     Returns:
         The result.
@@ -143,25 +150,27 @@ def evaluate(
         InputError: a wrong name, a damaged target, or an attack that cannot take part.
     """
     entrant, folder = Entrant.of(attack, knows, shadows), bench_folder(bench)
+    if knows == BOTH != entrant.knows:
+        say(f"{entrant.name} learns from no truth: its attacker knows no member, not both sides")
     every, only = read_targets(folder), tuple(targets)
     chosen = read_targets(folder, only) if only else every
     entries = tuple(read_entries(folder, every))
     stored = next((one for one in entries if one.attack == entrant.name
                    and one.source == entrant.hash()), None)  # fmt: skip
-    ready = {} if stored is None else stored.by_key.get(entrant.key, {})
+    ready = {} if stored is None else stored.done(entrant.key)
     here = [one for one in chosen if one.name in ready or data or one.card["data"] == DIGITS]
     waiting = [one for one in here if one.name not in ready]
     for target in waiting:
         target.check_files()
     images: Mapping[str, ByteArray] = find_images(waiting, data)
     results = dict[str, TargetScores | str]()
-    torch.set_num_threads(1)  # sums depend on it
     keep = None if cache is None else Path(cache)
-    for target in here:
-        if (done := ready.get(target.name)) is None:
-            done = score_target(entrant, target, images, cache=keep)
-            say(f"{entrant.name}: {target.name}")
-        results[target.name] = done
+    with limit_threads(1):  # sums depend on their number
+        for target in here:
+            if (done := ready.get(target.name)) is None:
+                done = score_target(entrant, target, images, cache=keep)
+                say(f"{entrant.name}: {target.name}")
+            results[target.name] = done
     by_name = {target.name: target for target in every}
     plan = read_plan(folder)
     left = tuple(name for name in plan["targets"] if name not in results)
@@ -182,9 +191,9 @@ def run_command(invocation: Invocation) -> int:
 
     folder = bench_folder(settings.bench)
     if settings.check is not None:
-        torch.set_num_threads(1)
-        for line in check_entry(Path(settings.check), folder, settings.data, say):
-            print(line)
+        with limit_threads(1):
+            for line in check_entry(Path(settings.check), folder, settings.data, say):
+                print(line)
         return 0
     attack = {"name": settings.name, **settings.attack.get(settings.name, {})}
     result = evaluate(

@@ -41,7 +41,8 @@ class Entrant:
     Attributes:
         name: built-in, or `package.module:Class`.
         options: those that differ from their defaults.
-        knows: `both` sides, `nonmembers` alone, or `nothing`, of an attack that learns nothing.
+        knows: `both` sides, `nonmembers` alone, or `nothing`, of an attack that learns no truth:
+            it has the known non-members all the same, which some pool.
         shadows: encoders that it trains itself; 0 of an attack that reads none.
     """
 
@@ -60,7 +61,7 @@ class Entrant:
             shadows: encoders that it would train.
 
         Returns:
-            The entrant; it knows `nothing` where it learns nothing.
+            The entrant; it knows `nothing` where it learns nothing of who is a member.
 
         Raises:
             InputError: it answers for whole data sets, or cannot do with what it is to know.
@@ -89,7 +90,8 @@ class Entrant:
         return session.short_name(self.name).replace(":", ".")
 
     def source(self) -> bytes:
-        """Its file, and of a built-in attack those of the package that it shares with others."""
+        """Its file, and of a built-in attack those of the package of attacks that it imports,
+        directly or not, such as all that may be stacked; not `base`, the interface of all."""
         cls = registry.load("attack", self.name)
         if session.is_session_name(self.name):
             return session.source_of(cls).encode()
@@ -97,12 +99,17 @@ class Entrant:
         while waiting:
             files.append(file := waiting.pop())
             if ":" not in self.name:
-                waiting += [one for one in _shared(file) if one not in files + waiting]
+                waiting += [one for one in _imported(file) if one not in files + waiting]
         return b"".join(one.read_bytes() for one in [files[0], *sorted(files[1:])])
 
     def hash(self) -> str:
         """12 digits that change with its source and its options."""
         return hash_source(self.source(), self.options)
+
+
+def describe_key(key: str) -> str:
+    """What an attacker has, as users read it: `knows no member, 4 shadows` of a key of entries."""
+    return f"knows {key.replace(NOTHING, 'no member')}"
 
 
 def hash_source(source: bytes, options: Mapping[str, Any]) -> str:
@@ -111,12 +118,12 @@ def hash_source(source: bytes, options: Mapping[str, Any]) -> str:
     return hashlib.sha256(source + text.encode()).hexdigest()[:12]
 
 
-def _shared(file: Path) -> list[Path]:
-    """The private files of the package of attacks that a file imports."""
+def _imported(file: Path) -> list[Path]:
+    """The files of the package of attacks that a file imports, but for the interface."""
     tree = ast.parse(file.read_text(encoding="utf-8"))
     names = [one.module or "" for one in ast.walk(tree) if isinstance(one, ast.ImportFrom)]
-    own = [n.removeprefix("fedmia.attacks._") for n in names if n.startswith("fedmia.attacks._")]
-    return [file.with_name(f"_{name}.py") for name in own]
+    own = {name for name in names if name.startswith("fedmia.attacks.")} - {Attack.__module__}
+    return [file.with_name(f"{name.rpartition('.')[2]}.py") for name in sorted(own)]
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,12 @@ import numpy as np
 import pytest
 
 from fedmia.bench.board import Estimate, difference, make_row, mean_of, target_row
+from fedmia.bench.entries import BenchEntry
 from fedmia.bench.scoring import TargetScores
 from fedmia.bench.targets import Target
 from fedmia.statistics.auc import auc
+
+BOARD = runpy.run_path(str(Path(__file__).parents[2] / "scripts" / "board.py"))
 
 
 def scores(shift: float, seed: int = 0, n: int = 200, m: int = 400) -> TargetScores:
@@ -74,11 +77,32 @@ def test_difference__is_over_common_targets_without_traps() -> None:
     assert difference(a, {"c": b["c"]}, targets(a="", b="", c="", t="placebo"), 1) is None
 
 
+def test_differences__a_pair_that_shares_one_plain_target_is_left_out() -> None:
+    own = targets(a="", b="", t="placebo")
+    every = {name: scores(0.5, seed) for seed, name in enumerate(own)}
+
+    def rows(*names: str) -> int:
+        entries = [
+            BenchEntry("bavaria", {}, "", True, {"nothing": every}),
+            BenchEntry("lira", {}, "", True, {"nothing": {name: every[name] for name in names}}),
+        ]
+        return len(BOARD["differences"](own, entries).splitlines()) - 2
+
+    assert (rows("a", "b"), rows("a", "b", "t"), rows("a", "t"), rows("t")) == (1, 1, 0, 0)
+
+
+def test_write_row__says_whether_a_trap_was_run() -> None:
+    entry, own = BenchEntry("lira", {}, "", True, {}), targets(a="", t="placebo")
+
+    def cell(**shifts: float) -> str:
+        row = make_row({name: scores(shift) for name, shift in shifts.items()}, own)
+        return str(BOARD["write_row"](entry, row, 1)).split("|")[-2].strip()
+
+    assert (cell(a=1), cell(a=1, t=0), cell(a=1, t=1)) == ("none run", "-", "t")
+
+
 @pytest.mark.slow
 def test_page__has_the_tables_that_the_stored_scores_give() -> None:
     """Or the board speaks of entries that have changed since."""
-    root = Path(__file__).parents[2]
-    script, page = runpy.run_path(str(root / "scripts" / "board.py")), root / "docs" / "bench.md"
-    text = page.read_text(encoding="utf-8")
-    bench = script["read_bench"]()
-    assert script["board"](*bench) in text and script["differences"](*bench) in text
+    text, bench = BOARD["PAGE"].read_text(encoding="utf-8"), BOARD["read_bench"]()
+    assert BOARD["board"](*bench) in text and BOARD["differences"](*bench) in text

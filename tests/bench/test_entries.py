@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+import inspect
 import json
+import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
+from fedmia.attacks import Attack
 from fedmia.bench.board import make_row
-from fedmia.bench.checks import check_entry, refuse_trapped
+from fedmia.bench.checks import (
+    check_entry,
+    check_unseen,
+    note_opened,
+    refuse_trapped,
+    refuse_untrapped,
+)
 from fedmia.bench.entries import BenchEntry, read_entries, read_entry, write_entry
 from fedmia.bench.run import BenchResult, evaluate
 from fedmia.bench.scoring import Entrant, TargetScores
@@ -29,6 +40,7 @@ from tests.bench.entrants import (
 FOLDER = bench_folder("encoders-v1")
 TARGETS = {target.name: target for target in read_targets(FOLDER)}
 LEAKY, TRAP = "moco-digits-overfitted", "trap-untrained"
+TRAPS = [name for name, target in TARGETS.items() if target.trap]
 Edit = Callable[[dict[str, Any]], Any]
 
 
@@ -69,8 +81,48 @@ def test_check__an_honest_entry_passes_and_is_unverified(
     coin: tuple[Path, dict[str, TargetScores]],
 ) -> None:
     lines = [*check_entry(coin[0], FOLDER, None)]
-    assert len(lines) == 4 and "none was trained" in lines[-1]
+    assert len(lines) == 4 and "NOT CHECKED" in lines[-1]
+    assert all(trap in lines[2] for trap in TRAPS) and lines[2].endswith("opened by this process")
     assert not read_entry(coin[0], TARGETS).verified
+
+
+def copy_of(coin: tuple[Path, dict[str, TargetScores]], folder: Path) -> Path:
+    """A copy of the coin's entry, to be changed."""
+    return Path(shutil.copytree(coin[0], folder / coin[0].parent.name / coin[0].name))
+
+
+@pytest.mark.parametrize("trap", TRAPS)
+def test_check__an_entry_that_lacks_a_trap_is_refused(
+    coin: tuple[Path, dict[str, TargetScores]], tmp_path: Path, trap: str
+) -> None:
+    (copy := copy_of(coin, tmp_path)).joinpath(f"{trap}.json").unlink()
+    with pytest.raises(InputError, match=f"no scores in the trap {trap}"):
+        list(check_entry(copy, FOLDER, None))
+
+
+def test_refuse_untrapped__an_attack_that_breaks_in_a_trap_has_no_excuse() -> None:
+    refuse_untrapped(FOLDER, TRAP, "needs the vantage of a client")
+    with pytest.raises(InputError, match="KeyError"):
+        refuse_untrapped(FOLDER, TRAP, "failed: KeyError: 3")
+
+
+def test_check__what_cannot_be_run_again_is_named_and_alone_is_refused(
+    coin: tuple[Path, dict[str, TargetScores]], tmp_path: Path
+) -> None:
+    copy, target = copy_of(coin, tmp_path), TARGETS["moco-cifar10-weak"]
+    content = json.loads((copy / f"{LEAKY}.json").read_text())
+    content |= {"target": target.name, "card": target.digest}
+    first_row(content).update(
+        {one: [*range(len(target.roles[one]))] for one in ("members", "nonmembers")}
+    )
+    (copy / f"{target.name}.json").write_text(json.dumps(content))
+    lines = list(check_entry(copy, FOLDER, None))
+    assert [target.name in line for line in lines if "NOT RUN AGAIN" in line] == [True]
+    for name, one in TARGETS.items():
+        if one.card["data"] == "digits" and not one.trap:
+            (copy / f"{name}.json").unlink()
+    with pytest.raises(InputError, match="no target with scores can be run again"):
+        list(check_entry(copy, FOLDER, None))
 
 
 def edit_json(file: Path, change: Edit) -> None:
@@ -92,7 +144,22 @@ def first_row(content: dict[str, Any]) -> dict[str, Any]:
         (f"{LEAKY}.json", lambda c: c.update(target="nowhere"), "no target 'nowhere'"),
         (f"{LEAKY}.json", lambda c: first_row(c)["members"].pop(), "finite scores"),
         (f"{LEAKY}.json", lambda c: first_row(c)["members"].__setitem__(0, None), "finite"),
+        (f"{LEAKY}.json", lambda c: first_row(c)["nonmembers"].__setitem__(3, True), "nonmembers"),
+        (f"{LEAKY}.json", lambda c: first_row(c)["members"].__setitem__(0, 10**400), "members"),
+        (f"{LEAKY}.json", lambda c: first_row(c).update(access="a key"), "access"),
+        (f"{LEAKY}.json", lambda c: first_row(c).update(vantage=["client"]), "vantage"),
         (f"{LEAKY}.json", lambda c: first_row(c).pop("queries"), "queries"),
+        (f"{LEAKY}.json", lambda c: first_row(c).update(queries=True), "queries"),
+        (f"{LEAKY}.json", lambda c: first_row(c).update(seconds=-1), "seconds"),
+        (f"{LEAKY}.json", lambda c: first_row(c).update(seconds=float("nan")), "seconds"),
+        (f"{LEAKY}.json", lambda c: first_row(c).update(not_run=3), "not_run"),
+        (f"{LEAKY}.json", lambda c: c.update(rows=[]), "rows"),
+        (f"{LEAKY}.json", lambda c: c["rows"].update(both=3), "both"),
+        (f"{LEAKY}.json", lambda c: c["rows"].update({"both, x shadows": {}}), "x shadows"),
+        (f"{LEAKY}.json", lambda c: c.update(target=[]), "target"),
+        ("entry.json", lambda c: c.update(attack=3), "attack"),
+        ("entry.json", lambda c: c.update(options=["a"]), "options"),
+        ("entry.json", lambda c: c.update(verified="no"), "verified"),
         ("entry.json", lambda c: c.update(source="0" * 12), "is of coin_entrant"),
         ("entry.json", lambda c: c.pop("options"), "options"),
     ],
@@ -100,26 +167,47 @@ def first_row(content: dict[str, Any]) -> dict[str, Any]:
 def test_read_entry__what_was_changed_is_refused(
     coin: tuple[Path, dict[str, TargetScores]], tmp_path: Path, file: str, change: Edit, says: str
 ) -> None:
-    import shutil
-
-    copy = tmp_path / coin[0].parent.name / coin[0].name
-    shutil.copytree(coin[0], copy)
+    copy = copy_of(coin, tmp_path)
     read_entry(copy, TARGETS)
     edit_json(copy / file, change)
-    with pytest.raises(InputError, match=says):
+    with pytest.raises(InputError, match=says) as raised:
         read_entry(copy, TARGETS)
+    assert file in str(raised.value) or says.startswith("is of")
+    assert len(str(raised.value)) < 600
 
 
 def test_read_entry__another_source_is_refused(
     coin: tuple[Path, dict[str, TargetScores]], tmp_path: Path
 ) -> None:
-    import shutil
-
-    copy = tmp_path / coin[0].parent.name / coin[0].name
-    shutil.copytree(coin[0], copy)
+    copy = copy_of(coin, tmp_path)
     (copy / "attack.py").write_text((copy / "attack.py").read_text() + "\n")
     with pytest.raises(InputError, match=r"attack.py"):
         read_entry(copy, TARGETS)
+
+
+def test_check__an_attack_on_rounds_runs_on_the_federation_and_on_no_trap(tmp_path: Path) -> None:
+    place, _ = submit("loss-slope", tmp_path, "federation-digits", TRAP)
+    assert "1 targets, traps among them: none" in list(check_entry(place, FOLDER, None))[2]
+
+
+def test_note_opened__sees_bytes_links_and_relative_paths_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = tmp_path / "results" / "bench"  # a secret's name above the bench is none
+    (bench / "targets").mkdir(parents=True)
+    roles, model = bench / "targets" / "roles.json", bench / "targets" / "model"
+    roles.write_text("{}")
+    model.write_text("")
+    (tmp_path / "link").symlink_to(roles)
+    (tmp_path / "folder").symlink_to(bench)
+    monkeypatch.chdir(bench / "targets")
+    links = tmp_path / "link", tmp_path / "folder" / "targets" / "roles.json"
+    for path in (str(roles), os.fsencode(roles), "roles.json", *links, os.fsencode(links[0])):
+        with note_opened([bench]) as opened:
+            Path(model).read_text()
+            assert not opened
+            open(path).close()
+        assert {Path(one).name for one in opened} == {"roles.json"}, path
 
 
 def test_check__an_attack_that_reads_roles_is_refused(
@@ -139,7 +227,7 @@ def test_check__an_oracle_with_leaked_roles_is_refused(
 ) -> None:
     body = KNOWS_ROLES.format(members=set(TARGETS[LEAKY].roles["members"]))
     attack = write_attack(tmp_path, "knows_roles", body, monkeypatch)
-    place, _ = submit(attack, tmp_path / "results", LEAKY)
+    place, _ = submit(attack, tmp_path / "results", LEAKY, *TRAPS)
     with pytest.raises(InputError, match="has not seen"):
         list(check_entry(place, FOLDER, None))
 
@@ -149,7 +237,7 @@ def test_check__an_attack_that_looks_at_views_passes_on_an_unseen_encoder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     attack = write_attack(tmp_path, "looks_at_views", VIEWS, monkeypatch)
-    place, _ = submit(attack, tmp_path / "results", LEAKY, TRAP)
+    place, _ = submit(attack, tmp_path / "results", LEAKY, *TRAPS)
     assert f"by the recipe of {LEAKY}" in list(check_entry(place, FOLDER, None))[-1]
 
 
@@ -160,9 +248,29 @@ def test_unseen_encoder__finds_an_oracle_by_any_encoder_without_its_members(
     monkeypatch.setattr("fedmia.bench.checks.train_again", lambda *of: trap)
     body = KNOWS_ROLES.format(members=set(TARGETS[LEAKY].roles["members"]))
     attack = write_attack(tmp_path, "knows_roles_of_one", body, monkeypatch)
-    place, _ = submit(attack, tmp_path / "results", LEAKY)
+    place, _ = submit(attack, tmp_path / "results", LEAKY, *TRAPS)
     with pytest.raises(InputError, match="has not seen"):
         list(check_entry(place, FOLDER, None))
+
+
+@pytest.mark.parametrize(("shift", "refused"), [(1.19, 1.0), (0.36, 0.0)])  # AUC .8, .6
+def test_check_unseen__refuses_guessing_nearly_always_at_a_claim_of_80_and_seldom_at_60(
+    monkeypatch: pytest.MonkeyPatch, shift: float, refused: float
+) -> None:
+    rng, hits = np.random.default_rng(1), 0
+
+    def draw(shift: float) -> TargetScores:
+        members, others = rng.normal(shift, 1, 150), rng.normal(0, 1, 700)
+        return TargetScores(members, others, "black_box", "outsider", 1, 1)
+
+    monkeypatch.setattr("fedmia.bench.checks.train_again", lambda *of: TARGETS[TRAP])
+    monkeypatch.setattr("fedmia.bench.checks.run_guarded", lambda *of: draw(0))
+    for _ in range(40):
+        try:
+            check_unseen(Entrant("similarity"), {LEAKY: draw(shift)}, TARGETS, FOLDER)
+        except InputError:
+            hits += 1
+    assert hits / 40 == pytest.approx(refused, abs=0.2)
 
 
 def test_evaluate__an_attack_that_asks_for_classes_has_no_scores(
@@ -198,8 +306,6 @@ def test_entries__those_of_the_bench_are_whole() -> None:
 def test_evaluate__stored_scores_are_read_and_not_run_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import shutil
-
     shutil.copy(FOLDER / "plan.yaml", tmp_path)
     shutil.copytree(FOLDER / "targets" / LEAKY, tmp_path / "targets" / LEAKY)
     first = evaluate("similarity", str(tmp_path))
@@ -209,6 +315,23 @@ def test_evaluate__stored_scores_are_read_and_not_run_again(
     assert again.row.auc is not None and first.row.auc is not None
     assert again.row.auc.value == pytest.approx(first.row.auc.value, abs=1e-4)
     assert "moco-digits-weak" in again.left_out and not again.differences
+
+
+def test_evaluate__what_failed_is_run_again_and_what_was_refused_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    weak = "moco-digits-weak"
+    shutil.copy(FOLDER / "plan.yaml", tmp_path)
+    for name in (LEAKY, weak):
+        shutil.copytree(FOLDER / "targets" / name, tmp_path / "targets" / name)
+    stored = {LEAKY: "failed: OSError: full", weak: "needs the vantage of a client"}
+    write_entry(tmp_path / "results", Entrant("similarity", {}, "nothing"), stored, TARGETS)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(3)
+    result = evaluate("similarity", str(tmp_path))
+    assert torch.get_num_threads() == 3
+    torch.set_num_threads(threads)
+    assert list(result.scores) == [LEAKY] and result.results[weak] == stored[weak]
 
 
 @pytest.mark.parametrize(
@@ -227,6 +350,40 @@ def test_entrant__what_cannot_take_part_is_refused(
         evaluate(attack, **how)
 
 
+def test_source__holds_the_files_of_stacked_attacks_and_of_what_these_import() -> None:
+    files = {one.name: one.read_bytes() for one in Path(inspect.getfile(Attack)).parent.glob("*")
+             if one.suffix == ".py"}  # fmt: skip
+    own = {name for name, text in files.items() if text in Entrant("stacking-white").source()}
+    assert {"stacking.py", "similarity.py", "lpla.py", "combined.py", "_reference.py"} <= own
+    assert {"grad_norm.py", "lira.py", "semi.py", "_cosine.py"} <= own and "base.py" not in own
+    few = {name for name, text in files.items() if text in Entrant("similarity").source()}
+    assert few == {"similarity.py", "_classifier.py", "_cosine.py"}
+
+
+def test_label__scores_of_an_earlier_source_are_marked_where_it_is_built_in() -> None:
+    def label(attack: str, source: str) -> str:
+        return BenchEntry(attack, {}, source, True, {}).label
+
+    marked = "similarity (scores of an earlier version)"
+    assert label("similarity", "0" * 12) == marked
+    assert label("similarity", Entrant("similarity").hash()) == "similarity"
+    assert "earlier" in label("taken-out", "0" * 12)
+    assert label("package.module:Class", "0" * 12) == "package.module:Class"
+
+
+@pytest.mark.parametrize(("attack", "knows", "turned"), [
+    ("similarity", "both", 1), ("similarity", "nonmembers", 0), ("lpla", "both", 0),
+])  # fmt: skip
+def test_evaluate__says_that_an_attack_that_learns_nothing_has_less_than_both_sides(
+    attack: str, knows: str, turned: int
+) -> None:
+    lines = list[str]()
+    result = evaluate(attack, knows=knows, targets=[LEAKY], say=lines.append)
+    assert sum("no member" in line for line in lines) == turned
+    title = str(result).partition("\n")[0]
+    assert "nothing" not in title and ("knows no member" in title) == (attack == "similarity")
+
+
 def test_differences__are_to_every_other_attack_also_of_the_same_file() -> None:
     rng, options = np.random.default_rng(0), {"fit_on": "known"}
     one = TargetScores(rng.normal(1, 1, 150), rng.normal(0, 1, 700), "black_box", "outsider", 1, 1)
@@ -234,8 +391,10 @@ def test_differences__are_to_every_other_attack_also_of_the_same_file() -> None:
     entries = tuple(
         BenchEntry(name, options, entrant.hash(), True, {"both": {LEAKY: one}})
         for name in ("encodermi-s", "encodermi-v")
-    ) + (BenchEntry("lira", {}, "", True, {"nothing, 4 shadows": {LEAKY: one}}),)
+    ) + (
+        BenchEntry("lira", {}, Entrant("lira").hash(), True, {"nothing, 4 shadows": {LEAKY: one}}),
+    )
     result = BenchResult("encoders-v1", entrant, {LEAKY: one}, TARGETS, (), entries)
-    others = ["encodermi-s (fit_on known), knows both", "lira, knows nothing, 4 shadows"]
+    others = ["encodermi-s (fit_on known), knows both", "lira, knows no member, 4 shadows"]
     assert list(result.differences) == others
     assert "over  1 targets  encodermi-s" in str(result)
