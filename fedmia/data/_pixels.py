@@ -27,6 +27,7 @@ LONGEST = 65_535  # pixels a side: of most formats the most
 LARGE = 1 << 24  # pixels of an image that is decoded alone, so that few of them take memory
 GREY = ("1", "L", "LA", "La")
 COLOUR = ("RGB", "RGBA", "RGBa", "RGBX", "P", "PA", "CMYK", "YCbCr", "HSV", "LAB")
+DEEP = "16-bit"
 
 
 class ByteSource(Protocol):
@@ -138,7 +139,7 @@ class ImageDecoder:
                 mode = lossy_mode(opened)
                 with alone:
                     ImageOps.exif_transpose(opened, in_place=True)  # no copy, of large ones
-                    image = to_bytes(opened, f"{self.name}: {where}", self._range)
+                    image = to_bytes(opened, mode, f"{self.name}: {where}", self._range)
                     pixels = np.asarray(
                         image if self.size is None else crop_and_resize(image, self.size)
                     )
@@ -183,16 +184,17 @@ def lossy_mode(image: Image.Image) -> str:
     """The mode of an image that loses something as 8-bit gray or RGB, to be called before its
     pixels are read; empty: it loses nothing."""
     deep = any(";16" in str(tile[3]) for tile in getattr(image, "tile", ()))
-    if deep and image.mode in COLOUR:  # of these Pillow reads the high bytes alone
-        return f"16-bit {image.mode}"
+    if deep and image.mode in GREY + COLOUR:  # of these Pillow reads the high bytes alone
+        return f"{DEEP} {image.mode}"
     return image.mode if image.mode in (*GREY[2:], *COLOUR[1:]) else ""
 
 
-def to_bytes(image: Image.Image, where: str, pixel_range: Range = None) -> Image.Image:
+def to_bytes(image: Image.Image, lossy: str, where: str, pixel_range: Range = None) -> Image.Image:
     """An image in 8-bit gray or RGB.
 
     Args:
         image: of any mode.
+        lossy: what `lossy_mode` said of it.
         where: what errors call it.
         pixel_range: as of `scale_values`.
 
@@ -200,8 +202,14 @@ def to_bytes(image: Image.Image, where: str, pixel_range: Range = None) -> Image
         The image.
 
     Raises:
-        InputError: what `scale_values` refuses.
+        InputError: what `scale_values` refuses, or a range for an image that was cut to 8 bits.
     """
+    if pixel_range is not None and lossy.startswith(DEEP):
+        raise InputError(
+            f"{where} is {lossy}, of which only the high 8 bits are read, as 0 to 255: "
+            f"{opt('data.pixel_range')} does not apply to it; leave the range out, or give arrays "
+            "(npz:PATH)"
+        )
     if image.mode in GREY + COLOUR:
         kind = "L" if image.mode in GREY else "RGB"
         image = image if image.mode == kind else image.convert(kind)

@@ -159,7 +159,7 @@ def _stack_items(
         image = parts[0]
         if hasattr(image, "getbands"):  # Pillow's
             modes.append(lossy_mode(image))
-            image = np.asarray(to_bytes(image, what, pixel_range))
+            image = np.asarray(to_bytes(image, modes[-1], what, pixel_range))
             images.append(arrange_images(image[None], what))
         else:
             array = to_array(image)
