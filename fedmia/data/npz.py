@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedmia.data._arrays import arrange_images
-from fedmia.data._pixels import resize_all
+from fedmia.data._pixels import array_crop_notes, resize_all
 from fedmia.data._source import (
     CLASS_NAMES,
     absent_labels,
@@ -60,6 +60,7 @@ class Npz(Dataset):
                 f"npz: {path}: {request.column} must be strings, integers or booleans "
                 f"({len(x)},), one an image, got {column.dtype} {column.shape}"
             )
+        notes += array_crop_notes(where, images, request.size)
         images = resize_all(images, request.size, where)
         return ImageSet(images, labels, escape_name(path.stem), classes, column, notes)
 

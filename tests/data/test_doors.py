@@ -215,3 +215,27 @@ def test_what_was_converted_is_noted_once(tmp_path: Path) -> None:
     assert "2 of mode P, 1 of mode RGBA" in source.load(Request(None, None, None, 0)).notes[0]
     picked = Folder().encoded(Request(str(tmp_path), None, None, 0)).pick(np.array([1, 4]))[0]
     assert "converted: 1 of mode RGBA became" in picked.notes[0]
+
+
+@pytest.mark.parametrize("kind", ["GIF", "TIFF", "WEBP"])
+def test_margins_and_later_pages_are_noted(tmp_path: Path, kind: str) -> None:
+    first, second = (Image.fromarray(one) for one in COLOUR[:2])
+    first.save(tmp_path / f"a.{kind}", kind, save_all=True, append_images=[second])
+    wide = Image.fromarray(np.concatenate(COLOUR[:2], axis=1))
+    for at in range(2):
+        wide.save(tmp_path / f"{at}.png")
+    notes = " ".join(load(Folder(), tmp_path, 6).notes)
+    assert ": 1 files hold more than one picture, the first is read" in notes
+    assert ": 2 images that are not square were cropped to their middle square" in notes
+    with Image.open(tmp_path / f"a.{kind}") as pages:
+        source = registry.build("dataset", name_images([pages], "members"), {})
+    assert any("1 files hold more" in n for n in load(source, None).notes)
+
+
+def test_margins_of_arrays_are_noted(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", x=COLOUR[:, :4])
+    source = registry.build("dataset", name_images(COLOUR[:, :4], "members"), {})
+    for one, place in ((Npz(), tmp_path / "a.npz"), (source, None)):
+        assert ": 4 images that are not square were cropped" in load(one, place, 4).notes[-1]
+    square = registry.build("dataset", name_images(COLOUR, "members"), {})
+    assert load(square, None, 4).notes == ()
