@@ -53,7 +53,9 @@ class Npz(Dataset):
         labels, classes = absent_labels(len(x))
         if y is not None:
             labels, classes = renumber_labels(check_labels(y, len(x), f"{where}: {label}"))
-        notes = (f"{where}: the labels are the array '{label}'.",) if label != "y" else ()
+        notes: tuple[str, ...] = ()
+        if label != "y":
+            notes = (f"{where}: the labels are the array '{label}'.",)
         column = None if request.column is None else arrays[request.column]
         if column is not None and (column.dtype.kind not in "iubU" or column.shape != x.shape[:1]):
             raise InputError(
