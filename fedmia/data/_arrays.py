@@ -56,12 +56,19 @@ def scale_values(values: NDArray[Any], where: str, pixel_range: Range = None) ->
         The array, rounded to the nearest of 256 values.
 
     Raises:
-        InputError: values out of the range, or of a type that has none.
+        InputError: values out of the range, or of a type that has none; bytes with a range that is
+            not theirs, as of 8-bit files beside deeper ones.
     """
     if pixel_range is None and values.dtype == np.uint8:
         return np.ascontiguousarray(values)
     low, high = (0.0, 1.0) if pixel_range is None else check_range(pixel_range)
     kind = values.dtype.kind
+    if values.dtype == np.uint8 and not 0 <= low < high <= 255:  # it would leave few bits of them
+        raise InputError(
+            f"{where} has 8 bits, read as 0 to 255, not as "
+            f"{opt('data.pixel_range', f'{low:g},{high:g}')}: leave the range out, or bring all "
+            "images to one depth"
+        )
     if kind not in "biuf":
         raise InputError(f"{where} must be images of numbers, got {values.dtype}")
     least, most = float(values.min()), float(values.max())

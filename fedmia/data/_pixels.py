@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from threading import Lock
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
@@ -27,6 +27,7 @@ LONGEST = 65_535  # pixels a side: of most formats the most
 LARGE = 1 << 24  # pixels of an image that is decoded alone, so that few of them take memory
 GREY = ("1", "L", "LA", "La")
 COLOUR = ("RGB", "RGBA", "RGBa", "RGBX", "P", "PA", "CMYK", "YCbCr", "HSV", "LAB")
+DEEP = "16-bit"
 
 
 class ByteSource(Protocol):
@@ -38,6 +39,20 @@ class ByteSource(Protocol):
 Encoded = tuple[str, bytes | ByteSource]
 CHUNK = 64  # images that are decoded at a time, where none is kept
 MOST_NAMED = 5  # unreadable images that an error names
+
+
+class Losses(NamedTuple):
+    """What an image lost on its way to a square of bytes.
+
+    Attributes:
+        mode: as `lossy_mode` says it.
+        cropped: it is not square, and its margins are not read.
+        pages: its file holds more than one picture.
+    """
+
+    mode: str
+    cropped: bool
+    pages: bool
 
 
 class UnreadableError(InputError):
@@ -67,7 +82,7 @@ class ImageDecoder:
         self.size = size
         self._range = pixel_range
         self._count = count
-        self._modes: dict[int, str] = {}
+        self._losses: dict[int, Losses] = {}
         self._large = Lock()
         self._colour = False
         self._pixels: ByteArray | None = None
@@ -87,10 +102,10 @@ class ImageDecoder:
             for place, (where, _), result in zip(places, batch, decoded, strict=True):
                 if isinstance(result, UnreadableError):
                     raise result
-                pixels, mode = result
+                pixels, losses = result
                 self._keep(where, pixels, int(place))
                 self._colour |= len(pixels) == 3
-                self._modes[int(place)] = mode
+                self._losses[int(place)] = losses
 
     def unreadable(self, files: Sequence[Encoded]) -> list[int]:
         """Places of the files that cannot be decoded. Their pixels are not kept.
@@ -117,16 +132,16 @@ class ImageDecoder:
         return self._pixels if self._colour else np.ascontiguousarray(self._pixels[:, :1])
 
     def notes(self) -> list[str]:
-        """What was converted, of the images that were decoded."""
-        return conversion_notes(self.name, self._modes.values())
+        """What was converted, cropped or left out, of the images that were decoded."""
+        return conversion_notes(self.name, self._losses.values())
 
-    def _try(self, item: Encoded) -> tuple[ByteArray, str] | UnreadableError:
+    def _try(self, item: Encoded) -> tuple[ByteArray, Losses] | UnreadableError:
         try:
             return self._decode(item)
         except UnreadableError as error:
             return error
 
-    def _decode(self, item: Encoded) -> tuple[ByteArray, str]:
+    def _decode(self, item: Encoded) -> tuple[ByteArray, Losses]:
         where, source = item
         encoded = b""
         try:
@@ -135,14 +150,14 @@ class ImageDecoder:
                 if max(opened.size) > LONGEST:  # Pillow keeps an address for each of its lines
                     raise ValueError(f"{max(opened.size)} pixels a side, at most {LONGEST}")
                 alone = self._large if math.prod(opened.size) > LARGE else nullcontext()
-                mode = lossy_mode(opened)
+                losses = find_losses(opened, self.size)
                 with alone:
                     ImageOps.exif_transpose(opened, in_place=True)  # no copy, of large ones
-                    image = to_bytes(opened, f"{self.name}: {where}", self._range)
+                    image = to_bytes(opened, losses.mode, f"{self.name}: {where}", self._range)
                     pixels = np.asarray(
                         image if self.size is None else crop_and_resize(image, self.size)
                     )
-                return (pixels[None] if pixels.ndim == 2 else pixels.transpose(2, 0, 1)), mode
+                return (pixels[None] if pixels.ndim == 2 else pixels.transpose(2, 0, 1)), losses
         except InputError:
             raise
         # Pillow's decoders raise many kinds of errors on broken bytes; each means the same here.
@@ -183,16 +198,23 @@ def lossy_mode(image: Image.Image) -> str:
     """The mode of an image that loses something as 8-bit gray or RGB, to be called before its
     pixels are read; empty: it loses nothing."""
     deep = any(";16" in str(tile[3]) for tile in getattr(image, "tile", ()))
-    if deep and image.mode in COLOUR:  # of these Pillow reads the high bytes alone
-        return f"16-bit {image.mode}"
+    if deep and image.mode in GREY + COLOUR:  # of these Pillow reads the high bytes alone
+        return f"{DEEP} {image.mode}"
     return image.mode if image.mode in (*GREY[2:], *COLOUR[1:]) else ""
 
 
-def to_bytes(image: Image.Image, where: str, pixel_range: Range = None) -> Image.Image:
+def find_losses(image: Image.Image, size: int | None) -> Losses:
+    """What an image loses that is to have `size` pixels a side, before its pixels are read."""
+    cropped = size is not None and image.width != image.height
+    return Losses(lossy_mode(image), cropped, getattr(image, "is_animated", False))
+
+
+def to_bytes(image: Image.Image, lossy: str, where: str, pixel_range: Range = None) -> Image.Image:
     """An image in 8-bit gray or RGB.
 
     Args:
         image: of any mode.
+        lossy: what `lossy_mode` said of it.
         where: what errors call it.
         pixel_range: as of `scale_values`.
 
@@ -200,8 +222,14 @@ def to_bytes(image: Image.Image, where: str, pixel_range: Range = None) -> Image
         The image.
 
     Raises:
-        InputError: what `scale_values` refuses.
+        InputError: what `scale_values` refuses, or a range for an image that was cut to 8 bits.
     """
+    if pixel_range is not None and lossy.startswith(DEEP):
+        raise InputError(
+            f"{where} is {lossy}, of which only the high 8 bits are read, as 0 to 255: "
+            f"{opt('data.pixel_range')} does not apply to it; leave the range out, or give arrays "
+            "(npz:PATH)"
+        )
     if image.mode in GREY + COLOUR:
         kind = "L" if image.mode in GREY else "RGB"
         image = image if image.mode == kind else image.convert(kind)
@@ -210,20 +238,33 @@ def to_bytes(image: Image.Image, where: str, pixel_range: Range = None) -> Image
     return Image.fromarray(scale_values(np.asarray(image), where, pixel_range))
 
 
-def conversion_notes(where: str, modes: Iterable[str]) -> list[str]:
-    """A note that counts the images that were converted.
+def conversion_notes(where: str, losses: Iterable[Losses]) -> list[str]:
+    """Notes that count the images that were converted, or not read as a whole.
 
     Args:
-        where: what the note calls the source.
-        modes: of each image, as `lossy_mode` says it.
+        where: what the notes call the source.
+        losses: of each image.
 
     Returns:
-        The note, or none.
+        The notes, or none.
     """
-    counts = Counter(mode for mode in modes if mode)
+    losses = [*losses]
+    counts = Counter(one.mode for one in losses if one.mode)
     listed = ", ".join(f"{count} of mode {mode}" for mode, count in sorted(counts.items()))
     into = "became 8-bit gray or RGB, without transparency"
-    return [f"{where}: images were converted: {listed} {into}."] if counts else []
+    notes = [f"{where}: images were converted: {listed} {into}."] if counts else []
+    if pages := sum(one.pages for one in losses):
+        notes.append(f"{where}: {pages} files hold more than one picture, the first is read.")
+    if cropped := sum(one.cropped for one in losses):
+        cut = "were cropped to their middle square, what lies beside it is not read"
+        notes.append(f"{where}: {cropped} images that are not square {cut}.")
+    return notes
+
+
+def array_crop_notes(where: str, images: ByteArray, size: int | None) -> tuple[str, ...]:
+    """The note that images (N, C, H, W) lose their margins in `resize_all`, or none."""
+    cropped = size is not None and images.shape[2] != images.shape[3]
+    return tuple(conversion_notes(where, [Losses("", True, False)] * len(images) * cropped))
 
 
 def list_unreadable(names: Sequence[str]) -> str:

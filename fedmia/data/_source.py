@@ -91,7 +91,8 @@ def check_labels(labels: Any, count: int, where: str) -> NDArray[Any]:
     """Labels of any source, one an image.
 
     Args:
-        labels: array or list of integers, text, booleans or floats that are whole numbers.
+        labels: array or list, (N,) or (N, 1), of integers, text, booleans or floats that are whole
+            numbers.
         count: number of images.
         where: what errors call the labels.
 
@@ -105,6 +106,8 @@ def check_labels(labels: Any, count: int, where: str) -> NDArray[Any]:
         values = np.asarray(labels)
     except ValueError:  # lists of several lengths
         values = np.array([None])
+    if values.shape == (count, 1):
+        values = values[:, 0]
     if values.dtype.kind == "O" and all(isinstance(v, str) for v in values.flat):
         values = values.astype(str)
     if values.dtype.kind == "f" and (np.isfinite(values) & (values % 1 == 0)).all():

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedmia.data._arrays import arrange_images
-from fedmia.data._pixels import resize_all
+from fedmia.data._pixels import array_crop_notes, resize_all
 from fedmia.data._source import (
     CLASS_NAMES,
     absent_labels,
@@ -53,13 +53,16 @@ class Npz(Dataset):
         labels, classes = absent_labels(len(x))
         if y is not None:
             labels, classes = renumber_labels(check_labels(y, len(x), f"{where}: {label}"))
-        notes = (f"{where}: the labels are the array '{label}'.",) if label != "y" else ()
+        notes: tuple[str, ...] = ()
+        if label != "y":
+            notes = (f"{where}: the labels are the array '{label}'.",)
         column = None if request.column is None else arrays[request.column]
         if column is not None and (column.dtype.kind not in "iubU" or column.shape != x.shape[:1]):
             raise InputError(
                 f"npz: {path}: {request.column} must be strings, integers or booleans "
                 f"({len(x)},), one an image, got {column.dtype} {column.shape}"
             )
+        notes += array_crop_notes(where, images, request.size)
         images = resize_all(images, request.size, where)
         return ImageSet(images, labels, escape_name(path.stem), classes, column, notes)
 

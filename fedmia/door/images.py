@@ -15,7 +15,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedmia.data._arrays import Range, arrange_images
-from fedmia.data._pixels import conversion_notes, lossy_mode, resize_all, to_bytes
+from fedmia.data._pixels import (
+    Losses,
+    array_crop_notes,
+    conversion_notes,
+    find_losses,
+    resize_all,
+    to_bytes,
+)
 from fedmia.data._source import absent_labels, check_labels, renumber_labels
 from fedmia.data.base import Dataset, Request
 from fedmia.data.images import ByteArray, ImageSet
@@ -48,6 +55,7 @@ class ArrayDataset(Dataset):
     def load(self, request: Request) -> ImageSet:
         images, values, notes = self.content
         labels, classes = absent_labels(len(images)) if values is None else renumber_labels(values)
+        notes += array_crop_notes(self.called, images, request.size)
         images = resize_all(images, request.size, self.called)
         column = None if request.column is None else self.subjects
         return ImageSet(images, labels, self.called, classes, column, notes)
@@ -153,13 +161,13 @@ def _stack_items(
 ) -> LabelledArrays:
     """The items of a Dataset, or the batches of a DataLoader, as arrays; gray images beside colour
     ones become colour."""
-    images, labels, modes = list[ByteArray](), list[Any](), list[str]()
+    images, labels, losses = list[ByteArray](), list[Any](), list[Losses]()
     for item in _number_items(items, what, batched):
         parts = item if isinstance(item, tuple | list) else (item,)
         image = parts[0]
         if hasattr(image, "getbands"):  # Pillow's
-            modes.append(lossy_mode(image))
-            image = np.asarray(to_bytes(image, what, pixel_range))
+            losses.append(find_losses(image, None))
+            image = np.asarray(to_bytes(image, losses[-1].mode, what, pixel_range))
             images.append(arrange_images(image[None], what))
         else:
             array = to_array(image)
@@ -176,7 +184,7 @@ def _stack_items(
         raise InputError(f"{what} has no images")
     channels = max(x.shape[1] for x in images)
     whole = np.concatenate([np.broadcast_to(x, (len(x), channels, *x.shape[2:])) for x in images])
-    notes = conversion_notes(what, modes)
+    notes = conversion_notes(what, losses)
     if all(label is None for label in labels):
         return LabelledArrays(whole, None, tuple(notes))
     values = check_labels(labels, len(whole), f"labels of {what}")

@@ -33,11 +33,13 @@ class VectorSet:
         vectors: float32 (N, V, D).
         name: what the report calls them.
         column: (N,) values of the column that was asked for, or None.
+        notes: what of the file was left out.
     """
 
     vectors: Vectors
     name: str
     column: NDArray[Any] | None = None
+    notes: tuple[str, ...] = ()
 
     def images(self) -> ImageSet:
         """Stand-ins for the images: uint8 (N, 1, 4, 4), each the digest of an image's vectors.
@@ -57,7 +59,8 @@ def read_vectors(path: Path, where: str, column: str | None = None) -> VectorSet
 
     Args:
         path: of (N, D) numbers, or (N, V, D) with V views of each image: .npy; .npz or .safetensors
-            of one array; .parquet of one column of lists, or of a column a number.
+            of one array; .parquet of one column of lists, or of a column a number, all of them
+            integers or none. The index that pandas stored is left out.
         where: names it in errors.
         column: a column of a .parquet beside them; None: none.
 
@@ -73,13 +76,16 @@ def read_vectors(path: Path, where: str, column: str | None = None) -> VectorSet
     if column is not None and path.suffix != ".parquet":
         raise InputError(f"{where}: has no columns; a CSV file tells subjects")
     try:
-        array, values = _read(path, where, column)
+        if path.suffix == ".parquet":
+            array, values, notes = _read_table(path, where, column)
+        else:
+            array, values, notes = _read_array(path, where), None, ()
     except InputError:
         raise
     except Exception as error:  # whatever the library of the format raises
         raise InputError(f"{where}: cannot be read: {' '.join(str(error).split())[:200]}") from None
     vectors = as_vectors(array, where, path.name)
-    return replace(vectors, column=values)
+    return replace(vectors, column=values, notes=notes)
 
 
 def as_vectors(array: Any, where: str, name: str) -> VectorSet:
@@ -101,26 +107,44 @@ def as_vectors(array: Any, where: str, name: str) -> VectorSet:
     return VectorSet(vectors, escape_name(name))
 
 
-def _read(path: Path, where: str, column: str | None) -> tuple[Any, NDArray[Any] | None]:
+def _read_table(
+    path: Path, where: str, column: str | None
+) -> tuple[Any, NDArray[Any] | None, tuple[str, ...]]:
+    """The numbers of a .parquet, the values of `column`, and what was left out."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    table, values = pq.read_table(path), None
+    if column is not None:
+        if column not in table.column_names:
+            listed = ", ".join(table.column_names[:20])
+            raise InputError(f"{where}: has no column '{column}' (it has: {listed})")
+        values, table = np.array(table[column].to_pylist()), table.drop_columns([column])
+    lists = [n for n in table.column_names if "list" in str(table.schema.field(n).type)]
+    if len(lists) > 1:
+        raise InputError(f"{where}: several columns of lists ({', '.join(lists)}), must be one")
+    if lists:
+        return np.array(table[lists[0]].to_pylist()), values, ()
+    stored = (table.schema.pandas_metadata or {}).get("index_columns", [])
+    index = [n for n in table.column_names if n in stored]  # a dict there is no column
+    table = table.drop_columns(index)
+    # The number of a row, its class or its side tells members from non-members by itself.
+    others = [f.name for f in table.schema if not pa.types.is_floating(f.type)]
+    if 0 < len(others) < table.num_columns:
+        raise InputError(
+            f"{where}: columns that hold no floats stand beside columns of floats, leave them out: "
+            f"{', '.join(map(escape_name, others[:20]))}"
+        )
+    listed = ", ".join(map(escape_name, index))
+    notes = (f"{where}: the index that pandas stored ({listed}) was left out.",) if index else ()
+    return np.stack([one.to_numpy() for one in table.columns], axis=1), values, notes
+
+
+def _read_array(path: Path, where: str) -> Any:
     if path.suffix == ".npy":
         with path.open("rb") as file:
             check_array(where, file, path.stat().st_size)
-        return np.load(path, allow_pickle=False), None
-    if path.suffix == ".parquet":
-        import pyarrow.parquet as pq
-
-        table, values = pq.read_table(path), None
-        if column is not None:
-            if column not in table.column_names:
-                listed = ", ".join(table.column_names[:20])
-                raise InputError(f"{where}: has no column '{column}' (it has: {listed})")
-            values, table = np.array(table[column].to_pylist()), table.drop_columns([column])
-        lists = [n for n in table.column_names if "list" in str(table.schema.field(n).type)]
-        if len(lists) > 1:
-            raise InputError(f"{where}: several columns of lists ({', '.join(lists)}), must be one")
-        if lists:
-            return np.array(table[lists[0]].to_pylist()), values
-        return np.stack([one.to_numpy() for one in table.columns], axis=1), values
+        return np.load(path, allow_pickle=False)
     if path.suffix == ".npz":
         if not zipfile.is_zipfile(path):
             raise InputError(f"{where}: not an archive of arrays")
@@ -133,7 +157,7 @@ def _read(path: Path, where: str, column: str | None) -> tuple[Any, NDArray[Any]
         arrays = {name: one.float().numpy() for name, one in load_file(path).items()}
     if len(arrays) != 1:
         raise InputError(f"{where}: {len(arrays)} arrays ({', '.join(arrays)}), must be one")
-    return next(iter(arrays.values())), None
+    return next(iter(arrays.values()))
 
 
 class Lookup(Program):
@@ -197,4 +221,5 @@ def load_vectors(
         f"{'s' * (lookup.views > 1)} of each image were given. Nobody checked that members and "
         "non-members went through the same views."
     )
+    loaded.notes += [*members.notes, *nonmembers.notes]
     return loaded

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import struct
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -116,6 +118,8 @@ def test_every_door_gives_the_same_numbers(
         (SHARES * 2, None, "8 bits, or floats from 0 to 1; got float32 from "),
         (SHARES * np.nan, None, "8 bits, or floats from 0 to 1; got float32 from nan to nan"),
         (DEEP, (0, 1000), "0 to 1000; got uint16 from "),
+        (GRAY, (0, 4095), " has 8 bits, read as 0 to 255, not as data.pixel_range (--pixel-range)"),
+        (GRAY, (-9, 255), " has 8 bits, read as 0 to 255, not as data.pixel_range (--pixel-range)"),
         (
             DEEP,
             (9, 9),
@@ -137,6 +141,36 @@ def test_every_door_refuses_in_the_same_words(
     assert why in message
     if limits is None:
         assert "pixel_range (--pixel-range) LOW,HIGH, one fixed range for all" in message
+
+
+@pytest.mark.parametrize("kind", [2, 4, 6], ids=["colour", "gray, alpha", "colour, alpha"])
+@pytest.mark.parametrize("high", [200, 4095])
+def test_a_range_is_refused_for_16_bits_that_are_read_as_8(
+    tmp_path: Path, kind: int, high: int
+) -> None:
+    """Pillow writes none of them: a PNG by hand, of 6x6 pixels."""
+    row = b"\0" + b"\x0f\xff" * 6 * {2: 3, 4: 2, 6: 4}[kind]
+    header = struct.pack(">IIBBBBB", 6, 6, 16, kind, 0, 0, 0)
+    parts = ((b"IHDR", header), (b"IDAT", zlib.compress(row * 6)), (b"IEND", b""))
+    chunks = (
+        struct.pack(">I", len(body)) + name + body + struct.pack(">I", zlib.crc32(name + body))
+        for name, body in parts
+    )
+    (tmp_path / "deep.png").write_bytes(b"\x89PNG\r\n\x1a\n" + b"".join(chunks))
+    assert "16-bit" in load(Folder(), tmp_path).notes[0]
+    picture = Image.open(tmp_path / "deep.png")
+    for read in (
+        lambda: by_name(Folder(), tmp_path, (0, high)),
+        lambda: in_memory([picture], (0, high)),
+    ):
+        with pytest.raises(InputError, match=r"is 16-bit (RGB|LA)A?, .* as 0 to 255: .*npz") as why:
+            read()
+    assert "members" in str(why.value)
+
+
+def test_a_range_of_deep_images_is_refused_for_8_bits_beside_them(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"1\.tif has 8 bits"):
+        folder([DEEP[0], GRAY[0]], tmp_path, (0, 4095))
 
 
 def modes() -> dict[str, tuple[Image.Image, str]]:
@@ -181,3 +215,27 @@ def test_what_was_converted_is_noted_once(tmp_path: Path) -> None:
     assert "2 of mode P, 1 of mode RGBA" in source.load(Request(None, None, None, 0)).notes[0]
     picked = Folder().encoded(Request(str(tmp_path), None, None, 0)).pick(np.array([1, 4]))[0]
     assert "converted: 1 of mode RGBA became" in picked.notes[0]
+
+
+@pytest.mark.parametrize("kind", ["GIF", "TIFF", "WEBP"])
+def test_margins_and_later_pages_are_noted(tmp_path: Path, kind: str) -> None:
+    first, second = (Image.fromarray(one) for one in COLOUR[:2])
+    first.save(tmp_path / f"a.{kind}", kind, save_all=True, append_images=[second])
+    wide = Image.fromarray(np.concatenate(COLOUR[:2], axis=1))
+    for at in range(2):
+        wide.save(tmp_path / f"{at}.png")
+    notes = " ".join(load(Folder(), tmp_path, 6).notes)
+    assert ": 1 files hold more than one picture, the first is read" in notes
+    assert ": 2 images that are not square were cropped to their middle square" in notes
+    with Image.open(tmp_path / f"a.{kind}") as pages:
+        source = registry.build("dataset", name_images([pages], "members"), {})
+    assert any("1 files hold more" in n for n in load(source, None).notes)
+
+
+def test_margins_of_arrays_are_noted(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", x=COLOUR[:, :4])
+    source = registry.build("dataset", name_images(COLOUR[:, :4], "members"), {})
+    for one, place in ((Npz(), tmp_path / "a.npz"), (source, None)):
+        assert ": 4 images that are not square were cropped" in load(one, place, 4).notes[-1]
+    square = registry.build("dataset", name_images(COLOUR, "members"), {})
+    assert load(square, None, 4).notes == ()

@@ -89,6 +89,8 @@ def test_npz__an_array_of_classes(tmp_path: Path, name: str, values: Any) -> Non
     data = load(Npz(), tmp_path / "a.npz")
     assert data.labels.tolist() == NUMBERS
     assert len(data.notes) == (name != "y")
+    np.savez(tmp_path / "b.npz", x=PIXELS, **{name: np.array(values)[:, None]})
+    assert load(Npz(), tmp_path / "b.npz").labels.tolist() == NUMBERS
 
 
 @pytest.mark.parametrize("batched", [False, True])
