@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.utils.data import DataLoader, IterableDataset
 
 from fedmia.data._arrays import Range, arrange_images
 from fedmia.data._pixels import conversion_notes, lossy_mode, resize_all, to_bytes
@@ -21,6 +22,8 @@ from fedmia.data.base import Dataset, Request
 from fedmia.data.images import ByteArray, ImageSet
 from fedmia.options import session
 from fedmia.options.errors import InputError
+
+LOOK = 16  # items that are read again: of as many, a flip of one in two is seen
 
 
 class LabelledArrays(NamedTuple):
@@ -105,7 +108,8 @@ def read_images(value: Any, what: str, pixel_range: Range = None) -> LabelledArr
         The images as uint8, and their labels or None.
 
     Raises:
-        InputError: anything else, values out of the range, or images of several sizes.
+        InputError: anything else, values out of the range, images of several sizes, or items that
+            differ when they are read again.
     """
     if isinstance(value, Tensor | np.ndarray):
         return LabelledArrays(arrange_images(to_array(value), what, pixel_range), None)
@@ -115,14 +119,40 @@ def read_images(value: Any, what: str, pixel_range: Range = None) -> LabelledArr
             return LabelledArrays(images, None)
         own = to_array(value[1]) if isinstance(value[1], Tensor) else value[1]
         return LabelledArrays(images, check_labels(own, len(images), f"labels of {what}"))
-    if hasattr(value, "__getitem__") and hasattr(value, "__len__"):
-        return _stack_items((value[i] for i in range(len(value))), what, False, pixel_range)
+    if _by_place(value):
+        arrays = _stack_items((value[i] for i in range(len(value))), what, False, pixel_range)
+        _check_again(value, lambda i: value[i], what, False, pixel_range)
+        return arrays
     if isinstance(value, Iterable):
-        return _stack_items(iter(value), what, True, pixel_range)
+        arrays = _stack_items(iter(value), what, True, pixel_range)
+        if isinstance(value, DataLoader) and _by_place(data := value.dataset):
+            single, collate = value.batch_sampler is None, value.collate_fn
+            again = (lambda i: collate(data[i])) if single else lambda i: collate([data[i]])
+            _check_again(data, again, what, True, pixel_range)
+        return arrays
     raise InputError(
         f"{what} must be images: an array or a tensor, a torch Dataset or DataLoader, a folder as "
         f"a pathlib.Path, or the name of a data source; got {type(value).__name__}"
     )
+
+
+def _by_place(value: Any) -> bool:
+    """Whether items have places: not those of an IterableDataset, whose base class has them."""
+    whole = hasattr(value, "__getitem__") and hasattr(value, "__len__")
+    return whole and not isinstance(value, IterableDataset)
+
+
+def _check_again(
+    data: Any, read: Callable[[int], Any], what: str, batched: bool, pixel_range: Range
+) -> None:
+    """Refuse items that are drawn at random: they are not the images that were trained on."""
+    for i in range(min(len(data), LOOK)):
+        first, again = (_stack_items(map(read, [i]), what, batched, pixel_range) for _ in range(2))
+        if not np.array_equal(first.images, again.images):
+            raise InputError(
+                f"{what}: item {i} differs when it is read again; give the images as stored, "
+                "without random transforms"
+            )
 
 
 def _number_items(items: Iterable[Any], what: str, batched: bool) -> Iterator[Any]:

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 from fedmia.data.base import Request
 from fedmia.door.images import name_images, read_images
@@ -56,3 +56,35 @@ def test_several_sizes_are_refused() -> None:
     items = [torch.zeros(3, 5, 5), torch.zeros(3, 6, 5)]
     with pytest.raises(InputError, match="members must be images of one shape, got 3x5x5 and 3x6"):
         read_images(items + [torch.zeros(3, 5, 5)], "members")
+
+
+class Drawn(Dataset[torch.Tensor]):
+    """Images of which each reading of some flips one in two."""
+
+    def __init__(self, flipped: range) -> None:
+        self.flipped, self.stream = flipped, np.random.default_rng(0)
+
+    def __len__(self) -> int:
+        return len(IMAGES)
+
+    def __getitem__(self, place: int) -> torch.Tensor:
+        flip = place in self.flipped and self.stream.random() < 0.5
+        return torch.from_numpy(IMAGES[place]).flip(-1) if flip else torch.from_numpy(IMAGES[place])
+
+
+@pytest.mark.parametrize("batch", [None, 1, 4])
+def test_items_that_are_drawn_at_random_are_refused(batch: int | None) -> None:
+    def read(flipped: range) -> np.ndarray:
+        data = Drawn(flipped)
+        return read_images(DataLoader(data, batch) if batch else data, "members").images
+
+    assert np.array_equal(read(range(0)), IMAGES)
+    with pytest.raises(InputError, match="^members: item [1-5] differs when it is read again"):
+        read(range(1, 6))
+
+
+def test_a_collation_that_draws_at_random_is_refused() -> None:
+    stream = np.random.default_rng(0)
+    loader = DataLoader(list(FLOATS), 2, collate_fn=lambda batch: np.stack(batch) * stream.random())
+    with pytest.raises(InputError, match="^members: item 0 differs"):
+        read_images(loader, "members")
