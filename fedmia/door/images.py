@@ -21,7 +21,7 @@ from fedmia.data._source import absent_labels, check_labels, renumber_labels
 from fedmia.data.base import Dataset, Request
 from fedmia.data.images import ByteArray, ImageSet
 from fedmia.options import session
-from fedmia.options.errors import InputError
+from fedmia.options.errors import InputError, opt
 
 LOOK = 16  # items that are read again: of as many, a flip of one in two is seen
 
@@ -134,6 +134,27 @@ def read_images(value: Any, what: str, pixel_range: Range = None) -> LabelledArr
         f"{what} must be images: an array or a tensor, a torch Dataset or DataLoader, a folder as "
         f"a pathlib.Path, or the name of a data source; got {type(value).__name__}"
     )
+
+
+def check_order(value: Any, what: str, option: str) -> None:
+    """Refuse a DataLoader that shuffles where another argument goes by the images' places.
+
+    Args:
+        value: images as of `read_images`.
+        what: how errors call them.
+        option: the other argument.
+
+    Raises:
+        InputError: the loader's order is not that of its data set.
+    """
+    if isinstance(value, DataLoader) and _by_place(value.dataset):
+        batches = value.batch_sampler
+        order = [*value.sampler] if batches is None else [*itertools.chain.from_iterable(batches)]
+        if order != sorted(order):
+            raise InputError(
+                f"{what}: a DataLoader that shuffles gives images in another order than "
+                f"{opt(option)}; give it without shuffle, or its Dataset"
+            )
 
 
 def _by_place(value: Any) -> bool:

@@ -7,10 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from torch.utils.data import DataLoader, Dataset, TensorDataset
+from torch import nn
+from torch.utils.data import BatchSampler, DataLoader, Dataset, RandomSampler, TensorDataset
 
+from fedmia import audit_encoder
 from fedmia.data.base import Request
-from fedmia.door.images import name_images, read_images
+from fedmia.door.images import check_order, name_images, read_images
 from fedmia.options import registry
 from fedmia.options.errors import InputError
 
@@ -88,3 +90,17 @@ def test_a_collation_that_draws_at_random_is_refused() -> None:
     loader = DataLoader(list(FLOATS), 2, collate_fn=lambda batch: np.stack(batch) * stream.random())
     with pytest.raises(InputError, match="^members: item 0 differs"):
         read_images(loader, "members")
+
+
+@pytest.mark.parametrize(
+    ("side", "option"), [("members", "groups"), ("others", "groups"), ("members", "owners")]
+)
+def test_a_loader_that_shuffles_is_refused_where_places_count(side: str, option: str) -> None:
+    data = TensorDataset(torch.arange(60, dtype=torch.uint8).reshape(60, 1, 1, 1))
+    batches = BatchSampler(RandomSampler(data), 4, False)
+    value = {"groups": (range(60), range(60)), "owners": np.zeros(60, int)}[option]
+    for shuffled in (DataLoader(data, 4, shuffle=True), DataLoader(data, batch_sampler=batches)):
+        sides = {"members": data, "others": data, side: shuffled}
+        with pytest.raises(InputError, match=f"^{side}: a DataLoader that shuffles .* {option}"):
+            audit_encoder(nn.Identity(), **sides, **{option: value})
+    check_order(DataLoader(data, 7), side, option)
