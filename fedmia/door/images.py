@@ -100,7 +100,8 @@ def read_images(value: Any, what: str, pixel_range: Range = None) -> LabelledArr
     Args:
         value: array or tensor of images, as `arrange_images` takes them; a pair of it and labels
             (N,), integers or text; a torch Dataset or DataLoader of images, or of pairs with a
-            label.
+            label; an iterable of images or of batches, where one of three dimensions, of which the
+            first or the last is 1 or 3, is an image.
         what: how errors call it.
         pixel_range: as of `scale_values`.
 
@@ -124,11 +125,15 @@ def read_images(value: Any, what: str, pixel_range: Range = None) -> LabelledArr
         _check_again(value, lambda i: value[i], what, False, pixel_range)
         return arrays
     if isinstance(value, Iterable):
-        arrays = _stack_items(iter(value), what, True, pixel_range)
+        loader, batched = False, None
+        if isinstance(value, DataLoader):
+            loader = value.batch_sampler is not None
+            batched = True if loader and value.batch_size != 1 else None  # one may be unpacked
+        arrays = _stack_items(iter(value), what, batched, pixel_range)
         if isinstance(value, DataLoader) and _by_place(data := value.dataset):
-            single, collate = value.batch_sampler is None, value.collate_fn
-            again = (lambda i: collate(data[i])) if single else lambda i: collate([data[i]])
-            _check_again(data, again, what, True, pixel_range)
+            collate = value.collate_fn
+            again = (lambda i: collate([data[i]])) if loader else lambda i: collate(data[i])
+            _check_again(data, again, what, batched, pixel_range)
         return arrays
     raise InputError(
         f"{what} must be images: an array or a tensor, a torch Dataset or DataLoader, a folder as "
@@ -164,7 +169,7 @@ def _by_place(value: Any) -> bool:
 
 
 def _check_again(
-    data: Any, read: Callable[[int], Any], what: str, batched: bool, pixel_range: Range
+    data: Any, read: Callable[[int], Any], what: str, batched: bool | None, pixel_range: Range
 ) -> None:
     """Refuse items that are drawn at random: they are not the images that were trained on."""
     for i in range(min(len(data), LOOK)):
@@ -176,7 +181,7 @@ def _check_again(
             )
 
 
-def _number_items(items: Iterable[Any], what: str, batched: bool) -> Iterator[Any]:
+def _number_items(items: Iterable[Any], what: str, batched: bool | None) -> Iterator[Any]:
     """The items in turn; InputError with the number of the one that cannot be read."""
     rest = iter(items)
     for number in itertools.count():
@@ -200,24 +205,33 @@ def _is_array(value: Any) -> bool:
 
 
 def _stack_items(
-    items: Iterable[Any], what: str, batched: bool, pixel_range: Range = None
+    items: Iterable[Any], what: str, batched: bool | None, pixel_range: Range = None
 ) -> LabelledArrays:
-    """The items of a Dataset, or the batches of a DataLoader, as arrays; gray images beside colour
-    ones become colour."""
+    """The items of a Dataset, or the batches of a DataLoader, as arrays (None: their shape tells);
+    gray images beside colour ones become colour."""
     images, labels, modes = list[ByteArray](), list[Any](), list[str]()
+    kinds = set[bool]()
     for item in _number_items(items, what, batched):
         parts = item if isinstance(item, tuple | list) else (item,)
-        image = parts[0]
+        image, batch = parts[0], bool(batched)
         if hasattr(image, "getbands"):  # Pillow's
             modes.append(lossy_mode(image))
             image = np.asarray(to_bytes(image, what, pixel_range))
             images.append(arrange_images(image[None], what))
         else:
             array = to_array(image)
-            images.append(arrange_images(array if batched else array[None], what, pixel_range))
+            if batched is None:
+                batch = array.ndim != 3 or not {1, 3} & {array.shape[0], array.shape[2]}
+                kinds.add(batch)
+            if len(kinds) > 1:
+                raise InputError(
+                    f"{what}: an item of shape {array.shape} beside others may be an image or a "
+                    "batch; give batches as (N, C, H, W)"
+                )
+            images.append(arrange_images(array if batch else array[None], what, pixel_range))
         if len(parts) > 1:
             label = parts[1].tolist() if isinstance(parts[1], Tensor | np.ndarray) else parts[1]
-            labels += label if batched and isinstance(label, list | tuple) else [label]
+            labels += label if batch and isinstance(label, list | tuple) else [label]
         if images[-1].shape[2:] != images[0].shape[2:]:
             sizes = " and ".join("x".join(map(str, a.shape[1:])) for a in (images[0], images[-1]))
             raise InputError(

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from torch import nn
-from torch.utils.data import BatchSampler, DataLoader, Dataset, RandomSampler, TensorDataset
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    Dataset,
+    IterableDataset,
+    RandomSampler,
+    TensorDataset,
+)
 
 from fedmia import audit_encoder
 from fedmia.data.base import Request
@@ -104,3 +113,43 @@ def test_a_loader_that_shuffles_is_refused_where_places_count(side: str, option:
         with pytest.raises(InputError, match=f"^{side}: a DataLoader that shuffles .* {option}"):
             audit_encoder(nn.Identity(), **sides, **{option: value})
     check_order(DataLoader(data, 7), side, option)
+
+
+class Stream(IterableDataset[Any]):
+    """Items in turn; it knows how many."""
+
+    def __init__(self, items: Iterable[Any]) -> None:
+        self.items = list(items)
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.items)
+
+
+FORMS: dict[str, Callable[[list[Any]], Any]] = {
+    "stream": Stream,
+    "generator": iter,
+    "loader of a stream": lambda items: DataLoader(Stream(items), batch_size=None),
+    "loader of a list": lambda items: DataLoader(items, batch_size=None),  # type: ignore[arg-type]
+    "unpacked": lambda items: DataLoader(items, collate_fn=lambda batch: batch[0]),  # type: ignore[arg-type]
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("last", [False, True])
+def test_an_image_of_an_iterable_is_one(form: str, last: bool) -> None:
+    pixels = list(IMAGES.transpose(0, 2, 3, 1) if last else IMAGES)
+    assert np.array_equal(read_images(FORMS[form](pixels), "members").images, IMAGES)
+    images, labels, _ = read_images(FORMS[form](list(zip(pixels, LABELS, strict=True))), "members")
+    assert np.array_equal(images, IMAGES) and np.array_equal(labels, LABELS)
+
+
+def test_batches_of_an_iterable() -> None:
+    gray = torch.from_numpy(IMAGES[:, 0])
+    for batches in (DataLoader(gray, 3), iter([gray]), DataLoader(gray, 1), iter([gray[:, None]])):  # type: ignore[arg-type]
+        assert np.array_equal(read_images(batches, "members").images, IMAGES[:, :1])
+    more = torch.cat([gray, gray[:1]])
+    with pytest.raises(InputError, match=r"^members: an item of shape \(3, 5, 5\) beside others"):
+        read_images(iter([more[:4], more[4:]]), "members")
