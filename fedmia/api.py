@@ -144,9 +144,10 @@ def audit_encoder(
     """
     from fedmia.door.arguments import image_range
     from fedmia.door.auditing import audit
-    from fedmia.door.images import name_images
+    from fedmia.door.images import check_order, name_images
 
     trust = bool(options.pop("trust_plugins", False))
+    placed = [name for name in ("groups", "owners") if options.get(name) is not None]
     of_rounds = {
         name: options.pop(name)
         for name in ("owners", "loss")
@@ -166,6 +167,9 @@ def audit_encoder(
         options["groups"] = "in memory"
     sides = (("members", "members", members), ("nonmembers", "others", others))
     for (side, what, images), subjects in zip(sides, groups, strict=True):
+        for option in placed:
+            if (side, option) != ("nonmembers", "owners"):  # which are of members
+                check_order(images, what, option)
         if images is not None:
             options[side] = name_images(images, what, limits, subjects)
         elif objects.encoder is not None:

@@ -70,7 +70,7 @@ class Audit(Settings):
     owners: str | None = option(
         None,
         "of a federation: CSV file, under image,client, of the client that holds each member, by "
-        "the name or the number of its file",
+        "its file's name, or its number (of all-number names the name, otherwise the place from 0)",
     )
     loss: str | None = option(
         None,
@@ -112,7 +112,7 @@ class Audit(Settings):
     groups: str | None = option(
         None, "subjects that images belong to, such as patients: a column of both data sources (of "
         "folders a depth), or a CSV file under side,image,subject (members or nonmembers; an image "
-        "by the name or the number of its file); whole subjects are drawn",
+        "by its file's name or its number, as of owners); whole subjects are drawn",
         omitted=True,
     )  # fmt: skip
     data_dir: str | None = data_folder("sources'")

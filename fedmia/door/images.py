@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.utils.data import DataLoader, IterableDataset
 
 from fedmia.data._arrays import Range, arrange_images
 from fedmia.data._pixels import (
@@ -27,7 +28,9 @@ from fedmia.data._source import absent_labels, check_labels, renumber_labels
 from fedmia.data.base import Dataset, Request
 from fedmia.data.images import ByteArray, ImageSet
 from fedmia.options import session
-from fedmia.options.errors import InputError
+from fedmia.options.errors import InputError, opt
+
+LOOK = 16  # items that are read again: of as many, a flip of one in two is seen
 
 
 class LabelledArrays(NamedTuple):
@@ -105,7 +108,8 @@ def read_images(value: Any, what: str, pixel_range: Range = None) -> LabelledArr
     Args:
         value: array or tensor of images, as `arrange_images` takes them; a pair of it and labels
             (N,), integers or text; a torch Dataset or DataLoader of images, or of pairs with a
-            label.
+            label; an iterable of images or of batches, where one of three dimensions, of which the
+            first or the last is 1 or 3, is an image.
         what: how errors call it.
         pixel_range: as of `scale_values`.
 
@@ -113,7 +117,8 @@ def read_images(value: Any, what: str, pixel_range: Range = None) -> LabelledArr
         The images as uint8, and their labels or None.
 
     Raises:
-        InputError: anything else, values out of the range, or images of several sizes.
+        InputError: anything else, values out of the range, images of several sizes, or items that
+            differ when they are read again.
     """
     if isinstance(value, Tensor | np.ndarray):
         return LabelledArrays(arrange_images(to_array(value), what, pixel_range), None)
@@ -123,17 +128,68 @@ def read_images(value: Any, what: str, pixel_range: Range = None) -> LabelledArr
             return LabelledArrays(images, None)
         own = to_array(value[1]) if isinstance(value[1], Tensor) else value[1]
         return LabelledArrays(images, check_labels(own, len(images), f"labels of {what}"))
-    if hasattr(value, "__getitem__") and hasattr(value, "__len__"):
-        return _stack_items((value[i] for i in range(len(value))), what, False, pixel_range)
+    if _by_place(value):
+        arrays = _stack_items((value[i] for i in range(len(value))), what, False, pixel_range)
+        _check_again(value, lambda i: value[i], what, False, pixel_range)
+        return arrays
     if isinstance(value, Iterable):
-        return _stack_items(iter(value), what, True, pixel_range)
+        loader, batched = False, None
+        if isinstance(value, DataLoader):
+            loader = value.batch_sampler is not None
+            batched = True if loader and value.batch_size != 1 else None  # one may be unpacked
+        arrays = _stack_items(iter(value), what, batched, pixel_range)
+        if isinstance(value, DataLoader) and _by_place(data := value.dataset):
+            collate = value.collate_fn
+            again = (lambda i: collate([data[i]])) if loader else lambda i: collate(data[i])
+            _check_again(data, again, what, batched, pixel_range)
+        return arrays
     raise InputError(
         f"{what} must be images: an array or a tensor, a torch Dataset or DataLoader, a folder as "
         f"a pathlib.Path, or the name of a data source; got {type(value).__name__}"
     )
 
 
-def _number_items(items: Iterable[Any], what: str, batched: bool) -> Iterator[Any]:
+def check_order(value: Any, what: str, option: str) -> None:
+    """Refuse a DataLoader that shuffles where another argument goes by the images' places.
+
+    Args:
+        value: images as of `read_images`.
+        what: how errors call them.
+        option: the other argument.
+
+    Raises:
+        InputError: the loader's order is not that of its data set.
+    """
+    if isinstance(value, DataLoader) and _by_place(value.dataset):
+        batches = value.batch_sampler
+        order = [*value.sampler] if batches is None else [*itertools.chain.from_iterable(batches)]
+        if order != sorted(order):
+            raise InputError(
+                f"{what}: a DataLoader that shuffles gives images in another order than "
+                f"{opt(option)}; give it without shuffle, or its Dataset"
+            )
+
+
+def _by_place(value: Any) -> bool:
+    """Whether items have places: not those of an IterableDataset, whose base class has them."""
+    whole = hasattr(value, "__getitem__") and hasattr(value, "__len__")
+    return whole and not isinstance(value, IterableDataset)
+
+
+def _check_again(
+    data: Any, read: Callable[[int], Any], what: str, batched: bool | None, pixel_range: Range
+) -> None:
+    """Refuse items that are drawn at random: they are not the images that were trained on."""
+    for i in range(min(len(data), LOOK)):
+        first, again = (_stack_items(map(read, [i]), what, batched, pixel_range) for _ in range(2))
+        if not np.array_equal(first.images, again.images):
+            raise InputError(
+                f"{what}: item {i} differs when it is read again; give the images as stored, "
+                "without random transforms"
+            )
+
+
+def _number_items(items: Iterable[Any], what: str, batched: bool | None) -> Iterator[Any]:
     """The items in turn; InputError with the number of the one that cannot be read."""
     rest = iter(items)
     for number in itertools.count():
@@ -157,24 +213,33 @@ def _is_array(value: Any) -> bool:
 
 
 def _stack_items(
-    items: Iterable[Any], what: str, batched: bool, pixel_range: Range = None
+    items: Iterable[Any], what: str, batched: bool | None, pixel_range: Range = None
 ) -> LabelledArrays:
-    """The items of a Dataset, or the batches of a DataLoader, as arrays; gray images beside colour
-    ones become colour."""
+    """The items of a Dataset, or the batches of a DataLoader, as arrays (None: their shape tells);
+    gray images beside colour ones become colour."""
     images, labels, losses = list[ByteArray](), list[Any](), list[Losses]()
+    kinds = set[bool]()
     for item in _number_items(items, what, batched):
         parts = item if isinstance(item, tuple | list) else (item,)
-        image = parts[0]
+        image, batch = parts[0], bool(batched)
         if hasattr(image, "getbands"):  # Pillow's
             losses.append(find_losses(image, None))
             image = np.asarray(to_bytes(image, losses[-1].mode, what, pixel_range))
             images.append(arrange_images(image[None], what))
         else:
             array = to_array(image)
-            images.append(arrange_images(array if batched else array[None], what, pixel_range))
+            if batched is None:
+                batch = array.ndim != 3 or not {1, 3} & {array.shape[0], array.shape[2]}
+                kinds.add(batch)
+            if len(kinds) > 1:
+                raise InputError(
+                    f"{what}: an item of shape {array.shape} beside others may be an image or a "
+                    "batch; give batches as (N, C, H, W)"
+                )
+            images.append(arrange_images(array if batch else array[None], what, pixel_range))
         if len(parts) > 1:
             label = parts[1].tolist() if isinstance(parts[1], Tensor | np.ndarray) else parts[1]
-            labels += label if batched and isinstance(label, list | tuple) else [label]
+            labels += label if batch and isinstance(label, list | tuple) else [label]
         if images[-1].shape[2:] != images[0].shape[2:]:
             sizes = " and ".join("x".join(map(str, a.shape[1:])) for a in (images[0], images[-1]))
             raise InputError(

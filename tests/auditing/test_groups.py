@@ -14,9 +14,11 @@ from PIL import Image
 
 from fedmia import audit_encoder, open_run
 from fedmia.config.audit import Audit as Settings
-from fedmia.data.base import Views
+from fedmia.data.base import Request, Views
+from fedmia.data.folder import Folder
 from fedmia.data.images import UNLABELLED, ImageSet
 from fedmia.evaluation.audits.images import deal_sets
+from fedmia.evaluation.audits.imagetable import image_places
 from fedmia.evaluation.audits.subjects import read_subjects
 from tests.auditing.brought import Remembers
 from tests.auditing.conftest import Audit
@@ -259,3 +261,27 @@ def test_dataset_inference__likelihood_has_no_place_with_subjects(
     flags = "--attacks similarity,dataset-inference --attack.dataset-inference.statistic likelihood"
     done = audit(f"{two_sides} {flags}", tmp_path / "A")
     assert "must be unary, relationship, masked" in done.not_run["dataset-inference"]
+
+
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        (["0.png", "1.png", "10.png", "2.png"], {"2": "2.png", "10": "10.png", "2.png": "2.png"}),
+        (["01.png", "02.png"], {"0": None, "1": "01.png", "02": "02.png"}),
+        (["a/1.png", "b/1.png"], {"0": None, "1": "several", "b/1": "b/1.png"}),
+        (["x.png", "y.jpg", "y.png"], {"0": "x.png", "x": "x.png", "y": "several"}),
+        (["0.png", "2.png", "x.png"], {"0": "0.png", "1": "2.png", "2": "several"}),
+    ],
+)
+def test_image_places__a_number_is_the_name_s(
+    tmp_path: Path, files: list[str], expected: dict[str, str | None]
+) -> None:
+    for name in files:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        Image.new("RGB", (8, 8)).save(tmp_path / name)
+    source = Folder().encoded(Request(str(tmp_path), None, None, 0))
+    places = image_places(source)
+    for key, name in expected.items():
+        place = places.get(key)
+        file = place if place is None or place < 0 else source.files[place][0]
+        assert file == {"several": -1}.get(name or "", name) or str(file).endswith(f"/{name}")

@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from torch.utils.data import DataLoader, TensorDataset
+from torch import nn
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    Dataset,
+    IterableDataset,
+    RandomSampler,
+    TensorDataset,
+)
 
+from fedmia import audit_encoder
 from fedmia.data.base import Request
-from fedmia.door.images import name_images, read_images
+from fedmia.door.images import check_order, name_images, read_images
 from fedmia.options import registry
 from fedmia.options.errors import InputError
 
@@ -56,3 +67,89 @@ def test_several_sizes_are_refused() -> None:
     items = [torch.zeros(3, 5, 5), torch.zeros(3, 6, 5)]
     with pytest.raises(InputError, match="members must be images of one shape, got 3x5x5 and 3x6"):
         read_images(items + [torch.zeros(3, 5, 5)], "members")
+
+
+class Drawn(Dataset[torch.Tensor]):
+    """Images of which each reading of some flips one in two."""
+
+    def __init__(self, flipped: range) -> None:
+        self.flipped, self.stream = flipped, np.random.default_rng(0)
+
+    def __len__(self) -> int:
+        return len(IMAGES)
+
+    def __getitem__(self, place: int) -> torch.Tensor:
+        flip = place in self.flipped and self.stream.random() < 0.5
+        return torch.from_numpy(IMAGES[place]).flip(-1) if flip else torch.from_numpy(IMAGES[place])
+
+
+@pytest.mark.parametrize("batch", [None, 1, 4])
+def test_items_that_are_drawn_at_random_are_refused(batch: int | None) -> None:
+    def read(flipped: range) -> np.ndarray:
+        data = Drawn(flipped)
+        return read_images(DataLoader(data, batch) if batch else data, "members").images
+
+    assert np.array_equal(read(range(0)), IMAGES)
+    with pytest.raises(InputError, match="^members: item [1-5] differs when it is read again"):
+        read(range(1, 6))
+
+
+def test_a_collation_that_draws_at_random_is_refused() -> None:
+    stream = np.random.default_rng(0)
+    loader = DataLoader(list(FLOATS), 2, collate_fn=lambda batch: np.stack(batch) * stream.random())
+    with pytest.raises(InputError, match="^members: item 0 differs"):
+        read_images(loader, "members")
+
+
+@pytest.mark.parametrize(
+    ("side", "option"), [("members", "groups"), ("others", "groups"), ("members", "owners")]
+)
+def test_a_loader_that_shuffles_is_refused_where_places_count(side: str, option: str) -> None:
+    data = TensorDataset(torch.arange(60, dtype=torch.uint8).reshape(60, 1, 1, 1))
+    batches = BatchSampler(RandomSampler(data), 4, False)
+    value = {"groups": (range(60), range(60)), "owners": np.zeros(60, int)}[option]
+    for shuffled in (DataLoader(data, 4, shuffle=True), DataLoader(data, batch_sampler=batches)):
+        sides = {"members": data, "others": data, side: shuffled}
+        with pytest.raises(InputError, match=f"^{side}: a DataLoader that shuffles .* {option}"):
+            audit_encoder(nn.Identity(), **sides, **{option: value})
+    check_order(DataLoader(data, 7), side, option)
+
+
+class Stream(IterableDataset[Any]):
+    """Items in turn; it knows how many."""
+
+    def __init__(self, items: Iterable[Any]) -> None:
+        self.items = list(items)
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.items)
+
+
+FORMS: dict[str, Callable[[list[Any]], Any]] = {
+    "stream": Stream,
+    "generator": iter,
+    "loader of a stream": lambda items: DataLoader(Stream(items), batch_size=None),
+    "loader of a list": lambda items: DataLoader(items, batch_size=None),  # type: ignore[arg-type]
+    "unpacked": lambda items: DataLoader(items, collate_fn=lambda batch: batch[0]),  # type: ignore[arg-type]
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("last", [False, True])
+def test_an_image_of_an_iterable_is_one(form: str, last: bool) -> None:
+    pixels = list(IMAGES.transpose(0, 2, 3, 1) if last else IMAGES)
+    assert np.array_equal(read_images(FORMS[form](pixels), "members").images, IMAGES)
+    images, labels, _ = read_images(FORMS[form](list(zip(pixels, LABELS, strict=True))), "members")
+    assert np.array_equal(images, IMAGES) and np.array_equal(labels, LABELS)
+
+
+def test_batches_of_an_iterable() -> None:
+    gray = torch.from_numpy(IMAGES[:, 0])
+    for batches in (DataLoader(gray, 3), iter([gray]), DataLoader(gray, 1), iter([gray[:, None]])):  # type: ignore[arg-type]
+        assert np.array_equal(read_images(batches, "members").images, IMAGES[:, :1])
+    more = torch.cat([gray, gray[:1]])
+    with pytest.raises(InputError, match=r"^members: an item of shape \(3, 5, 5\) beside others"):
+        read_images(iter([more[:4], more[4:]]), "members")

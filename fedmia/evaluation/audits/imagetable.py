@@ -58,12 +58,18 @@ def read_image_table(
 
 
 def image_places(images: Source) -> dict[str, int]:
-    """Place of each image by its number, and by any end of its file's path; -1 where an end is of
-    several."""
-    places = {str(i): i for i in range(len(images))}
-    if isinstance(images, EncodedSet):
-        for i, (name, _) in enumerate(images.files):
-            parts = Path(name).parts
-            for end in (Path(*parts[at:]).as_posix() for at in range(len(parts))):
-                places[end] = -1 if end in places else i
-    return places
+    """Place of each image by any end of its file's path, with or without suffix, and by its number:
+    that of the file where all are named by numbers, otherwise the place; -1: several images."""
+    files = [Path(name) for name, _ in images.files] if isinstance(images, EncodedSet) else []
+    numbered = bool(files) and all(file.stem.isdecimal() for file in files)
+    names, others = dict[str, int](), dict[str, int]()
+    for i in range(len(images)):
+        keys = [] if numbered else [(others, str(i))]
+        for file in files[i : i + 1]:
+            keys += [(others, str(int(file.stem)))] if numbered else []
+            for table, path in ((names, file), (others, file.with_suffix(""))):
+                parts = path.parts
+                keys += [(table, Path(*parts[at:]).as_posix()) for at in range(len(parts))]
+        for table, key in keys:
+            table[key] = i if table.get(key, i) == i else -1
+    return others | names
