@@ -14,7 +14,6 @@ from safetensors.numpy import save_file
 
 import fedmia
 from fedmia.api import view
-from fedmia.encoders._vectors import read_vectors
 from fedmia.options.errors import InputError
 from tests.auditing.conftest import Audit, Sides
 from tests.auditing.test_remote import module
@@ -130,21 +129,8 @@ def test_parquet__of_a_shuffled_frame_is_read_without_its_index(
     for name, part in (("member", frame.iloc[order[:30]]), ("nonmember", frame.iloc[order[30:]])):
         part.to_parquet(tmp_path / f"{name}.parquet")
         line += f"--{name}-embeddings {tmp_path / name}.parquet "
-        read = read_vectors(tmp_path / f"{name}.parquet", "A")
-        assert np.array_equal(read.vectors[:, 0], part.to_numpy())
     notes = " ".join(audit(line, tmp_path / "V").report["notes"])
     assert notes.count(f"stored ({index or '__index_level_0__'}) was left out") == 2
-
-
-def test_parquet__of_floats_and_other_columns_is_refused(tmp_path: Path) -> None:
-    numbers = pd.DataFrame({"a": [0, 1, 2], "b": [3, 4, 5]})
-    numbers.to_parquet(tmp_path / "A.parquet")
-    read = read_vectors(tmp_path / "A.parquet", "A").vectors
-    assert read.tolist() == [[[0, 3]], [[1, 4]], [[2, 5]]]
-    frame = numbers.assign(a=0.5, image_id=[7, 8, 9], trained=True)
-    frame.to_parquet(tmp_path / "B.parquet")
-    with pytest.raises(InputError, match=r"^B: .* leave them out: b, image_id, trained$"):
-        read_vectors(tmp_path / "B.parquet", "B")
 
 
 @pytest.mark.parametrize(
