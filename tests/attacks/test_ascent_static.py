@@ -180,8 +180,8 @@ def climbs(**aucs: float) -> dict[float, Scores]:
     """Rate -> losses of 40 known images by step that give these AUCs, rising unless below 0."""
     results = {}
     for rate, value in aucs.items():
-        told = round(abs(value) * 20)  # so many members rise less than all others
-        fall = np.concatenate([np.full(told, 2.0), np.zeros(20 - told), np.ones(20)])
+        leading = round(abs(value) * 20)  # so many members rise less than all others
+        fall = np.concatenate([np.full(leading, 2.0), np.zeros(20 - leading), np.ones(20)])
         between = np.arange(40.0)  # of a step on the way, which is not read
         rows = [np.zeros(40), between, np.sign(value) * (3 - fall)]
         results[float(rate.removeprefix("lr"))] = np.stack(rows)
