@@ -132,7 +132,7 @@ def test_head__scales_its_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(measure, "split_images", split)
     for at in range(30):
         write_image(tmp_path / str(at % 2) / f"{at:02d}.png", DEEP[at])
-    with pytest.raises(InputError, match=" give data\.pixel_range .* LOW,HIGH"):
+    with pytest.raises(InputError, match=r" give data\.pixel_range .* LOW,HIGH"):
         measure.prepare(Head(encoder="e", data=f"folder:{tmp_path}"))
     with pytest.raises(Loaded, match="30"):
         measure.prepare(Head(encoder="e", data=f"folder:{tmp_path}", pixel_range=LIMITS))

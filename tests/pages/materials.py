@@ -50,12 +50,17 @@ def pixels(count: int, seed: int, size: int = 16) -> np.ndarray:
     return small.repeat(size // 8, 1).repeat(size // 8, 2) // 2 + noise
 
 
-def folder(path: Path, count: int, seed: int, gray: bool = False, classes: int = 0) -> None:
-    """A folder of PNG files."""
+def folder(
+    path: Path, count: int, seed: int, gray: bool = False, classes: int = 0, bits: int = 8
+) -> None:
+    """A folder of PNG files, those of more than 8 bits with values in the low ones."""
     for nth, image in enumerate(pixels(count, seed)):
         place = path / str(nth % classes) if classes else path
         place.mkdir(parents=True, exist_ok=True)
-        Image.fromarray(image[..., 0] if gray else image).save(place / f"{nth}.png")
+        values = image[..., 0] if gray else image
+        if bits > 8:
+            values = values.astype(np.uint16) << bits - 8
+        Image.fromarray(values).save(place / f"{nth}.png")
 
 
 def parquet(path: Path, count: int, seed: int, owners: int = 0, column: str = "writer_id") -> None:
@@ -83,13 +88,13 @@ def arrays(path: Path, seed: int) -> None:
     np.savez(path, x=pixels(400, seed, 8)[..., 0], y=np.arange(400) % 4)
 
 
-def program(path: Path) -> None:
-    """An exported encoder of RGB images of 16 pixels."""
+def program(path: Path, channels: int = 3) -> None:
+    """An exported encoder of images of 16 pixels."""
     torch.manual_seed(0)
-    net = nn.Sequential(nn.Conv2d(3, 8, 3, 2), nn.ReLU(), nn.AdaptiveAvgPool2d(2), nn.Flatten())
+    net = nn.Sequential(nn.Conv2d(channels, 8, 3, 2), nn.ReLU(), nn.AdaptiveAvgPool2d(2), nn.Flatten())
     batch = {0: torch.export.Dim("batch", min=1)}
     exported = torch.export.export(
-        net.eval(), (torch.zeros(2, 3, 16, 16),), dynamic_shapes=(batch,)
+        net.eval(), (torch.zeros(2, channels, 16, 16),), dynamic_shapes=(batch,)
     )
     torch.export.save(exported, path)
 
@@ -159,6 +164,8 @@ class Materials:
             "OTHERS": partial(folder, count=60, seed=2),
             "GRAY_TRAINED": partial(folder, count=60, seed=1, gray=True),
             "GRAY_OTHERS": partial(folder, count=60, seed=2, gray=True),
+            "DEEP_TRAINED": partial(folder, count=60, seed=1, gray=True, bits=12),
+            "DEEP_OTHERS": partial(folder, count=60, seed=2, gray=True, bits=12),
             "IMAGES": partial(folder, count=200, seed=3, classes=4),
             "DATA": both_parts,
             "PATH": both_parts,
@@ -173,6 +180,7 @@ class Materials:
                 path.write_text(json.dumps([list(range(k, 400, 3)) for k in range(3)])) and None
             ),
             "model.pt2": program,
+            "gray.pt2": partial(program, channels=1),
             "FILE.pth": weights,
             "RECORDING": recording,
             "my_app/task.py": lambda path: shutil.copy(task.__file__, path) and None,
