@@ -19,6 +19,7 @@ from fedmia.options.errors import InputError, opt
 
 PROTOTYPES = "last_layer."  # of DINO: what comes after the projection
 STATISTICS = ("running_mean", "running_var")
+COUNTERS = "num_batches_tracked"  # an average may lack them
 CONVERTED = "timm's own code converted the file's names (and its positions to the images' size)."
 RANDOM = "{} of the encoder's weights are random: the file lacks them."
 # What a trunk's table holds beside what the features come from: heads, what pretraining alone
@@ -119,7 +120,8 @@ def _match_names(
     ways: list[tuple[Tensors, list[str]]] = [(tensors, []) for tensors in (trunk, *canonical)]
     for prefix in dict.fromkeys(("", match.place)):
         ways.append((convert_names(module, {prefix + n: t for n, t in trunk.items()}), [CONVERTED]))
-    return max(((sum(n in own for n in g), g, how) for g, how in ways), key=lambda way: way[0])
+    wanted = {n for n in own if not n.endswith(COUNTERS)}
+    return max(((len(wanted & g.keys()), g, how) for g, how in ways), key=lambda way: way[0])
 
 
 def convert_names(module: nn.Module, tensors: Tensors) -> dict[str, Tensor]:

@@ -10,7 +10,7 @@ from fedmia.encoders import _resnet, _vit
 from fedmia.encoders._hooked import find_input_size, hook_backbone
 from fedmia.encoders._module import build_seeded, load_white_box
 from fedmia.encoders.base import EncoderForm, LoadContext, LoadedEncoder, LoadOptions
-from fedmia.encoders.checkpoint import load_tensors
+from fedmia.encoders.checkpoint import COUNTERS, load_tensors
 from fedmia.encoders.schemes import EncoderMatch, find_encoder
 from fedmia.encoders.timm import TimmBackbone
 from fedmia.encoders.torchfile import read
@@ -63,5 +63,6 @@ def _count_known(one: EncoderMatch) -> float:
     if _vit.is_vit(vit := _vit.canonical_names(one.trunk)):
         return sum(n.startswith(("blocks.", "patch_embed.", "norm.")) for n in vit)
     tensors = _resnet.canonical_names(one.trunk)[0]
-    known = sum(n.startswith(("layer", "conv1.", "bn1.")) for n in tensors)
+    parts = ("layer", "conv1.", "bn1.")
+    known = sum(n.startswith(parts) and not n.endswith(COUNTERS) for n in tensors)
     return known if _resnet.is_resnet(tensors) else 0

@@ -27,7 +27,7 @@ from fedmia.data.images import ImageSet
 from fedmia.encoders.memory import Network, build_network
 from fedmia.evaluation.audits.climb import TWIN, ClimbNotes, load_notes, save_notes
 from fedmia.federation.readings import UNTRAINED
-from fedmia.flower.messages import misfit, round_number
+from fedmia.flower.messages import is_change, misfit, round_number
 from fedmia.options.errors import InputError, check_arguments
 from fedmia.options.seeding import rng
 from fedmia.recording.format import MAIN
@@ -201,7 +201,8 @@ class _Attacker:
     def replace_weights(self, reply: Message) -> None:
         """Put climbed weights in the place of those of the app's reply; counters stay its own."""
         name, arrays = self._weights(reply, "the app's reply")
-        self._by_name(arrays)
+        if is_change(self._by_name(arrays), self.received):
+            raise InputError("the app's reply is a change of the weights: it must send the weights")
         crafted, round = self._climb(), self.notes.trained
         self._read("sent", round, crafted)
         own = dict(zip(arrays, self._names(arrays), strict=True))

@@ -50,6 +50,7 @@ class MessageRecorder:
         self._order: tuple[int | None, int] = (None, 0)  # its round, as a message says; its model
         self._written = (-1, 0)  # the last model that is written: after which round; its digest
         self._form = dict[str, tuple[torch.Size, bool]]()  # of the first model
+        self._model_sent = State()
         self._numbers = dict[int, int]()  # of each node
         self._missed = set[str]()
         self._stopped = False  # by the look
@@ -196,6 +197,8 @@ class MessageRecorder:
             return self._miss(number, client, f"cannot be read: {error}")
         if name := misfit(state, self._form):
             return self._miss(number, client, f"is partial or masked: see '{name}'")
+        if is_change(state, self._model_sent):
+            return self._miss(number, client, "is a change of the weights: send the weights")
         return self._writer.write_update(number, client, state)
 
     def _miss(self, number: int, client: int, why: str) -> None:
@@ -215,6 +218,7 @@ class MessageRecorder:
             state = tensors(arrays)
             if name := misfit(state, self._form):
                 raise InputError(f"the model differs in names or shapes from the first: '{name}'")
+            self._model_sent = state
             self._writer.write_model(number, state)
             self._written = number, digest
             self._stopped = not self._look(number, state)
@@ -260,6 +264,23 @@ def misfit(state: State, form: dict[str, tuple[torch.Size, bool]]) -> str:
         if form[name][1] and not state[name].is_floating_point():
             return name
     return ""
+
+
+def is_change(state: State, model: State) -> bool:
+    """Whether a client sent how it changed the model, and not its weights.
+
+    Args:
+        state: what it sent.
+        model: that it received, of the same names and shapes.
+
+    Returns:
+        Whether less than a quarter of the model is in it: weights are the model and little else, a
+        change has next to nothing of it.
+    """
+    both = [(state[n], t) for n, t in model.items() if t.is_floating_point()]
+    pairs = [(a.double(), b.double()) for a, b in both if a.is_floating_point()]
+    inner = sum(float((a * b).sum()) for a, b in pairs)
+    return 4 * inner < sum(float(b.square().sum()) for _, b in pairs)
 
 
 def digest_of(arrays: ArrayRecord) -> int:

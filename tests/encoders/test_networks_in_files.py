@@ -131,6 +131,20 @@ def test_networks__of_which_none_is_the_average_are_refused_by_name(
     assert len(values) == len(names) == 2 + ("ema_slow" in contents) and {1.0, 0.5} <= values
 
 
+def test_networks__an_average_may_lack_counters_of_batches(tmp_path: Path) -> None:
+    """As one that was made of the parameters and the statistics alone."""
+    names = {n: t for n, t in solo_learn().contents["state_dict"].items() if "momentum" not in n}
+    averaged = {n: t for n, t in halved(names).items() if t.is_floating_point()}
+    assert len(averaged) < len(names)
+    torch.save({"state_dict": names | under("ema.module.", averaged)}, path := tmp_path / "f.pth")
+    assert any("'ema.backbone' was taken" in note for note in load(str(path)).notes)
+    online = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4))
+    average = {n: t + 1 for n, t in online.state_dict().items() if "num_batches" not in n}
+    torch.save({"model": online.state_dict(), "ema": average}, path)
+    load_checkpoint(context := LoadContext("own", LoadOptions(path)), online)
+    assert "'ema' was taken" in context.notes[-1] and torch.equal(online[0].bias, average["0.bias"])
+
+
 def test_networks__with_the_same_values_are_one(tmp_path: Path) -> None:
     module, notes = read({"state_dict": ONLINE, "model": dict(ONLINE)}, tmp_path)
     assert holds(module, ONLINE) and notes == []

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
 import fedmia
@@ -286,6 +286,12 @@ def nothing(message: Message, context: Context) -> Message:
     return Message(RecordDict({"m": MetricRecord({"num-examples": 1})}), reply_to=message)
 
 
+def changes(message: Message, context: Context) -> Message:
+    (received,) = message.content.array_records.values()
+    sent = ArrayRecord({n: Array(np.asarray(a.numpy() * 0 + 0.01)) for n, a in received.items()})
+    return Message(RecordDict({"arrays": sent}), reply_to=message)
+
+
 class Wider(Net):
     def __init__(self) -> None:
         super().__init__()
@@ -305,6 +311,7 @@ ANSWERS: dict[str, tuple[dict[str, Any], Context, Any, str]] = {
     ),
     "mean": ({"loss": lambda net, x: loss(net, x).mean()}, node(), None, "must return a tensor ("),
     "two": ({}, node(), two_records, "the app's reply holds 2 ArrayRecords (a, b), must hold one"),
+    "change": ({}, node(), changes, "the app's reply is a change of the weights"),
     "no weights": ({}, node(), nothing, "the app's reply holds 0 ArrayRecords, must hold one"),
 }
 

@@ -91,7 +91,9 @@ def arrays(path: Path, seed: int) -> None:
 def program(path: Path, channels: int = 3) -> None:
     """An exported encoder of images of 16 pixels."""
     torch.manual_seed(0)
-    net = nn.Sequential(nn.Conv2d(channels, 8, 3, 2), nn.ReLU(), nn.AdaptiveAvgPool2d(2), nn.Flatten())
+    net = nn.Sequential(
+        nn.Conv2d(channels, 8, 3, 2), nn.ReLU(), nn.AdaptiveAvgPool2d(2), nn.Flatten()
+    )
     batch = {0: torch.export.Dim("batch", min=1)}
     exported = torch.export.export(
         net.eval(), (torch.zeros(2, channels, 16, 16),), dynamic_shapes=(batch,)

@@ -175,6 +175,7 @@ SENT: dict[str, tuple[str, Any]] = {
     "partial": ("is partial", {"weight": np.ones((3, 2))}),
     "masked": ("see 'weight'", {"weight": np.ones((3, 2), np.int64), "bias": np.zeros(2)}),
     "of another shape": ("see 'bias'", {"weight": np.ones((3, 2)), "bias": np.zeros(3)}),
+    "a change": ("is a change", {"weight": np.full((3, 2), 0.2), "bias": np.zeros(2)}),
     "secret": ("holds 0 records", None),
     "damaged": ("cannot be read", {"weight": b"no array", "bias": np.zeros(2)}),
     "said by two": ("came twice", "roster"),
