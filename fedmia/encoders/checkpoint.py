@@ -120,8 +120,8 @@ def _match_names(
     ways: list[tuple[Tensors, list[str]]] = [(tensors, []) for tensors in (trunk, *canonical)]
     for prefix in dict.fromkeys(("", match.place)):
         ways.append((convert_names(module, {prefix + n: t for n, t in trunk.items()}), [CONVERTED]))
-    wanted = {n for n in own if not n.endswith(COUNTERS)}
-    return max(((len(wanted & g.keys()), g, how) for g, how in ways), key=lambda way: way[0])
+    own_names = {n for n in own if not n.endswith(COUNTERS)}
+    return max(((len(own_names & g.keys()), g, how) for g, how in ways), key=lambda way: way[0])
 
 
 def convert_names(module: nn.Module, tensors: Tensors) -> dict[str, Tensor]:

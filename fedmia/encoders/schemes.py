@@ -191,7 +191,7 @@ def find_encoder(
         InputError: no tensors, nothing called `key`, or several networks of which none is known to
             be the average.
     """
-    tables = dict(_tables(contents))
+    tables = dict(tables_of(contents))
     if not tables:
         what = ", ".join(map(str, list(contents)[:5])) if isinstance(contents, dict) else ""
         what = what or type(contents).__name__
@@ -240,8 +240,16 @@ def _choose(networks: list[EncoderMatch]) -> EncoderMatch:
     return replace(choice, notes=(f"{note}{opt('checkpoint_key')} takes another.",))
 
 
-def _tables(contents: Any, entry: str = "") -> Iterator[tuple[str, dict[str, Tensor]]]:
-    """Named tensors by the entry that holds them, `a.b` in one another; the file itself is ``."""
+def tables_of(contents: Any, entry: str = "") -> Iterator[tuple[str, dict[str, Tensor]]]:
+    """Named tensors of a file, by the entry that holds them.
+
+    Args:
+        contents: of the file, or of the entry.
+        entry: `a.b` in one another; empty: the file itself.
+
+    Returns:
+        Each entry with tensors, and these by their names.
+    """
     if not isinstance(contents, Mapping):
         return
     entries = {name: value for name, value in contents.items() if isinstance(name, str)}
@@ -249,7 +257,7 @@ def _tables(contents: Any, entry: str = "") -> Iterator[tuple[str, dict[str, Ten
     if tensors:
         yield entry, tensors
     for name, inner in entries.items():
-        yield from _tables(inner, f"{entry}.{name}" if entry else name)
+        yield from tables_of(inner, f"{entry}.{name}" if entry else name)
 
 
 def _matches(tables: Mapping[str, dict[str, Tensor]]) -> Iterator[EncoderMatch]:

@@ -67,7 +67,7 @@ def read_rounds(audit: Audit) -> RoundHistory | None:
     if not audit.of_rounds:
         return None
     if audit.federation is None:
-        return read_files(str(audit.checkpoint))
+        return read_files(str(audit.checkpoint), audit.checkpoint_key)
     _, at, turn = audit.encoder.rpartition("@")  # RUN@ROUND
     until = int(turn) if at and turn.isdigit() else None
     return read_recording(Path(audit.federation), until)

@@ -241,6 +241,30 @@ def test_refusals__of_files(audit: Audit, tmp_path: Path, names: list[str], mess
     assert audited.code == 2 and message in audited.err and len(audited.err.splitlines()) == 1
 
 
+def test_rounds__are_read_from_what_training_scripts_keep(audit: Audit, tmp_path: Path) -> None:
+    """Beside an optimizer's state; of two networks `checkpoint_key` takes one."""
+    for round in (0, 1, 2):
+        optimizer = {"state": {0: {"step": torch.ones(1)}}, "param_groups": [{"lr": 0.1}]}
+        kept = {"epoch": round, "model": state_of(round / 2), "optimizer": optimizer}
+        torch.save(kept, tmp_path / f"{round}.pth")
+        torch.save(kept | {"ema": state_of(0)}, tmp_path / f"two{round}.pth")
+        torch.save(state_of(round / 2), tmp_path / f"plain{round}.pth")
+    more = f"{BASE}--attacks similarity --attack.similarity.views 3 "
+
+    def read(files: str, key: str = "") -> Audited:
+        return audit(
+            f"--checkpoint '{tmp_path}/{files}.pth' {more}{key}", tmp_path / f"O{files}{key}"
+        )
+
+    plain, beside = read("plain?"), read("[0-2]")
+    assert beside.code == 0, beside.err
+    assert beside.report["rounds"] == plain.report["rounds"]
+    assert read("two?", "--checkpoint-key model").report["rounds"] == plain.report["rounds"]
+    for key in ("", "--checkpoint-key none"):
+        refused = read("two?", key)
+        assert refused.code == 2 and "must name one of model, ema" in refused.err
+
+
 def test_rounds__that_are_scored_are_said_where_they_are_not_all(
     audit: Audit, tmp_path: Path
 ) -> None:

@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedmia.encoders.schemes import tables_of
 from fedmia.encoders.torchfile import read
 from fedmia.options.bounded import check_npz
 from fedmia.options.errors import InputError, opt
@@ -221,11 +222,12 @@ def read_recording(folder: Path, until: int | None = None) -> RoundHistory:
     )  # fmt: skip
 
 
-def read_files(pattern: str) -> RoundHistory:
+def read_files(pattern: str, key: str | None = None) -> RoundHistory:
     """Models that somebody kept, a file a round, by the last number in the file's name.
 
     Args:
         pattern: of their paths, such as `rounds/*.npz`.
+        key: of the entry of each file that holds the model; None: it holds one.
 
     Raises:
         InputError: no such file, one without a number, or two of one number.
@@ -249,15 +251,15 @@ def read_files(pattern: str) -> RoundHistory:
     names = [f"{r} {path.name}" for r, path in files.items()]
     listed = names if len(names) < 8 else [*names[:3], "..", *names[-3:]]
     notes = (f"Models by the last number in each file's name: {', '.join(listed)}.",)
-    models = States(files, lambda r: read_model(files[r]))
+    models = States(files, lambda r: read_model(files[r], key))
     return RoundHistory(where, models, _digest(files.values()), notes=notes)
 
 
-def read_model(path: Path) -> State:
-    """The state in a file: tensors by name, or by their numbers.
+def read_model(path: Path, key: str | None = None) -> State:
+    """The state in a file, or in an entry of it: tensors by name, or by their numbers.
 
     Raises:
-        InputError: the file is damaged, or holds something else.
+        InputError: the file is damaged, or holds no network or several.
     """
     content: Any = None
     if path.suffix == ".npz":
@@ -271,13 +273,16 @@ def read_model(path: Path) -> State:
             raise InputError(f"weights '{path}': cannot be read: {error}") from None
     else:
         content = read(path)
-    while isinstance(content, dict) and [isinstance(v, dict) for v in content.values()] == [True]:
-        (content,) = content.values()  # {"state_dict": ..}
     if not (isinstance(content, dict) and all(isinstance(t, Tensor) for t in content.values())):
-        raise InputError(
-            f"weights '{path}': one model's tensors are read, and it holds something else: "
-            "torch.save(net.state_dict(), FILE)"
-        )
+        tables = dict(tables_of(content))
+        fitting = [entry for entry in tables if key in (None, entry)]
+        if not tables:
+            way = "torch.save(net.state_dict(), FILE) keeps one"
+            raise InputError(f"weights '{path}': no named tensors in it: {way}")
+        if len(fitting) != 1:
+            which = f"{opt('checkpoint_key', key)} must name one of {', '.join(tables)}"
+            raise InputError(f"weights '{path}': {which}")
+        content = tables[fitting[0]]
     return {str(name): tensor for name, tensor in content.items()}
 
 
