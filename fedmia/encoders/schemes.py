@@ -247,7 +247,7 @@ def tables_of(contents: Any, entry: str = "") -> Iterator[tuple[str, dict[str, T
         contents: of the file, or of the entry.
         entry: `a.b` in one another; empty: the file itself.
 
-    Returns:
+    Yields:
         Each entry with tensors, and these by their names.
     """
     if not isinstance(contents, Mapping):

@@ -229,6 +229,9 @@ def read_files(pattern: str, key: str | None = None) -> RoundHistory:
         pattern: of their paths, such as `rounds/*.npz`.
         key: of the entry of each file that holds the model; None: it holds one.
 
+    Returns:
+        The history, whose models are read as they are asked for.
+
     Raises:
         InputError: no such file, one without a number, or two of one number.
     """
@@ -256,7 +259,14 @@ def read_files(pattern: str, key: str | None = None) -> RoundHistory:
 
 
 def read_model(path: Path, key: str | None = None) -> State:
-    """The state in a file, or in an entry of it: tensors by name, or by their numbers.
+    """The state in a file, or in an entry of it.
+
+    Args:
+        path: of the file.
+        key: of the entry; None: there is one.
+
+    Returns:
+        Tensors by name, or by their numbers.
 
     Raises:
         InputError: the file is damaged, or holds no network or several.
