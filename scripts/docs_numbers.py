@@ -42,6 +42,7 @@ from typing import Any
 
 import yaml
 from PIL import Image
+from PIL.PngImagePlugin import PngInfo
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
@@ -356,15 +357,28 @@ def written(page: str, make: Callable[[str], str] = make_table) -> str:
 
 
 def copy_pictures(run: Path) -> None:
-    """Copy the figures of a run into docs/images, small enough for the repository."""
-    images = ROOT / "docs" / "images"
+    """Copy the figures of a run into docs/images, small enough for the repository; each still says
+    of which report it is.
+
+    Raises:
+        SystemExit: the run is not the one whose numbers the pages have.
+    """
+    from fedmia.report.figures.canvas import encode
+    from fedmia.report.figures.draw import fingerprint
+
+    images, report = ROOT / "docs" / "images", result("default/report.json")
+    if fingerprint(json.loads((run / "report.json").read_text("utf-8"))) != fingerprint(report):
+        sys.exit(f"{run} is another run than benchmarks/results/default/report.json")
+    text = PngInfo()
+    text.add_text("Report", fingerprint(report))
     for old in sorted((images / "gallery").glob("*.png")):
         picture = Image.open(run / "figures" / old.name).convert("RGB")
         width = min(900, picture.width)
         size = (width, round(picture.height * width / picture.width))
         small = picture.resize(size, Image.Resampling.LANCZOS)
-        small.quantize(64).save(old, optimize=True)
-    draw_short(result("default/report.json")).savefig(images / "forest.png")
+        small.quantize(64).save(old, optimize=True, pnginfo=text)
+    short = encode(draw_short(report), text={"Report": fingerprint(report)})
+    (images / "forest.png").write_bytes(short)
 
 
 def draw_short(report: Any) -> Any:

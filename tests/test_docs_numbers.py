@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 import yaml
+from PIL import Image
 
-from tests.pages.reading import script, text_of
+from fedmia.report.figures.draw import fingerprint
+from tests.pages.reading import ROOT, script, text_of
 
 FILE = {
     "auc": 0.6849, "epsilon": 3544.8, "share": 0.0526, "none": None,
@@ -50,6 +52,15 @@ def test_pages__quote_the_verdict_of_the_committed_default_run(name: str) -> Non
     assert quoted is not None
     words = re.sub(r"[\s>│]+", " ", quoted[0])
     assert numbers.result("default/report.json")["verdict"].startswith(words)
+
+
+def test_pictures__are_of_the_committed_default_run() -> None:
+    """Each PNG of the docs says by its text which report it shows."""
+    pictures = sorted((ROOT / "docs" / "images").rglob("*.png"))
+    texts = {path.name: Image.open(path).info.get("Report") for path in pictures}
+    assert len(texts) == 9 and set(texts.values()) == {
+        fingerprint(numbers.result("default/report.json"))
+    }
 
 
 def test_tables__all_stand_in_one_page() -> None:

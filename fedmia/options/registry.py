@@ -49,7 +49,12 @@ def base(kind: str) -> type:
 
 def names(kind: str) -> list[str]:
     """Sorted names of the built-in plugins of `kind`."""
-    return sorted(name for file in _files(kind) for name in _plugins(kind, file))
+    return list(_sort_names(kind, _files(kind)))
+
+
+@functools.cache
+def _sort_names(kind: str, files: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(sorted(name for file in files for name in _plugins(kind, file)))
 
 
 def load(kind: str, name: str) -> type[Any]:

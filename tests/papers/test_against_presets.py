@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Mapping
 from copy import deepcopy
 from fnmatch import fnmatch
@@ -39,6 +40,11 @@ def every_value(kind: str, tree: Mapping[str, Any], attacks: list[str]) -> Flat:
     return flat
 
 
+@functools.cache
+def preset_values(kind: str, preset: str, attacks: tuple[str, ...]) -> Flat:
+    return every_value(kind, lay(kind, [{"preset": preset}])[0], list(attacks))
+
+
 def differences(job: TableJob) -> Flat:
     """The settings of a job that are not those of its preset; its seed is that of a target.
 
@@ -48,8 +54,8 @@ def differences(job: TableJob) -> Flat:
     if not job.preset:
         return {f"{job.kind}.preset": None} if job.tree else {}
     attacks = job.tree.get("attacks") or []
-    preset, _ = lay(job.kind, [{"preset": job.preset}])
-    ours, theirs = (every_value(job.kind, tree, attacks) for tree in (job.tree, preset))
+    ours = every_value(job.kind, job.tree, attacks)
+    theirs = preset_values(job.kind, job.preset, tuple(attacks))
     paths = [p for p in theirs | ours if p != "seed" and ours.get(p) != theirs.get(p)]
     return {f"{job.kind}.{path}": ours.get(path) for path in paths}
 

@@ -14,14 +14,14 @@ from fedmia.records.rows import Report
 from fedmia.report.build import build_report
 from fedmia.report.figures import active, attacks, canvas, rounds
 from fedmia.report.figures import draw as draw_module
-from fedmia.report.figures.draw import draw_all, figures
+from fedmia.report.figures.draw import draw_all, figures, fingerprint
 from tests.report.conftest import alone
 
 
 @pytest.fixture
 def unwritten(monkeypatch: pytest.MonkeyPatch) -> None:
     """Figures are drawn and not written, which takes nine tenths of their time."""
-    monkeypatch.setattr(canvas, "encode", lambda figure, kind: kind.encode())
+    monkeypatch.setattr(canvas, "encode", lambda figure, kind, text=None: kind.encode())
 
 
 def test_draw_all__every_figure_of_a_full_run(
@@ -42,10 +42,16 @@ def test_draw_all__the_same_bytes_twice(
     one = {"layers": figures(run, report)["layers"]}
     monkeypatch.setattr(draw_module, "figures", lambda run, report: one)
     drawn, again = draw_all(run, report), figures(run, report)["layers"]()
-    assert again is not None and canvas.encode(again, "png") == drawn["layers.png"]
+    text = {"Report": fingerprint(report)}
+    assert again is not None and canvas.encode(again, "png", text) == drawn["layers.png"]
     assert list(drawn) == ["layers.png", "layers.pdf"] and draw_all(run, report) == drawn
     assert drawn["layers.png"].startswith(b"\x89PNG\r\n\x1a\n") and len(drawn["layers.png"]) > 5000
     assert drawn["layers.pdf"].startswith(b"%PDF")
+
+
+def test_fingerprint__is_of_all_but_the_timing(report: Report) -> None:
+    assert fingerprint(report) == fingerprint({**report, "timing": {"total_s": 1.0}})
+    assert fingerprint(report) != fingerprint({**report, "verdict": "another"})
 
 
 def test_draw__one_figure_by_its_name(run: RunScores, report: Report) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from fedmia.records.attack_rows import Json
@@ -112,12 +112,13 @@ def one(width: float, height: float) -> tuple[Figure, Axes]:
     return figure, figure.add_subplot()
 
 
-def encode(figure: Figure, kind: str = "png") -> bytes:
+def encode(figure: Figure, kind: str = "png", text: Mapping[str, str] | None = None) -> bytes:
     """The figure as a file, without a date or version, so that reruns compare equal.
 
     Args:
         figure: that was drawn.
         kind: `png` or `pdf`.
+        text: what a PNG says of itself, by keyword.
 
     Returns:
         The bytes of the file.
@@ -127,7 +128,9 @@ def encode(figure: Figure, kind: str = "png") -> bytes:
     data = io.BytesIO()
     keys = ("Software",) if kind == "png" else ("CreationDate", "Creator", "Producer")
     with matplotlib.rc_context(STYLE):  # ticks are made when the figure is written
-        figure.savefig(data, format=kind, facecolor="white", metadata=dict.fromkeys(keys))
+        figure.savefig(
+            data, format=kind, facecolor="white", metadata=dict.fromkeys(keys) | dict(text or {})
+        )
     return data.getvalue()
 
 

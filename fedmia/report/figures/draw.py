@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import hashlib
+import json
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fedmia.records import RunScores
 from fedmia.records.rows import Report
@@ -46,6 +48,19 @@ def figures(run: RunScores, report: Report) -> dict[str, Callable[[], Figure | N
     return {name: canvas.apply_style(drawing) for name, drawing in by_name.items()}
 
 
+def fingerprint(report: Mapping[str, Any]) -> str:
+    """What a picture says of the report that it shows, so that pages can be compared with it.
+
+    Args:
+        report: of a run or an audit.
+
+    Returns:
+        SHA-256 in hexadecimal, of all of the report but `timing`, which differs between reruns.
+    """
+    numbers = {name: value for name, value in report.items() if name != "timing"}
+    return hashlib.sha256(json.dumps(numbers, sort_keys=True).encode()).hexdigest()
+
+
 def draw_all(run: RunScores, report: Report) -> dict[str, bytes]:
     """Every figure that the run has data for.
 
@@ -54,12 +69,13 @@ def draw_all(run: RunScores, report: Report) -> dict[str, bytes]:
         report: made of them.
 
     Returns:
-        NAME.png and NAME.pdf -> bytes, in the order of the page.
+        NAME.png and NAME.pdf -> bytes, in the order of the page. The text `Report` of a PNG is the
+        `fingerprint` of the report.
     """
-    files = dict[str, bytes]()
+    files, text = dict[str, bytes](), {"Report": fingerprint(report)}
     for name, one in figures(run, report).items():
         if (figure := one()) is not None:
-            files[f"{name}.png"] = canvas.encode(figure, "png")
+            files[f"{name}.png"] = canvas.encode(figure, "png", text)
             figure.set_layout_engine(None)  # it stays as it was laid out for the PNG
             files[f"{name}.pdf"] = canvas.encode(figure, "pdf")
     return files
