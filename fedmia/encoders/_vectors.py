@@ -85,7 +85,7 @@ def read_vectors(path: Path, where: str, column: str | None = None) -> VectorSet
     except Exception as error:  # whatever the library of the format raises
         raise InputError(f"{where}: cannot be read: {' '.join(str(error).split())[:200]}") from None
     vectors = as_vectors(array, where, path.name)
-    return replace(vectors, column=values, notes=notes)
+    return replace(vectors, column=values, notes=(*vectors.notes, *notes))
 
 
 def as_vectors(array: Any, where: str, name: str) -> VectorSet:
@@ -94,6 +94,7 @@ def as_vectors(array: Any, where: str, name: str) -> VectorSet:
     Raises:
         InputError: another shape, no numbers, or some that are not finite.
     """
+    kind = str(getattr(array, "dtype", "")).removeprefix("torch.")
     values = np.asarray(array.detach().cpu().float() if isinstance(array, Tensor) else array)
     if values.dtype.kind not in "fiu" or values.ndim not in (2, 3) or 0 in values.shape:
         raise InputError(f"{where}: {values.dtype} {values.shape}, must be numbers (N, D) or "
@@ -104,7 +105,8 @@ def as_vectors(array: Any, where: str, name: str) -> VectorSet:
     bad = np.flatnonzero(~np.isfinite(vectors).all(axis=(1, 2)))
     if len(bad):
         raise InputError(f"{where}: {len(bad)} rows are not finite (the first: {bad[0]})")
-    return VectorSet(vectors, escape_name(name))
+    notes = () if kind in ("float32", "float64", "") else (f"{where}: {kind}, read as float32.",)
+    return VectorSet(vectors, escape_name(name), notes=notes)
 
 
 def _read_table(
@@ -154,7 +156,7 @@ def _read_array(path: Path, where: str) -> Any:
     else:
         from safetensors.torch import load_file
 
-        arrays = {name: one.float().numpy() for name, one in load_file(path).items()}
+        arrays = dict(load_file(path))
     if len(arrays) != 1:
         raise InputError(f"{where}: {len(arrays)} arrays ({', '.join(arrays)}), must be one")
     return next(iter(arrays.values()))

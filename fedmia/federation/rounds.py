@@ -111,7 +111,7 @@ class FederatedRun:
             options.client_timeout,
             max(options.min_clients, experiment.strategy.build("strategy").least),
             self.plan.split.indispensable,
-            say=self.display.line,
+            say=self.display.warn,
             hint=f"{divergence_hint(experiment)} if training diverged",
         )
         self.active = self.client_context.attack is not None

@@ -121,9 +121,14 @@ class ProgressBars:
 
     def line(self, text: str) -> None:
         """Show a line to the user; nothing if quiet."""
-        if self._plain:
+        if self._plain or not self._bar.disable:
+            self.warn(text)
+
+    def warn(self, text: str) -> None:
+        """Show a line to the user, quiet or not: what changes the numbers of the run."""
+        if self._bar.disable:
             print(f"fedmia: {text}", file=sys.stderr, flush=True)
-        elif not self._bar.disable:
+        else:
             self._bar.console.print(f"fedmia: {text}", highlight=False, markup=False)
 
     def state(self) -> str:
