@@ -217,8 +217,8 @@ def note_opened(folders: list[Path], source: Path) -> Iterator[list[str]]:
             return
         if event == "sys._getframe":
             code = arguments[0].f_code
-            named = code.co_name == "<module>"  # classes that are made at import look so
-            opened.extend([event] * (code.co_filename.startswith(ours) and not named))
+            imports = code.co_name == "<module>"  # where the module of a new class is looked up
+            opened.extend([event] * (code.co_filename.startswith(ours) and not imports))
         elif event in PEEKS:
             opened.append(event)
         elif event in ("open", "os.listdir", "os.scandir"):

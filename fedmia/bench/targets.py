@@ -239,8 +239,7 @@ def keep_encoder(run: Path, target: Path, settings: Mapping[str, Any], trap: str
     models, updates = source.models(MAIN), source.updates(MAIN)
     for round in [0] if trap == "untrained" else models:
         own.save(MAIN, replace(source.load(MAIN, round), holder={}))
-        sent = updates.get(round, {})
-        if sent:
+        if sent := updates.get(round):
             digests = {c: own.save_update(MAIN, round, c, state) for c, state in sent.items()}
             own.add(RoundRecord(MAIN, round, updates=digests, cohort=sorted(digests)))
     own.pending()[1]()

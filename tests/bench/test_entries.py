@@ -6,6 +6,7 @@ import inspect
 import json
 import os
 import shutil
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,7 @@ from tests.bench.entrants import (
     COIN,
     KNOWS_ROLES,
     READS_ROLES,
+    READS_RUNS,
     VIEWS,
     write_attack,
 )
@@ -268,6 +270,21 @@ def test_check__an_oracle_with_leaked_roles_is_refused(
 ) -> None:
     body = KNOWS_ROLES.format(members=set(TARGETS[LEAKY].roles["members"]))
     attack = write_attack(tmp_path, "knows_roles", body, monkeypatch)
+    place, _ = submit(attack, tmp_path / "results", LEAKY, *TRAPS)
+    with pytest.raises(InputError, match="has not seen"):
+        list(check_entry(place, FOLDER, None))
+
+
+@pytest.mark.slow(seconds=40)
+def test_check__an_oracle_that_reads_the_settings_of_the_unseen_encoder_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They have another seed than drew its members."""
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    members = set(TARGETS[LEAKY].roles["members"])
+    body = READS_RUNS.format(members=members, folder=str(tmp_path / "temporary"))
+    attack = write_attack(tmp_path, "reads_runs", body, monkeypatch)
     place, _ = submit(attack, tmp_path / "results", LEAKY, *TRAPS)
     with pytest.raises(InputError, match="has not seen"):
         list(check_entry(place, FOLDER, None))
