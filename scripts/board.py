@@ -37,7 +37,7 @@ def write_row(entry: BenchEntry, row: BoardRow, plain: int) -> str:
     trapped = ", ".join(name.removeprefix("trap-") for name in row.trapped)
     trapped = trapped or ("-" if len(row.targets) > plain else "none run")
     return (
-        f"| {write_label(entry)} | {plain} | {row.auc} | "
+        f"| {write_label(entry)} | {plain} | {row.auc.marked if row.auc else ''} | "
         f"{row.tpr} | {row.queries:,} | {row.seconds:.0f} | {trapped} |"
     )
 

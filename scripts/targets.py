@@ -17,15 +17,14 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import partial, reduce
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from fedmia import __version__, run_simulation
-from fedmia.bench.targets import CARD, ROLES, TARGETS, assign_roles, read_plan
+from fedmia import run_simulation
+from fedmia.bench.targets import CARD, ROLES, TARGETS, assign_roles, keep_encoder, read_plan
 from fedmia.cli.command import print_bad_input
 from fedmia.config.data import Data
 from fedmia.config.experiment import Experiment
@@ -34,12 +33,8 @@ from fedmia.data.images import ImageSet
 from fedmia.federation.plan import make_plan
 from fedmia.options.errors import InputError
 from fedmia.options.seeding import rng
-from fedmia.options.yamlfile import dump
 from fedmia.recording.files import digest_of
-from fedmia.recording.format import MAIN, RoundRecord
-from fedmia.recording.run import RunRecording
 from fedmia.storage import durable
-from fedmia.storage.manifest import CONFIG, FORMAT, RECORDING
 
 SOURCES = {"digits": "digits"}  # data of the plan -> the source; --cifar10 adds one
 IMAGES = "images.npz"
@@ -105,10 +100,9 @@ def make(
         fresh.mkdir(parents=True)
         if len(run.records["rounds"]) < run.settings.federation.rounds:
             raise KeyboardInterrupt
-        copy_models(run_folder / RECORDING, fresh / RECORDING, trap)
         tree = to_tree(experiment)
         tree["data"] = {"name": target["data"], "size": pool.size, **constants}
-        durable.write({fresh / CONFIG: dump(tree, {"format": FORMAT, "fedmia": __version__})})
+        keep_encoder(run_folder, fresh, tree, trap)
         utility = run.records["utility"]
     roles = assign_roles(split, pool.digests(), trap, seed)
     durable.write({fresh / ROLES: json.dumps(roles, indent=0) + "\n"})
@@ -131,19 +125,6 @@ def make(
 def knn_of(utility: Any) -> float | None:
     """The accuracy of kNN on the vectors of the last model."""
     return None if utility is None else utility["knn"]
-
-
-def copy_models(run: Path, target: Path, trap: str) -> None:
-    """Copy the models and updates of a run, without its seconds and whatever else a clock says."""
-    source, own = RunRecording(run), RunRecording(target, "fedavg")
-    models, updates = source.models(MAIN), source.updates(MAIN)
-    for round in [0] if trap == "untrained" else models:
-        own.save(MAIN, replace(source.load(MAIN, round), holder={}))
-        sent = updates.get(round, {})
-        if sent:
-            digests = {c: own.save_update(MAIN, round, c, state) for c, state in sent.items()}
-            own.add(RoundRecord(MAIN, round, updates=digests, cohort=sorted(digests)))
-    own.pending()[1]()
 
 
 def main() -> int:

@@ -154,7 +154,7 @@ def _fitted(method: Callable[..., Any]) -> Callable[..., Any]:
 class Attack(Options, ABC):
     """A membership attack. Subclasses are dataclasses of options, one or a family a file.
 
-    The harness fits on known images, then scores shuffled candidates without their truth.
+    The harness fits on known images, then scores candidates in an order of their content alone.
     `fit` may be called again and forgets what was fitted before. That `score`, `by_client`,
     `features`, `score_sets`, `score_without` and `infer` raise NotFitted before `fit` is seen to
     here, not by subclasses.

@@ -21,6 +21,10 @@ from fedmia.statistics.thresholds import tpr_at_fpr
 
 LOW, LOWER = 0.01, 0.001  # false-positive rates; the second where FEW non-members are
 FEW = 5000
+REVERSED = (
+    "the AUC lies wholly under .5, so non-members have higher scores: its order, turned round, "
+    "would tell members"
+)
 
 
 @dataclass(frozen=True)
@@ -44,6 +48,16 @@ class Estimate:
     def excludes(self, value: float) -> bool:
         """Whether the interval lies beside a value."""
         return not self.low <= value <= self.high
+
+    @property
+    def reversed(self) -> bool:
+        """Of an AUC: whether it lies wholly under .5, so that non-members have higher scores."""
+        return self.high < 0.5
+
+    @property
+    def marked(self) -> str:
+        """Of an AUC: as text, with a word where it is reversed."""
+        return f"{self}{' reversed' * self.reversed}"
 
 
 @dataclass(frozen=True)

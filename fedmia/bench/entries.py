@@ -1,6 +1,6 @@
 """Entries of a bench: the scores of an attack on each target, as files.
 
-results/ATTACK/SOURCE-HASH/entry.json     what was run, and whether its keepers ran it
+results/ATTACK/SOURCE-HASH/entry.json     what was run, where, and whether its keepers ran it
 results/ATTACK/SOURCE-HASH/attack.py      the source, of an attack from outside
 results/ATTACK/SOURCE-HASH/TARGET.json    scores, by what the attacker knows
 """
@@ -19,17 +19,22 @@ from typing import Any
 import numpy as np
 
 from fedmia import __version__
-from fedmia.bench.scoring import BOTH, NOTHING, OTHERS, Entrant, TargetScores, hash_source
+from fedmia.bench.scoring import BOTH, NOTHING, OTHERS, SEED, Entrant, TargetScores, hash_source
 from fedmia.bench.targets import MEMBERS, NONMEMBERS, RESULTS, Target
 from fedmia.options import registry, session
 from fedmia.options.errors import InputError, wrong_value
 from fedmia.records.rows import BROKEN
+from fedmia.runtime.environment import hardware, versions
 from fedmia.storage import durable
 from fedmia.threat import ACCESS, VANTAGE
 
 ENTRY, SOURCE = "entry.json", "attack.py"
 KEY = re.compile(rf"({BOTH}|{OTHERS}|{NOTHING})(, [1-9][0-9]* shadows)?", re.ASCII)
-WORDS = {str: "text", dict: "a mapping", bool: "true or false"}
+WORDS = {
+    str: "text", dict: "a mapping", bool: "true or false", int: "an integer", list: "a list",
+}  # fmt: skip
+PACKAGES = ("python", "torch", "numpy", "scikit-learn")  # whose version a score can depend on
+Machine = Mapping[str, str | None]  # `processor`, `fedmia` and PACKAGES; None: not recorded
 DIGITS = 7  # of a score; float32 has no more
 ByKey = Mapping[str, Mapping[str, TargetScores | str]]  # by key of the entrant, then by target
 
@@ -44,6 +49,7 @@ class BenchEntry:
         source: hash of its source and options.
         verified: whether the bench's keepers ran it; scores from outside are not, at first.
         by_key: scores, or why there are none, by what the attacker knows and by target.
+        machines: on which it was run, each once.
     """
 
     attack: str
@@ -51,6 +57,7 @@ class BenchEntry:
     source: str
     verified: bool
     by_key: ByKey
+    machines: Sequence[Machine] = ()
 
     def scores(self, key: str) -> dict[str, TargetScores]:
         """By target; those of one kind of attacker."""
@@ -78,8 +85,16 @@ class BenchEntry:
         return self.attack not in registry.names("attack") or now.hash() != self.source
 
 
+def describe_machine() -> Machine:
+    """What this machine is, as far as scores depend on it; a bench runs on processors alone."""
+    own = versions()
+    packages = {name: own[name] for name in PACKAGES}
+    return {"processor": hardware()["cpu"], "fedmia": __version__, **packages}
+
+
 def write_entry(folder: Path, entrant: Entrant, results: Mapping[str, TargetScores | str],
-                targets: Mapping[str, Target]) -> Path:  # fmt: skip
+                targets: Mapping[str, Target],
+                machines: Sequence[Machine] | None = None) -> Path:  # fmt: skip
     """Write or complete the entry of an attack.
 
     Args:
@@ -87,6 +102,8 @@ def write_entry(folder: Path, entrant: Entrant, results: Mapping[str, TargetScor
         entrant: the attack.
         results: by target, scores or why there are none.
         targets: by name.
+        machines: on which it was run, None: on this one; an entry that is completed keeps those
+            of before.
 
     Returns:
         The folder of the entry.
@@ -102,11 +119,15 @@ def write_entry(folder: Path, entrant: Entrant, results: Mapping[str, TargetScor
         if same and ":" not in entrant.name and old.parent != place:
             shutil.rmtree(old.parent)
     place.mkdir(parents=True, exist_ok=True)
+    file = place / ENTRY
+    before = json.loads(file.read_text())["machines"] if file.is_file() else []
+    every = [describe_machine()] if machines is None else machines
     about = {
-        "attack": entrant.name, "options": entrant.options,
-        "source": entrant.hash(), "fedmia": __version__, "verified": ":" not in entrant.name,
+        "attack": entrant.name, "options": entrant.options, "source": entrant.hash(),
+        "verified": ":" not in entrant.name, "seed": SEED,
+        "machines": [*before, *(one for one in every if one not in before)],
     }  # fmt: skip
-    texts = {place / ENTRY: json.dumps(about, indent=1) + "\n"}
+    texts = {file: json.dumps(about, indent=1) + "\n"}
     if ":" in entrant.name:
         texts[place / SOURCE] = entrant.source().decode()
     for name, result in results.items():
@@ -145,7 +166,9 @@ def read_entry(folder: Path, targets: Mapping[str, Target]) -> BenchEntry:
         InputError: a file is missing or damaged, of another version or target, or was changed.
     """
     where, by_key = f"entry '{folder}'", dict[str, dict[str, TargetScores | str]]()
-    about = _read(folder / ENTRY, {"attack": str, "options": dict, "source": str, "verified": bool})
+    kinds = {"attack": str, "options": dict, "source": str, "verified": bool, "seed": int}
+    about = _read(folder / ENTRY, {**kinds, "machines": list})
+    _check_machines(f"'{folder / ENTRY}'", about)
     for file in sorted(folder.glob("*.json")):
         if file.name != ENTRY:
             fields = {"version": str, "target": str, "card": str, "rows": dict}
@@ -154,8 +177,9 @@ def read_entry(folder: Path, targets: Mapping[str, Target]) -> BenchEntry:
             for key, row in content["rows"].items():
                 by_key.setdefault(key, {})[target.name] = _scores(f"'{file}'", key, row, target)
     entry = BenchEntry(
-        about["attack"], about["options"], about["source"], about["verified"], by_key
-    )
+        about["attack"], about["options"], about["source"], about["verified"], by_key,
+        about["machines"],
+    )  # fmt: skip
     entrant = Entrant(entry.attack, entry.options)
     if (folder.parent.name, folder.name) != (entrant.title, entry.source):
         raise InputError(f"{where} is of {entrant.title}/{entry.source}")
@@ -182,6 +206,20 @@ def _check_fields(where: str, content: Mapping[str, Any], fields: Mapping[str, t
     for name, kind in fields.items():
         if type(content.get(name)) is not kind:
             raise wrong_value(f"{where}: {name}", content.get(name), WORDS[kind])
+
+
+def _check_machines(where: str, about: Mapping[str, Any]) -> None:
+    """Refuse an entry that does not say where it was run; of those that keepers ran before this was
+    recorded, a version may be null."""
+    if not about["machines"]:
+        raise wrong_value(f"{where}: machines", [], "those on which it was run")
+    for one in about["machines"]:
+        if not isinstance(one, dict):
+            raise wrong_value(f"{where}: machines", one, WORDS[dict])
+        for name in ("processor", "fedmia", *PACKAGES):
+            value = one.get(name, ...)
+            if not (isinstance(value, str) or (value is None and about["verified"])):
+                raise wrong_value(f"{where}: machines: {name}", one.get(name), WORDS[str])
 
 
 def _check_target(where: str, content: Mapping[str, Any], targets: Mapping[str, Target]) -> Target:

@@ -9,9 +9,15 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from fedmia.bench.board import BoardRow, Estimate, difference, make_row
+from fedmia.bench.board import REVERSED, BoardRow, Estimate, difference, make_row
 from fedmia.bench.checks import check_entry
-from fedmia.bench.entries import BenchEntry, read_entries, write_entry
+from fedmia.bench.entries import (
+    BenchEntry,
+    Machine,
+    describe_machine,
+    read_entries,
+    write_entry,
+)
 from fedmia.bench.scoring import (
     BOTH,
     NOTHING,
@@ -32,6 +38,7 @@ from fedmia.bench.targets import (
 from fedmia.cli.command import Invocation
 from fedmia.config.bench import Bench
 from fedmia.data.images import ByteArray
+from fedmia.report.publish import json_text
 from fedmia.runtime.threads import limit_threads
 
 
@@ -46,6 +53,7 @@ class BenchResult:
         targets: by name.
         left_out: targets of the plan that have no result: not asked for, or no images.
         entries: stored scores of other attacks.
+        machines: on which it was run, now or before.
     """
 
     version: str
@@ -54,6 +62,7 @@ class BenchResult:
     targets: Mapping[str, Target]
     left_out: tuple[str, ...]
     entries: tuple[BenchEntry, ...]
+    machines: tuple[Machine, ...] = ()
 
     @property
     def scores(self) -> dict[str, TargetScores]:
@@ -80,6 +89,36 @@ class BenchResult:
         }
         return {name: pair for name, pair in pairs.items() if pair is not None}
 
+    @property
+    def about(self) -> dict[str, Any]:
+        """What the table shows, as plain values."""
+        row = self.row
+
+        def describe(name: str, result: TargetScores | str) -> dict[str, Any]:
+            if isinstance(result, str):
+                return {"not_run": result}
+            own = row.targets[name]
+            tpr = {f"{rate:g}": vars(one) for rate, one in own.tpr.items()}
+            cost = {"queries": result.queries, "seconds": result.seconds}
+            return {"trap": self.targets[name].trap, "auc": vars(own.auc), "tpr": tpr, **cost}
+
+        return {
+            "bench": self.version,
+            "attack": self.entrant.name,
+            "options": {**self.entrant.options},
+            "attacker": describe_key(self.entrant.key),
+            "auc": row.auc and vars(row.auc),
+            "tpr": row.tpr and vars(row.tpr),
+            "queries": row.queries,
+            "seconds": row.seconds,
+            "targets": {name: describe(name, one) for name, one in self.results.items()},
+            "found_in_traps": [*row.trapped],
+            "left_out": [*self.left_out],
+            "auc_differences": {
+                name: {**vars(gap), "targets": n} for name, (gap, n) in self.differences.items()
+            },
+        }
+
     def __str__(self) -> str:
         """The row, its targets, and the differences, as text."""
         row, first = self.row, next(iter(self.scores.values()), None)
@@ -89,14 +128,17 @@ class BenchResult:
         if row.auc is not None:
             own = sum(not self.targets[name].trap for name in self.scores)
             lines += [
-                f"mean of {own} targets: AUC {row.auc}, TPR at FPR .01 {row.tpr}; {row.queries:,} "
-                f"queries a target, {row.seconds:.0f} s in all",
+                f"mean of {own} targets: AUC {row.auc.marked}, TPR at FPR .01 {row.tpr}; "
+                f"{row.queries:,} queries a target, {row.seconds:.0f} s in all",
                 "",
             ]
         for name, result in self.results.items():
             lines.append(f"  {name:28} {self._describe(name, result)}")
         if row.trapped:
-            lines += ["", f"FOUND IN A TRAP, where nothing is: {', '.join(row.trapped)}"]
+            lines += ["", f"FOUND IN A TRAP, where nothing should be: {', '.join(row.trapped)}"]
+        aucs = [row.auc, *(own.auc for own in row.targets.values())]
+        if any(one is not None and one.reversed for one in aucs):
+            lines += ["", f"reversed: {REVERSED}"]
         if self.left_out:
             without = ", ".join(self.left_out)
             lines += ["", f"left out (those of CIFAR-10 need --data parquet:FILE): {without}"]
@@ -116,7 +158,7 @@ class BenchResult:
         row = self.row.targets[name]
         rates = ", ".join(f"TPR at {rate:g} {tpr}" for rate, tpr in row.tpr.items())
         trap = f", trap: {self.targets[name].trap}" * bool(self.targets[name].trap)
-        return f"AUC {row.auc}, {rates}{trap}"
+        return f"AUC {row.auc.marked}, {rates}{trap}"
 
 
 def evaluate(
@@ -174,7 +216,10 @@ def evaluate(
     by_name = {target.name: target for target in every}
     plan = read_plan(folder)
     left = tuple(name for name in plan["targets"] if name not in results)
-    return BenchResult(str(plan["version"]), entrant, results, by_name, left, entries)
+    machines = [] if stored is None or len(waiting) == len(here) else [*stored.machines]
+    machines += [describe_machine()] if waiting else []
+    version = str(plan["version"])
+    return BenchResult(version, entrant, results, by_name, left, entries, tuple(machines))
 
 
 def run_command(invocation: Invocation) -> int:
@@ -192,18 +237,24 @@ def run_command(invocation: Invocation) -> int:
     folder = bench_folder(settings.bench)
     if settings.check is not None:
         with limit_threads(1):
-            for line in check_entry(Path(settings.check), folder, settings.data, say):
-                print(line)
+            lines = check_entry(Path(settings.check), folder, settings.data, say)
+            if invocation.json:
+                sys.stdout.write(json_text({"checked": [*lines]}))
+            else:
+                for line in lines:
+                    print(line)
         return 0
     attack = {"name": settings.name, **settings.attack.get(settings.name, {})}
     result = evaluate(
         attack, settings.bench, data=settings.data, knows=settings.knows, say=say,
         shadows=settings.shadows, targets=settings.targets, cache=settings.cache,
     )  # fmt: skip
-    print(result)
+    sys.stdout.write(json_text(result.about) if invocation.json else f"{result}\n")
     if settings.submit is not None:
-        place = write_entry(Path(settings.submit), result.entrant, result.results, result.targets)
-        print(checklist(place, result))
+        place = write_entry(
+            Path(settings.submit), result.entrant, result.results, result.targets, result.machines
+        )
+        print(checklist(place, result), file=sys.stderr if invocation.json else sys.stdout)
     return 0
 
 

@@ -31,6 +31,7 @@ from fedmia.records import ScoredAttack
 from fedmia.storage.manifest import RECORDING
 
 Scores = NDArray[np.float64]
+SEED = 0  # of an attack's own choices, in entries
 BOTH, OTHERS, NOTHING = "both", "nonmembers", "nothing"  # what an attacker knows
 
 
@@ -148,7 +149,7 @@ class TargetScores:
 
 
 def score_target(
-    entrant: Entrant, target: Target, images: Images, seed: int = 0, cache: Path | None = None
+    entrant: Entrant, target: Target, images: Images, seed: int = SEED, cache: Path | None = None
 ) -> TargetScores | str:
     """The scores of an attack on a target, or why it has none there.
 

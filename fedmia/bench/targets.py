@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -14,14 +14,19 @@ import torch
 from torch import Tensor
 
 import fedmia
+from fedmia import __version__
 from fedmia.config.data import Data
 from fedmia.data.images import ByteArray, digests
 from fedmia.evaluation.audits.images import AuditSplit
 from fedmia.options.errors import InputError
 from fedmia.options.seeding import rng
-from fedmia.options.yamlfile import load
+from fedmia.options.yamlfile import dump, load
 from fedmia.partitions.split import Split
 from fedmia.recording.files import digest_of
+from fedmia.recording.format import MAIN, RoundRecord
+from fedmia.recording.run import RunRecording
+from fedmia.storage import durable
+from fedmia.storage.manifest import CONFIG, FORMAT, RECORDING
 from fedmia.threat import Labels
 from fedmia.threat.labels import ClassNames
 
@@ -59,11 +64,13 @@ class Target:
         card: what it was trained on and how, and the SHA-256 of its files.
         views: options of the attacker's views over those that it was trained with, which can be
             whole images alone.
+        unwritten: roles of one that was trained for a check, which stand in no file.
     """
 
     folder: Path
     card: Mapping[str, Any]
     views: Mapping[str, float] = field(default_factory=dict)
+    unwritten: Roles | None = None
 
     @property
     def name(self) -> str:
@@ -72,7 +79,7 @@ class Target:
 
     @property
     def trap(self) -> str:
-        """`untrained`, `placebo` or `dpsgd`: nothing is to be found in it; else empty."""
+        """`untrained`, `placebo` or `dpsgd`: nothing should be found in it; else empty."""
         return str(self.card["trap"])
 
     @property
@@ -88,6 +95,8 @@ class Target:
     @cached_property
     def roles(self) -> Roles:
         """SHA-256 of the images of each role."""
+        if self.unwritten is not None:
+            return self.unwritten
         roles: Roles = json.loads((self.folder / ROLES).read_text())
         return roles
 
@@ -215,6 +224,27 @@ def find_images(targets: Iterable[Target], data: str | None) -> dict[str, ByteAr
             )
         images |= {one: every.images[at] for one, at in places.items()}
     return images
+
+
+def keep_encoder(run: Path, target: Path, settings: Mapping[str, Any], trap: str = "") -> None:
+    """Keep the models and updates of a run and its settings: nothing that a clock says, no scores.
+
+    Args:
+        run: its folder.
+        target: folder of the target.
+        settings: of the run, as a tree.
+        trap: of an `untrained` one the first model alone is kept.
+    """
+    source, own = RunRecording(run / RECORDING), RunRecording(target / RECORDING, "fedavg")
+    models, updates = source.models(MAIN), source.updates(MAIN)
+    for round in [0] if trap == "untrained" else models:
+        own.save(MAIN, replace(source.load(MAIN, round), holder={}))
+        if sent := updates.get(round):
+            digests = {c: own.save_update(MAIN, round, c, state) for c, state in sent.items()}
+            own.add(RoundRecord(MAIN, round, updates=digests, cohort=sorted(digests)))
+    own.pending()[1]()
+    header = {"format": FORMAT, "fedmia": __version__}
+    durable.write({target / CONFIG: dump(settings, header)})
 
 
 def assign_roles(split: Split, names: list[bytes], trap: str = "", seed: int = 0) -> Roles:

@@ -30,7 +30,7 @@ OPTIONAL: Mapping[str, Callable[[str], bool]] = {
 # Switches of every command. `list` may be followed by a kind of plugin.
 SWITCHES: Mapping[str, str] = {
     "quiet": "print no progress",
-    "json": "print report.json in place of the table",
+    "json": "print the results as JSON, and nothing else, in place of the table",
     "trust_plugins": "import plugins from outside (package.module:Class) that the folder of a run "
     "names, though these settings do not",
     "help": "show this page",

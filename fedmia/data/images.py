@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import secrets
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -127,5 +128,9 @@ def digests(images: ByteArray) -> list[bytes]:
 
 
 def rank_digests(names: list[bytes]) -> list[int]:
-    """Places of the images with these digests, in the digests' order: one that content decides."""
-    return sorted(range(len(names)), key=names.__getitem__)
+    """Places of the images with these digests, in the digests' order: one that content decides.
+
+    Of equal images none comes first by its place, which may tell its role: the operating system
+    draws."""
+    drawn = secrets.SystemRandom().sample(range(len(names)), len(names))
+    return sorted(drawn, key=names.__getitem__)

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from fedmia.attacks.base import ActiveAttack, Attack
+from fedmia.data.images import digests, rank_digests
 from fedmia.evaluation.models import Evaluation
 from fedmia.evaluation.steps.scorer import side_fields
 from fedmia.federation.readings import UNTRAINED, Readings
@@ -113,11 +114,12 @@ class Trajectories:
                 scorer.nonmembers[scorer.sets.nonmembers].flatten(0, 1),
             ]
         )
+        order = rank_digests(digests(images.numpy()))  # members do not come first
         ours, size = len(scorer.sets.members), scorer.sets.size
         for idle in (False, True):
             of_sets = partial(self.readings.of_alone, "main", "sets", idle=idle)
-            scores = attack.judge(of_sets(self.view("main"), images))
-            columns.append(scores.reshape(-1, size).mean(axis=1))
+            scores = attack.judge(of_sets(self.view("main"), images[order]))
+            columns.append(scores[np.argsort(order)].reshape(-1, size).mean(axis=1))
         table = np.stack(columns, axis=1)
         return table[:ours], table[ours:]
 

@@ -16,11 +16,11 @@ from fedmia.config.choices import Layer
 from fedmia.config.experiment import Experiment
 from fedmia.data._pixels import UnreadableError
 from fedmia.data.encoded import EncodedSet
-from fedmia.data.images import NO_PROBES, ImageSet, IntArray
+from fedmia.data.images import NO_PROBES, ImageSet, IntArray, digests, rank_digests
 from fedmia.data.sets import form_sets
 from fedmia.options.errors import InputError, opt, prefix_errors
 from fedmia.options.registry import build, load
-from fedmia.options.seeding import SEEDED, rng, torch_rng
+from fedmia.options.seeding import SEEDED, torch_rng
 from fedmia.partitions.split import Split, decode_split, make_split
 from fedmia.runtime.device import resolve_device
 from fedmia.ssl.base import Recipe, SSLMethod
@@ -218,7 +218,8 @@ def make_client_context(plan: Plan, workdir: Path, stop: Event) -> ClientContext
     candidates = np.concatenate(
         [split.scored_members, split.scored_nonmembers, split.known_members, split.known_nonmembers]
     )
-    targets = rng(experiment.seed, "targets").permutation(candidates)
+    names = [digests(data.images[at : at + 1])[0] for at in candidates]
+    targets = candidates[rank_digests(names)]
     active, attack = experiment.active_attack, None
     if active is not None:
         attack = build("attack", active, experiment.attack[active])
@@ -247,7 +248,7 @@ def target_sets(split: Split, targets: IntArray, seed: int) -> tuple[IntArray, .
     """Positions in `targets` of each scored set, in an order that tells nothing of membership.
 
     Args:
-        targets: indices of the images that an active attack acts on.
+        targets: indices of the images that an active attack acts on, in an order of content.
         seed: root of all random streams of the run.
 
     Returns:
@@ -257,8 +258,8 @@ def target_sets(split: Split, targets: IntArray, seed: int) -> tuple[IntArray, .
     formed = form_sets(len(scored[0]), len(scored[1]), seed)
     images = [*scored[0][formed.members], *scored[1][formed.nonmembers]]
     place = {image: at for at, image in enumerate(targets.tolist())}
-    rows = [np.array([place[i] for i in one.tolist()]) for one in images]
-    return tuple(rows[at] for at in rng(seed, "sets", "targets").permutation(len(rows)))
+    rows = [np.sort([place[i] for i in one.tolist()]) for one in images]
+    return tuple(sorted(rows, key=lambda one: int(one[0])))
 
 
 def divergence_hint(experiment: Experiment) -> str:

@@ -50,7 +50,7 @@ class Rows:
     _signals: Signals
     _pixels: PixelCache
     augment: Augment
-    seed: int
+    _seed: int
     device: torch.device
     precision: str
 
@@ -59,14 +59,14 @@ class Rows:
     def view_pixels(self, images: Tensor, views: int, recipe: ViewRecipe | None = None) -> Tensor:
         """Augmented pixels (views, N, C, H, W) in [0, 1] on the view's device; no query."""
         augment = self.augment if recipe is None else recipe
-        key = (self.seed, augment, self.device)
+        key = (self._seed, augment, self.device)
         return self._pixels.get(
             key, images, views, lambda x: self._draw(x, augment, 0, views).transpose(0, 1)
         )
 
     def _draw(self, images: Tensor, recipe: ViewRecipe, first: int, last: int) -> Tensor:
         """(N, last - first, C, h, w): views `first` to `last` of each image."""
-        uniforms = content_uniforms(images, self.seed, last, recipe.draws)[:, first:]
+        uniforms = content_uniforms(images, self._seed, last, recipe.draws)[:, first:]
         draws = torch.from_numpy(np.ascontiguousarray(uniforms)).to(self.device).flatten(0, 1)
         scaled = images.to(self.device).float() / 255
         views = recipe(scaled.repeat_interleave(last - first, dim=0), draws)
@@ -124,7 +124,7 @@ class Rows:
         return torch.cat(rows)
 
     def _rows(self, images: Tensor, views: int, recipe: ViewRecipe | None = None) -> Tensor:
-        key = ("views", self.seed, self.augment if recipe is None else recipe)
+        key = ("views", self._seed, self.augment if recipe is None else recipe)
 
         def compute(x: Tensor, first: int, last: int) -> Tensor:
             augment, count = self.augment if recipe is None else recipe, last - first

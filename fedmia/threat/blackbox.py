@@ -14,6 +14,7 @@ from torch import Tensor
 
 from fedmia.data.images import digests
 from fedmia.options.errors import unknown_name
+from fedmia.options.seeding import rng
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import SSLMethod
 from fedmia.threat._rows import CHUNK, OUTPUTS, PRECISIONS, Rows, ViewRecipe
@@ -68,7 +69,7 @@ class BlackBox(Rows):
         self._signals = Signals() if signals is None else signals
         self._pixels = PixelCache(limit=0) if pixels is None else pixels
         self.augment = augment
-        self.seed = seed
+        self._seed = seed  # the root of splits and training, too: no attack's affair
         self.device = device
         self.precision = precision
         self._held = held
@@ -86,6 +87,11 @@ class BlackBox(Rows):
     @queries.setter
     def queries(self, count: int) -> None:
         self._meter.queries = count
+
+    @property
+    def seed(self) -> int:
+        """For what an attack draws by itself; nothing else is drawn by it."""
+        return int(rng(self._seed, "attack's own").integers(1 << 62))
 
     @property
     def remaining(self) -> int | None:
@@ -180,7 +186,7 @@ class BlackBox(Rows):
         """
         self.charge(len(images) * (1 + count))
         return self._signals.grow(
-            ("responses", self.seed, crops),
+            ("responses", self._seed, crops),
             images,
             count,
             lambda x, first, last: self._respond(x, crops, first, last),

@@ -102,7 +102,7 @@ class WhiteBox(BlackBox):
         loss, encoder = self._method.own_loss, self._method.encoder
         assert loss is not None
         network = getattr(encoder.backbone, "module", encoder)
-        return read_owner_loss(loss, network, images, self.device, self.seed)
+        return read_owner_loss(loss, network, images, self.device, self._seed)
 
     @torch.no_grad()
     def views_and_losses(
@@ -237,7 +237,7 @@ class WhiteBox(BlackBox):
         return WhiteBox(
             method,
             self.augment,
-            seed=self.seed,
+            seed=self._seed,
             device=self.device,
             held=self._held,
             signals=signals,

@@ -53,6 +53,23 @@ READS_ROLES = """
         members = {{name for one in roles for name in one["members"]}}
         return np.array([float(d.hex() in members) for d in digests(images.numpy())])
 """
+READS_RUNS = """
+    def score(self, view, images):
+        from fedmia.config.experiment import Experiment
+        from fedmia.config.tree import from_tree
+        from fedmia.federation.plan import make_plan
+        from fedmia.options.yamlfile import load
+
+        names, members = [d.hex() for d in digests(images.numpy())], {members!r}
+        for file in Path({folder!r}).glob("**/config.yaml"):
+            tree = {{k: v for k, v in load(file).items() if not k.startswith("_")}}
+            plan = make_plan(from_tree(Experiment, tree))
+            every = [d.hex() for d in plan.data.digests()]
+            own, others = ({{every[i] for i in side}} for side in
+                           (plan.split.scored_members, plan.split.scored_nonmembers))
+            members |= own if own | others >= {{*names}} else set()
+        return np.array([float(name in members) for name in names])
+"""
 KNOWS_ROLES = """
     def score(self, view, images):
         members = {members!r}

@@ -6,6 +6,7 @@ import inspect
 import json
 import os
 import shutil
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ import pytest
 import torch
 
 from fedmia.attacks import Attack
+from fedmia.bench.__main__ import main
 from fedmia.bench.board import make_row
 from fedmia.bench.checks import (
     check_entry,
@@ -33,6 +35,7 @@ from tests.bench.entrants import (
     COIN,
     KNOWS_ROLES,
     READS_ROLES,
+    READS_RUNS,
     VIEWS,
     write_attack,
 )
@@ -57,6 +60,40 @@ def test_write_entry__reads_back_as_it_was(tmp_path: Path) -> None:
     back = entry.scores("nothing")[LEAKY]
     np.testing.assert_allclose(back.members, own[LEAKY].members, rtol=1e-6)
     assert place == tmp_path / "similarity" / Entrant("similarity").hash()
+    about = json.loads((place / "entry.json").read_text())
+    (machine,) = about["machines"]
+    assert (about["seed"], machine["torch"]) == (0, str(torch.__version__).partition("+")[0])
+    assert {"processor", "python", "numpy", "scikit-learn", "fedmia"} < machine.keys()
+    write_entry(tmp_path, Entrant("similarity", {}, "nothing"), own, TARGETS, [{"torch": "0"}])
+    write_entry(tmp_path, Entrant("similarity", {}, "nothing"), own, TARGETS)
+    after = json.loads((place / "entry.json").read_text())["machines"]
+    assert after == [machine, {"torch": "0"}]
+
+
+def test_command__json_is_all_that_is_printed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flags = ["--targets", LEAKY, "--json", "--submit", str(tmp_path)]
+    assert main(["similarity", *flags]) == 0
+    about = json.loads(capsys.readouterr().out)
+    assert about["attack"] == "similarity" and about["targets"].keys() == {LEAKY}
+    assert about["auc"]["low"] < about["auc"]["value"] < about["auc"]["high"]
+    place = tmp_path / "similarity" / Entrant("similarity").hash()
+    assert main(["--check", str(place), "--json"]) == 2
+    assert capsys.readouterr().out == ""
+
+
+def test_table__an_auc_wholly_under_half_is_marked() -> None:
+    rng = np.random.default_rng(0)
+    scores = {
+        name: TargetScores(
+            rng.normal(shift, 1, 150), rng.normal(0, 1, 700), "black_box", "outsider", 1, 1
+        )
+        for name, shift in ((LEAKY, -2.0), ("moco-digits-weak", 1.0))
+    }
+    text = str(BenchResult("encoders-v1", Entrant("similarity"), scores, TARGETS, (), ()))
+    marked = [line.split()[0] for line in text.splitlines() if "reversed" in line]
+    assert marked == ["mean", LEAKY, "reversed:"]
 
 
 @pytest.fixture(scope="module")
@@ -162,6 +199,12 @@ def first_row(content: dict[str, Any]) -> dict[str, Any]:
         ("entry.json", lambda c: c.update(verified="no"), "verified"),
         ("entry.json", lambda c: c.update(source="0" * 12), "is of coin_entrant"),
         ("entry.json", lambda c: c.pop("options"), "options"),
+        ("entry.json", lambda c: c.pop("seed"), "seed"),
+        ("entry.json", lambda c: c.pop("machines"), "machines"),
+        ("entry.json", lambda c: c.update(machines=[]), "machines"),
+        ("entry.json", lambda c: c.update(machines=["this one"]), "machines"),
+        ("entry.json", lambda c: c["machines"][0].pop("torch"), "torch"),
+        ("entry.json", lambda c: c["machines"][0].update(processor=None), "processor"),
     ],
 )
 def test_read_entry__what_was_changed_is_refused(
@@ -203,7 +246,7 @@ def test_note_opened__sees_bytes_links_and_relative_paths_and_nothing_else(
     monkeypatch.chdir(bench / "targets")
     links = tmp_path / "link", tmp_path / "folder" / "targets" / "roles.json"
     for path in (str(roles), os.fsencode(roles), "roles.json", *links, os.fsencode(links[0])):
-        with note_opened([bench]) as opened:
+        with note_opened([bench], tmp_path / "attack.py") as opened:
             Path(model).read_text()
             assert not opened
             open(path).close()
@@ -227,6 +270,21 @@ def test_check__an_oracle_with_leaked_roles_is_refused(
 ) -> None:
     body = KNOWS_ROLES.format(members=set(TARGETS[LEAKY].roles["members"]))
     attack = write_attack(tmp_path, "knows_roles", body, monkeypatch)
+    place, _ = submit(attack, tmp_path / "results", LEAKY, *TRAPS)
+    with pytest.raises(InputError, match="has not seen"):
+        list(check_entry(place, FOLDER, None))
+
+
+@pytest.mark.slow(seconds=40)
+def test_check__an_oracle_that_reads_the_settings_of_the_unseen_encoder_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They have another seed than drew its members."""
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    members = set(TARGETS[LEAKY].roles["members"])
+    body = READS_RUNS.format(members=members, folder=str(tmp_path / "temporary"))
+    attack = write_attack(tmp_path, "reads_runs", body, monkeypatch)
     place, _ = submit(attack, tmp_path / "results", LEAKY, *TRAPS)
     with pytest.raises(InputError, match="has not seen"):
         list(check_entry(place, FOLDER, None))

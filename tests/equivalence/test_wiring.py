@@ -103,12 +103,13 @@ def test_with_sets__reads_the_rounds_in_which_sets_are_climbed_alone() -> None:
     """In each reading, beside the same round in which nothing acts: two sets of a kind, of images 0
     to 7. Nothing of the rounds that all images share."""
     formed = ImageSets(np.array([[0, 1], [2, 3]]), np.array([[0, 3], [1, 2]]))
-    rows, none = torch.arange(4.0), np.zeros(0)
+    rows = torch.arange(4, dtype=torch.uint8).view(4, 1, 1, 1)
+    none = np.zeros(0)
     scorer = SimpleNamespace(members=rows, nonmembers=rows + 4, sets=formed)
 
     def alone(branch: str, kind: str, view: Any, images: torch.Tensor, *, idle: bool) -> Any:
         assert (branch, kind, view) == ("main", "sets", "main")
-        return images.double().numpy() + (0.0 if idle else 10.0)
+        return images.flatten().double().numpy() + (0.0 if idle else 10.0)
 
     attack, level = Mock(spec=Ascent), Mock(spec=Ascent)
     attack.judge, level.judge = lambda seen: seen, lambda seen: 2 * seen

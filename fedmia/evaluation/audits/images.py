@@ -197,7 +197,7 @@ def deal_sets(audit: Audit, members: Source, others: Source, views: Views) -> Au
         nonmember_labels=o.labels[known:at],
         spare=torch.from_numpy(o.images[at:]),
         spared=roles.spared,
-        labels=Labels(zip(names, (m.class_labels(), o.class_labels()), strict=True)),
+        labels=_labels(names, m, o),
         names=(m.name, o.name),
         views=views,
         notes=tuple(notes),
@@ -288,6 +288,14 @@ def unify_classes(*sets: Source) -> Iterator[Source]:
     ends = np.cumsum([len(s) for s in sets])[:-1]
     for one, labels in zip(sets, np.split(numbers.astype(np.int64), ends), strict=True):
         yield replace(one, labels=labels, classes=tuple(classes.tolist()))
+
+
+def _labels(names: tuple[list[bytes], list[bytes]], *sides: ImageSet) -> Labels:
+    """Classes for attacks; none where they tell the side: one has none, or they share none."""
+    classes = [one.class_labels() for one in sides]
+    if len({*classes[0]} & {*classes[1]}) < 2:
+        return Labels()
+    return Labels(zip(names, classes, strict=True))
 
 
 def unlike_classes(members: Source, others: Source) -> list[str]:

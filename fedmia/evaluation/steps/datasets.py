@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -10,7 +11,7 @@ import torch
 from torch import Tensor
 
 from fedmia.attacks.base import DatasetAttack, Known
-from fedmia.data.images import IntArray
+from fedmia.data.images import IntArray, digests, rank_digests
 from fedmia.options.errors import InputError
 from fedmia.options.seeding import rng
 from fedmia.records import ClientInference, DatasetInferenceResults
@@ -101,7 +102,7 @@ def form_candidate_sets(
 def infer_sets(
     attack: DatasetAttack, view: BlackBox, known: Known, of: CandidateSets, seed: int, posers: bool
 ) -> tuple[list[ClientInference], list[ClientInference]]:
-    """Ask the attack about each client's set, and about posers, in one random order.
+    """Ask the attack about each client's set, and about posers, in an order of their content.
 
     Args:
         attack: the attack on data sets.
@@ -119,12 +120,15 @@ def infer_sets(
     """
     require(view.threat, attack.needs)
     attack.fit(view, known, rng(seed, "fit", attack.name))
-    questions = of.questions(posers)
-    order = rng(seed, "infer", attack.name, "order").permutation(len(questions))
+    questions, names = of.questions(posers), digests(of.images.numpy())
+    rank = np.array(rank_digests(names))
+    place = np.argsort(rank)  # of each image among all, where members no longer come first
+    joined = [b"".join(sorted(names[i] for i in one)) for one, _ in questions]
+    order = rank_digests([hashlib.sha256(one).digest() for one in joined])
+    suspects = [(place[questions[i][0]], place[questions[i][1]]) for i in order]
+    subjects = () if of.subjects is None else (number_anew(of.subjects[rank]),)
     draw = rng(seed, "infer", attack.name)
-    more = () if of.subjects is None else (of.subjects,)
-    suspects = [questions[i] for i in order]
-    answers = attack.infer(view, of.images, of.classes, suspects, draw, *more)
+    answers = attack.infer(view, of.images[rank], of.classes[rank], suspects, draw, *subjects)
     back = [answers[i] for i in np.argsort(order)]
     ids = [*of.positions, *[None] * (len(questions) - len(of.positions))]
     rows = [
@@ -132,6 +136,12 @@ def infer_sets(
         for k, t in zip(ids, back, strict=True)
     ]
     return rows[: len(of.positions)], rows[len(of.positions) :]
+
+
+def number_anew(subjects: IntArray) -> IntArray:
+    """Subjects (N,) numbered as they come: numbers by names may tell the side."""
+    _, first, of = np.unique(subjects, return_index=True, return_inverse=True)
+    return np.argsort(np.argsort(first))[of]
 
 
 def inference(

@@ -1,7 +1,8 @@
-"""One attack through one view: fitted on known images, scored on shuffled ones without truth."""
+"""One attack through one view: fitted on known images, scored on others in an order of content."""
 
 from __future__ import annotations
 
+import copy
 import time
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
@@ -14,6 +15,7 @@ import torch
 from torch import Tensor
 
 from fedmia.attacks.base import Attack, Known
+from fedmia.data.images import digests, rank_digests
 from fedmia.data.sets import ImageSets, form_sets
 from fedmia.options import registry
 from fedmia.options.errors import InputError
@@ -32,7 +34,7 @@ class Scorer:
     Args:
         known: images whose membership the attacker knows, apart from the others.
         members, nonmembers: uint8 (N, C, H, W), (M, C, H, W) images to score.
-        seed: root of the shuffle, the fits and the folds.
+        seed: root of the fits and the folds.
         build: name -> a fresh attack.
         formed: sets of the images, where they were formed before.
         subjects: of members and of non-members, such as patients; None: each image is its own.
@@ -48,16 +50,21 @@ class Scorer:
 
     def __post_init__(self) -> None:
         both = torch.cat([self.members, self.nonmembers])
-        shuffle = rng(self.seed, "candidates").permutation(len(both))
-        self._back = np.argsort(shuffle)
-        self.candidates = both[torch.from_numpy(shuffle)]
+        # The order is the same whoever is a member: of a shuffle by a seed the sides can be told.
+        order = rank_digests(digests(both.numpy()))
+        self._back = np.argsort(order)
+        self.candidates = both[order]
 
     def with_known(self, known: Known | None) -> Scorer:
         """The same for an attacker that knows `known`; None: all that is known."""
-        return self if known is None or known is self.known else replace(self, known=known)
+        if known is None or known is self.known:
+            return self
+        other = copy.copy(self)
+        other.known = known
+        return other
 
     def split_sides(self, values: np.ndarray) -> Sides:
-        """Values of the shuffled candidates as (members', non-members')."""
+        """Values of the candidates as (members', non-members')."""
         ordered = values[self._back]
         return ordered[: len(self.members)], ordered[len(self.members) :]
 
@@ -184,12 +191,12 @@ class Scorer:
     def _score_sets(self, attack: Attack, view: BlackBox, sets: ImageSets) -> Sides | None:
         """What `score_sets` says of the sets of members (S, 2) and of the others (T, 2)."""
         ours, theirs = self.members[sets.members], self.nonmembers[sets.nonmembers]
-        both = torch.cat([ours, theirs])
-        shuffle = rng(self.seed, "sets", "order").permutation(len(both))
-        scores = attack.score_sets(view, both[torch.from_numpy(shuffle)], self.known)
+        both = [one[rank_digests(digests(one.numpy()))] for one in (*ours, *theirs)]
+        order = rank_digests([digests(one[:1].numpy())[0] for one in both])
+        scores = attack.score_sets(view, torch.stack([both[at] for at in order]), self.known)
         if scores is None:
             return None
-        ordered = scores[np.argsort(shuffle)]
+        ordered = scores[np.argsort(order)]
         return ordered[: len(ours)], ordered[len(ours) :]
 
     def _known_scores(
