@@ -230,6 +230,11 @@ def to_bytes(image: Image.Image, lossy: str, where: str, pixel_range: Range = No
             f"{opt('data.pixel_range')} does not apply to it; leave the range out, or give arrays "
             "(npz:PATH)"
         )
+    if image.mode == "CMYK" and image.format == "JPEG" and "adobe" not in image.info:
+        raise InputError(
+            f"{where} is CMYK without Adobe's marker, so no reader knows whether ink is 0 or 255: "
+            "convert it to RGB"
+        )
     if image.mode in GREY + COLOUR:
         kind = "L" if image.mode in GREY else "RGB"
         image = image if image.mode == kind else image.convert(kind)

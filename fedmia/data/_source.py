@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from pathlib import Path
 from typing import Any
 
@@ -110,6 +111,9 @@ def check_labels(labels: Any, count: int, where: str) -> NDArray[Any]:
         values = values[:, 0]
     if values.dtype.kind == "O" and all(isinstance(v, str) for v in values.flat):
         values = values.astype(str)
+    if values.dtype.kind == "U":  # an accent may be a letter or a mark
+        texts = [unicodedata.normalize("NFC", text) for text in values.flat]
+        values = np.array(texts, dtype=str).reshape(values.shape)
     if values.dtype.kind == "f" and (np.isfinite(values) & (values % 1 == 0)).all():
         values = values.astype(np.int64)
     if values.shape != (count,) or values.dtype.kind not in "iubU":

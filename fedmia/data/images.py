@@ -113,6 +113,11 @@ class ImageSet(LabelledImages):
         )
 
 
+def count_uniform(images: ByteArray) -> int:
+    """How many of uint8 (N, C, H, W) have one colour throughout, as stand-ins for lost ones do."""
+    return sum(bool((image == image[:, :1, :1]).all()) for image in images)
+
+
 def digests(images: ByteArray) -> list[bytes]:
     """SHA-256 of each image's bytes and shape: equal bytes, equal digest.
 

@@ -15,6 +15,7 @@ from fedmia.encoders import checkpoint, untrained
 from fedmia.encoders._errors import FAILURES, first_line
 from fedmia.encoders._hooked import TrialPass
 from fedmia.encoders._outputs import named_tensors
+from fedmia.encoders._untrained_weights import check_initialised, refuse_zeros
 from fedmia.encoders.base import LoadContext, LoadedEncoder, Weights
 from fedmia.nets.base import Backbone
 from fedmia.options.errors import InputError, opt
@@ -74,6 +75,7 @@ def copy_module(module: nn.Module, where: str) -> Any:
         InputError: it holds what Python cannot copy.
     """
     module = strip_wrappers(module)
+    check_initialised(where, module)
     try:
         every = [t for part in module.modules() for _, t in named_tensors(vars(part))]
         detached = {id(t): t.detach().clone() for t in every if not t.is_leaf}
@@ -125,6 +127,7 @@ def load_white_box(
         access: `black_box` where no gradient reaches its weights.
     """
     load_options = context.load_options
+    refuse_zeros(context.where, network)
     blank = torch.zeros(1, tried.channels, tried.size, tried.size)
     if isinstance(network, Backbone):
         own, notes = context.constants, context.notes

@@ -105,6 +105,14 @@ def as_vectors(array: Any, where: str, name: str) -> VectorSet:
     bad = np.flatnonzero(~np.isfinite(vectors).all(axis=(1, 2)))
     if len(bad):
         raise InputError(f"{where}: {len(bad)} rows are not finite (the first: {bad[0]})")
+    # What stands for an image that failed would be told from the others by that alone.
+    same = (vectors == vectors[..., :1]).all(axis=(1, 2)) & (vectors.shape[-1] > 1)
+    if same.any():
+        first = int(np.flatnonzero(same)[0])
+        raise InputError(
+            f"{where}: {same.sum()} of {len(same)} rows hold one number throughout (the first: row "
+            f"{first}, {vectors[first, 0, 0]:g}), as placeholders do: leave these images out"
+        )
     notes = () if kind in ("float32", "float64", "") else (f"{where}: {kind}, read as float32.",)
     return VectorSet(vectors, escape_name(name), notes=notes)
 

@@ -177,6 +177,11 @@ class LoadOptions:
                 raise InputError(f"{opt(name)}: {count}")
         if min(std) <= 0:
             raise InputError(f"{opt('std')}: {min(std)}, must be > 0")
+        if not 0 <= min(mean) <= max(mean) <= 1:
+            raise InputError(
+                f"{opt('mean')}: {max(mean, key=abs):g} is the encoder's own, must be in [0, 1], "
+                f"as pixels are: give {opt('mean')} and {opt('std')}"
+            )
         return tuple(mean) * (channels // len(mean)), tuple(std) * (channels // len(std))
 
 
@@ -252,6 +257,34 @@ class LoadContext:
         if kinds:
             names = ", ".join(sorted(str(kind).removeprefix("torch.") for kind in kinds))
             self.notes.append(f"Weights in {names} are kept as float32.")
+
+
+def own_constants(where: str, mean: Any, std: Any, unit: float = 1.0) -> Constants:
+    """The normalisation that a file gives, for pixels in [0, 1].
+
+    Args:
+        where: names the file.
+        mean: a number, or one a channel, as the file has it.
+        std: likewise.
+        unit: what a pixel of 1 is in the file's numbers.
+
+    Returns:
+        Mean and deviation.
+
+    Raises:
+        InputError: something else than finite numbers, or deviations that are not positive.
+    """
+    values = dict[str, tuple[float, ...]]()
+    for name, value in (("mean", mean), ("std", std)):
+        try:
+            numbers = channel_constants(value)
+        except (TypeError, ValueError):
+            numbers = None
+        if not numbers or not np.isfinite(numbers).all() or (name == "std" and min(numbers) <= 0):
+            least = "numbers > 0" if name == "std" else "finite numbers"
+            raise InputError(f"{where}: {name} {str(value)[:60]}, must be {least}, one a channel")
+        values[name] = tuple(one / unit for one in numbers)
+    return values["mean"], values["std"]
 
 
 def channel_constants(values: Sequence[float] | float | None) -> tuple[float, ...] | None:

@@ -12,7 +12,9 @@ from torch import Tensor, nn
 
 from fedmia.encoders import _resnet, _vit
 from fedmia.encoders._positions import is_positions, resample_table
+from fedmia.encoders._untrained_weights import check_initialised
 from fedmia.encoders.base import LoadContext, Weights
+from fedmia.encoders.reparametrised import join_parts
 from fedmia.encoders.schemes import OPENAI, EncoderMatch, Tensors, find_encoder
 from fedmia.encoders.torchfile import read
 from fedmia.options.errors import InputError, opt
@@ -52,9 +54,11 @@ def load_checkpoint(context: LoadContext, module: nn.Module, *, adapt: bool = Fa
     """
     path, notes = context.load_options.checkpoint, context.notes
     assert path is not None
+    check_initialised(context.where, module)
     own = module.state_dict()
+    content = join_parts(read(path), f"weights '{path}'", own.keys(), notes)
     match = find_encoder(
-        read(path), path, context.load_options.key, lambda one: _match_names(one, module, own)[0]
+        content, path, context.load_options.key, lambda one: _match_names(one, module, own)[0]
     )
     _, renamed, how = _match_names(match, module, own)
     notes += how

@@ -21,6 +21,7 @@ from fedmia.encoders.base import (
     LoadedEncoder,
     LoadOptions,
     Weights,
+    own_constants,
 )
 from fedmia.encoders.checkpoint import RANDOM
 from fedmia.encoders.torchfile import folder_weights, of_configuration, read_json
@@ -28,6 +29,11 @@ from fedmia.nets.base import check_network, limit_modules
 from fedmia.options.errors import InputError, opt
 
 PROCESSOR = "preprocessor_config.json"
+# What of it may be done: the audit resizes and crops by itself, and reads images as RGB.
+READ = (
+    "do_resize", "do_rescale", "do_normalize", "do_center_crop", "do_convert_rgb",
+    "do_reduce_labels",
+)  # fmt: skip
 FILES = ("model.safetensors", "model.safetensors.index.json")
 RESIZES = "interpolate_pos_encoding"  # what a model takes that resamples its positions
 POOLER = "pooler."  # that many models have, and many files lack: then the class token stands
@@ -155,24 +161,38 @@ def read_preprocessing(
         notes: gets a line where there is no processor.
 
     Returns:
-        Pixels a side; mean and deviation.
+        Pixels a side; mean and deviation of pixels in [0, 1].
+
+    Raises:
+        InputError: the processor changes pixels in a way that is not done here, or holds something
+            else than numbers.
     """
     size, path = getattr(_vision(model.config), "image_size", None), folder / PROCESSOR
     processor = read_json(path) if path.is_file() else {}
     if not path.is_file():
         notes.append(f"The folder has no {PROCESSOR}.")
+    where = str(path)
+    for key, value in processor.items():
+        if value and (key == "offset" or key.startswith("do_")) and key not in READ:
+            raise InputError(f"{where}: '{key}' changes pixels in a way that is not done here")
+    resized = processor.get("do_resize") is not False
     for key in ("size", "crop_size"):  # what is cropped last counts
-        value = processor.get(key) if key == "size" or processor.get("do_center_crop") else None
+        cuts = resized if key == "size" else processor.get("do_center_crop")
+        value = processor.get(key) if cuts else None
         if isinstance(value, Mapping):
             value = value.get("height", value.get("shortest_edge"))
         size = value if isinstance(value, int) else size
     side = size[0] if isinstance(size, list | tuple) and size else size
     side = side if isinstance(side, int) else None
+    factor, unit = processor.get("rescale_factor", 1 / 255), 1.0
+    if not isinstance(factor, int | float) or not factor > 0:
+        raise InputError(f"{where}: rescale_factor {str(factor)[:60]}, must be a number > 0")
+    if processor:  # which rescales unless it says that it does not
+        unit = 255 * (1 if processor.get("do_rescale") is False else factor)
     if processor.get("do_normalize") is False:
-        return side, ((0.0,), (1.0,))
+        return side, own_constants(where, 0, 1, unit)
     if "image_mean" in processor and "image_std" in processor:
-        mean, std = (tuple(map(float, processor[k])) for k in ("image_mean", "image_std"))
-        return side, (mean, std)
+        return side, own_constants(where, processor["image_mean"], processor["image_std"], unit)
     return side, None
 
 

@@ -16,10 +16,16 @@ from fedmia.encoders._errors import import_extra, unknown_model_error
 from fedmia.encoders._hooked import STAGES, capture_outputs, find_input_size, refuse_large
 from fedmia.encoders._module import build, load_weights, load_white_box
 from fedmia.encoders._outputs import grid, is_map
-from fedmia.encoders.base import EncoderForm, LoadContext, LoadedEncoder, LoadOptions
+from fedmia.encoders.base import (
+    EncoderForm,
+    LoadContext,
+    LoadedEncoder,
+    LoadOptions,
+    own_constants,
+)
 from fedmia.encoders.torchfile import folder_weights, of_configuration
 from fedmia.nets.base import MODULES, Trunk, check_network, limit_modules
-from fedmia.options.errors import InputError
+from fedmia.options.errors import InputError, opt
 
 
 class TimmBackbone(Trunk):
@@ -129,8 +135,13 @@ def _load_model(timm: Any, context: LoadContext, name: str, sized: int | None) -
     channels = stem.in_channels if isinstance(stem, nn.Conv2d) else int(data["input_size"][0])
     if not _resnet.adapt_sizes(context, module):
         context.size = int(data["input_size"][-1])
-        own = (tuple(map(float, data["mean"])), tuple(map(float, data["std"])))
-        context.constants = own if channels == len(own[0]) else None
+        if context.load_options.size is None:
+            context.notes.append(
+                f"Images are brought to {context.size} pixels a side, as timm's configuration "
+                f"says: if the network was trained on others, {opt('size')} takes their size."
+            )
+        own = own_constants(f"the configuration of {context.where}", data["mean"], data["std"])
+        context.constants = own if {*map(len, own)} <= {1, channels} else None
     tried = find_input_size(context, module, (channels,))
     if (getattr(module, "pretrained_cfg", None) or {}).get("fixed_input_size"):
         tried = tried._replace(fixed=True)  # its parts alone may have another size

@@ -11,6 +11,7 @@ from fedmia.encoders._hooked import find_input_size, hook_backbone
 from fedmia.encoders._module import build_seeded, load_white_box
 from fedmia.encoders.base import EncoderForm, LoadContext, LoadedEncoder, LoadOptions
 from fedmia.encoders.checkpoint import COUNTERS, load_tensors
+from fedmia.encoders.reparametrised import join_parts
 from fedmia.encoders.schemes import EncoderMatch, find_encoder
 from fedmia.encoders.timm import TimmBackbone
 from fedmia.encoders.torchfile import read
@@ -35,7 +36,8 @@ class WeightsFile(EncoderForm):
         """
         path = Path(source)
         context = LoadContext(path.name, replace(load_options, checkpoint=path))
-        match = find_encoder(read(path), path, load_options.key, _count_known)
+        content = join_parts(read(path), f"weights '{path}'", (), context.notes)
+        match = find_encoder(content, path, load_options.key, _count_known)
         vit = _vit.canonical_names(match.trunk)
         if _vit.is_vit(vit):
             form = match.scheme.form

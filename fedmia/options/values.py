@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import typing
+import unicodedata
 from typing import Any
 
 from fedmia.options.errors import wrong_value
@@ -114,9 +115,11 @@ def _span(part: str) -> list[int]:
 
 
 def escape_name(text: str) -> str:
-    """The name of a file as text that any file and terminal takes: what is no UTF-8 in it, which
-    Python holds as half characters, is escaped (`caf\\xe9`)."""
-    return text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+    """A name as text that any file and terminal takes and that compares by what is read: in
+    Unicode's form NFC, as accents may be letters or marks; what is no UTF-8 in it, which Python
+    holds as half characters, is escaped (`caf\\xe9`)."""
+    escaped = text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+    return unicodedata.normalize("NFC", escaped)
 
 
 def plain(value: Any) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -14,11 +15,12 @@ from PIL import Image
 
 from fedmia import audit_encoder, open_run
 from fedmia.config.audit import Audit as Settings
+from fedmia.data._source import check_labels
 from fedmia.data.base import Request, Views
 from fedmia.data.folder import Folder
 from fedmia.data.images import UNLABELLED, ImageSet
 from fedmia.evaluation.audits.images import deal_sets
-from fedmia.evaluation.audits.imagetable import image_places
+from fedmia.evaluation.audits.imagetable import image_places, read_image_table
 from fedmia.evaluation.audits.subjects import read_subjects
 from tests.auditing.brought import Remembers
 from tests.auditing.conftest import Audit
@@ -285,3 +287,26 @@ def test_image_places__a_number_is_the_name_s(
         place = places.get(key)
         file = place if place is None or place < 0 else source.files[place][0]
         assert file == {"several": -1}.get(name or "", name) or str(file).endswith(f"/{name}")
+
+
+class Named(list[int]):
+    """Two images with one name, whose accent is a mark and not a letter."""
+
+    files: tuple[Any, ...] = ()
+
+
+def test_text__compares_by_what_is_read_not_by_code_points(tmp_path: Path) -> None:
+    letter, marks = "caf\u00e9", "cafe\u0301"
+    path = tmp_path / "g.csv"
+    path.write_text(f"side,image,subject\nin,0,{letter}\nout,0,{marks}\n", encoding="utf-8")
+    sides: Any = {"in": Named([0]), "out": Named([0])}
+    assert read_image_table("groups", path, "subject", sides, bool) == {
+        "in": [letter], "out": [letter]
+    }  # fmt: skip
+    assert check_labels([marks, letter], 2, "labels").tolist() == [letter, letter]
+    assert check_labels(np.array([marks]), 1, "labels").tolist() == [letter]
+    folder = tmp_path / "x"
+    folder.mkdir()
+    Image.new("RGB", (8, 8)).save(folder / f"{marks}.png")
+    places = image_places(Folder().encoded(Request(str(folder), None, None, 0)))
+    assert places[letter] == places[f"{letter}.png"] == 0

@@ -153,7 +153,7 @@ def test_refusals__are_one_line(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     monkeypatch.chdir(tmp_path)
-    rows = np.ones((30, 1, 8))
+    rows = np.random.default_rng(0).normal(size=(30, 1, 8))
     np.save("C.npy", rows)
     broken = np.random.default_rng(0).normal(size=(30, VIEWS, 8))
     broken[3:5] = np.nan
@@ -203,7 +203,10 @@ def test_python__goes_on_with_the_same_vectors_alone(vectors: str, tmp_path: Pat
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ({"nonmembers": np.ones((30, 1, 8))}, "must be alike: 3 of length 8 and 1 of length 8"),
+        (
+            {"nonmembers": np.random.default_rng(0).normal(size=(30, 1, 8))},
+            "must be alike: 3 of length 8 and 1 of length 8",
+        ),
         ({"members": np.full((30, 8), np.nan)}, r"^members: 30 rows are not finite"),
         ({"nonmembers": np.ones(8)}, r"^nonmembers: float64 \(8,\), must be numbers \(N, D\)"),
         ({"members": torch.ones(9, 8, 2, 2)}, r"^members: float32 \(9, 8, 2, 2\), must be"),

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from fedmia.config.audit import Audit
 from fedmia.data.base import Views
-from fedmia.data.images import NO_PROBES, ImageSet, IntArray, digests
+from fedmia.data.images import NO_PROBES, ImageSet, IntArray, count_uniform, digests
 from fedmia.evaluation.audits.owners import read_owners
 from fedmia.evaluation.audits.sources import Source, find_images, source_views, take
 from fedmia.evaluation.audits.subjects import AuditSubjects, cut_roles, read_subjects
@@ -174,6 +174,10 @@ def deal_sets(audit: Audit, members: Source, others: Source, views: Views) -> Au
     _refuse_overlap(*names, [np.concatenate(roles.of[n]) for n in SIDES])
     notes = [*unlike_classes(members, others), *roles.notes]
     notes += dict.fromkeys(n for images, _ in parts for n in images.notes)
+    for flag, images in zip(SIDES, (m, o), strict=True):
+        # Real sets hold a few; as many as stand in for lost images would tell one side.
+        if count := count_uniform(images.images):
+            notes.append(f"{count} of the {len(images)} {flag} have one colour throughout.")
     if audit.channels is not None:
         notes.append(
             f"The images were audited in {m.channels} channels: {opt('channels', audit.channels)}."
@@ -252,7 +256,10 @@ def _roles(audit: Audit, names: dict[str, list[bytes]], subjects: AuditSubjects 
     for flag, order, listed in zip(SIDES, orders, names.values(), strict=True):
         if len(order) < len(listed):
             notes.append(f"{len(listed) - len(order)} byte-equal copies among the {flag} left out.")
-    known, scored = role_sizes(audit, *map(len, orders))
+    try:
+        known, scored = role_sizes(audit, *map(len, orders))
+    except InputError as error:
+        raise InputError("; ".join([str(error), *(note.rstrip(".") for note in notes)])) from None
     cut = [np.split(o, [known, known + n]) for o, n in zip(orders, scored, strict=True)]
     spares = bool(audit.shadows) and audit.shadow_data is None
     if subjects is not None:

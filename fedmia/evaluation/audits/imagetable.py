@@ -11,6 +11,7 @@ from fedmia.data.encoded import EncodedSet
 from fedmia.evaluation.audits.sources import Source
 from fedmia.options.bounded import read_utf8
 from fedmia.options.errors import InputError, opt
+from fedmia.options.values import escape_name
 
 
 def read_image_table(
@@ -42,7 +43,7 @@ def read_image_table(
     values = {side: list[str | None]([None]) * len(images) for side, images in sets.items()}
     places = {side: image_places(images) for side, images in sets.items()}
     for at, row in enumerate(rows[1:], 2):
-        cells = [*sets][: len(sets) == 1] + [cell.strip() for cell in row]
+        cells = [*sets][: len(sets) == 1] + [escape_name(cell.strip()) for cell in row]
         side, image, value = (*cells, "", "", "")[:3]
         if len(row) != len(head) or side not in sets or not fits(value):
             what = f"{' or '.join(sets)}, " * (len(sets) > 1) + f"an image and a {key}"
@@ -69,7 +70,8 @@ def image_places(images: Source) -> dict[str, int]:
             keys += [(others, str(int(file.stem)))] if numbered else []
             for table, path in ((names, file), (others, file.with_suffix(""))):
                 parts = path.parts
-                keys += [(table, Path(*parts[at:]).as_posix()) for at in range(len(parts))]
+                ends = (Path(*parts[at:]).as_posix() for at in range(len(parts)))
+                keys += [(table, escape_name(end)) for end in ends]
         for table, key in keys:
             table[key] = i if table.get(key, i) == i else -1
     return others | names
