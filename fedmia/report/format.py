@@ -19,6 +19,10 @@ from fedmia.statistics.matching import OVER
 
 DASH = "–"
 FIRST = 3  # subjects that a sentence names
+# What [low, high] are of an attack, whose limits are one-sided, and of a control, a pair, a client.
+LIMITS = "limits, each at 95 % for all attacks together"
+CONTROL_LIMITS = "limits, both at 95 % for all controls together"
+REVERSED = "!: the AUC lies wholly under 0.5, so members score lower"
 NEVER = "never"  # the cohort of clients that no round drew
 
 
@@ -118,20 +122,6 @@ def group_by_reason(report: Report) -> dict[str, str]:
     for row in report["not_run"]:
         attacks_by_reason.setdefault(row["reason"], []).append(row["attack"])
     return {", ".join(names): reason for reason, names in attacks_by_reason.items()}
-
-
-def rounds_of(row: AttackRow) -> str:
-    """`24`, or `25-30` of an attack that acted in several; empty of a model of no run."""
-    return "-".join(str(r) for r in sorted({*row["rounds"][:1], *row["rounds"][-1:]}))
-
-
-def model_of(row: AttackRow) -> str:
-    """`on the model of round 24`, `on the model under attack of rounds 25-30`, or nothing."""
-    if not (rounds := rounds_of(row)):
-        return "on the model under attack" * row["under_attack"]
-    what = f"model{' under attack' * row['under_attack']} of"
-    what = "updates up to" if row["threat"]["vantage"] == "server" else what
-    return f"on the {what} round{'s' * ('-' in rounds)} {rounds}"
 
 
 def most_leaking_first(rows: Sequence[AttackRow]) -> list[AttackRow]:

@@ -7,17 +7,11 @@ from collections.abc import Sequence
 from fedmia.records.attack_rows import AttackRow, with_auc
 from fedmia.records.privacy import MEANINGFUL
 from fedmia.records.rows import BROKEN, Report
+from fedmia.report.attacker import highest
+from fedmia.report.codes import LEAKS, UNSOUND, VOID
 from fedmia.report.format import aggregation_sentence, defended_lines, group_by_reason, statements
-from fedmia.report.lowerbounds import SHOUT
-from fedmia.report.verdict import (
-    LEAKS,
-    NO_VERDICT,
-    REFUTED,
-    UNSOUND,
-    detecting,
-    reach,
-    strongest_leak,
-)
+from fedmia.report.lowerbounds import SHOUT, refutation_sentence
+from fedmia.report.verdict import REFUTED, decisive, reach
 
 ACCESS = {
     "black_box": "get the model's output for images of their choice",
@@ -49,19 +43,20 @@ def model_card(report: Report) -> str:
         Paragraphs of plain English, an empty line between them.
     """
     code, scored = report["verdict_code"], with_auc(report["attacks"])
-    means = report["means"].removeprefix(f"{SHOUT}: {REFUTED} ")
+    means = report["means"].removeprefix(f"{SHOUT}: {REFUTED}").strip()
     parts = [_scope(report, scored)]
-    if code in (*UNSOUND, NO_VERDICT, "collapsed"):
+    if code in VOID:
         parts.append(f"{NO_CONCLUSION} {means} {report['sure'] if code in UNSOUND else ''}".strip())
     else:
-        row = strongest_leak(scored)
-        if row is None and code not in LEAKS:
-            row = max(scored, key=lambda row: row["auc"], default=None)
+        strongest, sets, _ = decisive(report)
+        if scored and code not in LEAKS:
+            strongest = [highest(scored)]
+        row = next(iter(strongest), None)
         parts += [
             *([] if row is None else [_needs(report, row)]),
             f"{means} {_recall(row)}".strip(),
         ]
-        if sets := detecting(report["dataset_inference"]):
+        if sets is not None:
             parts.append(f"By {sets['attack']}: {sets['statement']}.")
         least = "" if code in LEAKS else reach(report, scored)[0]
         parts += [f"{least} {AUC}".strip()] if scored else []
@@ -137,7 +132,8 @@ def _guarantees(report: Report) -> str:
     )
     begin = "Guarantees, with what they rest on:" if formal else NO_GUARANTEE
     if report["verdict"].startswith(SHOUT):
-        begin = f"A guarantee does not hold. {report['verdict'].partition(';')[0]}. What is stated:"
+        shout = refutation_sentence(report, report["verdict_code"] not in UNSOUND)
+        begin = f"A guarantee does not hold. {shout}. What is stated:"
     return " ".join([begin, *texts])
 
 

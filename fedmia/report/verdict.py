@@ -17,34 +17,43 @@ from fedmia.options import registry
 from fedmia.records import LOSS_BEFORE
 from fedmia.records.attack_rows import AttackRow, AucRow, ends, with_auc
 from fedmia.records.client_rows import InferenceRow
-from fedmia.records.rows import Controls, Report, control_sets
+from fedmia.records.rows import Report
+from fedmia.report.attacker import (
+    ScoredRows,
+    adds_nothing,
+    failed_control,
+    highest,
+    is_reversed,
+    model_of,
+    pairs_of,
+    shifted_pixels,
+    strongest_leaks,
+    what_leaks,
+    who,
+)
+from fedmia.report.codes import LEAKS, NO_VERDICT, UNSOUND
 from fedmia.report.datasets import detected
-from fedmia.report.format import estimate, model_of, subjects_of
+from fedmia.report.format import CONTROL_LIMITS, LIMITS, estimate, subjects_of
 from fedmia.report.health import health_sentence
 from fedmia.report.lowerbounds import SHOUT, refutation_sentence
 from fedmia.report.paired import control_tests, statement
 from fedmia.statistics.intervals import ONE_SIDED
 from fedmia.statistics.power import images_needed, smallest_detectable_auc
 
-NO_VERDICT = "no-verdict"  # of a run that ended before its first round
-LEAKS = ("leaks", "leaks-uncontrolled")  # codes under which attacks tell members apart
-UNSOUND = ("shift", "control-failed")  # codes under which no attack says a thing of training
 TITLES = {"means": "What this means", "sure": "How sure", "todo": "What to do"}
 WEAK = 0.55  # the AUC of a leak for which the images needed are counted
 MORE = "Try more attacks (`--attacks all`) and other seeds."
 SEEDS = "Try other seeds (`--seed 1`)."  # where all attacks were asked for
-ScoredRows = Sequence[Any]  # of attacks whose AUC is known
 
-UNCONTROLLED = "no control on the same images rules out that the images differ by themselves"
+UNCONTROLLED = "No control on the same images rules out that the images differ by themselves"
 MEANS = {
-    "leaks": "Someone who has this model can tell, better than by guessing, whether an image was "
-    "used to train it.",
-    "server": "Someone who sees the clients' updates can tell, better than by guessing, whether "
-    "an image was used for training.",
-    "leaks-uncontrolled": "The attacks tell members from other images better than by guessing. "
-    "Without a control on the same images this may be a leak, or the two sets may differ.",
-    "sets": "Someone who has this model and a whole set of images can tell whether the set was "
-    "used to train it.",
+    "leaks": "This comes from training: where nothing can leak, the same attack finds less.",
+    "leaks-uncontrolled": "This may be a leak, or the two sets of images may differ: no control on "
+    "the same images tells which.",
+    "as its control": "Where nothing can leak, the same attack may find as much, so this shows no "
+    "leak. It does not show that nothing leaks: other attacks or more images may find one.",
+    "sets": "Someone who can use this model and has a whole set of images can tell whether the set "
+    "was used to train it.",
     "not-established": "The attacks did not find a leak. This does not show that nothing leaks: "
     "other attacks or more images may find one.",
     "shift": "The two sets of images look different, even without the model. So the attacks cannot "
@@ -56,11 +65,6 @@ MEANS = {
     NO_VERDICT: "The run ended before its first round, so there is no trained model to judge.",
 }
 REFUTED = "the run shows more leakage than a guarantee allows."
-WHO = {
-    "client": "Every client that takes part can do this.",
-    "outsider": "Everyone who can use the model can do this.",
-    "server": "The server can do this.",
-}
 EARLIER = (
     "Try first to stop training earlier (`--defense early-stopping "
     "--defense.early-stopping.after {}`), which costs least and promises nothing."
@@ -98,7 +102,7 @@ TODO = {
 
 
 def words(report: Report, pretrain: str, used: Collection[str] = ()) -> dict[str, str]:
-    """The `verdict` in one sentence, its `verdict_code`, and `means`, `sure` and `todo`.
+    """The `verdict` in numbers, its `verdict_code`, and `means`, `sure` and `todo`.
 
     Codes: `no-verdict` (the run ended before its first round, so its model is untrained), `shift`
     (pixels alone tell members apart), `control-failed`, `leaks`, `leaks-uncontrolled` (a leak for
@@ -116,12 +120,12 @@ def words(report: Report, pretrain: str, used: Collection[str] = ()) -> dict[str
     sentence, code = _sentence(report, pretrain)
     texts = _explain(report, code, used)
     if shout := refutation_sentence(report, code not in UNSOUND):
-        core = _lower(sentence)
+        alone = ""
         if code == "not-established":  # what refutes a guarantee is a leak
-            code, core = LEAKS[0], f"by the attacks alone, {core}"
+            code, alone = LEAKS[0], "By the attacks alone: "
             texts = {**_explain(report, code, used), "sure": f"{shout}."}
-        sentence = f"{shout}; {core}"
-        texts["means"] = f"{SHOUT}: {REFUTED} {texts['means']}"
+        sentence = f"{shout}. {alone}{sentence}"
+        texts["means"] = f"{SHOUT}: {REFUTED} {texts['means']}".strip()
     texts["means"] = " ".join([texts["means"], *_circumstances(report, code, pretrain)])
     return {"verdict": sentence, "verdict_code": code, **texts}
 
@@ -135,7 +139,9 @@ def _circumstances(report: Report, code: str, pretrain: str) -> list[str]:
         "The server had seen all private images before, in pre-training.": pretrain == "pooled",
         f"The run ended early, after round {last}.": last,
     }
-    return [sentence for sentence, holds in facts.items() if holds]
+    turned = [row["name"] for row in with_auc(report["attacks"]) if is_reversed(row)]
+    reverse = f"By {', '.join(turned)}, members score lower than other images, not higher."
+    return [sentence for sentence, holds in {**facts, reverse: turned}.items() if holds]
 
 
 def _sentence(report: Report, pretrain: str) -> tuple[str, str]:
@@ -151,7 +157,7 @@ def _sentence(report: Report, pretrain: str) -> tuple[str, str]:
         collapsed = health_sentence(health, report["utility"])
         if code == "not-established":
             code, begin = "collapsed", "The encoder has collapsed, so the result says nothing about"
-            core = f"{begin} its training: {collapsed}; {_lower(core)}"
+            core = f"{begin} its training: {collapsed}. {core}"
         else:
             core += f"; the encoder has collapsed: {collapsed}"
     if pretrain == "pooled":
@@ -163,66 +169,86 @@ def _sentence(report: Report, pretrain: str) -> tuple[str, str]:
 
 def decide(report: Report) -> tuple[str, str]:
     """What attacks and controls say, without a final stop, and its code."""
+    sentence, code = _judge(report)
+    return sentence + _reversed_clause(with_auc(report["attacks"])), code
+
+
+def _judge(report: Report) -> tuple[str, str]:
+    """What was found, then what controls say of it."""
     scored, controls = with_auc(report["attacks"]), report["controls"]
     inferences = report["dataset_inference"]
     if (pixels := shifted_pixels(controls)) is not None:
         return (
             "Shift between the sets; leakage not established: a classifier on raw pixels, without "
-            f"the model, separates members from non-members with {numbers(pixels)}",
+            "the model, separates members from non-members with "
+            f"{numbers(pixels, limits=CONTROL_LIMITS)}",
             "shift",
         )
     if (failed := failed_control(controls)) is not None:
         name, row = failed
         return (
             f"Control failed; leakage not established: {row['name']} under the {name} control, "
-            f"where there is nothing to leak, has {numbers(row)}, which excludes 0.5",
+            f"where there is nothing to leak, has {numbers(row, limits=CONTROL_LIMITS)}, which "
+            "excludes 0.5",
             "control-failed",
         )
-    strongest, sets = strongest_leak(scored), detecting(inferences)
-    controlled = (
-        strongest is not None
-        and "over_control" in strongest
-        or any(c["p_value_untrained"] is not None for row in inferences for c in detected(row))
-    )
-    code = LEAKS[not controlled]
-    doubt = "" if controlled else f", but {UNCONTROLLED}"
-    if strongest is not None:
-        server = strongest["threat"]["vantage"] == "server"
-        what = "The clients' updates leak" if server else "The encoder leaks"
-        paired = [
-            f"; {p['statement']}"
-            for p in report["paired"]
-            if p["difference"] is not None and p["control"] != LOSS_BEFORE
-        ]
-        return (
-            f"{what} membership{doubt}: {strongest['name']} separates members from non-members "
-            f"with {numbers(strongest, model_of(strongest))}{''.join(paired[:1])}"
-            + _reversed_clause(scored),
-            code,
-        )
+    strongest, sets, code = decisive(report)
+    controlled = code == LEAKS[0]
+    if strongest:
+        row = strongest[0]
+        second = f"{what_leaks(row)}: {_over_control(row)}" if controlled else UNCONTROLLED
+        return f"The attack {_separates(row)}. {second}{_under_attack(report, strongest)}", code
     if sets is not None:
-        answer = _lower(sets["statement"])
-        return f"The encoder leaks membership{doubt}: by {sets['attack']}, {answer}", code
+        second = "The encoder leaks membership" if controlled else UNCONTROLLED
+        return f"By {sets['attack']}: {sets['statement']}. {second}", code
     if not scored:
         what = "detected a data set" if inferences else "was scored"
         return f"No leakage established: no attack {what}", "not-established"
-    return _no_leak_sentence(scored) + _reversed_clause(scored), "not-established"
+    return _no_leak_sentence(scored), "not-established"
 
 
-def _lower(sentence: str) -> str:
-    return f"{sentence[0].lower()}{sentence[1:]}"
+def _separates(row: AttackRow) -> str:
+    """What was found, whatever a control says of it."""
+    values = numbers(row, model_of(row))
+    return f"{row['name']} separates members from non-members with {values}"
 
 
-def excludes_half(row: AucRow) -> bool:
-    """Whether the simultaneous interval of an AUC leaves out 0.5, on either side."""
-    low, high = ends(row) or (0.0, 1.0)
-    return not low <= 0.5 <= high
+def _over_control(row: AttackRow) -> str:
+    """What an attack adds to its own control on the same images; empty where it has none."""
+    if (over := row.get("over_control")) is None:
+        return ""
+    control = f"its {over['control']} control on the same images"
+    return statement(row["name"], control, over["difference"], ends(over) or (0.0, 0.0))
 
 
-def leaks(row: AttackRow) -> bool:
-    """Whether an attack's AUC lies over 0.5 and over that of its own control, where it has one."""
-    over = row.get("over_control")
-    return (row["low"] or 0) > 0.5 and (over is None or (over["low"] or 0) > 0)
+def _under_attack(report: Report, strongest: ScoredRows) -> str:
+    """The sentence on models that received crafted updates, beside those that did not."""
+    crafted = next((row for row in strongest if row["under_attack"]), None)
+    rows = [crafted] if crafted else [r for r in report["attacks"] if r["under_attack"]]
+    pairs = [p for row in rows for p in pairs_of(report, row)]
+    idle = crafted is not None and adds_nothing(report, crafted)
+    adds = [p["statement"] for p in pairs if idle or p["control"] != LOSS_BEFORE][:1]
+    parts = [_separates(crafted)] if crafted and crafted is not strongest[0] else []
+    return f". Under attack, {'; '.join([*parts, *adds])}" if parts or adds else ""
+
+
+def decisive(report: Report) -> tuple[list[AttackRow], InferenceRow | None, str]:
+    """What says that a run leaks; nothing where nothing does.
+
+    Args:
+        report: with its attacks.
+
+    Returns:
+        The attacks that a verdict names, the one that decides first, or the attack on whole data
+        sets; and the code.
+    """
+    strongest, inferences = strongest_leaks(report), report["dataset_inference"]
+    sets, controlled = detecting(inferences), bool(strongest and "over_control" in strongest[0])
+    if not controlled and any(
+        c["p_value_untrained"] is not None for row in inferences for c in detected(row)
+    ):
+        strongest, controlled = [], True  # the attacks have no control, the one on sets has
+    return strongest, sets, LEAKS[not controlled]
 
 
 def detecting(inferences: Sequence[InferenceRow]) -> InferenceRow | None:
@@ -230,12 +256,13 @@ def detecting(inferences: Sequence[InferenceRow]) -> InferenceRow | None:
     return next((row for row in inferences if detected(row)), None)
 
 
-def numbers(row: AucRow, model: str = "") -> str:
-    """`AUC 0.64 [0.55, 0.72] (simultaneous 95 % limits; 112 members, 500 non-members)`.
+def numbers(row: AucRow, model: str = "", limits: str = LIMITS) -> str:
+    """`AUC 0.64 [0.55, 0.72] (limits of 95 % ..; 112 members, 500 non-members)`.
 
     Args:
         row: of the attack or control.
         model: which model was scored, in words.
+        limits: what its limits are.
 
     Returns:
         The text.
@@ -243,54 +270,28 @@ def numbers(row: AucRow, model: str = "") -> str:
     n = f"{row['n_members']} members, {row['n_nonmembers']} non-members"
     n += f" of {of} subjects" if (of := subjects_of(row)) else ""
     n += model and f"; {model}"
-    return f"AUC {estimate(row['auc'], ends(row))} (simultaneous 95 % limits; {n})"
-
-
-def shifted_pixels(controls: Controls) -> AucRow | None:
-    """The classifier on pixels where it tells members apart, else None."""
-    pixels = controls["pixels"]
-    return pixels if pixels is not None and excludes_half(pixels) else None
-
-
-def failed_control(controls: Controls) -> tuple[str, AttackRow] | None:
-    """(set name, row) of the control farthest from 0.5 among those that exclude it."""
-    failed = [
-        (name, row)
-        for name, rows in control_sets(controls).items()
-        for row in rows
-        if excludes_half(row)
-    ]
-    return max(failed, key=lambda f: abs((f[1]["auc"] or 0.0) - 0.5), default=None)
-
-
-def strongest_leak(scored: ScoredRows) -> AttackRow | None:
-    """The attack of highest AUC among those that leak, one with a control before one without."""
-    leaking = [row for row in scored if leaks(row)]
-    return max(leaking, key=lambda row: ("over_control" in row, row["auc"]), default=None)
+    return f"AUC {estimate(row['auc'], ends(row))} ({limits}; {n})"
 
 
 def _no_leak_sentence(scored: ScoredRows) -> str:
-    row = max(scored, key=lambda row: (row["low"] > 0.5, row["auc"]))
+    row = highest(scored)
     values = numbers(row, model_of(row))
     if row["low"] > 0.5:
-        over = row["over_control"]
-        control = f"its {over['control']} control on the same images"
-        added = statement(row["name"], control, over["difference"], ends(over) or (0.0, 0.0))
-        return f"No leakage established: {row['name']} has {values}, but {added}"
+        return f"The attack {_separates(row)}. No leakage established: {_over_control(row)}"
     if len(scored) == 1:
         return f"No leakage established: {row['name']} has {values}, which does not lie over 0.5"
     return (
-        f"No leakage established: none of the simultaneous intervals of {len(scored)} attacks lies "
-        f"over 0.5; {row['name']} is the highest, with {values}"
+        f"No leakage established: of {len(scored)} attacks no lower limit lies over 0.5; "
+        f"{row['name']} is the highest, with {values}"
     )
 
 
 def _reversed_clause(scored: ScoredRows) -> str:
-    turned = [row["name"] for row in scored if row["high"] < 0.5]
+    turned = [row["name"] for row in scored if is_reversed(row)]
     if not turned:
         return ""
     verb = "is" if len(turned) == 1 else "are"
-    return f"; {', '.join(turned)} {verb} reversed (interval under 0.5: members score lower)"
+    return f"; {', '.join(turned)} {verb} reversed (AUC under 0.5: members score lower)"
 
 
 def _explain(report: Report, code: str, used: Collection[str]) -> dict[str, str]:
@@ -298,27 +299,22 @@ def _explain(report: Report, code: str, used: Collection[str]) -> dict[str, str]
     scored = with_auc(report["attacks"])
     means, sure, todo = MEANS[code], "Nothing was measured on a trained model.", TODO.get(code, "")
     if code in LEAKS:
-        strongest, sets = strongest_leak(scored), detecting(report["dataset_inference"])
-        vantage, kind = "outsider", "sets" if sets else "leaks"
-        sure = f"{sets['statement']}." if sets else ""
-        counted = ""
-        if strongest is not None:
-            vantage = strongest["threat"]["vantage"]
-            kind = "server" if vantage == "server" else "leaks"
-            counted, sure = count_pairs(strongest), _strength(report, strongest)
-        texts = means if todo else MEANS[kind], WHO.get(vantage, ""), counted
-        means = " ".join(filter(None, texts))
+        strongest, sets, _ = decisive(report)
+        means, sure = "", ""
+        if sets is not None:
+            means, sure = MEANS["sets"], f"{sets['statement']}."
+        if strongest:
+            means, sure = _means(report, code, strongest), _strength(report, strongest[0])
         defences = BOUGHT if is_audit(report) else _defences(report, used)
         todo = COMPARE_VECTORS if todo and is_audit(report) else f"{todo} {defences}".strip()
     elif code == "not-established":
         if scored:
-            row = max(scored, key=lambda row: row["auc"])
-            doubt = "This may be chance."
-            if row["high"] < 0.5:
-                doubt = "It picks the non-member more often than a guess would."
-            elif row["low"] > 0.5:
-                doubt = "Its control, where nothing leaks, may do as well."
-            means += f" {count_pairs(row)} {doubt}"
+            row = highest(scored)
+            if row["low"] > 0.5:
+                means = f"{_tells(row)} {MEANS['as its control']} {count_pairs(row)}"
+            else:
+                chance = "" if is_reversed(row) else " This may be chance."
+                means += f" {count_pairs(row)}{chance}"
         sure, todo = reach(report, scored)
     elif code == "shift" and (pixels := shifted_pixels(report["controls"])) is not None:
         auc = pixels["auc"] or 0.0
@@ -334,6 +330,21 @@ def _explain(report: Report, code: str, used: Collection[str]) -> dict[str, str]
     elif code == "collapsed":
         sure = "The model's outputs for different images are almost equal; see Utility below."
     return {"means": means, "sure": sure, "todo": todo}
+
+
+def _tells(row: AttackRow) -> str:
+    """Who can tell members apart, whatever a control says of it."""
+    return f"{who(row)} can tell the training images from others, better than by guessing."
+
+
+def _means(report: Report, code: str, strongest: ScoredRows) -> str:
+    """Who can do what was found, each from the own row of the attack."""
+    first, *others = strongest
+    parts = [_tells(first), MEANS[code], count_pairs(first)]
+    if adds_nothing(report, first):
+        parts.append("The crafted updates add nothing measurable: without them it may be as much.")
+    parts += [text for row in others for text in (f"{who(row)} can do so, too.", count_pairs(row))]
+    return " ".join(parts)
 
 
 def count_pairs(attack: Mapping[str, Any]) -> str:
@@ -376,7 +387,7 @@ def _strength(report: Report, row: AttackRow) -> str:
                 f"guessing: {alarms})."
             )
     use = (row["under_attack"] and report["utility"]["after_attack"]) or report["utility"]
-    text = f"{shares} The strongest attack, {row['name']}, has AUC "
+    text = f"{shares} The attack {row['name']} has AUC "
     text += f"{estimate(row['auc'], ends(row))} {model_of(row)}".rstrip()
     if use["knn"] is not None:
         whose = "the same model" if use["round"] is None else f"the model of round {use['round']}"

@@ -81,7 +81,7 @@ def test_words__of_each_code(run: RunScores, snapshot: Snapshot) -> None:
     for code, one in cases(run):
         report = build_report(one)
         assert report["verdict_code"] == code
-        assert report["verdict"].count(". ") == 0 and report["verdict"].endswith(".")
+        assert report["verdict"].endswith(".")
         assert "simultaneous" not in report["sure"]
         assert not TECHNICAL.search(report["means"]) and "AUC" not in report["means"]
         snapshot("\n".join(report[key] for key in ("verdict", "means", "sure", "todo")))
@@ -96,7 +96,7 @@ def test_model_card__claims_no_more_than_the_verdict(run: RunScores, snapshot: S
         assert (NO_CONCLUSION in card) == (not concluded)
         for claim in ("false accusation", "accuses", "would have shown", "For a an attacker"):
             assert concluded or claim not in card
-        assert ("Someone who" in card) == (code == "leaks")
+        assert ("Someone who" in card) == ("Someone who" in report["means"])
         if code not in shown:
             shown.add(code)
             snapshot("\n".join(card.split("\n\n")[: None if code == "leaks" else -2]))
