@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fedmia.records.attack_rows import AttackRow, AucRow, PairedRow, ends, with_auc
@@ -18,15 +18,16 @@ TAKES_PART = {
 }
 
 
-def rounds_of(row: AttackRow) -> str:
+def rounds_of(row: Mapping[str, Any]) -> str:
     """`24`, or `25-30` of an attack that acted in several; empty of a model of no run."""
-    return "-".join(str(r) for r in sorted({*row["rounds"][:1], *row["rounds"][-1:]}))
+    rounds = row.get("rounds", ())
+    return "-".join(str(r) for r in sorted({*rounds[:1], *rounds[-1:]}))
 
 
-def model_read(row: AttackRow) -> str:
+def model_read(row: Mapping[str, Any]) -> str:
     """`the model of round 24`, `the models under attack of rounds 25-30`, or nothing."""
     several = "-" in (rounds := rounds_of(row))
-    if row["under_attack"]:
+    if row.get("under_attack"):
         what = f"the model{'s' * (several or not rounds)} under attack"
         return f"{what} of round{'s' * several} {rounds}" if rounds else what
     if not rounds:
@@ -40,22 +41,22 @@ def model_of(row: AttackRow) -> str:
     return f"on {model}" if (model := model_read(row)) else ""
 
 
-def who(row: AttackRow) -> str:
+def who(row: Mapping[str, Any]) -> str:
     """`Someone who can use the model of round 24`: the least that an attack takes.
 
     Args:
-        row: of the attack.
+        row: of the attack, or of one on whole data sets.
 
     Returns:
         Words that begin a sentence.
     """
-    vantage = row["threat"]["vantage"]
-    if row["under_attack"] and vantage == "outsider":
+    vantage, crafts = row["threat"]["vantage"], row.get("under_attack", False)
+    if crafts and vantage == "outsider":
         vantage = "client"  # nobody else sends updates
     does = TAKES_PART.get(vantage)
     if does is None:
         does = f"{OUTSIDER[row['threat']['access']]} {model_read(row) or 'this model'}"
-    return f"Someone who {does}{' and sends crafted updates' * row['under_attack']}"
+    return f"Someone who {does}{' and sends crafted updates' * crafts}"
 
 
 def what_leaks(row: AttackRow) -> str:

@@ -52,8 +52,6 @@ MEANS = {
     "the same images tells which.",
     "as its control": "Where nothing can leak, the same attack may find as much, so this shows no "
     "leak. It does not show that nothing leaks: other attacks or more images may find one.",
-    "sets": "Someone who can use this model and has a whole set of images can tell whether the set "
-    "was used to train it.",
     "not-established": "The attacks did not find a leak. This does not show that nothing leaks: "
     "other attacks or more images may find one.",
     "shift": "The two sets of images look different, even without the model. So the attacks cannot "
@@ -301,10 +299,12 @@ def _explain(report: Report, code: str, used: Collection[str]) -> dict[str, str]
     if code in LEAKS:
         strongest, sets, _ = decisive(report)
         means, sure = "", ""
-        if sets is not None:
-            means, sure = MEANS["sets"], f"{sets['statement']}."
         if strongest:
             means, sure = _means(report, code, strongest), _strength(report, strongest[0])
+        elif sets is not None:
+            means = f"{who(sets)}, and has a whole set of images, can tell whether the set was "
+            means += f"used for training. {MEANS[code] * (code == LEAKS[1])}".strip()
+            sure = f"{sets['statement']}."
         defences = BOUGHT if is_audit(report) else _defences(report, used)
         todo = COMPARE_VECTORS if todo and is_audit(report) else f"{todo} {defences}".strip()
     elif code == "not-established":

@@ -141,4 +141,7 @@ def inference(
     """Ask the attack on the encoder with posers, and on the untrained model, if any, without."""
     clients, posers = infer_sets(attack, view, known, of, seed, posers=True)
     null = [] if untrained is None else infer_sets(attack, untrained, known, of, seed, False)[0]
-    return DatasetInferenceResults(attack.name, attack.paper, clients, posers, null)
+    needs = attack.needs
+    return DatasetInferenceResults(
+        attack.name, attack.paper, clients, posers, null, needs.access, needs.vantage
+    )
