@@ -141,7 +141,7 @@ class Run:
     @property
     @_of_files
     def verdict(self) -> str:
-        """What the report says first: whether it leaks, in one sentence."""
+        """What was found, and what controls say of it, in numbers."""
         return self.records["verdict"]
 
     @property

@@ -1,8 +1,8 @@
 """The format of `report.json`: what each row holds, with its unit and range.
 
-AUCs, rates, accuracies and shares lie in [0, 1]. An interval is its [low, high] of 95 % by itself,
-or of all intervals of its kind together where its name says `simultaneous`. A number is null where
-it could not be known; so is its interval.
+AUCs, rates, accuracies and shares lie in [0, 1]. `X_ci` is the two-sided 95 % interval of X by
+itself. `low` and `high` hold for all of their kind together: of attacks each limit at 95 %, of all
+else both. A number is null where it could not be known; so is its interval.
 
 What a field is to the table of all numbers (`fedmia.table`), its annotation declares: a number
 needs no mark; `column` identifies the numbers beside it. See `fedmia.records.fields`.
@@ -141,7 +141,7 @@ class RoundRow(TypedDict):
 
 
 class Family(TypedDict):
-    """The intervals that hold together at `level`.
+    """The limits that hold together at `level`: of attacks each, of all else both.
 
     Attributes:
         level: joint confidence level, such as 0.95.
@@ -273,7 +273,7 @@ class Report(TypedDict):
     """The whole of `report.json`, in this order.
 
     Attributes:
-        verdict: what the report says first, one sentence.
+        verdict: what was found, and what controls say of it, in numbers.
         verdict_code: `leaks`, `leaks-uncontrolled`, `not-established`, `collapsed`, `shift`,
             `control-failed`, or `no-verdict` of a run that ended before its first round.
         means: what the verdict means, in plain words.

@@ -63,9 +63,9 @@ def what_leaks(row: AttackRow) -> str:
     """`The encoder leaks membership`: of what the attack read."""
     if row["under_attack"]:
         return "The models under attack leak membership"
-    if not row["rounds"]:
-        return "The encoder leaks membership"
-    several = {"server": "The clients' updates leak", "client": "The models of the rounds leak"}
+    several = {"server": "The clients' updates leak"}
+    if row["rounds"]:
+        several["client"] = "The models of the rounds leak"
     return f"{several.get(row['threat']['vantage'], 'The encoder leaks')} membership"
 
 
