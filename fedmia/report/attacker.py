@@ -75,6 +75,11 @@ def excludes_half(row: AucRow) -> bool:
     return not low <= 0.5 <= high
 
 
+def lies_over_half(row: AucRow) -> bool:
+    """Whether an AUC lies wholly over 0.5."""
+    return (row["low"] or 0.0) > 0.5
+
+
 def is_reversed(row: AucRow) -> bool:
     """Whether an AUC lies wholly under 0.5."""
     return row["high"] is not None and row["high"] < 0.5
@@ -100,7 +105,7 @@ def failed_control(controls: Controls) -> tuple[str, AttackRow] | None:
 def leaks(row: AttackRow) -> bool:
     """Whether an attack's AUC lies over 0.5 and over that of its own control, where it has one."""
     over = row.get("over_control")
-    return (row["low"] or 0) > 0.5 and (over is None or (over["low"] or 0) > 0)
+    return lies_over_half(row) and (over is None or (over["low"] or 0) > 0)
 
 
 def pairs_of(report: Report, row: AttackRow) -> list[PairedRow]:
@@ -145,14 +150,14 @@ def strongest_leaks(report: Report) -> list[AttackRow]:
 
 def highest(scored: ScoredRows) -> AttackRow:
     """The attack of highest AUC, one that lies over 0.5 before one that may not."""
-    row: AttackRow = max(scored, key=lambda row: (row["low"] > 0.5, row["auc"]))
+    row: AttackRow = max(scored, key=lambda row: (lies_over_half(row), row["auc"]))
     return row
 
 
 def names_in_verdict(report: Report) -> set[str]:
     """Names of the attacks that the report's sentences name; each is a row of its table."""
     scored = with_auc(report["attacks"])
-    named = strongest_leaks(report) or ([highest(scored)] if scored else [])
-    named += [row for row in scored if is_reversed(row)]
+    rows = strongest_leaks(report) or ([highest(scored)] if scored else [])
+    rows += [row for row in scored if is_reversed(row)]
     failed = failed_control(report["controls"])
-    return {row["name"] for row in named} | ({failed[1]["name"]} if failed else set())
+    return {row["name"] for row in rows} | ({failed[1]["name"]} if failed else set())

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import cast
 
-from fedmia.records.attack_rows import AttackRow, AucRow, Interval, with_auc
+from fedmia.records.attack_rows import AttackRow, AucRow, Interval, ends, with_auc
 from fedmia.records.client_rows import ClientDistribution, ClientRow, CohortRow
 from fedmia.records.defence_rows import DefencePart, DefenceRow
 from fedmia.records.privacy import MEANINGFUL
@@ -122,6 +122,23 @@ def group_by_reason(report: Report) -> dict[str, str]:
     for row in report["not_run"]:
         attacks_by_reason.setdefault(row["reason"], []).append(row["attack"])
     return {", ".join(names): reason for reason, names in attacks_by_reason.items()}
+
+
+def auc_and_limits(row: AucRow, model: str = "", limits: str = LIMITS) -> str:
+    """`AUC 0.64 [0.55, 0.72] (limits, each at ..; 112 members, 500 non-members)`.
+
+    Args:
+        row: of the attack or control.
+        model: which model was scored, in words.
+        limits: what its limits are.
+
+    Returns:
+        The text.
+    """
+    n = f"{row['n_members']} members, {row['n_nonmembers']} non-members"
+    n += f" of {of} subjects" if (of := subjects_of(row)) else ""
+    n += model and f"; {model}"
+    return f"AUC {estimate(row['auc'], ends(row))} ({limits}; {n})"
 
 
 def most_leaking_first(rows: Sequence[AttackRow]) -> list[AttackRow]:

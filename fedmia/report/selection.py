@@ -90,8 +90,15 @@ def reasons(
 
 
 def is_reading(report: Report, row: AttackRow) -> bool:
-    """Whether an attack is another reading of one that the report has as well, and its sentences
-    name the other."""
+    """Whether an attack is another reading of one that the report has, and no sentence names it.
+
+    Args:
+        report: with its attacks.
+        row: one of them.
+
+    Returns:
+        Whether it stands apart from the table of attacks.
+    """
     base = row["name"].removesuffix(f"-{row['reading']}")
     if base == row["name"] or row["name"] in names_in_verdict(report):
         return False

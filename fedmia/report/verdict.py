@@ -15,7 +15,7 @@ from typing import Any
 
 from fedmia.options import registry
 from fedmia.records import LOSS_BEFORE
-from fedmia.records.attack_rows import AttackRow, AucRow, ends, with_auc
+from fedmia.records.attack_rows import AttackRow, ends, with_auc
 from fedmia.records.client_rows import InferenceRow
 from fedmia.records.rows import Report
 from fedmia.report.attacker import (
@@ -24,6 +24,7 @@ from fedmia.report.attacker import (
     failed_control,
     highest,
     is_reversed,
+    lies_over_half,
     model_of,
     pairs_of,
     shifted_pixels,
@@ -33,7 +34,7 @@ from fedmia.report.attacker import (
 )
 from fedmia.report.codes import LEAKS, NO_VERDICT, UNSOUND
 from fedmia.report.datasets import detected
-from fedmia.report.format import CONTROL_LIMITS, LIMITS, estimate, subjects_of
+from fedmia.report.format import CONTROL_LIMITS, auc_and_limits, estimate, subjects_of
 from fedmia.report.health import health_sentence
 from fedmia.report.lowerbounds import SHOUT, refutation_sentence
 from fedmia.report.paired import control_tests, statement
@@ -179,15 +180,15 @@ def _judge(report: Report) -> tuple[str, str]:
         return (
             "Shift between the sets; leakage not established: a classifier on raw pixels, without "
             "the model, separates members from non-members with "
-            f"{numbers(pixels, limits=CONTROL_LIMITS)}",
+            f"{auc_and_limits(pixels, limits=CONTROL_LIMITS)}",
             "shift",
         )
     if (failed := failed_control(controls)) is not None:
         name, row = failed
         return (
             f"Control failed; leakage not established: {row['name']} under the {name} control, "
-            f"where there is nothing to leak, has {numbers(row, limits=CONTROL_LIMITS)}, which "
-            "excludes 0.5",
+            "where there is nothing to leak, has "
+            f"{auc_and_limits(row, limits=CONTROL_LIMITS)}, which excludes 0.5",
             "control-failed",
         )
     strongest, sets, code = decisive(report)
@@ -207,7 +208,7 @@ def _judge(report: Report) -> tuple[str, str]:
 
 def _separates(row: AttackRow) -> str:
     """What was found, whatever a control says of it."""
-    values = numbers(row, model_of(row))
+    values = auc_and_limits(row, model_of(row))
     return f"{row['name']} separates members from non-members with {values}"
 
 
@@ -254,27 +255,10 @@ def detecting(inferences: Sequence[InferenceRow]) -> InferenceRow | None:
     return next((row for row in inferences if detected(row)), None)
 
 
-def numbers(row: AucRow, model: str = "", limits: str = LIMITS) -> str:
-    """`AUC 0.64 [0.55, 0.72] (limits of 95 % ..; 112 members, 500 non-members)`.
-
-    Args:
-        row: of the attack or control.
-        model: which model was scored, in words.
-        limits: what its limits are.
-
-    Returns:
-        The text.
-    """
-    n = f"{row['n_members']} members, {row['n_nonmembers']} non-members"
-    n += f" of {of} subjects" if (of := subjects_of(row)) else ""
-    n += model and f"; {model}"
-    return f"AUC {estimate(row['auc'], ends(row))} ({limits}; {n})"
-
-
 def _no_leak_sentence(scored: ScoredRows) -> str:
     row = highest(scored)
-    values = numbers(row, model_of(row))
-    if row["low"] > 0.5:
+    values = auc_and_limits(row, model_of(row))
+    if lies_over_half(row):
         return f"The attack {_separates(row)}. No leakage established: {_over_control(row)}"
     if len(scored) == 1:
         return f"No leakage established: {row['name']} has {values}, which does not lie over 0.5"
@@ -310,7 +294,7 @@ def _explain(report: Report, code: str, used: Collection[str]) -> dict[str, str]
     elif code == "not-established":
         if scored:
             row = highest(scored)
-            if row["low"] > 0.5:
+            if lies_over_half(row):
                 means = f"{_tells(row)} {MEANS['as its control']} {count_pairs(row)}"
             else:
                 chance = "" if is_reversed(row) else " This may be chance."
