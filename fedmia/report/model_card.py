@@ -7,17 +7,11 @@ from collections.abc import Sequence
 from fedmia.records.attack_rows import AttackRow, with_auc
 from fedmia.records.privacy import MEANINGFUL
 from fedmia.records.rows import BROKEN, Report
+from fedmia.report.codes import LEAKS, UNSOUND, VOID
 from fedmia.report.format import aggregation_sentence, defended_lines, group_by_reason, statements
 from fedmia.report.lowerbounds import SHOUT
-from fedmia.report.verdict import (
-    LEAKS,
-    NO_VERDICT,
-    REFUTED,
-    UNSOUND,
-    detecting,
-    reach,
-    strongest_leak,
-)
+from fedmia.report.reach import reach
+from fedmia.report.verdict import REFUTED, detecting, strongest_leak
 
 ACCESS = {
     "black_box": "get the model's output for images of their choice",
@@ -51,7 +45,7 @@ def model_card(report: Report) -> str:
     code, scored = report["verdict_code"], with_auc(report["attacks"])
     means = report["means"].removeprefix(f"{SHOUT}: {REFUTED} ")
     parts = [_scope(report, scored)]
-    if code in (*UNSOUND, NO_VERDICT, "collapsed"):
+    if code in VOID:
         parts.append(f"{NO_CONCLUSION} {means} {report['sure'] if code in UNSOUND else ''}".strip())
     else:
         row = strongest_leak(scored)
