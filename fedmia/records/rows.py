@@ -274,7 +274,7 @@ class Report(TypedDict):
 
     Attributes:
         verdict: what the report says first, one sentence.
-        verdict_code: one of `fedmia.report.codes`.
+        verdict_code: one of those of `fedmia.report.codes`.
         means: what the verdict means, in plain words.
         sure: how sure it is.
         todo: what to do now.
@@ -291,9 +291,6 @@ class Report(TypedDict):
             where the page shows every client.
         named_clients: attacks that name the client of an image.
         suspects: clients by how far their updates stand out; absent where none were kept.
-        smallest_leak: the smallest true AUC that the scored images would have shown, with a power
-            of 80 %; null: not even a perfect attack would have been established, or none has an
-            AUC.
         family: the intervals that hold together.
         subject: what was attacked.
         not_run: attacks that could not run.
@@ -335,7 +332,7 @@ class Report(TypedDict):
     named_clients: list[NamingRow]
     suspects: NotRequired[Annotated[list[SuspectRow], Field(subject="suspect")]]
     rounds: Annotated[list[RoundRow], Field(subject="round")]
-    smallest_leak: float | None
+    smallest_leak: float | None  # smallest AUC that so many images would have shown; null: none
     family: Family
     subject: str
     not_run: list[NotRun]

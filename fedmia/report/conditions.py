@@ -83,7 +83,7 @@ def _read_condition(text: str) -> Condition:
         near = suggest_nearest(text, FAILING)
         raise InputError(f"--fail-on: unknown condition '{text}'{near} (known: {known})")
     try:
-        limit, fpr = float(match[3]), None if match[2] is None else f"{float(match[2]):g}"
+        limit, fpr = float(match[3]), match[2] and f"{float(match[2]):g}"
     except ValueError:
         raise InputError(f"--fail-on: '{text}' holds no number") from None
     if fpr is not None and fpr not in FPR_TARGETS:
@@ -91,7 +91,7 @@ def _read_condition(text: str) -> Condition:
     if match[1].startswith("epsilon"):
         standings = ("guaranteed", *["heuristic"] * ("[" in text))
         return Condition(text, (), partial(_judge_epsilon, limit, standings))
-    least = 0.0 if fpr else 0.5  # a guess has an AUC of 0.5
+    least = 0.5 * (fpr is None)  # a guess has an AUC of 0.5
     if not least <= limit < 1:
         raise InputError(f"--fail-on: '{text}', must be at least {least:g} and less than 1")
     if match[1] == "smallest":
@@ -117,8 +117,8 @@ def _judge_attacks(limit: float, fpr: str | None, report: Report) -> Judgement:
     if not numbers:
         return True, "no attack has scores"
     known = {name: number for name, number in numbers.items() if number is not None}
-    if unknown := ", ".join(numbers.keys() - known.keys()):
-        return True, f"{unknown}: too few non-members for this rate, or none scored"
+    if unknown := [name for name in numbers if name not in known]:
+        return True, f"{', '.join(unknown)}: too few non-members for this rate, or none scored"
     # Whoever sees that members score lower turns the scores round.
     sizes = known if fpr else {name: max(auc, 1 - auc) for name, auc in known.items()}
     name = max(sizes, key=lambda name: sizes[name])
@@ -143,8 +143,9 @@ def _judge_epsilon(limit: float, standings: Sequence[str], report: Report) -> Ju
     """
     if (shout := refutation_sentence(report, sound=True)) is not None:
         return True, shout
-    server = report.get("aggregation")
-    for_all: list[DefencePart] = [] if server is None else [server]
+    for_all: list[DefencePart] = []
+    if (server := report.get("aggregation")) is not None:
+        for_all.append(server)
     own = {
         f"client {row['id']}": statements(row["defence"]) if row["defence"] else []
         for row in report["clients"]
@@ -189,10 +190,13 @@ def _broken(report: Report) -> Judgement | None:
     """A failure where an attack broke: what it would find is not known."""
     rows = report["not_run"]
     names = [row["attack"] for row in rows if row["reason"].startswith(BROKEN)]
-    return (True, f"not known, since they broke: {', '.join(names)}") if names else None
+    if not names:
+        return None
+    return True, f"not known, since they broke: {', '.join(names)}"
 
 
 def _missing(report: Report) -> str:
     """Attacks that could not run, to stand behind what the others say."""
-    names = [row["attack"] for row in report["not_run"]]
-    return f"; not run: {', '.join(names)}" if names else ""
+    if not report["not_run"]:
+        return ""
+    return f"; not run: {', '.join(row['attack'] for row in report['not_run'])}"

@@ -28,7 +28,7 @@ class ConditionResult:
     why: str
 
     def __str__(self) -> str:
-        return f"{self.condition}: {'failed' if self.failed else 'passed'}: {self.why}"
+        return f"{self.condition}: {('passed', 'failed')[self.failed]}: {self.why}"
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ def _markdown(report: Report, outcomes: Sequence[ConditionResult]) -> Iterator[s
     yield from ("## Membership inference", "", report["verdict"], "")
     yield from _table(
         ("condition", "result", "why"),
-        ((one.condition, "**failed**" if one.failed else "passed", one.why) for one in outcomes),
+        ((one.condition, ("passed", "**failed**")[one.failed], one.why) for one in outcomes),
     )
     if report["attacks"]:
         yield from _table(

@@ -341,6 +341,8 @@ def _explain(report: Report, code: str, used: Collection[str]) -> dict[str, str]
             f"{row['name']} under the {name} control has AUC {estimate(row['auc'], ends(row))} "
             f"on {sizes}; a guess has 0.5."
         )
+    elif code == UNTESTED:
+        sure = "No attack has scores of members and of non-members."
     elif code == "collapsed":
         sure = "The model's outputs for different images are almost equal; see Utility below."
     return {"means": means, "sure": sure, "todo": todo}

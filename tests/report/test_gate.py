@@ -153,8 +153,8 @@ def make_report(run: RunScores, row: Any) -> Any:
     epsilon = {"a heuristic epsilon": heuristic, "no epsilon": None,
                "a refuted epsilon": replace(claim, value=1.0, **canaries)}  # fmt: skip
     one = next(one for code, one in cases(run) if code == row["verdict"])
-    if row["report"] == "60 + 60 images":
-        one = alone(make_run(0.5, 60, 60), scored("a", 0.5, 60, 60, 1), pixels=None)
+    if row["report"] == "40 + 40 images":
+        one = alone(make_run(0.5, 40, 40), scored("a", 0.5, 40, 40, 1), pixels=None)
     if row["report"] == "a refuted epsilon":
         one = next(one for code, one in cases(run) if code == "not-established")
     if row["report"] == "an attack broke":

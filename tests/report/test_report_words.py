@@ -52,6 +52,8 @@ def cases(run: RunScores) -> list[tuple[str, RunScores]]:
     counts = 1000, (50, 350, 700), (49, 315, 520)
     broken = ClientDefence("dpsgd", Epsilon(1.0, 1e-5, 20, "heuristic", "Per image.", *counts))
     refuted = {"clients": [replace(run.clients[0], defence=broken), *run.clients[1:]]}
+    none = np.zeros(0)
+    empty = dict.fromkeys(("member_ids", "member_client", "member_labels"), none)
     shift, turned = (one.attacks[0].sides for one in (high, low))
     return [
         ("leaks", run),
@@ -69,7 +71,10 @@ def cases(run: RunScores) -> list[tuple[str, RunScores]]:
         ("not-established", replace(attack(0.6, 3), controls=same)),
         ("untested", alone(run)),
         ("untested", alone(run, not_run={"a": "no model.", "b": "no model.", "c": "no time"})),
-        ("untested", alone(run, replace(half.attacks[0], scores_members=np.zeros(0)))),
+        (
+            "untested",
+            replace(half, attacks=[replace(half.attacks[0], scores_members=none)], **empty),
+        ),
         ("collapsed", replace(half, **gone)),
         ("shift", replace(high, pixels=shift)),
         ("shift", replace(half, pixels=turned, **refuted)),
