@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from fedmia.options.errors import InputError, suggest_nearest
+from fedmia.records.attack_rows import with_auc
 from fedmia.records.defence_rows import DefencePart
 from fedmia.records.privacy import UNITS
 from fedmia.records.rows import BROKEN, Report
@@ -101,7 +102,9 @@ def _read_condition(text: str) -> Condition:
 
 def _judge_verdict(report: Report) -> Judgement:
     """Of a report whose verdict alone passes."""
-    if is_alarming(report):
+    reversed_ones = [row["name"] for row in with_auc(report["attacks"]) if row["high"] < 0.5]
+    if is_alarming(report) or reversed_ones:
+        # Whoever sees that members score lower turns the scores round.
         return True, report["verdict"]
     return _broken(report) or (False, f"the verdict is {report['verdict_code']}{_missing(report)}")
 
@@ -119,7 +122,6 @@ def _judge_attacks(limit: float, fpr: str | None, report: Report) -> Judgement:
     known = {name: number for name, number in numbers.items() if number is not None}
     if unknown := [name for name in numbers if name not in known]:
         return True, f"{', '.join(unknown)}: too few non-members for this rate, or none scored"
-    # Whoever sees that members score lower turns the scores round.
     sizes = known if fpr else {name: max(auc, 1 - auc) for name, auc in known.items()}
     name = max(sizes, key=lambda name: sizes[name])
     why = f"{name} has {known[name]:.3f}"
