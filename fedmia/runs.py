@@ -147,8 +147,7 @@ class Run:
     @property
     @_of_files
     def verdict_code(self) -> str:
-        """`leaks`, `leaks-uncontrolled`, `not-established`, `collapsed`, `shift`, `control-failed`
-        or `no-verdict` (it ended before its first round)."""
+        """The verdict in a word, such as `leaks`, `not-established` or `untested`."""
         return self.records["verdict_code"]
 
     @property

@@ -274,8 +274,7 @@ class Report(TypedDict):
 
     Attributes:
         verdict: what was found, and what controls say of it, in numbers.
-        verdict_code: `leaks`, `leaks-uncontrolled`, `not-established`, `collapsed`, `shift`,
-            `control-failed`, or `no-verdict` of a run that ended before its first round.
+        verdict_code: one of those of `fedmia.report.codes`.
         means: what the verdict means, in plain words.
         sure: how sure it is.
         todo: what to do now.
@@ -288,10 +287,10 @@ class Report(TypedDict):
         lower_bound: of the claimed epsilons, by the run's attacks; absent without a claim.
         client_distribution: absent where the page shows every client.
         client_counts: absent where `clients` lists every client.
-        client_cohorts: clients by their last round; absent where all train in every round, and
-            where the page shows every client.
+        client_cohorts: by their last round; absent where all train in each, or each is shown.
         named_clients: attacks that name the client of an image.
         suspects: clients by how far their updates stand out; absent where none were kept.
+        smallest_leak: the smallest AUC that so many images would have shown; null: not even 1.
         family: the intervals that hold together.
         subject: what was attacked.
         not_run: attacks that could not run.
@@ -333,6 +332,7 @@ class Report(TypedDict):
     named_clients: list[NamingRow]
     suspects: NotRequired[Annotated[list[SuspectRow], Field(subject="suspect")]]
     rounds: Annotated[list[RoundRow], Field(subject="round")]
+    smallest_leak: float | None
     family: Family
     subject: str
     not_run: list[NotRun]

@@ -8,10 +8,11 @@ from fedmia.records.attack_rows import AttackRow, with_auc
 from fedmia.records.privacy import MEANINGFUL
 from fedmia.records.rows import BROKEN, Report
 from fedmia.report.attacker import highest
-from fedmia.report.codes import LEAKS, UNSOUND, VOID
+from fedmia.report.codes import LEAKS, UNSOUND, UNTESTED, VOID
 from fedmia.report.format import aggregation_sentence, defended_lines, group_by_reason, statements
 from fedmia.report.lowerbounds import SHOUT, refutation_sentence
-from fedmia.report.verdict import REFUTED, decisive, reach
+from fedmia.report.reach import reach
+from fedmia.report.verdict import REFUTED, decisive
 
 ACCESS = {
     "black_box": "get the model's output for images of their choice",
@@ -73,7 +74,8 @@ def _scope(report: Report, scored: Sequence[AttackRow]) -> str:
     version += f" (commit {commit[:12]})" if (commit := versions.get("commit")) else ""
     text = (
         "Membership inference: can somebody tell whether an image was used for training? "
-        f"{subject} was tested with {version}"
+        f"{subject} was {'tested' if report['verdict_code'] != UNTESTED else 'not tested'} with "
+        f"{version}"
     )
     if scored:
         members, others = (max(row[n] for row in scored) for n in ("n_members", "n_nonmembers"))

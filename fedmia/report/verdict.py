@@ -9,11 +9,9 @@ intervals.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from fedmia.options import registry
 from fedmia.records import LOSS_BEFORE
 from fedmia.records.attack_rows import AttackRow, ends, with_auc
 from fedmia.records.client_rows import InferenceRow
@@ -32,19 +30,15 @@ from fedmia.report.attacker import (
     what_leaks,
     who,
 )
-from fedmia.report.codes import LEAKS, NO_VERDICT, UNSOUND
+from fedmia.report.codes import LEAKS, NO_VERDICT, UNSOUND, UNTESTED
 from fedmia.report.datasets import detected
-from fedmia.report.format import CONTROL_LIMITS, auc_and_limits, estimate, subjects_of
+from fedmia.report.format import CONTROL_LIMITS, auc_and_limits, estimate, group_by_reason
 from fedmia.report.health import health_sentence
 from fedmia.report.lowerbounds import SHOUT, refutation_sentence
-from fedmia.report.paired import control_tests, statement
-from fedmia.statistics.intervals import ONE_SIDED
-from fedmia.statistics.power import images_needed, smallest_detectable_auc
+from fedmia.report.paired import statement
+from fedmia.report.reach import is_audit, reach
 
 TITLES = {"means": "What this means", "sure": "How sure", "todo": "What to do"}
-WEAK = 0.55  # the AUC of a leak for which the images needed are counted
-MORE = "Try more attacks (`--attacks all`) and other seeds."
-SEEDS = "Try other seeds (`--seed 1`)."  # where all attacks were asked for
 
 UNCONTROLLED = "No control on the same images rules out that the images differ by themselves"
 MEANS = {
@@ -61,6 +55,8 @@ MEANS = {
     "no evidence of a leak.",
     "collapsed": "The model gives nearly the same output for every image. It is of no use, and "
     "that it leaks nothing says nothing about its training.",
+    UNTESTED: "No attack has scores, so the run says nothing of what the model leaks. This is no "
+    "pass.",
     NO_VERDICT: "The run ended before its first round, so there is no trained model to judge.",
 }
 REFUTED = "the run shows more leakage than a guarantee allows."
@@ -96,6 +92,7 @@ TODO = {
     "such as copies, file processing or order. Draw both at random from one source and run again.",
     "collapsed": "Mend the training first: a smaller learning rate, larger batches, or more images "
     "a client. Then run again.",
+    UNTESTED: "Run at least one attack: see the section Not run.",
     NO_VERDICT: "Let the run finish at least one round. `--resume RUN` goes on where it stopped.",
 }
 
@@ -103,10 +100,11 @@ TODO = {
 def words(report: Report, pretrain: str, used: Collection[str] = ()) -> dict[str, str]:
     """The `verdict` in numbers, its `verdict_code`, and `means`, `sure` and `todo`.
 
-    Codes: `no-verdict` (the run ended before its first round, so its model is untrained), `shift`
-    (pixels alone tell members apart), `control-failed`, `leaks`, `leaks-uncontrolled` (a leak for
-    which no attack has a control on the same images), `collapsed` (no leak, of an encoder that
-    gives all images one output), `not-established`, tried in this order.
+    Codes: `no-verdict` (the run ended before its first round, so its model is untrained),
+    `untested` (no attack has scores), `shift` (pixels alone tell members apart), `control-failed`,
+    `leaks`, `leaks-uncontrolled` (a leak for which no attack has a control on the same images),
+    `collapsed` (no leak, of an encoder that gives all images one output), `not-established`, tried
+    in this order.
 
     Args:
         report: all else that `report.json` holds.
@@ -120,7 +118,7 @@ def words(report: Report, pretrain: str, used: Collection[str] = ()) -> dict[str
     texts = _explain(report, code, used)
     if shout := refutation_sentence(report, code not in UNSOUND):
         alone = ""
-        if code == "not-established":  # what refutes a guarantee is a leak
+        if code in (UNTESTED, "not-established"):  # what refutes a guarantee is a leak
             code, alone = LEAKS[0], "By the attacks alone: "
             texts = {**_explain(report, code, used), "sure": f"{shout}."}
         sentence = f"{shout}. {alone}{sentence}"
@@ -176,6 +174,9 @@ def _judge(report: Report) -> tuple[str, str]:
     """What was found, then what controls say of it."""
     scored, controls = with_auc(report["attacks"]), report["controls"]
     inferences = report["dataset_inference"]
+    sets_tested = any(c["p_value"] is not None for row in inferences for c in row["clients"])
+    if not scored and not sets_tested:
+        return f"Nothing was tested: {_why_untested(report)}", UNTESTED
     if (pixels := shifted_pixels(controls)) is not None:
         return (
             "Shift between the sets; leakage not established: a classifier on raw pixels, without "
@@ -201,9 +202,21 @@ def _judge(report: Report) -> tuple[str, str]:
         second = "The encoder leaks membership" if controlled else UNCONTROLLED
         return f"By {sets['attack']}: {sets['statement']}. {second}", code
     if not scored:
-        what = "detected a data set" if inferences else "was scored"
-        return f"No leakage established: no attack {what}", "not-established"
+        return "No leakage established: no attack detected a data set", "not-established"
     return _no_leak_sentence(scored), "not-established"
+
+
+def _why_untested(report: Report) -> str:
+    """Why no attack has scores; of several reasons the first."""
+    if empty := [row["name"] for row in report["attacks"]]:
+        return f"no attack has scores of members and of non-members ({', '.join(empty)} has not)"
+    reasons = group_by_reason(report)
+    if not reasons:
+        return "no attack was named"
+    names, reason = next(iter(reasons.items()))
+    others = len(report["not_run"]) - names.count(",") - 1
+    more = f"; {others} more for other reasons" if others else ""
+    return f"no attack has scores ({names}: {reason.rstrip('.')}{more})"
 
 
 def _separates(row: AttackRow) -> str:
@@ -311,6 +324,8 @@ def _explain(report: Report, code: str, used: Collection[str]) -> dict[str, str]
             f"{row['name']} under the {name} control has AUC {estimate(row['auc'], ends(row))} "
             f"on {sizes}; a guess has 0.5."
         )
+    elif code == UNTESTED:
+        sure = "No attack has scores of members and of non-members."
     elif code == "collapsed":
         sure = "The model's outputs for different images are almost equal; see Utility below."
     return {"means": means, "sure": sure, "todo": todo}
@@ -377,67 +392,6 @@ def _strength(report: Report, row: AttackRow) -> str:
         whose = "the same model" if use["round"] is None else f"the model of round {use['round']}"
         text += f"; kNN accuracy of {whose}: {estimate(use['knn'], use['knn_ci'])}"
     return f"{text}."
-
-
-def reach(report: Report, scored: ScoredRows) -> tuple[str, str]:
-    """How sure a run without an established leak is, and how it could be surer.
-
-    Args:
-        report: with its family of tests.
-        scored: attacks of it whose AUC is known.
-
-    Returns:
-        The smallest leak that so many images would have shown; what to do.
-    """
-    others = {*registry.names("attack")}.difference(report["config"].get("attacks") or ())
-    todo = MORE if others else SEEDS
-    if not scored:
-        if sure := " ".join(f"{row['statement']}." for row in report["dataset_inference"]):
-            return sure, todo
-        return "No attack was scored.", "Run at least one attack: see the section Not run."
-    row = max(scored, key=lambda r: min(r["n_members"], r["n_nonmembers"]))
-    n, m, tests = row["n_members"], row["n_nonmembers"], leak_tests(report, scored)
-    # Images of a subject say less than as many that are drawn one by one.
-    effect = max(one.get("design_effect", 1.0) for one in scored)
-    worth, subjects = (round(n / effect), round(m / effect)), None
-    if "n_member_subjects" in row:
-        subjects = row["n_member_subjects"], row["n_nonmember_subjects"]
-    least = smallest_detectable_auc(*worth, **tests, subjects=subjects)
-    more = images_needed(WEAK, **tests)
-    more = None if more is None else math.ceil(more * effect)
-    sizes = f"{n} members and {m} non-members"
-    sizes += f" of {of} subjects" if (of := subjects_of(row)) else ""
-    sure = f"Not even a perfect attack would have been established with {sizes}."
-    if least is not None:
-        sure = (
-            f"The smallest leak that {sizes} would have shown has AUC {least:.2f} "
-            "(0.5: guessing, 1: certain). A smaller one may be there."
-        )
-    if more is not None and min(n, m) < more:
-        todo += f" To show a leak of AUC {WEAK}, score about {more:,} members and as many others"
-        todo += "." if effect == 1 else ", with as many images a subject."
-    return sure, todo
-
-
-def leak_tests(report: Report, scored: ScoredRows) -> dict[str, Any]:
-    """The tests that a leak must pass for the verdict, as arguments of `smallest_detectable_auc`.
-
-    Args:
-        report: with its family of tests.
-        scored: attacks of it whose AUC is known.
-
-    Returns:
-        Argument -> value.
-    """
-    family, audited = report["family"]["intervals"], is_audit(report)
-    controls = {row["over_control"]["control"] for row in scored if "over_control" in row}
-    beside = max((control_tests(c, audited, family) for c in controls), default=None)
-    return {"family": family, "level": ONE_SIDED, "control_family": beside}
-
-
-def is_audit(report: Report) -> bool:
-    """Whether the report is of an encoder, or of its vectors, that was trained elsewhere."""
-    return "encoder" in report or "member_embeddings" in report["config"]
 
 
 def is_alarming(report: Report) -> bool:

@@ -125,8 +125,9 @@ def test_defended__what_is_said_of_them(snapshot: Snapshot) -> None:
         both = [group("defended", auc), group("undefended", 0.8)]
         sentence, alone = statement(both, "a"), statement(both[:1], "a")
         snapshot(sentence)
-        assert sentence is not None and alone == sentence.partition(", of undefended")[0]
-        assert statement(both[:1], "z") is None
+        assert alone == sentence.partition(", of undefended")[0]
+    snapshot(statement(both, None))
+    assert statement(both, "z") == statement(both, None)  # none of their images has scores
 
 
 def test_utility__intervals_are_of_the_images_tested() -> None:

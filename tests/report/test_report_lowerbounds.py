@@ -17,10 +17,10 @@ from fedmia.records import Aggregation, RunScores
 from fedmia.records.privacy import ClientDefence, Epsilon
 from fedmia.report import lowerbounds
 from fedmia.report.build import build_report
+from fedmia.report.codes import UNSOUND
 from fedmia.report.format import defended_lines, sentences
 from fedmia.report.lowerbounds import bounds_family
 from fedmia.report.page import page
-from fedmia.report.verdict import UNSOUND
 from fedmia.table import flatten
 from tests.report.conftest import scored, shown
 from tests.snapshots import Snapshot
