@@ -141,14 +141,13 @@ class Run:
     @property
     @_of_files
     def verdict(self) -> str:
-        """What the report says first: whether it leaks, in one sentence."""
+        """What was found, and what controls say of it, in numbers."""
         return self.records["verdict"]
 
     @property
     @_of_files
     def verdict_code(self) -> str:
-        """`leaks`, `leaks-uncontrolled`, `not-established`, `collapsed`, `shift`, `control-failed`
-        or `no-verdict` (it ended before its first round)."""
+        """The verdict in a word, such as `leaks`, `not-established` or `untested`."""
         return self.records["verdict_code"]
 
     @property

@@ -46,9 +46,9 @@ def test_page__has_the_numbers_and_tables_of_its_files(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["README.md", "docs/index.md", "docs/start/first_simulation.md"])
 def test_pages__quote_the_verdict_of_the_committed_default_run(name: str) -> None:
-    """Their words from "The encoder leaks" to the interval of the AUC."""
+    """Their words from "The attack" to the limits of the AUC."""
     page = text_of(name)
-    quoted = re.search(r"The encoder leaks membership.*?\]", page, re.DOTALL)
+    quoted = re.search(r"The attack \w+ separates.*?\]", page, re.DOTALL)
     assert quoted is not None
     words = re.sub(r"[\s>│]+", " ", quoted[0])
     assert numbers.result("default/report.json")["verdict"].startswith(words)

@@ -164,6 +164,7 @@ VERDICTS = {
     "about training until you know why.",
     "collapsed": "No leak, of an encoder that gives all images one output. It says nothing about "
     "an encoder that works.",
+    "untested": "No attack has scores: all broke, none could run, or nodes keep the scores.",
     "no-verdict": "The run ended before its first round, so there is no trained model to judge.",
     "not-established": "No attack lies over 0.5 and over its control. This does not show that "
     "nothing leaks: look at the smallest leak that so many images could have shown.",

@@ -205,14 +205,15 @@ def read_gate(own_options: Mapping[str, str]) -> Gate | None:
         if files:
             raise InputError(f"--{next(iter(files))} without --fail-on: there is no condition")
         return None
-    from fedmia.report.gate import Gate, read_conditions  # no page has a use for it
+    from fedmia.report.conditions import read_conditions  # no page has a use for it
+    from fedmia.report.gate import Gate
 
     return Gate(read_conditions(own_options["fail_on"]), **files)
 
 
 def pass_gate(gate: Gate | None, report: Report, code: int) -> int:
     """The exit code of a command with a gate: 3 where the report fails a condition and nothing else
-    went wrong. Each is a line on standard error.
+    went wrong. What became of each is a line on standard error.
 
     Args:
         gate: None: the user names no condition.
@@ -225,10 +226,10 @@ def pass_gate(gate: Gate | None, report: Report, code: int) -> int:
     Raises:
         DiskError: a file of the gate cannot be written.
     """
-    lines = [] if gate is None else gate.check(report)
-    for line in lines:
-        print(f"fedmia: gate: {line}", file=sys.stderr)
-    return SHUT if lines and code == 0 else code
+    outcomes = [] if gate is None else gate.check(report)
+    for outcome in outcomes:
+        print(f"fedmia: gate: {outcome}", file=sys.stderr)
+    return SHUT if code == 0 and any(outcome.failed for outcome in outcomes) else code
 
 
 def resume_settings(own_options: Mapping[str, str], typed: Mapping[str, str]) -> dict[str, str]:

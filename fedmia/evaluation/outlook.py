@@ -24,7 +24,7 @@ from fedmia.records.attack_rows import with_auc
 from fedmia.report.build import build_report
 from fedmia.report.format import defended_lines
 from fedmia.report.publish import json_text
-from fedmia.report.verdict import leak_tests
+from fedmia.report.reach import leak_tests
 from fedmia.runtime.cores import count_cores
 from fedmia.runtime.heartbeat import format_seconds
 from fedmia.runtime.load import BUSY, measure_free_cores

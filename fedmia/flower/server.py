@@ -99,12 +99,14 @@ def invocation(arguments: str) -> Invocation:
     """Parse the arguments of `python -m fedmia.simulate`, given in one line.
 
     Raises:
-        InputError: a page in place of a run; a run to go on with; a folder or a backend, which are
-            Flower's to say.
+        InputError: a page in place of a run; a run to go on with; a gate; a folder or a backend,
+            which are Flower's to say.
     """
     parsed = parse(SIMULATE, shlex.split(arguments))
     if parsed.resume:
         raise InputError("--resume: nodes keep nothing of a run that has ended, so begin a new one")
+    if parsed.gate is not None:
+        raise InputError("--fail-on sets an exit code, and a Flower app has none")
     if parsed.page is not None or parsed.out is not None:
         raise InputError("the app's arguments are those of a run; its folder is the app's 'out'")
     if parsed.settings.backend != "inline":

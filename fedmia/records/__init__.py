@@ -225,6 +225,8 @@ class DatasetInferenceResults:
         clients: one result a client.
         posers: results of posers: non-members dealt like the clients' images.
         untrained: the same of the clients under the untrained encoder, or empty.
+        access: `black_box` or `white_box`.
+        vantage: `outsider`, `client` or `server`.
     """
 
     attack: str
@@ -232,6 +234,8 @@ class DatasetInferenceResults:
     clients: Sequence[ClientInference]
     posers: Sequence[ClientInference]
     untrained: Sequence[ClientInference] = ()
+    access: str = "black_box"
+    vantage: str = "outsider"
 
 
 @dataclass(frozen=True)

@@ -29,9 +29,9 @@ class AucRow(TypedDict):
 
     Attributes:
         auc_ci: 95 % confidence interval [low, high] of `auc`; null where there is none.
-        low: lower end of the simultaneous interval of `auc`, on which the verdict rests; of an
-            attack under test each end holds at 95 % for all attacks together.
-        high: its upper end.
+        low: lower limit of `auc`, on which the verdict rests. Of an attack under test each limit
+            holds at 95 % for all attacks together, of all else both do for all of their kind.
+        high: its upper limit.
         n_members: scored.
         n_nonmembers: number of scored non-members.
         n_member_subjects: to which the members belong, such as patients; absent where to none.

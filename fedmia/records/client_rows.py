@@ -17,6 +17,7 @@ from fedmia.records.attack_rows import (
     Members,
     Nonmembers,
     Round,
+    ThreatRow,
 )
 from fedmia.records.defence_rows import DefenceRow
 from fedmia.records.fields import Field
@@ -286,6 +287,7 @@ class InferenceRow(TypedDict):
     Attributes:
         attack: name of the attack.
         paper: where it was published; may be empty.
+        threat: what the attacker needs.
         clients: one row a client.
         n_clients: number of clients, where `clients` lists only those of the smallest p-values.
         p_value: the least of the sets that the untrained encoder does not tell as well, corrected
@@ -297,6 +299,7 @@ class InferenceRow(TypedDict):
 
     attack: Attack
     paper: str
+    threat: ThreatRow
     clients: list[ClientInferenceRow]
     n_clients: NotRequired[int]
     posers: Annotated[PosersRow, Field(control="posers")]

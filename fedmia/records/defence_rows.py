@@ -171,11 +171,11 @@ class DefenceGroupsRow(TypedDict):
 
     Attributes:
         groups: the defended clients, and the others.
-        statement: whether the defended leak all the same; null where it is not known.
+        statement: whether the defended leak all the same, one sentence.
     """
 
     groups: list[GroupRow]
-    statement: str | None
+    statement: str
 
 
 class AggregationRow(DefencePart, TypedDict):

@@ -1,8 +1,8 @@
 """The format of `report.json`: what each row holds, with its unit and range.
 
-AUCs, rates, accuracies and shares lie in [0, 1]. An interval is its [low, high] of 95 % by itself,
-or of all intervals of its kind together where its name says `simultaneous`. A number is null where
-it could not be known; so is its interval.
+AUCs, rates, accuracies and shares lie in [0, 1]. `X_ci` is the two-sided 95 % interval of X by
+itself. `low` and `high` hold for all of their kind together: of attacks each limit at 95 %, of all
+else both. A number is null where it could not be known; so is its interval.
 
 What a field is to the table of all numbers (`fedmia.table`), its annotation declares: a number
 needs no mark; `column` identifies the numbers beside it. See `fedmia.records.fields`.
@@ -141,7 +141,7 @@ class RoundRow(TypedDict):
 
 
 class Family(TypedDict):
-    """The intervals that hold together at `level`.
+    """The limits that hold together at `level`: of attacks each, of all else both.
 
     Attributes:
         level: joint confidence level, such as 0.95.
@@ -273,9 +273,8 @@ class Report(TypedDict):
     """The whole of `report.json`, in this order.
 
     Attributes:
-        verdict: what the report says first, one sentence.
-        verdict_code: `leaks`, `leaks-uncontrolled`, `not-established`, `collapsed`, `shift`,
-            `control-failed`, or `no-verdict` of a run that ended before its first round.
+        verdict: what was found, and what controls say of it, in numbers.
+        verdict_code: one of those of `fedmia.report.codes`.
         means: what the verdict means, in plain words.
         sure: how sure it is.
         todo: what to do now.
@@ -288,10 +287,10 @@ class Report(TypedDict):
         lower_bound: of the claimed epsilons, by the run's attacks; absent without a claim.
         client_distribution: absent where the page shows every client.
         client_counts: absent where `clients` lists every client.
-        client_cohorts: clients by their last round; absent where all train in every round, and
-            where the page shows every client.
+        client_cohorts: by their last round; absent where all train in each, or each is shown.
         named_clients: attacks that name the client of an image.
         suspects: clients by how far their updates stand out; absent where none were kept.
+        smallest_leak: the smallest AUC that so many images would have shown; null: not even 1.
         family: the intervals that hold together.
         subject: what was attacked.
         not_run: attacks that could not run.
@@ -333,6 +332,7 @@ class Report(TypedDict):
     named_clients: list[NamingRow]
     suspects: NotRequired[Annotated[list[SuspectRow], Field(subject="suspect")]]
     rounds: Annotated[list[RoundRow], Field(subject="round")]
+    smallest_leak: float | None
     family: Family
     subject: str
     not_run: list[NotRun]

@@ -43,6 +43,7 @@ from fedmia.report.lowerbounds import aggregation_row, attack_bound, bounds_fami
 from fedmia.report.metrics import attack_row, auc_numbers
 from fedmia.report.paired import over_control, paired_row
 from fedmia.report.per_client import named_rows
+from fedmia.report.reach import smallest_leak
 from fedmia.report.regime import ASCENT, regime_row
 from fedmia.report.sets import set_row
 from fedmia.report.subjects import METHOD as SUBJECTS_METHOD
@@ -136,6 +137,7 @@ def build_whole(run: RunScores) -> Report:
         encoder=encoder_row(run.encoder, run.round),
         sweep=swept or None,
     )
+    whole["smallest_leak"] = smallest_leak(whole)
     texts = words(whole, run.pretrain, common_defences(run.clients))
     return cast(Report, to_json_types({**whole, **texts}))
 

@@ -7,6 +7,7 @@ import math
 import numpy as np
 
 from fedmia.records import DatasetInferenceResults, ImageSubjects
+from fedmia.records.attack_rows import ThreatRow
 from fedmia.records.client_rows import ClientInferenceRow, InferenceRow, PosersRow
 from fedmia.records.fields import row_of
 from fedmia.report.format import format_p
@@ -56,6 +57,7 @@ def inference_row(
     row = row_of(
         InferenceRow,
         run,
+        threat=row_of(ThreatRow, run),
         clients=clients,
         posers=beside,
         void=void,

@@ -64,7 +64,7 @@ def defended(run: RunScores) -> DefenceGroupsRow | None:
             }
         )
     by = declared_attack(run)
-    return {"groups": groups, "statement": None if by is None else statement(groups, by.name)}
+    return {"groups": groups, "statement": statement(groups, None if by is None else by.name)}
 
 
 def knn_of(
@@ -94,19 +94,19 @@ def knn_of(
     return value, wilson(value * n, n)
 
 
-def statement(groups: Sequence[GroupRow], by: str) -> str | None:
+def statement(groups: Sequence[GroupRow], by: str | None) -> str:
     """Whether images of defended clients leak through the common model all the same.
 
     Args:
         groups: rows of the defended and the undefended clients.
-        by: name of the declared attack.
+        by: name of the declared attack; None: no attack has scores.
 
     Returns:
-        The sentence, None where no defended member was scored.
+        The sentence.
     """
     rows = {g["group"]: next((r for r in g["leakage"] if r["attack"] == by), None) for g in groups}
     if (row := rows[DEFENDED]) is None:
-        return None
+        return "No image of a defended client has scores, so what these leak is not known"
     low, high = ends(row) or (0.0, 1.0)
     alike = row["null_ci"] is not None and row["auc"] <= row["null_ci"][1]
     if low > 0.5 and not alike:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import cast
 
-from fedmia.records.attack_rows import AttackRow, AucRow, Interval, with_auc
+from fedmia.records.attack_rows import AttackRow, AucRow, Interval, ends, with_auc
 from fedmia.records.client_rows import ClientDistribution, ClientRow, CohortRow
 from fedmia.records.defence_rows import DefencePart, DefenceRow
 from fedmia.records.privacy import MEANINGFUL
@@ -19,6 +19,10 @@ from fedmia.statistics.matching import OVER
 
 DASH = "–"
 FIRST = 3  # subjects that a sentence names
+# What [low, high] are of an attack, whose limits are one-sided, and of a control, a pair, a client.
+LIMITS = "limits, each at 95 % for all attacks together"
+CONTROL_LIMITS = "limits, both at 95 % for all controls together"
+REVERSED = "!: the AUC lies wholly under 0.5, so members score lower"
 NEVER = "never"  # the cohort of clients that no round drew
 
 
@@ -120,18 +124,21 @@ def group_by_reason(report: Report) -> dict[str, str]:
     return {", ".join(names): reason for reason, names in attacks_by_reason.items()}
 
 
-def rounds_of(row: AttackRow) -> str:
-    """`24`, or `25-30` of an attack that acted in several; empty of a model of no run."""
-    return "-".join(str(r) for r in sorted({*row["rounds"][:1], *row["rounds"][-1:]}))
+def auc_and_limits(row: AucRow, model: str = "", limits: str = LIMITS) -> str:
+    """`AUC 0.64 [0.55, 0.72] (limits, each at ..; 112 members, 500 non-members)`.
 
+    Args:
+        row: of the attack or control.
+        model: which model was scored, in words.
+        limits: what its limits are.
 
-def model_of(row: AttackRow) -> str:
-    """`on the model of round 24`, `on the model under attack of rounds 25-30`, or nothing."""
-    if not (rounds := rounds_of(row)):
-        return "on the model under attack" * row["under_attack"]
-    what = f"model{' under attack' * row['under_attack']} of"
-    what = "updates up to" if row["threat"]["vantage"] == "server" else what
-    return f"on the {what} round{'s' * ('-' in rounds)} {rounds}"
+    Returns:
+        The text.
+    """
+    n = f"{row['n_members']} members, {row['n_nonmembers']} non-members"
+    n += f" of {of} subjects" if (of := subjects_of(row)) else ""
+    n += model and f"; {model}"
+    return f"AUC {estimate(row['auc'], ends(row))} ({limits}; {n})"
 
 
 def most_leaking_first(rows: Sequence[AttackRow]) -> list[AttackRow]:

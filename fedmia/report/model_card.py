@@ -7,17 +7,12 @@ from collections.abc import Sequence
 from fedmia.records.attack_rows import AttackRow, with_auc
 from fedmia.records.privacy import MEANINGFUL
 from fedmia.records.rows import BROKEN, Report
+from fedmia.report.attacker import highest
+from fedmia.report.codes import LEAKS, UNSOUND, UNTESTED, VOID
 from fedmia.report.format import aggregation_sentence, defended_lines, group_by_reason, statements
-from fedmia.report.lowerbounds import SHOUT
-from fedmia.report.verdict import (
-    LEAKS,
-    NO_VERDICT,
-    REFUTED,
-    UNSOUND,
-    detecting,
-    reach,
-    strongest_leak,
-)
+from fedmia.report.lowerbounds import SHOUT, refutation_sentence
+from fedmia.report.reach import reach
+from fedmia.report.verdict import REFUTED, decisive
 
 ACCESS = {
     "black_box": "get the model's output for images of their choice",
@@ -49,19 +44,20 @@ def model_card(report: Report) -> str:
         Paragraphs of plain English, an empty line between them.
     """
     code, scored = report["verdict_code"], with_auc(report["attacks"])
-    means = report["means"].removeprefix(f"{SHOUT}: {REFUTED} ")
+    means = report["means"].removeprefix(f"{SHOUT}: {REFUTED}").strip()
     parts = [_scope(report, scored)]
-    if code in (*UNSOUND, NO_VERDICT, "collapsed"):
+    if code in VOID:
         parts.append(f"{NO_CONCLUSION} {means} {report['sure'] if code in UNSOUND else ''}".strip())
     else:
-        row = strongest_leak(scored)
-        if row is None and code not in LEAKS:
-            row = max(scored, key=lambda row: row["auc"], default=None)
+        strongest, sets, _ = decisive(report)
+        if scored and code not in LEAKS:
+            strongest = [highest(scored)]
+        row = next(iter(strongest), None)
         parts += [
             *([] if row is None else [_needs(report, row)]),
             f"{means} {_recall(row)}".strip(),
         ]
-        if sets := detecting(report["dataset_inference"]):
+        if sets is not None:
             parts.append(f"By {sets['attack']}: {sets['statement']}.")
         least = "" if code in LEAKS else reach(report, scored)[0]
         parts += [f"{least} {AUC}".strip()] if scored else []
@@ -78,7 +74,8 @@ def _scope(report: Report, scored: Sequence[AttackRow]) -> str:
     version += f" (commit {commit[:12]})" if (commit := versions.get("commit")) else ""
     text = (
         "Membership inference: can somebody tell whether an image was used for training? "
-        f"{subject} was tested with {version}"
+        f"{subject} was {'tested' if report['verdict_code'] != UNTESTED else 'not tested'} with "
+        f"{version}"
     )
     if scored:
         members, others = (max(row[n] for row in scored) for n in ("n_members", "n_nonmembers"))
@@ -137,7 +134,8 @@ def _guarantees(report: Report) -> str:
     )
     begin = "Guarantees, with what they rest on:" if formal else NO_GUARANTEE
     if report["verdict"].startswith(SHOUT):
-        begin = f"A guarantee does not hold. {report['verdict'].partition(';')[0]}. What is stated:"
+        shout = refutation_sentence(report, report["verdict_code"] not in UNSOUND)
+        begin = f"A guarantee does not hold. {shout}. What is stated:"
     return " ".join([begin, *texts])
 
 

@@ -12,6 +12,7 @@ from fedmia.records.client_rows import InferenceRow
 from fedmia.records.defence_rows import DefenceRow, GroupLeak
 from fedmia.records.fields import Field, fields_of, row_of
 from fedmia.records.rows import EncoderRow, Report, control_sets
+from fedmia.report.attacker import is_reversed, leaks, model_of, rounds_of
 from fedmia.report.datasets import detected
 from fedmia.report.format import (
     DASH,
@@ -19,10 +20,8 @@ from fedmia.report.format import (
     estimate,
     format_p,
     lower_bound_text,
-    model_of,
     most_leaking_first,
     number,
-    rounds_of,
     statements,
     subjects_of,
 )
@@ -35,7 +34,6 @@ from fedmia.report.selection import (
     unit_of,
 )
 from fedmia.report.tables import AUC, Cell, Table, TextCell, TextRow, flat, listing
-from fedmia.report.verdict import leaks
 
 
 def auc_cell(row: Json) -> str:
@@ -73,7 +71,9 @@ def attacks(report: Report, *, readings: bool | None = None) -> Table:
         A row an attack.
     """
     rows = [r for r in report["attacks"] if readings in (None, is_reading(report, r))]
-    columns: dict[str, Cell] = {"attack": lambda r: f"{r['name']}{' *' * r['under_attack']}"}
+    columns: dict[str, Cell] = {
+        "attack": lambda r: f"{r['name']}{' *' * r['under_attack']}{' !' * is_reversed(r)}"
+    }
     if any(row["rounds"] for row in report["attacks"]):
         columns["model\n(round)"] = rounds_of
     columns[AUC] = auc_cell
@@ -100,7 +100,7 @@ def _field_cell(field: Field, row: AttackRow) -> str:
 
 
 def details(report: Report) -> Table:
-    """The other numbers of each attack: its 95 % interval, controls, decisions and rates."""
+    """The other numbers of each attack: its 95 % interval alone, controls, decisions and rates."""
     beside = control_sets(report["controls"]).items()
 
     def controls(row: AttackRow) -> TextCell:

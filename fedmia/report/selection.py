@@ -10,6 +10,7 @@ from statistics import median
 from fedmia.records.attack_rows import AttackRow, with_auc
 from fedmia.records.client_rows import ClientInferenceRow, ClientRow
 from fedmia.records.rows import Report
+from fedmia.report.attacker import names_in_verdict
 
 FEW = 20  # clients that are all shown, and most that are shown of more
 MOST = 1000  # clients of which report.json holds every row
@@ -89,9 +90,19 @@ def reasons(
 
 
 def is_reading(report: Report, row: AttackRow) -> bool:
-    """Whether an attack is another reading of one that the report has as well."""
+    """Whether an attack is another reading of one that the report has, and no sentence names it.
+
+    Args:
+        report: with its attacks.
+        row: one of them.
+
+    Returns:
+        Whether it stands apart from the table of attacks.
+    """
     base = row["name"].removesuffix(f"-{row['reading']}")
-    return base != row["name"] and any(other["name"] == base for other in report["attacks"])
+    if base == row["name"] or row["name"] in names_in_verdict(report):
+        return False
+    return any(other["name"] == base for other in report["attacks"])
 
 
 def select_inferred(rows: Sequence[ClientInferenceRow]) -> list[ClientInferenceRow]:

@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedmia.records.attack_rows import Json
+from fedmia.report.format import LIMITS
 
 AUC = "AUC [low, high]"
 # What the head of a column says.
 TITLES = {
     "attack": "A method that guesses whether an image was used for training",
     AUC: "How often the attack ranks a random member over a random non-member (0.5: guessing), and "
-    "the interval on which the verdict rests: all of its kind are right at once with 95 %",
+    f"its limits: of attacks {LIMITS}; of all else both at 95 % for all of a kind together",
     "AUC": "How often the attack ranks a random member over a random non-member; 0.5: guessing",
     "untrained": "AUC of the same attack on an encoder that was not trained",
     "placebo": "AUC of the same attack on an encoder that was trained on other images",

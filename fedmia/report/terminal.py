@@ -9,7 +9,8 @@ from rich.text import Text
 
 from fedmia.records.rows import Report
 from fedmia.report import report_tables
-from fedmia.report.format import defended_lines, group_by_reason, sentences
+from fedmia.report.attacker import is_reversed
+from fedmia.report.format import LIMITS, REVERSED, defended_lines, group_by_reason, sentences
 from fedmia.report.selection import is_reading
 from fedmia.report.tables import Table, TextCell
 from fedmia.report.verdict import TITLES, is_alarming
@@ -73,9 +74,10 @@ def legend(report: Report) -> list[str]:
     attacked = any(r["under_attack"] for r in report["attacks"])
     of = any("n_member_subjects" in r for r in report["attacks"])
     return [
-        "low, high: 95 % limits that hold for all attacks at once. n: scored members + "
-        f"non-members{', of so many subjects' * of}. Accuracy: at a threshold from {source}."
+        f"low, high: {LIMITS}. n: scored members + non-members"
+        f"{', of so many subjects' * of}. Accuracy: at a threshold from {source}."
         + " *: scored on the model under attack." * attacked
+        + f" {REVERSED}." * any(map(is_reversed, report["attacks"]))
         + " Other readings of these attacks: on the page."
         * any(is_reading(report, row) for row in report["attacks"])
     ]

@@ -9,42 +9,44 @@ intervals.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from fedmia.options import registry
 from fedmia.records import LOSS_BEFORE
-from fedmia.records.attack_rows import AttackRow, AucRow, ends, with_auc
+from fedmia.records.attack_rows import AttackRow, ends, with_auc
 from fedmia.records.client_rows import InferenceRow
-from fedmia.records.rows import Controls, Report, control_sets
+from fedmia.records.rows import Report
+from fedmia.report.attacker import (
+    ScoredRows,
+    adds_nothing,
+    failed_control,
+    highest,
+    is_reversed,
+    lies_over_half,
+    model_of,
+    pairs_of,
+    shifted_pixels,
+    strongest_leaks,
+    what_leaks,
+    who,
+)
+from fedmia.report.codes import LEAKS, NO_VERDICT, UNSOUND, UNTESTED
 from fedmia.report.datasets import detected
-from fedmia.report.format import estimate, model_of, subjects_of
+from fedmia.report.format import CONTROL_LIMITS, auc_and_limits, estimate, group_by_reason
 from fedmia.report.health import health_sentence
 from fedmia.report.lowerbounds import SHOUT, refutation_sentence
-from fedmia.report.paired import control_tests, statement
-from fedmia.statistics.intervals import ONE_SIDED
-from fedmia.statistics.power import images_needed, smallest_detectable_auc
+from fedmia.report.paired import statement
+from fedmia.report.reach import is_audit, reach
 
-NO_VERDICT = "no-verdict"  # of a run that ended before its first round
-LEAKS = ("leaks", "leaks-uncontrolled")  # codes under which attacks tell members apart
-UNSOUND = ("shift", "control-failed")  # codes under which no attack says a thing of training
 TITLES = {"means": "What this means", "sure": "How sure", "todo": "What to do"}
-WEAK = 0.55  # the AUC of a leak for which the images needed are counted
-MORE = "Try more attacks (`--attacks all`) and other seeds."
-SEEDS = "Try other seeds (`--seed 1`)."  # where all attacks were asked for
-ScoredRows = Sequence[Any]  # of attacks whose AUC is known
 
-UNCONTROLLED = "no control on the same images rules out that the images differ by themselves"
+UNCONTROLLED = "No control on the same images rules out that the images differ by themselves"
 MEANS = {
-    "leaks": "Someone who has this model can tell, better than by guessing, whether an image was "
-    "used to train it.",
-    "server": "Someone who sees the clients' updates can tell, better than by guessing, whether "
-    "an image was used for training.",
-    "leaks-uncontrolled": "The attacks tell members from other images better than by guessing. "
-    "Without a control on the same images this may be a leak, or the two sets may differ.",
-    "sets": "Someone who has this model and a whole set of images can tell whether the set was "
-    "used to train it.",
+    "leaks": "This comes from training: where nothing can leak, the same attack finds less.",
+    "leaks-uncontrolled": "This may be a leak, or the two sets of images may differ: no control on "
+    "the same images tells which.",
+    "as its control": "Where nothing can leak, the same attack may find as much, so this shows no "
+    "leak. It does not show that nothing leaks: other attacks or more images may find one.",
     "not-established": "The attacks did not find a leak. This does not show that nothing leaks: "
     "other attacks or more images may find one.",
     "shift": "The two sets of images look different, even without the model. So the attacks cannot "
@@ -53,14 +55,11 @@ MEANS = {
     "no evidence of a leak.",
     "collapsed": "The model gives nearly the same output for every image. It is of no use, and "
     "that it leaks nothing says nothing about its training.",
+    UNTESTED: "No attack has scores, so the run says nothing of what the model leaks. This is no "
+    "pass.",
     NO_VERDICT: "The run ended before its first round, so there is no trained model to judge.",
 }
 REFUTED = "the run shows more leakage than a guarantee allows."
-WHO = {
-    "client": "Every client that takes part can do this.",
-    "outsider": "Everyone who can use the model can do this.",
-    "server": "The server can do this.",
-}
 EARLIER = (
     "Try first to stop training earlier (`--defense early-stopping "
     "--defense.early-stopping.after {}`), which costs least and promises nothing."
@@ -93,17 +92,19 @@ TODO = {
     "such as copies, file processing or order. Draw both at random from one source and run again.",
     "collapsed": "Mend the training first: a smaller learning rate, larger batches, or more images "
     "a client. Then run again.",
+    UNTESTED: "Run at least one attack: see the section Not run.",
     NO_VERDICT: "Let the run finish at least one round. `--resume RUN` goes on where it stopped.",
 }
 
 
 def words(report: Report, pretrain: str, used: Collection[str] = ()) -> dict[str, str]:
-    """The `verdict` in one sentence, its `verdict_code`, and `means`, `sure` and `todo`.
+    """The `verdict` in numbers, its `verdict_code`, and `means`, `sure` and `todo`.
 
-    Codes: `no-verdict` (the run ended before its first round, so its model is untrained), `shift`
-    (pixels alone tell members apart), `control-failed`, `leaks`, `leaks-uncontrolled` (a leak for
-    which no attack has a control on the same images), `collapsed` (no leak, of an encoder that
-    gives all images one output), `not-established`, tried in this order.
+    Codes: `no-verdict` (the run ended before its first round, so its model is untrained),
+    `untested` (no attack has scores), `shift` (pixels alone tell members apart), `control-failed`,
+    `leaks`, `leaks-uncontrolled` (a leak for which no attack has a control on the same images),
+    `collapsed` (no leak, of an encoder that gives all images one output), `not-established`, tried
+    in this order.
 
     Args:
         report: all else that `report.json` holds.
@@ -116,12 +117,12 @@ def words(report: Report, pretrain: str, used: Collection[str] = ()) -> dict[str
     sentence, code = _sentence(report, pretrain)
     texts = _explain(report, code, used)
     if shout := refutation_sentence(report, code not in UNSOUND):
-        core = _lower(sentence)
-        if code == "not-established":  # what refutes a guarantee is a leak
-            code, core = LEAKS[0], f"by the attacks alone, {core}"
+        alone = ""
+        if code in (UNTESTED, "not-established"):  # what refutes a guarantee is a leak
+            code, alone = LEAKS[0], "By the attacks alone: "
             texts = {**_explain(report, code, used), "sure": f"{shout}."}
-        sentence = f"{shout}; {core}"
-        texts["means"] = f"{SHOUT}: {REFUTED} {texts['means']}"
+        sentence = f"{shout}. {alone}{sentence}"
+        texts["means"] = f"{SHOUT}: {REFUTED} {texts['means']}".strip()
     texts["means"] = " ".join([texts["means"], *_circumstances(report, code, pretrain)])
     return {"verdict": sentence, "verdict_code": code, **texts}
 
@@ -135,7 +136,9 @@ def _circumstances(report: Report, code: str, pretrain: str) -> list[str]:
         "The server had seen all private images before, in pre-training.": pretrain == "pooled",
         f"The run ended early, after round {last}.": last,
     }
-    return [sentence for sentence, holds in facts.items() if holds]
+    turned = [row["name"] for row in with_auc(report["attacks"]) if is_reversed(row)]
+    reverse = f"By {', '.join(turned)}, members score lower than other images, not higher."
+    return [sentence for sentence, holds in {**facts, reverse: turned}.items() if holds]
 
 
 def _sentence(report: Report, pretrain: str) -> tuple[str, str]:
@@ -151,7 +154,7 @@ def _sentence(report: Report, pretrain: str) -> tuple[str, str]:
         collapsed = health_sentence(health, report["utility"])
         if code == "not-established":
             code, begin = "collapsed", "The encoder has collapsed, so the result says nothing about"
-            core = f"{begin} its training: {collapsed}; {_lower(core)}"
+            core = f"{begin} its training: {collapsed}. {core}"
         else:
             core += f"; the encoder has collapsed: {collapsed}"
     if pretrain == "pooled":
@@ -163,66 +166,101 @@ def _sentence(report: Report, pretrain: str) -> tuple[str, str]:
 
 def decide(report: Report) -> tuple[str, str]:
     """What attacks and controls say, without a final stop, and its code."""
+    sentence, code = _judge(report)
+    return sentence + _reversed_clause(with_auc(report["attacks"])), code
+
+
+def _judge(report: Report) -> tuple[str, str]:
+    """What was found, then what controls say of it."""
     scored, controls = with_auc(report["attacks"]), report["controls"]
     inferences = report["dataset_inference"]
+    sets_tested = any(c["p_value"] is not None for row in inferences for c in row["clients"])
+    if not scored and not sets_tested:
+        return f"Nothing was tested: {_why_untested(report)}", UNTESTED
     if (pixels := shifted_pixels(controls)) is not None:
         return (
             "Shift between the sets; leakage not established: a classifier on raw pixels, without "
-            f"the model, separates members from non-members with {numbers(pixels)}",
+            "the model, separates members from non-members with "
+            f"{auc_and_limits(pixels, limits=CONTROL_LIMITS)}",
             "shift",
         )
     if (failed := failed_control(controls)) is not None:
         name, row = failed
         return (
             f"Control failed; leakage not established: {row['name']} under the {name} control, "
-            f"where there is nothing to leak, has {numbers(row)}, which excludes 0.5",
+            "where there is nothing to leak, has "
+            f"{auc_and_limits(row, limits=CONTROL_LIMITS)}, which excludes 0.5",
             "control-failed",
         )
-    strongest, sets = strongest_leak(scored), detecting(inferences)
-    controlled = (
-        strongest is not None
-        and "over_control" in strongest
-        or any(c["p_value_untrained"] is not None for row in inferences for c in detected(row))
-    )
-    code = LEAKS[not controlled]
-    doubt = "" if controlled else f", but {UNCONTROLLED}"
-    if strongest is not None:
-        server = strongest["threat"]["vantage"] == "server"
-        what = "The clients' updates leak" if server else "The encoder leaks"
-        paired = [
-            f"; {p['statement']}"
-            for p in report["paired"]
-            if p["difference"] is not None and p["control"] != LOSS_BEFORE
-        ]
-        return (
-            f"{what} membership{doubt}: {strongest['name']} separates members from non-members "
-            f"with {numbers(strongest, model_of(strongest))}{''.join(paired[:1])}"
-            + _reversed_clause(scored),
-            code,
-        )
+    strongest, sets, code = decisive(report)
+    controlled = code == LEAKS[0]
+    if strongest:
+        row = strongest[0]
+        second = f"{what_leaks(row)}: {_over_control(row)}" if controlled else UNCONTROLLED
+        return f"The attack {_separates(row)}. {second}{_under_attack(report, strongest)}", code
     if sets is not None:
-        answer = _lower(sets["statement"])
-        return f"The encoder leaks membership{doubt}: by {sets['attack']}, {answer}", code
+        second = "The encoder leaks membership" if controlled else UNCONTROLLED
+        return f"By {sets['attack']}: {sets['statement']}. {second}", code
     if not scored:
-        what = "detected a data set" if inferences else "was scored"
-        return f"No leakage established: no attack {what}", "not-established"
-    return _no_leak_sentence(scored) + _reversed_clause(scored), "not-established"
+        return "No leakage established: no attack detected a data set", "not-established"
+    return _no_leak_sentence(scored), "not-established"
 
 
-def _lower(sentence: str) -> str:
-    return f"{sentence[0].lower()}{sentence[1:]}"
+def _why_untested(report: Report) -> str:
+    """Why no attack has scores; of several reasons the first."""
+    if empty := [row["name"] for row in report["attacks"]]:
+        return f"no attack has scores of members and of non-members ({', '.join(empty)} has not)"
+    reasons = group_by_reason(report)
+    if not reasons:
+        return "no attack was named"
+    names, reason = next(iter(reasons.items()))
+    others = len(report["not_run"]) - names.count(",") - 1
+    more = f"; {others} more for other reasons" if others else ""
+    return f"no attack has scores ({names}: {reason.rstrip('.')}{more})"
 
 
-def excludes_half(row: AucRow) -> bool:
-    """Whether the simultaneous interval of an AUC leaves out 0.5, on either side."""
-    low, high = ends(row) or (0.0, 1.0)
-    return not low <= 0.5 <= high
+def _separates(row: AttackRow) -> str:
+    """What was found, whatever a control says of it."""
+    values = auc_and_limits(row, model_of(row))
+    return f"{row['name']} separates members from non-members with {values}"
 
 
-def leaks(row: AttackRow) -> bool:
-    """Whether an attack's AUC lies over 0.5 and over that of its own control, where it has one."""
-    over = row.get("over_control")
-    return (row["low"] or 0) > 0.5 and (over is None or (over["low"] or 0) > 0)
+def _over_control(row: AttackRow) -> str:
+    """What an attack adds to its own control on the same images; empty where it has none."""
+    if (over := row.get("over_control")) is None:
+        return ""
+    control = f"its {over['control']} control on the same images"
+    return statement(row["name"], control, over["difference"], ends(over) or (0.0, 0.0))
+
+
+def _under_attack(report: Report, strongest: ScoredRows) -> str:
+    """The sentence on models that received crafted updates, beside those that did not."""
+    crafted = next((row for row in strongest if row["under_attack"]), None)
+    rows = [crafted] if crafted else [r for r in report["attacks"] if r["under_attack"]]
+    pairs = [p for row in rows for p in pairs_of(report, row)]
+    idle = crafted is not None and adds_nothing(report, crafted)
+    adds = [p["statement"] for p in pairs if idle or p["control"] != LOSS_BEFORE][:1]
+    parts = [_separates(crafted)] if crafted and crafted is not strongest[0] else []
+    return f". Under attack, {'; '.join([*parts, *adds])}" if parts or adds else ""
+
+
+def decisive(report: Report) -> tuple[list[AttackRow], InferenceRow | None, str]:
+    """What says that a run leaks; nothing where nothing does.
+
+    Args:
+        report: with its attacks.
+
+    Returns:
+        The attacks that a verdict names, the one that decides first, or the attack on whole data
+        sets; and the code.
+    """
+    strongest, inferences = strongest_leaks(report), report["dataset_inference"]
+    sets, controlled = detecting(inferences), bool(strongest and "over_control" in strongest[0])
+    if not controlled and any(
+        c["p_value_untrained"] is not None for row in inferences for c in detected(row)
+    ):
+        strongest, controlled = [], True  # the attacks have no control, the one on sets has
+    return strongest, sets, LEAKS[not controlled]
 
 
 def detecting(inferences: Sequence[InferenceRow]) -> InferenceRow | None:
@@ -230,67 +268,25 @@ def detecting(inferences: Sequence[InferenceRow]) -> InferenceRow | None:
     return next((row for row in inferences if detected(row)), None)
 
 
-def numbers(row: AucRow, model: str = "") -> str:
-    """`AUC 0.64 [0.55, 0.72] (simultaneous 95 % limits; 112 members, 500 non-members)`.
-
-    Args:
-        row: of the attack or control.
-        model: which model was scored, in words.
-
-    Returns:
-        The text.
-    """
-    n = f"{row['n_members']} members, {row['n_nonmembers']} non-members"
-    n += f" of {of} subjects" if (of := subjects_of(row)) else ""
-    n += model and f"; {model}"
-    return f"AUC {estimate(row['auc'], ends(row))} (simultaneous 95 % limits; {n})"
-
-
-def shifted_pixels(controls: Controls) -> AucRow | None:
-    """The classifier on pixels where it tells members apart, else None."""
-    pixels = controls["pixels"]
-    return pixels if pixels is not None and excludes_half(pixels) else None
-
-
-def failed_control(controls: Controls) -> tuple[str, AttackRow] | None:
-    """(set name, row) of the control farthest from 0.5 among those that exclude it."""
-    failed = [
-        (name, row)
-        for name, rows in control_sets(controls).items()
-        for row in rows
-        if excludes_half(row)
-    ]
-    return max(failed, key=lambda f: abs((f[1]["auc"] or 0.0) - 0.5), default=None)
-
-
-def strongest_leak(scored: ScoredRows) -> AttackRow | None:
-    """The attack of highest AUC among those that leak, one with a control before one without."""
-    leaking = [row for row in scored if leaks(row)]
-    return max(leaking, key=lambda row: ("over_control" in row, row["auc"]), default=None)
-
-
 def _no_leak_sentence(scored: ScoredRows) -> str:
-    row = max(scored, key=lambda row: (row["low"] > 0.5, row["auc"]))
-    values = numbers(row, model_of(row))
-    if row["low"] > 0.5:
-        over = row["over_control"]
-        control = f"its {over['control']} control on the same images"
-        added = statement(row["name"], control, over["difference"], ends(over) or (0.0, 0.0))
-        return f"No leakage established: {row['name']} has {values}, but {added}"
+    row = highest(scored)
+    values = auc_and_limits(row, model_of(row))
+    if lies_over_half(row):
+        return f"The attack {_separates(row)}. No leakage established: {_over_control(row)}"
     if len(scored) == 1:
         return f"No leakage established: {row['name']} has {values}, which does not lie over 0.5"
     return (
-        f"No leakage established: none of the simultaneous intervals of {len(scored)} attacks lies "
-        f"over 0.5; {row['name']} is the highest, with {values}"
+        f"No leakage established: of {len(scored)} attacks no lower limit lies over 0.5; "
+        f"{row['name']} is the highest, with {values}"
     )
 
 
 def _reversed_clause(scored: ScoredRows) -> str:
-    turned = [row["name"] for row in scored if row["high"] < 0.5]
+    turned = [row["name"] for row in scored if is_reversed(row)]
     if not turned:
         return ""
     verb = "is" if len(turned) == 1 else "are"
-    return f"; {', '.join(turned)} {verb} reversed (interval under 0.5: members score lower)"
+    return f"; {', '.join(turned)} {verb} reversed (AUC under 0.5: members score lower)"
 
 
 def _explain(report: Report, code: str, used: Collection[str]) -> dict[str, str]:
@@ -298,27 +294,24 @@ def _explain(report: Report, code: str, used: Collection[str]) -> dict[str, str]
     scored = with_auc(report["attacks"])
     means, sure, todo = MEANS[code], "Nothing was measured on a trained model.", TODO.get(code, "")
     if code in LEAKS:
-        strongest, sets = strongest_leak(scored), detecting(report["dataset_inference"])
-        vantage, kind = "outsider", "sets" if sets else "leaks"
-        sure = f"{sets['statement']}." if sets else ""
-        counted = ""
-        if strongest is not None:
-            vantage = strongest["threat"]["vantage"]
-            kind = "server" if vantage == "server" else "leaks"
-            counted, sure = count_pairs(strongest), _strength(report, strongest)
-        texts = means if todo else MEANS[kind], WHO.get(vantage, ""), counted
-        means = " ".join(filter(None, texts))
+        strongest, sets, _ = decisive(report)
+        means, sure = "", ""
+        if strongest:
+            means, sure = _means(report, code, strongest), _strength(report, strongest[0])
+        elif sets is not None:
+            means = f"{who(sets)}, and has a whole set of images, can tell whether the set was "
+            means += f"used for training. {MEANS[code] * (code == LEAKS[1])}".strip()
+            sure = f"{sets['statement']}."
         defences = BOUGHT if is_audit(report) else _defences(report, used)
         todo = COMPARE_VECTORS if todo and is_audit(report) else f"{todo} {defences}".strip()
     elif code == "not-established":
         if scored:
-            row = max(scored, key=lambda row: row["auc"])
-            doubt = "This may be chance."
-            if row["high"] < 0.5:
-                doubt = "It picks the non-member more often than a guess would."
-            elif row["low"] > 0.5:
-                doubt = "Its control, where nothing leaks, may do as well."
-            means += f" {count_pairs(row)} {doubt}"
+            row = highest(scored)
+            if lies_over_half(row):
+                means = f"{_tells(row)} {MEANS['as its control']} {count_pairs(row)}"
+            else:
+                chance = "" if is_reversed(row) else " This may be chance."
+                means += f" {count_pairs(row)}{chance}"
         sure, todo = reach(report, scored)
     elif code == "shift" and (pixels := shifted_pixels(report["controls"])) is not None:
         auc = pixels["auc"] or 0.0
@@ -331,9 +324,26 @@ def _explain(report: Report, code: str, used: Collection[str]) -> dict[str, str]
             f"{row['name']} under the {name} control has AUC {estimate(row['auc'], ends(row))} "
             f"on {sizes}; a guess has 0.5."
         )
+    elif code == UNTESTED:
+        sure = "No attack has scores of members and of non-members."
     elif code == "collapsed":
         sure = "The model's outputs for different images are almost equal; see Utility below."
     return {"means": means, "sure": sure, "todo": todo}
+
+
+def _tells(row: AttackRow) -> str:
+    """Who can tell members apart, whatever a control says of it."""
+    return f"{who(row)} can tell the training images from others, better than by guessing."
+
+
+def _means(report: Report, code: str, strongest: ScoredRows) -> str:
+    """Who can do what was found, each from the own row of the attack."""
+    first, *others = strongest
+    parts = [_tells(first), MEANS[code], count_pairs(first)]
+    if adds_nothing(report, first):
+        parts.append("The crafted updates add nothing measurable: without them it may be as much.")
+    parts += [text for row in others for text in (f"{who(row)} can do so, too.", count_pairs(row))]
+    return " ".join(parts)
 
 
 def count_pairs(attack: Mapping[str, Any]) -> str:
@@ -376,73 +386,12 @@ def _strength(report: Report, row: AttackRow) -> str:
                 f"guessing: {alarms})."
             )
     use = (row["under_attack"] and report["utility"]["after_attack"]) or report["utility"]
-    text = f"{shares} The strongest attack, {row['name']}, has AUC "
+    text = f"{shares} The attack {row['name']} has AUC "
     text += f"{estimate(row['auc'], ends(row))} {model_of(row)}".rstrip()
     if use["knn"] is not None:
         whose = "the same model" if use["round"] is None else f"the model of round {use['round']}"
         text += f"; kNN accuracy of {whose}: {estimate(use['knn'], use['knn_ci'])}"
     return f"{text}."
-
-
-def reach(report: Report, scored: ScoredRows) -> tuple[str, str]:
-    """How sure a run without an established leak is, and how it could be surer.
-
-    Args:
-        report: with its family of tests.
-        scored: attacks of it whose AUC is known.
-
-    Returns:
-        The smallest leak that so many images would have shown; what to do.
-    """
-    others = {*registry.names("attack")}.difference(report["config"].get("attacks") or ())
-    todo = MORE if others else SEEDS
-    if not scored:
-        if sure := " ".join(f"{row['statement']}." for row in report["dataset_inference"]):
-            return sure, todo
-        return "No attack was scored.", "Run at least one attack: see the section Not run."
-    row = max(scored, key=lambda r: min(r["n_members"], r["n_nonmembers"]))
-    n, m, tests = row["n_members"], row["n_nonmembers"], leak_tests(report, scored)
-    # Images of a subject say less than as many that are drawn one by one.
-    effect = max(one.get("design_effect", 1.0) for one in scored)
-    worth, subjects = (round(n / effect), round(m / effect)), None
-    if "n_member_subjects" in row:
-        subjects = row["n_member_subjects"], row["n_nonmember_subjects"]
-    least = smallest_detectable_auc(*worth, **tests, subjects=subjects)
-    more = images_needed(WEAK, **tests)
-    more = None if more is None else math.ceil(more * effect)
-    sizes = f"{n} members and {m} non-members"
-    sizes += f" of {of} subjects" if (of := subjects_of(row)) else ""
-    sure = f"Not even a perfect attack would have been established with {sizes}."
-    if least is not None:
-        sure = (
-            f"The smallest leak that {sizes} would have shown has AUC {least:.2f} "
-            "(0.5: guessing, 1: certain). A smaller one may be there."
-        )
-    if more is not None and min(n, m) < more:
-        todo += f" To show a leak of AUC {WEAK}, score about {more:,} members and as many others"
-        todo += "." if effect == 1 else ", with as many images a subject."
-    return sure, todo
-
-
-def leak_tests(report: Report, scored: ScoredRows) -> dict[str, Any]:
-    """The tests that a leak must pass for the verdict, as arguments of `smallest_detectable_auc`.
-
-    Args:
-        report: with its family of tests.
-        scored: attacks of it whose AUC is known.
-
-    Returns:
-        Argument -> value.
-    """
-    family, audited = report["family"]["intervals"], is_audit(report)
-    controls = {row["over_control"]["control"] for row in scored if "over_control" in row}
-    beside = max((control_tests(c, audited, family) for c in controls), default=None)
-    return {"family": family, "level": ONE_SIDED, "control_family": beside}
-
-
-def is_audit(report: Report) -> bool:
-    """Whether the report is of an encoder, or of its vectors, that was trained elsewhere."""
-    return "encoder" in report or "member_embeddings" in report["config"]
 
 
 def is_alarming(report: Report) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 
 from fedmia.records.defence_rows import EpsilonRow
 from fedmia.records.rows import Report
-from fedmia.report.verdict import UNSOUND
+from fedmia.report.codes import UNSOUND
 from fedmia.study.points import group_by_key, largest_epsilon
 
 MARK = " ‡"  # behind the name of runs whose AUCs show no leak by themselves

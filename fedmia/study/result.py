@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from fedmia.options import registry, session
 from fedmia.options.bounded import read_json
 from fedmia.options.errors import InputError, unknown_name
-from fedmia.report.verdict import UNSOUND
+from fedmia.report.codes import UNSOUND
 from fedmia.runs import Run, open_run
 from fedmia.statistics.spread import spread
 from fedmia.storage.manifest import TABLE

@@ -17,7 +17,7 @@ from fedmia.config.experiment import Experiment, Pretrain
 from fedmia.evaluation import outlook, pilot
 from fedmia.records import RunScores
 from fedmia.report.build import build_report
-from fedmia.report.verdict import leak_tests
+from fedmia.report.reach import leak_tests
 from fedmia.statistics.power import smallest_detectable_auc
 from fedmia.study.__main__ import main as study
 from tests.report.conftest import make_everything, make_run, scored

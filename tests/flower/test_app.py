@@ -198,6 +198,7 @@ def test_private__an_image_has_one_role_however_often_the_node_has_it(tmp_path: 
         ("--backend ray", "the clients of a Flower app are its nodes"),
         ("--rounds 0", "rounds"),
         ("--resume RUN", "nodes keep nothing of a run that has ended"),
+        ("--fail-on leaks", "sets an exit code"),
     ],
 )
 def test_arguments__that_are_not_a_run_s(

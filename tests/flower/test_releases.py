@@ -26,6 +26,7 @@ from fedmia.options.errors import InputError
 from fedmia.options.seeding import rng, torch_noise
 from fedmia.recording.run import RunRecording
 from fedmia.report.build import build_report
+from fedmia.report.conditions import read_conditions
 from fedmia.runtime.stopwatch import Stopwatch
 from fedmia.ssl.base import State
 from fedmia.storage.outfolder import OutFolder
@@ -210,6 +211,10 @@ def test_scores__kept_in_leave_the_guarantee_and_a_report_without_attacks(
     assert report["not_run"] == [
         {"attack": "similarity", "reason": "the node keeps the scores of its images"}
     ]
+    assert report["verdict_code"] == "untested" and report["smallest_leak"] is None
+    assert report["defended"] and "is not known" in report["defended"]["statement"]
+    conditions = read_conditions("leaks,auc>0.9,smallest>0.9,epsilon>99999999")
+    assert [one.judge(report)[0] for one in conditions] == [True, True, True, False]
     (row,) = report["clients"]
     assert row["defence"] and row["defence"]["epsilon"]
     assert row["defence"]["epsilon"]["noise_source"] == "entropy"

@@ -60,7 +60,7 @@ def test_build_report__misaligned_scores_and_twins_are_refused(run: RunScores) -
 
 def test_build_report__empty_run(run: RunScores) -> None:
     report = build_report(alone(run, pixels=None, curves=None, clients=[]))
-    assert report["attacks"] == [] and report["verdict_code"] == "not-established"
+    assert report["attacks"] == [] and report["verdict_code"] == "untested"
     assert report["controls"] == {"untrained": [], "pixels": None}
 
 

@@ -44,24 +44,24 @@ def without(attack: Any) -> Any:
     ("attacks", "controls", "code", "said"),
     [
         ([row("a", 0.5, 0.9)], {}, "not-established", ": a has"),
-        ([row("a", 0.501, 0.9)], {}, "leaks", ": a separates"),
-        ([row("a", 0.6, 0.7), row("b", 0.55, 0.9)], {}, "leaks", ": b separates"),  # the largest
-        ([row("a", 0.6, 0.7), row("b", 0.4, 0.99)], {}, "leaks", ": a separates"),
+        ([row("a", 0.501, 0.9)], {}, "leaks", "a separates"),
+        ([row("a", 0.6, 0.7), row("b", 0.55, 0.9)], {}, "leaks", "b separates"),  # the largest
+        ([row("a", 0.6, 0.7), row("b", 0.4, 0.99)], {}, "leaks", "a separates"),
         ([row("a", 0.1, 0.4), row("b", 0.6, 0.7)], {}, "leaks", "; a is reversed"),
         ([row("a", 0.1, 0.5)], {}, "not-established", ": a has AUC 0.30 [0.10, 0.50]"),
         ([row("a", 0.1, 0.4), row("b", 0.1, 0.3)], {}, "not-established", "; a, b are reversed"),
         ([row("a", 0.4, 0.6), row("b", 0.3, 0.8, 0.5)], {}, "not-established", "; a is"),
         ([row("a", 0.6, 0.7, threat={"vantage": "server"})], {}, "leaks", "The clients' updates"),
-        ([row("a", 0.6, 0.7)], {"untrained": [row("a", 0.5, 0.6)]}, "leaks", ": a separates"),
+        ([row("a", 0.6, 0.7)], {"untrained": [row("a", 0.5, 0.6)]}, "leaks", "a separates"),
         ([row("a", 0.6, 0.7)], {"zero": [row("c", 0.51, 0.6)]}, "control-failed", ": c under"),
         ([row("a", 0.6, 0.7)], {"untrained": [row("c", 0.51, 0.6), row("d", 0.2, 0.3)]},
          "control-failed", ": d under"),  # farthest from a half, either side
         ([row("a", 0.6, 0.7)], {"untrained": [row("c", 0.51, 0.6)], "pixels": row("", 0.1, 0.4)},
          "shift", "pixels"),
-        ([row("a", 0.6, 0.7)], {"pixels": row("", 0.5, 0.6)}, "leaks", ": a separates"),
+        ([row("a", 0.6, 0.7)], {"pixels": row("", 0.5, 0.6)}, "leaks", "a separates"),
         ([row("a", 0.51, 0.7, over_control=over(0.0))], {}, "not-established", "placebo"),
-        ([without(row("a", 0.6, 0.7))], {}, "leaks-uncontrolled", ": a separates"),
-        ([without(row("a", 0.7, 0.8)), row("b", 0.6, 0.7)], {}, "leaks", ": b separates"),
+        ([without(row("a", 0.6, 0.7))], {}, "leaks-uncontrolled", "a separates"),
+        ([without(row("a", 0.7, 0.8)), row("b", 0.6, 0.7)], {}, "leaks", "b separates"),
     ],
 )  # fmt: skip
 def test_verdict__of_intervals(
@@ -125,8 +125,9 @@ def test_defended__what_is_said_of_them(snapshot: Snapshot) -> None:
         both = [group("defended", auc), group("undefended", 0.8)]
         sentence, alone = statement(both, "a"), statement(both[:1], "a")
         snapshot(sentence)
-        assert sentence is not None and alone == sentence.partition(", of undefended")[0]
-        assert statement(both[:1], "z") is None
+        assert alone == sentence.partition(", of undefended")[0]
+    snapshot(statement(both, None))
+    assert statement(both, "z") == statement(both, None)  # none of their images has scores
 
 
 def test_utility__intervals_are_of_the_images_tested() -> None:

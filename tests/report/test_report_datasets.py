@@ -88,7 +88,7 @@ def test_report__its_verdict_and_its_statement_agree(
     (row,) = report["dataset_inference"]
     assert report["verdict_code"] == code
     assert ("was trained on the set" in row["statement"]) == (code != "not-established")
-    assert ("by dataset-inference, the encoder was" in report["verdict"]) == (code[0] == "l")
+    assert ("By dataset-inference: The encoder was" in report["verdict"]) == (code[0] == "l")
     assert bool(table(row).rows[0].css) == (code[0] == "l")
     none = build_report(alone(run, inferences=[one]))
     assert none["verdict_code"] == ("leaks" if p == 0.02 else code)

@@ -70,9 +70,9 @@ def test_over_control__which_control_and_at_which_level(run: RunScores) -> None:
 @pytest.mark.parametrize(
     ("under", "rounds", "model"),
     [
-        (False, (24,), "; on the model of round 24)"),
-        (True, (25, 27, 30), "; on the model under attack of rounds 25-30)"),
-        (True, (), "; on the model under attack)"),
+        (False, (24,), "; on the models up to round 24)"),
+        (True, (25, 27, 30), "; on the models under attack of rounds 25-30)"),
+        (True, (), "; on the models under attack)"),
         (False, (), "500 non-members)"),
     ],
 )

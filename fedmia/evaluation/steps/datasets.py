@@ -148,7 +148,21 @@ def inference(
     attack: DatasetAttack, known: Known, of: CandidateSets, seed: int, view: BlackBox,
     untrained: BlackBox | None = None,
 ) -> DatasetInferenceResults:  # fmt: skip
-    """Ask the attack on the encoder with posers, and on the untrained model, if any, without."""
+    """Ask the attack on the encoder with posers, and on the untrained model, if any, without.
+
+    Args:
+        attack: on whole data sets.
+        known: images that it learns from.
+        of: the scored images, by client.
+        seed: of the draws of posers.
+        view: of the encoder.
+        untrained: of the untrained model; None: there is none.
+
+    Returns:
+        Its answers, and what it needs.
+    """
     clients, posers = infer_sets(attack, view, known, of, seed, posers=True)
     null = [] if untrained is None else infer_sets(attack, untrained, known, of, seed, False)[0]
-    return DatasetInferenceResults(attack.name, attack.paper, clients, posers, null)
+    return DatasetInferenceResults(
+        attack.name, attack.paper, clients, posers, null, attack.needs.access, attack.needs.vantage
+    )

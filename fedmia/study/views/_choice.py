@@ -14,8 +14,8 @@ from typing import Any
 
 from fedmia.config.defense_points import NONE
 from fedmia.records.privacy import MEANINGFUL
+from fedmia.report.codes import LEAKS
 from fedmia.report.format import interval, number
-from fedmia.report.verdict import LEAKS
 from fedmia.statistics.intervals import LEVEL
 from fedmia.statistics.spread import p_value
 from fedmia.study.points import BySeed, change, paired_differences
