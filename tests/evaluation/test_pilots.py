@@ -110,7 +110,9 @@ def test_plan__refuses_in_one_line_what_it_cannot_foresee(
 def test_plan__of_no_attack_says_that_nothing_is_tested(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    assert simulate.main("--config smoke --attacks none --device cpu --plan".split()) == 0
+    assert (
+        simulate.main(["--config", "smoke", "--attacks", "none", "--device", "cpu", "--plan"]) == 0
+    )
     *_, line = capsys.readouterr().out.splitlines()
     assert line.startswith("nothing would be tested") and "AUC" not in line
 
