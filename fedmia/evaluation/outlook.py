@@ -22,6 +22,7 @@ from fedmia.options.seeding import rng
 from fedmia.records import RunScores, ScoredAttack
 from fedmia.records.attack_rows import with_auc
 from fedmia.report.build import build_report
+from fedmia.report.codes import UNTESTED
 from fedmia.report.format import defended_lines
 from fedmia.report.publish import json_text
 from fedmia.report.reach import leak_tests
@@ -89,7 +90,7 @@ def conclude(
         "not_run": {one["attack"]: one["reason"] for one in report["not_run"]},
         "seconds": {**parts, "total": total},
         "seconds_idle": total * min(cpu, 1.0) if busy and "images_sent" not in row else total,
-        "tests": report["family"]["intervals"],
+        "tests": report["family"]["intervals"] * (report["verdict_code"] != UNTESTED),
         "smallest_auc": smallest_detectable_auc(*sides, **tests),
         "leak": leak,
         "images_needed": leak and images_needed(leak, **tests),
@@ -199,6 +200,8 @@ def describe(row: Outlook) -> list[str]:
     if row["seconds_idle"] < row["seconds"]["total"]:
         idle = format_seconds(row["seconds_idle"])
         lines.append(f"other programs keep the machine busy: on an idle one about {idle}")
+    if not row["tests"]:
+        return [*lines, "nothing would be tested: no attack would have scores"]
     least, needed, have = row["smallest_auc"], row["images_needed"], row["images_available"]
     text = f"AUC {least:.3f} in 80 of 100 runs" if least else "not even a perfect attack"
     lines.append(f"smallest leak that would show: {text} (tests: {row['tests']})")

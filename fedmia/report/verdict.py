@@ -92,7 +92,7 @@ TODO = {
     "such as copies, file processing or order. Draw both at random from one source and run again.",
     "collapsed": "Mend the training first: a smaller learning rate, larger batches, or more images "
     "a client. Then run again.",
-    UNTESTED: "Run at least one attack: see the section Not run.",
+    UNTESTED: "Run at least one attack. The section Not run says why others did not.",
     NO_VERDICT: "Let the run finish at least one round. `--resume RUN` goes on where it stopped.",
 }
 

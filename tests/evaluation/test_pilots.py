@@ -107,6 +107,16 @@ def test_plan__refuses_in_one_line_what_it_cannot_foresee(
     assert "--plan" in line and words in line
 
 
+def test_plan__of_no_attack_says_that_nothing_is_tested(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert (
+        simulate.main(["--config", "smoke", "--attacks", "none", "--device", "cpu", "--plan"]) == 0
+    )
+    *_, line = capsys.readouterr().out.splitlines()
+    assert line.startswith("nothing would be tested") and "AUC" not in line
+
+
 @pytest.mark.parametrize("text", ["1.2", "0.5", "0.2.1"])
 def test_plan__refuses_what_is_no_auc_of_a_leak(
     text: str, capsys: pytest.CaptureFixture[str]
