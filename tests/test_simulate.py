@@ -237,7 +237,7 @@ def test_headline__leak_and_use_are_of_one_model(folder: Path, report: Report) -
     assert use["knn"] == rounds[clean]["knn"] and after["knn"] == rounds[last]["knn"]
     assert after["n"] == use["n"] and after["linear_ci"][0] <= after["linear"]
     page = (folder / "report.html").read_text(encoding="utf-8")
-    assert "on the model of round 2" in page and "on the model under attack of rounds 3-4" in page
+    assert "on the model of round 2" in page and "on the models under attack of rounds 3-4" in page
     assert "after the attack, round 4" in page and f"{after['knn']:.2f} [" in page
 
 

@@ -15,10 +15,10 @@ from PIL import Image
 
 from fedmia import audit_encoder, open_run
 from fedmia.config.audit import Audit as Settings
-from fedmia.data._source import check_labels
 from fedmia.data.base import Request, Views
 from fedmia.data.folder import Folder
 from fedmia.data.images import UNLABELLED, ImageSet
+from fedmia.data.npz import Npz
 from fedmia.evaluation.audits.images import deal_sets
 from fedmia.evaluation.audits.imagetable import image_places, read_image_table
 from fedmia.evaluation.audits.subjects import read_subjects
@@ -303,8 +303,9 @@ def test_text__compares_by_what_is_read_not_by_code_points(tmp_path: Path) -> No
     assert read_image_table("groups", path, "subject", sides, bool) == {
         "in": [letter], "out": [letter]
     }  # fmt: skip
-    assert check_labels([marks, letter], 2, "labels").tolist() == [letter, letter]
-    assert check_labels(np.array([marks]), 1, "labels").tolist() == [letter]
+    np.savez(tmp_path / "x.npz", x=np.zeros((3, 8, 8), np.uint8), y=np.array([marks, letter, "b"]))
+    arrays = Npz().load(Request(str(tmp_path / "x.npz"), None, None, 0))
+    assert arrays.classes == ("b", letter)
     folder = tmp_path / "x"
     folder.mkdir()
     Image.new("RGB", (8, 8)).save(folder / f"{marks}.png")

@@ -191,9 +191,11 @@ class Scorer:
     def _score_sets(self, attack: Attack, view: BlackBox, sets: ImageSets) -> Sides | None:
         """What `score_sets` says of the sets of members (S, 2) and of the others (T, 2)."""
         ours, theirs = self.members[sets.members], self.nonmembers[sets.nonmembers]
-        both = [one[rank_digests(digests(one.numpy()))] for one in (*ours, *theirs)]
+        both = torch.cat([ours, theirs])
+        for at, one in enumerate(both):
+            both[at] = one[rank_digests(digests(one.numpy()))]
         order = rank_digests([digests(one[:1].numpy())[0] for one in both])
-        scores = attack.score_sets(view, torch.stack([both[at] for at in order]), self.known)
+        scores = attack.score_sets(view, both[order], self.known)
         if scores is None:
             return None
         ordered = scores[np.argsort(order)]
