@@ -13,7 +13,7 @@ from fedmia.defenses.stack import check_exclusive
 from fedmia.options import registry
 from fedmia.options.errors import InputError, opt, prefix_errors, wrong_value
 from fedmia.partitions.base import Partition
-from fedmia.runtime.device import gpus_if_missing
+from fedmia.runtime.device import count_gpus, gpus_if_missing
 from fedmia.ssl.base import SSL
 
 
@@ -96,8 +96,10 @@ def _check_rounds(experiment: Experiment) -> None:
 
 
 def _check_training(experiment: Experiment) -> None:
-    """Refuse a warm-up longer than the training, and an optimizer that the strategy cannot use."""
+    """Refuse batches of which the method learns nothing, a warm-up longer than the training, and an
+    optimizer that the strategy cannot use."""
     train, federation, pretrain = experiment.train, experiment.federation, experiment.pretrain
+    experiment.ssl.build("ssl").check_batch("train.batch_size", train.batch_size)
     lasting = {
         "the epochs of the run": federation.rounds * train.local_epochs,
         opt("pretrain.epochs"): pretrain.epochs or math.inf,
@@ -166,6 +168,12 @@ def _check_machine(experiment: Experiment) -> None:
         share = getattr(experiment, name) or 0
         if share > 1 and share != int(share):
             raise wrong_value(opt(name), share, "a share below 1 or a whole number")
+    share = experiment.gpus_per_client
+    if share and experiment.device != "cpu" and address is None and not count_gpus():
+        raise InputError(
+            f"{opt('gpus_per_client', f'{share:g}')}: torch finds no CUDA GPU on this machine; "
+            f"{opt('ray_address')} joins a cluster that has some"
+        )
     on_gpu = experiment.device.startswith("cuda")
     if on_gpu and experiment.backend == "ray" and not experiment.gpus_per_client:
         raise InputError(
