@@ -117,11 +117,11 @@ def lay_over(
             with prefix_errors(str(find_config(config.name, command.presets))):
                 raise
         raise
-    for path, error in idle.items():
+    for path, refusal in idle.items():
         if path not in config.preset or path in own:
             in_file = config.name and path in config.flat and path not in own
             with prefix_errors(str(find_config(config.name, command.presets)) if in_file else ""):
-                raise error
+                raise refusal
     command.refuse(settings)
     return settings
 

@@ -136,7 +136,8 @@ def find_idle(settings: Any, flat: Mapping[str, Any]) -> dict[str, InputError]:
 
 def _reasons(settings: Any, values: Flat, complete: Flat) -> Iterator[tuple[str, str]]:
     """Path of each option that has no effect, and why."""
-    shape, needs = layout(type(settings)), settings.needs
+    root: Any = type(settings)
+    shape, needs = layout(root), settings.needs
     for path, value in values.items():
         if path.partition(".")[0] in shape.lists:
             continue

@@ -92,6 +92,7 @@ class Study(Settings):
         base: options of the experiment that every run starts from, by path; with encoders, those
             that audits share with it.
         cells: the runs, all of the first seed before those of the second.
+        idle_everywhere: path of each option that has no effect on any run -> the error for it.
 
     Raises:
         InputError: on construction, for a path that no option has, a value that its option does

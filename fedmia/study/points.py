@@ -14,7 +14,8 @@ from fedmia.table import KEY
 if TYPE_CHECKING:
     import pandas as pd
 
-BySeed = Mapping[int, float | str]  # a number; of a void run the reason
+BySeed = Mapping[int, float]
+SeedValues = Mapping[int, float | str]  # a number; of a void run the reason
 PLACE = [name for name in KEY if name not in ("run", "seed")]
 
 
@@ -111,14 +112,21 @@ def comparisons(
     return rows
 
 
-def change(ours: BySeed, theirs: BySeed) -> dict[str, Any]:
+def change(ours: SeedValues, theirs: SeedValues) -> dict[str, Any]:
     """Over seeds that both have, the first less the second."""
     return over_models(paired_differences(ours, theirs), -1.0)
 
 
-def paired_differences(ours: BySeed, theirs: BySeed) -> list[float | str]:
-    """By seed that both have, the first less the second; rounded, so that equal ones are equal. Of
-    a void run the reason."""
+def paired_differences(ours: SeedValues, theirs: SeedValues) -> list[float | str]:
+    """Differences by seed; rounded, so that equal ones are equal.
+
+    Args:
+        ours: by seed.
+        theirs: by seed.
+
+    Returns:
+        For each seed that both have the first less the second, or why one of them is void.
+    """
     pairs = [(ours[seed], theirs[seed]) for seed in sorted(ours.keys() & theirs.keys())]
     return [
         one if isinstance(one, str) else other if isinstance(other, str) else round(one - other, 6)

@@ -20,7 +20,7 @@ from fedmia.storage.runfolder import damaged
 from fedmia.study.cells import CellState
 from fedmia.study.columns import cell as text_of
 from fedmia.study.points import (
-    BySeed,
+    SeedValues,
     comparisons,
     group_by_key,
     numbers_of,
@@ -37,7 +37,7 @@ STUDY, PAGE = "study.json", "study.html"
 FORMAT = 1
 COMPARED = "point attack baseline measure difference low high p p_holm models void"
 APART = dict.fromkeys(("control", "baseline", "target_fpr"))  # tell numbers of one metric apart
-Values = Mapping[tuple[Any, ...], BySeed]  # point, and what else tells numbers apart -> by seed
+Values = Mapping[tuple[Any, ...], SeedValues]  # point, and what else tells numbers apart -> by seed
 
 
 def open_study(folder: str | Path, *, trust_plugins: bool = False) -> StudyResult:
@@ -133,14 +133,14 @@ class StudyResult:
         """Every number of the table over the models of its point: `n`, `mean`, `low` and `high`
         (95 % between models), `sd`, `least`, `greatest`; `void`: how many are left out of an
         attack's numbers, and why."""
-        return over_points(self._judged)
+        return over_points(self._with_reasons)
 
     def by_point(self) -> dict[str, list[CellState]]:
         """The runs of each point, in order."""
         return group_by_key((cell.point, cell) for cell in self.cells)
 
     @cached_property
-    def _judged(self) -> pd.DataFrame:
+    def _with_reasons(self) -> pd.DataFrame:
         """The table, and the column `void`: of what an attack measured in a void run the reason."""
         reasons = {cell.name: cell.void for cell in self.cells}
         of_attack = self.table["attack"].notna()
@@ -149,7 +149,7 @@ class StudyResult:
     @cached_property
     def _parts(self) -> dict[Any, pd.DataFrame]:
         """Metric and subject -> their rows, which views ask for again and again."""
-        return dict(iter(self._judged.groupby(["metric", "subject"], sort=False)))
+        return dict(iter(self._with_reasons.groupby(["metric", "subject"], sort=False)))
 
     def select(self, metric: str, subject: str = "attack", **where: Any) -> pd.DataFrame:
         """The rows of the table that hold a number.
@@ -163,7 +163,7 @@ class StudyResult:
         Returns:
             The rows, in order, and the column `void`: why nothing follows from the number.
         """
-        rows = self._parts.get((metric, subject), self._judged[:0])
+        rows = self._parts.get((metric, subject), self._with_reasons[:0])
         for name, value in {**APART, **where}.items():
             column = rows[name]
             fits = column == value if value not in (None, ...) else column.isna() == (value is None)
@@ -282,7 +282,7 @@ class StudyResult:
         ]
         columns = {n: self.table[n].replace(dict(names)) for n in ("point", "attack", "baseline")}
         renamed.table = self.table.assign(**columns)
-        for derived in ("_judged", "_parts", "points"):
+        for derived in ("_with_reasons", "_parts", "points"):
             vars(renamed).pop(derived, None)
         if baseline := names.get(str(self.settings.get("baseline"))):
             settings = {**self.settings, "baseline": baseline}

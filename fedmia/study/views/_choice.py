@@ -19,7 +19,7 @@ from fedmia.report.format import interval, number
 from fedmia.report.verdict import WEAK
 from fedmia.statistics.intervals import LEVEL
 from fedmia.statistics.spread import p_value
-from fedmia.study.points import BySeed, change, known, paired_differences
+from fedmia.study.points import SeedValues, change, known, paired_differences
 
 WITHIN = 0.05
 COSTS = (
@@ -172,13 +172,13 @@ def means_something(epsilon: float | None) -> bool:
     return epsilon is not None and epsilon <= MEANINGFUL
 
 
-def _floor(undefended: BySeed) -> BySeed:
+def _floor(undefended: SeedValues) -> SeedValues:
     """The least kNN that is kept, by seed."""
-    return {seed: (1 - WITHIN) * knn for seed, knn in undefended.items()}
+    return {k: (1 - WITHIN) * v for k, v in undefended.items() if not isinstance(v, str)}
 
 
 def _leaks_more(one: Any, least: Any, level: float) -> bool:
     """Whether models tell that `one` leaks more than the least leaking point."""
-    more = paired_differences(one["leak"]["by_seed"], least["leak"]["by_seed"])
+    more = known(paired_differences(one["leak"]["by_seed"], least["leak"]["by_seed"]))
     p = p_value(more)
     return p is not None and fmean(more) > 0 and p / 2 <= level

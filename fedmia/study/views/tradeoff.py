@@ -15,7 +15,7 @@ from fedmia.study.cells import CellState
 from fedmia.study.columns import heads
 from fedmia.study.drawing import cross
 from fedmia.study.points import (
-    BySeed,
+    SeedValues,
     change,
     group_by_key,
     known,
@@ -157,7 +157,9 @@ def _point(study: StudyResult, point: str, attacks: Sequence[Any]) -> dict[str, 
     }
 
 
-def _use(study: StudyResult, cells: Sequence[CellState], probe: str, attack: str | None) -> BySeed:
+def _use(
+    study: StudyResult, cells: Sequence[CellState], probe: str, attack: str | None
+) -> SeedValues:
     """Accuracy of a probe by seed. An active attack reads the models of the attacked rounds, and is
     seen beside their use."""
     before, after = (
