@@ -90,7 +90,7 @@ OF_EXPERIMENTS: Mapping[str, Need] = {
 }
 OF_AUDITS: Mapping[str, Need] = {
     **dict.fromkeys(("batch", "checkpoint_key", "allow_missing", "allow_random"), IMAGES),
-    **dict.fromkeys(("access", "precision", "device", "augment"), IMAGES),
+    **dict.fromkeys(("access", "precision", "augment"), IMAGES),
     **dict.fromkeys(("data_dir", "channels", "skip_unreadable"), SOURCES),
     "cache": TRAINED,
     "shadows": SHADOWS,
