@@ -37,7 +37,7 @@ from fedmia.records import RunScores  # noqa: E402
 from fedmia.records.rows import Report  # noqa: E402
 from fedmia.report.publish import publish, show  # noqa: E402
 from fedmia.runtime.cores import count_cores  # noqa: E402
-from fedmia.runtime.device import bfloat16_note  # noqa: E402
+from fedmia.runtime.device import bfloat16_note, oversubscription_note  # noqa: E402
 from fedmia.runtime.interrupts import Interrupts  # noqa: E402
 from fedmia.runtime.progress import AuditDisplay  # noqa: E402
 from fedmia.runtime.stopwatch import Stopwatch  # noqa: E402
@@ -136,7 +136,12 @@ def score_and_publish(
         released, data_split = prepare(audit, device, objects)
     # Constants and sizes that were guessed, images left out, which model of its run it is.
     notes = [*released.notes, *data_split.notes]
-    for note in filter(None, [bfloat16_note(audit.device, audit.precision), *notes]):
+    machine = [
+        bfloat16_note(audit.device, audit.precision),
+        bfloat16_note(audit.device, audit.shadow.get("precision", "float32")),
+        oversubscription_note("threads", audit.threads),
+    ]
+    for note in filter(None, [*dict.fromkeys(machine), *notes]):
         display.line(note)
     if audit.threads != invocation.settings.threads:
         with_threads = (*data_split.notes, threads_note(audit.threads))

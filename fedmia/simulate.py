@@ -43,7 +43,7 @@ from fedmia.observers._observing import RunObservers  # noqa: E402
 from fedmia.recording.run import RunRecording  # noqa: E402
 from fedmia.records.rows import Report  # noqa: E402
 from fedmia.report.publish import publish, show  # noqa: E402
-from fedmia.runtime.device import bfloat16_note  # noqa: E402
+from fedmia.runtime.device import bfloat16_note, oversubscription_note  # noqa: E402
 from fedmia.runtime.interrupts import Interrupts  # noqa: E402
 from fedmia.runtime.progress import Display  # noqa: E402
 from fedmia.runtime.stopwatch import Stopwatch  # noqa: E402
@@ -135,8 +135,11 @@ def run_experiment(invocation: Invocation, watch: Stopwatch, stop: Event) -> Out
         with watch.part("data"):
             plan = make_plan(invocation.settings)
         display.plan(plan.total_rounds())
-        note = bfloat16_note(invocation.settings.device, invocation.settings.train.precision)
-        for line in filter(None, [note, *plan.data.notes]):
+        machine = [
+            bfloat16_note(invocation.settings.device, invocation.settings.train.precision),
+            oversubscription_note("threads_per_client", invocation.settings.threads_per_client),
+        ]
+        for line in filter(None, [*machine, *plan.data.notes]):
             display.line(line)
         place = OutFolder(invocation.out, "another run", lambda config: invocation.resume)
         tree = to_tree(invocation.settings)

@@ -21,7 +21,7 @@ from safetensors import SafetensorError
 from torch.optim import Optimizer
 
 from fedmia.cli.command import DISK_FAILED, print_bad_input
-from fedmia.config.compatibility import norm_kind
+from fedmia.config.norms import norm_kind
 from fedmia.config.tree import from_tree, to_tree
 from fedmia.data.images import ImageSet
 from fedmia.defenses.base import RunConditions

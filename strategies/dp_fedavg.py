@@ -61,9 +61,13 @@ class DPFedAvg(FederatedStrategy):
     delta: float = option(1e-5, "delta of (epsilon, delta)-DP, over the run", gt=0, lt=1)
     clip: float = option(1.0, "C, largest L2 norm of an update; if adaptive, at first", gt=0)
     adaptive: bool = option(False, "whether C follows a quantile of the updates' norms")
-    quantile: float = option(0.5, "share of the updates that are to stay unclipped", ge=0, le=1)
-    clip_lr: float = option(0.2, "learning rate of C", gt=0)
-    vote_share: float = option(0.1, "share of the budget that the votes on C get", gt=0, lt=1)
+    quantile: float = option(
+        0.5, "share of the updates that are to stay unclipped", ge=0, le=1, needs=("adaptive",)
+    )
+    clip_lr: float = option(0.2, "learning rate of C", gt=0, needs=("adaptive",))
+    vote_share: float = option(
+        0.1, "share of the budget that the votes on C get", gt=0, lt=1, needs=("adaptive",)
+    )
     cohorts: str = option(
         "known",
         "who trains in a round: known to the attacker, or secret, which lowers epsilon where a "

@@ -79,7 +79,7 @@ COMMANDS = [
     ("simulate --split.scored 5000", "split.scored", "5000", "at most 180 can be scored"),
     ("simulate --partition natural", "partition", "natural", "needs partition.column name"),
     ("simulate --defense dpsgd --ssl simclr", "ssl", "simclr", "use ssl moco"),
-    ("simulate --defended-clients 1", "defended-clients", "1", "needs defense name"),
+    ("simulate --defended-clients 1", "defended-clients", "1", "without defense name"),
     (
         "simulate --clients 10 --defense logistic --defended-clients 0-10",
         "defended-clients", "10", "the clients are 0-9",
@@ -89,7 +89,7 @@ COMMANDS = [
         "attack-rounds", "4", "at most 3",
     ),
     ("simulate --clients 4 --min-clients 5", "min-clients", "5", "must be <= 4"),
-    ("simulate --gpus-per-client 0.5", "gpus-per-client", "0.5", "needs backend ray"),
+    ("simulate --gpus-per-client 0.5", "gpus-per-client", "0.5", "without backend ray"),
     ("study --over strategy=fedavg --over strategy.mu=1", "strategy.mu", "fedavg", "of fedprox"),
     ("study --defenses dpsgd --strengths dpsg=1", "strengths", "dpsg", "did you mean 'dpsgd'?"),
     (f"{AUDIT} --members digits --nonmembers digits", "members", "1797", "byte-equal"),

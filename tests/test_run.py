@@ -7,6 +7,7 @@ import pytest
 from fedmia.cli.command import parse
 from fedmia.cli.commands import SIMULATE
 from fedmia.federation.plan import make_plan
+from fedmia.options.errors import InputError
 
 TINY = (
     "--dataset synthetic --data.pixels 8 --data.images 90 --data.classes 2 --clients 1 --rounds 1 "
@@ -29,6 +30,10 @@ TINY = (
 def test_notes__local_batch_norm_wherever_the_model_holds_one(flags: str, said: bool) -> None:
     for policy in ("local", "average"):
         line = TINY + flags + f" --federation.batch_norm {policy}"
+        if policy == "local" and not said:
+            with pytest.raises(InputError, match="batch_norm local has no effect"):
+                parse(SIMULATE, line.split())
+            continue
         experiment = parse(SIMULATE, line.split()).settings
         assert experiment is not None
         results = [n for n in make_plan(experiment).notes if n.startswith("Batch norm is local: ")]

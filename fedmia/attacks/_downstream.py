@@ -92,7 +92,10 @@ class DownstreamFitted(NetworkFitted):
 
     looks_at: ClassVar[tuple[str, ...]] = ("features",)
 
-    downstream: str = option("synthetic", "labelled images of the downstream task", choices=TASKS)
+    downstream: str = option(
+        "synthetic", "labelled images of the downstream task", choices=TASKS,
+        needs=("downstream_file", None),
+    )  # fmt: skip
     downstream_file: str | None = option(
         None, "NumPy archive of images x and labels y, as the downstream task (none: `downstream`)"
     )

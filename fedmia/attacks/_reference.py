@@ -49,13 +49,15 @@ class ReferenceAttack(Attack):
         "images (loss), or how short its feature vector is (norm)",
         choices=SIGNALS,
     )
-    views: int = option(24, "augmented views an image (norm: none)", ge=2)
+    views: int = option(
+        24, "augmented views an image (norm: none)", ge=2, needs=("signal", "similarity", "loss")
+    )
     layer: str = option(
         "auto",
         "output that is read (auto: the projection; pooled features for norm)",
         choices=("auto", *OUTPUTS),
     )
-    temperature: float = option(0.2, "of the loss", gt=0)
+    temperature: float = option(0.2, "of the loss", gt=0, needs=("signal", "loss"))
 
     def fit(self, view: BlackBox, known: Known, rng: np.random.Generator) -> None:
         self._others = sort_by_content(known.both()[0])

@@ -40,8 +40,11 @@ class AllForOne(Attack):
     rounds: int | None = option(
         None, "how many of the last rounds whose updates are kept (none: all of them)", ge=1
     )
-    pairs: int = option(2, "pairs of views an image for loss and gradient", ge=1)
-    views: int = option(8, "views an image for similarity", ge=2)
+    pairs: int = option(
+        2, "pairs of views an image for loss and gradient", ge=1,
+        needs=("measure", "loss", "gradient"),
+    )  # fmt: skip
+    views: int = option(8, "views an image for similarity", ge=2, needs=("measure", "similarity"))
     negatives: str = negatives_option()
 
     def score(self, view: ServerView, images: Tensor) -> Scores:

@@ -55,8 +55,9 @@ class DatasetInference(DatasetAttack):
     )
     views: int = option(24, "augmented views an image", ge=2)
     components: int = option(
-        20, "Gaussians of the mixture, at most a quarter of the images that it is fitted on", ge=1
-    )
+        20, "Gaussians of the mixture, at most a quarter of the images that it is fitted on", ge=1,
+        needs=("statistic", "likelihood"),
+    )  # fmt: skip
 
     @property
     def learns(self) -> bool:

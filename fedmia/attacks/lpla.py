@@ -57,7 +57,9 @@ class LpLA(Attack):
     p: float = option(
         2.0, f"order of the norm: 0 (entries that are not zero) or {LEAST_P} to 5", ge=0, le=5
     )
-    tolerance: float = option(1e-6, "p = 0: entries up to this size count as zero", ge=0)
+    tolerance: float = option(
+        1e-6, "p = 0: entries up to this size count as zero", ge=0, needs=("p", 0.0)
+    )
     reading: str = option(
         "likelihood",
         "score: log-likelihood ratio of two Gaussians, or the norm itself beyond the middle of the "

@@ -109,8 +109,10 @@ class PartCrop(NetworkAttack):
         "relu", "activation of the network (Tables 12, 13)", choices=tuple(ACTIVATIONS)
     )
     norm: str = option("none", "norm before each activation (Tables 12, 13)", choices=tuple(NORMS))
-    views: int = option(10, "views an image of with_similarity", ge=2)
-    layer: str = option("avgpool", "output of with_similarity", choices=OUTPUTS)
+    views: int = option(10, "views an image of with_similarity", ge=2, needs=("with_similarity",))
+    layer: str = option(
+        "avgpool", "output of with_similarity", choices=OUTPUTS, needs=("with_similarity",)
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -33,8 +33,9 @@ class Similarity(ClassifierAttack):
         choices=("mean", "all", "top3"),
     )
     classifier: str = option(
-        "lr", "classifier for all and top3 (mean needs none)", choices=CLASSIFIERS
-    )
+        "lr", "classifier for all and top3 (mean needs none)", choices=CLASSIFIERS,
+        needs=("pairs", "all", "top3"),
+    )  # fmt: skip
 
     @property
     def learns(self) -> bool:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedmia.cli import help
 from fedmia.cli.flags import Command, ParsedFlags, read
-from fedmia.cli.settings import lay_over, load_config
+from fedmia.cli.settings import Config, lay_over, load_config
 from fedmia.options.errors import InputError
 from fedmia.options.values import Text, convert
 
@@ -162,9 +162,8 @@ def parse(command: Command, arguments: Arguments) -> Invocation:
     observe = tuple(filter(None, own_options.get("observe", "").split(",")))
     if "observe" in own_options and not observe:
         raise InputError("--observe needs a name, got ''")
-    lower = load_config(command, own_options["config"]) if "config" in own_options else {}
-    config = own_options.get("config", "")
-    settings = lay_over(command, lower, flags.options, "trust_plugins" in own_options, config)
+    config = load_config(command, own_options["config"]) if "config" in own_options else Config()
+    settings = lay_over(command, config, flags.options, "trust_plugins" in own_options)
     folder = Path(own_options["out"]) if "out" in own_options else None
     gate = read_gate(own_options)
     return Invocation(

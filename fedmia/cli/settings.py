@@ -2,26 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial, reduce
 from pathlib import Path
 from typing import Any
 
 from fedmia.cli.flags import Command
-from fedmia.cli.presets import find_config
+from fedmia.cli.presets import PRESETS, find_config
 from fedmia.config.layout import Flat
 from fedmia.config.tree import flatten, from_tree, merge, read_values
 from fedmia.options.errors import InputError, prefix_errors
 from fedmia.options.yamlfile import load
 
 
-def load_config(command: Command, name: str) -> Flat:
+@dataclass(frozen=True)
+class Config:
+    """The settings of a file or a preset.
+
+    Attributes:
+        flat: values by path.
+        preset: paths of those that a preset says, and the user's own file does not.
+        name: path or preset; empty: of no file.
+    """
+
+    flat: Flat = field(default_factory=dict)
+    preset: frozenset[str] = frozenset()
+    name: str = ""
+
+
+def load_config(command: Command, name: str) -> Config:
     """Read the settings of `--config NAME`, which options can complete.
 
     Args:
         name: a path, or the name of a preset.
 
     Returns:
-        The settings, flat.
+        The settings.
 
     Raises:
         InputError: it cannot be read, or a value in it is wrong by itself: the message names the
@@ -29,16 +46,18 @@ def load_config(command: Command, name: str) -> Flat:
     """
     file = find_config(name, command.presets)
     with prefix_errors(str(file)):
-        read_values(command.settings, flat := read_config(command, file))
-    return flat
+        layers = _read_layers(command, file)
+        read_values(command.settings, flat := _merge_layers(command, layers))
+    presets = PRESETS.resolve()
+    own = {path for place, layer in layers if presets not in place.parents for path in layer}
+    return Config(flat, frozenset(flat.keys() - own), name)
 
 
-def read_config(command: Command, file: Path, above: tuple[Path, ...] = ()) -> Flat:
+def read_config(command: Command, file: Path) -> Flat:
     """Read a file of settings, laid over the file or preset that its key `base` names.
 
     Args:
         file: path of the file.
-        above: files that are laid over it.
 
     Returns:
         The settings, flat.
@@ -46,45 +65,63 @@ def read_config(command: Command, file: Path, above: tuple[Path, ...] = ()) -> F
     Raises:
         InputError: a file that cannot be read, or whose base is itself.
     """
-    flat = flatten(command.settings, load(file))
-    if "base" not in flat:
-        return flat
-    name, whole = str(flat.pop("base")), (*above, file.resolve())
-    near = file.parent / name
-    base = near if near.is_file() else find_config(name, command.presets)
-    if base.resolve() in whole:
-        raise InputError(f"base '{name}' leads back to itself")
-    return merge(command.settings, read_config(command, base, whole), flat)
+    return _merge_layers(command, _read_layers(command, file))
+
+
+def _merge_layers(command: Command, layers: Sequence[tuple[Path, Flat]]) -> Flat:
+    merge_two = partial(merge, command.settings)
+    return reduce(lambda upper, lower: merge_two(lower, upper), [flat for _, flat in layers])
+
+
+def _read_layers(command: Command, file: Path) -> list[tuple[Path, Flat]]:
+    """The file and its settings, then those of its base, and so on."""
+    layers, name = list[tuple[Path, Flat]](), str(file)
+    while True:
+        place = file.resolve()
+        if place in (known for known, _ in layers):
+            raise InputError(f"base '{name}' leads back to itself")
+        layers.append((place, flat := flatten(command.settings, load(file))))
+        if "base" not in flat:
+            return layers
+        name = str(flat.pop("base"))
+        near = file.parent / name
+        file = near if near.is_file() else find_config(name, command.presets)
 
 
 def lay_over(
-    command: Command, lower: Flat, upper: Mapping[str, Any], trust_plugins: bool = False,
-    config: str = "",
-) -> Any:  # fmt: skip
+    command: Command, config: Config, upper: Mapping[str, Any], trust_plugins: bool = False
+) -> Any:
     """The checked settings of a command.
 
     Args:
-        lower: flat settings that the user's options are laid over.
+        config: what the user's options are laid over.
         upper: these options, as a tree or flat.
         trust_plugins: whether plugins from outside that the folder of a run names are imported.
-        config: path or preset of the flat settings; empty where they are of no file.
 
     Returns:
-        An instance of the command's settings.
+        An instance of the command's settings, without a preset's options that have no effect.
 
     Raises:
-        InputError: an option or a value is wrong, or a check refuses the settings. The message
-            names the file where the file alone is wrong in the same way.
+        InputError: an option or a value is wrong, the user's own option has no effect, or a check
+            refuses the settings. The message names the file where the file alone is wrong in the
+            same way.
     """
+    from fedmia.config.effects import build_effective  # torch; no page has a use for it
+
     root = command.settings
-    flat = merge(root, lower, flatten(root, upper))
+    flat = merge(root, config.flat, own := flatten(root, upper))
     try:
-        settings: Any = from_tree(root, flat, trust_plugins=trust_plugins)
+        settings, idle = build_effective(root, flat, trust_plugins)
     except InputError as error:
-        if config and str(error) == _error_alone(root, lower):
-            with prefix_errors(str(find_config(config, command.presets))):
+        if config.name and str(error) == _error_alone(root, config.flat):
+            with prefix_errors(str(find_config(config.name, command.presets))):
                 raise
         raise
+    for path, refusal in idle.items():
+        if path not in config.preset or path in own:
+            in_file = config.name and path in config.flat and path not in own
+            with prefix_errors(str(find_config(config.name, command.presets)) if in_file else ""):
+                raise refusal
     command.refuse(settings)
     return settings
 

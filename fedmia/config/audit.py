@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from fedmia.config.audit_attacks import AUTO, expand_names, has_rounds
 from fedmia.config.choices import Layer, Values
 from fedmia.config.data import channel_mean, channel_std, data_folder, image_size, pixel_range
+from fedmia.config.effects import OF_AUDITS
 from fedmia.config.fields import Settings, given_options, named_options, plugins
 from fedmia.config.points import parse_points
 from fedmia.config.roles import check_attack_options
@@ -53,6 +54,8 @@ class Audit(Settings):
     Raises:
         InputError: on construction, for an unknown attack or option or a value out of range.
     """
+
+    needs: ClassVar[Mapping[str, Any]] = OF_AUDITS
 
     encoder: str = option(
         "",

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from fedmia.config.choices import Values
+from fedmia.config.effects import OF_BENCHES
 from fedmia.config.fields import Settings, named_options
 from fedmia.config.roles import check_attack_options
 from fedmia.options.errors import InputError, opt
@@ -23,6 +24,8 @@ class Bench(Settings):
     Raises:
         InputError: on construction, for neither an attack nor a check, or both.
     """
+
+    needs: ClassVar[Mapping[str, Any]] = OF_BENCHES
 
     name: str = option("", "the attack: built-in, or package.module:Class", hole="ATTACK")
     bench: str = option("encoders-v1", "the bench: its name, or its folder")
@@ -48,11 +51,16 @@ class Bench(Settings):
 
     @classmethod
     def attack_names(cls, flat: Mapping[str, Any]) -> tuple[str, ...]:
-        """The attack's name, if there is one."""
+        """The attack's name in flat settings, if there is one."""
         return (str(flat["name"]),) if flat.get("name") else ()
+
+    @property
+    def attacks(self) -> tuple[str, ...]:
+        """The attack's name, if there is one."""
+        return (self.name,) if self.name else ()
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if bool(self.name) == (self.check is not None):
             raise InputError(f"give the name of an attack, or {opt('check', 'ENTRY')}: one of both")
-        check_attack_options(self.attack, (self.name,) if self.name else ())
+        check_attack_options(self.attack, self.attacks)

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
-from typing import Any
 
 from fedmia.config.experiment import Experiment
+from fedmia.config.norms import norm_of
 from fedmia.config.roles import refusal
 from fedmia.defenses.base import RunConditions
 from fedmia.defenses.stack import check_exclusive
 from fedmia.options import registry
 from fedmia.options.errors import InputError, opt, prefix_errors, wrong_value
 from fedmia.partitions.base import Partition
-from fedmia.runtime.device import gpus_if_missing
+from fedmia.runtime.device import count_gpus, gpus_if_missing
 from fedmia.ssl.base import SSL
 
 
@@ -97,8 +96,10 @@ def _check_rounds(experiment: Experiment) -> None:
 
 
 def _check_training(experiment: Experiment) -> None:
-    """Refuse a warm-up longer than the training, and an optimizer that the strategy cannot use."""
+    """Refuse batches of which the method learns nothing, a warm-up longer than the training, and an
+    optimizer that the strategy cannot use."""
     train, federation, pretrain = experiment.train, experiment.federation, experiment.pretrain
+    experiment.ssl.build("ssl").check_batch("train.batch_size", train.batch_size)
     lasting = {
         "the epochs of the run": federation.rounds * train.local_epochs,
         opt("pretrain.epochs"): pretrain.epochs or math.inf,
@@ -142,7 +143,7 @@ def _check_aggregation(experiment: Experiment) -> None:
             f"got {cohort_size}"
         )
     with prefix_errors(mention):
-        built.check(_norm_of(experiment))
+        built.check(norm_of(experiment))
     if built.private and experiment.pretrain.mode == "pooled":
         raise InputError(
             f"{opt('pretrain.mode', 'pooled')} with {mention}: the server would train on the "
@@ -160,30 +161,19 @@ def _check_aggregation(experiment: Experiment) -> None:
         )
 
 
-def _norm_of(experiment: Experiment) -> str:
-    """The kind of the model's norm: `group`, `batch`, or `local`, batch norm whose running
-    statistics never leave the client."""
-    norm = norm_kind(experiment.model.options, experiment.ssl.options)
-    if norm == "batch" and experiment.federation.batch_norm == "local":
-        return "local"
-    return norm
-
-
 def _check_machine(experiment: Experiment) -> None:
-    """Refuse options of Ray without Ray, and shares of a GPU that Ray does not know."""
+    """Refuse shares of a GPU that Ray does not know, and a device that its clients do not get."""
     address = experiment.ray_address
-    if experiment.backend != "ray":
-        defaults = {"ray_address": None, "cpus_per_client": None, "gpus_per_client": 0}
-        for name, default in defaults.items():
-            if (value := getattr(experiment, name)) != default:
-                raise InputError(f"{opt(name, value)} needs {opt('backend', 'ray')}")
-    elif experiment.clients_at_once not in ("auto", 1):
-        value = opt("clients_at_once", experiment.clients_at_once)
-        raise InputError(f"{value} needs {opt('backend', 'inline')}")
     for name in ("cpus_per_client", "gpus_per_client"):
         share = getattr(experiment, name) or 0
         if share > 1 and share != int(share):
             raise wrong_value(opt(name), share, "a share below 1 or a whole number")
+    share = experiment.gpus_per_client
+    if share and experiment.device != "cpu" and address is None and not count_gpus():
+        raise InputError(
+            f"{opt('gpus_per_client', f'{share:g}')}: torch finds no CUDA GPU on this machine; "
+            f"{opt('ray_address')} joins a cluster that has some"
+        )
     on_gpu = experiment.device.startswith("cuda")
     if on_gpu and experiment.backend == "ray" and not experiment.gpus_per_client:
         raise InputError(
@@ -201,8 +191,6 @@ def _check_partition(experiment: Experiment) -> None:
 
 def _check_defended(experiment: Experiment) -> None:
     clients = experiment.defended_clients
-    if clients is not None and not experiment.defense:
-        raise InputError(f"{opt('defended_clients', clients)} needs {opt('defense', 'NAME')}")
     for layer in experiment.defense:
         if layer.clients is not None:
             _check_honest(experiment, layer.clients, f"{opt('defense', layer.name)}, clients")
@@ -227,18 +215,11 @@ def _check_honest(experiment: Experiment, clients: tuple[int, ...], where: str) 
             raise InputError(f"{where} names client {client} twice")
 
 
-def norm_kind(model: Mapping[str, Any], ssl: Mapping[str, Any]) -> str:
-    """Which norm the encoder has, `group` or `batch`, by the options of the encoder and of the
-    method."""
-    norm = str(model.get("norm", "group"))
-    return "batch" if norm == "split" or ssl.get("head_norm") == "batch" else norm
-
-
 def _check_defense(experiment: Experiment) -> None:
     ssl: SSL = experiment.ssl.build("ssl")
     built = [(layer, layer.build("defense")) for layer in experiment.defense]
     before = experiment.pretrain.mode == "public"
-    setting = RunConditions(_norm_of(experiment), ssl, experiment.split.public, before)
+    setting = RunConditions(norm_of(experiment), ssl, experiment.split.public, before)
     for layer, defense in built:
         where = opt("defense", layer.name)
         if ssl.coupled:
@@ -258,8 +239,6 @@ def _check_defense(experiment: Experiment) -> None:
 def _check_pretrain(experiment: Experiment) -> None:
     mode, epochs = experiment.pretrain.mode, experiment.pretrain.epochs
     mention = opt("pretrain.mode", mode)
-    if mode == "none" and epochs:
-        raise InputError(f"{mention} leaves nothing for {opt('pretrain.epochs', epochs)} to do")
     if mode != "none" and not epochs:
         raise wrong_value(opt("pretrain.epochs"), 0, f">= 1 with {mention}")
     if mode == "pooled" and experiment.defense:

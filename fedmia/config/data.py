@@ -12,6 +12,8 @@ from fedmia.data.base import Dataset, Request
 from fedmia.options import registry
 from fedmia.options.option import Options, option, options_of
 
+GENERATED = ("digits", "synthetic")  # sources of no file, of which the default trains on
+
 
 def data_folder(of: str = "source's") -> Any:
     """An option: where the files of data sources lie."""

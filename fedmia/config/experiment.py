@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from fedmia.attacks.base import ActiveAttack
 from fedmia.config.choices import Layer, PluginChoice, Values
-from fedmia.config.data import Data
+from fedmia.config.data import GENERATED, Data
+from fedmia.config.effects import OF_EXPERIMENTS
 from fedmia.config.fields import Settings, named_options, plugin, plugins, section
 from fedmia.config.points import parse_points
 from fedmia.config.roles import (
@@ -30,7 +31,6 @@ from fedmia.runtime.device import DEVICES, check_device
 from fedmia.ssl.train import Train
 from fedmia.threat import Threat
 
-GENERATED = ("digits", "synthetic")  # sources of no file, of which the default trains on
 MEMBERS, NONMEMBERS = 220, 740  # docs/findings/does_it_leak.md argues the default's sizes
 
 
@@ -124,6 +124,8 @@ class Experiment(Settings):
             `fedmia.config.compatibility.check_experiment` checks whether the values suit one
             another.
     """
+
+    needs: ClassVar[Mapping[str, Any]] = OF_EXPERIMENTS
 
     seed: int = option(0, "root of all randomness", ge=0)
     attacker: str = option(

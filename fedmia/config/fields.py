@@ -9,9 +9,10 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from fedmia.config.choices import PluginChoice
+from fedmia.options.errors import InputError
 from fedmia.options.option import Options, type_hints
 
 Classes = tuple[type, ...]
@@ -24,7 +25,11 @@ class Settings(Options):
     Attributes:
         trust_plugins: whether plugins from outside may be imported that a run's folder names, and
             these settings do not. It is no option, so no folder can set it for itself.
+        needs: path, or its first part, of options that have an effect under other settings alone
+            -> what they need (`fedmia.config.effects.Need`).
     """
+
+    needs: ClassVar[Mapping[str, Any]] = {}
 
     trust_plugins: bool = field(default=False, kw_only=True, compare=False, repr=False)
 
@@ -32,6 +37,11 @@ class Settings(Options):
     def attack_names(cls, flat: Mapping[str, Any]) -> Sequence[str]:
         """Names of the attacks that flat settings run."""
         return ()
+
+    @property
+    def idle(self) -> Mapping[str, InputError]:
+        """Path of each option that has no effect on any run of several -> the error for it."""
+        return {}
 
     def __post_init__(self) -> None:
         super().__post_init__()

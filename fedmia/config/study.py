@@ -8,12 +8,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from fedmia.config import compatibility
 from fedmia.config.audit import Audit
 from fedmia.config.data import Data
 from fedmia.config.defense_points import UNDEFENDED, Point, defense_points
+from fedmia.config.effects import OF_STUDIES, build_effective
 from fedmia.config.experiment import Experiment
 from fedmia.config.fields import Settings, fields_of, lists, options_beside
 from fedmia.config.layout import Flat, layout
@@ -77,6 +78,9 @@ class Cell:
         return one.threads if isinstance(one, Audit) else one.threads_per_client
 
 
+Built = tuple[Cell, Mapping[str, InputError]]  # a run, and options that have no effect on it
+
+
 @dataclass(frozen=True)
 class Study(Settings):
     """One study. Every run of it is built, so a wrong one is refused before any begins.
@@ -88,11 +92,14 @@ class Study(Settings):
         base: options of the experiment that every run starts from, by path; with encoders, those
             that audits share with it.
         cells: the runs, all of the first seed before those of the second.
+        idle_everywhere: path of each option that has no effect on any run -> the error for it.
 
     Raises:
         InputError: on construction, for a path that no option has, a value that its option does
-            not take, or two runs that are the same.
+            not take, two runs that are the same, or a varied option that has no effect.
     """
+
+    needs: ClassVar[Mapping[str, Any]] = OF_STUDIES
 
     over: Sequence[Grid] = lists("option with several values; once for each option", several=True)
     defenses: tuple[str, ...] = option(
@@ -131,6 +138,7 @@ class Study(Settings):
     audit: Flat = options_beside(Audit, without=NO_OPTIONS)
     base: Flat = options_beside(Experiment)
     cells: tuple[Cell, ...] = field(init=False, compare=False, repr=False)
+    idle_everywhere: Mapping[str, InputError] = field(init=False, compare=False, repr=False)
 
     @classmethod
     def attack_names(cls, flat: Mapping[str, Any]) -> tuple[str, ...]:
@@ -144,7 +152,11 @@ class Study(Settings):
         object.__setattr__(self, "over", tuple(map(_read_grid, self.over)))
         if self.seeds is None:
             object.__setattr__(self, "seeds", 5 if self.defenses else 1)
-        first = self._audits() if self.encoders else self._runs()
+        first, idle = zip(*(self._audits() if self.encoders else self._runs()), strict=True)
+        object.__setattr__(self, "idle_everywhere", {
+            path: why for path, why in idle[0].items() if all(path in one for one in idle)
+        })  # fmt: skip
+        self._check_points(first)
         seeds = range(self.seeds or 1)
         object.__setattr__(self, "cells", tuple(replace(c, nth=i) for i in seeds for c in first))
         self._check_baseline()
@@ -172,8 +184,12 @@ class Study(Settings):
             return ""
         return opt("defenses" if self.defenses else "over", point)
 
-    def _runs(self) -> list[Cell]:
-        """The federations, one a point."""
+    @property
+    def idle(self) -> Mapping[str, InputError]:
+        return self.idle_everywhere
+
+    def _runs(self) -> list[Built]:
+        """The federations, one a point, and what has no effect on each."""
         for name in self.audit:
             raise InputError(f"{opt(name)} is an option of audits: {opt('encoders')} names none")
         base = self.base
@@ -184,14 +200,19 @@ class Study(Settings):
         else:
             from_tree(Experiment, base)
             points = [(label(one), one) for grid in self.over for one in _grid_points(grid)]
-        cells = [self._run(base, name, point) for name, point in points]
+        return [self._run(base, name, point) for name, point in points]
+
+    def _check_points(self, cells: Sequence[Cell]) -> None:
+        """Refuse an option that varies and has no effect, and two runs that are the same."""
+        for path in self.idle:
+            if any(path in cell.grid for cell in cells):
+                raise self.idle[path]
         names: dict[str, str] = {}
         for cell in cells:
             name = cell.point or "the experiment"
             if (twin := names.setdefault(cell.key, name)) is not name:
                 what = "defenses" if self.defenses else "over"
                 raise InputError(f"{opt(what)}: {twin} and {name} are the same run")
-        return cells
 
     def _defense_points(self, base: Experiment) -> list[Point]:
         """Name and point of each defence at each strength, the undefended federation first."""
@@ -203,20 +224,21 @@ class Study(Settings):
         with_clients = base.defended_clients is not None
         return defense_points(self.defenses, self.strengths, with_clients)
 
-    def _run(self, base: Flat, name: str, point: Mapping[str, Any]) -> Cell:
+    def _run(self, base: Flat, name: str, point: Mapping[str, Any]) -> Built:
         with prefix_errors(self.address(name)):
             whole = merge(Experiment, base, flatten(Experiment, point))
-            built = from_tree(Experiment, whole)
+            built, idle = build_effective(Experiment, whole)
         complete = flatten(Experiment, to_tree(built))
         values = {path: _final_value(complete, path, value) for path, value in point.items()}
-        return Cell(name if self.defenses else label(values), values, built)
+        return Cell(name if self.defenses else label(values), values, built), idle
 
-    def _audits(self) -> list[Cell]:
-        """The audits, one an encoder."""
+    def _audits(self) -> list[Built]:
+        """The audits, one an encoder, and what has no effect on each."""
         for name in ("over", "defenses", "strengths"):
             if any(getattr(self, name)):
                 raise InputError(f"{opt(name)} varies a federation, and {opt('encoders')} audits")
         known, flat = [one.name for one, *_ in fields_of((Audit,))], dict(self.audit)
+        paths = dict[str, str]()  # of an option of audits -> of the same option of experiments
         for path, value in self.base.items():
             own = path.removeprefix("federation.").removeprefix("data.")
             own = "data_dir" if path == "data.dir" else own  # as of an experiment
@@ -224,16 +246,14 @@ class Study(Settings):
                 raise InputError(
                     f"{opt(path)} is no option of audits, and {opt('encoders')} audits"
                 )
-            flat[own] = value
-        specs = split_encoders(",".join(self.encoders))
-        return [
-            Cell(
-                name,
-                {"encoder": name},
-                from_tree(Audit, {**flat, **_audited(spec)}, trust_plugins=self.trust_plugins),
-            )
-            for spec, name in zip(specs, short_names(specs), strict=True)
-        ]
+            flat[own], paths[own] = value, path
+        specs, built = split_encoders(",".join(self.encoders)), list[Built]()
+        for spec, name in zip(specs, short_names(specs), strict=True):
+            tree = {**flat, **_audited(spec)}
+            audit, idle = build_effective(Audit, tree, self.trust_plugins)
+            cell = Cell(name, {"encoder": name}, audit)
+            built.append((cell, {paths.get(own, own): why for own, why in idle.items()}))
+        return built
 
     def _check_baseline(self) -> None:
         """Refuse a baseline that does not run, or that has no other attack beside it."""

@@ -86,7 +86,10 @@ class ReleaseNoise(Defense):
         "bound by clipping (2C), or estimated by the Sensitivity Sampler",
         choices=("clip", "sampled"),
     )
-    samples: int = option(20, "m, pairs of the Sensitivity Sampler: 2 m trainings", ge=1)
+    samples: int = option(
+        20, "m, pairs of the Sensitivity Sampler: 2 m trainings", ge=1,
+        needs=("sensitivity", "sampled"),
+    )  # fmt: skip
     canaries: int = option(
         0, "clients made up to audit the mechanism, for a lower bound of epsilon: 1000", ge=0
     )

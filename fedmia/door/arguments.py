@@ -8,6 +8,7 @@ from typing import Any, cast
 
 from fedmia.cli.commands import SIMULATE, STUDY
 from fedmia.cli.flags import Command
+from fedmia.cli.settings import Config as Lower
 from fedmia.cli.settings import lay_over, load_config
 from fedmia.config.layout import Flat
 from fedmia.config.tree import flatten
@@ -45,10 +46,10 @@ def build_settings(
             take, or settings that do not suit one another.
     """
     if config is None or isinstance(config, Mapping):
-        file, lower = "", flatten(command.settings, config or {})
+        lower = Lower(flatten(command.settings, config or {}))
     else:
-        file, lower = str(config), load_config(command, str(config))
-    return lay_over(command, lower, options_tree(command, options, lower), trust_plugins, file)
+        lower = load_config(command, str(config))
+    return lay_over(command, lower, options_tree(command, options, lower.flat), trust_plugins)
 
 
 def options_tree(command: Command, options: Mapping[str, Any], lower: Flat | None = None) -> Flat:

@@ -332,7 +332,8 @@ def finish(loaded: LoadedEncoder, load_options: LoadOptions) -> LoadedEncoder:
         The encoder.
 
     Raises:
-        InputError: access that it does not grant, or the name of an output where it has one only.
+        InputError: access that it does not grant, the name of an output where it has one only, or
+            limits of requests where none is sent.
     """
     granted = ACCESS[: ACCESS.index(loaded.access) + 1]
     access, embedding = load_options.access, load_options.embedding
@@ -341,6 +342,10 @@ def finish(loaded: LoadedEncoder, load_options: LoadOptions) -> LoadedEncoder:
         raise InputError(f"{opt('access')} to {loaded.name}: '{access}', {must}")
     if embedding is not None and not hasattr(loaded.method.encoder.backbone, "named_outputs"):
         raise InputError(f"{opt('embedding', embedding)}: {loaded.name} has one embedding only")
+    for name, default in {"rate": None, "batch": LoadOptions.batch}.items():
+        if loaded.remote is None and (value := getattr(load_options, name)) != default:
+            what = f"{opt(name, value)} has no effect on {loaded.name}"
+            raise InputError(f"{what}: only an API or a function is sent requests")
     loaded.access = access or loaded.access
     loaded.method.to(load_options.device).eval()
     return loaded

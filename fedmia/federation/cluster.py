@@ -164,7 +164,7 @@ def describe_placements(placements: Collection[Placement], gpus: float) -> str:
         How many clients each GPU, or each machine's CPU, trains at once; empty where all of them
         share the CPU of one machine.
     """
-    if not gpus and len({p.address for p in placements}) == 1:
+    if not placements or (not gpus and len({p.address for p in placements}) == 1):
         return ""
     counts = Counter((p.address, f"GPU {p.gpus}" if gpus else "CPU") for p in placements)
     text = ", ".join(f"{n} on {part} of {host}" for (host, part), n in sorted(counts.items()))
@@ -294,6 +294,8 @@ class RayGrid(LocalGrid):
 
     def close(self) -> None:
         """Give the cluster back what the actors took."""
+        if self._starting:  # the rounds were over before all actors were ready
+            self._say_placements()
         working = [order.actor for order in self._working.values()]
         for actor in [*self._idle, *self._starting.values(), *working]:
             ray.kill(actor)
@@ -350,8 +352,10 @@ class RayGrid(LocalGrid):
             why = str(error).strip().splitlines()[-1]  # of its constructor, if that raised
             raise FederationError(f"a Ray worker cannot start: {why}") from error
         self._idle.append(actor)
-        if self._starting or known:
-            return
+        if not (self._starting or known):
+            self._say_placements()
+
+    def _say_placements(self) -> None:
         if line := describe_placements(self._placements.values(), self._share.gpus):
             self._say(line)
 

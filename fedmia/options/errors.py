@@ -27,6 +27,18 @@ SHORT_FLAGS: Mapping[str, str] = {
     "pretrain.epochs": "pretrain_epochs",
 }
 
+# What other programs call an option -> options, of which a command has one.
+MEANT: Mapping[str, str] = {
+    "epochs": "train.local-epochs",
+    "learning-rate": "train.lr",
+    "gpu": "device",
+    "gpus": "device",
+    "arch": "model",
+    "backbone": "model",
+    "method": "ssl",
+    "num-clients": "clients",
+    "n-clients": "clients",
+}
 
 LONGEST = 200  # characters of a wrong value in a message
 
@@ -95,7 +107,10 @@ def suggest_nearest(name: str, known: Iterable[str]) -> str:
     """
     whole = {one.lstrip("-").lower().replace("_", "-"): one for one in [*known][::-1]}
     near = {re.split(r"[. ]", text)[-1]: one for text, one in whole.items()} | whole
-    match = difflib.get_close_matches(name.lower().replace("_", "-"), near, n=1, cutoff=0.5)
+    word = name.lower().replace("_", "-")
+    if (meant := MEANT.get(word)) in whole:
+        return f"; did you mean '{whole[meant]}'?"
+    match = difflib.get_close_matches(word, near, n=1, cutoff=0.5)
     return f"; did you mean '{near[match[0]]}'?" if match else ""
 
 

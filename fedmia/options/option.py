@@ -39,6 +39,7 @@ def option(
     choices: Sequence[str] | None = None,
     omitted: bool = False,
     hole: str = "",
+    needs: Sequence[Any] = (),
 ) -> Any:
     """A dataclass field that is an option, with its help text and what its value may be.
 
@@ -52,12 +53,14 @@ def option(
         choices: the only values that it may have.
         omitted: whether a tree of the settings leaves it out while it has its default.
         hole: what stands for the value in help; empty: its choices, or the name of its type.
+        needs: the option beside it without which it has no effect, and its values under which it
+            has one; without values any but none, 0 and false.
 
     Returns:
         The dataclass field.
     """
     limits: dict[str, Any] = {"help": help, "gt": gt, "ge": ge, "lt": lt, "le": le}
-    limits |= {"choices": choices, "omitted": omitted, "hole": hole}
+    limits |= {"choices": choices, "omitted": omitted, "hole": hole, "needs": needs}
     return dataclasses.field(default=default, metadata=limits)
 
 

@@ -8,6 +8,7 @@ import socket
 import torch
 
 from fedmia.options.errors import InputError, opt
+from fedmia.runtime.cores import count_cores
 
 DEVICES = "auto, cpu, cuda or cuda:N"
 
@@ -46,18 +47,18 @@ def client_device(device: str, gpus: float) -> str:
         gpus: share of a GPU that Ray gave the client, 0 for none.
 
     Returns:
-        `cuda`, or `cpu` without a share and where `auto` finds no GPU.
+        `cuda`, or `cpu` without a share.
 
     Raises:
-        InputError: a GPU is named, and torch finds none in this process.
+        InputError: torch finds no GPU in this process.
     """
     if gpus == 0 or device == "cpu":
         return "cpu"
-    if count_gpus() == 0 and device != "auto":
-        raise InputError(
-            f"{opt('device', device)}: torch finds no CUDA GPU on {socket.gethostname()}"
-        )
-    return _exact("cuda" if count_gpus() else "cpu")
+    if count_gpus() == 0:
+        share = opt("gpus_per_client", f"{gpus:g}")
+        where = f"{opt('device', device)}, {share}"
+        raise InputError(f"{where}: torch finds no CUDA GPU on {socket.gethostname()}")
+    return _exact("cuda")
 
 
 def bfloat16_note(device: str, precision: str) -> str | None:
@@ -79,6 +80,21 @@ def bfloat16_note(device: str, precision: str) -> str | None:
         f"bfloat16: this processor has no instructions for it (torch uses {instructions}); "
         "float32 is many times as fast here"
     )
+
+
+def oversubscription_note(path: str, threads: int) -> str | None:
+    """A note where more threads are asked for than the process has cores.
+
+    Args:
+        path: of the option.
+        threads: of it.
+
+    Returns:
+        One sentence, or None.
+    """
+    if threads <= (cores := count_cores()):
+        return None
+    return f"{opt(path, threads)}: there are {cores} cores here, and more threads only wait"
 
 
 def gpus_if_missing(device: str) -> int | None:

@@ -236,6 +236,7 @@ def _training(plan: ShadowPlan, target: TargetTraining, ssl: str) -> Train:
             f"{opt('shadow.epochs', plan.epochs)} must be > {train.warmup_epochs:g}, the epochs of "
             "warm-up"
         )
+    registry.load("ssl", ssl).check_batch("shadow.batch_size", train.batch_size)
     rate = train.lr or RATES.get(train.optimizer, registry.load("ssl", ssl).lr)
     return replace(train, local_epochs=1, lr=rate, optimizer_state="keep")
 

@@ -130,4 +130,6 @@ class HarderSSL(ViewsSSL):
         ge=0,
         le=1,
     )
-    adversarial_steps: int = option(7, "gradient steps that make an adversarial view", ge=1)
+    adversarial_steps: int = option(
+        7, "gradient steps that make an adversarial view", ge=1, needs=("adversarial",)
+    )

@@ -14,6 +14,7 @@ from torch.utils.checkpoint import checkpoint
 
 from fedmia.data.images import ByteArray
 from fedmia.nets.base import Backbone
+from fedmia.options.errors import opt, wrong_value
 from fedmia.options.option import Options
 from fedmia.ssl.augment import Augment
 
@@ -315,12 +316,29 @@ class SSL(Options, ABC):
     """A self-supervised method's options. Subclasses are frozen dataclasses."""
 
     lr: ClassVar[float] = LR  # at which it learns on small batches
+    # Images of a batch without which its loss says nothing: 2 where it compares those of a batch.
+    least_batch: ClassVar[int] = 1
 
     @property
     def coupled(self) -> bool:
         """Whether one image's loss depends on the other images of its batch: then no gradient
         belongs to one image alone, and DP-SGD cannot bound it."""
         return False
+
+    @classmethod
+    def check_batch(cls, path: str, size: int) -> None:
+        """Refuse batches of which it learns nothing.
+
+        Args:
+            path: of the option.
+            size: images of a batch.
+
+        Raises:
+            InputError: naming the least size.
+        """
+        if size < cls.least_batch:
+            why = f">= {cls.least_batch} with {cls.__name__}, which compares the images of a batch"
+            raise wrong_value(opt(path), size, why)
 
     @property
     @abstractmethod

@@ -78,6 +78,7 @@ class MoCoV3(BankedSSL):
 
     paper: ClassVar[str] = "Chen et al., ICCV 2021, arXiv 2104.02057"
     coupled: ClassVar[bool] = True
+    least_batch: ClassVar[int] = 2
 
     # BYOL's recipe. It differs between the views (blur 1.0 and 0.1, solarisation 0 and 0.2); here
     # each view draws with the mean of both probabilities.

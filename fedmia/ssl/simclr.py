@@ -72,6 +72,7 @@ class SimCLR(BankedSSL):
 
     paper: ClassVar[str] = "Chen et al., ICML 2020, arXiv 2002.05709"
     coupled: ClassVar[bool] = True
+    least_batch: ClassVar[int] = 2
     lr: ClassVar[float] = 0.02
 
     # Appendix A with the CIFAR recipe's strength of 0.5 (`jitter` 2 is ImageNet's 1.0).

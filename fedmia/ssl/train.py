@@ -50,7 +50,9 @@ class Train(Options):
         gt=0,
     )
     momentum: float = option(0.9, "momentum of sgd and lars, beta1 of adamw", ge=0, lt=1)
-    beta2: float = option(0.999, "beta2 of adamw (0.95 for MAE)", ge=0, lt=1)
+    beta2: float = option(
+        0.999, "beta2 of adamw (0.95 for MAE)", ge=0, lt=1, needs=("optimizer", "adamw")
+    )
     weight_decay: float = option(5e-4, "weight decay: L2, with adamw apart from the loss", ge=0)
     weight_decay_end: float | None = option(
         None,
@@ -69,7 +71,10 @@ class Train(Options):
         "hundredth from 80 % on, as MoCo v1",
         choices=("cosine", "constant", "steps"),
     )
-    lr_end: float = option(0.0, "learning rate at which the cosine ends; 1e-6 in DINO", ge=0)
+    lr_end: float = option(
+        0.0, "learning rate at which the cosine ends; 1e-6 in DINO", ge=0,
+        needs=("schedule", "cosine"),
+    )  # fmt: skip
     warmup_epochs: float = option(
         0.0, "epochs of the run in which the learning rate first rises from 0, linearly", ge=0
     )

@@ -72,6 +72,7 @@ class VICReg(TwoViewSSL):
 
     paper: ClassVar[str] = "Bardes et al., ICLR 2022, arXiv 2105.04906"
     coupled: ClassVar[bool] = True
+    least_batch: ClassVar[int] = 2
 
     # BYOL's recipe. It differs between the views (blur 1.0 and 0.1, solarisation 0 and 0.2); here
     # each view draws with the mean of both probabilities.

@@ -62,7 +62,7 @@ def spread(values: Iterable[float | None], low: float = 0.0, high: float = 1.0) 
 
 
 def clip_interval(ci: Interval | None, low: float = 0.0, high: float = 1.0) -> Interval | None:
-    """An interval rounded, and cut to what its values can be.
+    """An interval rounded, and cut to what its values can be; None where rounding leaves a point.
 
     Args:
         ci: an interval, or None.
@@ -72,7 +72,10 @@ def clip_interval(ci: Interval | None, low: float = 0.0, high: float = 1.0) -> I
     Returns:
         the interval, or None.
     """
-    return None if ci is None else (_rounded(max(ci[0], low)), _rounded(min(ci[1], high)))
+    if ci is None:
+        return None
+    ends = _rounded(max(ci[0], low)), _rounded(min(ci[1], high))
+    return ends if ends[0] < ends[1] else None
 
 
 def t_interval(values: Sequence[float], together: int = 1) -> Interval | None:
@@ -97,7 +100,7 @@ def t_interval(values: Sequence[float], together: int = 1) -> Interval | None:
 def p_value(values: Sequence[float]) -> float | None:
     """Two-sided t test that the mean of independent values is 0; None where there is no interval
     either."""
-    if t_interval(values) is None:
+    if clip_interval(t_interval(values), -math.inf, math.inf) is None:
         return None
     return float(scipy.stats.ttest_1samp(values, 0.0).pvalue)
 

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from fedmia.records.defence_rows import EpsilonRow
 from fedmia.records.rows import Report
-from fedmia.report.codes import UNSOUND
+from fedmia.report.void import void_reason
 from fedmia.study.points import group_by_key, largest_epsilon
-
-MARK = " ‡"  # behind the name of runs whose AUCs show no leak by themselves
 
 
 @dataclass(frozen=True)
@@ -28,6 +27,7 @@ class CellState:
         path: its folder under that of the study, once finished.
         verdict: the sentence.
         verdict_code: `leaks`, `not-established`, ..
+        void: why its attacks say nothing of its training; None: they count.
         commit: of fedmia's source.
         seconds: that it took.
         not_run: attack that did not run -> why.
@@ -46,12 +46,18 @@ class CellState:
     path: str | None = None
     verdict: str | None = None
     verdict_code: str | None = None
+    void: str | None = None
     commit: str | None = None
     seconds: float | None = None
     not_run: Mapping[str, str] = field(default_factory=dict)
     choices: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     under_attack: tuple[str, ...] = ()
     epsilon: Mapping[str, Any] | None = None
+
+    @property
+    def outcome(self) -> str | None:
+        """Why it is void, else its verdict; None of a run without a report."""
+        return self.void or self.verdict_code
 
 
 def facts(report: Report) -> dict[str, Any]:
@@ -60,6 +66,7 @@ def facts(report: Report) -> dict[str, Any]:
     return {
         "verdict": report["verdict"],
         "verdict_code": report["verdict_code"],
+        "void": void_reason(report),
         "commit": report["versions"].get("commit"),
         "seconds": report["timing"].get("total_s"),
         "not_run": {lost["attack"]: lost["reason"] for lost in report["not_run"]},
@@ -88,14 +95,24 @@ def notes_on(cells: Sequence[CellState]) -> list[str]:
         f"Not run{_part(names, finished)}: {attack_and_reason}"
         for attack_and_reason, names in lost.items()
     ]
-    if unsound := sorted({str(cell.verdict_code) for cell in cells} & {*UNSOUND}):
-        lines.append(
-            f"{MARK.strip()} In runs with the verdict {' or '.join(unsound)} an AUC over 0.5 shows "
-            "no leak: see the page of the run."
-        )
+    if void := [f"{cell.name} ({cell.void})" for cell in finished if cell.void]:
+        lines.append(f"Void, and left out of every number of an attack: {', '.join(void)}.")
     if names := [cell.name for cell in cells if cell.state != "finished"]:
         lines.append(f"Left out of every mean: {', '.join(names)}.")
     return lines
+
+
+def void_sentence(cells: Sequence[CellState]) -> str:
+    """How many of the finished runs are void, and why; empty where none is."""
+    finished = [cell for cell in cells if cell.state == "finished"]
+    reasons = Counter(cell.void for cell in finished if cell.void)
+    if not reasons:
+        return ""
+    listed = ", ".join(f"{reason} {count}" for reason, count in sorted(reasons.items()))
+    return (
+        f"Nothing follows from the attacks of {reasons.total()} of {len(finished)} runs, which are "
+        f"left out ({listed})."
+    )
 
 
 def _part(names: Sequence[str], finished: Sequence[CellState]) -> str:

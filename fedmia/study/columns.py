@@ -78,24 +78,29 @@ def cell(row: Any, path: str, digits: int = DIGITS) -> str | TextCell:
         sign = "+" * path.startswith("+")
         return _estimate(value, sign, digits) if "mean" in value else _counts(value)
     if isinstance(value, list):
-        return " ".join(number(one, digits) for one in value) or DASH
+        texts = (one if isinstance(one, str) else number(one, digits) for one in value)
+        return " ".join(texts) or DASH
     if isinstance(value, float):
         return number(value, digits)
     return f"{value:,}" if isinstance(value, int) else value or DASH
 
 
 def _estimate(value: Mapping[str, Any], sign: str, digits: int) -> str | TextCell:
-    """A mean with its interval; over its intervals where one is simultaneous."""
+    """A mean with its interval; over its intervals where one is simultaneous. Behind it how many
+    runs are void, and that models are all equal, which give no interval."""
+    void = value.get("void", "")
     if value["mean"] is None:
-        return DASH
+        return f"{DASH} ({void})" if void else DASH
+    equal = value["ci"] is None and value.get("n", 0) > 1
+    more = [f"({text})" for text in (f"{value.get('n')} equal" * equal, void) if text]
     if "ci_simultaneous" in value:
         cis = (value["ci"], value["ci_simultaneous"])
         text = f"{value['mean']:{sign}.{digits}f}"
-        return TextCell(text, tuple(interval(ci, digits) for ci in cis if ci))
+        return TextCell(text, (*(interval(ci, digits) for ci in cis if ci), *more))
     if not sign:
-        return estimate(value["mean"], value["ci"], digits)
+        return " ".join([estimate(value["mean"], value["ci"], digits), *more])
     mean, *ends = (f"{one:+.{digits}f}" for one in (value["mean"], *(value["ci"] or ())))
-    return mean + (f" [{', '.join(ends)}]" if ends else "")
+    return " ".join([mean, *([f"[{', '.join(ends)}]"] if ends else []), *more])
 
 
 def _counts(counts: Mapping[str, int]) -> str:
@@ -113,11 +118,12 @@ def screen(heads: Sequence[str], lines: Sequence[Sequence[str]]) -> Any:
     Returns:
         The table of rich.
     """
+    lines = [[text.replace(" (", "\n(") for text in line] for line in lines]
     grid = rich.table.Table(box=None, padding=(0, 1, 0, 0), header_style="bold")
     for i, head in enumerate(heads):
         cells = [line[i] for line in lines]
         whole = any("[" in text for text in cells)  # an estimate and its interval: on one line
-        words = cells if whole else " ".join(cells).split()
+        words = "\n".join(cells).split("\n" if whole else None)
         least = min(max(map(len, words), default=0), MOST)
         wrapped = "\n".join(textwrap.wrap(head, max(least, MOST // 2)))
         grid.add_column(wrapped, overflow="fold", no_wrap=whole, min_width=least)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from fedmia.records.attack_rows import Interval
 from fedmia.report.figures import canvas
 from fedmia.statistics.spread import spread
-from fedmia.study.points import group_by_key
+from fedmia.study.points import group_by_key, known
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -29,10 +29,13 @@ def lines(study: StudyResult, values: Values) -> list[tuple[str, dict[str, list[
         values: point and name of a line -> value by seed.
 
     Returns:
-        Name of each point, and its lines.
+        Name of each point with what is void of it, and its lines.
     """
-    own = group_by_key((at, (name, [*v.values()])) for (at, name), v in values.items())
-    return [(study.name(point).replace(", ", "\n"), dict(lines)) for point, lines in own.items()]
+    own = group_by_key((at, (name, known(v.values()))) for (at, name), v in values.items())
+    return [
+        ("\n".join(filter(None, [*study.name(point).split(", "), study.void(point)])), dict(lines))
+        for point, lines in own.items()
+    ]
 
 
 @canvas.apply_style
@@ -51,13 +54,15 @@ def forest(
     Returns:
         The figure, None without any value.
     """
-    names = list(dict.fromkeys(name for _, own in points for name in own))
+    names = list(dict.fromkeys(name for _, own in points for name, values in own.items() if values))
     if not names:
         return None
     step, labelled = APART / len(names), set[str]()
     figure, axes = canvas.one(canvas.COLUMN, 1.1 + len(points) * max(0.3, 0.12 * len(names)))
     for place, (_, own) in enumerate(points):
         for name, values in own.items():
+            if not values:
+                continue
             i = names.index(name)
             height = place - APART / 2 + (i + 0.5) * step
             look = canvas.look(i)

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fedmia.statistics.pvalues import holm
-from fedmia.statistics.spread import Spread, p_value, spread
+from fedmia.statistics.spread import p_value, spread
 from fedmia.table import KEY
 
 if TYPE_CHECKING:
     import pandas as pd
 
 BySeed = Mapping[int, float]
+SeedValues = Mapping[int, float | str]  # a number; of a void run the reason
 PLACE = [name for name in KEY if name not in ("run", "seed")]
 
 
@@ -26,24 +28,54 @@ MEASURES: Mapping[str, tuple[str, float | None]] = {
 SAME = ["point", "seed", "measure", "n_members", "n_nonmembers"]
 
 
-def over_models(table: pd.DataFrame) -> pd.DataFrame:
+def over_points(table: pd.DataFrame) -> pd.DataFrame:
     """Each number of a study's table over the models of its point.
 
     Args:
-        table: of a study.
+        table: of a study, with the column `void`.
 
     Returns:
         Its place, and `n`, `mean`, `low` and `high` (95 % between models), `sd`, `least`,
-        `greatest`.
+        `greatest`, `void`: how many runs are left out, and why.
     """
     import pandas as pd
 
     points = []
-    for place, values in table.groupby(PLACE, sort=False, dropna=False)["value"]:
-        numbers: dict[str, Any] = {**spread(values, -math.inf, math.inf)}
+    for place, rows in table.groupby(PLACE, sort=False, dropna=False):
+        numbers: dict[str, Any] = over_models(numbers_of(rows), -math.inf, math.inf)
         low, high = numbers.pop("ci") or (None, None)
         points.append({**dict(zip(PLACE, place, strict=True)), **numbers, "low": low, "high": high})
     return pd.DataFrame(points)
+
+
+def numbers_of(rows: pd.DataFrame, column: str = "value") -> list[float | str]:
+    """The numbers in a column; of rows of a void run, the reason in its place."""
+    both = zip(rows[column], rows["void"], strict=True)
+    return [void if isinstance(void, str) else float(value) for value, void in both]
+
+
+def known(values: Iterable[float | str]) -> list[float]:
+    """The values but those of void runs."""
+    return [value for value in values if not isinstance(value, str)]
+
+
+def over_models(
+    values: Iterable[float | str], low: float = 0.0, high: float = 1.0
+) -> dict[str, Any]:
+    """A number over the models of a point that count.
+
+    Args:
+        values: one a model; of a void run the reason.
+        low: least value there may be.
+        high: greatest value there may be.
+
+    Returns:
+        What `spread` gives, and `void`: how many are left out, and why; empty where none is.
+    """
+    every = list(values)
+    reasons = Counter(value for value in every if isinstance(value, str))
+    why = f"{reasons.total()} of {len(every)} void: {', '.join(sorted(reasons))}"
+    return {**spread(known(every), low, high), "void": why if reasons else ""}
 
 
 def comparisons(
@@ -73,28 +105,40 @@ def comparisons(
     both["difference"] = (both["value"] - both["value_baseline"]).round(6)
     rows: list[dict[str, Any]] = []
     for (point, attack, measure), group in both.groupby(["point", "attack", "measure"], sort=False):
-        by_seed = dict(zip(group["seed"], group["difference"], strict=True))
+        by_seed = dict(zip(group["seed"], numbers_of(group, "difference"), strict=True))
         place = {"point": point, "attack": attack, "measure": measure}
         rows.append({**place, "by_seed": by_seed, **test_difference(by_seed.values())})
     fill_holm(rows)
     return rows
 
 
-def change(ours: BySeed, theirs: BySeed) -> Spread:
+def change(ours: SeedValues, theirs: SeedValues) -> dict[str, Any]:
     """Over seeds that both have, the first less the second."""
-    return spread(paired_differences(ours, theirs), -1.0)
+    return over_models(paired_differences(ours, theirs), -1.0)
 
 
-def paired_differences(ours: BySeed, theirs: BySeed) -> list[float]:
-    """By seed that both have, the first less the second; rounded, so that equal ones are equal."""
-    return [round(ours[seed] - theirs[seed], 6) for seed in sorted(ours.keys() & theirs.keys())]
+def paired_differences(ours: SeedValues, theirs: SeedValues) -> list[float | str]:
+    """Differences by seed; rounded, so that equal ones are equal.
+
+    Args:
+        ours: by seed.
+        theirs: by seed.
+
+    Returns:
+        For each seed that both have the first less the second, or why one of them is void.
+    """
+    pairs = [(ours[seed], theirs[seed]) for seed in sorted(ours.keys() & theirs.keys())]
+    return [
+        one if isinstance(one, str) else other if isinstance(other, str) else round(one - other, 6)
+        for one, other in pairs
+    ]
 
 
-def test_difference(differences: Iterable[float]) -> dict[str, Any]:
+def test_difference(differences: Iterable[float | str]) -> dict[str, Any]:
     """Differences over models, `p` of the two-sided t test over models that their mean is 0, and
     room for `p_holm`, Holm's for all rows that hold together."""
-    known = list(differences)
-    return {"difference": spread(known, -1.0), "p": p_value(known), "p_holm": None}
+    every = list(differences)
+    return {"difference": over_models(every, -1.0), "p": p_value(known(every)), "p_holm": None}
 
 
 def fill_holm(rows: Sequence[Any]) -> None:

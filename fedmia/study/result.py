@@ -14,13 +14,19 @@ from typing import TYPE_CHECKING, Any
 from fedmia.options import registry, session
 from fedmia.options.bounded import read_json
 from fedmia.options.errors import InputError, unknown_name
-from fedmia.report.codes import UNSOUND
 from fedmia.runs import Run, open_run
-from fedmia.statistics.spread import spread
 from fedmia.storage.manifest import TABLE
 from fedmia.storage.runfolder import damaged
-from fedmia.study.cells import MARK, CellState
-from fedmia.study.points import BySeed, comparisons, group_by_key, over_models
+from fedmia.study.cells import CellState
+from fedmia.study.columns import cell as text_of
+from fedmia.study.points import (
+    SeedValues,
+    comparisons,
+    group_by_key,
+    numbers_of,
+    over_models,
+    over_points,
+)
 from fedmia.table import COLUMNS, read
 
 if TYPE_CHECKING:
@@ -29,9 +35,9 @@ if TYPE_CHECKING:
 
 STUDY, PAGE = "study.json", "study.html"
 FORMAT = 1
-COMPARED = "point attack baseline measure difference low high p p_holm models unsound"
+COMPARED = "point attack baseline measure difference low high p p_holm models void"
 APART = dict.fromkeys(("control", "baseline", "target_fpr"))  # tell numbers of one metric apart
-Values = Mapping[tuple[Any, ...], BySeed]  # point, and what else tells numbers apart -> by seed
+Values = Mapping[tuple[Any, ...], SeedValues]  # point, and what else tells numbers apart -> by seed
 
 
 def open_study(folder: str | Path, *, trust_plugins: bool = False) -> StudyResult:
@@ -81,12 +87,12 @@ class StudyResult:
             {
                 "point": row["name"],
                 "attack": row["attack"],
-                "mean AUC": f"{row['auc']['mean']:.2f}",
+                "mean AUC": text_of(row, "auc", 2),
                 "models": str(row["auc"]["n"]),
             }
             for row in self.rows(aucs, "attack", auc=aucs)
         ]
-        codes = (str(cell.verdict_code) for cell in self.cells if cell.verdict_code)
+        codes = (cell.outcome for cell in self.cells if cell.outcome)
         return html_study(self.sentence, rows, codes)
 
     @property
@@ -125,17 +131,25 @@ class StudyResult:
     @cached_property
     def points(self) -> pd.DataFrame:
         """Every number of the table over the models of its point: `n`, `mean`, `low` and `high`
-        (95 % between models), `sd`, `least`, `greatest`."""
-        return over_models(self.table)
+        (95 % between models), `sd`, `least`, `greatest`; `void`: how many are left out of an
+        attack's numbers, and why."""
+        return over_points(self._with_reasons)
 
     def by_point(self) -> dict[str, list[CellState]]:
         """The runs of each point, in order."""
         return group_by_key((cell.point, cell) for cell in self.cells)
 
     @cached_property
+    def _with_reasons(self) -> pd.DataFrame:
+        """The table, and the column `void`: of what an attack measured in a void run the reason."""
+        reasons = {cell.name: cell.void for cell in self.cells}
+        of_attack = self.table["attack"].notna()
+        return self.table.assign(void=self.table["run"].map(reasons).where(of_attack, None))
+
+    @cached_property
     def _parts(self) -> dict[Any, pd.DataFrame]:
         """Metric and subject -> their rows, which views ask for again and again."""
-        return dict(iter(self.table.groupby(["metric", "subject"], sort=False)))
+        return dict(iter(self._with_reasons.groupby(["metric", "subject"], sort=False)))
 
     def select(self, metric: str, subject: str = "attack", **where: Any) -> pd.DataFrame:
         """The rows of the table that hold a number.
@@ -147,9 +161,9 @@ class StudyResult:
                 are empty unless they are named.
 
         Returns:
-            The rows, in order.
+            The rows, in order, and the column `void`: why nothing follows from the number.
         """
-        rows = self._parts.get((metric, subject), self.table[:0])
+        rows = self._parts.get((metric, subject), self._with_reasons[:0])
         for name, value in {**APART, **where}.items():
             column = rows[name]
             fits = column == value if value not in (None, ...) else column.isna() == (value is None)
@@ -166,12 +180,13 @@ class StudyResult:
             where: as of `select`.
 
         Returns:
-            The point, and the value of each column of `by` -> seed -> number.
+            The point, and the value of each column of `by` -> seed -> number; of an attack in a
+            void run the reason in its place.
         """
         rows = self.select(metric, subject, **{**dict.fromkeys(by, ...), **where})
-        grouped: dict[tuple[Any, ...], dict[int, float]] = {}
-        columns = (rows[name] for name in ("point", *by, "seed", "value"))
-        for *key, seed, value in zip(*columns, strict=True):
+        grouped: dict[tuple[Any, ...], dict[int, float | str]] = {}
+        columns = (rows[name] for name in ("point", *by, "seed"))
+        for *key, seed, value in zip(*columns, numbers_of(rows), strict=True):
             grouped.setdefault(tuple(key), {})[int(seed)] = value
         return grouped
 
@@ -186,8 +201,8 @@ class StudyResult:
             numbers: name of a number -> what `values` gives of it.
 
         Returns:
-            The rows; `name` is the point as tables call it; `verdicts` of its models; `finished`
-            and `failed`: how many.
+            The rows; `name` is the point as tables call it; `verdicts` of its models; `finished`,
+            `failed`: how many; `void` as of the method.
         """
         states = Counter((cell.point, cell.state) for cell in self.cells)
         return [
@@ -196,24 +211,26 @@ class StudyResult:
                 "name": self.name(point),
                 "verdicts": self.verdicts(point),
                 **{state: states[point, state] for state in ("finished", "failed")},
+                "void": self.void(point),
                 **dict(zip(columns, place, strict=False)),
-                **{k: spread(v.get((point, *place), {}).values()) for k, v in numbers.items()},
+                **{k: over_models(v.get((point, *place), {}).values()) for k, v in numbers.items()},
             }
             for point, *place in places
         ]
 
     def verdicts(self, point: str) -> dict[str, int]:
-        """How many models of a point have each verdict."""
+        """How many models of a point have each verdict; of those that are void the reason."""
         cells = self.by_point().get(point, ())
-        return dict(sorted(Counter(c.verdict_code for c in cells if c.verdict_code).items()))
+        return dict(sorted(Counter(c.outcome for c in cells if c.outcome).items()))
 
-    def mark(self, point: str) -> str:
-        """The sign behind a point of which a run's AUCs show no leak by themselves; else empty."""
-        return MARK * bool(self.verdicts(point).keys() & {*UNSOUND})
+    def void(self, point: str) -> str:
+        """How many finished runs of a point are void, and why: `1 of 3 void: collapsed`."""
+        finished = [cell for cell in self.by_point().get(point, ()) if cell.outcome]
+        return str(over_models(cell.void or 0.0 for cell in finished)["void"])
 
     def name(self, point: str) -> str:
-        """A point as tables and figures call it, with its mark."""
-        return (point or "the experiment") + self.mark(point)
+        """A point as tables and figures call it."""
+        return point or "the experiment"
 
     def compare(self, attacks: Any, baseline: Any) -> pd.DataFrame:
         """What attacks add to another one, on the same models and the same images.
@@ -226,9 +243,8 @@ class StudyResult:
         Returns:
             A row a point, attack and measure (AUC, TPR at 1 % FPR): `difference` with its 95 %
             interval between models `low`, `high`, two-sided `p` of the t test on paired seeds,
-            `p_holm` corrected over these rows, `models`: how many there are, `unsound`: how many
-            runs of the point have the verdict `control-failed` or `shift`, so that their AUCs show
-            no leak.
+            `p_holm` corrected over these rows, `models`: how many there are, `void`: how many runs
+            are left out, and why, as `1 of 3 void: collapsed`.
 
         Raises:
             InputError: no run has such an attack.
@@ -239,11 +255,10 @@ class StudyResult:
         names, over = [self._attack(one) for one in listed], self._attack(baseline)
         rows = []
         for row in comparisons(self.select, over, names):
-            less, codes = row["difference"], self.verdicts(row["point"])
+            less = row["difference"]
             low, high = less["ci"] or (None, None)
             own = {"difference": less["mean"], "low": low, "high": high, "models": less["n"]}
-            unsound = sum(n for code, n in codes.items() if code in UNSOUND)
-            rows.append({**row, **own, "baseline": over, "unsound": unsound})
+            rows.append({**row, **own, "baseline": over, "void": less["void"]})
         return pd.DataFrame(rows, columns=COMPARED.split())
 
     def rename(self, names: Mapping[str, str]) -> StudyResult:
@@ -267,7 +282,7 @@ class StudyResult:
         ]
         columns = {n: self.table[n].replace(dict(names)) for n in ("point", "attack", "baseline")}
         renamed.table = self.table.assign(**columns)
-        for derived in ("_parts", "points"):
+        for derived in ("_with_reasons", "_parts", "points"):
             vars(renamed).pop(derived, None)
         if baseline := names.get(str(self.settings.get("baseline"))):
             settings = {**self.settings, "baseline": baseline}

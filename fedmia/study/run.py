@@ -25,7 +25,7 @@ from fedmia.report.tables import flat
 from fedmia.runtime.cores import count_cores
 from fedmia.storage import durable
 from fedmia.storage.manifest import FIGURES
-from fedmia.study.cells import facts, notes_on
+from fedmia.study.cells import facts, notes_on, void_sentence
 from fedmia.study.columns import screen
 from fedmia.study.engine import Start, add_digests, make_runs, side_by_side, start_of
 from fedmia.study.folder import StudyFolder
@@ -146,7 +146,7 @@ def write(study: StudyResult) -> None:
         DiskError: a file cannot be written.
     """
     views, about, out = [*study.views.values()], study.about, study.folder
-    about["sentence"] = views[0].sentence(study)
+    about["sentence"] = f"{views[0].sentence(study)} {void_sentence(study.cells)}".rstrip()
     about["notes"] = [note for view in views for note in view.notes(study)] + notes_on(study.cells)
     pngs, pictures = dict[str, bytes](), dict[str, Any]()
     for view in views:

@@ -16,7 +16,7 @@ from fedmia.study.columns import DIGITS, Columns, cell, table
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from fedmia.report.tables import Table
+    from fedmia.report.tables import Table, TextCell
     from fedmia.study.result import StudyResult
 
 Drawing = Callable[[], "Figure | None"]  # draws None where there are no numbers
@@ -47,13 +47,14 @@ class Section:
         return table(self.columns, self.rows)
 
     def brief_rows(self, digits: int = DIGITS) -> tuple[list[str], list[list[str]]]:
-        """Heads and rows of the short table as text; of smaller lines in a cell the last alone."""
+        """Heads and rows of the short table as text; of a cell's small lines all but the first."""
         columns = dict([*self.columns.items()][: self.brief])
-        lines = [[cell(row, path, digits) for path in columns] for row in self.rows]
-        return [*columns.values()], [
-            [c if isinstance(c, str) else " ".join((c.text, *c.small[-1:])) for c in line]
-            for line in lines
-        ]
+        lines = [[_in_one_line(cell(row, path, digits)) for path in columns] for row in self.rows]
+        return [*columns.values()], lines
+
+
+def _in_one_line(cell: str | TextCell) -> str:
+    return cell if isinstance(cell, str) else " ".join((cell.text, *(cell.small[1:] or cell.small)))
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ import scipy
 
 from fedmia.statistics.intervals import LEVEL, Interval
 from fedmia.statistics.spread import p_value, t_interval
-from fedmia.study.points import BySeed, paired_differences
+from fedmia.study.points import BySeed, known, paired_differences
 from papers.cells import Reading
 from papers.claims import EQUIVALENT, FAILS, HOLDS, NOT_RUN, UNDECIDED
 from papers.entries import Entry, TableCell
@@ -88,7 +88,7 @@ def differences(
     pairs = list(_pairs(claim, level, rows, readings))
     if len({frozenset(better) for better, _ in pairs}) != 1:
         return []  # a target that one row lacks would be compared with another's
-    by_row = [paired_differences(better, other) for better, other in pairs]
+    by_row = [known(paired_differences(better, other)) for better, other in pairs]
     if not claim.get("slope"):
         return [statistics.fmean(values) for values in zip(*by_row, strict=True)]
     doublings = [math.log2(float(row)) for row in rows]

@@ -267,7 +267,7 @@ def test_encoders__are_the_single_audits_and_drawn(
 def test_figure__has_no_empty_panel_where_there_is_no_probe() -> None:
     attack = {"attack": "a", "auc": {"mean": 0.6, "ci": (0.5, 0.7)}, "by_seed": [0.6]}
     none = {"mean": None, "ci": None}
-    bare = {"name": "x", "run": "x", "round": None, "verdicts": {"leaks": 1},
+    bare = {"name": "x", "void": "", "run": "x", "round": None, "verdicts": {"leaks": 1},
             "attacks": {"a": attack}, "knn": none, "linear": none}  # fmt: skip
     probed = bare | {"knn": {"mean": 0.8, "ci": (0.7, 0.9)}}
     for point, panels in ((bare, 1), (probed, 2)):

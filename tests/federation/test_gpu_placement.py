@@ -154,8 +154,8 @@ def test_run__loses_a_machine_and_then_a_worker_and_reports_as_inline(
     monkeypatch.setattr(RayGrid, "_dispatch", dispatch)
     after_round(monkeypatch, "main", 1, lose_machine)
     after_round(monkeypatch, "main", 2, lose_worker)
-    flags = flags.replace("--device cpu", f"--backend ray --ray-address {machines.address}")
-    run = ran(f"{flags} --gpus-per-client 1 --cpus-per-client 0.1", tmp_path / "ray")
+    flags += f"--backend ray --ray-address {machines.address} --gpus-per-client 1 "
+    run = ran(f"{flags} --cpus-per-client 0.1", tmp_path / "ray")
     first, second, last = rounds
     assert first.keys() == second.keys() == last.keys() == set(range(6))
     assert len({p.node for p in first.values()}) == 2 and len({p.node for p in last.values()}) == 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -171,6 +171,7 @@ def test_describe_placements__counts_by_gpu_and_says_what_is_unused() -> None:
         "clients at once: 2 on GPU 3 of 10.0.0.1, 1 on GPU 0 of 10.0.0.2"
     )
     assert describe_placements([cpu], 0.5).endswith("1 on GPU 3 of 10.0.0.1; they train on the CPU")
+    assert not describe_placements([], 0.5)  # none of them could start
     assert not describe_placements([cpu, cpu], 0.0)  # nothing that the user does not know
     machines = describe_placements([cpu, other], 0.0)
     assert machines == "clients at once: 1 on CPU of 10.0.0.1, 1 on CPU of 10.0.0.2"
@@ -180,8 +181,7 @@ def test_describe_placements__counts_by_gpu_and_says_what_is_unused() -> None:
     ("device", "gpus", "share", "own", "cap"),
     [
         ("auto", 1, 0.25, "cuda", 0.25), ("cuda:3", 1, 0.25, "cuda", 0.25),
-        ("cuda", 2, 1.0, "cuda", None), ("auto", 0, 0.5, "cpu", None),
-        ("auto", 4, 0.0, "cpu", None), ("cpu", 1, 0.5, "cpu", None),
+        ("cuda", 2, 1.0, "cuda", None), ("auto", 4, 0.0, "cpu", None), ("cpu", 1, 0.5, "cpu", None),
     ],
 )  # fmt: skip
 def test_worker__trains_on_the_first_gpu_that_it_sees(
@@ -209,11 +209,36 @@ def prepared_context(device: str) -> ClientContext:
     return ClientContext(**rest | {"experiment": Experiment(), "device": device})
 
 
-def test_worker__refuses_a_gpu_that_its_machine_lacks() -> None:
-    if torch.cuda.is_available():
-        pytest.skip("torch finds a CUDA GPU here")
-    with pytest.raises(InputError, match="device cuda: torch finds no CUDA GPU on "):
-        worker_of(prepared_context("cuda"), 0.5)
+@pytest.mark.parametrize("device", ["auto", "cuda"])
+def test_worker__refuses_a_gpu_that_its_machine_lacks(
+    device: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where Ray claims that there is one, as beside a torch that has no CUDA."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(InputError, match="gpus_per_client 0.5: torch finds no CUDA GPU on "):
+        worker_of(prepared_context(device), 0.5)
+
+
+def test_placements__are_said_where_the_rounds_end_before_all_have_started(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    lines = list[str]()
+    ray = StandIn(lambda value: value, {"CPU": 3.0, "GPU": 1.0})
+    hire = ray._hire
+
+    def hire_slowly(*rest: Any) -> Actor:
+        actor = hire(*rest)
+        late = SimpleNamespace(remote=lambda: ray._later(NEVER))
+        return actor if actor.number else replace(actor, ready=late)
+
+    monkeypatch.setattr(ray, "_hire", hire_slowly)
+    monkeypatch.setattr(cluster, "ray", ray)
+    context: Any = SimpleNamespace(images=np.zeros((1, 3, 8, 8), np.uint8))
+    share = ClientResources(1.0, 0.25)
+    grid = RayGrid(context, 3, share, MemoryStore(), None, lines.append)
+    assert values(ask(grid, 1.0)) == [1.0] * 3 and lines == []
+    grid.close()
+    assert lines == ["clients at once: 2 on GPU  of 127.0.0.1; they train on the CPU"]
 
 
 def test_contents__are_those_of_the_round_and_stored_once(start: Callable[..., RayGrid]) -> None:

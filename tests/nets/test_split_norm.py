@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from fedmia.config.compatibility import norm_kind
+from fedmia.config.norms import norm_kind
 from fedmia.nets._split_norm import SplitBatchNorm
 from fedmia.nets.base import initialise
 from fedmia.nets.resnet import ResNet18

@@ -21,7 +21,7 @@ from fedmia.records.rows import Report
 from fedmia.report import build
 from fedmia.report.publish import write_report
 from fedmia.storage.manifest import TABLE_TEXT
-from fedmia.study.points import over_models
+from fedmia.study.points import over_points
 from fedmia.table import COLUMNS, KEY, Row, flatten, numbers, read, write
 from tests.report.conftest import make_run, terminal
 
@@ -197,7 +197,7 @@ def test_number__is_in_a_study(declared: None) -> None:
     ]
     (mean,) = (
         one
-        for one in over_models(pd.DataFrame(rows)).to_dict("records")
+        for one in over_points(pd.DataFrame(rows).assign(void=None)).to_dict("records")
         if (one["metric"], one["attack"]) == ("overlap", "similarity") and pd.isna(one["control"])
     )
     want = [round(overlap(run.attacks[0]), 6) for run in runs]

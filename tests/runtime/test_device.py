@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,6 +18,7 @@ from fedmia.federation import backends
 from fedmia.federation.backends import GPU_WORKERS
 from fedmia.federation.inline import InlineGrid
 from fedmia.options.errors import InputError
+from fedmia.runtime import device as devices
 from fedmia.runtime.device import bfloat16_note, gpus_if_missing, resolve_device
 from fedmia.storage.snapshot import MemoryStore
 
@@ -44,6 +47,20 @@ def test_both_commands__refuse_a_gpu_that_is_not_there(gpus: int) -> None:
     with pytest.raises(InputError) as simulated:
         check_experiment(Experiment(device="cuda:2"))
     assert str(audited.value) == str(simulated.value) == want
+
+
+def test_share_of_a_gpu__is_refused_where_torch_finds_none(gpus: int) -> None:
+    asked = Experiment(backend="ray", gpus_per_client=0.5)
+    for one in (replace(asked, device="cpu"), replace(asked, ray_address="auto")):
+        check_experiment(one)  # the share is Ray's alone, or the cluster's to grant
+    with nullcontext() if gpus else pytest.raises(InputError, match="gpus_per_client.* 0.5: torch"):
+        check_experiment(asked)
+
+
+def test_threads__over_the_cores_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(devices, "count_cores", lambda: 2)
+    assert devices.oversubscription_note("threads", 2) is None
+    assert str(devices.oversubscription_note("threads", 3)).startswith("threads 3: there are 2 ")
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ def test_t_interval__of_a_textbook() -> None:
     low, high = t_interval([1.0, 2.0, 3.0, 4.0, 5.0])  # type: ignore[misc]
     assert (low, high) == pytest.approx((3 - 1.963, 3 + 1.963), abs=5e-4)
     assert t_interval([0.7]) is None and t_interval([]) is None
+    assert spread([0.7, 0.7 + 1e-9])["ci"] is p_value([1e-9, 2e-9]) is None
     assert t_interval([1.0, 1.0, 1.0]) is None  # else a point, which no three models establish
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pandas as pd
 
+from fedmia.report.codes import VOID
 from fedmia.study.cells import facts
 from fedmia.study.result import StudyResult
 from fedmia.table import COLUMNS, flatten
@@ -53,7 +54,7 @@ def study_of_rows(
     """A study of a table that a test writes, with the verdicts of each point's runs."""
     cells = [
         {"name": f"{point}_{seed}", "point": point, "grid": {}, "seed": seed, "state": "finished",
-         "verdict_code": code}
+         "verdict_code": code, "void": code if code in VOID else None}
         for point, listed in (codes or {}).items() for seed, code in enumerate(listed)
     ]  # fmt: skip
     study = StudyResult(

@@ -69,7 +69,7 @@ def test_study__a_folder_a_run_and_what_compares_them(
     (row,) = [r for r in sweep.differences(study) if r["attack"] == "similarity"]
     assert (row["option"], row["from"], row["to"]) == ("strategy", "fedavg", "fedprox")
     assert row["difference"] == {"n": 2, "mean": 0.1, "ci": None, "sd": 0.0, "least": 0.1,
-                                 "greatest": 0.1}  # fmt: skip
+                                 "greatest": 0.1, "void": ""}  # fmt: skip
     # Every number of every run, and each over the models of its point.
     mine = study.select("auc", point="strategy=fedprox", attack="similarity")
     assert {*study.table["run"]} == {*NAMES}

@@ -170,33 +170,32 @@ def test_cells__name_a_run_by_its_own_folder(compared: StudyResult) -> None:
     assert list(compared.failed.values()) == ["no <images>"]
 
 
-def test_marks__unsound_runs_in_every_comparison(
+def test_void_run__counts_in_no_number_of_an_attack(
     compared: StudyResult, tmp_path: Path, capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    """A point with a run that failed its control is marked in tables, terminal and figures, and in
-    the frame of Python; its run is named in the sentence."""
+    """Each table, figure, sentence and frame says how many runs of a point are void, and why; what
+    no attack measured stays."""
     monkeypatch.setenv("COLUMNS", "160")
-    place = "strategy=fedavg, partition.alpha=0.1"
-    assert not compared.mark(place)
+    place, void = "strategy=fedavg, partition.alpha=0.1", "1 of 3 void: control-failed"
+    assert not compared.void(place)
     study = made(tmp_path, verdict_code="control-failed")
-    assert "control-failed: 1" in SweepView().sentence(study)
-    for section in SweepView().sections(study)[:4]:
-        names = [row["name"].endswith(" ‡") for row in section.rows]
-        assert names == [row["point"] == place for row in section.rows] and any(names)
-    ends = {(row["from"], row["to"]) for row in differences(study)}
-    assert ends == {
-        ("fedavg ‡", "fedprox"), ("fedavg", "fedprox"), ("0.1 ‡", "1.0"), ("0.1", "1.0"),
-    }  # fmt: skip
+    sections = SweepView().sections(study)
+    for section, column in zip(sections, ("auc", "difference", "auc"), strict=False):
+        texts = {row["point"] == place: row[column]["void"] for row in section.rows}
+        assert texts == {True: void, False: ""}
+    assert study.rows([(place,)], knn=study.values("knn", subject="utility"))[0]["knn"]["n"] == 3
     write(study)
+    assert study.sentence.endswith("of 1 of 11 runs, which are left out (control-failed 1).")
     show(study, False)
-    text = capsys.readouterr().out
-    assert "partition.alpha=0.1 ‡" in text
-    assert "\n‡ In runs with the verdict control-failed" in text
-    marked = study.compare("<b>one", "ascent").set_index("point")["unsound"]
-    assert marked.to_dict() == {p: int(p == place) for p in study.by_point()}
+    assert f"({void})" in capsys.readouterr().out
+    frame = study.compare("<b>one", "ascent").set_index("point")
+    assert frame["void"].to_dict() == {p: void * (p == place) for p in study.by_point()}
+    assert list(frame["models"]) == [2, 3, 3, 2]  # of the last a run failed
     labels = [t.get_text() for t in study.figure("attacks").axes[0].get_yticklabels()]
-    assert [name.endswith("‡") for name in labels] == [True, False, False, False]
+    assert [void.replace(", ", "\n") in name for name in labels] == [True, False, False, False]
+    own = study.points[(study.points["point"] == place) & (study.points["metric"] == "auc")]
+    assert {*own[own["attack"].notna()]["void"]} == {void}
 
 
 def test_latex_and_names__of_a_paper(compared: StudyResult) -> None:

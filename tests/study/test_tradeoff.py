@@ -84,13 +84,13 @@ def planted(point: str, seed: int) -> dict[str, Any]:
 
 def made(
     broken: tuple[str, int] | None = None, edit: Callable[[Any], None] = lambda report: None,
-    folder: Path = Path("STUDY"),
+    folder: Path = Path("STUDY"), seeds: int = SEEDS,
 ) -> StudyResult:  # fmt: skip
     """The trade-off of the planted runs as `edit` leaves them, of which one may have failed."""
     settings: Study = parse(STUDY, FLAGS.split()).settings
     runs: list[Any] = []
     for cell in settings.points:
-        for seed in range(SEEDS):
+        for seed in range(seeds):
             report: Any = planted(cell.point, seed)
             edit(report)
             failed = (cell.point, seed) == broken
@@ -196,7 +196,7 @@ def test_change__from_the_undefended_of_the_same_seed(whole: list[Any]) -> None:
     dpsgd's is reversed."""
     same, other = at(whole, "gaussian scale=0.1"), at(whole, LEAST)
     assert same["auc_change"] == {
-        "n": 5, "mean": -0.1, "ci": None, "sd": 0.0, "least": -0.1, "greatest": -0.1,
+        "n": 5, "mean": -0.1, "ci": None, "sd": 0.0, "least": -0.1, "greatest": -0.1, "void": "",
     }  # fmt: skip
     assert other["auc_change"]["mean"] == pytest.approx(-0.105)
     assert other["auc_change"]["sd"] == pytest.approx(2 * np.sqrt(0.001 / 4), abs=1e-6)
@@ -272,14 +272,17 @@ def test_choice__the_least_leaking_and_what_cannot_be_told_apart(whole: list[Any
         "no defence", "gaussian scale=0.01", "gaussian scale=0.1", LEAST,
     ]  # fmt: skip
     assert choice["least"] == LEAST and choice["alike"] == ["gaussian scale=0.1"]
+    bold = [row["name"] for row in TradeoffView().sections(made())[0].rows if row["css"]]
+    assert choice["chosen"] == [LEAST, "gaussian scale=0.1"] and {*bold} == {*choice["chosen"]}
 
 
 def points_of(aucs: Any, knns: Any, names: Any = None, failed: int = 0) -> list[Any]:
-    """Points of one attack with these AUCs and kNN by seed."""
+    """Points of one attack with these AUCs and kNN by seed, of which the first leaks."""
     names = names or [f"p{i}" for i in range(len(aucs))]
     return [
-        {"point": name, "best": "a", "failed": failed * (i == 1),
-         "leak": {"by_seed": dict(enumerate(own))},
+        {"point": name, "best": "a", "failed": failed * (i == 1), "void": "",
+         "leak": {"by_seed": dict(enumerate(own)),
+                  "auc": {"mean": float(np.mean(own)), "ci_simultaneous": (0.51, 0.99)}},
          "knn_by_seed": {} if knn is None else {seed: knn for seed in range(len(own))}}
         for i, (name, own, knn) in enumerate(zip(names, aucs, knns, strict=True))
     ]  # fmt: skip
@@ -363,6 +366,71 @@ def test_sentence__says_what_the_models_tell(
     for label, numbers in changed.items():
         monkeypatch.setitem(PLANTED, label, numbers)
     snapshot(TradeoffView().sentence(made()))
+
+
+def wide(report: Any) -> None:
+    """Seeds that differ so much that three of them decide nothing, though each run leaks."""
+    for one in report["attacks"]:
+        one["auc"] = min(1.0, 0.7 + 4 * (one["auc"] - 0.7))
+    report["verdict_code"] = "leaks"
+
+
+def weak(report: Any) -> None:
+    """AUCs next to 0.5, of a run that leaks all the same."""
+    for one in report["attacks"]:
+        one["auc"] = 0.5 + (one["auc"] - 0.7) / 10
+    report["verdict_code"] = "leaks"
+
+
+@pytest.mark.parametrize(
+    ("edit", "seeds", "leaking"), [(wide, 3, 3), (weak, 5, 5), (lambda report: None, 1, 0)]
+)
+def test_sentence__seeds_that_decide_nothing_choose_nothing(
+    edit: Callable[[Any], None], seeds: int, leaking: int, snapshot: Snapshot
+) -> None:
+    """What each run found stands beside what the seeds show, and neither denies the other."""
+    study = made(edit=edit, seeds=seeds)
+    choice, text = choose(point_rows(study)), TradeoffView().sentence(study)
+    assert choice["least"] is None and choice["chosen"] == [] and TradeoffView().notes(study) == []
+    assert not any(row["css"] for row in TradeoffView().sections(study)[0].rows)
+    assert f"{leaking} of {seeds} runs" in text and "do not measurably leak" not in text
+    snapshot(text)
+
+
+def test_choice__of_one_seed_is_not_set_bold() -> None:
+    study = made(edit=lambda report: report.update(verdict_code="leaks"), seeds=1)
+    choice = choose(point_rows(study))
+    assert choice["least"] == "gaussian scale=0.1" and choice["chosen"] == []
+
+
+@pytest.mark.parametrize("code", ["collapsed", "leaks"])
+def test_collapsed_runs__void_their_cells(
+    code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also those whose attacks tell members apart: of such an encoder this says nothing."""
+
+    def collapse(report: Any) -> None:
+        if report["attacks"][0]["auc"] in (0.54, 0.55, 0.56, 0.57, 0.58):
+            report["verdict_code"] = code
+            report["health"] = {**report["health"], "collapsed": True}
+
+    study = made(edit=collapse, folder=tmp_path)
+    points, place = point_rows(study), "gaussian scale=0.1"
+    point, void = at(points, place), "5 of 5 void: collapsed"
+    assert {one["point"]: one["void"] for one in points if one["void"]} == {place: void}
+    assert point["best"] is None and not point["front"] and point["auc_change"]["void"] == void
+    assert point["verdicts"] == {"collapsed": 5} and point["knn"]["n"] == 5
+    assert place not in choose(points)["candidates"]
+    texts = draw(points).axes[0].get_legend_handles_labels()[1]  # type: ignore[union-attr]
+    assert f"{place}: {void}" in texts
+    latex = next(line for line in study.to_latex().splitlines() if line.startswith(place))
+    assert f"– ({void})" in latex and "0.5" not in latex
+    frame = study.compare("internal", "similarity").set_index("point").loc[[place]]
+    assert {*frame["void"]} == {void} and frame["difference"].isna().all()
+    monkeypatch.setattr(TradeoffView, "figures", lambda self, study: {})
+    write(study)
+    assert "of 5 of 30 runs, which are left out (collapsed 5)." in study.sentence
+    assert f"– ({void})" in (tmp_path / "study.html").read_text(encoding="utf-8")
 
 
 def test_sentence__names_all_that_it_cannot_be_told_from(

@@ -18,6 +18,7 @@ from fedmia.cli.command import parse
 from fedmia.cli.commands import STUDY
 from fedmia.options import registry
 from fedmia.options.errors import InputError
+from fedmia.report.codes import VOID
 from fedmia.statistics.pvalues import holm
 from fedmia.study.__main__ import main
 from fedmia.study.result import StudyResult
@@ -122,13 +123,18 @@ def test_baseline__counts_the_points_in_which_an_attack_lies_over_it(
     )  # fmt: skip
 
 
-def test_baseline__marks_points_with_unsound_runs(table: list[Any]) -> None:
+@pytest.mark.parametrize("code", VOID)
+def test_compare__leaves_out_void_runs_and_says_so(code: str, table: list[Any]) -> None:
     rows = [one for one in table if one["point"] == POINTS[0]]
-    for codes, name in ((["leaks", "shift"], "a=1 ‡"), (["leaks", "leaks"], "a=1")):
+    for codes, models, void in (
+        (["leaks"] * 4 + [code], 4, f"1 of 5 void: {code}"),
+        ([code] * 5, 0, f"5 of 5 void: {code}"), (["leaks"] * 5, 5, ""),
+    ):  # fmt: skip
         whole = study(rows, {POINTS[0]: codes})
-        assert {row["name"] for row in rows_of(whole)} == {name}
         frame = whole.compare("combined", "similarity")
-        assert {*frame["unsound"]} == {codes.count("shift")}
+        assert {*frame["models"]} == {models} and {*frame["void"]} == {void}
+        assert frame["p"].notna().all() == (models > 0) == frame["difference"].notna().all()
+        assert (f"({void})" in whole.to_latex()) == bool(void)
 
 
 def test_baseline__pairs_equal_seeds_of_equal_images() -> None:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from fedmia.config.audit import Audit
-from fedmia.config.compatibility import norm_kind
+from fedmia.config.norms import norm_kind
 from fedmia.defenses.base import RunConditions
 from fedmia.defenses.stack import DefenseStack, central_stack
 from fedmia.encoders.base import LoadedEncoder

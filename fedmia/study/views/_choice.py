@@ -16,9 +16,10 @@ from fedmia.config.defense_points import NONE
 from fedmia.records.privacy import MEANINGFUL
 from fedmia.report.codes import LEAKS
 from fedmia.report.format import interval, number
+from fedmia.report.reach import WEAK
 from fedmia.statistics.intervals import LEVEL
 from fedmia.statistics.spread import p_value
-from fedmia.study.points import BySeed, change, paired_differences
+from fedmia.study.points import SeedValues, change, known, paired_differences
 
 WITHIN = 0.05
 COSTS = (
@@ -30,24 +31,29 @@ COSTS = (
 def choose(points: Sequence[Any]) -> Any:
     """The choice among points, the undefended one first.
 
-    A point of which a run failed is no candidate: its mean is that of the runs that went well.
+    A defence of which a run failed or is void is no candidate: its mean is that of the runs that
+    went well. Nothing is chosen where the undefended models do not measurably leak; `chosen` are
+    the least leaking point and those like it, where seeds tell all of them from no defence.
     """
-    least_use = _floor(points[0]["knn_by_seed"])
+    bare = points[0]
+    least_use = _floor(bare["knn_by_seed"])
     candidates = [
         point
         for point in points
-        if points[0]["best"] and point["best"] and not point["failed"]
-        if (spare := paired_differences(point["knn_by_seed"], least_use)) and fmean(spare) >= 0
+        if bare["best"] and point["best"]
+        if point is bare or not (point["failed"] or point["void"])
+        if (spare := known(paired_differences(point["knn_by_seed"], least_use)))
+        and fmean(spare) >= 0
     ]
     names = [point["point"] for point in candidates]
-    choice: Any = {"candidates": names, "least": None, "alike": [], "spare": None}
-    if len(candidates) > 1:
+    choice: Any = {"candidates": names, "least": None, "alike": [], "chosen": [], "spare": None}
+    if len(candidates) > 1 and leaks_measurably(bare):
         # Of points at 0.5 or under it the one of most use.
         least = min(
             candidates,
             key=lambda point: (
-                at_least_half(fmean(point["leak"]["by_seed"].values())),
-                -fmean(point["knn_by_seed"].values()),
+                at_least_half(point["leak"]["auc"]["mean"]),
+                -fmean(known(point["knn_by_seed"].values())),
             ),
         )
         others = [point for point in candidates if point is not least]
@@ -55,6 +61,8 @@ def choose(points: Sequence[Any]) -> Any:
         alike = [point["point"] for point in others if not _leaks_more(point, least, level)]
         choice |= {"least": least["point"], "alike": alike}
         choice["spare"] = change(least["knn_by_seed"], least_use)
+        if bare["point"] not in (both := [least["point"], *alike]):
+            choice["chosen"] = both
     return choice
 
 
@@ -68,7 +76,14 @@ def leaks_measurably(point: Any) -> bool:
     no interval, whether the verdict of each run is a leak."""
     if (ci := point["leak"]["auc"]["ci_simultaneous"]) is not None:
         return bool(ci[0] > 0.5)
-    return bool(point["verdicts"]) and set(point["verdicts"]) <= set(LEAKS)
+    leaking, runs = _count_runs(point)
+    return 0 < runs == leaking
+
+
+def _count_runs(point: Any) -> tuple[int, int]:
+    """How many runs of a point have the verdict of a leak, and how many have any."""
+    codes = point["verdicts"]
+    return sum(codes.get(code, 0) for code in LEAKS), sum(codes.values())
 
 
 def sentence(points: Sequence[Any], choice: Any) -> str:
@@ -76,20 +91,25 @@ def sentence(points: Sequence[Any], choice: Any) -> str:
     bare = points[0]
     knn = number(bare["knn"]["mean"])
     if bare["best"] is None or bare["knn"]["mean"] is None:
-        return "The undefended federation has no result, so nothing is compared with it."
+        why = f" ({bare['void']})" if bare["void"] else ""
+        return f"The undefended federation has no result{why}, so nothing is compared with it."
+    leaking, runs = _count_runs(bare)
+    verdicts = f"Without a defence {leaking} of {runs} runs establish a leak."
+    return f"{verdicts} {_seeds_sentence(points, choice, leaking, knn)}"
+
+
+def _seeds_sentence(points: Sequence[Any], choice: Any, leaking: int, knn: str) -> str:
+    """What the seeds show, beside the verdicts of runs of which `leaking` leak undefended."""
+    bare = points[0]
     if not leaks_measurably(bare):
-        return (
-            "Nothing can be told about the defences: without a defence the models do not "
-            f"measurably leak ({_leak(bare)}). Use a federation that leaks, more seeds, or more "
-            "images."
-        )
+        return _undecided(bare, leaking)
     if choice["least"] is None:
         return f"No tested defence keeps kNN within 5 % of the undefended {knn}."
     least = next(point for point in points if point["point"] == choice["least"])
     if least["defense"] == NONE:
         return (
-            f"No tested defence leaks less than no defence and keeps kNN within 5 % of the "
-            f"undefended {knn}: {_leak(bare)}."
+            "In the mean no tested defence leaks less than no defence and keeps kNN within 5 % of "
+            f"the undefended {knn}: {_leak(bare)}."
         )
     text = (
         f"{least['point']} leaks least of the defences that keep kNN within 5 % "
@@ -102,6 +122,25 @@ def sentence(points: Sequence[Any], choice: Any) -> str:
     if spare is not None and (spare["ci"] is None or spare["ci"][0] < 0):
         text += " Its mean loses at most 5 % of kNN, but a larger loss is not excluded."
     return text
+
+
+def _undecided(bare: Any, leaking: int) -> str:
+    """Why nothing is chosen where the seeds do not show that undefended models leak."""
+    auc = bare["leak"]["auc"]
+    ci, seeds = auc["ci_simultaneous"], auc["n"]
+    if ci is not None and ci[1] < WEAK:
+        small = f"Over {seeds} seeds {_leak(bare)}, under {WEAK:.2f}"
+        if not leaking:
+            small += ", so the models do not measurably leak"
+        return f"{small}. No defence is chosen: use a federation that leaks."
+    if ci is not None:
+        why = f"{seeds} seeds are too few to tell whether others would leak: {_leak(bare)}"
+    elif seeds == 1:
+        why = f"One seed gives no limits for others: {_leak(bare)}"
+    else:
+        why = f"{seeds} equal seeds give no limits for others: {_leak(bare)}"
+    more = "" if leaking else ", more images, or a federation that leaks"
+    return f"{why}. No defence is chosen: use more seeds (`--seeds {max(5, 2 * seeds)}`){more}."
 
 
 def _alike(choice: Any, bare: str, models: int) -> str:
@@ -133,13 +172,13 @@ def means_something(epsilon: float | None) -> bool:
     return epsilon is not None and epsilon <= MEANINGFUL
 
 
-def _floor(undefended: BySeed) -> BySeed:
+def _floor(undefended: SeedValues) -> SeedValues:
     """The least kNN that is kept, by seed."""
-    return {seed: (1 - WITHIN) * knn for seed, knn in undefended.items()}
+    return {k: (1 - WITHIN) * v for k, v in undefended.items() if not isinstance(v, str)}
 
 
 def _leaks_more(one: Any, least: Any, level: float) -> bool:
     """Whether models tell that `one` leaks more than the least leaking point."""
-    more = paired_differences(one["leak"]["by_seed"], least["leak"]["by_seed"])
+    more = known(paired_differences(one["leak"]["by_seed"], least["leak"]["by_seed"]))
     p = p_value(more)
     return p is not None and fmean(more) > 0 and p / 2 <= level

@@ -67,7 +67,7 @@ def sentence(rows: Sequence[Any], baseline: str) -> str:
     Returns:
         The sentence.
     """
-    rows = [row for row in rows if row["measure"] == "AUC"]
+    rows = [row for row in rows if row["measure"] == "AUC" and row["difference"]["n"]]
     if all(row["p"] is None for row in rows):
         return (
             f"No difference to {baseline} can be tested: that takes two seeds or more, and models "

@@ -15,10 +15,10 @@ from fedmia.report.figures import canvas
 from fedmia.report.format import estimate, format_p
 from fedmia.statistics.auc import auc_estimate, difference_interval
 from fedmia.statistics.intervals import LEVEL
-from fedmia.statistics.spread import DIGITS, spread
+from fedmia.statistics.spread import DIGITS
 from fedmia.study.columns import heads
 from fedmia.study.drawing import cross
-from fedmia.study.points import group_by_key
+from fedmia.study.points import group_by_key, known, numbers_of, over_models
 from fedmia.study.result import StudyResult
 from fedmia.study.view import Drawing, Section, View
 
@@ -146,7 +146,7 @@ def point_rows(study: StudyResult) -> list[dict[str, Any]]:
             **{probe: _mean(select(probe, "utility")) for probe in PROBES},
             "knn_untrained": _mean(select("knn", "utility", control="untrained")),
             "sets": ", ".join(
-                f"{name} p {' '.join(map(format_p, rows['value']))}" for name, rows in sets
+                f"{name} p {' '.join(map(_p_text, numbers_of(rows)))}" for name, rows in sets
             ),
             "attacks": {name: _attack(partial(select, attack=name), name) for name in names},
         }
@@ -160,16 +160,21 @@ def _attack(select: Any, name: str) -> dict[str, Any]:
         "attack": name,
         "difference": None,
         "auc": _mean(select("auc")),
-        "by_seed": [*select("auc")["value"]],
+        "by_seed": numbers_of(select("auc")),
         "tpr": _mean(select("tpr_at_fpr", target_fpr=0.01)),
         "untrained": _mean(select("auc", control="untrained")),
     }
 
 
+def _p_text(value: float | str) -> str:
+    return value if isinstance(value, str) else format_p(value)
+
+
 def _mean(rows: Any) -> dict[str, Any]:
-    """Mean over seeds of a number, and of each end of its interval."""
-    ends = rows[["ci_low", "ci_high"]].dropna()
-    return {"mean": spread(rows["value"])["mean"], "ci": mean_interval(ends)}
+    """Mean over seeds of a number, and of each end of its interval; what is void as of `spread`."""
+    whole = over_models(numbers_of(rows))
+    ends = rows[rows["void"].isna()][["ci_low", "ci_high"]].dropna()
+    return {"mean": whole["mean"], "ci": mean_interval(ends), "void": whole["void"]}
 
 
 def _count(rows: Any) -> int | None:
@@ -213,8 +218,8 @@ def fill_differences(points: Sequence[Any], study: StudyResult) -> None:
 
 
 def scores_of(study: StudyResult, point: str) -> dict[int, Any]:
-    """Seed -> scores of every image by the attacks of a finished audit of a point."""
-    cells = (cell for cell in study.by_point()[point] if cell.name in study.runs)
+    """Seed -> scores of every image by the attacks of a finished audit of a point that counts."""
+    cells = (c for c in study.by_point()[point] if c.name in study.runs and c.void is None)
     return {cell.seed: study.runs[cell.name].scores for cell in cells}
 
 
@@ -253,7 +258,7 @@ def draw(points: Sequence[Any]) -> Figure | None:
         at = [(x, row) for x, row in own if row is not None]
         _line(above, at, "auc", look | {"linestyle": "-"}, name)
         for x, row in at:
-            dots = row["by_seed"] if len(row["by_seed"]) > 1 else []
+            dots = known(row["by_seed"]) if len(row["by_seed"]) > 1 else []
             above.plot([x] * len(dots), dots, ".", color=look["color"], alpha=0.5)
     for i, (key, name) in enumerate(PROBES.items()):
         look = {"color": (canvas.INK, canvas.GREY)[i], "marker": "os"[i], "linestyle": "-"}
@@ -265,7 +270,8 @@ def draw(points: Sequence[Any]) -> Figure | None:
     if by_round:
         canvas.whole_rounds(below)
     else:
-        below.set_xticks(range(len(points)), [point["name"] for point in points])
+        labels = ["\n".join(filter(None, (p["name"], p["void"]))) for p in points]
+        below.set_xticks(range(len(points)), labels)
         below.tick_params("x", labelrotation=20 * (len(points) > 3))
     for axes in panels[:, 0]:
         axes.legend(loc="best")

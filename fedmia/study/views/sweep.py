@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from fedmia.config.study import format_grid_value, label
-from fedmia.statistics.spread import spread
+from fedmia.report.codes import LEAKS
 from fedmia.study.columns import HEADS, heads
 from fedmia.study.drawing import forest, lines
-from fedmia.study.points import change, fill_holm, test_difference
+from fedmia.study.points import change, fill_holm, over_models, test_difference
 from fedmia.study.result import StudyResult, Values
 from fedmia.study.view import Drawing, Section, View
 
@@ -60,10 +60,11 @@ class SweepView(View):
         ]
 
     def sentence(self, study: StudyResult) -> str:
-        codes = Counter(cell.verdict_code for cell in study.cells if cell.verdict_code)
+        codes = Counter(cell.outcome for cell in study.cells if cell.outcome)
+        leaking = sum(codes[code] for code in LEAKS)
         line = f"{codes.total()} of {len(study.cells)} runs are finished; "
-        line += f"{codes.pop('leaks', 0)} of them leak membership"
-        line += "".join(f"; {code}: {n}" for code, n in codes.items() if code != "not-established")
+        line += f"{leaking} of them leak membership"
+        line += f", {doubted} without a control" if (doubted := codes[LEAKS[1]]) else ""
         failed = sum(cell.state == "failed" for cell in study.cells)
         return line + (f"; failed and left out: {failed}." if failed else ".")
 
@@ -106,7 +107,7 @@ def attack_rows(study: StudyResult) -> list[dict[str, Any]]:
         chosen = (cell.choices.get(attack) for cell in study.by_point()[point])
         row["chosen"] = dict(Counter(label(one) for one in chosen if one).most_common())
         own = {key[2]: by_seed for key, by_seed in controls.items() if key[:2] == (point, attack)}
-        row["controls"] = {name: spread(by_seed.values()) for name, by_seed in own.items()}
+        row["controls"] = {name: over_models(v.values()) for name, v in own.items()}
     order = [*study.by_point()]
     return sorted(rows, key=lambda r: (order.index(r["point"]), -(r["auc"]["mean"] or 0.0)))
 
@@ -149,14 +150,14 @@ def differences(study: StudyResult) -> list[dict[str, Any]]:
         first, second = (format_grid_value(grid[paths[0]]) for grid in (a, b))
         compared = {
             "option": paths[0],
-            "from": first + study.mark(one),
-            "to": second + study.mark(other),
+            "from": first,
+            "to": second,
             "where": label({path: value for path, value in a.items() if path != paths[0]}),
         }
         for of, values in measured.items():
             for (at, *attack), theirs in values.items():
                 less = change(values.get((other, *attack), {}), theirs)
-                if at == one and less["n"]:
+                if at == one and (less["n"] or less["void"]):
                     who = {"of": of, "attack": "".join(attack)}
                     rows.append({**compared, **who, "difference": less})
     return rows

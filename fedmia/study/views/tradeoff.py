@@ -10,11 +10,18 @@ from fedmia.config.defense_points import NONE, UNDEFENDED
 from fedmia.config.study import format_grid_value
 from fedmia.report.figures import canvas
 from fedmia.report.format import DASH
-from fedmia.statistics.spread import clip_interval, spread, t_interval
+from fedmia.statistics.spread import clip_interval, t_interval
 from fedmia.study.cells import CellState
 from fedmia.study.columns import heads
 from fedmia.study.drawing import cross
-from fedmia.study.points import BySeed, change, group_by_key, largest_epsilon
+from fedmia.study.points import (
+    SeedValues,
+    change,
+    group_by_key,
+    known,
+    largest_epsilon,
+    over_models,
+)
 from fedmia.study.result import StudyResult
 from fedmia.study.view import Drawing, Section, View
 from fedmia.study.views._choice import (
@@ -30,7 +37,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 NO_GUARANTEE = "no meaningful guarantee"
-NO_LEAK: Any = {"attack": None, "by_seed": {}, "auc": {**spread(()), "ci_simultaneous": None}}
+NO_LEAK: Any = {"attack": None, "by_seed": {}, "auc": {**over_models(()), "ci_simultaneous": None}}
 POINTS = heads(
     "name best leak.auc knn guarantee pareto verdicts +auc_change leak.tpr +knn_over_untrained "
     "+knn_change linear finished failed",
@@ -68,14 +75,14 @@ class TradeoffView(View):
 
     def sections(self, study: StudyResult) -> list[Section]:
         points = point_rows(study)
-        least = choose(points)["least"]
+        chosen = choose(points)["chosen"]
         names = dict.fromkeys(name for point in points for name in point["attacks"])
         lines = [
             {
                 **point,
                 "guarantee": epsilon(point),
                 "pareto": "on it" * point["front"],
-                "css": "leaks" * (point["point"] == least),
+                "css": "leaks" * (point["point"] in chosen),
             }
             for point in points
         ]
@@ -92,12 +99,7 @@ class TradeoffView(View):
         return sentence(points, choose(points))
 
     def notes(self, study: StudyResult) -> list[str]:
-        lines = [] if choose(point_rows(study))["least"] is None else [COSTS]
-        if any(cell.verdict_code == "collapsed" for cell in study.cells):
-            lines.append(
-                "A collapsed encoder gives all images one output: it leaks little and is of no use."
-            )
-        return lines
+        return [] if choose(point_rows(study))["least"] is None else [COSTS]
 
     def figures(self, study: StudyResult) -> dict[str, Drawing]:
         return {"tradeoff": lambda: draw(point_rows(study))}
@@ -111,7 +113,7 @@ def point_rows(study: StudyResult) -> list[dict[str, Any]]:
     attacks = study.rows(aucs, "attack", auc=aucs, tpr=rates)
     family = sum(row["auc"]["ci"] is not None for row in attacks)
     for row, by_seed in zip(attacks, aucs.values(), strict=True):
-        together = clip_interval(t_interval([*by_seed.values()], family))
+        together = clip_interval(t_interval(known(by_seed.values()), family))
         row["by_seed"], row["auc"]["ci_simultaneous"] = by_seed, together
     at_point = group_by_key((row["point"], row) for row in attacks)
     points = study.rows(zip(study.by_point()))
@@ -131,7 +133,9 @@ def _point(study: StudyResult, point: str, attacks: Sequence[Any]) -> dict[str, 
     """What a point is, leaks and is of use for."""
     cells = study.by_point()[point]
     grid = cells[0].grid
-    leak = max(attacks, key=lambda row: row["auc"]["mean"], default=NO_LEAK)
+    counted = [row for row in attacks if row["auc"]["mean"] is not None]
+    nothing = {**attacks[0], "attack": None} if attacks else NO_LEAK  # all of its runs are void
+    leak = max(counted, key=lambda row: row["auc"]["mean"], default=nothing)
     knn, linear = (_use(study, cells, probe, leak["attack"]) for probe in ("knn", "linear"))
     untrained = study.values("knn", subject="utility", control="untrained").get((point,), {})
     kind = "strategy" if "strategy" in grid else "defense"
@@ -145,15 +149,17 @@ def _point(study: StudyResult, point: str, attacks: Sequence[Any]) -> dict[str, 
         "attacks": {row["attack"]: row for row in attacks},
         "leak": leak,
         "best": leak["attack"],
-        "knn": spread(knn.values()),
+        "knn": over_models(knn.values()),
         "knn_by_seed": knn,
-        "linear": spread(linear.values()),
+        "linear": over_models(linear.values()),
         "knn_over_untrained": change(knn, untrained),
         "groups": groups(study, point, leak["attack"]),
     }
 
 
-def _use(study: StudyResult, cells: Sequence[CellState], probe: str, attack: str | None) -> BySeed:
+def _use(
+    study: StudyResult, cells: Sequence[CellState], probe: str, attack: str | None
+) -> SeedValues:
     """Accuracy of a probe by seed. An active attack reads the models of the attacked rounds, and is
     seen beside their use."""
     before, after = (
@@ -179,7 +185,7 @@ def groups(study: StudyResult, point: str, attack: str | None) -> dict[str, Any]
         study.values("auc", "attack", subject=f"group/{group}").get((point, attack), {})
         for group in ("defended", "undefended")
     )
-    both = {"defended": spread(ours.values()), "undefended": spread(theirs.values())}
+    both = {"defended": over_models(ours.values()), "undefended": over_models(theirs.values())}
     return {**both, "difference": change(ours, theirs)} if ours and theirs else None
 
 
@@ -220,15 +226,15 @@ def epsilon(point: Any) -> str:
 @canvas.apply_style
 def draw(points: Sequence[Any]) -> Figure | None:
     """Mean kNN across, mean AUC of each point's best attack up; None where nothing is known."""
-    known: list[Any] = [(one, at) for one in points if None not in (at := place(one))]
-    if not known:
+    placed: list[Any] = [(one, at) for one in points if None not in (at := place(one))]
+    if not placed:
         return None
     figure, axes = canvas.one(canvas.COLUMN, 3.5)
     canvas.half_line(axes)
-    across, up = zip(*sorted(at for point, at in known if point["front"]), strict=True)
+    across, up = zip(*sorted(at for point, at in placed if point["front"]), strict=True)
     look: dict[str, Any] = {"color": canvas.GREY, "linewidth": 1.2, "zorder": 1}
     axes.step(across, up, where="pre", **look, label="Pareto front")  # least AUC at a kNN or better
-    curves = group_by_key((point["defense"], (point, at)) for point, at in known)
+    curves = group_by_key((point["defense"], (point, at)) for point, at in placed)
     for i, (name, own) in enumerate(curves.items()):
         look = canvas.look(i - 1) | {"linestyle": "-", "markersize": 5}
         if name == NONE:
@@ -252,6 +258,9 @@ def draw(points: Sequence[Any]) -> Figure | None:
             zorder=0,
             label="95 % of the undefended kNN",
         )
+    for point in points:
+        if point["void"]:
+            axes.plot([], [], " ", label=f"{point['name']}: {point['void']}")
     axes.set_xlabel("weighted kNN accuracy (utility)")
     axes.set_ylabel("AUC of the best attack\n(0.5: no leakage)")
     canvas.legend(axes)
