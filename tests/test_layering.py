@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[1]
 # the longest name that fits says which.
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("fedmia", "fedmia.options", "fedmia.records", "fedmia.statistics"),
-    ("fedmia.settings", "fedmia.runtime", "fedmia.lowerbounds"),
+    ("fedmia.settings", "fedmia.runtime", "fedmia.lowerbounds", "fedmia.flower_internals"),
     ("fedmia.data", "fedmia.nets"),
     ("fedmia.partitions", "fedmia.probes", "fedmia.ssl"),
     ("fedmia.storage", "fedmia.threat"),
@@ -56,6 +56,9 @@ REPORTING = ("fedmia.report.build", "fedmia.report.figures.draw", "fedmia.report
 ADAPTERS = tuple(f"fedmia.evaluation.{name}" for name in ("run", "encoder", "federation"))
 OF_A_RUN = ("fedmia.evaluation.models", "fedmia.evaluation.trajectories")
 FEDERATED = ("flwr", "ray", "opacus", "clients", "strategies")
+# What Flower documents; of all else any version may be another.
+FLOWER = ("flwr.app", "flwr.clientapp.ClientApp", "flwr.clientapp.mod", "flwr.serverapp",
+          "flwr.simulation")  # fmt: skip
 
 
 def modules(*packages: str) -> Iterator[tuple[str, Path]]:
@@ -80,21 +83,28 @@ def at_load(node: ast.AST) -> Iterator[ast.AST]:
             yield from at_load(child)
 
 
+def imported(node: ast.AST) -> list[str]:
+    """The full names that a statement or a call imports; none where it imports nothing."""
+    if isinstance(node, ast.Import):
+        return [alias.name for alias in node.names]
+    if isinstance(node, ast.ImportFrom):
+        return [f"{node.module}.{alias.name}" for alias in node.names]
+    if isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant):
+        called = node.func.attr if isinstance(node.func, ast.Attribute) else ""
+        return [str(node.args[0].value)] if called == "import_module" else []
+    return []
+
+
 @functools.cache
 def imports(source: str, walk: Callable[[ast.AST], Iterable[ast.AST]] = ast.walk) -> frozenset[str]:
     """Dotted names that a module imports anywhere in it, `importlib.import_module` of constants
     and imports for the type checker included; `from a import b` gives `a` and `a.b`."""
     results: set[str] = set()
     for node in walk(ast.parse(source)):
-        if isinstance(node, ast.Import):
-            results |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
+        results |= {*imported(node)}
+        if isinstance(node, ast.ImportFrom):
             assert node.level == 0, "relative import"
-            results |= {f"{node.module}", *(f"{node.module}.{a.name}" for a in node.names)}
-        elif isinstance(node, ast.Call) and node.args:
-            called = node.func.attr if isinstance(node.func, ast.Attribute) else ""
-            if called == "import_module" and isinstance(node.args[0], ast.Constant):
-                results.add(str(node.args[0].value))
+            results.add(f"{node.module}")
     return frozenset(results)
 
 
@@ -138,6 +148,20 @@ def test_pure_packages__know_no_federation(package: str) -> None:
     for name, file in listed:
         wrong = sorted(i for i in imports(file.read_text()) if within(i, FEDERATED))
         assert not wrong, f"{name} imports {wrong}"
+
+
+def test_flower__is_private_in_one_file() -> None:
+    """In what is shipped, in benchmarks and in the app to copy; imports in functions too."""
+    files = [file for _, file in modules(*OURS, "benchmarks")]
+    files += sorted((ROOT / "docs").rglob("*.py"))
+    private = {
+        file.relative_to(ROOT).as_posix()
+        for file in files
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        for name in imported(node)
+        if within(name, ("flwr",)) and name != "flwr" and not within(name, FLOWER)
+    }
+    assert private == {"fedmia/flower_internals.py"}
 
 
 def place(module: str) -> int | None:
