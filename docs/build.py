@@ -91,6 +91,24 @@ def find_unreachable(site: Path) -> list[str]:
     return [str(p.relative_to(site)) for p in sorted(pages) if p.resolve() not in visited]
 
 
+def find_nameless(site: Path) -> list[str]:
+    """Attacks and public names of `fedmia` without a place in the reference that a link can name.
+
+    Args:
+        site: folder of built pages.
+
+    Returns:
+        The names.
+    """
+    import fedmia
+    from fedmia.options import registry
+
+    pages = (site / "docs" / "reference").rglob("*.html")
+    ids = {i for page in pages for i in re.findall(r'\bid="([^"]+)"', page.read_text("utf-8"))}
+    ids |= {name.rpartition(".")[2] for name in ids if name.startswith("fedmia.")}
+    return [name for name in (*registry.names("attack"), *fedmia.__all__) if name not in ids]
+
+
 def build(out: Path, jobs: int) -> int:
     """Build and check the site.
 
@@ -101,11 +119,11 @@ def build(out: Path, jobs: int) -> int:
     Returns:
         The exit code: 0 without warnings.
     """
-    from sphinx.cmd.build import main as sphinx
-
     if out.exists() and any(out.iterdir()) and not (out / ".buildinfo").is_file():
         print(f"{out} is not empty and holds no site", file=sys.stderr)
         return 2
+    from sphinx.cmd.build import main as sphinx  # of the extra `docs`
+
     shutil.rmtree(out, ignore_errors=True)
     with tempfile.TemporaryDirectory(prefix="fedmia-site-") as name:
         source = Path(name) / "source"
@@ -120,6 +138,7 @@ def build(out: Path, jobs: int) -> int:
     (out / "index.html").write_text(f"<!doctype html>{move}{link}\n", encoding="utf-8")
     wrong = [f"loads from another server: {line}" for line in find_remote(out)]
     wrong += [f"no link leads to {page}" for page in find_unreachable(out)]
+    wrong += [f"the reference has no place for {name}" for name in find_nameless(out)]
     print("\n".join(wrong), end="\n" * bool(wrong), file=sys.stderr)
     return int(bool(wrong))
 

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from flwr.app import Error, Message
-from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid
 
+from fedmia.flower_internals import NODE_UNAVAILABLE
 from fedmia.ssl.base import State, all_finite
 from fedmia.storage.arrays import tensors
 from fedmia.storage.snapshot import Update
@@ -201,7 +201,7 @@ def pull_replies(
         silent = sorted(out.values())
         lost = [orders[c] for c in silent if orders[c].metadata.dst_node_id in restarted]
         if lost:
-            error = Error(ErrorCode.NODE_UNAVAILABLE, "its node began anew")
+            error = Error(NODE_UNAVAILABLE, "its node began anew")
             return [Message(error, reply_to=order) for order in lost]
         if time.monotonic() > deadline:
             raise FederationError(f"round {round}: no reply from clients {silent}")

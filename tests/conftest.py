@@ -5,12 +5,14 @@ from __future__ import annotations
 
 import gc
 import os
+import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tests.bank import Bank
+from tests.extras import NotOfTheTests
 from tests.longest import pytest_collection_modifyitems  # noqa: F401
 from tests.one_ray import _ends_ray, no_ray, one_ray  # noqa: F401
 from tests.snapshots import pytest_addoption, snapshot  # noqa: F401
@@ -33,6 +35,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", mark)
     if config.getoption("numprocesses", None) and not hasattr(config, "workerinput"):
         return
+    sys.meta_path.insert(0, NotOfTheTests())
     import torch
     from hypothesis import HealthCheck, settings
 

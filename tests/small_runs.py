@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import shlex
 import signal
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -40,8 +38,7 @@ def kill() -> None:
 
 def interrupt() -> None:
     """Ctrl-C."""
-    os.kill(os.getpid(), signal.SIGINT)
-    time.sleep(0.01)  # two that arrive together are one
+    signal.raise_signal(signal.SIGINT)
 
 
 def call_main(arguments: Sequence[str]) -> int:

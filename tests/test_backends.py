@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -36,7 +35,7 @@ def echo() -> ClientApp:
         if sent == 13:
             raise MemoryError("no room")
         if sent == 14:
-            barrier.wait(timeout=10)
+            barrier.wait(timeout=60)
         client = int(context.node_config["partition-id"])
         values = {"client": client, "value": sent, "threads": torch.get_num_threads()}
         return Message(RecordDict({"m": MetricRecord(values)}), reply_to=message)
@@ -99,22 +98,27 @@ def test_error__becomes_a_reply_that_names_it_and_others_go_on(grid: InlineGrid)
 
 def test_late_clients__each_leaves_a_thread_for_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     """As many clients at work as before, though one after the other never answers."""
+    now = 0.0
+    monkeypatch.setattr(inline, "time", SimpleNamespace(monotonic=lambda: now))
     monkeypatch.setattr(inline, "LOOK", 0.01)
     monkeypatch.setattr(inline, "LEAVE", 0.0)
-    free, app = threading.Event(), ClientApp()
+    began, free, app = threading.Semaphore(0), threading.Event(), ClientApp()
 
     @app.train()
     def _(message: Message, context: Context) -> Message:
         if float(message.content.metric_records["m"]["value"]) == 15:  # type: ignore[arg-type]
-            free.wait(20)
+            began.release()
+            free.wait()
         return Message(RecordDict(), reply_to=message)
 
     def answered(node: int, value: float) -> Message:
+        nonlocal now
         sent, results = set(grid.push_messages([order(node, value)])), list[Message]()
-        deadline = time.monotonic() + 5
-        while not results and time.monotonic() < deadline:
+        if value == 15:
+            assert began.acquire(timeout=60), "nobody was left to take the order"
+            now += 1
+        while not results:
             results += grid.pull_messages(sent)
-        assert results, "nobody was left to take the order"
         return results[0]
 
     grid = InlineGrid(always(app), CLIENTS, workers=1, threads=1, timeout=0.1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -16,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[1]
 # the longest name that fits says which.
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("fedmia", "fedmia.options", "fedmia.records", "fedmia.statistics"),
-    ("fedmia.settings", "fedmia.runtime", "fedmia.lowerbounds"),
+    ("fedmia.settings", "fedmia.runtime", "fedmia.lowerbounds", "fedmia.flower_internals"),
     ("fedmia.data", "fedmia.nets"),
     ("fedmia.partitions", "fedmia.probes", "fedmia.ssl"),
     ("fedmia.storage", "fedmia.threat"),
@@ -56,6 +57,9 @@ REPORTING = ("fedmia.report.build", "fedmia.report.figures.draw", "fedmia.report
 ADAPTERS = tuple(f"fedmia.evaluation.{name}" for name in ("run", "encoder", "federation"))
 OF_A_RUN = ("fedmia.evaluation.models", "fedmia.evaluation.trajectories")
 FEDERATED = ("flwr", "ray", "opacus", "clients", "strategies")
+# What Flower documents; of all else any version may be another.
+FLOWER = ("flwr.app", "flwr.clientapp.ClientApp", "flwr.clientapp.mod", "flwr.serverapp",
+          "flwr.simulation")  # fmt: skip
 
 
 def modules(*packages: str) -> Iterator[tuple[str, Path]]:
@@ -80,21 +84,28 @@ def at_load(node: ast.AST) -> Iterator[ast.AST]:
             yield from at_load(child)
 
 
+def imported(node: ast.AST) -> list[str]:
+    """The full names that a statement or a call imports; none where it imports nothing."""
+    if isinstance(node, ast.Import):
+        return [alias.name for alias in node.names]
+    if isinstance(node, ast.ImportFrom):
+        return [f"{node.module}.{alias.name}" for alias in node.names]
+    if isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant):
+        called = node.func.attr if isinstance(node.func, ast.Attribute) else ""
+        return [str(node.args[0].value)] if called == "import_module" else []
+    return []
+
+
 @functools.cache
 def imports(source: str, walk: Callable[[ast.AST], Iterable[ast.AST]] = ast.walk) -> frozenset[str]:
     """Dotted names that a module imports anywhere in it, `importlib.import_module` of constants
     and imports for the type checker included; `from a import b` gives `a` and `a.b`."""
     results: set[str] = set()
     for node in walk(ast.parse(source)):
-        if isinstance(node, ast.Import):
-            results |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
+        results |= {*imported(node)}
+        if isinstance(node, ast.ImportFrom):
             assert node.level == 0, "relative import"
-            results |= {f"{node.module}", *(f"{node.module}.{a.name}" for a in node.names)}
-        elif isinstance(node, ast.Call) and node.args:
-            called = node.func.attr if isinstance(node.func, ast.Attribute) else ""
-            if called == "import_module" and isinstance(node.args[0], ast.Constant):
-                results.add(str(node.args[0].value))
+            results.add(f"{node.module}")
     return frozenset(results)
 
 
@@ -138,6 +149,20 @@ def test_pure_packages__know_no_federation(package: str) -> None:
     for name, file in listed:
         wrong = sorted(i for i in imports(file.read_text()) if within(i, FEDERATED))
         assert not wrong, f"{name} imports {wrong}"
+
+
+def test_flower__is_private_in_one_file() -> None:
+    """In what is shipped, in benchmarks and in the app to copy; imports in functions too."""
+    files = [file for _, file in modules(*OURS, "benchmarks")]
+    files += sorted((ROOT / "docs").rglob("*.py"))
+    private = {
+        file.relative_to(ROOT).as_posix()
+        for file in files
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        for name in imported(node)
+        if within(name, ("flwr",)) and name != "flwr" and not within(name, FLOWER)
+    }
+    assert private == {"fedmia/flower_internals.py"}
 
 
 def place(module: str) -> int | None:
@@ -289,6 +314,66 @@ def test_pure_packages__load_no_federation_through_others() -> None:
 def test_scoring__loads_no_federation() -> None:
     names = loaded(*(name for name, _ in modules("fedmia.evaluation")))
     assert not sorted(n for n in names if within(n, FEDERATED[:3]))
+
+
+def test_doors_of_audits__load_no_federation() -> None:
+    """`fedmia`, `fedmia audit`, `fedmia bench`, and what `import fedmia` gives."""
+    doors = ("fedmia.api", "fedmia.cli.main", "fedmia.door.auditing", "fedmia.runs", "fedmia.audit")
+    names = loaded(*doors, *(name for name, _ in modules("fedmia.bench")))
+    assert not sorted(n for n in names if within(n, FEDERATED[:3]))
+
+
+AUDITS = """
+import contextlib, io, runpy, sys
+import numpy as np, torch
+class Refuse:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in ("flwr", "ray", "opacus"):
+            raise ModuleNotFoundError(name=name)
+sys.meta_path.insert(0, Refuse())
+import fedmia
+from fedmia.cli.main import main
+from fedmia.data.base import Request
+from fedmia.data.synthetic import Synthetic
+def command(line, expected=None):
+    sys.argv, shown = ["fedmia"], io.StringIO()
+    sys.modules.pop(f"fedmia.{line.split()[0]}", None)
+    with contextlib.redirect_stdout(shown), contextlib.redirect_stderr(shown):
+        try:
+            code = main(line.split())
+        except SystemExit as end:
+            code = end.code
+    assert (code or None) == expected, (line, shown.getvalue())
+    return shown.getvalue()
+images = Synthetic(classes=3, images=66, pixels=8, channels=3).load(Request(None, None, None, 0))
+for name, rows in (("members", slice(26)), ("others", slice(26, None))):
+    np.savez(f"{name}.npz", x=images.images[rows].transpose(0, 2, 3, 1), y=images.labels[rows])
+    np.save(f"{name}.npy", np.random.default_rng(rows.start).normal(size=(70, 8)))
+net = torch.nn.Sequential(torch.nn.Conv2d(3, 6, 3, 2, 1), torch.nn.Flatten(), torch.nn.ReLU())
+torch.export.save(torch.export.export(net, (torch.zeros(2, 3, 8, 8),),
+    dynamic_shapes=({0: torch.export.Dim("rows")},)), "net.pt2")
+sides = "--members npz:members.npz --nonmembers npz:others.npz --quiet"
+command(f"audit --encoder net.pt2 {sides} --plan")
+command(f"audit --encoder net.pt2 {sides} --out A --junit j.xml --fail-on auc>0.99")
+command("audit --member-embeddings members.npy --nonmember-embeddings others.npy --out V --quiet")
+command("bench similarity --targets moco-digits-weak --quiet")
+for page in ("--help", "audit --help", "list attack", "bench --help"):
+    command(page)
+for line in ("simulate --config smoke", "list strategy"):
+    assert command(line, 2).startswith("fedmia: error: fedmia"), line
+assert len(fedmia.open_run("A").attacks)
+fedmia.audit_encoder(net, images.images[:26], images.images[26:], attacks="similarity", quiet=True)
+fedmia.audit_embeddings(np.load("members.npy"), np.load("others.npy"), quiet=True)
+"""
+
+
+@pytest.mark.slow(seconds=20)
+def test_audits__run_where_no_federation_is_installed(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", AUDITS], cwd=tmp_path, capture_output=True, text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-2000:]
 
 
 @pytest.mark.slow

@@ -12,6 +12,7 @@ from fedmia.cli.commands import COMMANDS
 from fedmia.options.errors import InputError, suggest_nearest
 
 LIST = "list"
+FEDERATED = ("flwr", "ray", "opacus")  # audits and the bench do without
 # What these commands did is no part of the package: a clone has it.
 IN_A_CLONE = {
     "reproduce": ("the tables of the papers are", "python -m papers TABLE"),
@@ -50,6 +51,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         page = _page(first, rest)
     except InputError as error:
         return print_bad_input(error)
+    except ModuleNotFoundError as error:
+        if error.name not in FEDERATED:
+            raise
+        why = f"fedmia {first} needs {error.name}, which is not installed: pip install {error.name}"
+        return print_bad_input(InputError(why))
     return print_page(page)
 
 

@@ -24,7 +24,6 @@ import numpy as np
 import ray
 import torch
 from flwr.app import Message, RecordDict
-from flwr.supercore.task_identity import TaskIdentity
 from ray import cloudpickle
 from ray.exceptions import GetTimeoutError, OutOfMemoryError, RayActorError, RayError
 from ray.job_config import JobConfig
@@ -40,6 +39,7 @@ from fedmia.federation.inline import (
     context_of,
     error_reply,
 )
+from fedmia.flower_internals import set_identity
 from fedmia.options import session
 from fedmia.options.errors import InputError, opt
 from fedmia.runtime.cores import count_cores
@@ -195,8 +195,7 @@ class Worker:
         sys.path += [folder for folder in path if folder not in sys.path]
         client_context, classes = cloudpickle.loads(packed)
         session.receive(classes)
-        TaskIdentity.task_id = TaskIdentity.run_id = 1
-        TaskIdentity.node_id = SERVER
+        set_identity(SERVER)
         device = client_device(share.device, share.gpus)
         self.site = replace(client_context, device=device)
         self.site.__dict__["images"] = images  # in the object store of its machine

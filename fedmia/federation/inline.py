@@ -16,9 +16,9 @@ import torch
 from flwr.app import Context, Error, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid
-from flwr.supercore.task_identity import TaskIdentity
 
 from clients.app import Together
+from fedmia.flower_internals import set_identity
 from fedmia.storage.arrays import make_lazy
 from fedmia.storage.snapshot import ClientState, MemoryStore, SingleStateStore, StateStore
 
@@ -71,9 +71,7 @@ class LocalGrid(Grid):
     def __init__(
         self, clients: int, workers: int, store: StateStore, timeout: float | None
     ) -> None:
-        # Flower's `Message` asks for its sender's identity; its own runners set it likewise.
-        TaskIdentity.task_id = TaskIdentity.run_id = 1
-        TaskIdentity.node_id = SERVER
+        set_identity(SERVER)
         self.clients = clients
         self.ahead = max(16, 4 * workers)
         self.store = store

@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 import torch
 from flwr.app import Array, ArrayRecord, Context, Error, Message, RecordDict
-from flwr.clientapp.typing import ClientAppCallable, Mod
 from torch import Tensor, nn
 
 from fedmia.attacks.ascent import even_batches
@@ -28,6 +27,7 @@ from fedmia.encoders.memory import Network, build_network
 from fedmia.evaluation.audits.climb import TWIN, ClimbNotes, load_notes, save_notes
 from fedmia.federation.readings import UNTRAINED
 from fedmia.flower.messages import is_change, misfit, round_number
+from fedmia.flower_internals import ClientAppCallable, Mod
 from fedmia.options.errors import InputError, check_arguments
 from fedmia.options.seeding import rng
 from fedmia.recording.format import MAIN

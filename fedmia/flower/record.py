@@ -13,13 +13,13 @@ from typing import Any, overload
 
 import flwr
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message
-from flwr.clientapp.typing import ClientAppCallable
 from flwr.serverapp import Grid, ServerApp
 from flwr.serverapp.strategy import Result
 
 import fedmia
 from fedmia.flower.messages import ROSTER, MessageRecorder, log
 from fedmia.flower.watch import Watch
+from fedmia.flower_internals import ClientAppCallable
 from fedmia.options.errors import InputError
 from fedmia.recording.format import Header
 from fedmia.recording.writer import RecordingWriter

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
-from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid
 
+from fedmia.flower_internals import NODE_UNAVAILABLE
 from fedmia.options.bounded import parse_json
 from fedmia.storage.arrays import tensors as read_arrays
 from fedmia.storage.durable import make_folder
@@ -182,7 +182,7 @@ def ask_each(
                 waiting.discard(client)
                 yield client, reply.content
                 continue
-            left = reply.error.code == ErrorCode.NODE_UNAVAILABLE
+            left = reply.error.code == NODE_UNAVAILABLE
             failures[client] += not left
             why = f"{action}: {who} {client} failed: {reply.error.reason}"
             if time.monotonic() < back if left else failures[client] < tries:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -63,8 +61,7 @@ def interrupts(times: int = 1) -> Callable[[], None]:
     def interrupt() -> None:
         while left[0]:
             left[0] -= 1
-            os.kill(os.getpid(), signal.SIGINT)
-            time.sleep(0.01)  # two that arrive together are one
+            signal.raise_signal(signal.SIGINT)
 
     return interrupt
 

@@ -15,7 +15,7 @@ from ray.exceptions import RayActorError
 
 from clients.client_context import ClientContext
 from fedmia.config.experiment import Experiment
-from fedmia.federation import cluster
+from fedmia.federation import cluster, inline
 from fedmia.federation.cluster import ClientResources, Placement, RayGrid, describe_placements
 from fedmia.options.errors import InputError
 from fedmia.storage.snapshot import MemoryStore
@@ -40,7 +40,7 @@ class StandIn:
     """
 
     def __init__(self, answer: Answer, *nodes: dict[str, float]) -> None:
-        self.answer, self.hired, self.stored = answer, 0, list[Any]()
+        self.answer, self.hired, self.stored, self.now = answer, 0, list[Any](), 0.0
         self.lost, self.killed = set[int](), list[int]()
         self._nodes = nodes or ({"CPU": 1.0},)
         self._results: dict[int, Any] = {}
@@ -84,6 +84,7 @@ class StandIn:
 
     def wait(self, out: list[int], num_returns: int, timeout: float) -> tuple[list[int], list[int]]:
         there = [number for number in out if self._results[number] is not NEVER][:num_returns]
+        self.now += 0 if there else timeout
         return there, [number for number in out if number not in there]
 
     def get(self, number: int) -> Any:
@@ -100,7 +101,8 @@ def start(monkeypatch: pytest.MonkeyPatch) -> Callable[..., RayGrid]:
         ray: StandIn, cpus: float = 1.0, gpus: float = 0.0, timeout: float | None = None
     ) -> RayGrid:
         monkeypatch.setattr(cluster, "ray", ray)
-        monkeypatch.setattr(cluster, "START", 0.5)  # who has no worker left soon says so
+        for module in (cluster, inline):
+            monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: ray.now))
         context: Any = SimpleNamespace(images=np.zeros((1, 3, 8, 8), np.uint8))
         return RayGrid(context, 3, ClientResources(cpus, gpus), MemoryStore(), timeout)
 

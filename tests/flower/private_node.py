@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 from flwr.app import ConfigRecord, Context, Message, RecordDict
-from flwr.supercore.task_identity import TaskIdentity
 
 from clients.client_context import RoundTask
 from clients.client_round import ClientRound
@@ -19,6 +18,7 @@ from fedmia.flower import client, private, server
 from fedmia.flower.answers import read_answer
 from fedmia.flower.node import Node
 from fedmia.flower.private import plan_own
+from fedmia.flower_internals import set_identity
 from fedmia.records import ClientInfo
 from fedmia.ssl.base import State
 from fedmia.storage.arrays import record, tensors
@@ -38,7 +38,7 @@ class Private:
 
     def __init__(self, folder: Path, flags: str, **config: Any) -> None:
         folder.mkdir(exist_ok=True)
-        TaskIdentity.task_id = TaskIdentity.run_id = TaskIdentity.node_id = 1  # as Flower's runners
+        set_identity(1)
         images = np.random.default_rng(0).integers(0, 256, (2, 8, 8, 8), np.uint8)
         for side, own_images in zip(private.SIDES, images, strict=True):
             np.savez(folder / f"{side}.npz", x=own_images, y=np.zeros(8, np.int64))

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 from flwr.app import Error, Message
-from flwr.common.constant import ErrorCode
 
 from fedmia.federation.inline import SERVER, InlineGrid
 from fedmia.flower import client, server
 from fedmia.flower.store import ask
+from fedmia.flower_internals import NODE_UNAVAILABLE
 from fedmia.ssl.base import State
 from fedmia.storage.snapshot import MemoryStore
 from strategies import replies
@@ -59,7 +59,7 @@ class SuperLink(InlineGrid):
     def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
         names = set(message_ids)
         for name in names & self._lost.keys():
-            error = Error(ErrorCode.NODE_UNAVAILABLE, "Error: Node Unavailable")
+            error = Error(NODE_UNAVAILABLE, "Error: Node Unavailable")
             reply = Message(error, reply_to=self._lost.pop(name))
             reply.metadata.__dict__["_src_node_id"] = SERVER  # the SuperLink answers itself
             reply.metadata.__dict__["_reply_to_message_id"] = name

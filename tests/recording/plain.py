@@ -10,7 +10,8 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, Context, Error, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid
-from flwr.supercore.task_identity import TaskIdentity
+
+from fedmia.flower_internals import set_identity
 
 NODES = (907, 11, 5003, 402, 77)  # ids of nodes are any numbers
 
@@ -49,7 +50,7 @@ class PlainGrid(Grid):
         self, app: Callable[[Message, Context], Message], nodes: int = len(NODES), **config: Any
     ) -> None:
         self._nodes, self._config = NODES[:nodes], config
-        TaskIdentity.task_id = TaskIdentity.run_id = TaskIdentity.node_id = 1
+        set_identity(1)
         self._app, self._replies = app, dict[str, Message]()
 
     def set_run(self, run: Any) -> None: ...

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+import threading
 
 import pytest
 
@@ -13,39 +13,52 @@ Capture = pytest.CaptureFixture[str]
 
 
 class Quick(ProgressBars):
-    """Beats often, with a clock of its own."""
+    """Beats when it is waited for, with a clock of its own."""
 
-    def __init__(self, quiet: bool = False) -> None:
+    def __init__(self) -> None:
         self.now = 0.0
-        super().__init__(quiet, interval=0.02, clock=lambda: self.now)
+        self._due, self._done = threading.Semaphore(0), threading.Semaphore(0)
+        super().__init__(False, interval=0.001, clock=lambda: self.now)
         self.task = self._bar.add_task("rounds", total=10, seen="")
+
+    def beat(self) -> None:
+        if self._due.acquire(blocking=False):
+            super().beat()
+            self._done.release()
+
+    def wait_for_beat(self) -> None:
+        self._due.release()
+        self._done.acquire()
+
+
+def beating_threads() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name == "progress"]
 
 
 def test_beating__before_the_bars_in_them_and_after_them_with_one_clock(capsys: Capture) -> None:
     display = Quick()
     with display.beating():
+        assert beating_threads()
         display.now = 5.0
-        time.sleep(0.1)
+        display.wait_for_beat()
         with display:
             display._bar.update(display.task, completed=4)
-            time.sleep(0.1)
+            display.wait_for_beat()
             display.now = 40.0
-            time.sleep(0.1)
+            display.wait_for_beat()
         display.now = 90.0
-        time.sleep(0.1)
-    lines = list(dict.fromkeys(capsys.readouterr().err.splitlines()))
+        display.wait_for_beat()
+    lines = capsys.readouterr().err.splitlines()
     assert lines[0] == "fedmia: data, 5 s elapsed"
     assert lines[1].startswith("fedmia: rounds 4/10, 5 s elapsed")
     assert lines[2] == "fedmia: rounds 4/10, 40 s elapsed, about 1 min 0 s left"
-    assert lines[-1] == "fedmia: report, 1 min 30 s elapsed"
-    time.sleep(0.1)
-    assert capsys.readouterr().err == ""
+    assert lines[3:] == ["fedmia: report, 1 min 30 s elapsed"]
+    assert not beating_threads()
 
 
 def test_quiet__says_nothing(capsys: Capture) -> None:
-    with Quick(quiet=True):
-        time.sleep(0.08)
     with AuditDisplay(2, True) as display:
+        assert not beating_threads()
         display.show_step("released", "lpla", False)
         display.line("x")
     assert capsys.readouterr() == ("", "")

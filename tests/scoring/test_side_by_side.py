@@ -26,12 +26,12 @@ def test_failure__waits_for_what_runs_beside_it(
     began, free, ended = Event(), Event(), Event()
 
     def fails() -> None:
-        assert began.wait(10)
+        assert began.wait(60)
         raise error
 
     def writes() -> None:
         began.set()
-        free.wait(0.2 if waits else 10)
+        free.wait(0.2 if waits else 600)
         ended.set()
 
     work = {"fails": fails, "writes": writes}
