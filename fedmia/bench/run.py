@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 
 from fedmia.bench.board import BoardRow, Estimate, difference, make_row
 from fedmia.bench.checks import check_entry
-from fedmia.bench.entries import BenchEntry, read_entries, write_entry
+from fedmia.bench.entries import BenchEntry, own_entry, read_entries, write_entry
 from fedmia.bench.scoring import (
     BOTH,
     NOTHING,
@@ -32,6 +33,7 @@ from fedmia.bench.targets import (
 from fedmia.cli.command import Invocation
 from fedmia.config.bench import Bench
 from fedmia.data.images import ByteArray
+from fedmia.runtime.numerics import default_numerics
 from fedmia.runtime.threads import limit_threads
 
 
@@ -119,6 +121,7 @@ class BenchResult:
         return f"AUC {row.auc}, {rates}{trap}"
 
 
+@default_numerics()
 def evaluate(
     attack: Any, bench: str = "encoders-v1", *, data: str | None = None, knows: str = BOTH,
     shadows: int = 0, targets: Iterable[str] = (), cache: str | Path | None = None,
@@ -196,14 +199,17 @@ def run_command(invocation: Invocation) -> int:
                 print(line)
         return 0
     attack = {"name": settings.name, **settings.attack.get(settings.name, {})}
-    result = evaluate(
-        attack, settings.bench, data=settings.data, knows=settings.knows, say=say,
-        shadows=settings.shadows, targets=settings.targets, cache=settings.cache,
-    )  # fmt: skip
-    print(result)
-    if settings.submit is not None:
-        place = write_entry(Path(settings.submit), result.entrant, result.results, result.targets)
-        print(checklist(place, result))
+    entrant = Entrant.of(attack, settings.knows, settings.shadows)
+    with nullcontext() if settings.submit is None else own_entry(Path(settings.submit), entrant):
+        result = evaluate(
+            attack, settings.bench, data=settings.data, knows=settings.knows, say=say,
+            shadows=settings.shadows, targets=settings.targets, cache=settings.cache,
+        )  # fmt: skip
+        print(result)
+        if settings.submit is not None:
+            folder = Path(settings.submit)
+            place = write_entry(folder, result.entrant, result.results, result.targets)
+            print(checklist(place, result))
     return 0
 
 

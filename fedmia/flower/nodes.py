@@ -49,9 +49,6 @@ def open_nodes(
             which = sorted(int(answer["client"]) for answer in answer_of.values())
             raise FederationError(f"nodes of clients {which}, expected 0..{clients - 1}")
         yield nodes, {client: answer_of[nodes[client]] for client in sorted(nodes)}
-    except BaseException:
-        place.give_up()
-        raise
     finally:
         back = FAREWELL if experiment.federation.on_failure == "retry" else 0.0
         with contextlib.suppress(FederationError):  # one that failed cannot be told
