@@ -90,7 +90,7 @@ def run_simulation(
     watch = Stopwatch(time.perf_counter())
     names = tuple(observe.split(",") if isinstance(observe, str) else observe)
     if resume is not None:
-        settings = resumed_settings(Path(resume), config, out, options, trust_plugins)
+        settings = resumed_settings(Path(resume).expanduser(), config, out, options, trust_plugins)
     else:
         settings = build_settings(SIMULATE, config, options, trust_plugins)
     with results_folder(resume or out) as folder, interruptible("rounds") as stop:
@@ -309,7 +309,9 @@ def rank_suspects(
 
     from fedmia.door.suspects import rank
 
-    return pd.DataFrame(rank(Path(recording), net, public, loss, seed)).set_index("client")
+    return pd.DataFrame(rank(Path(recording).expanduser(), net, public, loss, seed)).set_index(
+        "client"
+    )
 
 
 def run_study(
@@ -353,7 +355,7 @@ def run_study(
     grids = {} if over is None else {"over": over}
     settings = build_settings(STUDY, config, options | grids, trust_plugins)
     with interruptible("runs") as stop, session_for_children():
-        study, _ = run_cells(settings, Path(out), stop, quiet)
+        study, _ = run_cells(settings, Path(out).expanduser(), stop, quiet)
     return study
 
 

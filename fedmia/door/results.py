@@ -28,7 +28,7 @@ def results_folder(out: str | Path | None) -> Iterator[Path]:
         The folder.
     """
     if out is not None:
-        yield Path(out)
+        yield Path(out).expanduser()
         return
     temporary = tempfile.mkdtemp(prefix="fedmia-")
     try:

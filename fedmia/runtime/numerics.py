@@ -11,8 +11,8 @@ import torch
 
 @contextmanager
 def default_numerics() -> Iterator[None]:
-    """Types, devices, gradients, precision and errors as in a new process; afterwards they are, with
-    the number of threads, as they were before.
+    """Types, devices, gradients, precision and errors as in a new process; afterwards they are as
+    they were before, and so is the number of threads.
 
     Yields:
         Nothing.

@@ -102,9 +102,8 @@ def test_locked__a_second_command_is_refused_and_told_by_whom(tmp_path: Path) ->
                 f"(process {os.getpid()} on {platform.node()})"
             )
     assert yaml.safe_load((out / "config.yaml").read_text())["seed"] == 1
-    with pytest.raises(InputError, match="already holds another; name a new folder"):
-        with second:
-            second.begin({})  # it saw a new folder when it began
+    with pytest.raises(InputError, match="already holds another; name a new folder"), second:
+        second.begin({})  # it saw a new folder when it began
     assert [p.name for p in out.iterdir()] == ["config.yaml"]
 
 
