@@ -99,8 +99,7 @@ def build(kind: str, name: str, options: Mapping[str, Any]) -> Any:
 
 
 def summary(cls: type) -> str:
-    """First line of a plugin's docstring; empty under `python -OO`, which drops it: what a dataclass
-    has then is its signature."""
+    """First line of a plugin's docstring; empty under `python -OO`, which drops it."""
     return "" if sys.flags.optimize > 1 else (inspect.getdoc(cls) or "").split("\n", 1)[0]
 
 

@@ -13,8 +13,7 @@ from fedmia.options.option import type_name, union_members
 _INT = re.compile(r"[+-]?[0-9]+")
 _NAME = re.compile(r"[A-Za-z0-9_-]+:")
 _SPAN = re.compile(r"([0-9]{1,9})-([0-9]{1,9})")
-_LONGEST_NAME = re.compile(r"[A-Za-z0-9_-]+:")
-_SPAN = 1_000_000
+_LONGEST_SPAN = 1_000_000
 
 
 class Text(str):
@@ -117,8 +116,10 @@ def _span(part: str) -> list[int]:
 
 
 def expand_home(text: str) -> str:
-    """A path, alone or after `NAME:`, with the home folder in place of its `~`, which a shell leaves
-    there: `folder:~/data`, `--out=~/RUN`, and every file and call."""
+    """A path, alone or after `NAME:`, with the home folder in place of its `~`.
+
+    A shell leaves it in `folder:~/data` and `--out=~/RUN`; files of settings and calls have it too.
+    """
     before = match[0] if (match := _NAME.match(text)) else ""
     path = text.removeprefix(before)
     return before + os.path.expanduser(path) if path[:1] == "~" and "/" in path else text

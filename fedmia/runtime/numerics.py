@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
@@ -12,7 +13,7 @@ import torch
 @contextmanager
 def default_numerics() -> Iterator[None]:
     """Types, devices, gradients, precision and errors as in a new process; afterwards they are as
-    they were before, and so is the number of threads.
+    they were before, and so are threads and random generators.
 
     Yields:
         Nothing.
@@ -26,6 +27,8 @@ def default_numerics() -> Iterator[None]:
     with ExitStack() as state:
         state.callback(torch.set_default_dtype, dtype)
         state.callback(torch.set_num_threads, threads)
+        state.callback(random.setstate, random.getstate())
+        state.enter_context(torch.random.fork_rng(devices=[]))
         state.callback(torch.set_float32_matmul_precision, precision)
         state.callback(
             torch.use_deterministic_algorithms, deterministic[0], warn_only=deterministic[1]

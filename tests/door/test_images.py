@@ -151,5 +151,5 @@ def test_batches_of_an_iterable() -> None:
     for batches in (DataLoader(gray, 3), iter([gray]), DataLoader(gray, 1), iter([gray[:, None]])):  # type: ignore[arg-type]
         assert np.array_equal(read_images(batches, "members").images, IMAGES[:, :1])
     more = torch.cat([gray, gray[:1]])
-    with pytest.raises(InputError, match=r"^members: an item of shape \(3, 5, 5\) beside others"):
+    with pytest.raises(InputError, match=r"^members: item 1 of shape \(3, 5, 5\) beside others"):
         read_images(iter([more[:4], more[4:]]), "members")
