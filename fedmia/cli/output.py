@@ -30,7 +30,11 @@ class PatientStream:
         return getattr(self._stream, name)
 
     def write(self, text: str) -> int:
-        """Write text; returns its length."""
+        """Write text; returns its length.
+
+        Raises:
+            DiskError: the file that it leads to cannot be written.
+        """
         if self._stream is not None:
             self._try(lambda: cast(TextIO, self._stream).write(text))
         return len(text)

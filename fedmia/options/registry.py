@@ -99,8 +99,10 @@ def build(kind: str, name: str, options: Mapping[str, Any]) -> Any:
 
 
 def summary(cls: type) -> str:
-    """First line of a plugin's docstring; empty under `python -OO`, which drops it."""
-    return "" if sys.flags.optimize > 1 else (inspect.getdoc(cls) or "").split("\n", 1)[0]
+    """First line of a plugin's docstring; empty where it has none, as under `python -OO`: a dataclass
+    then shows its signature."""
+    first = (inspect.getdoc(cls) or "").split("\n", 1)[0]
+    return "" if first.startswith(f"{cls.__name__}(") else first
 
 
 def paper(cls: type) -> str:
