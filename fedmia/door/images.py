@@ -264,7 +264,18 @@ def _stack_items(
 
 
 def to_array(image: Any, where: str) -> NDArray[Any]:
-    """A tensor or an array as an array; InputError for anything else, which calls it `where`."""
+    """A tensor or an array as an array.
+
+    Args:
+        image: the tensor or array.
+        where: what the error calls it.
+
+    Returns:
+        The array, on the CPU.
+
+    Raises:
+        InputError: anything else.
+    """
     if isinstance(image, Tensor):
         image = image.detach().cpu()
         return np.asarray(image.float() if image.dtype == torch.bfloat16 else image)

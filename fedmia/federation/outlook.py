@@ -12,6 +12,8 @@ from fedmia.federation.schedule import Schedule
 from fedmia.options.errors import opt
 from fedmia.ssl.base import State
 
+LITTLE = 10_000_000  # bytes of disk of which nothing is said
+
 
 def describe_start(plan: Plan) -> list[str]:
     """Images in use, clients, cuts and rounds of a run.
@@ -62,7 +64,7 @@ def describe_start(plan: Plan) -> list[str]:
     return [*lines, f"rounds: {' + '.join(itertools.compress(planned, ran))}"]
 
 
-def describe_disk(schedule: Schedule, state: State, branches: Collection[str]) -> str:
+def describe_disk(schedule: Schedule, state: State, branches: Collection[str]) -> list[str]:
     """What the models and updates that a run keeps take on the disk.
 
     Args:
@@ -71,12 +73,13 @@ def describe_disk(schedule: Schedule, state: State, branches: Collection[str]) -
         branches: of the run.
 
     Returns:
-        One line.
+        One line; none below `LITTLE`.
     """
     size = sum(tensor.numel() * tensor.element_size() for tensor in state.values())
     models = len(schedule.evaluated()) * len(branches)
     senders = len(branches) * schedule.experiment.federation.clients
     updates = len(schedule.updates_kept()) * senders
     beside = f" and {updates:,} updates of clients" if updates else ""
-    total = (models + updates) * size / 1e6
-    return f"at most {models} models{beside} are kept: {total:,.3g} MB of disk"
+    total = (models + updates) * size
+    line = f"at most {models} models{beside} are kept: {total / 1e6:,.0f} MB of disk"
+    return [line] if total >= LITTLE else []

@@ -247,7 +247,8 @@ class FederatedRun:
             return at
         state = self.client_context.method(-1, None).shared_state()
         if branch == "main":
-            self.display.line(describe_disk(self.schedule, state, self.branches()))
+            for line in describe_disk(self.schedule, state, self.branches()):
+                self.display.line(line)
         self.keep(branch, 0, state)
         if self.experiment.pretrain.mode != "none":
             self.keep("untrained", 0, state)

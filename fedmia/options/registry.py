@@ -99,10 +99,9 @@ def build(kind: str, name: str, options: Mapping[str, Any]) -> Any:
 
 
 def summary(cls: type) -> str:
-    """First line of a plugin's docstring; empty where it has none, as under `python -OO`: a dataclass
-    then shows its signature."""
+    """First line of a plugin's docstring; empty where it has none, as all under `python -OO`."""
     first = (inspect.getdoc(cls) or "").split("\n", 1)[0]
-    return "" if first.startswith(f"{cls.__name__}(") else first
+    return "" if first.startswith(f"{cls.__name__}(") else first  # a dataclass's signature
 
 
 def paper(cls: type) -> str:

@@ -62,7 +62,8 @@ def _multiply_exactly(state: ExitStack) -> None:
         state.callback(torch.set_float32_matmul_precision, torch.get_float32_matmul_precision())
         torch.set_float32_matmul_precision("highest")
         return
-    for matmul in (torch.backends.cuda.matmul, torch.backends.mkldnn.matmul):
+    backends: Sequence[Any] = torch.backends.cuda, torch.backends.mkldnn
+    for matmul in (backend.matmul for backend in backends):
         if {before := matmul.fp32_precision, torch.backends.fp32_precision} - {*EXACT}:
             state.callback(setattr, matmul, "fp32_precision", before)
             matmul.fp32_precision = "ieee"

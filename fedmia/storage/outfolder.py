@@ -122,7 +122,8 @@ class OutFolder:
     def give_up(self) -> None:
         """Remove what `begin` made, unless the folder holds results by now."""
         with suppress(OSError):  # of a disk that failed, or of a folder that is another's by now
-            if self._new_folders and not {p.name for p in self.folder.iterdir()} - {CONFIG, LOCK}:
+            inside = [] if self.folder is None else [p.name for p in self.folder.iterdir()]
+            if self._new_folders and not {*inside} - {CONFIG, LOCK}:
                 for path in self._new_folders:
                     if path.is_dir():
                         (path / LOCK).unlink(missing_ok=True)

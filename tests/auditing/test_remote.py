@@ -21,7 +21,6 @@ from torch import nn
 
 import fedmia
 from fedmia.encoders import http
-from fedmia.encoders._remote import Answers
 from fedmia.encoders.base import load
 from fedmia.encoders.http import TRIES
 from fedmia.options.errors import InputError
@@ -266,24 +265,32 @@ def run_sql(file: Path, *statements: str) -> None:
 
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_answers__that_are_damaged_are_named_and_the_advice_works(
-    damage: str, tmp_path: Path
+    damage: str, api: Api, tmp_path: Path
 ) -> None:
     file = tmp_path / "answers.sqlite"
-    Answers(file).store({bytes([i]): bytes(400) for i in range(100)})
+    remember(api, file)
     assert file.stat().st_mode & 0o777 == 0o600
     DAMAGES[damage](file)
     with pytest.raises(InputError) as error:
-        Answers(file).get([b"1"])
+        remember(api, file)
     assert str(file) in str(error.value) and "remove it" in str(error.value)
     file.unlink()
-    assert Answers(file).get([b"1"]) == {}
+    remember(api, file)
 
 
-def test_answers__an_error_of_the_system_is_none_of_the_file(tmp_path: Path) -> None:
+def remember(api: Api, file: Path) -> Any:
+    """An encoder whose answers to a first look lie in a file."""
+    remote = load(api.url).remote
+    assert remote is not None
+    remote.remember(file)
+    return remote
+
+
+def test_answers__an_error_of_the_system_is_none_of_the_file(api: Api, tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     with pytest.raises(DiskError, match=WAYS_ROUND[errno.EISDIR]):
-        Answers(tmp_path / "folder")
-    answers = Answers(file := tmp_path / "answers.sqlite")
+        remember(api, tmp_path / "folder")
+    answers = remember(api, file := tmp_path / "answers.sqlite")._answers
     other = sqlite3.connect(file, isolation_level=None)
     other.execute("BEGIN EXCLUSIVE")
     answers._open.execute("PRAGMA busy_timeout = 0")

@@ -159,7 +159,7 @@ def test_batches_of_an_iterable() -> None:
     ("odd", "why"),
     [
         (np.zeros((3, 0, 5), np.uint8), "has images without pixels"),
-        (np.full((3, 5, 5), 7.0), "0, 1"),
+        (np.full((3, 5, 5), 7.0), "floats from 0 to 1"),
         (np.zeros((3, 5, 4), np.uint8), r"must be images of one shape, .*\(item 2\)"),
         ("text", "must be images"),
     ],
