@@ -23,6 +23,7 @@ from fedmia.encoders.memory import Encoder, InMemory
 from fedmia.options.errors import InputError
 from fedmia.runs import Run
 from fedmia.runs import open_run as open_run
+from fedmia.runtime.numerics import default_numerics
 from fedmia.ssl.augment import Augment
 from fedmia.threat import BlackBox, Labels, Shadow, WhiteBox
 
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from fedmia.study.result import StudyResult
 
 
-@torch.inference_mode(False)  # with gradients, wherever it is called
+@default_numerics()
 def run_simulation(
     config: Config = None,
     *,
@@ -89,7 +90,7 @@ def run_simulation(
     watch = Stopwatch(time.perf_counter())
     names = tuple(observe.split(",") if isinstance(observe, str) else observe)
     if resume is not None:
-        settings = resumed_settings(Path(resume), config, out, options, trust_plugins)
+        settings = resumed_settings(Path(resume).expanduser(), config, out, options, trust_plugins)
     else:
         settings = build_settings(SIMULATE, config, options, trust_plugins)
     with results_folder(resume or out) as folder, interruptible("rounds") as stop:
@@ -104,7 +105,7 @@ def run_simulation(
         return open_results(folder, temporary=not (resume or out))
 
 
-@torch.inference_mode(False)
+@default_numerics()
 def audit_encoder(
     encoder: Encoder | str | Path | Run,
     members: Any = None,
@@ -177,7 +178,7 @@ def audit_encoder(
     return audit(options | {"attacks": attacks}, objects, out, quiet, trust)
 
 
-@torch.inference_mode(False)
+@default_numerics()
 def audit_embeddings(
     members: Any,
     others: Any,
@@ -219,7 +220,7 @@ def audit_embeddings(
     return audit(options | files | {"attacks": attacks}, objects, out, quiet, trust)
 
 
-@torch.inference_mode(False)
+@default_numerics()
 def audit_federation(
     recording: str | Path,
     net: Any,
@@ -269,7 +270,7 @@ def audit_federation(
     return audit_encoder(net, members, others, attacks=attacks, out=out, quiet=quiet, **options)
 
 
-@torch.inference_mode(False)
+@default_numerics()
 def rank_suspects(
     recording: str | Path,
     net: Any = None,
@@ -308,7 +309,9 @@ def rank_suspects(
 
     from fedmia.door.suspects import rank
 
-    return pd.DataFrame(rank(Path(recording), net, public, loss, seed)).set_index("client")
+    return pd.DataFrame(rank(Path(recording).expanduser(), net, public, loss, seed)).set_index(
+        "client"
+    )
 
 
 def run_study(
@@ -352,11 +355,11 @@ def run_study(
     grids = {} if over is None else {"over": over}
     settings = build_settings(STUDY, config, options | grids, trust_plugins)
     with interruptible("runs") as stop, session_for_children():
-        study, _ = run_cells(settings, Path(out), stop, quiet)
+        study, _ = run_cells(settings, Path(out).expanduser(), stop, quiet)
     return study
 
 
-@torch.inference_mode(False)
+@default_numerics()
 def view(
     encoder: Encoder,
     *,

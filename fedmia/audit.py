@@ -147,7 +147,7 @@ def score_and_publish(
         with_threads = (*data_split.notes, threads_note(audit.threads))
         data_split = replace(data_split, notes=with_threads)
     hint = "" if place.folder is None else "the same command again goes on with this audit"
-    with explain(hint=hint):
+    with explain(hint=hint), place:
         scores = examine(audit, released, data_split, device, place, display, watch, stop.is_set)
         if not (scores.attacks or scores.inferences):
             return scores, None

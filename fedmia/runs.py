@@ -66,7 +66,7 @@ def open_run(folder: str | Path, *, trust_plugins: bool = False) -> Run:
         InputError: the folder holds no run, or the results of another command; its settings are no
             YAML; its format is of another version.
     """
-    opened = RunFolder(Path(folder), trust_plugins)
+    opened = RunFolder(Path(folder).expanduser(), trust_plugins)
     opened.check(CONFIG)
     tree = opened.facts()
     if "jobs" in tree:

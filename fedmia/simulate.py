@@ -129,9 +129,10 @@ def run_experiment(invocation: Invocation, watch: Stopwatch, stop: Event) -> Out
         and (finished_report := RunFolder(invocation.out).finished()) is not None
     ):
         return Outcome(cast(Report, finished_report))
+    place = OutFolder(invocation.out, "another run", lambda config: invocation.resume)
     observing = RunObservers(invocation.observe, invocation.out)
     display = Display(0, invocation.quiet or invocation.json, observing.round)
-    with display.beating():
+    with display.beating(), place:
         with watch.part("data"):
             plan = make_plan(invocation.settings)
         display.plan(plan.total_rounds())
@@ -141,10 +142,8 @@ def run_experiment(invocation: Invocation, watch: Stopwatch, stop: Event) -> Out
         ]
         for line in filter(None, [*machine, *plan.data.notes]):
             display.line(line)
-        place = OutFolder(invocation.out, "another run", lambda config: invocation.resume)
         tree = to_tree(invocation.settings)
-        if not invocation.resume:
-            place.begin(tree)
+        place.begin(None if invocation.resume else tree)
         with observing, open_checkpoint(plan, place) as checkpoint:
             observing.begin(tree)
             with tempfile.TemporaryDirectory(prefix="fedmia-") as folder, display:
@@ -184,7 +183,7 @@ def open_checkpoint(plan: Plan, place: OutFolder) -> Iterator[Checkpoint | None]
         return
     every = plan.experiment.checkpoint_every
     checkpoint = Checkpoint(place.folder / CHECKPOINT, every, fingerprint(plan))
-    checkpoint.hold()
+    checkpoint.open()
     try:
         with explain(hint=f"--resume {place.folder} goes on with this run"):
             yield checkpoint
@@ -192,10 +191,9 @@ def open_checkpoint(plan: Plan, place: OutFolder) -> Iterator[Checkpoint | None]
         with suppress(OSError):  # of a disk that failed
             if not checkpoint.exists():
                 checkpoint.delete()
-                place.give_up()
         raise
     finally:
-        checkpoint.release()
+        checkpoint.close()
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ from fedmia.options.yamlfile import Tree, dump
 from fedmia.runtime.environment import describe
 from fedmia.storage import durable
 from fedmia.storage.manifest import CHECKPOINT, CONFIG
-from fedmia.storage.outfolder import lock
+from fedmia.storage.outfolder import locked
 from fedmia.storage.runfolder import RunFolder
 from fedmia.study.processes import StudyProcess, command, explain_exit, run_all
 
@@ -101,7 +101,7 @@ class JobFolder:
             durable.make_folder(self.jobs)
         except durable.DiskError as error:
             raise InputError(f"{where} cannot be made: {error.reason}") from None
-        with lock(self.jobs / ".lock", f"{where}: another reproduction is at work in it"):
+        with locked(self.jobs, where):
             yield
 
     def path(self, job: TableJob) -> Path:

@@ -12,6 +12,7 @@ import re
 import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,10 +23,11 @@ from fedmia import __version__
 from fedmia.bench.scoring import BOTH, NOTHING, OTHERS, SEED, Entrant, TargetScores, hash_source
 from fedmia.bench.targets import MEMBERS, NONMEMBERS, RESULTS, Target
 from fedmia.options import registry, session
-from fedmia.options.errors import InputError, wrong_value
+from fedmia.options.errors import InputError, opt, wrong_value
 from fedmia.records.rows import BROKEN
 from fedmia.runtime.environment import hardware, versions
 from fedmia.storage import durable
+from fedmia.storage.outfolder import locked
 from fedmia.threat import ACCESS, VANTAGE
 
 ENTRY, SOURCE = "entry.json", "attack.py"
@@ -92,6 +94,31 @@ def describe_machine() -> Machine:
     return {"processor": hardware()["cpu"], "fedmia": __version__, **packages}
 
 
+@contextmanager
+def own_entry(folder: Path, entrant: Entrant) -> Iterator[None]:
+    """Keep other commands out of the entry of an attack, from before it runs until it is written.
+
+    Args:
+        folder: of the results, such as `bench/encoders-v1/results`.
+        entrant: the attack.
+
+    Yields:
+        Nothing.
+
+    Raises:
+        InputError: another command is at work in it.
+        DiskError: the folder cannot be made.
+    """
+    entry = folder / entrant.title
+    durable.make_folder(entry)
+    try:
+        with locked(entry, f"{opt('submit')} '{entry}'"):
+            yield
+    finally:
+        with suppress(OSError):  # it holds an entry
+            entry.rmdir()
+
+
 def write_entry(folder: Path, entrant: Entrant, results: Mapping[str, TargetScores | str],
                 targets: Mapping[str, Target],
                 machines: Sequence[Machine] | None = None) -> Path:  # fmt: skip
@@ -118,7 +145,7 @@ def write_entry(folder: Path, entrant: Entrant, results: Mapping[str, TargetScor
         same = json.loads(old.read_text())["options"] == entrant.options
         if same and ":" not in entrant.name and old.parent != place:
             shutil.rmtree(old.parent)
-    place.mkdir(parents=True, exist_ok=True)
+    durable.make_folder(place)
     file = place / ENTRY
     before = json.loads(file.read_text())["machines"] if file.is_file() else []
     every = [describe_machine()] if machines is None else machines

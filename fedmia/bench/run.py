@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -15,6 +16,7 @@ from fedmia.bench.entries import (
     BenchEntry,
     Machine,
     describe_machine,
+    own_entry,
     read_entries,
     write_entry,
 )
@@ -39,6 +41,7 @@ from fedmia.cli.command import Invocation
 from fedmia.config.bench import Bench
 from fedmia.data.images import ByteArray
 from fedmia.report.publish import json_text
+from fedmia.runtime.numerics import default_numerics
 from fedmia.runtime.threads import limit_threads
 
 
@@ -161,6 +164,7 @@ class BenchResult:
         return f"AUC {row.auc.marked}, {rates}{trap}"
 
 
+@default_numerics()
 def evaluate(
     attack: Any, bench: str = "encoders-v1", *, data: str | None = None, knows: str = BOTH,
     shadows: int = 0, targets: Iterable[str] = (), cache: str | Path | None = None,
@@ -245,16 +249,19 @@ def run_command(invocation: Invocation) -> int:
                     print(line)
         return 0
     attack = {"name": settings.name, **settings.attack.get(settings.name, {})}
-    result = evaluate(
-        attack, settings.bench, data=settings.data, knows=settings.knows, say=say,
-        shadows=settings.shadows, targets=settings.targets, cache=settings.cache,
-    )  # fmt: skip
-    sys.stdout.write(json_text(result.about) if invocation.json else f"{result}\n")
-    if settings.submit is not None:
-        place = write_entry(
-            Path(settings.submit), result.entrant, result.results, result.targets, result.machines
-        )
-        print(checklist(place, result), file=sys.stderr if invocation.json else sys.stdout)
+    entrant = Entrant.of(attack, settings.knows, settings.shadows)
+    with nullcontext() if settings.submit is None else own_entry(Path(settings.submit), entrant):
+        result = evaluate(
+            attack, settings.bench, data=settings.data, knows=settings.knows, say=say,
+            shadows=settings.shadows, targets=settings.targets, cache=settings.cache,
+        )  # fmt: skip
+        sys.stdout.write(json_text(result.about) if invocation.json else f"{result}\n")
+        if settings.submit is not None:
+            folder = Path(settings.submit)
+            place = write_entry(
+                folder, result.entrant, result.results, result.targets, result.machines
+            )
+            print(checklist(place, result), file=sys.stderr if invocation.json else sys.stdout)
     return 0
 
 

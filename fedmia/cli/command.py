@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 from fedmia.cli import help
 from fedmia.cli.flags import Command, ParsedFlags, read
+from fedmia.cli.output import open_output
 from fedmia.cli.settings import Config, lay_over, load_config
 from fedmia.options.errors import InputError
 from fedmia.options.values import Text, convert
+from fedmia.storage.durable import DiskError, explain
 
 if TYPE_CHECKING:
     from fedmia.records.rows import Report
@@ -76,19 +78,22 @@ def run(
     """
     if isinstance(flags := answer_page(command, arguments), int):
         return flags
-    try:
-        return work(parse(command, flags))
-    except InputError as error:
-        return print_bad_input(error)
-    except failures as error:
-        return print_failure(str(error), FAILED)
-    except OSError as error:
-        where = f"'{error.filename}': " if error.filename and error.strerror else ""
-        with suppress(OSError):  # a log on that very disk
-            print_failure(f"{where}{error.strerror or error}", DISK_FAILED)
-        return DISK_FAILED
-    except KeyboardInterrupt:
-        return INTERRUPTED
+    with open_output():
+        try:
+            with explain():
+                code = work(parse(command, flags))
+                sys.stdout.flush()
+            return code
+        except InputError as error:
+            return print_bad_input(error)
+        except failures as error:
+            return print_failure(str(error), FAILED)
+        except DiskError as error:
+            with suppress(OSError):  # a log on that very disk
+                print_failure(str(error), DISK_FAILED)
+            return DISK_FAILED
+        except KeyboardInterrupt:
+            return INTERRUPTED
 
 
 def answer_page(command: Command, arguments: Arguments) -> ParsedFlags | int:
@@ -109,17 +114,19 @@ def answer_page(command: Command, arguments: Arguments) -> ParsedFlags | int:
         flags = read(command, arguments)
         page = _page(command, flags.command)
     except InputError as error:
-        return print_bad_input(error)
+        with open_output():
+            return print_bad_input(error)
     return flags if page is None else print_page(page)
 
 
 def print_page(page: str) -> int:
-    """Print a page; a reader that closes the pipe, as `head`, has read enough. Returns 0."""
-    try:
-        sys.stdout.write(page.rstrip("\n") + "\n")
-        sys.stdout.flush()
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for the flush at exit
+    """Print a page; returns 0, or 74 where a disk failed."""
+    with open_output():
+        try:
+            print(page.rstrip("\n"), flush=True)
+        except DiskError as error:
+            print(f"fedmia: error: {error}", file=sys.stderr)
+            return DISK_FAILED
     return 0
 
 

@@ -39,7 +39,8 @@ def arrange_images(images: NDArray[Any], where: str, pixel_range: Range = None) 
             f"{array.dtype} {shape}" + ": leave out a channel of transparency" * bool(alpha)
         )
     if array.size == 0:
-        raise InputError(f"{where} has no images: {shape}")
+        lack = "images without pixels" if shape[0] else "no images"
+        raise InputError(f"{where} has {lack}: {shape}")
     return scale_values(array, where, pixel_range)
 
 

@@ -82,6 +82,7 @@ def name_images(value: Any, what: str, pixel_range: Range = None, subjects: Any 
     if isinstance(value, str):
         return value
     if isinstance(value, Path):
+        value = value.expanduser()
         return f"folder:{value}" if value.is_dir() else str(value)
     if isinstance(value, type) and issubclass(value, Dataset):
         from fedmia.door.plugins import name_class
@@ -121,12 +122,12 @@ def read_images(value: Any, what: str, pixel_range: Range = None) -> LabelledArr
             differ when they are read again.
     """
     if isinstance(value, Tensor | np.ndarray):
-        return LabelledArrays(arrange_images(to_array(value), what, pixel_range), None)
+        return LabelledArrays(arrange_images(to_array(value, what), what, pixel_range), None)
     if isinstance(value, tuple | list) and len(value) == 2 and _is_array(value[0]):
-        images = arrange_images(to_array(value[0]), what, pixel_range)
+        images = arrange_images(to_array(value[0], what), what, pixel_range)
         if value[1] is None:
             return LabelledArrays(images, None)
-        own = to_array(value[1]) if isinstance(value[1], Tensor) else value[1]
+        own = to_array(value[1], what) if isinstance(value[1], Tensor) else value[1]
         return LabelledArrays(images, check_labels(own, len(images), f"labels of {what}"))
     if _by_place(value):
         arrays = _stack_items((value[i] for i in range(len(value))), what, False, pixel_range)
@@ -219,31 +220,34 @@ def _stack_items(
     gray images beside colour ones become colour."""
     images, labels, losses = list[ByteArray](), list[Any](), list[Losses]()
     kinds = set[bool]()
-    for item in _number_items(items, what, batched):
+    kind = "batch" if batched else "item"
+    for number, item in enumerate(_number_items(items, what, batched)):
+        where = f"{what}: {kind} {number}"
         parts = item if isinstance(item, tuple | list) else (item,)
         image, batch = parts[0], bool(batched)
         if hasattr(image, "getbands"):  # Pillow's
             losses.append(find_losses(image, None))
-            image = np.asarray(to_bytes(image, losses[-1].mode, what, pixel_range))
-            images.append(arrange_images(image[None], what))
+            image = np.asarray(to_bytes(image, losses[-1].mode, where, pixel_range))
+            images.append(arrange_images(image[None], where))
         else:
-            array = to_array(image)
+            array = to_array(image, where)
             if batched is None:
                 batch = array.ndim != 3 or not {1, 3} & {array.shape[0], array.shape[2]}
                 kinds.add(batch)
             if len(kinds) > 1:
                 raise InputError(
-                    f"{what}: an item of shape {array.shape} beside others may be an image or a "
-                    "batch; give batches as (N, C, H, W)"
+                    f"{where} of shape {array.shape} beside others may be an image or a batch; "
+                    "give batches as (N, C, H, W)"
                 )
-            images.append(arrange_images(array if batch else array[None], what, pixel_range))
+            images.append(arrange_images(array if batch else array[None], where, pixel_range))
         if len(parts) > 1:
             label = parts[1].tolist() if isinstance(parts[1], Tensor | np.ndarray) else parts[1]
             labels += label if batch and isinstance(label, list | tuple) else [label]
         if images[-1].shape[2:] != images[0].shape[2:]:
             sizes = " and ".join("x".join(map(str, a.shape[1:])) for a in (images[0], images[-1]))
             raise InputError(
-                f"{what} must be images of one shape, got {sizes}; resize them, or give a folder"
+                f"{what} must be images of one shape, got {sizes} ({kind} {number}); resize them, "
+                "or give a folder"
             )
     if not images:
         raise InputError(f"{what} has no images")
@@ -259,14 +263,24 @@ def _stack_items(
     return LabelledArrays(whole, values, tuple(notes))
 
 
-def to_array(image: Any) -> NDArray[Any]:
-    """A tensor or an array as an array; InputError for anything else."""
+def to_array(image: Any, where: str) -> NDArray[Any]:
+    """A tensor or an array as an array.
+
+    Args:
+        image: the tensor or array.
+        where: what the error calls it.
+
+    Returns:
+        The array, on the CPU.
+
+    Raises:
+        InputError: anything else.
+    """
     if isinstance(image, Tensor):
         image = image.detach().cpu()
         return np.asarray(image.float() if image.dtype == torch.bfloat16 else image)
     if isinstance(image, np.ndarray):
         return image
     raise InputError(
-        "the items of a Dataset must be images: tensors, arrays or PIL images, got "
-        + type(image).__name__
+        f"{where} must be images: tensors, arrays or PIL images, got {type(image).__name__}"
     )

@@ -1,4 +1,4 @@
-"""What a call from Python leaves as it was: folders of results, Ctrl-C, threads, environment."""
+"""What a call from Python leaves as it was: folders of results, Ctrl-C, environment."""
 
 from __future__ import annotations
 
@@ -11,8 +11,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from shutil import rmtree
 from threading import Event, current_thread, main_thread
-
-import torch
 
 from fedmia.options import session
 from fedmia.runs import Run, open_run
@@ -30,7 +28,7 @@ def results_folder(out: str | Path | None) -> Iterator[Path]:
         The folder.
     """
     if out is not None:
-        yield Path(out)
+        yield Path(out).expanduser()
         return
     temporary = tempfile.mkdtemp(prefix="fedmia-")
     try:
@@ -58,8 +56,7 @@ def open_results(folder: Path, temporary: bool) -> Run:
 
 @contextmanager
 def interruptible(finished: str) -> Iterator[Event]:
-    """Ctrl-C as on the command line, where this is the thread that it reaches; torch has the number
-    of threads again that it had before.
+    """Ctrl-C as on the command line, where this is the thread that it reaches.
 
     Args:
         finished: what is reported on after it, in words.
@@ -67,15 +64,11 @@ def interruptible(finished: str) -> Iterator[Event]:
     Yields:
         An event that the first Ctrl-C sets.
     """
-    threads = torch.get_num_threads()
-    try:
-        if current_thread() is main_thread():
-            with Interrupts(finished) as stop:
-                yield stop
-        else:
-            yield Event()
-    finally:
-        torch.set_num_threads(threads)
+    if current_thread() is main_thread():
+        with Interrupts(finished) as stop:
+            yield stop
+    else:
+        yield Event()
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import sqlite3
 import time
@@ -17,11 +18,26 @@ from torch import Tensor
 
 from fedmia.encoders._program import Program, load_black_box
 from fedmia.encoders.base import LoadContext, LoadedEncoder
-from fedmia.options.errors import InputError
-from fedmia.storage.durable import DiskError
+from fedmia.options.errors import InputError, opt
+from fedmia.storage.durable import explain, make_file
 
 Pixels = NDArray[np.float32]  # (B, C, H, W) in [0, 1], unless mean and std are given
 Function = Callable[[Pixels], Any]
+
+
+# Errors of SQLite that are the system's; what else it raises is of the file's content.
+SYSTEM_ERRORS: Mapping[int, int] = {
+    sqlite3.SQLITE_FULL: errno.ENOSPC,
+    sqlite3.SQLITE_READONLY: errno.EACCES,
+    sqlite3.SQLITE_PERM: errno.EACCES,
+    sqlite3.SQLITE_CANTOPEN: errno.EACCES,
+    sqlite3.SQLITE_IOERR: errno.EIO,
+    sqlite3.SQLITE_BUSY: errno.ENOLCK,
+    sqlite3.SQLITE_LOCKED: errno.ENOLCK,
+    sqlite3.SQLITE_PROTOCOL: errno.ENOLCK,
+    sqlite3.SQLITE_NOLFS: errno.EFBIG,
+    sqlite3.SQLITE_NOMEM: errno.ENOMEM,
+}
 
 
 class Answers:
@@ -31,13 +47,20 @@ class Answers:
         file: that keeps them, and may hold some; None: memory alone.
 
     Raises:
-        DiskError: it cannot be written, or is no such file.
+        InputError: it is damaged, or no such file.
+        DiskError: it cannot be written.
     """
 
     def __init__(self, file: Path | None) -> None:
         self.where = ":memory:" if file is None else str(file)
+        if file is not None:
+            with explain(f"cannot write '{file}'"):
+                make_file(file)
         with self._base() as base:
             base.execute("CREATE TABLE IF NOT EXISTS answers (image BLOB PRIMARY KEY, vector BLOB)")
+            sizes = "SELECT count(*) FROM answers WHERE length(vector) % 4 OR vector IS NULL"
+            if base.execute(sizes).fetchone()[0]:
+                raise sqlite3.DatabaseError("vectors that are none")
 
     @contextmanager
     def _base(self) -> Iterator[sqlite3.Connection]:
@@ -47,7 +70,14 @@ class Answers:
             with self._open:
                 yield self._open
         except sqlite3.Error as error:
-            raise DiskError(f"{self.where}: {error}") from None
+            code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
+            if code in SYSTEM_ERRORS:
+                with explain(f"'{self.where}'"):
+                    raise OSError(SYSTEM_ERRORS[code], str(error)) from None
+            raise InputError(
+                f"'{self.where}' is damaged, or holds no answers ({error}): remove it, and each "
+                f"image is sent again; or name another folder as {opt('out')}"
+            ) from None
 
     def get(self, names: Iterable[bytes]) -> dict[bytes, bytes]:
         """The vectors of those images that were answered."""
@@ -96,8 +126,8 @@ class AskedFunction(Program):
             file: that keeps the answers, and may hold some of before; None: memory alone.
 
         Raises:
-            InputError: it answers otherwise now than the file says.
-            DiskError: the file cannot be written, or is none of answers.
+            InputError: it answers otherwise now than the file says, or the file is damaged.
+            DiskError: the file cannot be written.
         """
         self._answers = Answers(file)
         for name, before in self._answers.get(self._first).items():

@@ -9,7 +9,9 @@ import time
 import urllib.error
 import urllib.request
 from http.client import HTTPException
+from ipaddress import ip_address
 from typing import Any
+from urllib.parse import urlsplit
 
 import numpy as np
 
@@ -60,12 +62,16 @@ class Api:
     """Asks a URL; where it is busy or away, again after 1, 2, 4, .. seconds.
 
     Args:
-        url: of the API. FEDMIA_API_KEY of the environment, if any, is sent as a bearer token.
+        url: of the API. FEDMIA_API_KEY of the environment, if any, is sent as a bearer token. A
+            proxy of the environment stands between, unless the URL is of this machine.
         tries: most requests for one answer.
     """
 
     def __init__(self, url: str, tries: int) -> None:
         self.url, self.tries = url, tries
+        self.proxy = find_proxy(url)
+        handlers = [] if self.proxy else [urllib.request.ProxyHandler({})]
+        self._opener = urllib.request.build_opener(*handlers)
         self.headers = {"Content-Type": "application/octet-stream"}
         if key := os.environ.get("FEDMIA_API_KEY"):
             self.headers["Authorization"] = f"Bearer {key}"
@@ -83,19 +89,52 @@ class Api:
             request = urllib.request.Request(self.url, file.getvalue(), self.headers)
             wait = 2.0**attempt
             try:
-                with urllib.request.urlopen(request, timeout=TIMEOUT) as reply:
+                with self._opener.open(request, timeout=TIMEOUT) as reply:
                     return _vectors(reply.read(LARGEST))
             except urllib.error.HTTPError as error:
                 why = f"status {error.code} {error.reason}"
                 if error.code not in BUSY:
                     body = " ".join(error.read(200).decode(errors="replace").split())
-                    raise RuntimeError(f"{why}: {body}".removesuffix(": ")) from None
+                    why = f"{why}: {body}".removesuffix(": ")
+                    raise RuntimeError(f"{why}{self._by_proxy()}") from None
                 wait = max(wait, _seconds(error.headers.get("Retry-After")))
             except (OSError, HTTPException) as error:
                 why = " ".join(str(getattr(error, "reason", error)).split())
             if attempt + 1 < self.tries:
                 time.sleep(wait)
-        raise DiskError(f"{self.url} gives no answer to {self.tries} requests: {why}")
+        raise DiskError(
+            f"{self.url} gives no answer to {self.tries} requests: {why}{self._by_proxy()}"
+        )
+
+    def _by_proxy(self) -> str:
+        """That a proxy stands between, which may be what is away or refuses."""
+        advice = "unset it, or name the host in no_proxy, if the API needs none"
+        return f" (through the proxy {self.proxy}: {advice})" if self.proxy else ""
+
+
+def find_proxy(url: str) -> str:
+    """The proxy between this process and a URL.
+
+    Args:
+        url: with scheme and host.
+
+    Returns:
+        Its address, without name and password, and the variable of the environment that names it;
+        empty where there is none, and of loopback addresses.
+    """
+    parts = urlsplit(url)
+    host = parts.hostname or ""
+    try:
+        loopback = ip_address(host).is_loopback
+    except ValueError:  # a name
+        loopback = host == "localhost" or host.endswith(".localhost")
+    if loopback or urllib.request.proxy_bypass(parts.netloc.rpartition("@")[2]):
+        return ""
+    if not (proxy := urllib.request.getproxies().get(parts.scheme)):
+        return ""
+    name = f"{parts.scheme}_proxy"
+    variable = name if name in os.environ else name.upper()
+    return f"{proxy.rpartition('@')[2]} of {variable}"
 
 
 def _seconds(header: str | None) -> float:

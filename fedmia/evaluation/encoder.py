@@ -103,7 +103,8 @@ def examine(
         remote.remember(place.path_to(ANSWERS))
     with display, watch.part("attacks"):
         bare = released.stored is not None or remote is not None  # no weights, so no control
-        display.plan(len(names := suite.able()), 1 if bare else 2)
+        names = suite.able()
+        display.plan(len(names), 0 if bare else len(suite.controlled(names)))
         if display.wants_forecast or remote is not None:
             rehearsal = rehearse(suite, names)
             if rehearsal.images:

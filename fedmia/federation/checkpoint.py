@@ -26,11 +26,10 @@ from fedmia.storage.archive import Archive
 from fedmia.storage.durable import force, force_all, make_folder
 from fedmia.storage.durable import write as write_files
 from fedmia.storage.manifest import CHECKPOINT_INDEX
-from fedmia.storage.outfolder import lock
 from fedmia.storage.snapshot import read_tensors, write_tensors
 from strategies.base import FederatedStrategy
 
-INDEX, LOCK = CHECKPOINT_INDEX, "lock"
+INDEX = CHECKPOINT_INDEX
 FORMAT = 1
 MOST = 1 << 31  # files that a run may have written
 PATIENCE = 1.0  # seconds that rounds wait for the writing of a checkpoint
@@ -56,7 +55,7 @@ class BranchState:
 
 @dataclass
 class Checkpoint:
-    """The folder of a run's checkpoints, held by one process at a time.
+    """The folder of a run's checkpoints.
 
     Attributes:
         root: `RUN/checkpoint`.
@@ -70,27 +69,19 @@ class Checkpoint:
     key: str = ""
     generation: int = 0
     _files: dict[str, str] = field(default_factory=dict, init=False, repr=False)
-    _lock: Any = field(default=None, init=False, repr=False)
     _writer: ThreadPoolExecutor = field(
         default_factory=lambda: ThreadPoolExecutor(1, "checkpoint"), init=False, repr=False
     )
     _running: Future[None] | None = field(default=None, init=False, repr=False)
     _began: float = field(default=0.0, init=False, repr=False)
 
-    def hold(self) -> None:
-        """Take the folder for this process, until it ends.
-
-        Raises:
-            InputError: another process has it.
-        """
+    def open(self) -> None:
+        """Make the folder."""
         make_folder(self.root, self.root.parent)
-        busy = f"'{self.root.parent}' is being written by another process"
-        self._lock = lock(self.root / LOCK, busy)
 
-    def release(self) -> None:
-        """Let another process have it, when what is being written is."""
+    def close(self) -> None:
+        """Wait for what is being written."""
         self._writer.shutdown()
-        self._lock.close()
 
     def read(self) -> dict[str, Any] | None:
         """The index; None before the first.

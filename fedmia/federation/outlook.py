@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import itertools
 import statistics
+from collections.abc import Collection
 
 from fedmia.data._sizes import MOST_MEMBERS, MOST_SCORED
 from fedmia.federation.plan import Plan
+from fedmia.federation.schedule import Schedule
 from fedmia.options.errors import opt
+from fedmia.ssl.base import State
+
+LITTLE = 10_000_000  # bytes of disk of which nothing is said
 
 
 def describe_start(plan: Plan) -> list[str]:
@@ -62,3 +67,24 @@ def describe_start(plan: Plan) -> list[str]:
     planned = [f"{rounds} main", f"{attacked} zero", f"{rounds} placebo"]
     ran = True, bool(attacked), bool(split.placebo_parts)
     return [*lines, f"rounds: {' + '.join(itertools.compress(planned, ran))}"]
+
+
+def describe_disk(schedule: Schedule, state: State, branches: Collection[str]) -> list[str]:
+    """What the models and updates that a run keeps take on the disk.
+
+    Args:
+        schedule: which rounds are kept.
+        state: the first model, weights by name.
+        branches: of the run.
+
+    Returns:
+        One line; none below `LITTLE`.
+    """
+    size = sum(tensor.numel() * tensor.element_size() for tensor in state.values())
+    models = len(schedule.evaluated()) * len(branches)
+    senders = len(branches) * schedule.experiment.federation.clients
+    updates = len(schedule.updates_kept()) * senders
+    beside = f" and {updates:,} updates of clients" if updates else ""
+    total = (models + updates) * size
+    line = f"at most {models} models{beside} are kept: {total / 1e6:,.0f} MB of disk"
+    return [line] if total >= LITTLE else []

@@ -29,6 +29,7 @@ from fedmia.federation.checkpoint import (
 from fedmia.federation.forks import Fork, bank_of
 from fedmia.federation.inline import LocalGrid
 from fedmia.federation.ledger import Ledger
+from fedmia.federation.outlook import describe_disk
 from fedmia.federation.plan import Plan, divergence_hint
 from fedmia.federation.recorder import TrajectoryRecorder
 from fedmia.federation.schedule import Schedule
@@ -245,6 +246,9 @@ class FederatedRun:
             self.keep(branch, at.round, at.state)
             return at
         state = self.client_context.method(-1, None).shared_state()
+        if branch == "main":
+            for line in describe_disk(self.schedule, state, self.branches()):
+                self.display.line(line)
         self.keep(branch, 0, state)
         if self.experiment.pretrain.mode != "none":
             self.keep("untrained", 0, state)

@@ -21,6 +21,7 @@ from fedmia.evaluation.steps.scorer import Scorer
 from fedmia.options import registry
 from fedmia.options.errors import InputError
 from fedmia.options.seeding import rng
+from fedmia.runtime.numerics import default_numerics
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import State
 from fedmia.statistics.auc import AucEstimate, auc_estimate
@@ -71,6 +72,7 @@ class Leakage:
         self._augment = augment or self._released.augment
         self._pixels, self._device = PixelCache(), load_options.device
 
+    @default_numerics()
     def measure(self, round: int, state: State) -> AucEstimate:
         """The AUC of the attack on the model of a round.
 

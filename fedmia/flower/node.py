@@ -18,7 +18,7 @@ from fedmia.flower.private import SIDES, SOURCES, plan_own, read_experiment, rem
 from fedmia.flower.releases import Releases
 from fedmia.flower.store import NodeStore
 from fedmia.options.errors import InputError
-from fedmia.storage.durable import force, make_folder, write
+from fedmia.storage.durable import make_folder, write
 
 FOLDER = "folder"  # of a node's files, in its `--node-config`
 SCORES = "scores"  # there: whether scores of its own images leave it
@@ -88,9 +88,7 @@ class Node:
             raise InputError(f"client {self.client} is given no {' and '.join(SIDES)} of its own")
         if self.sources and not private:
             raise InputError(f"client {self.client} has images of its own: for private runs alone")
-        make_folder(self.folder.parent)
-        self.folder.mkdir(mode=0o700, exist_ok=True)
-        force(self.folder.parent)
+        make_folder(self.folder)
         write({self.folder / "settings.json": settings})
         try:
             plan, _ = self.prepared()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 from flwr.serverapp import Grid
@@ -12,7 +12,7 @@ from flwr.serverapp import Grid
 from fedmia import __version__
 from fedmia.config.experiment import Experiment
 from fedmia.config.tree import to_tree
-from fedmia.flower.store import ask
+from fedmia.flower.store import ask, ask_each, name_clients
 from fedmia.storage.outfolder import OutFolder
 from strategies.base import wait_for_nodes
 from strategies.failure_policy import FederationError
@@ -39,23 +39,34 @@ def open_nodes(
     tree, clients = to_tree(experiment), experiment.federation.clients
     ids = wait_for_nodes(grid, clients)
     place.begin(tree)
-    everyone = {i: i for i in ids}
+    everyone, answer_of, failed = {i: i for i in ids}, dict[int, dict[str, Any]](), list[str]()
+
+    def who(some: Collection[int]) -> str:
+        """Operators know clients, not the numbers that Flower gives to nodes."""
+        if {*some} <= answer_of.keys():
+            return name_clients([int(answer_of[node]["client"]) for node in some])
+        present = {int(answer["client"]) for answer in answer_of.values()}
+        silent = name_clients({*range(clients)} - present or {*range(clients)})
+        return silent if len(some) == clients - len(present) else f"node of {silent}"
+
     try:
         order = {"settings": json.dumps(tree), "private": private}
-        answers = ask(grid, everyone, "begin", dict.fromkeys(ids, order), who="node")
-        answer_of = {node: dict[str, Any](a.config_records["found"]) for node, a in answers.items()}
+        for node, answer in ask_each(grid, everyone, "begin", dict.fromkeys(ids, order), who=who):
+            if isinstance(answer, FederationError):
+                failed.append(str(answer))
+            else:
+                answer_of[node] = dict[str, Any](answer.config_records["found"])
+        if failed:
+            raise FederationError("; ".join(failed))
         nodes = {int(answer["client"]): node for node, answer in answer_of.items()}
         if sorted(nodes) != list(range(clients)) or len(nodes) < len(answer_of):
             which = sorted(int(answer["client"]) for answer in answer_of.values())
             raise FederationError(f"nodes of clients {which}, expected 0..{clients - 1}")
         yield nodes, {client: answer_of[nodes[client]] for client in sorted(nodes)}
-    except BaseException:
-        place.give_up()
-        raise
     finally:
         back = FAREWELL if experiment.federation.on_failure == "retry" else 0.0
         with contextlib.suppress(FederationError):  # one that failed cannot be told
-            how = {"who": "node", "patience": FAREWELL, "comeback": back}
+            how = {"who": who, "patience": FAREWELL, "comeback": back}
             ask(grid, everyone, "end", dict.fromkeys(ids, {}), **how)
 
 

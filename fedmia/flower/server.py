@@ -73,7 +73,8 @@ def main(grid: Grid, context: Context) -> None:
     invoked = invocation(with_clients(str(context.run_config["arguments"]), grid))
     out = str(context.run_config["out"]) or f"fedmia-run-{context.run_id}"
     place = OutFolder(Path(out).expanduser().absolute(), "another run")
-    (gather if context.run_config["private"] else rehearse)(grid, invoked, place, watch)
+    with place:
+        (gather if context.run_config["private"] else rehearse)(grid, invoked, place, watch)
     print(f"fedmia: the results are in {place.folder}", flush=True)
 
 

@@ -6,7 +6,7 @@ import json
 import re
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,8 @@ from strategies.replies import RETURN, NodeWatch, sender_of
 
 PATIENCE = 3600.0  # seconds in which every node answers
 PAUSE = 0.1  # seconds between questions to Flower whether a node has answered
-SAY = 30.0  # seconds between two lines that name the nodes that have not answered
+SAY = 30.0  # seconds between two lines that name the clients that have not answered
+Who = Callable[[Collection[int]], str]
 
 
 class NodeStore(StateStore):
@@ -116,6 +117,11 @@ def pack_state(state: ClientState | None) -> RecordDict:
     return RecordDict({"memory": memory, "tensors": ArrayRecord(torch_state_dict=state.tensors)})
 
 
+def name_clients(clients: Collection[int]) -> str:
+    """Clients in a sentence: `client 3`, `clients [0, 1]`."""
+    return f"client {min(clients)}" if len(clients) == 1 else f"clients {sorted(clients)}"
+
+
 def ask(
     grid: Grid, nodes: dict[int, int], action: str, orders: dict[int, dict[str, Any]], **how: Any
 ) -> dict[int, RecordDict]:
@@ -142,8 +148,8 @@ def ask(
 
 def ask_each(
     grid: Grid, nodes: dict[int, int], action: str, orders: dict[int, dict[str, Any]],
-    tensors: dict[str, ArrayRecord] | None = None, who: str = "client", patience: float = PATIENCE,
-    comeback: float = RETURN, tries: int = 1,
+    tensors: dict[str, ArrayRecord] | None = None, who: Who = name_clients,
+    patience: float = PATIENCE, comeback: float = RETURN, tries: int = 1,
 ) -> Iterator[tuple[int, RecordDict | FederationError]]:  # fmt: skip
     """Send a query to the node of each client in `orders`, and take the answers as they come.
 
@@ -154,7 +160,7 @@ def ask_each(
         action: name of the query.
         orders: client -> values to send.
         tensors: records to send with each order, by name.
-        who: what an error calls the nodes.
+        who: what the log calls some of the clients.
         patience: seconds to wait.
         comeback: seconds in which a node that left may be back, to be asked again.
         tries: how often a node is asked that fails.
@@ -184,7 +190,7 @@ def ask_each(
                 continue
             left = reply.error.code == NODE_UNAVAILABLE
             failures[client] += not left
-            why = f"{action}: {who} {client} failed: {reply.error.reason}"
+            why = f"{action}: {who({client})} failed: {reply.error.reason}"
             if time.monotonic() < back if left else failures[client] < tries:
                 print(f"fedmia: {why} (asked again)", flush=True)
                 away.add(client)
@@ -200,8 +206,8 @@ def ask_each(
         late = waiting if now > end else waiting & away if now > back else ()
         for client in sorted(late):
             waiting.discard(client)
-            yield client, FederationError(f"{action}: no answer from {who} {client}")
+            yield client, FederationError(f"{action}: no answer from {who({client})}")
         if waiting and now > last_line + SAY:
             last_line = now
-            print(f"fedmia: {action}: waiting for {who}s {sorted(waiting)}", flush=True)
+            print(f"fedmia: {action}: waiting for {who(waiting)}", flush=True)
         time.sleep(PAUSE)

@@ -16,6 +16,7 @@ from PIL import Image
 from fedmia.observers.base import RunObserver
 from fedmia.options.errors import InputError, opt
 from fedmia.records.rows import Report
+from fedmia.storage.durable import make_folder
 
 
 @dataclass
@@ -35,7 +36,9 @@ class TensorBoard(RunObserver):
     def begin(self, config: Mapping[str, Any], folder: Path | None) -> None:
         from torch.utils.tensorboard import SummaryWriter
 
-        self._writer = SummaryWriter(str(Path(folder or ".") / "tensorboard"))
+        events = Path(folder or ".") / "tensorboard"
+        make_folder(events)
+        self._writer = SummaryWriter(str(events))
         text = json.dumps(config, indent=2, ensure_ascii=False)
         self._writer.add_text("config", f"```json\n{text}\n```")
 

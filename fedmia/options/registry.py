@@ -104,8 +104,9 @@ def build(kind: str, name: str, options: Mapping[str, Any]) -> Any:
 
 
 def summary(cls: type) -> str:
-    """First line of a plugin's docstring."""
-    return (inspect.getdoc(cls) or "").split("\n", 1)[0]
+    """First line of a plugin's docstring; empty where it has none, as all under `python -OO`."""
+    first = (inspect.getdoc(cls) or "").split("\n", 1)[0]
+    return "" if first.startswith(f"{cls.__name__}(") else first  # a dataclass's signature
 
 
 def paper(cls: type) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import typing
 import unicodedata
@@ -11,6 +12,7 @@ from fedmia.options.errors import wrong_value
 from fedmia.options.option import type_name, union_members
 
 _INT = re.compile(r"[+-]?[0-9]+")
+_NAME = re.compile(r"[A-Za-z0-9_-]+:")
 _SPAN = re.compile(r"([0-9]{1,9})-([0-9]{1,9})")
 _LONGEST_SPAN = 1_000_000
 
@@ -57,7 +59,7 @@ def convert(where: str, value: Any, kind: Any) -> Any:
         return tuple(convert(where, v, item) for v in value)
     if isinstance(value, int) and not isinstance(value, bool) and int not in kinds:
         return float(value) if float in kinds else value
-    return value
+    return expand_home(value) if isinstance(value, str) else value
 
 
 def from_text(where: str, text: str, kind: Any) -> Any:
@@ -100,7 +102,7 @@ def _parse(text: str, kind: Any) -> Any:
         return {"true": True, "false": False}[text.lower()]
     if kind not in (int, float, str) or not text or (kind is int and not _INT.fullmatch(text)):
         raise ValueError
-    return kind(text)
+    return expand_home(text) if kind is str else kind(text)
 
 
 def _span(part: str) -> list[int]:
@@ -112,6 +114,16 @@ def _span(part: str) -> list[int]:
     if not low <= high < low + _LONGEST_SPAN:
         raise ValueError
     return list(range(low, high + 1))
+
+
+def expand_home(text: str) -> str:
+    """A path, alone or after `NAME:`, with the home folder in place of its `~`.
+
+    A shell leaves it in `folder:~/data` and `--out=~/RUN`; files of settings and calls have it too.
+    """
+    before = match[0] if (match := _NAME.match(text)) else ""
+    path = text.removeprefix(before)
+    return before + os.path.expanduser(path) if path[:1] == "~" and "/" in path else text
 
 
 def escape_name(text: str) -> str:

@@ -15,7 +15,7 @@ from fedmia.storage.snapshot import write_tensors
 
 
 def write_header(folder: Path, header: Header, within: Path | None = None) -> None:
-    """Make the folder of a recording, readable by its owner alone, and say what it holds.
+    """Make the folder of a recording, and say what it holds.
 
     Args:
         folder: of the recording.
@@ -23,7 +23,6 @@ def write_header(folder: Path, header: Header, within: Path | None = None) -> No
         within: a folder above it that must be there.
     """
     durable.make_folder(folder, within)
-    folder.chmod(0o700)
     durable.write({folder / HEADER: json.dumps(asdict(header), indent=1) + "\n"})
 
 
@@ -55,6 +54,7 @@ def write_lines(folder: Path, lines: Sequence[bytes]) -> None:
     files = named_files(folder, lines)
     folders = {above for file in files for above in file.parents if folder in above.parents}
     durable.force_all([*files, *folders])
+    durable.make_file(folder / ROUNDS)
     with (folder / ROUNDS).open("ab") as file:
         file.writelines(lines)
     durable.force_all([folder / ROUNDS])

@@ -265,7 +265,7 @@ class AuditDisplay(ProgressBars):
     """The attacks of an audit; on no terminal a line for each, silent if `quiet`.
 
     Args:
-        attacks: number of attacks on the encoder; each runs again on the untrained control.
+        attacks: number of attacks that are asked for; `plan` says how many run.
         quiet: show nothing.
     """
 
@@ -273,7 +273,7 @@ class AuditDisplay(ProgressBars):
         super().__init__(quiet, TextColumn("{task.fields[seen]}"), over=True)
         self.quiet = quiet
         self._total = attacks
-        self._attacks = self._bar.add_task("attacks", total=max(2 * attacks, 1), seen="")
+        self._attacks = self._bar.add_task("attacks", total=max(attacks, 1), seen="")
         self._epochs = self._bar.add_task("shadow epochs", total=1, visible=False, seen="")
 
     def show_step(self, model: str, attack: str, finished: bool) -> None:
@@ -329,10 +329,10 @@ class AuditDisplay(ProgressBars):
         listed = ", ".join(map(short_name, names))
         self.line(f"not asked for{took}: {listed}; --attacks all runs them, too")
 
-    def plan(self, attacks: int, models: int) -> None:
-        """So many of the attacks can run, on so many models, once that is known."""
+    def plan(self, attacks: int, controls: int) -> None:
+        """So many of the attacks can run, and so many again on the control, once that is known."""
         self._total = attacks
-        self._bar.update(self._attacks, total=max(models * attacks, 1))
+        self._bar.update(self._attacks, total=max(attacks + controls, 1))
 
     def ran(self, count: int) -> None:
         """The attacks are done; `count` of them run again on the control."""

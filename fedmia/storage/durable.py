@@ -2,7 +2,8 @@
 
 A file is written under a name of its own, forced to the disk, renamed, and then the name is forced:
 after a power cut there is the new file or the one before, never a part of one. What an index names
-is forced before the index, all of it together.
+is forced before the index, all of it together. Files and folders are made for their owner alone:
+they tell who was a member.
 """
 
 from __future__ import annotations
@@ -19,22 +20,54 @@ from safetensors import SafetensorError
 
 SIDE_BY_SIDE = 4  # files forced at once: the file system commits them together
 UNFORCEABLE = (errno.EINVAL, errno.ENOTSUP)  # of folders, on file systems that know no such thing
+OWNER_FILE, OWNER_FOLDER = 0o600, 0o700  # rights of what is made here
+
+# What helps against an error of the system, after which the same may succeed.
+CURES: Mapping[int, str] = {
+    errno.ENOSPC: "free some space there",
+    errno.EDQUOT: "your quota there is used up: delete files of yours",
+    errno.EROFS: "its file system is mounted read-only: have it mounted for writing",
+    errno.EACCES: "have its rights, or those of its folder, changed",
+    errno.EPERM: "have its rights, or those of its folder, changed",
+    errno.EIO: "its disk is damaged or away: look into the log of the system",
+    errno.ENXIO: "its disk is away: attach it again",
+    errno.ENODEV: "its disk is away: attach it again",
+    errno.ESTALE: "its network file system lost it: have that mounted again",
+    errno.ETIMEDOUT: "the server of its network file system is away: wait for it",
+    errno.EHOSTDOWN: "the server of its network file system is away: wait for it",
+    errno.ENOTCONN: "its file system is no longer mounted: mount it again",
+    errno.EMFILE: "raise the limit of open files (`ulimit -n`)",
+    errno.ENFILE: "the machine has too many files open: end other programs",
+    errno.ENOLCK: "its file system has no locks left: look after its lock server",
+    errno.ENOMEM: "end other programs, or take a machine with more memory",
+}
+# What helps where the same would fail for ever.
+WAYS_ROUND: Mapping[int, str] = {
+    errno.ENAMETOOLONG: "name a folder with a shorter path",
+    errno.ELOOP: "links lead in a circle: remove one of them",
+    errno.ENOTDIR: "a part of its path is a file: name another folder",
+    errno.EISDIR: "a folder is in its place: move that away",
+    errno.ENOENT: "it, or a folder above it, was deleted or moved meanwhile",
+    errno.EFBIG: "name a folder on a file system that takes larger files",
+}
 
 
 class DiskError(OSError):
-    """A disk is full, read-only, broken or gone. Its message is one line: what, and why.
+    """A disk is full, read-only, broken or gone. Its message is one line: what, why, what helps.
 
     Args:
         text: the message.
-        reason: why, alone; empty: the message.
+        reason: why, and what helps, without what it is about; empty: the message.
+        curable: whether the same may succeed later.
 
     Attributes:
-        reason: why, alone.
+        reason: as given.
+        curable: as given.
     """
 
-    def __init__(self, text: str, reason: str = "") -> None:
+    def __init__(self, text: str, reason: str = "", curable: bool = True) -> None:
         super().__init__(text)
-        self.reason = reason or text
+        self.reason, self.curable = reason or text, curable
 
 
 @contextlib.contextmanager
@@ -43,7 +76,7 @@ def explain(what: str = "", hint: str = "") -> Iterator[None]:
 
     Args:
         what: could not be done; empty: the error names the file itself.
-        hint: what the user can do.
+        hint: what the user can do once the cause is gone; left out where it will not go.
 
     Yields:
         Nothing.
@@ -55,23 +88,27 @@ def explain(what: str = "", hint: str = "") -> Iterator[None]:
         yield
     except (OSError, SafetensorError) as error:
         if isinstance(error, DiskError):
-            text, reason = str(error), error.reason
+            text, reason, curable = str(error), error.reason, error.curable
         else:
-            name, reason = getattr(error, "filename", None), _reason(error)
+            name = getattr(error, "filename", None)
+            reason, curable = _reason(error)
             what = what or (f"'{name}'" if name else "")
             text = f"{what}: {reason}" if what else reason
-        raise DiskError(f"{text}; {hint}" if hint else text, reason) from error
+        raise DiskError(f"{text}; {hint}" if hint and curable else text, reason, curable) from error
 
 
-def _reason(error: Exception) -> str:
-    if isinstance(error, OSError):
-        return error.strerror or str(error)
-    number = re.search(r"os error (\d+)", str(error))  # of safetensors, which tells it alone
-    return os.strerror(int(number[1])) if number else str(error)
+def _reason(error: Exception) -> tuple[str, bool]:
+    """Why, with what helps, and whether the same may succeed later."""
+    code, why = getattr(error, "errno", None), getattr(error, "strerror", None) or str(error)
+    if number := re.search(r"os error (\d+)", str(error)):  # of safetensors, which tells it alone
+        code = int(number[1])
+        why = os.strerror(code)
+    advice = CURES.get(code or 0) or WAYS_ROUND.get(code or 0)
+    return (f"{why}: {advice}" if advice else why), code not in WAYS_ROUND
 
 
 def make_folder(folder: Path, within: Path | None = None, forced: bool = True) -> None:
-    """Make a folder, and those above it.
+    """Make a folder, and those above it; none that is there changes.
 
     Args:
         folder: to be made, if it is not there.
@@ -88,9 +125,18 @@ def make_folder(folder: Path, within: Path | None = None, forced: bool = True) -
         if within in missing:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(within))
         for path in reversed(missing):
-            path.mkdir(exist_ok=True)
+            path.mkdir(OWNER_FOLDER, exist_ok=True)
             if forced:
                 force(path.parent)
+
+
+def make_file(path: Path) -> None:
+    """Make an empty file for its owner alone, where there is none; writers keep its rights.
+
+    Raises:
+        OSError: it cannot be made.
+    """
+    os.close(os.open(path, os.O_WRONLY | os.O_CREAT, OWNER_FILE))
 
 
 def force(path: Path) -> None:
@@ -158,6 +204,8 @@ def replacing(*paths: Path, forced: bool = True, shared: bool = False) -> Iterat
     partials = [path.with_name(path.name + mark) for path in paths]
     try:
         with explain(f"cannot write '{paths[0]}'"):
+            for partial in partials:
+                make_file(partial)
             yield partials
             if forced:
                 _force_each(partials)

@@ -1,25 +1,33 @@
-"""The folder of `--out`: refused where occupied, made, and removed where the run left nothing."""
+"""The folder of `--out`: of one command at a time, refused where occupied, made, and removed where
+the run left nothing."""
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
-from collections.abc import Callable
+import platform
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TextIO
+from typing import Self
 
 from fedmia.options.errors import InputError, opt
 from fedmia.options.values import escape_name
 from fedmia.options.yamlfile import dump
 from fedmia.runtime.environment import describe
-from fedmia.storage.durable import DiskError, make_folder, write
-from fedmia.storage.manifest import CONFIG, FORMAT
+from fedmia.storage.durable import OWNER_FILE, DiskError, explain, make_folder, write
+from fedmia.storage.manifest import CONFIG, FORMAT, LOCK
+
+# Of file systems that have no locks, such as some of networks.
+NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
 
 
 @dataclass
 class OutFolder:
-    """`--out`, or nowhere.
+    """`--out`, or nowhere. What `begin` takes belongs to this process until the context is left.
 
     Args:
         folder: None to keep nothing.
@@ -27,87 +35,165 @@ class OutFolder:
         ours: whether a config.yaml found there is of this command line.
 
     Raises:
-        InputError: the folder is a file, holds anything but what may be gone on with, or cannot
-            be made.
+        InputError: the folder is a file, holds anything but what may be gone on with, cannot be
+            made, or another command is at work in it.
     """
 
     folder: Path | None
     another: str
     ours: Callable[[Path], bool] = lambda config: False
     _new_folders: list[Path] = field(default_factory=list, init=False)
+    _lock: ExitStack = field(default_factory=ExitStack, init=False)
 
     def __post_init__(self) -> None:
         if self.folder is None:
             return
-        where = f"{opt('out')} '{self.folder}'"
         name = escape_name(str(self.folder))
         if os.fsdecode(name.encode()) != str(self.folder):  # safetensors writes none there
             raise InputError(f"{opt('out')} '{name}' is no UTF-8; name another folder")
-        if not self.folder.exists():
+        try:
+            exists = self.folder.exists()
+        except OSError as error:
+            with _refusing(self.folder), explain():
+                raise OSError(error.errno, error.strerror) from None
+        if not exists:
             above = next(p for p in self.folder.absolute().parents if p.exists())
             if not above.is_dir() or not os.access(above, os.W_OK):
                 what = "is no folder" if not above.is_dir() else "cannot be written to"
-                raise InputError(f"{where} cannot be made: '{above}' {what}")
+                raise InputError(f"{self._where} cannot be made: '{above}' {what}")
             return
         if not self.folder.is_dir():
-            raise InputError(f"{where} is a file")
-        inside = sorted(p.name for p in self.folder.iterdir())
+            raise InputError(f"{self._where} is a file")
+        if occupied := self._find_occupant():
+            if (self.folder / LOCK).exists():
+                with locked(self.folder, self._where):  # at work there, it is the better reason
+                    pass
+            raise occupied
+
+    @property
+    def _where(self) -> str:
+        return f"{opt('out')} '{self.folder}'"
+
+    def _find_occupant(self) -> InputError | None:
+        """The refusal of a folder that holds anything but what may be gone on with."""
+        assert self.folder is not None
+        inside = sorted(p.name for p in self.folder.iterdir() if p.name != LOCK)
         if not inside or (CONFIG in inside and self.ours(self.folder / CONFIG)):
-            return
+            return None
         what = self.another if CONFIG in inside else f"'{inside[0]}'"
-        raise InputError(f"{where} already holds {what}; name a new folder")
+        return InputError(f"{self._where} already holds {what}; name a new folder")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
+        if error is not None:
+            self.give_up()
+        self._lock.close()
 
     def path_to(self, name: str) -> Path | None:
         """A file or folder in it, None where nothing is kept."""
         return None if self.folder is None else self.folder / name
 
-    def begin(self, tree: dict[str, object]) -> None:
-        """Make the folder and write the settings into it.
+    def begin(self, tree: dict[str, object] | None) -> None:
+        """Make the folder, keep other commands out of it, and write the settings into it.
+
+        Args:
+            tree: the settings; None: those that are there stay.
 
         Raises:
-            InputError: it cannot be made or written to.
+            InputError: it cannot be made or written to, or is another command's by now.
         """
         if self.folder is None:
             return
         folder = self.folder.absolute()
         config = folder / CONFIG
-        self._new_folders = [p for p in (config, folder, *folder.parents) if not p.exists()]
-        try:
+        new_folders = [p for p in (folder, *folder.parents) if not p.exists()]
+        with _refusing(self.folder):
             make_folder(folder)
+            self._lock.enter_context(locked(folder, self._where))
+            if tree is None:
+                return
+            if occupied := self._find_occupant():  # by a command that has ended since
+                raise occupied
+            self._new_folders = [config] * (not config.exists()) + new_folders
             write({config: dump(tree, {"format": FORMAT, **describe()})})
-        except DiskError as error:
-            raise InputError(
-                f"{opt('out')} '{self.folder}' cannot be made: {error.reason}"
-            ) from None
 
     def give_up(self) -> None:
         """Remove what `begin` made, unless the folder holds results by now."""
-        if self.folder is None or any(p.name != CONFIG for p in self.folder.iterdir()):
-            return
-        for path in self._new_folders:
-            if path.is_dir():
-                path.rmdir()
-            else:
-                path.unlink(missing_ok=True)
+        with suppress(OSError):  # of a disk that failed, or of a folder that is another's by now
+            inside = [] if self.folder is None else [p.name for p in self.folder.iterdir()]
+            if self._new_folders and not {*inside} - {CONFIG, LOCK}:
+                for path in self._new_folders:
+                    if path.is_dir():
+                        (path / LOCK).unlink(missing_ok=True)
+                        path.rmdir()
+                    else:
+                        path.unlink(missing_ok=True)
 
 
-def lock(path: Path, busy: str) -> TextIO:
-    """Take a file for this process, until the file is closed or the process ends.
+@contextmanager
+def _refusing(folder: Path) -> Iterator[None]:
+    """Errors of the disk inside as those of `--out`."""
+    try:
+        yield
+    except DiskError as error:
+        raise InputError(f"{opt('out')} '{folder}' cannot be made: {error.reason}") from None
+
+
+@contextmanager
+def locked(folder: Path, where: str) -> Iterator[None]:
+    """Keep other commands out of a folder until the context is left or this process ends.
+
+    A file system without locks keeps none out, which is said on standard error.
 
     Args:
-        path: of the file; made where it is missing.
-        busy: the error where another process has it.
+        folder: that is there.
+        where: what the error calls it.
 
-    Returns:
-        The open file.
+    Yields:
+        Nothing.
 
     Raises:
-        InputError: another process has it.
+        InputError: another command is at work in it.
+        DiskError: nothing can be written there.
     """
-    file = path.open("w")
+    path = folder / LOCK
+    with explain(f"cannot write '{path}'"):
+        handle = _take(path, where)
     try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        file.close()
-        raise InputError(busy) from None
-    return file
+        yield
+    finally:
+        with suppress(OSError):  # of a disk that failed, or a folder that is gone
+            path.unlink()
+        os.close(handle)
+
+
+def _take(path: Path, where: str) -> int:
+    """The handle of a lock's file, which holds this process and host."""
+    while True:
+        handle = os.open(path, os.O_RDWR | os.O_CREAT, OWNER_FILE)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if not os.path.samestat(os.fstat(handle), os.stat(path)):
+                raise FileNotFoundError
+        except FileNotFoundError:  # removed by who had it: there may be a new one
+            os.close(handle)
+            continue
+        except BlockingIOError:
+            who = os.read(handle, 300).decode(errors="replace").strip()
+            os.close(handle)
+            by = f" ({who})" if who else ""
+            raise InputError(f"{where}: another command is at work in it{by}") from None
+        except OSError as error:
+            if error.errno not in NO_LOCKS:
+                os.close(handle)
+                raise
+            print(
+                f"fedmia: {where}: its file system has no locks ({error.strerror}): start no other "
+                "command there until this one ends",
+                file=sys.stderr,
+            )
+        os.ftruncate(handle, 0)
+        os.write(handle, f"process {os.getpid()} on {platform.node()}\n".encode())
+        return handle

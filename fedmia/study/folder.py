@@ -21,7 +21,7 @@ from fedmia.options.yamlfile import MOST, dump, load
 from fedmia.records.rows import Report
 from fedmia.storage import durable
 from fedmia.storage.manifest import CHECKPOINT, RECORDING
-from fedmia.storage.outfolder import OutFolder, lock
+from fedmia.storage.outfolder import OutFolder
 from fedmia.storage.runfolder import RunFolder
 
 KEY = "settings.json"  # complete settings of a run, as `Cell.key` has them
@@ -76,11 +76,10 @@ class StudyFolder:
         """Make the folder, keep other studies out of it, and clear what an ended one left.
 
         Raises:
-            InputError: another study is at work in it.
+            InputError: another command is at work in it.
         """
-        self._place.begin(self.settings.tree())
-        busy = f"{opt('out')} '{self.out}': another study is at work in it"
-        with lock(self.out / ".lock", busy):
+        with self._place as place:
+            place.begin(self.settings.tree())
             shutil.rmtree(self.failed, ignore_errors=True)
             for subfolder in (self.cells, self.unfinished):
                 durable.make_folder(subfolder, self.out)
@@ -145,7 +144,7 @@ class StudyFolder:
     def give_up(self, cell: Cell) -> None:
         """Keep what a failed run printed, and nothing else of it."""
         name = self.names[cell.key]
-        self.failed.mkdir(exist_ok=True)
+        durable.make_folder(self.failed, self.out)
         (self.unfinished / f"{name}.log").replace(self.failed / f"{name}.log")
         shutil.rmtree(self.unfinished / name, ignore_errors=True)
 

@@ -19,6 +19,7 @@ from fedmia.data.images import digests, rank_digests
 from fedmia.data.synthetic import Synthetic
 from fedmia.nets.smallnet import SmallNet
 from fedmia.options.seeding import rng, torch_rng
+from fedmia.runtime.numerics import default_numerics
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import Recipe, SSLMethod, State
 from fedmia.ssl.moco import MoCo, MomentumContrast
@@ -142,7 +143,7 @@ def run(checks: Sequence[Callable[[Any], None]], make: Callable[[Any], Any], plu
         make: builds the case from the plugin.
         plugin: class or instance.
     """
-    with global_seed(0):
+    with default_numerics(), global_seed(0):
         case = make(plugin)
         for check in checks:
             check(case)

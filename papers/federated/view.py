@@ -71,13 +71,14 @@ def make(invocation: Invocation) -> int:
     folder = Path(config.run)
     main = open_finished_run(folder, config.trust_plugins)  # before a folder is made in it
     place = OutFolder(invocation.out or folder / "paper", "another run", lambda c: "run" in load(c))
-    with reopen_run(main, config.device) as evaluation:
-        results = gather_results(main, evaluation)
-        data = evaluation.run.plan.data.name
-    place.begin(to_tree(config))
-    assert place.folder is not None
-    report = {"run": folder.resolve().name, "data": data, **numbers(results)}
-    write(place.folder, report, figures(results))
+    with place:
+        place.begin(to_tree(config))
+        with reopen_run(main, config.device) as evaluation:
+            results = gather_results(main, evaluation)
+            data = evaluation.run.plan.data.name
+        assert place.folder is not None
+        report = {"run": folder.resolve().name, "data": data, **numbers(results)}
+        write(place.folder, report, figures(results))
     if invocation.json:
         sys.stdout.write(json_text(report))
     elif not invocation.quiet:

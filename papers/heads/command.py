@@ -39,11 +39,12 @@ def run_heads(invocation: Invocation) -> int:
     place = OutFolder(invocation.out, "another run")
     torch.set_num_threads(config.threads or count_cores())
     released, images = prepare(config)
-    with HeadDisplay(config.seeds, invocation.quiet or invocation.json) as display:
-        heads = measure(config, released, images, display.ended)
-    report = view.report_of(heads)
-    report["timing"] = {"total_s": time.perf_counter() - began}
-    place.begin(to_tree(config))
-    page = None if place.folder is None else view.write(report, place.folder)
+    with place:
+        place.begin(to_tree(config))
+        with HeadDisplay(config.seeds, invocation.quiet or invocation.json) as display:
+            heads = measure(config, released, images, display.ended)
+        report = view.report_of(heads)
+        report["timing"] = {"total_s": time.perf_counter() - began}
+        page = None if place.folder is None else view.write(report, place.folder)
     view.show(report, invocation, page)
     return 0

@@ -311,3 +311,25 @@ def test_text__compares_by_what_is_read_not_by_code_points(tmp_path: Path) -> No
     Image.new("RGB", (8, 8)).save(folder / f"{marks}.png")
     places = image_places(Folder().encoded(Request(str(folder), None, None, 0)))
     assert places[letter] == places[f"{letter}.png"] == 0
+
+
+def test_names__of_images_stand_beside_their_scores(audit: Audit, tmp_path: Path) -> None:
+    """`--groups` with a subject an image carries names that the user chooses."""
+    lines = ["side,image,subject"]
+    for side, seed in (("members", 0), ("nonmembers", 1)):
+        images, _ = near_copies(wards(side, 16), 1, seed)
+        folder = tmp_path / side / "all"
+        folder.mkdir(parents=True)
+        for i, pixels in enumerate(images):
+            Image.fromarray(pixels).save(folder / f"scan-{i:02d}.png")
+            lines.append(f"{side},scan-{i:02d}.png,{side}/scan-{i:02d}.png")
+    (tmp_path / "names.csv").write_text("\n".join(lines))
+    where = f"--members folder:{tmp_path}/members --nonmembers folder:{tmp_path}/nonmembers"
+    done = audit(
+        f"{where} --groups {tmp_path}/names.csv --known 4 --attacks similarity", tmp_path / "A"
+    )
+    assert done.code == 0, done.err
+    scores = open_run(tmp_path / "A").scores
+    sides = scores["truth"].map({True: "members", False: "nonmembers"})
+    names = [f"{side}/scan-{i:02d}.png" for side, i in zip(sides, scores["image"], strict=True)]
+    assert list(scores["subject"]) == names and len({*names}) == len(scores) > 20

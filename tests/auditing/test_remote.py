@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
+import sqlite3
 import threading
 import time
 from collections import deque
@@ -22,6 +24,7 @@ from fedmia.encoders import http
 from fedmia.encoders.base import load
 from fedmia.encoders.http import TRIES
 from fedmia.options.errors import InputError
+from fedmia.storage.durable import WAYS_ROUND, DiskError
 from tests.auditing.brought import tiny
 from tests.auditing.conftest import MEMBERS, NONMEMBERS, Audit, Sides, numbers
 
@@ -244,3 +247,89 @@ def test_function__of_a_session_is_audited_in_batches_at_a_rate(
     assert len(asked) - before < before / 10  # a first look; the rest is on the disk
     with pytest.raises(InputError, match="already holds another run or audit"):
         fedmia.audit_encoder(lambda images: embed(images), *sides, **limits, **options)
+
+
+DAMAGES: dict[str, Callable[[Path], object]] = {
+    "text": lambda file: file.write_text("no file of SQLite" * 100),
+    "cut": lambda file: file.write_bytes(file.read_bytes()[:5000]),
+    "another": lambda file: run_sql(file, "DROP TABLE answers", "CREATE TABLE answers (x INT)"),
+    "vectors": lambda file: run_sql(file, "UPDATE answers SET vector = x'00'"),
+}
+
+
+def run_sql(file: Path, *statements: str) -> None:
+    with sqlite3.connect(file) as base:
+        for one in statements:
+            base.execute(one)
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_answers__that_are_damaged_are_named_and_the_advice_works(
+    damage: str, api: Api, tmp_path: Path
+) -> None:
+    file = tmp_path / "answers.sqlite"
+    remember(api, file)
+    assert file.stat().st_mode & 0o777 == 0o600
+    DAMAGES[damage](file)
+    with pytest.raises(InputError) as error:
+        remember(api, file)
+    assert str(file) in str(error.value) and "remove it" in str(error.value)
+    file.unlink()
+    remember(api, file)
+
+
+def remember(api: Api, file: Path) -> Any:
+    """An encoder whose answers to a first look lie in a file."""
+    remote = load(api.url).remote
+    assert remote is not None
+    remote.remember(file)
+    return remote
+
+
+def test_answers__an_error_of_the_system_is_none_of_the_file(api: Api, tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(DiskError, match=WAYS_ROUND[errno.EISDIR]):
+        remember(api, tmp_path / "folder")
+    answers = remember(api, file := tmp_path / "answers.sqlite")._answers
+    other = sqlite3.connect(file, isolation_level=None)
+    other.execute("BEGIN EXCLUSIVE")
+    answers._open.execute("PRAGMA busy_timeout = 0")
+    with pytest.raises(DiskError, match="database is locked"):
+        answers.store({b"1": bytes(4)})
+
+
+@pytest.mark.parametrize(
+    ("url", "variable", "proxy"),
+    [
+        ("http://api.example/embed", "http_proxy", "127.0.0.1:1 of http_proxy"),
+        ("https://api.example/embed", "HTTPS_PROXY", "127.0.0.1:1 of HTTPS_PROXY"),
+        ("http://api.example/embed", "https_proxy", ""),
+        ("http://127.8.0.1:80/embed", "http_proxy", ""),
+        ("http://[::1]:80/embed", "http_proxy", ""),
+        ("http://localhost:80/embed", "http_proxy", ""),
+        ("http://inside.example/embed", "http_proxy", ""),
+    ],
+)
+def test_proxy__of_the_environment_is_named_and_not_asked_for_this_machine(
+    url: str, variable: str, proxy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.upper(), raising=False)
+    monkeypatch.setenv(variable, "http://user:secret@127.0.0.1:1")
+    monkeypatch.setenv("no_proxy", "inside.example")
+    assert http.find_proxy(url).removeprefix("http://") == proxy
+    if proxy:
+        with pytest.raises(DiskError) as error:
+            http.Api(url, 1)(np.zeros((1, 3, 2, 2), np.float32))
+        assert "refused" in str(error.value) and f"the proxy {http.find_proxy(url)}" in str(
+            error.value
+        )
+        assert "secret" not in str(error.value)
+
+
+def test_proxy__of_a_dead_address_is_in_no_local_servers_way(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
+    assert load(api.url).remote is not None and api.images

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -238,3 +239,22 @@ def test_presets__overfit_is_a_whole_attack_on_ten_clients(name: str) -> None:
     assert settings.attacks == expand_attacks(("main",), "active")
     assert settings.pretrain.mode == "pooled" and settings.train.schedule == "constant"
     assert (settings.attack_rounds, settings.federation.rounds) == (6, 8)
+
+
+def test_out__of_the_home_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/me")
+    parsed = parse(SIMULATE, ["--out=~/RUN", "--dataset", "folder:~/data", "--data_dir=~/d"])
+    assert (
+        parsed.out == Path("/home/me/RUN") and parsed.settings.data.name == "folder:/home/me/data"
+    )
+    assert str(parsed.settings.data.dir) == "/home/me/d"
+
+
+def test_summary__of_a_class_without_a_docstring_is_no_signature() -> None:
+    """As all are under `python -OO`."""
+
+    @dataclass
+    class Bare:
+        name: int = 3
+
+    assert registry.summary(Bare) == ""

@@ -151,5 +151,20 @@ def test_batches_of_an_iterable() -> None:
     for batches in (DataLoader(gray, 3), iter([gray]), DataLoader(gray, 1), iter([gray[:, None]])):  # type: ignore[arg-type]
         assert np.array_equal(read_images(batches, "members").images, IMAGES[:, :1])
     more = torch.cat([gray, gray[:1]])
-    with pytest.raises(InputError, match=r"^members: an item of shape \(3, 5, 5\) beside others"):
+    with pytest.raises(InputError, match=r"^members: item 1 of shape \(3, 5, 5\) beside others"):
         read_images(iter([more[:4], more[4:]]), "members")
+
+
+@pytest.mark.parametrize(
+    ("odd", "why"),
+    [
+        (np.zeros((3, 0, 5), np.uint8), "has images without pixels"),
+        (np.full((3, 5, 5), 7.0), "floats from 0 to 1"),
+        (np.zeros((3, 5, 4), np.uint8), r"must be images of one shape, .*\(item 2\)"),
+        ("text", "must be images"),
+    ],
+)
+def test_list__names_the_item_that_is_no_image(odd: Any, why: str) -> None:
+    with pytest.raises(InputError, match=f"^members.*{why}") as error:
+        read_images([*np.zeros((2, 3, 5, 5), np.uint8), odd], "members")
+    assert "item 2" in str(error.value)

@@ -7,12 +7,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from fedmia.cli.command import parse
 from fedmia.cli.commands import SIMULATE
 from fedmia.config.experiment import Experiment
-from fedmia.federation.outlook import describe_start
+from fedmia.config.tree import from_tree
+from fedmia.federation.outlook import describe_disk, describe_start
 from fedmia.federation.plan import make_plan
+from fedmia.federation.schedule import Schedule
 from fedmia.runtime.progress import Display
 from tests.small_runs import call_main
 from tests.snapshots import Snapshot
@@ -61,3 +64,16 @@ def test_round__shows_its_clients_as_they_finish(monkeypatch: pytest.MonkeyPatch
     assert call_main(shlex.split(TINY + "--rounds 2 --attacks none --quiet")) == 0
     assert [text for text, _ in states] == ["rounds 0/2"] * 3 + ["main rounds 1/2"] * 3
     assert [done for _, done in states] == pytest.approx([1 / 3, 2 / 3, 0.99, 4 / 3, 5 / 3, 1.99])
+
+
+def test_disk__models_of_each_branch_and_updates_of_each_client_are_counted() -> None:
+    state = {"w": torch.zeros(1_000_000)}
+    federation = {"rounds": 8, "snapshots": 4, "clients": 3}
+    plain = Schedule(from_tree(Experiment, {"federation": federation}))
+    rounds = len(plain.evaluated())
+    (line,) = describe_disk(plain, state, ["main"])
+    assert line == f"at most {rounds} models are kept: {4 * rounds:.0f} MB of disk"
+    kept = Schedule(from_tree(Experiment, {"federation": {**federation, "keep_updates": 2}}))
+    (line,) = describe_disk(kept, state, ["main", "placebo"])
+    assert "and 12 updates of clients" in line and f"{4 * (2 * rounds + 12):.0f} MB" in line
+    assert describe_disk(plain, {"w": torch.zeros(10)}, ["main"]) == []

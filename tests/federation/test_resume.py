@@ -21,6 +21,7 @@ from fedmia.federation import checkpoint
 from fedmia.federation.checkpoint import Checkpoint
 from fedmia.runtime.progress import Display
 from fedmia.simulate import main
+from fedmia.storage.outfolder import locked
 from tests.small_runs import (
     BRANCHES,
     SIMILARITY,
@@ -167,14 +168,13 @@ def test_refused__other_images_versions_processes_and_settings(
         assert err.count("\n") == 1
         return err
 
-    again, other = ("--resume", str(begun)), Checkpoint(begun / "checkpoint")
+    again = ("--resume", str(begun))
     for more in (("--clients", "5"), ("--out", str(tmp_path)), ("--config", "smoke")):
         assert f"{more[0]} cannot be given too" in refusal(*again, *more)
     assert "is no run" in refusal("--resume", str(tmp_path))
     assert "already holds another run" in refusal("--out", str(begun))
-    other.hold()
-    assert "another process" in refusal(*again)
-    other.release()
+    with locked(begun, "out"):
+        assert f"process {os.getpid()} on" in refusal(*again)
     with monkeypatch.context() as patch:
         patch.setattr(checkpoint, "__version__", "9.9.9")
         assert "this is fedmia 9.9.9" in refusal(*again)

@@ -9,14 +9,14 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from flwr.app import ConfigRecord, Context, Message, RecordDict
+from flwr.app import ConfigRecord, Context, Error, Message, RecordDict
 from flwr.clientapp import ClientApp
 
 from fedmia import __version__
 from fedmia.federation.inline import InlineGrid
 from fedmia.federation.plan import make_client_context
 from fedmia.federation.result import FederationResult
-from fedmia.flower import gather, server, store
+from fedmia.flower import gather, nodes, server, store
 from fedmia.flower.private import plan_server
 from fedmia.recording.run import RunRecording
 from fedmia.records import Aggregation, RoundInfo
@@ -180,3 +180,40 @@ def test_log__names_the_nodes_that_have_not_answered(
         (0, "score: no answer from client 0"), (1, "score: no answer from client 1"),
     ]  # fmt: skip
     assert "fedmia: score: waiting for clients [0, 1]" in capsys.readouterr().out
+
+
+def test_log__before_the_roll_call_names_clients_and_no_numbers_of_nodes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One of three answers, one fails, one is silent; then all are told of the end."""
+    far = [10**18 + i for i in range(3)]
+    monkeypatch.setattr(store, "SAY", 0.05)
+    monkeypatch.setattr(nodes, "wait_for_nodes", lambda *_: far)
+    monkeypatch.setattr(nodes, "FAREWELL", 0.0)
+    monkeypatch.setattr(store, "PATIENCE", 0.3)
+    monkeypatch.setattr(store.ask_each, "__defaults__", (None, store.name_clients, 0.3, 0.0, 1))
+    sent = list[Message]()
+
+    def push(messages: list[Message]) -> list[str]:
+        sent.extend(messages)
+        return [str(len(sent))]
+
+    def pull(names: list[str]) -> list[Message]:
+        kinds = {"1": RecordDict({"found": ConfigRecord({"client": 2})}), "2": Error(0, "no disk")}
+        return [Message(kinds[n], reply_to=sent[int(n) - 1]) for n in names if n in kinds]
+
+    grid = SimpleNamespace(
+        get_nodes=lambda: [], get_node_ids=lambda: far, push_messages=push, pull_messages=pull
+    )
+    settings = server.invocation("--config smoke --clients 3").settings
+    with (
+        pytest.raises(FederationError) as error,
+        OutFolder(tmp_path / "out", "a run") as place,
+        nodes.open_nodes(grid, settings, place, False),  # type: ignore[arg-type]
+    ):
+        pass
+    out = capsys.readouterr().out
+    assert "fedmia: begin: waiting for node of clients [0, 1]" in out
+    assert "no answer from node of clients [0, 1]" in str(error.value)
+    assert str(far[0])[:9] not in out + str(error.value)
+    assert not (tmp_path / "out").exists()

@@ -139,3 +139,23 @@ def test_shown__what_help_shows_can_be_typed_back(pair: tuple[object, object]) -
 
 def test_plain__tuples_become_lists_at_every_depth() -> None:
     assert plain({"a": ((1, 2), {"b": (3,)})}) == {"a": [[1, 2], {"b": [3]}]}
+
+
+@pytest.mark.parametrize(
+    ("text", "path"),
+    [
+        ("~/data", "/home/me/data"),
+        ("folder:~/data", "folder:/home/me/data"),
+        ("file:~/a:b", "file:/home/me/a:b"),
+        ("~", "~"),
+        ("a/~/b", "a/~/b"),
+        ("http://x/~me", "http://x/~me"),
+        ("~5", "~5"),
+    ],
+)
+def test_home__stands_for_the_tilde_of_a_path(
+    text: str, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", "/home/me")
+    assert convert("x", text, str) == convert("x", Text(text), str | None) == path
+    assert convert("x", Text(f"a,{text}"), tuple[str, ...]) == ("a", path)

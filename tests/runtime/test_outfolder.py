@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
+import os
+import platform
+import signal
+import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
 from fedmia.options.errors import InputError
-from fedmia.storage.manifest import FORMAT
-from fedmia.storage.outfolder import OutFolder
+from fedmia.storage.durable import WAYS_ROUND
+from fedmia.storage.manifest import FORMAT, LOCK
+from fedmia.storage.outfolder import NO_LOCKS, OutFolder, locked
+
+IN_ITS_PLACE = WAYS_ROUND[errno.EISDIR]
 
 
 def begun(folder: Path, **tree: object) -> OutFolder:
@@ -53,10 +64,10 @@ def test_begin__says_in_one_line_what_stands_in_the_way(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_text("")
     (tmp_path / "b").mkdir()
-    blocked = OutFolder(tmp_path / "b", "another")
+    blocked = OutFolder(tmp_path / "b", "another", lambda config: True)
     (tmp_path / "b" / "config.yaml").mkdir()
     for make, out, why in (
-        (lambda: blocked.begin({}), tmp_path / "b", "Is a directory"),
+        (lambda: blocked.begin({}), tmp_path / "b", f"Is a directory: {IN_ITS_PLACE}"),
         (lambda: OutFolder(file / "RUN", "another"), file / "RUN", f"'{file}' is no folder"),
     ):
         with pytest.raises(InputError) as error:
@@ -69,8 +80,64 @@ def test_give_up__leaves_nothing_that_was_not_there_before(tmp_path: Path) -> No
     assert list(tmp_path.iterdir()) == []
     kept = begun(tmp_path / "RUN")
     (tmp_path / "RUN" / "recording").mkdir()
-    kept.give_up()
+    with kept:
+        kept.give_up()
     assert {p.name for p in (tmp_path / "RUN").iterdir()} == {"config.yaml", "recording"}
     (tmp_path / "empty").mkdir()
-    begun(tmp_path / "empty").give_up()
+    with pytest.raises(KeyboardInterrupt), begun(tmp_path / "empty"):
+        raise KeyboardInterrupt
     assert list((tmp_path / "empty").iterdir()) == []
+
+
+def test_locked__a_second_command_is_refused_and_told_by_whom(tmp_path: Path) -> None:
+    out = tmp_path / "RUN"
+    second = OutFolder(out, "another")
+    with OutFolder(out, "another") as first:
+        first.begin({"seed": 1})
+        for refused in (lambda: second.begin({}), lambda: OutFolder(out, "another")):
+            with pytest.raises(InputError) as error:
+                refused()
+            assert str(error.value) == (
+                f"out (--out) '{out}': another command is at work in it "
+                f"(process {os.getpid()} on {platform.node()})"
+            )
+    assert yaml.safe_load((out / "config.yaml").read_text())["seed"] == 1
+    with pytest.raises(InputError, match="already holds another; name a new folder"), second:
+        second.begin({})  # it saw a new folder when it began
+    assert [p.name for p in out.iterdir()] == ["config.yaml"]
+
+
+def test_locked__what_a_killed_command_leaves_is_in_nobodys_way(tmp_path: Path) -> None:
+    work = f"""
+import os, signal
+from pathlib import Path
+from fedmia.storage.outfolder import locked
+with locked(Path({str(tmp_path)!r}), "out"):
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+    killed = subprocess.run([sys.executable, "-c", work], check=False)
+    assert killed.returncode == -signal.SIGKILL and (tmp_path / LOCK).exists()
+    OutFolder(tmp_path, "another").begin({})
+    with locked(tmp_path / "..", "out"):
+        pass
+    assert not (tmp_path.parent / LOCK).exists()
+
+
+@pytest.mark.parametrize("code", NO_LOCKS)
+def test_locked__a_file_system_without_locks_keeps_nobody_out_and_says_so(
+    code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(*_: Any) -> None:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    with OutFolder(tmp_path / "RUN", "another") as place:
+        place.begin({})
+        err = capsys.readouterr().err
+        assert err.count("\n") == 1 and f"'{tmp_path / 'RUN'}'" in err and "no locks" in err
+    assert [p.name for p in (tmp_path / "RUN").iterdir()] == ["config.yaml"]
+
+
+def test_too_long_a_name__is_bad_input_with_advice_that_works(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=WAYS_ROUND[errno.ENAMETOOLONG]):
+        OutFolder(tmp_path / ("x" * 300), "another")

@@ -65,7 +65,9 @@ def test_quiet__says_nothing(capsys: Capture) -> None:
 
 
 def test_attacks__with_their_number(capsys: Capture) -> None:
-    with AuditDisplay(2, False) as display:
+    with AuditDisplay(12, False) as display:
+        assert display.state().startswith("attacks 0/12,")
+        display.plan(2, 2)
         display.show_step("released", "lpla", False)
         display.show_step("released", "lpla", True)
         display.show_step("released", "similarity", False)

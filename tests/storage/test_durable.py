@@ -15,11 +15,12 @@ from safetensors import SafetensorError
 from fedmia.recording.run import RunRecording
 from fedmia.storage import durable
 from fedmia.storage.archive import Archive
-from fedmia.storage.durable import DiskError
+from fedmia.storage.durable import CURES, WAYS_ROUND, DiskError
 from fedmia.storage.snapshot import Snapshot, write_tensors
 from tests.storage.disk import DELETED, KEPT, LOST, recorded
 
 Patch = pytest.MonkeyPatch
+FULL = f"No space left on device: {CURES[errno.ENOSPC]}"
 
 
 def test_write__forces_files_renames_them_and_forces_their_folder(
@@ -96,9 +97,9 @@ def test_moved_folder__is_whole_wherever_it_is(tmp_path: Path, monkeypatch: Patc
 @pytest.mark.parametrize(
     ("error", "why"),
     [
-        (OSError(errno.ENOSPC, "No space left on device"), "No space left on device"),
-        (OSError(errno.EROFS, "Read-only file system", "x"), "Read-only file system"),
-        (SafetensorError("Error: I/O error: No space .. (os error 28)"), os.strerror(28)),
+        (OSError(errno.ENOSPC, "No space left on device"), FULL),
+        (OSError(errno.EROFS, "Read-only", "x"), f"Read-only: {CURES[errno.EROFS]}"),
+        (SafetensorError("Error: I/O error: No space .. (os error 28)"), FULL),
         (SafetensorError("Error: header"), "Error: header"),
     ],
 )
@@ -151,3 +152,35 @@ def test_file_systems_that_force_no_folder__are_taken_as_they_are(
     with pytest.raises(DiskError, match="a': Bad"):
         durable.write({tmp_path / "a": b"2"})
     assert (tmp_path / "a").read_bytes() == b"1"
+
+
+@pytest.mark.parametrize("code", [*CURES, *WAYS_ROUND])
+def test_error_of_the_system__has_its_own_advice_and_goes_on_where_it_can(code: int) -> None:
+    """Also through a second `explain`, as of a file in a folder of a command."""
+    with (
+        pytest.raises(DiskError) as raised,
+        durable.explain(hint="the same command goes on"),
+        durable.explain("cannot write 'x'"),
+    ):
+        raise OSError(code, os.strerror(code))
+    advice = {**CURES, **WAYS_ROUND}[code]
+    text = f"cannot write 'x': {os.strerror(code)}: {advice}"
+    assert str(raised.value) == text + "; the same command goes on" * (code in CURES)
+
+
+def test_files_and_folders__are_their_owners_alone_and_those_of_others_stay(tmp_path: Path) -> None:
+    before = os.umask(0o022)
+    try:
+        tmp_path.chmod(0o755)
+        durable.make_folder(tmp_path / "a" / "b")
+        durable.make_folder(tmp_path)
+        durable.write({tmp_path / "a" / "x": "y"})
+        write_tensors({"w": torch.zeros(2)}, tmp_path / "a" / "b" / "w")
+        store = RunRecording(tmp_path / "recording")
+        store.save("main", Snapshot(1, {"w": torch.zeros(2)}, {}))
+        store.pending()[1]()
+    finally:
+        os.umask(before)
+    rights = {oct(p.stat().st_mode & 0o777) for p in tmp_path.rglob("*") if p.is_file()}
+    assert rights == {"0o600"} and tmp_path.stat().st_mode & 0o777 == 0o755
+    assert {p.stat().st_mode & 0o777 for p in tmp_path.rglob("*") if p.is_dir()} == {0o700}

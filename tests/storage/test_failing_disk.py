@@ -108,7 +108,8 @@ def test_real_full_disk__names_the_file_and_leaves_the_one_before(full: Path) ->
     ):
         with pytest.raises(DiskError) as error:
             write()
-        assert str(error.value) == f"cannot write '{full / name}': No space left on device"
+        full_disk = f"No space left on device: {durable.CURES[errno.ENOSPC]}"
+        assert str(error.value) == f"cannot write '{full / name}': {full_disk}"
     assert sorted(p.name for p in full.iterdir()) == ["a", "report.json"]
     assert (full / "report.json").read_bytes() == b"old"
 

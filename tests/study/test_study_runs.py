@@ -49,7 +49,7 @@ def test_study__a_folder_a_run_and_what_compares_them(
         "config.yaml", "report.json", "settings.json",
     ]  # fmt: skip
     assert {p.name for p in out.iterdir()} == {
-        ".lock", "cells", "config.yaml", "study.html", "study.json", "table.csv", "table.parquet",
+        "cells", "config.yaml", "study.html", "study.json", "table.csv", "table.parquet",
     }  # fmt: skip
     report, study = about(out), open_study(out)
     assert capsys.readouterr().out == report["sentence"] + "\n" == study.sentence + "\n"
@@ -91,7 +91,7 @@ def test_study__a_folder_a_run_and_what_compares_them(
     fcntl = pytest.importorskip("fcntl")
     with (out / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        with pytest.raises(InputError, match="another study is at work"):
+        with pytest.raises(InputError, match="another command is at work"):
             studying()
     assert begun(tell) == [] and cells(out) == sorted(NAMES)
 
@@ -165,6 +165,8 @@ def test_again__an_unfinished_run_of_other_settings_is_not_gone_on_with(tmp_path
     """It has the name of a run that is asked for, and a checkpoint; another is gone on with."""
     settings = parse(STUDY, [*GRID.split(), "--quiet", "--out", str(tmp_path)]).settings
     runs = settings.cells
+    (tmp_path / "OUT").mkdir()
+    (tmp_path / "OUT/config.yaml").write_text(dump(settings.tree()))
     folder = StudyFolder(tmp_path / "OUT", runs, settings)
     for cell, name in zip(runs[:2], NAMES, strict=False):
         made = folder.unfinished / name

@@ -197,6 +197,15 @@ class EncoderAttackSuite(AttackSuite[str]):
         attempt = partial(self.failures.attempt, "main")
         return [n for n in self.audit.attacks if attempt(n, partial(self.check, n)) is not None]
 
+    def controlled(self, names: Sequence[str]) -> list[str]:
+        """Of some attacks those that run on the untrained control, too."""
+        built = {name: self.build(name) for name in names}
+        return [
+            name
+            for name, attack in built.items()
+            if not (isinstance(attack, DatasetAttack) or attack.reads_training())
+        ]
+
     def others(self) -> list[str]:
         """Attacks that could run and are not asked for, where all quick ones are."""
         left = [n for n in registry.names("attack") if n not in self.audit.attacks]
@@ -249,7 +258,7 @@ class EncoderAttackSuite(AttackSuite[str]):
                 self.scores.append(scored)
             show_progress(RELEASED, name, True)
         missing = self.no_control_reason if self.scores else None
-        again = [s.name for s in self.scores if not self.build(s.name).reads_training()]
+        again = self.controlled([s.name for s in self.scores])
         ran(0 if missing else len(again))
         if missing is not None:
             rest = "" if self.released.stored is not None else " and the classifier on pixels"

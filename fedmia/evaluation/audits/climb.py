@@ -140,7 +140,7 @@ def save_notes(folder: Path, notes: ClimbNotes, branch: str) -> None:
     """Write the notes of an attacker whole.
 
     Args:
-        folder: of the notes, which its owner alone can read.
+        folder: of the notes; its owner alone can read them.
         notes: of the attacker.
         branch: MAIN or TWIN.
 
@@ -153,7 +153,6 @@ def save_notes(folder: Path, notes: ClimbNotes, branch: str) -> None:
     about["targets"] = [name.hex() for name in readings.names]
     try:
         durable.make_folder(folder)
-        folder.chmod(0o700)
         write_tensors(tensors, path, about)
     except OSError as error:
         raise InputError(f"notes: {error}") from None

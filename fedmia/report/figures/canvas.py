@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 import io
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from fedmia.records.attack_rows import Json
@@ -54,14 +55,23 @@ STYLE: dict[Any, Any] = {
 }
 
 
+@contextmanager
+def _style() -> Iterator[None]:
+    """The figures' settings over matplotlib's own: no session's and no matplotlibrc's count."""
+    import matplotlib
+
+    with matplotlib.rc_context():
+        matplotlib.rcdefaults()
+        matplotlib.rcParams.update(STYLE)
+        yield
+
+
 def apply_style(draw: Callable[P, F]) -> Callable[P, F]:
     """`draw` under the figures' settings of matplotlib."""
 
     @functools.wraps(draw)
     def under_style(*args: P.args, **options: P.kwargs) -> F:
-        import matplotlib
-
-        with matplotlib.rc_context(STYLE):
+        with _style():
             return draw(*args, **options)
 
     return under_style
@@ -123,11 +133,9 @@ def encode(figure: Figure, kind: str = "png", text: Mapping[str, str] | None = N
     Returns:
         The bytes of the file.
     """
-    import matplotlib
-
     data = io.BytesIO()
     keys = ("Software",) if kind == "png" else ("CreationDate", "Creator", "Producer")
-    with matplotlib.rc_context(STYLE):  # ticks are made when the figure is written
+    with _style():  # ticks are made when the figure is written
         figure.savefig(
             data, format=kind, facecolor="white", metadata=dict.fromkeys(keys) | dict(text or {})
         )
