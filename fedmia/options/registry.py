@@ -106,7 +106,8 @@ def build(kind: str, name: str, options: Mapping[str, Any]) -> Any:
 def summary(cls: type) -> str:
     """First line of a plugin's docstring; empty where it has none, as all under `python -OO`."""
     first = (inspect.getdoc(cls) or "").split("\n", 1)[0]
-    return "" if first.startswith(f"{cls.__name__}(") else first  # a dataclass's signature
+    signatures = tuple(f"{one.__name__}(" for one in cls.__mro__)  # in the place of a dataclass's
+    return "" if first.startswith(signatures) else first
 
 
 def paper(cls: type) -> str:

@@ -257,4 +257,8 @@ def test_summary__of_a_class_without_a_docstring_is_no_signature() -> None:
     class Bare:
         name: int = 3
 
-    assert registry.summary(Bare) == ""
+    @dataclass
+    class Below(Bare):
+        pass
+
+    assert registry.summary(Bare) == registry.summary(Below) == ""
