@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import pickle
+import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -274,6 +275,7 @@ def test_environment__describes_without_what_varies() -> None:
     assert first["hardware"]["cores"] >= 1
 
 
+@pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
 def test_commit__is_that_of_fedmias_own_checkout_only(tmp_path: Path) -> None:
     def git(*arguments: str) -> str:
         clean = {k: v for k, v in os.environ.items() if not k.startswith("GIT_")}
