@@ -43,6 +43,8 @@ COMMANDS = [
     ("simulate extra", "argument", "extra", "options begin with"),
     ("simulate --cleints 3", "option", "cleints", "did you mean '--clients'?"),
     ("study --sedes 3", "option", "sedes", "did you mean '--seeds'?"),
+    ("simulate --epochs 3", "option", "epochs", "did you mean '--train.local_epochs'?"),
+    ("simulate --gpus 1", "option", "gpus", "did you mean '--device'?"),
     ("simulate --ssl.rotate 90", "ssl.rotate", "moco", "did you mean 'rotation'?"),
     ("simulate --attack.similarity.vews 3", "vews", "similarity", "did you mean 'views'?"),
     ("simulate --attacks similarty", "attack", "similarty", "did you mean 'similarity'?"),

@@ -47,11 +47,6 @@ def describe_start(plan: Plan) -> list[str]:
     spec, batch = experiment.ssl.build("ssl"), experiment.train.batch_size
     if noted := [size for size in sizes if spec.notes(size)]:
         lines.append(f"{len(noted)} of {len(sizes)} clients: {spec.notes(noted[0])[0]}")
-    if alone := sum(size < spec.least_batch for size in sizes):
-        lines.append(
-            f"WARNING: {alone} of {len(sizes)} clients have one image and learn nothing: "
-            f"{opt('ssl', experiment.ssl.name)} compares the images of a batch"
-        )
     if few := [size for size in sizes if size < batch / 2]:
         lines.append(
             f"WARNING: {len(few)} of {len(sizes)} clients have fewer images than half a batch of "

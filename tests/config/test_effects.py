@@ -10,6 +10,8 @@ import pytest
 import fedmia
 from fedmia.cli.command import parse
 from fedmia.cli.commands import COMMANDS
+from fedmia.cli.settings import Config, lay_over
+from fedmia.encoders.base import load
 from fedmia.options.errors import InputError
 
 AUDIT = "audit --encoder tests/stored/run"
@@ -94,7 +96,13 @@ def test_study__an_option_needs_an_effect_on_one_run_only() -> None:
     cells = parse(COMMANDS["study"], flags.split()).settings.points
     assert [cell.tree["federation"]["attack_rounds"] for cell in cells] == [None, 2]
     for cell in cells:  # the process of a run is told nothing that is refused
-        fedmia.cli.settings.lay_over(COMMANDS["simulate"], fedmia.cli.settings.Config(), cell.tree)
+        lay_over(COMMANDS["simulate"], Config(), cell.tree)
+
+
+@pytest.mark.parametrize("limit", [{"rate": 2.0}, {"batch": 8}])
+def test_limits_of_requests__need_an_api_or_a_function(limit: dict[str, float]) -> None:
+    with pytest.raises(InputError, match=f"{next(iter(limit))} .* has no effect on run@2: only"):
+        load("tests/stored/run", **limit)
 
 
 @pytest.mark.parametrize("ssl", ["simclr", "mocov3", "vicreg"])
