@@ -241,7 +241,7 @@ def test_function__of_a_session_is_audited_in_batches_at_a_rate(
     assert max(map(len, asked)) == 7 and sum(wait > 0 for wait in waited) > len(asked) / 2
     config = run.records["config"]
     assert config["encoder"].startswith("in memory: embed (function ")
-    assert (config["batch"], config["rate"]) == (7, 1000.0)
+    assert (config["batch"], config["rate"]) == (7, 10.0)
     before = len(asked)
     fedmia.audit_encoder(embed, *sides, **limits, **(options | {"attacks": ["lpla"]}))
     assert len(asked) - before < before / 10  # a first look; the rest is on the disk

@@ -43,9 +43,8 @@ def test_main__a_run_reads_its_command_line_once(
     if name == "study":
         monkeypatch.setattr("fedmia.study.run.run_command", lambda *of: 2)
     monkeypatch.setattr(sys, "argv", ["fedmia"])
-    monkeypatch.delitem(sys.modules, f"fedmia.{name}", raising=False)
-    for package in ("study", "bench"):
-        monkeypatch.delitem(sys.modules, f"fedmia.{package}.__main__", raising=False)
+    module = f"fedmia.{name}.__main__" if name in ("study", "bench") else f"fedmia.{name}"
+    monkeypatch.delitem(sys.modules, module, raising=False)
     audited = ["--encoder", "nowhere.pt", "--members", nowhere, "--nonmembers", nowhere]
     lines = {"audit": audited, "bench": ["similarity", "--bench", "nowhere"]}
     with pytest.raises(SystemExit) as ended:
