@@ -123,8 +123,8 @@ def test_probes__find_a_driver_and_an_index(tmp_path: Path) -> None:
     threading.Thread(target=server.serve_forever, daemon=True).start()
     for place, code in (("cpu", 0), ("none", 1)):
         url = f"http://127.0.0.1:{server.server_port}/{place}"
-        asked = f'source scripts/env.sh; timeout() {{ shift; "$@"; }}; cpu_builds={url}'
-        done = bash(f"{asked}; cpu_builds_answer", FEDMIA_VENV=sys.prefix, no_proxy="*")
+        script = f'source scripts/env.sh; timeout() {{ shift; "$@"; }}; cpu_builds={url}'
+        done = bash(f"{script}; cpu_builds_answer", FEDMIA_VENV=sys.prefix, no_proxy="*")
         assert done.returncode == code, place
     server.shutdown()
     server.server_close()

@@ -68,8 +68,8 @@ def test_option__without_effect_is_refused(line: str, idle: str, effective: str)
     path = value.partition("=")[0] if "=" in value and flag == "--over" else flag[2:]
     assert path.replace("-", "_").rpartition(".")[2] in str(caught.value).replace("-", "_")
     if effective:
-        given = dict(zip(effective.split()[::2], effective.split()[1::2], strict=True))
-        own = dict(zip(words[::2], words[1::2], strict=True)) | given
+        settings = dict(zip(effective.split()[::2], effective.split()[1::2], strict=True))
+        own = dict(zip(words[::2], words[1::2], strict=True)) | settings
         flat = [word for pair in {**own, flag: value}.items() for word in pair]
         assert parse(COMMANDS[name], flat).settings is not None
 

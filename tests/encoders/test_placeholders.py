@@ -88,8 +88,8 @@ def test_constants__of_an_encoder_are_of_pixels_in_0_to_1() -> None:
     own = own_constants("x", [123.675] * 3, [58.4] * 3)
     with pytest.raises(InputError, match=r"123\.675 is the encoder's own, must be in \[0, 1\]"):
         LoadOptions().channel_constants(3, own, [])
-    given = LoadOptions(mean=(0.5,), std=(0.5,))
-    assert given.channel_constants(3, own, []) == ((0.5,) * 3, (0.5,) * 3)
+    options = LoadOptions(mean=(0.5,), std=(0.5,))
+    assert options.channel_constants(3, own, []) == ((0.5,) * 3, (0.5,) * 3)
 
 
 @pytest.mark.parametrize("own", [{"mean": 123.675}, {"mean": [123.675] * 3}])

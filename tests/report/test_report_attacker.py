@@ -180,18 +180,18 @@ def test_sets__who_can_ask_comes_from_the_attacks_threat(run: RunScores) -> None
     p_values = [[ClientInference(0, p, 0.1, 20, 50)] for p in (0.0005, 0.7, 0.4)]
     silent = alone(run, attack(0.5), pixels=None)
     for access, vantage in itertools.product(ACCESS, VANTAGE):
-        asked = DatasetInferenceResults("own", "", *p_values, access, vantage)
-        report = build_report(replace(silent, inferences=[asked]))
+        result = DatasetInferenceResults("own", "", *p_values, access, vantage)
+        report = build_report(replace(silent, inferences=[result]))
         threat = {"access": access, "vantage": vantage}
         assert report["dataset_inference"][0]["threat"] == threat
         assert report["means"].startswith(f"{who({'threat': threat})}, and has a whole set")
 
 
 def test_forms__of_one_encoder_with_one_auc_have_one_first_sentence(run: RunScores) -> None:
-    brought = alone(run, attack(0.6, rounds=()), pixels=None, encoder=AUDIT)
-    weights = replace(brought, controls={"untrained": [attack(0.58, seed=6)]})
-    clean = replace(brought, controls={"untrained": [attack(0.45, seed=7)]})
-    reports = [build_report(one) for one in (brought, weights, clean)]
+    uncontrolled = alone(run, attack(0.6, rounds=()), pixels=None, encoder=AUDIT)
+    weights = replace(uncontrolled, controls={"untrained": [attack(0.58, seed=6)]})
+    clean = replace(uncontrolled, controls={"untrained": [attack(0.45, seed=7)]})
+    reports = [build_report(one) for one in (uncontrolled, weights, clean)]
     codes = ["leaks-uncontrolled", "not-established", "leaks"]
     assert [report["verdict_code"] for report in reports] == codes
     for key in ("verdict", "means"):

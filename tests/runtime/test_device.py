@@ -50,11 +50,11 @@ def test_both_commands__refuse_a_gpu_that_is_not_there(gpus: int) -> None:
 
 
 def test_share_of_a_gpu__is_refused_where_torch_finds_none(gpus: int) -> None:
-    asked = Experiment(backend="ray", gpus_per_client=0.5)
-    for one in (replace(asked, device="cpu"), replace(asked, ray_address="auto")):
+    experiment = Experiment(backend="ray", gpus_per_client=0.5)
+    for one in (replace(experiment, device="cpu"), replace(experiment, ray_address="auto")):
         check_experiment(one)  # the share is Ray's alone, or the cluster's to grant
     with nullcontext() if gpus else pytest.raises(InputError, match="gpus_per_client.* 0.5: torch"):
-        check_experiment(asked)
+        check_experiment(experiment)
 
 
 def test_threads__over_the_cores_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
