@@ -24,6 +24,7 @@ from fedmia.encoders.base import (
     own_constants,
 )
 from fedmia.encoders.checkpoint import RANDOM
+from fedmia.encoders.reparametrised import refuse_parts
 from fedmia.encoders.torchfile import folder_weights, of_configuration, read_json
 from fedmia.nets.base import check_network, limit_modules
 from fedmia.options.errors import InputError, opt
@@ -89,7 +90,12 @@ class HuggingFaceFolder(EncoderForm):
         """
         folder = Path(source)
         context = LoadContext(f"hf:{folder.resolve().name}", load_options)
-        weights_file, _ = folder_weights(folder, "hf:FOLDER", FILES)
+        weights_file, config = folder_weights(folder, "hf:FOLDER", FILES)
+        if config.get("quantization_config"):
+            raise InputError(
+                f"{folder / 'config.json'}: quantization_config: a quantised network is not read; "
+                "save it in float32"
+            )
         transformers = import_extra("transformers", "hf:FOLDER", "hf")
         with of_configuration(folder):
             model, missing, unused = _read_model(transformers, context, weights_file)
@@ -132,6 +138,7 @@ def _read_model(
     with _silence(transformers.logging), limit_modules(context.where):
         check_network(context.where, describe, length)
         model, info = build_seeded(read, options.seed)
+    refuse_parts(map(str, info["unexpected_keys"]), str(weights_file))
     missing = sorted(map(str, info["missing_keys"]))
     if any(n.startswith(POOLER) for n in missing):
         model.pooler, missing = None, [n for n in missing if not n.startswith(POOLER)]

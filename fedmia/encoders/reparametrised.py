@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 from torch import Tensor
@@ -33,6 +33,25 @@ OTHERS = re.compile(r".*(_orig|\._packed_params.*)|(.*\.)?parametrizations\..*")
 PROTOTYPES = "last_layer."  # of DINO: read with its head, or left out
 
 
+def refuse_parts(names: Iterable[str], where: str) -> None:
+    """Refuse tensors that are parts of others, which nothing joins.
+
+    Args:
+        names: of tensors.
+        where: names their file.
+
+    Raises:
+        InputError: naming the first.
+    """
+    parts = [n for n in names if OTHERS.fullmatch(n) and PROTOTYPES not in n]
+    if parts:
+        raise InputError(
+            f"{where}: '{parts[0]}' is part of a tensor that its layer makes anew at each call "
+            "(pruned, normed or quantised): save plain weights "
+            "(torch.nn.utils.parametrize.remove_parametrizations, torch.nn.utils.prune.remove)"
+        )
+
+
 def join_parts(content: Any, where: str, own: Collection[str], notes: list[str]) -> Any:
     """What a file holds, with pruned and weight-normed tensors as their layers use them.
 
@@ -60,13 +79,7 @@ def join_parts(content: Any, where: str, own: Collection[str], notes: list[str])
                 if other in whole:
                     joined = join(whole.pop(name), whole.pop(other))
                     whole[f"{match[1] or ''}{match[2]}"] = joined
-    left = [n for n in map(str, whole) if n not in own and OTHERS.fullmatch(n)]
-    if left and PROTOTYPES not in left[0]:
-        raise InputError(
-            f"{where}: '{left[0]}' is part of a tensor that its layer makes anew at each call "
-            "(spectral norm, quantised, or pruned without its mask): save plain weights "
-            "(torch.nn.utils.parametrize.remove_parametrizations, torch.nn.utils.prune.remove)"
-        )
+    refuse_parts((n for n in map(str, whole) if n not in own), where)
     if count := (len(content) - len(whole)):
         notes.append(f"{count} weights of the file were pruned or normed: their parts were joined.")
     return whole

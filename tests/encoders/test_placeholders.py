@@ -21,6 +21,7 @@ from fedmia.encoders._vectors import as_vectors
 from fedmia.encoders.base import LoadOptions, load, own_constants
 from fedmia.encoders.hf import read_preprocessing
 from fedmia.encoders.memory import load_module
+from fedmia.encoders.reparametrised import refuse_parts
 from fedmia.options import registry
 from fedmia.options.errors import InputError
 
@@ -155,6 +156,18 @@ def test_parts__of_another_make_are_refused_by_name(how: str, tmp_path: Path) ->
     torch.save(reparametrise(how, make_net()).state_dict(), tmp_path / "w.pth")
     with pytest.raises(InputError, match="is part of a tensor.*remove_parametrizations"):
         load(f"{__name__}:make_net", checkpoint=tmp_path / "w.pth", allow_missing=True)
+
+
+def test_quantised__folder_is_refused_by_its_field(tmp_path: Path) -> None:
+    from safetensors.torch import save_file
+
+    save_file({"x": torch.zeros(2)}, tmp_path / "model.safetensors")
+    config = {"model_type": "vit", "quantization_config": {"bits": 4}}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(InputError, match="config.json: quantization_config"):
+        load(f"hf:{tmp_path}")
+    with pytest.raises(InputError, match="x: 'a.weight_orig' is part of a tensor"):
+        refuse_parts(["a.bias", "a.weight_orig"], "x")
 
 
 def make_pruned() -> nn.Module:
