@@ -115,6 +115,7 @@ class AskedFunction(Program):
         self.function, self.most, self.rate = function, batch, rate
         self.identity = identity.encode()
         self.sent, self._free = 0, 0.0
+        self._answered, self._failed = False, 0  # with a vector; images without one
         self._answers: Answers | None = None
         self._first = dict[bytes, bytes]()
 
@@ -166,7 +167,22 @@ class AskedFunction(Program):
             got = f"an answer of shape {answer.shape} to {len(images)} images"
             raise InputError(f"{self.context.where}: {got}, expected ({len(images)}, D)")
         self.sent += len(images)
+        self._refuse_failed(images, answer)
         return answer
+
+    def _refuse_failed(self, images: Pixels, answer: Pixels) -> None:
+        """Refuse answers of zeros or NaN beside others. Blank images may well have zeros, as may an
+        encoder that has collapsed, whose answers are zeros alone."""
+        lit = images.reshape(len(images), -1).any(axis=1)
+        failed = lit & ~(np.isfinite(answer).all(axis=1) & answer.any(axis=1))
+        self._answered |= bool((lit & ~failed).any())
+        self._failed += int(failed.sum())
+        if self._answered and self._failed:
+            raise DiskError(
+                f"{self.context.where} answers with zeros, NaN or infinity to {self._failed} of "
+                f"{self.sent} images, and with vectors to others: it fails on these; such answers "
+                "are not kept"
+            )
 
 
 def _vector(row: bytes) -> NDArray[np.float32]:

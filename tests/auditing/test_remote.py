@@ -21,8 +21,9 @@ from torch import nn
 
 import fedmia
 from fedmia.encoders import http
-from fedmia.encoders.base import load
+from fedmia.encoders.base import LoadOptions, load
 from fedmia.encoders.http import TRIES
+from fedmia.encoders.memory import load_module
 from fedmia.options.errors import InputError
 from fedmia.storage.durable import WAYS_ROUND, DiskError
 from tests.auditing.brought import tiny
@@ -211,6 +212,25 @@ def test_rate__is_kept_and_a_function_is_asked_like_an_api(
     start = clock[0] = 100.0
     remote.method.encoder(torch.rand(25, 3, 8, 8))
     assert asked == [(start, 10), (start + 2, 10), (start + 4, 5)]
+
+
+@pytest.mark.parametrize("failure", [0.0, np.nan])
+def test_function__that_fails_on_some_images_is_not_taken_for_an_answer(failure: float) -> None:
+    def embed(images: np.ndarray) -> np.ndarray:
+        vectors = images.reshape(len(images), -1)[:, :5] + 1
+        return np.where(images[:, 0, :1, 0] > 0.9, failure, vectors)
+
+    asked = load_module(embed, LoadOptions(size=8)).method.encoder
+    fine, odd = (torch.full((2, 3, 8, 8), value) for value in (0.5, 1.0))
+    assert asked(fine).shape == (2, 5) and asked(0 * fine).shape == (2, 5)
+    with pytest.raises(DiskError, match="zeros, NaN or infinity to 1 of .* it fails on these"):
+        asked(torch.cat([fine, odd[:1]]))
+
+
+def test_function__of_zeros_alone_is_an_answer() -> None:
+    """That of a collapsed encoder, which has a verdict of its own."""
+    asked = load_module(lambda images: np.zeros((len(images), 5)), LoadOptions(size=8))
+    assert not asked.method.encoder(torch.full((2, 3, 8, 8), 0.5)).any()
 
 
 def test_function__of_another_length_is_refused() -> None:
