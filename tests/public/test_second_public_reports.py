@@ -126,7 +126,7 @@ def test_no_parquet(tmp_path: Path, capsys: Capture) -> None:
     for name, text in (("text.parquet", "no parquet"), ("empty.parquet", "")):
         (tmp_path / name).write_text(text)
         line = refusal(f"simulate {SMALL} --dataset parquet:{tmp_path / name}", capsys)
-        assert f"cannot read {name}: " in line
+        assert name in line
 
 
 # Encoders and vectors
@@ -176,7 +176,7 @@ def test_bf16_unknown(kind: torch.dtype, tmp_path: Path, capsys: Capture) -> Non
     for name in ("in", "out"):
         save_file({"x": torch.randn(30, 4).to(kind)}, tmp_path / f"{name}.safetensors")
     sides = f"--member-embeddings {tmp_path}/in.safetensors --nonmember-embeddings {tmp_path}/out"
-    flags = f"{sides}.safetensors --attacks similarity --known 4 --out {tmp_path / 'A'}"
+    flags = f"{sides}.safetensors --attacks lpla --known 4 --out {tmp_path / 'A'}"
     assert main(f"audit {flags}".split()) == 0
     name = str(kind).removeprefix("torch.")
     assert capsys.readouterr().err.count(f"{name}, read as float32") == 2
