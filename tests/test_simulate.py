@@ -252,7 +252,8 @@ def test_headline__an_audit_says_which_round_of_the_run_it_takes(
     for at, turn, said in (("", 4, [last]), ("@2", 2, [])):
         out = tmp_path / f"AUDIT{at}"
         assert audit.main(shlex.split(f"--encoder {folder}{at} {cheap} --out {out}")) == 0
-        printed, err = (" ".join(text.split()) for text in capsys.readouterr())
+        shown = (text.replace("│", " ") for text in capsys.readouterr())  # of the verdict's box
+        printed, err = (" ".join(text.split()) for text in shown)
         assert f"on the model of round {turn}" in printed and err.count("after attacked") == len(
             said
         )

@@ -25,6 +25,10 @@ class LogDisplay(Display):
 
     def line(self, text: str) -> None:
         """Print a line."""
+        self.warn(text)
+
+    def warn(self, text: str) -> None:
+        """Print a line."""
         print(f"fedmia: {text}", flush=True)
 
 

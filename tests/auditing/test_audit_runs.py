@@ -212,7 +212,10 @@ def test_full_disk__one_line_and_finished_attacks_stay_but_for_half_a_file(
     with failing(out, monkeypatch, "released-lpla"):
         stopped = audit("--quiet", out)
     assert stopped.code == DISK_FAILED and not stopped.report
-    assert stopped.err.count("\n") == 1 and "No space left on device; the same" in stopped.err
+    assert (
+        stopped.err.count("\n") == 1
+        and "No space left on device: free some space there; the same" in stopped.err
+    )
     computed = counted(monkeypatch)
     with failing(out, monkeypatch, "report.json"):
         assert audit("--quiet", out).code == DISK_FAILED

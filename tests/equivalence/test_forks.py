@@ -87,7 +87,7 @@ def test_sets__each_has_its_round_whatever_the_others(finished: FederationResult
         assert np.isnan(alone(fewer, "sets", sets[left])[1:]).all()
     rows = sets[0]
     before, sent, after = alone(whole, "sets", rows)
-    assert (sent > before).mean() > 0.5 and not np.array_equal(sent, after)
+    assert (sent - before).mean() > 0 and not np.array_equal(sent, after)
     own = trajectory_recorder(run, SETS)
     own.received("main", FIRST + 1, run.recorder.models["main"][FIRST + 1])
     own.sent("main", FIRST, run.recorder.uploads["main"][FIRST])

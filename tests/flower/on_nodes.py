@@ -61,7 +61,8 @@ def nodes(clients: int = 2) -> Iterator[Seen]:
 def run(work: Any, grid: InlineGrid, flags: str, out: Path) -> None:
     """`server.rehearse` or `gather.gather` into a folder."""
     place, watch = OutFolder(out, "another run"), Stopwatch(time.perf_counter())
-    work(grid, server.invocation(flags), place, watch)
+    with place:
+        work(grid, server.invocation(flags), place, watch)
 
 
 def last_weights(out: Path) -> State:
