@@ -162,7 +162,8 @@ class JobFolder:
         if job.needs is None:
             return {**own, "data": {**job.tree["data"], **self._located(job.tree["data"]["name"])}}
         if job.kind == AUDIT:
-            own |= {"cache": str(self.jobs / "shadows"), "threads": 1}
+            cache = {"cache": str(self.jobs / "shadows")} if job.tree.get("shadows") else {}
+            own |= {**cache, "threads": 1}
         key = "data" if job.kind == HEAD else "shadow_data"
         if (data := job.tree.get(key)) is not None:
             options = dict(data) if isinstance(data, Mapping) else {"name": data}

@@ -76,7 +76,7 @@ def test_full_disk__one_line_and_the_same_bits_later(
     with failing(folder, monkeypatch, central.PROGRESS, 5):
         assert central.main([str(file), str(folder)]) == DISK_FAILED
     line = f"cannot write '{folder / central.PROGRESS}': No space left on device"
-    assert capsys.readouterr().err == f"fedmia: the run failed: {line}\n"
+    assert capsys.readouterr().err == f"fedmia: the run failed: {line}: free some space there\n"
     assert central.main([str(file), str(folder)]) == 0
     assert json.loads((folder / central.LOSSES).read_text())["losses"] == whole
     first, second = state(tmp_path / "whole", 4), state(folder, 4)
