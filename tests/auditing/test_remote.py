@@ -220,17 +220,17 @@ def test_function__that_fails_on_some_images_is_not_taken_for_an_answer(failure:
         vectors = images.reshape(len(images), -1)[:, :5] + 1
         return np.where(images[:, 0, :1, 0] > 0.9, failure, vectors)
 
-    asked = load_module(embed, LoadOptions(size=8)).method.encoder
+    encoder = load_module(embed, LoadOptions(size=8)).method.encoder
     fine, odd = (torch.full((2, 3, 8, 8), value) for value in (0.5, 1.0))
-    assert asked(fine).shape == (2, 5) and asked(0 * fine).shape == (2, 5)
+    assert encoder(fine).shape == (2, 5) and encoder(0 * fine).shape == (2, 5)
     with pytest.raises(DiskError, match="zeros, NaN or infinity to 1 of .* it fails on these"):
-        asked(torch.cat([fine, odd[:1]]))
+        encoder(torch.cat([fine, odd[:1]]))
 
 
 def test_function__of_zeros_alone_is_an_answer() -> None:
     """That of a collapsed encoder, which has a verdict of its own."""
-    asked = load_module(lambda images: np.zeros((len(images), 5)), LoadOptions(size=8))
-    assert not asked.method.encoder(torch.full((2, 3, 8, 8), 0.5)).any()
+    loaded = load_module(lambda images: np.zeros((len(images), 5)), LoadOptions(size=8))
+    assert not loaded.method.encoder(torch.full((2, 3, 8, 8), 0.5)).any()
 
 
 def test_function__of_another_length_is_refused() -> None:
