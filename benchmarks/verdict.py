@@ -151,7 +151,7 @@ def code_after(run: RunScores) -> str:
     """The code that `build_report` gives, without all that a report holds beside."""
     tests, beside = family_sizes(run)
     attacks: list[Any] = [
-        {**NAMED, "name": a.name, **auc_numbers(*a.sides, tests, ONE_SIDED),
+        {**NAMED, "name": a.name, **auc_numbers(*a.sides, tests, tested=True),
          "over_control": over_control(a, run, tests)} for a in run.attacks
     ]  # fmt: skip
     controls: Any = {
@@ -167,21 +167,40 @@ def code_after(run: RunScores) -> str:
     return decide(report)[1]
 
 
+def missing(run: RunScores, truth: float) -> dict[str, bool]:
+    """Whether any bracket of an attack misses its true AUC, where each end holds at LEVEL by
+    itself (before) and where both do (after)."""
+    tests, _ = family_sizes(run)
+    estimates = [auc_estimate(*attack.sides) for attack in run.attacks]
+
+    def misses(level: float) -> bool:
+        brackets = (auc_interval(one, level, tests) for one in estimates)
+        return any(not low <= truth <= high for low, high in brackets)
+
+    return {"before": misses(ONE_SIDED), "after": misses(LEVEL)}
+
+
 def cell(kind: str, rho: float, scenario: str, *, reports: int, seed: int) -> dict[str, Any]:
     """How many reports have which code, by the rule before and by the report's own."""
     stream = rng(seed, "verdict", kind, f"{rho}", scenario)
-    before, after = Counter[str](), Counter[str]()
+    before, after, missed = Counter[str](), Counter[str](), Counter[str]()
+    known = set(SCENARIOS[scenario]) <= {"leak"}  # the true AUC of all attacks is one
     reports = max(reports, NULLS) if scenario == NULL else reports
     for _ in range(reports):
         run = simulate(stream, kind, rho, **SCENARIOS[scenario])
         before[code_before(run)] += 1
         after[code_after(run)] += 1
+        if known:
+            missed.update(
+                k for k, v in missing(run, SCENARIOS[scenario].get("leak", 0.5)).items() if v
+            )
     shares = {
         when: {code: round(counts[code] / reports, 4) for code in CODES}
         for when, counts in (("before", before), ("after", after))
     }
     place = {"kind": kind, "correlation": rho, "scenario": scenario, "reports": reports}
-    return {**place, **shares}
+    share = {when: round(missed[when] / reports, 4) for when in ("before", "after")}
+    return {**place, **shares, "missed": share if known else None}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

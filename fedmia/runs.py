@@ -177,9 +177,9 @@ class Run:
     def attacks(self) -> pd.DataFrame:
         """A row an attack, by `name`.
 
-        Columns: `auc` with `low`, `high`, on which the verdict rests, and its 95 % interval by
-        itself `ci_low`, `ci_high`; what it adds to its own control, `over_control` with
-        `over_control_low`, `over_control_high`, likewise the verdict's; `tpr_at_RATE` (also
+        Columns: `auc` with `low`, `high` (all attacks together), the one-sided `lower_limit`, on
+        which the verdict rests, and its 95 % interval by itself `ci_low`, `ci_high`; what it adds
+        to its own control, `over_control`, likewise with `_low`, `_high`, `_lower_limit`; `tpr_at_RATE` (also
         `_ci_low`, `_ci_high`) at each false-positive rate; `accuracy`, `precision`, `recall` at
         the attack's own `threshold`; a column `auc_CONTROL` for each control of it (`untrained`,
         `placebo`, `posers`); `access`, `vantage`, `round`, `under_attack`, `queries`,
@@ -196,9 +196,13 @@ class Run:
                 "auc": row["auc"],
                 "low": row["low"],
                 "high": row["high"],
+                "lower_limit": row.get("lower_limit"),
                 **_ends("", row["auc_ci"]),
                 "over_control": (over := row.get("over_control")) and over["difference"],
-                **{f"over_control_{end}": over and over[end] for end in ("low", "high")},
+                **{
+                    f"over_control_{end}": over and over[end]
+                    for end in ("low", "high", "lower_limit")
+                },
                 **_rates(row["tpr_at_fpr"], row["tpr_at_fpr_ci"]),
                 **{key: row[key] for key in ("accuracy", "precision", "recall", "threshold")},
                 **{f"auc_{name}": aucs.get(row["name"]) for name, aucs in controls.items()},

@@ -29,9 +29,11 @@ class AucRow(TypedDict):
 
     Attributes:
         auc_ci: 95 % confidence interval [low, high] of `auc`; null where there is none.
-        low: lower limit of `auc`, on which the verdict rests. Of an attack under test each limit
-            holds at 95 % for all attacks together, of all else both do for all of their kind.
-        high: its upper limit.
+        low: lower end of the two-sided interval of `auc` that holds at 95 % for all of its kind
+            together: attacks, controls and pairs, clients.
+        high: its upper end.
+        lower_limit: of `auc`, one-sided, at 95 % for all attacks together; a leak asks that it is
+            over 0.5. Absent of all but attacks under test.
         n_members: scored.
         n_nonmembers: number of scored non-members.
         n_member_subjects: to which the members belong, such as patients; absent where to none.
@@ -46,6 +48,7 @@ class AucRow(TypedDict):
     ]
     low: Low
     high: High
+    lower_limit: NotRequired[Annotated[float, Field("auc_lower_limit")]]
     auc_ci: Interval | None
     n_members: Members
     n_nonmembers: Nonmembers
@@ -55,7 +58,7 @@ class AucRow(TypedDict):
 
 
 def ends(row: Mapping[str, Any]) -> tuple[float, float] | None:
-    """The interval that a verdict rests on, None where there is none."""
+    """The simultaneous interval, None where there is none."""
     return None if row["low"] is None or row["high"] is None else (row["low"], row["high"])
 
 
@@ -116,20 +119,23 @@ class AttackHead(TypedDict):
 
 
 class OverControlRow(TypedDict):
-    """What an attack adds to its own control on the same images; a leak asks that `low` is over 0.
+    """What an attack adds to its own control on the same images; a leak asks that
+    `lower_limit` is over 0.
 
     Attributes:
         control: `placebo`, else `untrained`.
         difference: of the AUCs, in [-1, 1].
-        low: lower end of its interval; each end holds at 95 %, for all attacks together. On the
-            untrained encoder of a run, whose members were drawn at random, for this attack alone.
-        high: upper end.
+        low: lower end of its two-sided interval, at 95 % for all attacks together.
+        high: its upper end.
+        lower_limit: one-sided, at 95 % for all attacks together. On the untrained encoder of a run,
+            whose members were drawn at random, for this attack alone.
     """
 
     control: Annotated[str, Field(column="baseline")]
     difference: Annotated[float, Field("auc_difference")]
     low: Least
     high: Most
+    lower_limit: Annotated[float, Field("auc_difference_lower_limit")]
 
 
 class AttackRow(AttackHead, AucRow, ThresholdRow, TypedDict):

@@ -76,8 +76,8 @@ def excludes_half(row: AucRow) -> bool:
 
 
 def lies_over_half(row: AucRow) -> bool:
-    """Whether an AUC lies wholly over 0.5."""
-    return (row["low"] or 0.0) > 0.5
+    """Whether the one-sided limit of an attack's AUC lies over 0.5."""
+    return row.get("lower_limit", 0.0) > 0.5
 
 
 def is_reversed(row: AucRow) -> bool:
@@ -105,7 +105,7 @@ def failed_control(controls: Controls) -> tuple[str, AttackRow] | None:
 def leaks(row: AttackRow) -> bool:
     """Whether an attack's AUC lies over 0.5 and over that of its own control, where it has one."""
     over = row.get("over_control")
-    return lies_over_half(row) and (over is None or (over["low"] or 0) > 0)
+    return lies_over_half(row) and (over is None or over["lower_limit"] > 0)
 
 
 def pairs_of(report: Report, row: AttackRow) -> list[PairedRow]:

@@ -49,7 +49,7 @@ from fedmia.report.sets import set_row
 from fedmia.report.subjects import METHOD as SUBJECTS_METHOD
 from fedmia.report.subjects import subject_rows
 from fedmia.report.verdict import words
-from fedmia.statistics.intervals import LEVEL, ONE_SIDED, wilson
+from fedmia.statistics.intervals import LEVEL, wilson
 
 ONE_MODEL = (
     "All intervals hold for the one model that was trained: they cover the choice of images, not "
@@ -86,7 +86,7 @@ def build_whole(run: RunScores) -> Report:
     """
     check(run)
     tests, beside = family_sizes(run)
-    attacks = [attack_row(a, tests, ONE_SIDED, over_control(a, run, tests)) for a in run.attacks]
+    attacks = [attack_row(a, tests, over_control(a, run, tests), tested=True) for a in run.attacks]
     controls = control_rows(run, beside)
     paired = [paired_row(pair, beside) for pair in run.pairs]
     inferences = [inference_row(i, tests, run.subjects) for i in run.inferences]

@@ -19,9 +19,8 @@ from fedmia.statistics.matching import OVER
 
 DASH = "–"
 FIRST = 3  # subjects that a sentence names
-# What [low, high] are of an attack, whose limits are one-sided, and of a control, a pair, a client.
-LIMITS = "limits, each at 95 % for all attacks together"
-CONTROL_LIMITS = "limits, both at 95 % for all controls together"
+TOGETHER = "at 95 % for all {} together"  # what [low, high] are
+DECIDES = f"What decides is one-sided: the lower limit, {TOGETHER.format('attacks')}"
 REVERSED = "!: the AUC lies wholly under 0.5, so members score lower"
 NEVER = "never"  # the cohort of clients that no round drew
 
@@ -124,21 +123,22 @@ def group_by_reason(report: Report) -> dict[str, str]:
     return {", ".join(names): reason for reason, names in attacks_by_reason.items()}
 
 
-def auc_and_limits(row: AucRow, model: str = "", limits: str = LIMITS) -> str:
-    """`AUC 0.64 [0.55, 0.72] (limits, each at ..; 112 members, 500 non-members)`.
+def auc_and_limits(row: AucRow, model: str = "", of: str = "attacks") -> str:
+    """`AUC 0.64 [0.55, 0.72] (at 95 % ..; lower limit 0.561; 112 members, ..)`.
 
     Args:
-        row: of the attack or control.
+        row: of the attack or control; of an attack the one-sided limit, which decides, stands by.
         model: which model was scored, in words.
-        limits: what its limits are.
+        of: what its interval holds together with.
 
     Returns:
         The text.
     """
     n = f"{row['n_members']} members, {row['n_nonmembers']} non-members"
-    n += f" of {of} subjects" if (of := subjects_of(row)) else ""
+    n += f" of {subjects} subjects" if (subjects := subjects_of(row)) else ""
     n += model and f"; {model}"
-    return f"AUC {estimate(row['auc'], ends(row))} ({limits}; {n})"
+    limit = f"; lower limit {row['lower_limit']:.3f}" if "lower_limit" in row else ""
+    return f"AUC {estimate(row['auc'], ends(row))} ({TOGETHER.format(of)}{limit}; {n})"
 
 
 def most_leaking_first(rows: Sequence[AttackRow]) -> list[AttackRow]:

@@ -10,7 +10,7 @@ from fedmia.records import FloatArray, ScoredAttack
 from fedmia.records.attack_rows import AttackRow, AucRow, OverControlRow, ThreatRow
 from fedmia.records.fields import row_of
 from fedmia.statistics.auc import AucEstimate, auc_estimate, auc_interval
-from fedmia.statistics.intervals import LEVEL
+from fedmia.statistics.intervals import ONE_SIDED
 from fedmia.statistics.subjects import Subjects
 from fedmia.statistics.thresholds import (
     best_threshold,
@@ -23,8 +23,8 @@ FPR_TARGETS = ("0.001", "0.01", "0.1")
 
 
 def auc_numbers(
-    members: FloatArray, nonmembers: FloatArray, family: int, level: float = LEVEL,
-    subjects: Subjects | None = None,
+    members: FloatArray, nonmembers: FloatArray, family: int, subjects: Subjects | None = None,
+    *, tested: bool = False,
 ) -> AucRow:  # fmt: skip
     """AUC, its 95 % and simultaneous intervals and both n; nulls where a side is empty.
 
@@ -32,44 +32,45 @@ def auc_numbers(
         members: (n,) scores.
         nonmembers: (m,) scores.
         family: number of simultaneous intervals.
-        level: at which they hold; ONE_SIDED for ends that each hold at LEVEL.
         subjects: of the images; None: each image is its own.
+        tested: whether it may establish a leak, by a one-sided limit.
 
     Returns:
         The row of `report.json`.
     """
-    sizes: dict[str, float] = {"n_members": len(members), "n_nonmembers": len(nonmembers)}
-    if not all(sizes.values()):
-        return row_of(AucRow, None, **sizes)
+    more: dict[str, float] = {"n_members": len(members), "n_nonmembers": len(nonmembers)}
+    if not all(more.values()):
+        return row_of(AucRow, None, **more)
     estimate = auc_estimate(members, nonmembers, subjects=subjects)
     if subjects is not None:
         alone = auc_estimate(members, nonmembers).variance
-        sizes["n_member_subjects"], sizes["n_nonmember_subjects"] = (
+        more["n_member_subjects"], more["n_nonmember_subjects"] = (
             len(np.unique(one)) for one in subjects
         )
-        sizes["design_effect"] = max(estimate.variance / alone, 1.0) if alone > 0 else 1.0
-    return row_of(AucRow, None, **auc_fields(estimate, family, level), **sizes)
+        more["design_effect"] = max(estimate.variance / alone, 1.0) if alone > 0 else 1.0
+    if tested:
+        more["lower_limit"], _ = auc_interval(estimate, ONE_SIDED, family)
+    return row_of(AucRow, None, **auc_fields(estimate, family), **more)
 
 
-def auc_fields(estimate: AucEstimate, family: int, level: float = LEVEL) -> dict[str, Any]:
+def auc_fields(estimate: AucEstimate, family: int) -> dict[str, Any]:
     """AUC, its simultaneous and its 95 % interval, as all rows name them.
 
     Args:
         estimate: the AUC.
         family: number of simultaneous intervals.
-        level: at which they hold.
 
     Returns:
         Field -> value.
     """
-    low, high = auc_interval(estimate, level, family)
+    low, high = auc_interval(estimate, family=family)
     return {"auc": estimate.value, "low": low, "high": high, "auc_ci": auc_interval(estimate)}
 
 
 def attack_row(
-    attack: ScoredAttack, family: int, level: float = LEVEL, over: OverControlRow | None = None
+    attack: ScoredAttack, family: int, over: OverControlRow | None = None, *, tested: bool = False
 ) -> AttackRow:
-    """One entry of the report's `attacks`. `family`: intervals that hold together.
+    """One entry of the report's `attacks`, or of its controls.
 
     An attack fitted on shadows decides by their threshold, any other by the one that is best on the
     attacker's known images; `_refitted` is the latter for all. No scored image chooses one.
@@ -77,8 +78,8 @@ def attack_row(
     Args:
         attack: its scores.
         family: number of simultaneous intervals.
-        level: at which they hold.
         over: what it adds to its own control; None: it has none, or is one.
+        tested: whether it may establish a leak, by a one-sided limit.
 
     Returns:
         The row of `report.json`.
@@ -87,7 +88,7 @@ def attack_row(
     members = attack.scores_members.astype(np.float64)
     nonmembers = attack.scores_nonmembers.astype(np.float64)
     of = attack.subjects
-    numbers = auc_numbers(members, nonmembers, family, level, of)
+    numbers = auc_numbers(members, nonmembers, family, of, tested=tested)
     usable = numbers["auc"] is not None
     refitted = best_threshold(attack.known_members, attack.known_nonmembers)
     shadow = attack.shadow_threshold

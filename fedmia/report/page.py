@@ -15,7 +15,7 @@ from fedmia.report import report_tables as tables
 from fedmia.report.attacker import is_reversed
 from fedmia.report.figures.attacks import MOST
 from fedmia.report.figures.canvas import COLUMN, DPI
-from fedmia.report.format import LIMITS, REVERSED, group_by_reason, sentences
+from fedmia.report.format import DECIDES, REVERSED, TOGETHER, group_by_reason, sentences
 from fedmia.report.model_card import model_card
 from fedmia.report.selection import FEW, count_clients, unit_of
 from fedmia.report.tables import flat, head_title
@@ -23,7 +23,8 @@ from fedmia.report.verdict import TITLES, is_alarming
 from fedmia.statistics.power import POWER
 
 CAPTIONS: Mapping[str, str] = {
-    "attacks": f"AUC of each attack with its 95 % interval alone (thick) and its {LIMITS} (thin). "
+    "attacks": "AUC of each attack with its 95 % interval alone (thick) and that "
+    f"{TOGETHER.format('attacks')} (thin). "
     "Its controls stand below it in grey.",
     "roc": "ROC curve of each attack on log axes: the left end shows the members that it finds at "
     "few false positives.",
@@ -122,7 +123,7 @@ def page(report: Report, figures: Mapping[str, bytes]) -> str:
             power=POWER,
             few=FEW,
             alarming=is_alarming(report),
-            limits=LIMITS,
+            decides=DECIDES,
             turned=f"{REVERSED}." if any(map(is_reversed, report["attacks"])) else None,
             said=sentences(report),
             card=model_card(report).split("\n\n"),

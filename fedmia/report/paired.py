@@ -71,9 +71,11 @@ def over_control(attack: ScoredAttack, run: RunScores, family: int) -> OverContr
             if own.name == attack.name and sizes[:2] == sizes[2:] and min(sizes) > 0:
                 tests = control_tests(name, run.encoder is not None, family)
                 both = attack.sides, own.sides
-                low, high = difference_interval(*both, ONE_SIDED, tests, attack.subjects)
+                low, high = difference_interval(*both, LEVEL, family, attack.subjects)
+                least, _ = difference_interval(*both, ONE_SIDED, tests, attack.subjects)
                 apart = auc(*attack.sides) - auc(*own.sides)
-                return {"control": name, "difference": apart, "low": low, "high": high}
+                row = {"difference": apart, "low": low, "high": high, "lower_limit": least}
+                return row_of(OverControlRow, None, control=name, **row)
     return None
 
 
@@ -94,7 +96,9 @@ def control_tests(control: str, audited: bool, family: int) -> int:
     return 1 if control == "untrained" and not audited else family
 
 
-def statement(attack: str, over: str, difference: float, ci: Sequence[float]) -> str:
+def statement(
+    attack: str, over: str, difference: float, ci: Sequence[float], limit: float | None = None
+) -> str:
     """What the interval of the difference says, in words: adds, adds nothing measurable, less.
 
     Args:
@@ -102,12 +106,15 @@ def statement(attack: str, over: str, difference: float, ci: Sequence[float]) ->
         over: what the control is, in words.
         difference: of the AUCs, in [-1, 1].
         ci: simultaneous interval of the difference.
+        limit: one-sided lower limit, which decides; None: the interval does.
 
     Returns:
         The sentence, without its final stop.
     """
     numbers = f"{difference:+.2f} [{ci[0]:+.2f}, {ci[1]:+.2f}] AUC"
-    if ci[0] > 0:
+    if limit is not None:
+        numbers += f" (lower limit {limit:+.3f})"
+    if (ci[0] if limit is None else limit) > 0:
         return f"{attack} adds {numbers} over {over}"
     if ci[1] < 0:
         return f"{attack} finds less than {over}: {numbers}"

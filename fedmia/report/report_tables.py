@@ -108,12 +108,14 @@ def details(report: Report) -> Table:
             f"{k} {auc_cell(c)}" for k, rows in beside for c in rows if c["name"] == row["name"]
         ]
         if over := row.get("over_control"):
-            lines.append(f"adds {difference_cell(over)} to {over['control']}")
+            limit = f"lower limit {over['lower_limit']:+.3f}"
+            lines += [f"adds {difference_cell(over)} to {over['control']}", limit]
         return TextCell("", tuple(lines), "numbers")
 
     columns: dict[str, Cell] = {
         "attack": _attack_cell,
         "AUC, 95 % alone": lambda r: _unbroken(estimate(r["auc"], r["auc_ci"])),
+        "lower limit": lambda r: number(r.get("lower_limit"), 3),
         "controls": controls,
         "at its threshold, 95 %": _threshold_cell,
         "TPR at an FPR of, 95 %": _tpr_cell,

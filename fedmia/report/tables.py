@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedmia.records.attack_rows import Json
-from fedmia.report.format import LIMITS
+from fedmia.report.format import TOGETHER
 
 AUC = "AUC [low, high]"
 # What the head of a column says.
 TITLES = {
     "attack": "A method that guesses whether an image was used for training",
     AUC: "How often the attack ranks a random member over a random non-member (0.5: guessing), and "
-    f"its limits: of attacks {LIMITS}; of all else both at 95 % for all of a kind together",
+    f"its interval {TOGETHER.format('of a kind')}",
     "AUC": "How often the attack ranks a random member over a random non-member; 0.5: guessing",
     "untrained": "AUC of the same attack on an encoder that was not trained",
     "placebo": "AUC of the same attack on an encoder that was trained on other images",

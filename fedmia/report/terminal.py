@@ -10,7 +10,14 @@ from rich.text import Text
 from fedmia.records.rows import Report
 from fedmia.report import report_tables
 from fedmia.report.attacker import is_reversed
-from fedmia.report.format import LIMITS, REVERSED, defended_lines, group_by_reason, sentences
+from fedmia.report.format import (
+    DECIDES,
+    REVERSED,
+    TOGETHER,
+    defended_lines,
+    group_by_reason,
+    sentences,
+)
 from fedmia.report.selection import is_reading
 from fedmia.report.tables import Table, TextCell
 from fedmia.report.verdict import TITLES, is_alarming
@@ -74,7 +81,7 @@ def legend(report: Report) -> list[str]:
     attacked = any(r["under_attack"] for r in report["attacks"])
     of = any("n_member_subjects" in r for r in report["attacks"])
     return [
-        f"low, high: {LIMITS}. n: scored members + non-members"
+        f"low, high: {TOGETHER.format('attacks')}. {DECIDES}. n: scored members + non-members"
         f"{', of so many subjects' * of}. Accuracy: at a threshold from {source}."
         + " *: scored on the model under attack." * attacked
         + f" {REVERSED}." * any(map(is_reversed, report["attacks"]))

@@ -32,7 +32,7 @@ from fedmia.report.attacker import (
 )
 from fedmia.report.codes import LEAKS, NO_VERDICT, UNSOUND, UNTESTED
 from fedmia.report.datasets import detected
-from fedmia.report.format import CONTROL_LIMITS, auc_and_limits, estimate, group_by_reason
+from fedmia.report.format import auc_and_limits, estimate, group_by_reason
 from fedmia.report.health import health_sentence
 from fedmia.report.lowerbounds import SHOUT, refutation_sentence
 from fedmia.report.paired import statement
@@ -181,7 +181,7 @@ def _judge(report: Report) -> tuple[str, str]:
         return (
             "Shift between the sets; leakage not established: a classifier on raw pixels, without "
             "the model, separates members from non-members with "
-            f"{auc_and_limits(pixels, limits=CONTROL_LIMITS)}",
+            f"{auc_and_limits(pixels, of='controls')}",
             "shift",
         )
     if (failed := failed_control(controls)) is not None:
@@ -189,7 +189,7 @@ def _judge(report: Report) -> tuple[str, str]:
         return (
             f"Control failed; leakage not established: {row['name']} under the {name} control, "
             "where there is nothing to leak, has "
-            f"{auc_and_limits(row, limits=CONTROL_LIMITS)}, which excludes 0.5",
+            f"{auc_and_limits(row, of='controls')}, which excludes 0.5",
             "control-failed",
         )
     strongest, sets, code = decisive(report)
@@ -230,7 +230,8 @@ def _over_control(row: AttackRow) -> str:
     if (over := row.get("over_control")) is None:
         return ""
     control = f"its {over['control']} control on the same images"
-    return statement(row["name"], control, over["difference"], ends(over) or (0.0, 0.0))
+    apart, limit = ends(over) or (0.0, 0.0), over["lower_limit"]
+    return statement(row["name"], control, over["difference"], apart, limit)
 
 
 def _under_attack(report: Report, strongest: ScoredRows) -> str:
@@ -274,7 +275,7 @@ def _no_leak_sentence(scored: ScoredRows) -> str:
     if lies_over_half(row):
         return f"The attack {_separates(row)}. No leakage established: {_over_control(row)}"
     if len(scored) == 1:
-        return f"No leakage established: {row['name']} has {values}, which does not lie over 0.5"
+        return f"No leakage established: {row['name']} has {values}, not over 0.5"
     return (
         f"No leakage established: of {len(scored)} attacks no lower limit lies over 0.5; "
         f"{row['name']} is the highest, with {values}"

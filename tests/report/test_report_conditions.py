@@ -26,6 +26,7 @@ def row(name: str, low: float, high: float, auc: float | None = None, **more: An
     value = (low + high) / 2 if auc is None else auc
     return {
         "name": name, "auc": value, "auc_ci": (low, high), "low": low, "high": high,
+        "lower_limit": low,
         "n_members": 10, "n_nonmembers": 20, "threat": {"access": "black_box", "vantage": "client"},
         "under_attack": False, "round": None, "rounds": (), "over_control": over(0.01),
     } | more  # fmt: skip
@@ -33,7 +34,8 @@ def row(name: str, low: float, high: float, auc: float | None = None, **more: An
 
 def over(low: float) -> Any:
     """What an attack adds to its placebo."""
-    return {"control": "placebo", "difference": low + 0.05, "low": low, "high": low + 0.1}
+    bracket = {"low": low - 0.01, "high": low + 0.1}
+    return {"control": "placebo", "difference": low + 0.05, **bracket, "lower_limit": low}
 
 
 def without(attack: Any) -> Any:
@@ -45,6 +47,10 @@ def without(attack: Any) -> Any:
     [
         ([row("a", 0.5, 0.9)], {}, "not-established", ": a has"),
         ([row("a", 0.501, 0.9)], {}, "leaks", "a separates"),
+        # the one-sided limits decide, inside of brackets that reach 0.5 and 0
+        ([row("a", 0.49, 0.9, lower_limit=0.501)], {}, "leaks", "[0.49, 0.90] (at 95 % for all "
+         "attacks together; lower limit 0.501; 10 members, 20 non-members). The encoder leaks"),
+        ([row("a", 0.51, 0.9, lower_limit=0.5)], {}, "not-established", "lower limit 0.500"),
         ([row("a", 0.6, 0.7), row("b", 0.55, 0.9)], {}, "leaks", "b separates"),  # the largest
         ([row("a", 0.6, 0.7), row("b", 0.4, 0.99)], {}, "leaks", "a separates"),
         ([row("a", 0.1, 0.4), row("b", 0.6, 0.7)], {}, "leaks", "; a is reversed"),

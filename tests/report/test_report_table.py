@@ -142,9 +142,9 @@ def declared(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The two files changed: the record declares the number, and its maker computes it."""
     as_it_was = build.attack_row
 
-    def attack_row(attack: ScoredAttack, *more: Any) -> dict[str, Any]:
+    def attack_row(attack: ScoredAttack, *more: Any, **flags: Any) -> dict[str, Any]:
         value = overlap(attack)
-        return {**as_it_was(attack, *more), "overlap": value, "overlap_ci": [value - 0.1, 1.0]}
+        return {**as_it_was(attack, *more, **flags), "overlap": value, "overlap_ci": [value - 0.1, 1.0]}
 
     with monkeypatch.context() as patch:
         kinds = {

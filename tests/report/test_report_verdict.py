@@ -58,10 +58,11 @@ def test_over_control__which_control_and_at_which_level(run: RunScores) -> None:
     audit = replace(untrained, encoder=EncoderInfo("a", 1, (), (), 8, (), (), (), "any"))
     rows = [over_control(attack, one, 8) for one in (both, untrained, audit)]
     assert [row and row["control"] for row in rows] == ["placebo", "untrained", "untrained"]
-    wide, narrow = (difference_interval(attack.sides, own.sides, 0.9, k) for k in (8, 1))
-    assert [row and (row["low"], row["high"]) for row in rows] == [
-        pytest.approx(wide), pytest.approx(narrow), pytest.approx(wide)
-    ]  # fmt: skip
+    sides = attack.sides, own.sides
+    wide, narrow = (difference_interval(*sides, 0.9, k)[0] for k in (8, 1))
+    assert [row and row["lower_limit"] for row in rows] == pytest.approx([wide, narrow, wide])
+    bracket = pytest.approx(difference_interval(*sides, 0.95, 8))
+    assert [row and (row["low"], row["high"]) for row in rows] == [bracket] * 3
     fewer, other = replace(own, scores_members=own.scores_members[:-1]), replace(own, name="b")
     for controls in ({}, {"untrained": [fewer]}, {"posers": [own]}, {"placebo": [other]}):
         assert over_control(attack, replace(run, controls=controls), 8) is None

@@ -102,7 +102,7 @@ def _forest_legend(figure: Figure, kinds: Sequence[str], report: Report) -> None
 
     handles = [
         Line2D([], [], color=canvas.BLUE, marker="o", linewidth=3, alpha=0.7, label="attack, 95 %"),
-        Line2D([], [], color=canvas.BLUE, linewidth=1, label="limits for all together"),
+        Line2D([], [], color=canvas.BLUE, linewidth=1, label="at 95 % for all together"),
     ]
     look: dict[str, Any] = {"color": canvas.GREY, "linewidth": 1.8, "markerfacecolor": "white"}
     for i, kind in enumerate(kinds):
