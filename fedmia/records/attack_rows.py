@@ -119,17 +119,19 @@ class OverControlRow(TypedDict):
     """What an attack adds to its own control on the same images; a leak asks that `low` is over 0.
 
     Attributes:
-        control: `placebo`, else `untrained`.
+        control: `placebo`, else `untrained`; where chance alone does not part the two sides, the
+            one over which `low` is least of these and `reversed placebo`, 1 minus its AUC.
         difference: of the AUCs, in [-1, 1].
-        low: lower end of its interval; each end holds at 95 %, for all attacks together. On the
-            untrained encoder of a run, whose members were drawn at random, for this attack alone.
+        low: lower end of its interval; each end holds at 95 %, for `tests` of them together.
         high: upper end.
+        tests: 1 on the untrained encoder where members were drawn at random; else of all attacks.
     """
 
     control: Annotated[str, Field(column="baseline")]
     difference: Annotated[float, Field("auc_difference")]
     low: Least
     high: Most
+    tests: Annotated[int, Field(aside=True)]
 
 
 class AttackRow(AttackHead, AucRow, ThresholdRow, TypedDict):

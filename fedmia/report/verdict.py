@@ -22,6 +22,7 @@ from fedmia.report.attacker import (
     failed_control,
     highest,
     is_reversed,
+    lacks_control,
     lies_over_half,
     model_of,
     pairs_of,
@@ -40,6 +41,8 @@ from fedmia.report.reach import is_audit, reach
 
 TITLES = {"means": "What this means", "sure": "How sure", "todo": "What to do"}
 
+# First of all under the verdict; the blank: which control there is.
+NO_CONTROL = "No attack was tried where nothing can leak: the report has {} as a control."
 UNCONTROLLED = "No control on the same images rules out that the images differ by themselves"
 MEANS = {
     "leaks": "This comes from training: where nothing can leak, the same attack finds less.",
@@ -328,6 +331,9 @@ def _explain(report: Report, code: str, used: Collection[str]) -> dict[str, str]
         sure = "No attack has scores of members and of non-members."
     elif code == "collapsed":
         sure = "The model's outputs for different images are almost equal; see Utility below."
+    if lacks_control(report) and code in (*LEAKS, "not-established"):
+        seen = "nothing" if report["controls"]["pixels"] is None else "only the pixels, without a model,"
+        means = f"{NO_CONTROL.format(seen)} {means}"
     return {"means": means, "sure": sure, "todo": todo}
 
 
