@@ -109,7 +109,7 @@ def leaks(row: AttackRow) -> bool:
 
 
 def lacks_control(report: Report) -> bool:
-    """Whether no attack, be it on images or on whole data sets, was tried where nothing can leak."""
+    """Whether no attack, on images or on whole data sets, was tried where nothing can leak."""
     tests = [c["p_value_untrained"] for row in report["dataset_inference"] for c in row["clients"]]
     beside = ["over_control" in row for row in with_auc(report["attacks"])]
     return not any(beside) and all(p is None for p in tests)

@@ -41,8 +41,11 @@ from fedmia.report.reach import is_audit, reach
 
 TITLES = {"means": "What this means", "sure": "How sure", "todo": "What to do"}
 
-# First of all under the verdict; the blank: which control there is.
-NO_CONTROL = "No attack was tried where nothing can leak: the report has {} as a control."
+# First of all under the verdict: without any control, and with the pixels.
+NO_CONTROL = (
+    "No attack was tried where nothing can leak: there is no control.",
+    "No attack was tried where nothing can leak: the only control is the pixels, without a model.",
+)
 UNCONTROLLED = "No control on the same images rules out that the images differ by themselves"
 MEANS = {
     "leaks": "This comes from training: where nothing can leak, the same attack finds less.",
@@ -332,8 +335,7 @@ def _explain(report: Report, code: str, used: Collection[str]) -> dict[str, str]
     elif code == "collapsed":
         sure = "The model's outputs for different images are almost equal; see Utility below."
     if lacks_control(report) and code in (*LEAKS, "not-established"):
-        seen = "nothing" if report["controls"]["pixels"] is None else "only the pixels, without a model,"
-        means = f"{NO_CONTROL.format(seen)} {means}"
+        means = f"{NO_CONTROL[report['controls']['pixels'] is not None]} {means}"
     return {"means": means, "sure": sure, "todo": todo}
 
 
