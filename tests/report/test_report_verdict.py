@@ -73,7 +73,7 @@ def test_over_control__of_sides_that_may_differ_is_over_each_control(run: RunSco
     """A placebo trained on images of the non-members' kind sees a shift the other way round."""
     attack = scored("a", 0.62, 112, 500, 3)
     controls = {n: [scored("a", 0.5, 112, 500, 6 + i)] for i, n in enumerate(OWN)}
-    shifted = {**controls, "placebo": [scored("a", 0.42, 112, 500, 6)]}
+    shifted = {**controls, "placebo": [scored("a", 0.45, 112, 500, 6)]}
     whole = alone(run, attack, pixels=None, drawn=False, controls=shifted)
     report = build_report(whole)
     assert report["attacks"][0]["over_control"]["control"] == "reversed placebo"

@@ -49,23 +49,21 @@ class Faulty(Attack):
     """Reads the answers; by order or by memory of what it was fitted on, if it has that fault."""
 
     fault: str = ""
+    seen: Tensor | None = None  # members among the images that it scores
     paper: ClassVar[str] = ""
     needs: ClassVar[Threat] = Threat("black_box", "outsider")
 
     def fit(self, view: Any, known: Known, rng: np.random.Generator) -> None:
-        self.seen = known.members.flatten(1)
+        pass
 
     def score(self, view: Any, images: Tensor) -> np.ndarray:
         values = view.answers(images)
         if self.fault == "order":
             values = values - np.arange(len(images)) / 50
         if self.fault == "fitted":
-            values = (
-                values
-                + (torch.cdist(images.flatten(1).double(), self.seen.double()) == 0)
-                .any(dim=1)
-                .numpy()
-            )
+            assert self.seen is not None
+            apart = torch.cdist(images.flatten(1).double(), self.seen.flatten(1).double())
+            values = values + (apart == 0).any(dim=1).numpy()
         return np.asarray(values)
 
 
@@ -87,12 +85,10 @@ def faulty(fault: str, place: str, seed: int) -> Report:
         values[:, 0, 0, 0] += wrong
         return torch.from_numpy(values.astype(np.uint8))
 
-    members, others = images(MEMBERS, 0.75 if fault == "shift" else 0.5), images(OTHERS, 0.5)
+    members, others = images(MEMBERS, 0.95 if fault == "shift" else 0.5), images(OTHERS, 0.5)
     known = Known(images(KNOWN, 0.5), images(KNOWN, 0.5))
-    if fault == "fitted":
-        known = Known(members, others)
     kind = Ordered if fault == "order" else Scorer
-    scorer = kind(known, members, others, seed, lambda name: Faulty(fault))
+    scorer = kind(known, members, others, seed, lambda name: Faulty(fault, members))
     scored = {
         model: scorer.score_attack("faulty", View(model, seed), threshold=False)  # type: ignore[arg-type]
         for model in ("main", *BESIDE[place])
