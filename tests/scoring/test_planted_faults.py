@@ -96,7 +96,7 @@ def faulty(fault: str, place: str, seed: int) -> Report:
     ids, nobody = np.arange(MEMBERS + OTHERS), np.zeros(MEMBERS + OTHERS, np.int64)
     return build_report(
         RunScores(
-            seed, ids[:MEMBERS], ids[MEMBERS:], *np.split(nobody, [MEMBERS])[:1] * 2,
+            seed, ids[:MEMBERS], ids[MEMBERS:], nobody[:MEMBERS], nobody[:MEMBERS],
             nobody[MEMBERS:], attacks=[scored["main"]], drawn=place == "run",
             controls={name: [scored[name]] for name in BESIDE[place]},
             pixels=None if place == "vectors" else pixels(scorer),
