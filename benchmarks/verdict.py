@@ -4,8 +4,10 @@ python benchmarks/verdict.py [--reports 400] [--seed 0] [--out benchmarks/result
 
 A simulated report has the sizes of a run with an active attacker (`active`): 7 attacks on 160
 members and 992 non-members, the same on an untrained encoder and on a placebo, 6 paired
-differences, pixels, and one attack on 9 whole data sets; `run` has no placebo, `audit` posers in
-its place. Of reports where nothing is to be found there are 900 a cell.
+differences, pixels, and one attack on 9 whole data sets; `run` and `audit` have no placebo. Clients
+of `whole` train on all that they own, so that its placebo trains on images of the non-members'
+kind: a shift that trained encoders see is reversed there. Of reports where nothing is to be found
+there are 900 a cell.
 Scores are normal. Attacks of one encoder correlate by RHO, as they share images; an attack and
 itself on the placebo by PLACEBO, on the untrained encoder by UNTRAINED: a run with the digits
 measured .46 and .07 in the median of its attacks.
@@ -25,12 +27,10 @@ from typing import Any
 import numpy as np
 from scipy.stats import norm
 
-from fedmia.evaluation.steps.controls import posers
 from fedmia.options.seeding import rng
 from fedmia.records import (
     ClientInference,
     DatasetInferenceResults,
-    EncoderInfo,
     FloatArray,
     Pair,
     RunScores,
@@ -49,13 +49,12 @@ RESULTS = Path(__file__).parent / "results" / "verdict.json"
 ATTACKS, MEMBERS, NONMEMBERS, CLIENTS = 7, 160, 992, 9
 RHO = (0.5, 0.9)
 PLACEBO, UNTRAINED = 0.5, 0.1
-KINDS = ("active", "run", "audit")
+KINDS = ("active", "run", "audit", "whole")
 NULL, NULLS = "nothing", 900
 OF_ALL_KINDS = (NULL, "shift 0.56", "leak 0.6")  # the others are of `active` alone
 # What a sentence says of an attack beside its numbers.
 NAMED = {"threat": {"vantage": "outsider"}, "under_attack": False, "rounds": ()}
 CODES = ("leaks", "not-established", "control-failed", "shift")
-AUDIT = EncoderInfo("simulated", 1, (), (), 8, (), (), (), "any")
 # AUC of the encoder's leak, of a shift that trained encoders see, one that all see, and of pixels.
 # `one`: one attack alone finds it.
 SCENARIOS: dict[str, dict[str, Any]] = {
@@ -110,10 +109,9 @@ def simulate(
     hits = np.arange(ATTACKS) < (1 if one else ATTACKS)
     main = attacks(released + mean(leak) * np.outer(hits, is_member), trained)
     controls = {"untrained": attacks(beside[0], untrained)}
-    if kind == "active":
-        controls["placebo"] = attacks(beside[1], trained)
-    if kind == "audit":
-        controls["posers"] = [posers(a, int(stream.integers(1 << 31))) for a in main]
+    if kind in ("active", "whole"):
+        seen = trained if kind == "active" else 2 * untrained - trained
+        controls["placebo"] = attacks(beside[1], seen)
     ids, nobody = np.arange(count), np.zeros(count, dtype=np.int64)
     alone = stream.normal(size=count) + mean(pixels) * is_member
     sets = [  # nobody's set was trained on: their p-values only cost
@@ -126,7 +124,7 @@ def simulate(
         pixels=(alone[is_member], alone[~is_member]),
         pairs=[Pair(a, a, "itself") for a in main[: 6 if kind == "active" else 2]],
         inferences=[DatasetInferenceResults("dataset-inference", "", *sets)],
-        encoder=AUDIT if kind == "audit" else None,
+        drawn=kind in ("active", "run"),
     )  # fmt: skip
 
 
@@ -215,6 +213,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         running = [
             job(kind, rho, name) for kind in KINDS for rho in RHO for name in SCENARIOS
             if kind == KINDS[0] or name.startswith(OF_ALL_KINDS)
+            or (kind == "whole" and "of trained" in name)
         ]  # fmt: skip
         rows = [future.result() for future in running]
     lines = ",\n".join(f"  {json.dumps(row)}" for row in rows)

@@ -10,7 +10,7 @@ declarations (`fedmia.records.fields`) alone, and never read back into them.
 | subject | what the number is of, from the general to the special: `attack`, `set/mean`, `client`, `client/defence`, `group/defended`, `utility`, `round`, `sweep/known/16` |
 | round, layer, client, attack | the same, where it is of one |
 | baseline | of a pair: what the attack is compared with |
-| control | `untrained`, `placebo`, `posers`, `pixels`; none: no control |
+| control | `untrained`, `placebo`, `pixels`; none: no control |
 | family | of the intervals that hold together: `low`, `high` |
 | set_size | images of a set |
 | target_fpr | that a rate is at; of alarms their level |
@@ -59,7 +59,7 @@ class Row(TypedDict):
         client: partition id.
         attack: name of the attack.
         baseline: what the attack is compared with.
-        control: `untrained`, `placebo`, `posers` or `pixels`.
+        control: `untrained`, `placebo` or `pixels`.
         family: of the simultaneous intervals that the number belongs to.
         set_size: images a set.
         target_fpr: false-positive rate in (0, 1) at which the number was read.

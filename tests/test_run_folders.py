@@ -241,7 +241,7 @@ def test_audit__opens_too(audit: Audit, tmp_path: Path) -> None:
     run = open_run(out)
     assert run.finished and isinstance(run.settings, AuditSettings)
     assert list(run.attacks.index) == done.names() and run.clients.empty and run.rounds.empty
-    assert "auc_posers" in run.attacks and run.scores["client"].dropna().eq(0).all()
+    assert "auc_untrained" in run.attacks and run.scores["client"].dropna().eq(0).all()
     images, scores = run.images, run.scores
     assert images.member_ids.tolist() == scores.loc[scores["truth"], "image"].tolist()
     assert images.nonmembers.shape == (len(scores) - len(images.members), 3, 8, 8)

@@ -62,7 +62,6 @@ OF_EXPERIMENTS: Mapping[str, Need] = {
     ),
     "federation.batch_norm": Need(lambda e: norm_of(e) != "group", "on a model without batch norm"),
     "query_budget": ATTACKED,
-    "posers": ATTACKED,
     "sweep": Need(
         lambda e: any(not _is_active(name) for name in e.attacks), "without a passive attack"
     ),

@@ -155,11 +155,6 @@ class Experiment(Settings):
         "known=25,50,.. or query_budget=1000,2000,..: every passive attack at each value",
         omitted=True,
     )
-    posers: bool = option(
-        False,
-        "half of the scored non-members pose as members, as a control where nothing can leak",
-        omitted=True,
-    )
     backend: str = option(
         "inline", "where clients train: this process, or Ray", choices=("inline", "ray")
     )

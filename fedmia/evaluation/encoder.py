@@ -36,7 +36,7 @@ from fedmia.evaluation.federation import (
 )
 from fedmia.evaluation.steps.assemble import assemble
 from fedmia.evaluation.steps.budgets import sweep
-from fedmia.evaluation.steps.controls import POSERS, pixels
+from fedmia.evaluation.steps.controls import pixels
 from fedmia.options import registry
 from fedmia.options.errors import InputError, opt
 from fedmia.records import RunScores
@@ -352,7 +352,7 @@ def gather(suite: EncoderAttackSuite, *notes: str, **measured: Any) -> RunScores
         audit,
         attacks=suite.scores,
         controls={UNTRAINED: suite.controls},
-        posing=True,
+        drawn=False,
         subject=subject,
         member_ids=audit_split.member_ids,
         nonmember_ids=audit_split.nonmember_ids,
@@ -389,7 +389,6 @@ def notes(suite: EncoderAttackSuite, controlled: bool, interrupted: bool) -> lis
         lines += suite.shadows.notes()
     if controlled:
         lines.append(f"The untrained control is {suite.released.untrained_how}.")
-    lines.append(POSERS)
     if interrupted:
         lines.append(
             "The audit was interrupted: the attacks, controls and probes that are missing did not "

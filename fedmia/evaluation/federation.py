@@ -234,7 +234,7 @@ class FederationSuite(EncoderAttackSuite):
         if trained := [n for n in ran if self.build(n).reads_training() and n not in controlled]:
             self.notes.append(
                 f"{', '.join(trained)}: not tried untrained, as updates and changes between rounds "
-                "come with training; the control is posers."
+                "come with training; they have no control."
             )
         if self.owners is None or not self.history.rostered:  # whom it names says nothing
             nobody: dict[str, Any] = dict.fromkeys(NAMING)

@@ -16,7 +16,7 @@ from fedmia.defenses.stack import require_account
 from fedmia.evaluation.models import Evaluation, RoundModel
 from fedmia.evaluation.steps.assemble import assemble
 from fedmia.evaluation.steps.budgets import allot, sweep
-from fedmia.evaluation.steps.controls import POSERS, pixels
+from fedmia.evaluation.steps.controls import pixels
 from fedmia.evaluation.steps.failures import Failures
 from fedmia.evaluation.trajectories import Trajectories
 from fedmia.federation.result import FederationResult
@@ -72,7 +72,7 @@ def score(
     labels = [data.labels[side] for side in sides]
     return assemble(
         experiment,
-        posing=experiment.posers,
+        drawn=not experiment.partition.build("partition").trains_on_all(),
         member_ids=sides[0],
         nonmember_ids=sides[1],
         member_client=run.client_of_members(),
@@ -91,7 +91,7 @@ def score(
         failure=run.failure,
         failed=failures.attacks,
         faults=run.faults,
-        notes=notes + [POSERS] * experiment.posers,
+        notes=notes,
         split=shape | split.counts(),
         **results,
     )

@@ -18,7 +18,6 @@ from fedmia.defenses.stack import require_account
 from fedmia.evaluation.models import Evaluation
 from fedmia.evaluation.run import client_rows, score_all_attacks
 from fedmia.evaluation.steps.assemble import assemble
-from fedmia.evaluation.steps.controls import POSERS
 from fedmia.federation.plan import Plan
 from fedmia.federation.result import FederationResult
 from fedmia.options import registry
@@ -174,14 +173,14 @@ def scores_from_node(client: int, content: RecordDict, done: FederationResult) -
         note, lost = f"No attack was scored: {SCORES_STAY}.", list(experiment.attack)
     return assemble(
         experiment,
-        posing=experiment.posers,
+        drawn=False,  # the node chose its non-members
         subject=f"a federated encoder, on the images of client {client}",
         clients=[info],
         rounds=done.rounds,
         interrupted=None if done.complete else len(done.rounds),
         failure=done.failure,
         faults=done.faults,
-        notes=[note] + [POSERS] * experiment.posers,
+        notes=[note],
         not_run=dict.fromkeys(lost, SCORES_STAY),
         aggregation=server,
         **scores,

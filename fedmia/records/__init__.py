@@ -486,6 +486,8 @@ class RunScores:
         faults: clients that failed, in order.
         notes: sentences for the reader of the report.
         encoder: of an audit, None for a run.
+        drawn: whether chance alone parts members from non-members; False: an audit's images, a
+            node's, or all that the clients own against the rest.
         split: sizes of the split.
         config: the settings, as the report keeps them.
         versions: of Python and the packages.
@@ -527,6 +529,7 @@ class RunScores:
     faults: Sequence[Fault] = ()
     notes: Sequence[str] = ()
     encoder: EncoderInfo | None = None
+    drawn: bool = True
     split: Mapping[str, Any] = field(default_factory=dict)
     config: Mapping[str, Any] = field(default_factory=dict)
     versions: Mapping[str, Any] = field(default_factory=dict)

@@ -123,12 +123,13 @@ class OverControlRow(TypedDict):
     `lower_limit` is over 0.
 
     Attributes:
-        control: `placebo`, else `untrained`.
+        control: `placebo`, else `untrained`; where chance alone does not part the two sides, the
+            one over which `lower_limit` is least of these and `reversed placebo`, 1 minus its AUC.
         difference: of the AUCs, in [-1, 1].
         low: lower end of its two-sided interval, at 95 % for all attacks together.
         high: its upper end.
-        lower_limit: one-sided, at 95 % for all attacks together. On the untrained encoder of a run,
-            whose members were drawn at random, for this attack alone.
+        lower_limit: one-sided, at 95 % for `tests` of them together.
+        tests: 1 on the untrained encoder where members were drawn at random; else of all attacks.
     """
 
     control: Annotated[str, Field(column="baseline")]
@@ -136,6 +137,7 @@ class OverControlRow(TypedDict):
     low: Least
     high: Most
     lower_limit: Annotated[float, Field("auc_difference_lower_limit")]
+    tests: Annotated[int, Field(aside=True)]
 
 
 class AttackRow(AttackHead, AucRow, ThresholdRow, TypedDict):

@@ -43,12 +43,10 @@ class Controls(TypedDict):
 
     Attributes:
         placebo: on a federation that never saw the images; absent: the run has none.
-        posers: non-members posing as members; absent: the run has none.
     """
 
     untrained: Annotated[list[AttackRow], Field(control="untrained")]  # on the untrained encoder
     placebo: NotRequired[Annotated[list[AttackRow], Field(control="placebo")]]
-    posers: NotRequired[Annotated[list[AttackRow], Field(control="posers")]]
     pixels: Annotated[AucRow | None, Field(control="pixels")]  # a classifier that sees no model
 
 

@@ -108,6 +108,13 @@ def leaks(row: AttackRow) -> bool:
     return lies_over_half(row) and (over is None or over["lower_limit"] > 0)
 
 
+def lacks_control(report: Report) -> bool:
+    """Whether no attack, on images or on whole data sets, was tried where nothing can leak."""
+    tests = [c["p_value_untrained"] for row in report["dataset_inference"] for c in row["clients"]]
+    beside = ["over_control" in row for row in with_auc(report["attacks"])]
+    return not any(beside) and all(p is None for p in tests)
+
+
 def pairs_of(report: Report, row: AttackRow) -> list[PairedRow]:
     """What an attack adds to itself without its act, those to which it adds nothing first."""
     own = [p for p in report["paired"] if p["attack"] == row["name"] and p["low"] is not None]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fedmia.records import Pair, RunScores, ScoredAttack
+from fedmia.records import FloatArray, Pair, RunScores, ScoredAttack
 from fedmia.records.attack_rows import OverControlRow, PairedRow
 from fedmia.records.fields import row_of
 from fedmia.report.metrics import auc_fields
@@ -57,43 +57,50 @@ def paired_row(pair: Pair, family: int) -> PairedRow:
 def over_control(attack: ScoredAttack, run: RunScores, family: int) -> OverControlRow | None:
     """What an attack adds to its own control, None where it has none on the same images.
 
+    Where chance alone does not part the sides (`RunScores.drawn`), it must add to each of its
+    controls. A placebo is then trained on images of the non-members' kind: what looks trained on to
+    such an encoder is on the other side, so the attack must lie over the reversed placebo, too.
+
     Args:
         attack: the attack.
-        run: whose control it is.
+        run: whose controls they are.
         family: number of simultaneous tests.
 
     Returns:
         The row of `report.json`.
     """
-    for name in OWN:
-        for own in run.controls.get(name, ()):
-            sizes = [len(s) for one in (attack, own) for s in one.sides]
-            if own.name == attack.name and sizes[:2] == sizes[2:] and min(sizes) > 0:
-                tests = control_tests(name, run.encoder is not None, family)
-                both = attack.sides, own.sides
-                low, high = difference_interval(*both, LEVEL, family, attack.subjects)
-                least, _ = difference_interval(*both, ONE_SIDED, tests, attack.subjects)
-                apart = auc(*attack.sides) - auc(*own.sides)
-                row = {"difference": apart, "low": low, "high": high, "lower_limit": least}
-                return row_of(OverControlRow, None, control=name, **row)
-    return None
+    nulls = [
+        (name, own.sides)
+        for name in OWN
+        for own in run.controls.get(name, ())
+        if own.name == attack.name and min(map(len, own.sides)) > 0
+        if [*map(len, own.sides)] == [*map(len, attack.sides)]
+    ]
+    if run.drawn:
+        nulls = nulls[:1]
+    else:
+        nulls += [
+            (f"reversed {name}", (-inside, -outside))
+            for name, (inside, outside) in nulls
+            if name == "placebo"
+        ]
+    rows = [_over(attack, null, run, family) for null in nulls]
+    return min(rows, key=lambda row: row["lower_limit"], default=None)
 
 
-def control_tests(control: str, audited: bool, family: int) -> int:
-    """How many differences from a control hold together.
-
-    Members of a run are drawn at random, so there the untrained encoder is asked at the level of
-    one attack; an audit's sets may differ, and a placebo costs no power: those at the family's.
-
-    Args:
-        control: `placebo` or `untrained`.
-        audited: whether the encoder was trained elsewhere.
-        family: number of simultaneous tests.
-
-    Returns:
-        The number.
-    """
-    return 1 if control == "untrained" and not audited else family
+def _over(
+    attack: ScoredAttack, null: tuple[str, tuple[FloatArray, FloatArray]], run: RunScores,
+    family: int,
+) -> OverControlRow:  # fmt: skip
+    """What an attack adds to one control. A run's members are drawn at random, so there the
+    untrained encoder is asked at the level of one attack; a placebo costs no power."""
+    name, sides = null
+    tests = 1 if name == "untrained" and run.drawn else family
+    both = attack.sides, sides
+    low, high = difference_interval(*both, LEVEL, family, attack.subjects)
+    limit, _ = difference_interval(*both, ONE_SIDED, tests, attack.subjects)
+    row = {"difference": auc(*attack.sides) - auc(*sides), "low": low, "high": high}
+    return row_of(OverControlRow, None, **row, control=name, lower_limit=limit, tests=tests)
 
 
 def statement(

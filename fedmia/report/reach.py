@@ -10,7 +10,6 @@ from fedmia.records.attack_rows import with_auc
 from fedmia.records.rows import Report
 from fedmia.report.attacker import ScoredRows
 from fedmia.report.format import subjects_of
-from fedmia.report.paired import control_tests
 from fedmia.statistics.intervals import ONE_SIDED
 from fedmia.statistics.power import images_needed, smallest_detectable_auc
 
@@ -81,9 +80,8 @@ def leak_tests(report: Report, scored: ScoredRows) -> dict[str, Any]:
     Returns:
         Argument -> value.
     """
-    family, audited = report["family"]["intervals"], is_audit(report)
-    controls = {row["over_control"]["control"] for row in scored if "over_control" in row}
-    beside = max((control_tests(c, audited, family) for c in controls), default=None)
+    family = report["family"]["intervals"]
+    beside = max((r["over_control"]["tests"] for r in scored if "over_control" in r), default=None)
     return {"family": family, "level": ONE_SIDED, "control_family": beside}
 
 

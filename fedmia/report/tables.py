@@ -19,7 +19,6 @@ TITLES = {
     "AUC": "How often the attack ranks a random member over a random non-member; 0.5: guessing",
     "untrained": "AUC of the same attack on an encoder that was not trained",
     "placebo": "AUC of the same attack on an encoder that was trained on other images",
-    "posers": "AUC of the same attack on non-members in the place of members",
     "TPR at 1 % FPR": "Share of members found where 1 of 100 non-members is taken for a member; "
     "guessing: 0.01",
     "accuracy": "Share of right decisions, members and non-members weighted equally",

@@ -22,6 +22,7 @@ from fedmia.report.attacker import (
     failed_control,
     highest,
     is_reversed,
+    lacks_control,
     lies_over_half,
     model_of,
     pairs_of,
@@ -40,6 +41,11 @@ from fedmia.report.reach import is_audit, reach
 
 TITLES = {"means": "What this means", "sure": "How sure", "todo": "What to do"}
 
+# First of all under the verdict: without any control, and with the pixels.
+NO_CONTROL = (
+    "No attack was tried where nothing can leak: there is no control.",
+    "No attack was tried where nothing can leak: the only control is the pixels, without a model.",
+)
 UNCONTROLLED = "No control on the same images rules out that the images differ by themselves"
 MEANS = {
     "leaks": "This comes from training: where nothing can leak, the same attack finds less.",
@@ -329,6 +335,8 @@ def _explain(report: Report, code: str, used: Collection[str]) -> dict[str, str]
         sure = "No attack has scores of members and of non-members."
     elif code == "collapsed":
         sure = "The model's outputs for different images are almost equal; see Utility below."
+    if lacks_control(report) and code in (*LEAKS, "not-established"):
+        means = f"{NO_CONTROL[report['controls']['pixels'] is not None]} {means}"
     return {"means": means, "sure": sure, "todo": todo}
 
 

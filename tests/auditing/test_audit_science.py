@@ -85,15 +85,14 @@ def test_roles__no_image_has_two(archives: Sides) -> None:
 
 @pytest.mark.slow
 def test_random_weights__leak_nothing(audit: Audit, tmp_path: Path) -> None:
-    """A torchvision network that nobody trained, its untrained control and the posers."""
+    """A torchvision network that nobody trained, and its untrained control."""
     there = sides(tmp_path, pixels=32)
     flags = "--encoder torchvision:squeezenet1_1 --size 32 --attacks similarity,lpla "
     done = audit(flags + there.flags, tmp_path / "AUDIT")
     assert done.code == 0 and done.report["verdict_code"] == "not-established"
-    controls = done.report["controls"]
-    rows = [*done.report["attacks"], *controls["untrained"], *controls["posers"]]
+    rows = [*done.report["attacks"], *done.report["controls"]["untrained"]]
     intervals = [(row["low"], row["high"]) for row in rows]
-    assert len(rows) == 6 and all(low <= 0.5 <= high for low, high in intervals)
+    assert len(rows) == 4 and all(low <= 0.5 <= high for low, high in intervals)
     assert any("random weights: nothing was trained" in n for n in done.report["notes"])
 
 

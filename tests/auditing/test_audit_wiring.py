@@ -20,9 +20,7 @@ from fedmia.data.images import digests
 from fedmia.evaluation.audits.attack_suite import UNTRAINED, EncoderAttackSuite
 from fedmia.evaluation.audits.images import deal
 from fedmia.evaluation.encoder import prepare
-from fedmia.evaluation.steps.controls import posers
 from fedmia.evaluation.steps.scorer import Scorer, match_scale
-from fedmia.records import ScoredAttack
 from fedmia.report.metrics import attack_row
 from fedmia.threat import Threat
 from tests.auditing.conftest import Sides, write
@@ -51,15 +49,6 @@ class ByHeart(Stub):
     def score(self, view: Any, images: Tensor) -> Scores:
         known = np.array([d in self._known for d in digests(images.numpy())])
         return images[:, 0, 0, 0].double().numpy() + 1000 * known
-
-
-def test_posers__are_one_half_of_the_nonmembers_and_the_rest_the_other() -> None:
-    values = np.arange(11.0)
-    scored = ScoredAttack("a", "", "black_box", "outsider", np.array([99.0]), values)
-    posing = posers(scored, SEED)
-    one, other = posing.scores_members, posing.scores_nonmembers
-    assert (len(one), len(other)) == (5, 6) and sorted([*one, *other]) == values.tolist()
-    assert not set(one) & set(other)
 
 
 def made(archives: Sides, flags: str) -> EncoderAttackSuite:

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from fedmia.evaluation.audits.attack_suite import RELEASED, EncoderAttackSuite
 from fedmia.evaluation.encoder import LOOK
 from fedmia.records import Probe
+from fedmia.report.verdict import NO_CONTROL
 from tests.auditing.brought import tiny
 from tests.auditing.conftest import MEMBERS, NONMEMBERS, Audit
 
@@ -65,11 +66,12 @@ def test_service__has_no_twin_no_white_box_attack_and_no_query_for_them(
     report = done.report
     assert done.code == 0 and done.names() == ["similarity"]
     assert report["split"]["access"] == "black_box" and report["encoder"]["loaded"] == 0
-    assert report["controls"]["untrained"] == [] and report["controls"]["posers"]
+    assert report["controls"]["untrained"] == []
     assert report["controls"]["pixels"] and report["utility"]["untrained"]["knn"] is None
     assert "needs white_box access" in done.not_run["grad-norm"]
     notes = " ".join(report["notes"])
-    assert "no untrained control: it has no weights to permute; the controls are posers" in notes
+    assert "no untrained control: it has no weights to permute; what remains" in notes
+    assert report["means"].startswith(NO_CONTROL[True])
     assert "permuted" not in notes and "no weights to permute" in done.err
     # Each image and its three views, twice a look at both sides, and blank pixels: no second
     # model, no queue of negatives.

@@ -154,12 +154,6 @@ def test_intervals__by_subject_are_wider_than_by_image(
     assert row["design_effect"] > 1.2
     by_image = tpr_at_fpr(inside, outside, 0.1)
     assert by_image and width(row["tpr_at_fpr_ci"]["0.1"]) > width(by_image[1])
-    control = with_groups["controls"]["posers"][0]
-    assert (
-        control["n_member_subjects"] + control["n_nonmember_subjects"]
-        == (row["n_nonmember_subjects"])
-    )
-    assert control["n_members"] % 4 == 0  # whole subjects pose
     assert with_groups["controls"]["pixels"]["n_member_subjects"] == row["n_member_subjects"]
 
 

@@ -15,6 +15,7 @@ from safetensors.numpy import save_file
 import fedmia
 from fedmia.api import view
 from fedmia.options.errors import InputError
+from fedmia.report.verdict import NO_CONTROL
 from tests.auditing.conftest import Audit, Sides
 from tests.auditing.test_remote import module
 
@@ -75,7 +76,7 @@ def test_vectors__run_what_needs_no_more_and_name_the_rest(
     assert "attack 1 of 11: " in done.err  # the control and what cannot run are not counted
     assert "all-for-one on the" not in done.err and "grad-norm" not in done.not_run["grad-norm"]
     report = done.report
-    assert report["controls"]["pixels"] is None and report["controls"]["posers"]
+    assert report["controls"]["pixels"] is None and report["means"].startswith(NO_CONTROL[False])
     assert report["controls"]["untrained"] == [] and report["utility"]["knn"] is None
     assert "encoder" not in report or report["encoder"] is None
     assert report["split"]["scored_members"] == 20 and report["split"]["members"] == "A.npy"

@@ -25,7 +25,6 @@ IDLE = [
     ("simulate --attacker server", "--attacker-trains false", "--attacker active"),
     ("simulate --attacks none", "--federation.placebo true", "--attacks similarity"),
     ("simulate --attacks none", "--query-budget 900", "--attacks similarity"),
-    ("simulate --attacks none", "--posers true", "--attacks similarity"),
     ("simulate --attacker active --attacks ascent", "--sweep known=4", "--attacks ascent,lpla"),
     ("simulate", "--federation.batch-norm local", "--model.norm batch"),
     ("simulate", "--cpus-per-client 1", "--backend ray"),

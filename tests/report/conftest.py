@@ -190,6 +190,7 @@ def make_everything(run: RunScores) -> RunScores:
         suspects=[suspect(9, 12.5, True), suspect(2, 1.5, False), suspect(4, None, None)],
         sweep=records.AttackSweep("known", (4, 9), points),
         aggregation=records.Aggregation("dp-fedavg", "sums", spent, {"clip": 0.25}),
+        drawn=False,
         encoder=records.EncoderInfo(
             "MoCo", 76, ("queue",), (), 32, (0.5,), (0.25,), outputs, "any"
         ),

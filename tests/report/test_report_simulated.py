@@ -19,7 +19,8 @@ CELLS: list[dict[str, Any]] = RESULT["cells"]
 
 
 @pytest.mark.parametrize(
-    ("kind", "sizes"), [("active", (8, 28)), ("run", (8, 17)), ("audit", (8, 24))]
+    ("kind", "sizes"),
+    [("active", (8, 28)), ("run", (8, 17)), ("audit", (8, 17)), ("whole", (8, 24))],
 )
 def test_simulate__has_the_families_of_such_a_report(kind: str, sizes: tuple[int, int]) -> None:
     run = SCRIPT["simulate"](rng(0, "test"), kind, 0.5, leak=0.9)
@@ -41,7 +42,7 @@ def test_result__errs_seldom_and_shows_what_was_shown_before() -> None:
         if c["scenario"] == "nothing":
             assert c["after"]["leaks"] <= 0.05
             assert c["after"]["control-failed"] <= 0.05 + 0.015
-        if c["kind"] == "active" and c["scenario"].startswith("shift"):
+        if c["kind"] in ("active", "whole") and c["scenario"].startswith("shift"):
             assert c["after"]["leaks"] <= 0.05 + 0.022
         if c["kind"] == "active" and c["scenario"].startswith("leak 0.6"):
             assert c["after"]["leaks"] >= c["before"]["leaks"] - 0.022

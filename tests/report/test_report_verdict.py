@@ -6,9 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from fedmia.records import EncoderInfo, Pair, RunScores
+from fedmia.records import Pair, RunScores
 from fedmia.report.build import build_report
-from fedmia.report.paired import over_control
+from fedmia.report.model_card import model_card
+from fedmia.report.paired import OWN, over_control
+from fedmia.report.verdict import NO_CONTROL
 from fedmia.statistics.auc import difference_interval
 from tests.report.conftest import alone, scored
 
@@ -55,7 +57,7 @@ def test_over_control__which_control_and_at_which_level(run: RunScores) -> None:
     attack, own = scored("a", 0.6, 112, 500, 3), scored("a", 0.5, 112, 500, 6)
     both = replace(run, controls={"untrained": [own], "placebo": [replace(own)]})
     untrained = replace(run, controls={"untrained": [own]})
-    audit = replace(untrained, encoder=EncoderInfo("a", 1, (), (), 8, (), (), (), "any"))
+    audit = replace(untrained, drawn=False)
     rows = [over_control(attack, one, 8) for one in (both, untrained, audit)]
     assert [row and row["control"] for row in rows] == ["placebo", "untrained", "untrained"]
     sides = attack.sides, own.sides
@@ -64,8 +66,32 @@ def test_over_control__which_control_and_at_which_level(run: RunScores) -> None:
     bracket = pytest.approx(difference_interval(*sides, 0.95, 8))
     assert [row and (row["low"], row["high"]) for row in rows] == [bracket] * 3
     fewer, other = replace(own, scores_members=own.scores_members[:-1]), replace(own, name="b")
-    for controls in ({}, {"untrained": [fewer]}, {"posers": [own]}, {"placebo": [other]}):
+    for controls in ({}, {"untrained": [fewer]}, {"zero": [own]}, {"placebo": [other]}):
         assert over_control(attack, replace(run, controls=controls), 8) is None
+
+
+def test_over_control__of_sides_that_may_differ_is_over_each_control(run: RunScores) -> None:
+    """A placebo trained on images of the non-members' kind sees a shift the other way round."""
+    attack = scored("a", 0.62, 112, 500, 3)
+    controls = {n: [scored("a", 0.5, 112, 500, 6 + i)] for i, n in enumerate(OWN)}
+    shifted = {**controls, "placebo": [scored("a", 0.45, 112, 500, 6)]}
+    whole = alone(run, attack, pixels=None, drawn=False, controls=shifted)
+    report = build_report(whole)
+    assert report["attacks"][0]["over_control"]["control"] == "reversed placebo"
+    assert report["verdict_code"] != "leaks"
+    leak = replace(whole, attacks=[scored("a", 0.7, 112, 500, 3)], controls=controls)
+    assert judge(leak)[1] == judge(replace(whole, drawn=True))[1] == "leaks"
+
+
+def test_verdict__first_that_no_attack_has_a_control(run: RunScores) -> None:
+    for auc, code in ((0.7, "leaks-uncontrolled"), (0.5, "not-established")):
+        for seen in (run.pixels, None):
+            bare = alone(run, scored("a", auc, 112, 500, 3), pixels=seen, inferences=[])
+            report, first = build_report(bare), NO_CONTROL[seen is not None]
+            assert report["verdict_code"] == code and report["means"].startswith(first)
+            assert first in model_card(report)
+    untrained = {"untrained": [scored("a", 0.5, 112, 500, 6)]}
+    assert not build_report(replace(bare, controls=untrained))["means"].startswith(NO_CONTROL)
 
 
 @pytest.mark.parametrize(

@@ -59,7 +59,7 @@ def cases(run: RunScores) -> list[tuple[str, RunScores]]:
         ("leaks", run),
         ("leaks", replace(crafted, controls=placebo, round=24, after_attack=after)),
         ("leaks", replace(sent, controls=placebo, pretrain="pooled", interrupted=30)),
-        ("leaks", replace(high, controls=placebo, encoder=AUDIT, rounds=(), **gone)),
+        ("leaks", replace(high, controls=placebo, encoder=AUDIT, drawn=False, rounds=(), **gone)),
         ("leaks", replace(half, inferences=[told])),
         ("leaks", replace(half, **refuted)),
         ("leaks-uncontrolled", high),
@@ -218,8 +218,8 @@ def test_sure__a_leak_must_show_over_the_control(run: RunScores) -> None:
     )
     own = {"untrained": untrained}
     ends = [
-        least(build_report(alone(run, *attacks, controls=controls, encoder=encoder)))
-        for controls, encoder in (({}, AUDIT), (own, None), (own, AUDIT))
+        least(build_report(alone(run, *attacks, controls=controls, drawn=drawn)))
+        for controls, drawn in (({}, False), (own, True), (own, False))
     ]
     assert ends[0] < ends[1] < ends[2]
 

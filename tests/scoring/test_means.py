@@ -1,4 +1,4 @@
-"""What an attacker of a run has: posers beside it, a budget of queries, fewer known images."""
+"""What an attacker of a run has: a budget of queries, fewer known images."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ from fedmia.config.tree import from_tree, to_tree
 from fedmia.evaluation.models import Evaluation, RoundModel
 from fedmia.evaluation.run import score
 from fedmia.evaluation.steps.budgets import first_known
-from fedmia.evaluation.steps.controls import POSERS
 from fedmia.flower.private import check
 from fedmia.options.errors import InputError
 from fedmia.records import RunScores
@@ -50,24 +49,6 @@ def scored(run: Run) -> RunScores:
     return score(
         run.with_readings() if run.client_context.attack else run, Stopwatch(time.perf_counter())
     )
-
-
-@pytest.mark.slow
-def test_posers__are_one_more_control(run: Run) -> None:
-    plain, posing = scored(run), scored(asking(run, posers=True))
-    assert list(plain.controls) == ["untrained"] and POSERS not in plain.notes
-    assert list(posing.controls) == ["untrained", "posers"] and POSERS in posing.notes
-    for attack, posed in zip(posing.attacks, posing.controls["posers"], strict=True):
-        sides = posed.scores_members, posed.scores_nonmembers
-        assert posed.name == attack.name and abs(len(sides[0]) - len(sides[1])) <= 1
-        np.testing.assert_array_equal(
-            np.sort(np.concatenate(sides)), np.sort(attack.scores_nonmembers)
-        )
-    report = build_report(posing)
-    assert [row["name"] for row in report["controls"]["posers"]] == ["similarity", "lpla"]
-    family, alone = report["family"], build_report(plain)["family"]
-    assert family["intervals_controls"] == alone["intervals_controls"] + 2
-    assert family["intervals"] == alone["intervals"]  # a control costs the attacks nothing
 
 
 @pytest.mark.slow
@@ -118,8 +99,8 @@ def test_sweep__of_budgets(run: Run) -> None:
 
 def test_options__are_off_and_unsaid_unless_asked_for() -> None:
     tree = to_tree(Experiment())
-    assert not {"posers", "query_budget", "sweep"} & tree.keys()
-    options = {"posers": True, "query_budget": 500, "sweep": "known=2,4"}
+    assert not {"query_budget", "sweep"} & tree.keys()
+    options = {"query_budget": 500, "sweep": "known=2,4"}
     again = to_tree(from_tree(Experiment, {**tree, **options}))
     assert again == {**tree, **options}
     for flags, said in (("--query-budget 0", "0, must be >= 1"), ("--sweep known", "known=N,N,..")):

@@ -11,10 +11,8 @@ import torch
 from torch import Tensor
 
 from fedmia.attacks.base import Attack, Known
-from fedmia.evaluation.steps.controls import posers
 from fedmia.evaluation.steps.scorer import Scorer
 from fedmia.options.seeding import rng
-from fedmia.records import ScoredAttack
 from fedmia.statistics.subjects import halves, nearest_end
 from fedmia.threat import Threat
 
@@ -59,18 +57,6 @@ def test_threshold__no_subject_is_fitted_and_scored() -> None:
     known = np.concatenate([scored.known_members, scored.known_nonmembers])
     # What was not fitted on lies under all candidates, what was fitted on over them.
     assert known.tolist() == [scored.scores_members.min()] * 36
-
-
-def test_posers__are_whole_subjects() -> None:
-    of = np.repeat(np.arange(9), 4)
-    scored = ScoredAttack(
-        "a", "", "black_box", "outsider", np.zeros(4), np.arange(36.0),
-        subjects_members=np.full(4, 50), subjects_nonmembers=of,
-    )  # fmt: skip
-    posing = posers(scored, seed=1)
-    ours, theirs = posing.subjects or ((), ())
-    assert len(np.unique(ours)) == 4 and not set(ours) & set(theirs)
-    assert of[posing.scores_members.astype(int)].tolist() == list(ours)
 
 
 def test_halves__of_images_alone_are_those_of_a_permutation() -> None:

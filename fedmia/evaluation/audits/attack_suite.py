@@ -261,8 +261,8 @@ class EncoderAttackSuite(AttackSuite[str]):
         again = self.controlled([s.name for s in self.scores])
         ran(0 if missing else len(again))
         if missing is not None:
-            rest = "" if self.released.stored is not None else " and the classifier on pixels"
-            self.notes.append(f"{missing}; the controls are posers{rest}.")
+            rest = "nothing" if self.released.stored is not None else "the classifier on pixels"
+            self.notes.append(f"{missing}; what remains as a control is {rest}.")
         for name in again if controls else ():
             if missing is not None or stopped():
                 break

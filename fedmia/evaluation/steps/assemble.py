@@ -7,7 +7,6 @@ from typing import Any
 
 from fedmia.config.tree import to_tree
 from fedmia.data.sets import ImageSets
-from fedmia.evaluation.steps.controls import posers
 from fedmia.evaluation.steps.sets import set_scores
 from fedmia.records import Pair, RunScores, ScoredAttack, twins
 from fedmia.runtime.environment import describe
@@ -20,7 +19,6 @@ def assemble(
     controls: Mapping[str, Sequence[ScoredAttack]] = {},
     pairs: Sequence[Pair] = (),
     sets: ImageSets | None = None,
-    posing: bool = False,
     **rest: Any,
 ) -> RunScores:
     """Put scores, settings and machine together, with what follows from the scores.
@@ -31,15 +29,12 @@ def assemble(
         controls: scores of the controls, by name.
         pairs: attacks beside their controls; those beside themselves without their act are added.
         sets: of the scored images, to be judged as wholes; None: none are.
-        posing: whether non-members who pose as members are one more control.
         rest: other fields of `RunScores`.
 
     Returns:
         All that the report shows.
     """
     environment, pairs = describe(), [*pairs, *twins(attacks)]
-    if posing:
-        controls = {**controls, "posers": [posers(a, settings.seed) for a in attacks]}
     return RunScores(
         seed=settings.seed,
         attacks=attacks,
