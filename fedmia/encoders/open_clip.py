@@ -43,8 +43,8 @@ class OpenClipModel(EncoderForm):
         architecture's, where the user gives none.
 
         Raises:
-            InputError: open_clip is not installed, no such model, a checkpoint that does not fit, or
-                a configuration beside it that names another tower, or pixels that are not audited.
+            InputError: open_clip is not installed, no such model, a checkpoint that does not fit,
+                or a configuration beside it of another tower or of pixels that are not audited.
         """
         library = import_extra("open_clip", "open_clip:NAME", "clip")
         parts = import_extra("open_clip.model", "open_clip:NAME", "clip")

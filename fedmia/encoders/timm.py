@@ -115,14 +115,10 @@ def _load_folder(timm: Any, context: LoadContext, folder: Path) -> LoadedEncoder
     depth = args.get("depth")  # timm lists the rates of all blocks at first
     if isinstance(depth, int) and depth > MODULES:
         raise InputError(f"{where} gives the depth {depth:.20g}; at most {MODULES:,} is read")
-    pool, shape = (
-        args.get("global_pool", config.get("global_pool") or None),
-        fields.get("input_size"),
-    )
+    pool = args.get("global_pool", config.get("global_pool") or None)
     if pool == "":
-        raise InputError(
-            f"{where}: global_pool '': the network gives maps, an encoder gives vectors"
-        )
+        raise InputError(f"{where}: global_pool '' makes maps; an encoder makes vectors")
+    shape = fields.get("input_size")
     if shape is not None and not (isinstance(shape, list) and len(shape) == 3):
         raise InputError(f"{where}: input_size {shape}, must be [channels, height, width]")
     side = square_side(context, f"{where}: img_size", args.get("img_size"))
