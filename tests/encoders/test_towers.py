@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from fedmia.encoders.base import load
+from fedmia.encoders.base import LoadContext, LoadOptions, load
 from fedmia.encoders.describe import describe, probe_encoder
 from fedmia.encoders.hf import read_preprocessing
 from tests.encoders.conftest import refused
@@ -204,7 +204,7 @@ def test_open_clip__the_normalisation_of_its_public_weights(library: Any) -> Non
 @pytest.mark.parametrize(
     ("settings", "size", "own"),
     [
-        ({"size": {"height": 40, "width": 48}}, 40, None),
+        ({"size": {"height": 40, "width": 40}}, 40, None),
         ({"size": {"shortest_edge": 40}}, 40, None),
         ({"size": 40, "crop_size": 32}, 40, None),
         ({"size": 40, "crop_size": 32, "do_center_crop": False}, 40, None),
@@ -229,9 +229,10 @@ def test_hf__size_and_normalisation_are_those_of_the_pixels_that_its_model_gets(
     if settings is not None:
         text = json.dumps({"image_mean": MEAN} | settings)
         (tmp_path / "preprocessor_config.json").write_text(text)
-    config = types.SimpleNamespace(image_size=[2 * SIDE, 3 * SIDE] if nested else 2 * SIDE)
+    config = types.SimpleNamespace(image_size=[2 * SIDE, 2 * SIDE] if nested else 2 * SIDE)
     config = types.SimpleNamespace(vision_config=config, image_size=7) if nested else config
-    notes: list[str] = []
+    context = LoadContext("x", LoadOptions())
     constants = None if own is None else tuple(map(tuple, own))
-    read = read_preprocessing(tmp_path, types.SimpleNamespace(config=config), notes)
-    assert read == (size, constants) and len(notes) == (settings is None)
+    read = read_preprocessing(context, tmp_path, types.SimpleNamespace(config=config))
+    missing = [note for note in context.notes if "has no preprocessor" in note]
+    assert read == (size, constants) and len(missing) == (settings is None)
