@@ -11,13 +11,15 @@ import pytest
 import torch
 
 from fedmia.encoders import open_clip
+from fedmia.encoders._preprocessing import read_settings
 from fedmia.encoders.base import LoadContext, LoadOptions, load
 from fedmia.encoders.checkpoint import load_checkpoint
+from fedmia.encoders.torchfile import OptionsStub
 from fedmia.options.errors import InputError
 from tests.encoders.conftest import Tiny, make_tiny, refused
 
 MEAN, STD = [0.1, 0.2, 0.3], [0.4, 0.5, 0.6]
-PIXELS = {"mean": MEAN, "std": STD, "image_size": 24}
+PIXELS: dict[str, Any] = {"mean": MEAN, "std": STD, "image_size": 24}
 
 
 def read(folder: Path, tensors: dict[str, Any] | None = None, **content: Any) -> LoadContext:
@@ -49,9 +51,18 @@ def test_settings__of_a_checkpoint_normalise_and_size(
     assert [n for n in context.notes if "mean and std" in n]
 
 
-def test_settings__of_omegaconf_are_read(tmp_path: Path) -> None:
-    config = pytest.importorskip("omegaconf").OmegaConf
-    context = read(tmp_path, hyper_parameters={"cfg": config.create(PIXELS)})
+def test_settings__of_omegaconf_are_read() -> None:
+    """As its classes keep them: stand-ins of mappings, lists and single values."""
+
+    def stub(state: dict[str, Any]) -> OptionsStub:
+        kept = OptionsStub()
+        kept.__setstate__(state | {"_metadata": OptionsStub()})
+        return kept
+
+    lists = {n: stub({"_content": [stub({"_val": v}) for v in PIXELS[n]]}) for n in ("mean", "std")}
+    config = stub({"_content": lists | {"image_size": stub({"_val": 24})}})
+    context = LoadContext("tiny", LoadOptions())
+    read_settings(context, "x", {"hyper_parameters": {"cfg": config}}, ())
     assert (context.size, context.constants) == (24, (tuple(MEAN), tuple(STD)))
 
 

@@ -201,6 +201,28 @@ def test_open_clip__the_normalisation_of_its_public_weights(library: Any) -> Non
     assert constants() == (0.48, 0.26, True)
 
 
+def test_open_clip__the_file_beside_the_weights_normalises_and_sizes(
+    library: Any, tmp_path: Path
+) -> None:
+    torch.save({f"visual.{n}": t for n, t in Tower(False).state_dict().items()}, tmp_path / "w.pt")
+
+    def describe_pixels(**fields: Any) -> None:
+        content = json.dumps({"preprocess_cfg": fields})
+        (tmp_path / "open_clip_config.json").write_text(content)
+
+    describe_pixels(mean=MEAN, std=STD, size=[48, 48])
+    released = load("open_clip:tiny", checkpoint=tmp_path / "w.pt")
+    assert released.size == 48
+    torch.testing.assert_close(released.method.encoder.mean.flatten(), Tensor(MEAN))
+    torch.testing.assert_close(released.method.encoder.std.flatten(), Tensor(STD))
+    describe_pixels(size=[48, 64])
+    named = "open_clip_config.json: size: .*only square"
+    refused(named, "open_clip:tiny", checkpoint=tmp_path / "w.pt")
+    assert load("open_clip:tiny", checkpoint=tmp_path / "w.pt", size=SIDE).size == SIDE
+    describe_pixels(mean=[123.7] * 3, std=[58.4] * 3)
+    refused("123.7 is the encoder's own", "open_clip:tiny", checkpoint=tmp_path / "w.pt")
+
+
 @pytest.mark.parametrize(
     ("settings", "size", "own"),
     [
