@@ -16,7 +16,7 @@ from fedmia.encoders.base import LoadContext, LoadOptions, load
 from fedmia.encoders.checkpoint import load_checkpoint
 from fedmia.encoders.torchfile import OptionsStub
 from fedmia.options.errors import InputError
-from tests.encoders.conftest import Tiny, make_tiny, refused
+from tests.encoders.conftest import Tiny, make_tiny, refused, save_program
 
 MEAN, STD = [0.1, 0.2, 0.3], [0.4, 0.5, 0.6]
 PIXELS: dict[str, Any] = {"mean": MEAN, "std": STD, "image_size": 24}
@@ -158,7 +158,8 @@ def test_timm__pools_as_its_folder_says_and_names_other_resizing(tmp_path: Path)
     fields = {"crop_pct": 0.9, "crop_mode": "squash", "interpolation": "bicubic"}
     released = load(timm_folder(tmp_path, fields, global_pool="max"))
     encoder, pixels = released.method.encoder, torch.rand(2, 3, 64, 64)
-    maps = encoder.backbone.module.forward_features(encoder.normalise(pixels))
+    module: Any = encoder.backbone.module
+    maps = module.forward_features(encoder.normalise(pixels))
     torch.testing.assert_close(encoder(pixels), maps.amax(dim=(2, 3)))
     said = ("interpolation bicubic", "crop_pct 0.9", "crop_mode squash")
     assert any(all(one in note for one in said) for note in released.notes)
@@ -199,3 +200,19 @@ def test_open_clip__resizing_and_unknown_fields_are_named(described: Any) -> Non
     fields, notes = described(preprocess_cfg=pixels)
     assert fields["mean"] == MEAN
     assert "interpolation bicubic, resize_mode squash" in notes[0] and "'sharpen'" in notes[1]
+
+
+# Metadata of ONNX
+
+
+@pytest.mark.slow
+def test_onnx__metadata_normalise_and_size(tmp_path: Path) -> None:
+    onnx = pytest.importorskip("onnx")
+    spec = save_program(make_tiny(), tmp_path / "w.onnx")
+    model = onnx.load(spec)
+    text = {"mean": json.dumps(MEAN), "std": json.dumps(STD), "Image.BitmapPixelFormat": "Bgr8"}
+    onnx.helper.set_model_props(model, text)
+    onnx.save(model, spec)
+    released = load(spec)
+    torch.testing.assert_close(released.method.encoder.mean.flatten(), torch.tensor(MEAN))
+    assert any("BitmapPixelFormat Bgr8" in note for note in released.notes)
