@@ -111,7 +111,7 @@ def load_black_box(
     if size is not None and load_options.size not in (None, size):
         takes = f"{context.where} takes {size}x{size} images only"
         raise InputError(f"{opt('size', load_options.size)}: {takes}")
-    context.size, context.sizes = size, (size,) if size else SIZES
+    context.size, context.sizes = size or context.size, (size,) if size else SIZES
     channels = CHANNELS if program.channels is None else (program.channels,)
     tried = find_input_size(context, program, channels)
     vector, one = program(torch.zeros(2, tried.channels, tried.size, tried.size))

@@ -259,34 +259,6 @@ class LoadContext:
             self.notes.append(f"Weights in {names} are kept as float32.")
 
 
-def own_constants(where: str, mean: Any, std: Any, unit: float = 1.0) -> Constants:
-    """The normalisation that a file gives, for pixels in [0, 1].
-
-    Args:
-        where: names the file.
-        mean: a number, or one a channel, as the file has it.
-        std: likewise.
-        unit: what a pixel of 1 is in the file's numbers.
-
-    Returns:
-        Mean and deviation.
-
-    Raises:
-        InputError: something else than finite numbers, or deviations that are not positive.
-    """
-    values = dict[str, tuple[float, ...]]()
-    for name, value in (("mean", mean), ("std", std)):
-        try:
-            numbers = channel_constants(value)
-        except (TypeError, ValueError):
-            numbers = None
-        if not numbers or not np.isfinite(numbers).all() or (name == "std" and min(numbers) <= 0):
-            least = "numbers > 0" if name == "std" else "finite numbers"
-            raise InputError(f"{where}: {name} {str(value)[:60]}, must be {least}, one a channel")
-        values[name] = tuple(one / unit for one in numbers)
-    return values["mean"], values["std"]
-
-
 def channel_constants(values: Sequence[float] | float | None) -> tuple[float, ...] | None:
     """One value or one a channel, as `LoadOptions` has them."""
     return None if values is None else tuple(float(v) for v in np.ravel(np.asarray(values)))

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from fedmia.encoders import _resnet, _vit
 from fedmia.encoders._positions import is_positions, resample_table
+from fedmia.encoders._preprocessing import read_settings
 from fedmia.encoders._untrained_weights import check_initialised
 from fedmia.encoders.base import LoadContext, Weights
 from fedmia.encoders.reparametrised import join_parts
@@ -50,13 +51,15 @@ def load_checkpoint(context: LoadContext, module: nn.Module, *, adapt: bool = Fa
 
     Raises:
         InputError: the file lacks a tensor and the user does not allow that, or has it in another
-            shape.
+            shape; its settings name pixels that are not audited.
     """
     path, notes = context.load_options.checkpoint, context.notes
     assert path is not None
     check_initialised(context.where, module)
     own = module.state_dict()
-    content = join_parts(read(path), f"weights '{path}'", own.keys(), notes)
+    content, where = read(path), f"weights '{path}'"
+    read_settings(context, where, content, own.keys())
+    content = join_parts(content, where, own.keys(), notes)
     match = find_encoder(
         content, path, context.load_options.key, lambda one: _match_names(one, module, own)[0]
     )

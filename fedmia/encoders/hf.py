@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,12 @@ from torch import Tensor, nn
 from fedmia.encoders._errors import import_extra
 from fedmia.encoders._hooked import hook_backbone
 from fedmia.encoders._module import build_seeded, load_white_box
+from fedmia.encoders._preprocessing import (
+    note_resizing,
+    note_unread,
+    own_constants,
+    square_side,
+)
 from fedmia.encoders.base import (
     Constants,
     EncoderForm,
@@ -21,7 +27,6 @@ from fedmia.encoders.base import (
     LoadedEncoder,
     LoadOptions,
     Weights,
-    own_constants,
 )
 from fedmia.encoders.checkpoint import RANDOM
 from fedmia.encoders.reparametrised import refuse_parts
@@ -29,11 +34,19 @@ from fedmia.encoders.torchfile import folder_weights, of_configuration, read_jso
 from fedmia.nets.base import check_network, limit_modules
 from fedmia.options.errors import InputError, opt
 
-PROCESSOR = "preprocessor_config.json"
+PROCESSOR, BOTH = "preprocessor_config.json", "processor_config.json"  # the latter of text too
 # What of it may be done: the audit resizes and crops by itself, and reads images as RGB.
 READ = (
     "do_resize", "do_rescale", "do_normalize", "do_center_crop", "do_convert_rgb",
     "do_reduce_labels",
+)  # fmt: skip
+CHANGES = ("offset", "rescale_offset", "include_top")  # pixels, as all that begins with `do_`
+# What else is read, or does not change pixels.
+KNOWN = (
+    *READ, "image_mean", "image_std", "rescale_factor", "size", "crop_size", "crop_pct", "resample",
+    "image_processor_type", "feature_extractor_type", "processor_class", "default_to_square",
+    "data_format", "input_data_format", "return_tensors", "disable_grouping", "device", "auto_map",
+    "_valid_processor_keys",
 )  # fmt: skip
 FILES = ("model.safetensors", "model.safetensors.index.json")
 RESIZES = "interpolate_pos_encoding"  # what a model takes that resamples its positions
@@ -99,7 +112,7 @@ class HuggingFaceFolder(EncoderForm):
         transformers = import_extra("transformers", "hf:FOLDER", "hf")
         with of_configuration(folder):
             model, missing, unused = _read_model(transformers, context, weights_file)
-            context.size, context.constants = read_preprocessing(folder, model, context.notes)
+            context.size, context.constants = read_preprocessing(context, folder, model)
             channels = int(getattr(_vision(model.config), "num_channels", 3))
             names, kind = list(model.state_dict()), model.config.model_type
             tower = ImageTower(model, load_options.size not in (None, context.size))
@@ -158,39 +171,49 @@ def _vision(config: Any) -> Any:
 
 
 def read_preprocessing(
-    folder: Path, model: Any, notes: list[str]
+    context: LoadContext, folder: Path, model: Any
 ) -> tuple[int | None, Constants | None]:
     """Size and normalisation that the model's own image processor gives, None where unknown.
 
     Args:
-        folder: may hold a preprocessor_config.json.
+        context: gets notes of what is not done, and where there is no processor.
+        folder: may hold a preprocessor_config.json, or a processor_config.json.
         model: whose configuration tells the size where the processor does not.
-        notes: gets a line where there is no processor.
 
     Returns:
         Pixels a side; mean and deviation of pixels in [0, 1].
 
     Raises:
-        InputError: the processor changes pixels in a way that is not done here, or holds something
-            else than numbers.
+        InputError: the processor changes pixels in a way that is not done here, wants images that
+            are not square, or holds something else than numbers.
     """
-    size, path = getattr(_vision(model.config), "image_size", None), folder / PROCESSOR
+    path = folder / PROCESSOR
     processor = read_json(path) if path.is_file() else {}
-    if not path.is_file():
-        notes.append(f"The folder has no {PROCESSOR}.")
+    if not path.is_file() and (folder / BOTH).is_file():
+        path = folder / BOTH
+        processor = read_json(path).get("image_processor") or {}
+    if not processor:
+        context.notes.append(f"The folder has no {PROCESSOR}.")
     where = str(path)
     for key, value in processor.items():
-        if value and (key == "offset" or key.startswith("do_")) and key not in READ:
+        if value and (key in CHANGES or key.startswith("do_")) and key not in READ:
             raise InputError(f"{where}: '{key}' changes pixels in a way that is not done here")
+    note_unread(context, where, processor, KNOWN)
     resized = processor.get("do_resize") is not False
-    for key in ("size", "crop_size"):  # what is cropped last counts
-        cuts = resized if key == "size" else processor.get("do_center_crop")
-        value = processor.get(key) if cuts else None
-        if isinstance(value, Mapping):
-            value = value.get("height", value.get("shortest_edge"))
-        size = value if isinstance(value, int) else size
-    side = size[0] if isinstance(size, list | tuple) and size else size
-    side = side if isinstance(side, int) else None
+    of_file = {"size": resized, "crop_size": processor.get("do_center_crop")}
+    # What is cropped last counts.
+    sides = {
+        n: square_side(context, f"{where}: {n}", processor.get(n))
+        for n, done in of_file.items()
+        if done
+    }
+    sizes = [side for side in reversed(sides.values()) if side]
+    own = getattr(_vision(model.config), "image_size", None)
+    side = sizes[0] if sizes else square_side(context, f"{folder}/config.json: image_size", own)
+    resizing = {"resample": processor.get("resample"), "crop_pct": processor.get("crop_pct")}
+    if len(sizes) == 2:
+        resizing["crop_pct"] = round(sizes[0] / sizes[1], 3)
+    note_resizing(context, where, resizing if resized else {})
     factor, unit = processor.get("rescale_factor", 1 / 255), 1.0
     if not isinstance(factor, int | float) or not factor > 0:
         raise InputError(f"{where}: rescale_factor {str(factor)[:60]}, must be a number > 0")
@@ -198,9 +221,8 @@ def read_preprocessing(
         unit = 255 * (1 if processor.get("do_rescale") is False else factor)
     if processor.get("do_normalize") is False:
         return side, own_constants(where, 0, 1, unit)
-    if "image_mean" in processor and "image_std" in processor:
-        return side, own_constants(where, processor["image_mean"], processor["image_std"], unit)
-    return side, None
+    mean, std = processor.get("image_mean"), processor.get("image_std")
+    return side, None if mean is None or std is None else own_constants(where, mean, std, unit)
 
 
 @contextmanager

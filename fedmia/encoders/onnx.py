@@ -11,8 +11,10 @@ from torch import Tensor
 
 from fedmia.encoders import untrained
 from fedmia.encoders._errors import first_line, import_extra
+from fedmia.encoders._preprocessing import read_settings
 from fedmia.encoders._program import Program, load_black_box
 from fedmia.encoders.base import EncoderForm, LoadContext, LoadedEncoder, LoadOptions
+from fedmia.options.bounded import parse_json
 from fedmia.options.errors import InputError
 from fedmia.options.seeding import rng
 
@@ -85,7 +87,18 @@ class OnnxFile(EncoderForm):
         def permuted(least: int) -> Session:
             return Session(permuted_model(source, context, least), context)
 
-        return load_black_box(Session(source, context), permuted)
+        session = Session(source, context)
+        metadata = session.session.get_modelmeta().custom_metadata_map
+        read_settings(context, f"'{source}'", {n: _value(t) for n, t in metadata.items()}, ())
+        return load_black_box(session, permuted)
+
+
+def _value(text: str) -> Any:
+    """What a text of a model's metadata says."""
+    try:
+        return parse_json(text)
+    except ValueError:
+        return text
 
 
 def permuted_model(path: str, context: LoadContext, least: int) -> bytes:

@@ -2,12 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from fedmia.encoders._errors import import_extra, unknown_model_error
-from fedmia.encoders._hooked import hook_backbone
+from fedmia.encoders._hooked import hook_backbone, refuse_large
 from fedmia.encoders._module import build, load_weights, load_white_box
+from fedmia.encoders._preprocessing import (
+    note_resizing,
+    note_unread,
+    own_constants,
+    square_side,
+)
 from fedmia.encoders.base import Constants, EncoderForm, LoadContext, LoadedEncoder, LoadOptions
+from fedmia.encoders.torchfile import read_json
+from fedmia.options.errors import InputError
+
+CONFIG = "open_clip_config.json"
+PIXELS = ("size", "mode", "mean", "std", "interpolation", "resize_mode", "fill_color")
+# What of a tower shapes no vector of whole images of another size, or is read apart.
+ASIDE = (
+    "image_size", "patch_dropout", "output_tokens", "timm_model_pretrained", "timm_drop",
+    "timm_drop_path",
+)  # fmt: skip
 
 
 class OpenClipModel(EncoderForm):
@@ -22,10 +39,12 @@ class OpenClipModel(EncoderForm):
         """The image tower of `source`; its weights are the checkpoint's, else random. The text
         tower is not built.
 
-        Size and normalisation are the architecture's where the user gives none.
+        Size and normalisation are those of an open_clip_config.json beside the checkpoint, else the
+        architecture's, where the user gives none.
 
         Raises:
-            InputError: open_clip is not installed, no such model, a checkpoint that does not fit.
+            InputError: open_clip is not installed, no such model, a checkpoint that does not fit,
+                or a configuration beside it of another tower or of pixels that are not audited.
         """
         library = import_extra("open_clip", "open_clip:NAME", "clip")
         parts = import_extra("open_clip.model", "open_clip:NAME", "clip")
@@ -34,7 +53,11 @@ class OpenClipModel(EncoderForm):
         if config is None:
             raise unknown_model_error("open_clip", source, library.list_models())
         vision = {**config["vision_cfg"], "timm_model_pretrained": False}
-        context.size = load_options.size or int(vision.get("image_size", 224))
+        pixels, where = _read_configuration(context, config)
+        size = square_side(context, f"{where}: size", pixels.get("size", vision.get("image_size")))
+        if size and not load_options.size:
+            refuse_large(context.where, size)
+        context.size = load_options.size or size or 224
         vision["image_size"] = context.size
 
         def make() -> Any:
@@ -44,8 +67,48 @@ class OpenClipModel(EncoderForm):
 
         module = build(context, make).eval()
         load_weights(context, module)
-        context.constants = _constants(library, source, context.notes)
+        mean, std = pixels.get("mean"), pixels.get("std")
+        if mean is not None and std is not None:
+            context.constants = own_constants(where, mean, std)
+        elif context.constants is None:
+            context.constants = _constants(library, source, context.notes)
         return load_white_box(context, *hook_backbone(context, module, (3,)))
+
+
+def _read_configuration(
+    context: LoadContext, config: Mapping[str, Any]
+) -> tuple[Mapping[str, Any], str]:
+    """What the file beside the checkpoint says of pixels, `config` or nothing, and what names it.
+
+    Raises:
+        InputError: it describes another tower than `config`, or pixels that are not RGB.
+    """
+    checkpoint = context.load_options.checkpoint
+    if checkpoint is None or not (path := checkpoint.parent / CONFIG).is_file():
+        return {}, context.where
+    content = read_json(path)
+    model, pixels = content.get("model_cfg") or {}, dict(content.get("preprocess_cfg") or {})
+    own, described = _tower(config), _tower(model)
+    for name in described | own if described else ():
+        if (described.get(name) or None) != (own.get(name) or None):
+            both = f"{described.get(name)!s:.60}, {context.where} has {own.get(name)!s:.60}"
+            raise InputError(f"{path}: {name} {both}: give the name of that architecture")
+    if pixels.get("mode", "RGB") != "RGB":
+        raise InputError(f"{path}: mode {pixels['mode']}, images are audited in RGB")
+    note_resizing(context, str(path), pixels)
+    note_unread(context, str(path), pixels, PIXELS)
+    if pixels.get("size") is None:
+        pixels["size"] = (model.get("vision_cfg") or {}).get("image_size")
+    return {n: value for n, value in pixels.items() if value is not None}, str(path)
+
+
+def _tower(config: Mapping[str, Any]) -> dict[str, Any]:
+    """What of an architecture shapes the vectors of images, {} where it has no image tower."""
+    vision = config.get("vision_cfg")
+    if not isinstance(vision, Mapping):
+        return {}
+    whole = {n: config.get(n) for n in ("embed_dim", "quick_gelu")}
+    return whole | {f"vision_cfg.{n}": value for n, value in vision.items() if n not in ASIDE}
 
 
 def _constants(library: Any, name: str, notes: list[str]) -> Constants:

@@ -16,12 +16,12 @@ from fedmia.encoders._errors import import_extra, unknown_model_error
 from fedmia.encoders._hooked import STAGES, capture_outputs, find_input_size, refuse_large
 from fedmia.encoders._module import build, load_weights, load_white_box
 from fedmia.encoders._outputs import grid, is_map
+from fedmia.encoders._preprocessing import note_resizing, own_constants, square_side
 from fedmia.encoders.base import (
     EncoderForm,
     LoadContext,
     LoadedEncoder,
     LoadOptions,
-    own_constants,
 )
 from fedmia.encoders.torchfile import folder_weights, of_configuration
 from fedmia.nets.base import MODULES, Trunk, check_network, limit_modules
@@ -111,50 +111,69 @@ def _load_folder(timm: Any, context: LoadContext, folder: Path) -> LoadedEncoder
     weights_file, config = folder_weights(folder, "timm:FOLDER")
     own, where = context.load_options, f"{folder}/config.json"
     context.load_options = replace(own, checkpoint=own.checkpoint or weights_file)
-    depth = config.get("model_args", {}).get("depth")  # timm lists the rates of all blocks at first
+    fields, args = config.get("pretrained_cfg", config), config.get("model_args") or {}
+    depth = args.get("depth")  # timm lists the rates of all blocks at first
     if isinstance(depth, int) and depth > MODULES:
         raise InputError(f"{where} gives the depth {depth:.20g}; at most {MODULES:,} is read")
-    sized = own.size or (config.get("pretrained_cfg", {}).get("input_size") or [None])[-1]
-    if not isinstance(sized, int | None):
-        raise InputError(f"{where} gives the size {str(sized)[:60]!r}, which is no number")
-    if sized not in (None, own.size):
-        refuse_large(where, sized)
+    pool = args.get("global_pool", config.get("global_pool") or None)
+    if pool == "":
+        raise InputError(f"{where}: global_pool '' makes maps; an encoder makes vectors")
+    shape = fields.get("input_size")
+    if shape is not None and not (isinstance(shape, list) and len(shape) == 3):
+        raise InputError(f"{where}: input_size {shape}, must be [channels, height, width]")
+    side = square_side(context, f"{where}: img_size", args.get("img_size"))
+    side = side or square_side(context, f"{where}: input_size", shape)
+    if side and not own.size:
+        refuse_large(where, side)
+    sized = own.size or side
+    note_resizing(context, where, fields)
     name, context.where = f"local-dir:{folder}", f"timm:{folder.resolve().name}"
     length = weights_file.stat().st_size
-    check_network(where, lambda: _build_model(timm, name, context, sized), length)
-    return _load_model(timm, context, name, sized)
+    check_network(where, lambda: _build_model(timm, name, context, sized, pool), length)
+    return _load_model(timm, context, name, sized, pool)
 
 
-def _load_model(timm: Any, context: LoadContext, name: str, sized: int | None) -> LoadedEncoder:
-    """The encoder with the size and the normalisation of timm's data configuration; a ResNet that
-    got a small stem from its file has neither, and takes images as they are."""
-    module: Any = _build_model(timm, name, context, sized).eval()
+def _load_model(
+    timm: Any, context: LoadContext, name: str, sized: int | None, pool: Any = None
+) -> LoadedEncoder:
+    """The encoder with the size and the normalisation of its checkpoint's settings, else of timm's
+    data configuration; a ResNet that got a small stem from its file has not the latter, and takes
+    images as they are."""
+    module: Any = _build_model(timm, name, context, sized, pool).eval()
+    data = timm.data.resolve_model_data_config(module)  # takes a 0 for none
+    config = getattr(module, "pretrained_cfg", None) or {}
+    fixed, side = bool(config.get("fixed_input_size")), sized or int(data["input_size"][-1])
+    context.size = side if fixed else None
     load_weights(context, module)
-    data = timm.data.resolve_model_data_config(module)
     stem = getattr(module, "conv1", None)
     channels = stem.in_channels if isinstance(stem, nn.Conv2d) else int(data["input_size"][0])
     if not _resnet.adapt_sizes(context, module):
-        context.size = int(data["input_size"][-1])
-        if context.load_options.size is None:
+        usual = fixed or context.size is None
+        context.size = context.size or side
+        if usual and context.load_options.size is None:
             context.notes.append(
                 f"Images are brought to {context.size} pixels a side, as timm's configuration "
                 f"says: if the network was trained on others, {opt('size')} takes their size."
             )
-        own = own_constants(f"the configuration of {context.where}", data["mean"], data["std"])
-        context.constants = own if {*map(len, own)} <= {1, channels} else None
+        values = (data[n] if config.get(n) is None else config[n] for n in ("mean", "std"))
+        own = own_constants(f"the configuration of {context.where}", *values)
+        if context.constants is None and (channels == 3 or {*map(len, own)} <= {1, channels}):
+            context.constants = own
     tried = find_input_size(context, module, (channels,))
-    if (getattr(module, "pretrained_cfg", None) or {}).get("fixed_input_size"):
+    if fixed:
         tried = tried._replace(fixed=True)  # its parts alone may have another size
     backbone = TimmBackbone(module, tried.channels, tried.size)
     return load_white_box(context, backbone, tried)
 
 
-def _build_model(timm: Any, name: str, context: LoadContext, sized: int | None) -> Any:
-    """timm's model without a classifier, for images of side `sized` where it asks for a size; one
-    that resamples its positions for other images, if it can."""
+def _build_model(timm: Any, name: str, context: LoadContext, sized: int | None, pool: Any) -> Any:
+    """timm's model without a classifier, for images of side `sized` where it asks for a size, that
+    pools as `pool` says; one that resamples its positions for other images, if it can."""
     side = {} if sized is None else {"img_size": sized}
     make = partial(timm.create_model, name, pretrained=False, num_classes=0)
-    for options in ({**side, "dynamic_img_size": True}, side):
+    sides: tuple[dict[str, Any], ...] = ({**side, "dynamic_img_size": True}, side, {})
+    pools = ({"global_pool": pool}, {}) if pool is not None else ({},)
+    for options in ({**one, **other} for other in pools for one in sides):
         with suppress(TypeError):  # a network that has no such option
             return build(context, partial(make, **options), TypeError)
     return build(context, make)

@@ -27,14 +27,14 @@ IN_FOLDERS = ("model.safetensors", "pytorch_model.bin")
 
 
 class OptionsStub:
-    """Stands for an object of a class that keeps options: it takes what it is given and does
-    nothing. The class itself is never imported."""
+    """Stands for an object of a class that keeps options: it keeps their values and does nothing.
+    The class itself is never imported."""
 
     def __init__(self, *args: object) -> None:
         pass
 
     def __setstate__(self, state: object) -> None:
-        pass
+        self.state = state
 
 
 class ModuleStub(OptionsStub):

@@ -67,6 +67,6 @@ class TorchvisionModel(EncoderForm):
         load_weights(context, module)
         first = next(m for m in module.modules() if isinstance(m, nn.Conv2d))
         if not _resnet.adapt_sizes(context, module) and first.in_channels == 3:
-            context.constants = IMAGENET  # the library's own
+            context.constants = context.constants or IMAGENET  # the library's own
         hooked = hook_backbone(context, module, (first.in_channels,), flat_is_map=True)
         return load_white_box(context, *hooked)

@@ -9,6 +9,7 @@ from typing import Any
 from fedmia.encoders import _resnet, _vit
 from fedmia.encoders._hooked import find_input_size, hook_backbone
 from fedmia.encoders._module import build_seeded, load_white_box
+from fedmia.encoders._preprocessing import read_settings
 from fedmia.encoders.base import EncoderForm, LoadContext, LoadedEncoder, LoadOptions
 from fedmia.encoders.checkpoint import COUNTERS, load_tensors
 from fedmia.encoders.reparametrised import join_parts
@@ -36,14 +37,16 @@ class WeightsFile(EncoderForm):
         """
         path = Path(source)
         context = LoadContext(path.name, replace(load_options, checkpoint=path))
-        content = join_parts(read(path), f"weights '{path}'", (), context.notes)
-        match = find_encoder(content, path, load_options.key, _count_known)
+        content, where = read(path), f"weights '{path}'"
+        joined = join_parts(content, where, (), context.notes)
+        match = find_encoder(joined, path, load_options.key, _count_known)
         vit = _vit.canonical_names(match.trunk)
         if _vit.is_vit(vit):
             form = match.scheme.form
             module = build_seeded(lambda: _vit.build(context, vit, form), load_options.seed)
             context.weights = load_tensors(context, module.eval(), match, vit)
             context.size, channels = module.patch_embed.img_size[0], (vit[_vit.PATCHES].shape[1],)
+            read_settings(context, where, content, module.state_dict())
             tried = find_input_size(context, module, channels)._replace(fixed=True)
             return load_white_box(context, TimmBackbone(module, tried.channels, tried.size), tried)
         tensors, relu = _resnet.canonical_names(match.trunk)
@@ -56,6 +59,7 @@ class WeightsFile(EncoderForm):
         net: Any = build_seeded(lambda: _resnet.build(tensors, path.name), load_options.seed)
         _resnet.adapt(net, tensors, relu, match.scheme.padding, context)
         context.weights = load_tensors(context, net, match, tensors)
+        read_settings(context, where, content, net.state_dict())
         _resnet.adapt_sizes(context, net)
         return load_white_box(context, *hook_backbone(context, net, (net.conv1.in_channels,)))
 

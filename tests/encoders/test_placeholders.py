@@ -17,8 +17,9 @@ from torch.nn.utils import parametrizations, prune, spectral_norm
 
 from fedmia.data.base import Request
 from fedmia.data.images import count_uniform
+from fedmia.encoders._preprocessing import own_constants
 from fedmia.encoders._vectors import as_vectors
-from fedmia.encoders.base import LoadOptions, load, own_constants
+from fedmia.encoders.base import LoadContext, LoadOptions, load
 from fedmia.encoders.hf import read_preprocessing
 from fedmia.encoders.memory import load_module
 from fedmia.encoders.reparametrised import refuse_parts
@@ -45,7 +46,7 @@ def make_lazy() -> nn.Module:
 
 def preprocessing(folder: Path, **fields: Any) -> Any:
     (folder / "preprocessor_config.json").write_text(json.dumps(fields))
-    return read_preprocessing(folder, MODEL, [])
+    return read_preprocessing(LoadContext("x", LoadOptions()), folder, MODEL)
 
 
 def test_processor__without_rescaling_has_constants_of_0_to_255(tmp_path: Path) -> None:
@@ -67,6 +68,11 @@ def test_processor__without_rescaling_has_constants_of_0_to_255(tmp_path: Path) 
     [
         ({"do_flip_channel_order": True}, "do_flip_channel_order"),
         ({"offset": True}, "offset"),
+        ({"rescale_offset": True}, "rescale_offset"),
+        ({"include_top": True}, "include_top"),
+        ({"size": {"height": 40, "width": 48}}, "size: .*only square images"),
+        ({"size": 40, "crop_size": [32, 24], "do_center_crop": True}, "crop_size: .*only square"),
+        ({"size": "large"}, "size: 'large', must be a whole number"),
         ({"rescale_factor": "1/255"}, "rescale_factor 1/255, must be a number > 0"),
         ({"image_mean": [0.5], "image_std": [0.0]}, "std .0.0., must be numbers > 0"),
         ({"image_mean": "x", "image_std": [1]}, "mean x, must be finite numbers"),
@@ -82,6 +88,16 @@ def test_processor__a_field_that_is_not_done_is_refused(
 def test_size__of_a_processor_that_does_not_resize_is_the_models(tmp_path: Path) -> None:
     assert preprocessing(tmp_path, size=224)[0] == 224
     assert preprocessing(tmp_path, size=224, do_resize=False)[0] == 32
+
+
+def test_processor__names_what_is_not_done_or_read(tmp_path: Path) -> None:
+    fields = {"size": 40, "crop_size": 32, "do_center_crop": True, "resample": 3, "sharpen": 2}
+    nested = {"image_processor": fields | {"image_mean": 0, "image_std": [0.5] * 3}}
+    (tmp_path / "processor_config.json").write_text(json.dumps(nested))
+    context = LoadContext("x", LoadOptions())
+    side, constants = read_preprocessing(context, tmp_path, MODEL)
+    assert (side, constants) == (32, ((0.0,), (0.5,) * 3))
+    assert "'sharpen'" in context.notes[0] and "resample 3, crop_pct 0.8" in context.notes[1]
 
 
 def test_constants__of_an_encoder_are_of_pixels_in_0_to_1() -> None:

@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from fedmia.encoders.base import load
+from fedmia.encoders.base import LoadContext, LoadOptions, load
 from fedmia.encoders.describe import describe, probe_encoder
 from fedmia.encoders.hf import read_preprocessing
 from tests.encoders.conftest import refused
@@ -201,10 +201,32 @@ def test_open_clip__the_normalisation_of_its_public_weights(library: Any) -> Non
     assert constants() == (0.48, 0.26, True)
 
 
+def test_open_clip__the_file_beside_the_weights_normalises_and_sizes(
+    library: Any, tmp_path: Path
+) -> None:
+    torch.save({f"visual.{n}": t for n, t in Tower(False).state_dict().items()}, tmp_path / "w.pt")
+
+    def describe_pixels(**fields: Any) -> None:
+        content = json.dumps({"preprocess_cfg": fields})
+        (tmp_path / "open_clip_config.json").write_text(content)
+
+    describe_pixels(mean=MEAN, std=STD, size=[48, 48])
+    released = load("open_clip:tiny", checkpoint=tmp_path / "w.pt")
+    assert released.size == 48
+    torch.testing.assert_close(released.method.encoder.mean.flatten(), Tensor(MEAN))
+    torch.testing.assert_close(released.method.encoder.std.flatten(), Tensor(STD))
+    describe_pixels(size=[48, 64])
+    named = "open_clip_config.json: size: .*only square"
+    refused(named, "open_clip:tiny", checkpoint=tmp_path / "w.pt")
+    assert load("open_clip:tiny", checkpoint=tmp_path / "w.pt", size=SIDE).size == SIDE
+    describe_pixels(mean=[123.7] * 3, std=[58.4] * 3)
+    refused("123.7 is the encoder's own", "open_clip:tiny", checkpoint=tmp_path / "w.pt")
+
+
 @pytest.mark.parametrize(
     ("settings", "size", "own"),
     [
-        ({"size": {"height": 40, "width": 48}}, 40, None),
+        ({"size": {"height": 40, "width": 40}}, 40, None),
         ({"size": {"shortest_edge": 40}}, 40, None),
         ({"size": 40, "crop_size": 32}, 40, None),
         ({"size": 40, "crop_size": 32, "do_center_crop": False}, 40, None),
@@ -229,9 +251,10 @@ def test_hf__size_and_normalisation_are_those_of_the_pixels_that_its_model_gets(
     if settings is not None:
         text = json.dumps({"image_mean": MEAN} | settings)
         (tmp_path / "preprocessor_config.json").write_text(text)
-    config = types.SimpleNamespace(image_size=[2 * SIDE, 3 * SIDE] if nested else 2 * SIDE)
+    config = types.SimpleNamespace(image_size=[2 * SIDE, 2 * SIDE] if nested else 2 * SIDE)
     config = types.SimpleNamespace(vision_config=config, image_size=7) if nested else config
-    notes: list[str] = []
+    context = LoadContext("x", LoadOptions())
     constants = None if own is None else tuple(map(tuple, own))
-    read = read_preprocessing(tmp_path, types.SimpleNamespace(config=config), notes)
-    assert read == (size, constants) and len(notes) == (settings is None)
+    read = read_preprocessing(context, tmp_path, types.SimpleNamespace(config=config))
+    missing = [note for note in context.notes if "has no preprocessor" in note]
+    assert read == (size, constants) and len(missing) == (settings is None)
