@@ -18,7 +18,7 @@ from fedmia.options import registry
 from fedmia.options.errors import InputError, opt
 from fedmia.options.option import option_fields
 from fedmia.options.seeding import torch_rng
-from fedmia.options.values import convert
+from fedmia.options.values import convert, disk_path
 from fedmia.options.yamlfile import Tree
 from fedmia.recording.run import RunRecording
 from fedmia.ssl.base import SSL, Recipe, SSLMethod, State
@@ -173,7 +173,7 @@ def _build_complete(kind: str, name: str, options: Mapping[str, Any]) -> Any:
 def _source(tree: Mapping[str, Any]) -> tuple[Dataset, str | None] | None:
     """The run's data source and its path, None where it cannot be built here."""
     data = tree["data"]
-    name, _, path = data["name"].partition(":")
+    name, _, path = disk_path(data["name"]).partition(":")
     if name not in registry.names("dataset"):  # package.module:Class[:PATH]
         attribute, _, path = path.partition(":")
         name = f"{name}:{attribute}"
@@ -206,7 +206,7 @@ def _size(
     if source is None:
         return None
     data = tree["data"]
-    place = None if data.get("dir") is None else Path(data["dir"])
+    place = None if data.get("dir") is None else Path(disk_path(data["dir"]))
     seed, limits = int(tree.get("seed", 0)), data.get("pixel_range")
     request = Request(source[1], place, None, seed, pixel_range=limits)
     try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import glob
 import hashlib
 import os.path
 import re
@@ -21,6 +20,7 @@ from fedmia.encoders.schemes import tables_of
 from fedmia.encoders.torchfile import read
 from fedmia.options.bounded import check_npz
 from fedmia.options.errors import InputError, opt
+from fedmia.options.values import disk_paths
 from fedmia.recording import Recording
 from fedmia.recording.format import MAIN, ROUNDS, RoundRecord
 from fedmia.recording.reader import States
@@ -236,7 +236,7 @@ def read_files(pattern: str, key: str | None = None) -> RoundHistory:
         InputError: no such file, one without a number, or two of one number.
     """
     where, by_round = opt("checkpoint", pattern), dict[int, Path]()
-    for path in sorted(map(Path, glob.glob(pattern))):
+    for path in map(Path, disk_paths(pattern)):
         if path.suffix not in SUFFIXES:
             raise InputError(f"{where}: '{path.name}' is none of {', '.join(SUFFIXES)}")
         numbers = re.findall(r"\d+", path.stem)
