@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class DealtExperiment(Experiment):
-    """The settings of a run as far as they deal its images: without strategy, which is Flower's, and
-    defences, which may be Opacus's."""
+    """The settings of a run that deal its images: no strategy, which needs Flower, and no defence,
+    which may need Opacus."""
 
     strategy: PluginChoice = PluginChoice("fedavg")
 
