@@ -1,4 +1,7 @@
-"""Flower's side of every client: from a message to a client's work and back."""
+"""Flower's side of every client: from a message to a client's work and back.
+
+Flower is imported where a client works: whoever lists the roles in this folder needs none.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,9 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from threading import Event
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-from flwr.app import ArrayRecord, Context, Error, Message, MetricRecord, RecordDict
-from flwr.clientapp import ClientApp
 
 from clients.base import Role
 from clients.client_context import ClientContext, RoundTask
@@ -19,10 +20,13 @@ from clients.client_round import ClientRound
 from fedmia.options import registry
 from fedmia.ssl._twoview import TwoView
 from fedmia.ssl.base import State
-from fedmia.storage.arrays import record
 from fedmia.storage.snapshot import StateStore, Update
 
-Together = Callable[[Sequence[tuple[Message, int, StateStore]], Event], dict[int, Message]]
+if TYPE_CHECKING:
+    from flwr.app import Context, Message, RecordDict
+    from flwr.clientapp import ClientApp
+
+Together = Callable[[Sequence[tuple["Message", int, StateStore]], Event], dict[int, "Message"]]
 
 
 def client_app(client_context: ClientContext, store: StateStore) -> ClientApp:
@@ -34,6 +38,9 @@ def client_app(client_context: ClientContext, store: StateStore) -> ClientApp:
     Returns:
         An app that answers the roll call and works the rounds.
     """
+    from flwr.app import Error, Message, MetricRecord, RecordDict
+    from flwr.clientapp import ClientApp
+
     app = ClientApp()
 
     @app.query()
@@ -64,6 +71,8 @@ def together_app(client_context: ClientContext) -> Together:
         is set when nobody waits for them any more, to the replies, by place, of those that train in
         one pass. All others have to work alone.
     """
+    from flwr.app import Message
+
     plain = replace(client_context, device="cpu").method(-1, None)
     assert isinstance(plain, TwoView)  # no other method is stackable
 
@@ -108,12 +117,18 @@ def _read_task(message: Message, client: int) -> RoundTask:
 
 def _read_arrays(message: Message) -> list[State]:
     """The weights, and what the server sends beside them."""
+    from flwr.app import ArrayRecord
+
     records, names = message.content.array_records, ("arrays", "broadcast")
     return [dict(records.get(n, ArrayRecord()).to_torch_state_dict()) for n in names]
 
 
 def _write_content(update: Update, own: State) -> RecordDict:
     """The reply's content, with the weights `own`, which must not be changed from now on."""
+    from flwr.app import MetricRecord, RecordDict
+
+    from fedmia.storage.arrays import record
+
     counts = {"client": update.client, "num-examples": update.examples}
     metrics = MetricRecord({**counts, **update.metrics})
     return RecordDict({"arrays": record(own), "metrics": metrics})

@@ -21,6 +21,7 @@ import torch
 
 from fedmia.encoders.memory import Encoder, InMemory
 from fedmia.options.errors import InputError
+from fedmia.options.values import disk_path
 from fedmia.runs import Run
 from fedmia.runs import open_run as open_run
 from fedmia.runtime.numerics import default_numerics
@@ -90,7 +91,7 @@ def run_simulation(
     watch = Stopwatch(time.perf_counter())
     names = tuple(observe.split(",") if isinstance(observe, str) else observe)
     if resume is not None:
-        settings = resumed_settings(Path(resume).expanduser(), config, out, options, trust_plugins)
+        settings = resumed_settings(Path(disk_path(resume)), config, out, options, trust_plugins)
     else:
         settings = build_settings(SIMULATE, config, options, trust_plugins)
     with results_folder(resume or out) as folder, interruptible("rounds") as stop:
@@ -260,7 +261,7 @@ def audit_federation(
     Raises:
         InputError: bad input, in one line, or no attack could run.
     """
-    files = has_magic(str(recording)) and not Path(recording).is_dir()
+    files = has_magic(str(recording)) and not Path(disk_path(recording)).is_dir()
     of_rounds = {"owners": owners, "loss": loss}
     of_rounds["checkpoint" if files else "federation"] = str(recording)
     options |= {name: value for name, value in of_rounds.items() if value is not None}
@@ -309,7 +310,7 @@ def rank_suspects(
 
     from fedmia.door.suspects import rank
 
-    return pd.DataFrame(rank(Path(recording).expanduser(), net, public, loss, seed)).set_index(
+    return pd.DataFrame(rank(Path(disk_path(recording)), net, public, loss, seed)).set_index(
         "client"
     )
 
@@ -355,7 +356,7 @@ def run_study(
     grids = {} if over is None else {"over": over}
     settings = build_settings(STUDY, config, options | grids, trust_plugins)
     with interruptible("runs") as stop, session_for_children():
-        study, _ = run_cells(settings, Path(out).expanduser(), stop, quiet)
+        study, _ = run_cells(settings, Path(disk_path(out)), stop, quiet)
     return study
 
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from fedmia.options import session
 from fedmia.options.errors import InputError, unknown_name
+from fedmia.options.values import disk_path
 from fedmia.storage.manifest import CONFIG, CURVES, REPORT, SCORES
 from fedmia.storage.runfolder import RunFolder, damaged
 
@@ -66,7 +67,7 @@ def open_run(folder: str | Path, *, trust_plugins: bool = False) -> Run:
         InputError: the folder holds no run, or the results of another command; its settings are no
             YAML; its format is of another version.
     """
-    opened = RunFolder(Path(folder).expanduser(), trust_plugins)
+    opened = RunFolder(Path(disk_path(folder)), trust_plugins)
     opened.check(CONFIG)
     tree = opened.facts()
     if "jobs" in tree:

@@ -5,12 +5,16 @@ from __future__ import annotations
 import ast
 import functools
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import pytest
+
+from tests.auditing.conftest import RUN
+from tests.bank import Bank
 
 ROOT = Path(__file__).resolve().parents[1]
 # A module may import from its own line and from those above it. Every module of ours has a place;
@@ -319,7 +323,8 @@ def test_scoring__loads_no_federation() -> None:
 def test_doors_of_audits__load_no_federation() -> None:
     """`fedmia`, `fedmia audit`, `fedmia bench`, and what `import fedmia` gives."""
     doors = ("fedmia.api", "fedmia.cli.main", "fedmia.door.auditing", "fedmia.runs", "fedmia.audit")
-    names = loaded(*doors, *(name for name, _ in modules("fedmia.bench")))
+    own = "fedmia.federation.plan", "fedmia.federation.schedule", "clients.app"  # a run's images
+    names = loaded(*doors, *own, *(name for name, _ in modules("fedmia.bench")))
     assert not sorted(n for n in names if within(n, FEDERATED[:3]))
 
 
@@ -362,13 +367,18 @@ for page in ("--help", "audit --help", "list attack", "bench --help"):
 for line in ("simulate --config smoke", "list strategy"):
     assert command(line, 2).startswith("fedmia: error: fedmia"), line
 assert len(fedmia.open_run("A").attacks)
+command("audit --encoder RUN --attacks similarity --out OF_RUN --quiet")
+command("audit --encoder RUN --federation RUN/recording --attacks similarity --quiet")
+assert len(fedmia.open_run("RUN").images.members) and len(fedmia.open_run("OF_RUN").images.members)
 fedmia.audit_encoder(net, images.images[:26], images.images[26:], attacks="similarity", quiet=True)
 fedmia.audit_embeddings(np.load("members.npy"), np.load("others.npy"), quiet=True)
 """
 
 
 @pytest.mark.slow(seconds=20)
-def test_audits__run_where_no_federation_is_installed(tmp_path: Path) -> None:
+def test_audits__run_where_no_federation_is_installed(bank: Bank, tmp_path: Path) -> None:
+    """Those of a run's own images, too, whatever its strategy and its defence."""
+    shutil.copytree(bank.run(f"{RUN} --strategy fedavgm --defense dpsgd"), tmp_path / "RUN")
     done = subprocess.run(
         [sys.executable, "-c", AUDITS], cwd=tmp_path, capture_output=True, text=True,
         env={**os.environ, "PYTHONPATH": str(ROOT)},

@@ -20,7 +20,7 @@ from fedmia.options.errors import (
     suggest_nearest,
     wrong_value,
 )
-from fedmia.options.values import Text, expand_home
+from fedmia.options.values import Text, disk_path
 
 # Options that may stand without a value: whether the next argument is one.
 OPTIONAL: Mapping[str, Callable[[str], bool]] = {
@@ -212,7 +212,7 @@ def _store_option(command: Command, parsed: ParsedFlags, name: str, path: str, t
         what = f"--{name} is given twice" if twice else f"{before} and --{name} are the same option"
         raise InputError(what)
     if own:
-        parsed.command[path] = expand_home(text)
+        parsed.command[path] = disk_path(text)
         return
     parsed.typed[path] = f"--{name}"
     parsed.options[path] = Text(text)

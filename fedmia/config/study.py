@@ -21,7 +21,7 @@ from fedmia.config.layout import Flat, layout
 from fedmia.config.tree import flatten, from_tree, merge, to_tree
 from fedmia.options.errors import InputError, format_value, opt, prefix_errors, suggest_nearest
 from fedmia.options.option import option, option_fields
-from fedmia.options.values import Text, from_text, plain
+from fedmia.options.values import Text, disk_path, from_text, plain
 from fedmia.options.yamlfile import Tree
 from fedmia.recording.format import HEADER
 from fedmia.storage.manifest import CONFIG
@@ -338,12 +338,12 @@ def split_encoders(text: str) -> tuple[str, ...]:
     Raises:
         InputError: an encoder that is named twice, a number that follows no RUN@ROUND.
     """
-    specs: list[str] = []
+    specs, text = list[str](), disk_path(text)
     for part in [text] if Path(text).exists() else [p.strip() for p in text.split(",")]:
         run, at, _ = specs[-1].rpartition("@") if specs else ("", "", "")
         if part.isdigit() and not at:
             raise InputError(f"{opt('encoders', text)}: {part} follows no RUN@ROUND")
-        spec = f"{run}@{int(part)}" if part.isdigit() else part
+        spec = f"{run}@{int(part)}" if part.isdigit() else disk_path(part)
         if not spec or spec in specs:
             why = f"{spec} is named twice" if spec else "a name lacks"
             raise InputError(f"{opt('encoders', text)}: {why}")

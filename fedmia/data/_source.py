@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import unicodedata
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ from fedmia.data.base import Request
 from fedmia.data.images import UNLABELLED, IntArray
 from fedmia.options.errors import InputError, opt
 from fedmia.options.filetype import check_file_type
+from fedmia.options.values import escape_name
 
 # What a column or an array of classes is called, the likeliest first.
 CLASS_NAMES = ("label", "labels", "class", "target", "targets", "category", "fine_label")
@@ -111,9 +111,9 @@ def check_labels(labels: Any, count: int, where: str) -> NDArray[Any]:
         values = values[:, 0]
     if values.dtype.kind == "O" and all(isinstance(v, str) for v in values.flat):
         values = values.astype(str)
-    if values.dtype.kind == "U":  # an accent may be a letter or a mark
-        texts = [unicodedata.normalize("NFC", text) for text in values.flat]
-        values = np.array(texts, dtype=str).reshape(values.shape)
+    if values.dtype.kind == "U":
+        names = [escape_name(text) for text in values.flat]
+        values = np.array(names, dtype=str).reshape(values.shape)
     if values.dtype.kind == "f" and (np.isfinite(values) & (values % 1 == 0)).all():
         values = values.astype(np.int64)
     if values.shape != (count,) or values.dtype.kind not in "iubU":

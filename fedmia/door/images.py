@@ -29,6 +29,7 @@ from fedmia.data.base import Dataset, Request
 from fedmia.data.images import ByteArray, ImageSet
 from fedmia.options import session
 from fedmia.options.errors import InputError, opt
+from fedmia.options.values import disk_path
 
 LOOK = 16  # items that are read again: of as many, a flip of one in two is seen
 
@@ -82,7 +83,7 @@ def name_images(value: Any, what: str, pixel_range: Range = None, subjects: Any 
     if isinstance(value, str):
         return value
     if isinstance(value, Path):
-        value = value.expanduser()
+        value = Path(disk_path(value))
         return f"folder:{value}" if value.is_dir() else str(value)
     if isinstance(value, type) and issubclass(value, Dataset):
         from fedmia.door.plugins import name_class

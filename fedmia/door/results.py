@@ -13,6 +13,7 @@ from shutil import rmtree
 from threading import Event, current_thread, main_thread
 
 from fedmia.options import session
+from fedmia.options.values import disk_path
 from fedmia.runs import Run, open_run
 from fedmia.runtime.interrupts import Interrupts
 
@@ -28,7 +29,7 @@ def results_folder(out: str | Path | None) -> Iterator[Path]:
         The folder.
     """
     if out is not None:
-        yield Path(out).expanduser()
+        yield Path(disk_path(out))
         return
     temporary = tempfile.mkdtemp(prefix="fedmia-")
     try:

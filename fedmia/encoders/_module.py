@@ -127,7 +127,7 @@ def load_white_box(
         access: `black_box` where no gradient reaches its weights.
     """
     load_options = context.load_options
-    refuse_zeros(context.where, network)
+    refuse_zeros(context.where, network.parameters())
     blank = torch.zeros(1, tried.channels, tried.size, tried.size)
     if isinstance(network, Backbone):
         own, notes = context.constants, context.notes

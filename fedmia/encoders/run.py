@@ -12,13 +12,14 @@ import torch
 from fedmia.data.base import Dataset, Request
 from fedmia.encoders._errors import first_line
 from fedmia.encoders._hooked import refuse_large
+from fedmia.encoders._untrained_weights import refuse_diverged
 from fedmia.encoders.base import EncoderForm, LoadedEncoder, LoadOptions, Weights
 from fedmia.nets.base import Net, check_network
 from fedmia.options import registry
 from fedmia.options.errors import InputError, opt
 from fedmia.options.option import option_fields
 from fedmia.options.seeding import torch_rng
-from fedmia.options.values import convert
+from fedmia.options.values import convert, disk_path
 from fedmia.options.yamlfile import Tree
 from fedmia.recording.run import RunRecording
 from fedmia.ssl.base import SSL, Recipe, SSLMethod, State
@@ -98,7 +99,7 @@ def load(spec: str, load_options: LoadOptions) -> LoadedEncoder:
         generator = torch_rng(load_options.seed, "released", "run")
         return spec_ssl.build(net.build(channels, size), Recipe(mean, std), generator)
 
-    def method(weights: State | None) -> SSLMethod:
+    def method(weights: State | None, turn: int = turn) -> SSLMethod:
         ssl_method = build()
         if weights is not None:
             try:
@@ -108,6 +109,8 @@ def load(spec: str, load_options: LoadOptions) -> LoadedEncoder:
                     f"run '{folder}': round {turn} does not fit its config.yaml: "
                     f"{first_line(error)}"
                 ) from None
+            parameters = ssl_method.shared_parameters()
+            refuse_diverged(f"run '{folder}': the model of round {turn}", weights, parameters)
         return ssl_method.to(load_options.device).eval()
 
     check_network(where, build, length)
@@ -133,7 +136,7 @@ def load(spec: str, load_options: LoadOptions) -> LoadedEncoder:
         method=method(state),
         augment=spec_ssl.augment,
         # Of a pre-trained run round 0 is no untrained model.
-        untrained=lambda: method(store.untrained().state if 0 in kept_rounds else None),
+        untrained=lambda: method(store.untrained().state if 0 in kept_rounds else None, 0),
         untrained_how=how,
         access="white_box",
         channels=channels,
@@ -173,7 +176,7 @@ def _build_complete(kind: str, name: str, options: Mapping[str, Any]) -> Any:
 def _source(tree: Mapping[str, Any]) -> tuple[Dataset, str | None] | None:
     """The run's data source and its path, None where it cannot be built here."""
     data = tree["data"]
-    name, _, path = data["name"].partition(":")
+    name, _, path = disk_path(data["name"]).partition(":")
     if name not in registry.names("dataset"):  # package.module:Class[:PATH]
         attribute, _, path = path.partition(":")
         name = f"{name}:{attribute}"
@@ -206,7 +209,7 @@ def _size(
     if source is None:
         return None
     data = tree["data"]
-    place = None if data.get("dir") is None else Path(data["dir"])
+    place = None if data.get("dir") is None else Path(disk_path(data["dir"]))
     seed, limits = int(tree.get("seed", 0)), data.get("pixel_range")
     request = Request(source[1], place, None, seed, pixel_range=limits)
     try:

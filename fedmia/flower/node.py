@@ -18,6 +18,7 @@ from fedmia.flower.private import SIDES, SOURCES, plan_own, read_experiment, rem
 from fedmia.flower.releases import Releases
 from fedmia.flower.store import NodeStore
 from fedmia.options.errors import InputError
+from fedmia.options.values import disk_path
 from fedmia.storage.durable import make_folder, write
 
 FOLDER = "folder"  # of a node's files, in its `--node-config`
@@ -51,7 +52,7 @@ class Node:
         """
         config = context.node_config
         home = Path(os.environ.get("FLWR_HOME", "~/.flwr")) / "fedmia"
-        root = Path(str(config.get(FOLDER, home))).expanduser()
+        root = Path(disk_path(str(config.get(FOLDER, home))))
         client, sources = int(config["partition-id"]), [s for s in SOURCES if s in config]
         if sources and not {*SIDES} <= {*sources}:
             raise InputError(

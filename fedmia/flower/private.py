@@ -22,7 +22,7 @@ from fedmia.options import registry
 from fedmia.options.bounded import parse_json
 from fedmia.options.errors import InputError, opt
 from fedmia.options.seeding import ENTROPY, rng, root
-from fedmia.options.values import expand_home
+from fedmia.options.values import disk_path
 from fedmia.partitions.split import Split
 
 SIDES = ("members", "nonmembers")  # data sources of a node, in its `--node-config`
@@ -155,7 +155,7 @@ def plan_server(experiment: Experiment, channels: int, size: int) -> Plan:
 
 
 def _load(experiment: Experiment, side: str, source: str) -> np.ndarray:
-    name, path = split_dataset(expand_home(source))
+    name, path = split_dataset(disk_path(source))
     request = replace(experiment.data.request(experiment.seed), path=path, data_dir=None)
     try:
         images: ImageSet = registry.build("dataset", name, {}).load(request)

@@ -21,6 +21,7 @@ from fedmia.flower.messages import ROSTER, MessageRecorder, log
 from fedmia.flower.watch import Watch
 from fedmia.flower_internals import ClientAppCallable
 from fedmia.options.errors import InputError
+from fedmia.options.values import disk_path
 from fedmia.recording.format import Header
 from fedmia.recording.writer import RecordingWriter
 
@@ -190,7 +191,7 @@ def record(target: Any, folder: Path | str, **options: Any) -> Any:
     Raises:
         InputError: the folder is relative, or holds something.
     """
-    folder = Path(folder)
+    folder = Path(disk_path(folder))
     if not folder.is_absolute():
         raise InputError(f"recording: the folder must be an absolute path, got '{folder}'")
     if isinstance(target, ServerApp):

@@ -26,6 +26,7 @@ from fedmia.flower.rounds import LogDisplay
 from fedmia.flower.store import NodeStates
 from fedmia.observers._observing import RunObservers
 from fedmia.options.errors import InputError, opt
+from fedmia.options.values import disk_path
 from fedmia.recording.run import RunRecording
 from fedmia.report.publish import publish, show
 from fedmia.runtime.stopwatch import Stopwatch
@@ -72,7 +73,7 @@ def main(grid: Grid, context: Context) -> None:
     watch = Stopwatch(time.perf_counter())
     invoked = invocation(with_clients(str(context.run_config["arguments"]), grid))
     out = str(context.run_config["out"]) or f"fedmia-run-{context.run_id}"
-    place = OutFolder(Path(out).expanduser().absolute(), "another run")
+    place = OutFolder(Path(disk_path(out)).absolute(), "another run")
     with place:
         (gather if context.run_config["private"] else rehearse)(grid, invoked, place, watch)
     print(f"fedmia: the results are in {place.folder}", flush=True)

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import glob
 import os
 import re
 import typing
 import unicodedata
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from fedmia.options.errors import wrong_value
 from fedmia.options.option import type_name, union_members
 
 _INT = re.compile(r"[+-]?[0-9]+")
-_NAME = re.compile(r"[A-Za-z0-9_-]+:")
+_NAMES = re.compile(r"(?:[A-Za-z0-9_.-]+:)*")
 _SPAN = re.compile(r"([0-9]{1,9})-([0-9]{1,9})")
 _LONGEST_SPAN = 1_000_000
 
@@ -59,7 +62,7 @@ def convert(where: str, value: Any, kind: Any) -> Any:
         return tuple(convert(where, v, item) for v in value)
     if isinstance(value, int) and not isinstance(value, bool) and int not in kinds:
         return float(value) if float in kinds else value
-    return expand_home(value) if isinstance(value, str) else value
+    return disk_path(value) if isinstance(value, str) else value
 
 
 def from_text(where: str, text: str, kind: Any) -> Any:
@@ -102,7 +105,7 @@ def _parse(text: str, kind: Any) -> Any:
         return {"true": True, "false": False}[text.lower()]
     if kind not in (int, float, str) or not text or (kind is int and not _INT.fullmatch(text)):
         raise ValueError
-    return expand_home(text) if kind is str else kind(text)
+    return disk_path(text) if kind is str else kind(text)
 
 
 def _span(part: str) -> list[int]:
@@ -116,14 +119,46 @@ def _span(part: str) -> list[int]:
     return list(range(low, high + 1))
 
 
-def expand_home(text: str) -> str:
-    """A path, alone or after `NAME:`, with the home folder in place of its `~`.
+def disk_path(value: str | Path) -> str:
+    """A path, alone or after `NAME:`, as the disk has it.
 
-    A shell leaves it in `folder:~/data` and `--out=~/RUN`; files of settings and calls have it too.
+    The home folder replaces its `~`, which a shell leaves in `folder:~/data` and `--out=~/RUN`. An
+    accent is a letter in one name and a mark in another (Unicode's forms NFC and NFD): each part of
+    the path that is there, `RUN` of `RUN@ROUND` too, is spelt as it is there.
+
+    Args:
+        value: any text or path that an option takes.
+
+    Returns:
+        The path; text that names no file and no folder comes back as it is.
     """
-    before = match[0] if (match := _NAME.match(text)) else ""
-    path = text.removeprefix(before)
-    return before + os.path.expanduser(path) if path[:1] == "~" and "/" in path else text
+    before = match[0] if (match := _NAMES.match(str(value))) else ""
+    path = str(value).removeprefix(before)
+    if path[:1] == "~" and "/" in path:
+        path = os.path.expanduser(path)
+    parts = path.split("/")
+    for at, part in enumerate(parts):
+        parts[at] = _stored_name("/".join([*parts[:at], ""]) or ".", part)
+    return before + "/".join(parts)
+
+
+def _stored_name(folder: str, name: str) -> str:
+    """The name of a file as its folder has it; `name` where it has none that reads the same."""
+    if name.isascii() or os.path.lexists(os.path.join(folder, name)):
+        return name
+    with suppress(OSError, ValueError):
+        for other in sorted(os.listdir(folder)):
+            if escape_name(other) == escape_name(name):
+                return other
+    stem, at, turn = name.rpartition("@")
+    return _stored_name(folder, stem) + at + turn if turn.isdigit() else name
+
+
+def disk_paths(pattern: str) -> list[str]:
+    """The paths that a pattern as of `glob` names, whichever form their accents have; sorted."""
+    folder, name = os.path.split(disk_path(pattern))
+    names = {name, *(unicodedata.normalize(form, name) for form in ("NFC", "NFD"))}
+    return sorted(path for one in names for path in glob.glob(os.path.join(folder, one)))
 
 
 def escape_name(text: str) -> str:

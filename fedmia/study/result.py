@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from fedmia.options import registry, session
 from fedmia.options.bounded import read_json
 from fedmia.options.errors import InputError, unknown_name
+from fedmia.options.values import disk_path
 from fedmia.runs import Run, open_run
 from fedmia.storage.manifest import TABLE
 from fedmia.storage.runfolder import damaged
@@ -53,7 +54,7 @@ def open_study(folder: str | Path, *, trust_plugins: bool = False) -> StudyResul
     Raises:
         InputError: the folder holds no study.
     """
-    path = Path(folder)
+    path = Path(disk_path(folder))
     if not (path / STUDY).is_file():
         raise InputError(f"folder '{folder}' is no study: no {STUDY} in it")
     with damaged(path, STUDY):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import unicodedata
 from pathlib import Path
 
 import pytest
@@ -134,6 +135,16 @@ def test_encoders__rounds_files_and_names(tmp_path: Path) -> None:
     for text, said in (("RUN,3", "3 follows no RUN"), ("R@1,1", "R@1 is named twice")):
         with pytest.raises(InputError, match=said):
             split_encoders(text)
+
+
+def test_accents__two_spellings_of_a_file_are_one_encoder_and_one_run(tmp_path: Path) -> None:
+    typed, stored = (unicodedata.normalize(form, f"{tmp_path}/\xe9.npz") for form in ("NFC", "NFD"))
+    Path(stored).touch()
+    assert split_encoders(f"{tmp_path}/a.pth,{typed}")[1] == stored
+    with pytest.raises(InputError, match="named twice"):
+        split_encoders(f"{typed},{stored}")
+    with pytest.raises(InputError, match="are the same run"):
+        built(f"smoke --over data.name=npz:{typed},npz:{stored}")
 
 
 def test_encoders__are_the_audits_that_audit_would_do() -> None:

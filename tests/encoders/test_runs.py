@@ -11,6 +11,7 @@ import yaml
 
 from fedmia.encoders.base import load
 from fedmia.encoders.describe import probe_encoder
+from fedmia.options.errors import InputError
 from fedmia.recording.run import RunRecording
 from fedmia.storage.snapshot import Snapshot
 from tests.auditing.conftest import RUN
@@ -60,6 +61,18 @@ def test_run__a_round_by_number(run: Path) -> None:
     assert [load(f"{run}{at}").weights.round for at in ("", "@1")] == [2, 1]
     assert load("tests.auditing.brought:tiny").weights.round is None
     refused(r"kept no round 9; nearest is 2 \(kept: 0, 1, 2\)", f"{run}@9")
+
+
+def test_run__with_a_model_that_diverged_is_refused_by_its_round(run: Path, tmp_path: Path) -> None:
+    shutil.copytree(run, folder := tmp_path / "RUN")
+    recording = RunRecording(folder / "recording")
+    last = recording.load("main", 2).state
+    recording.save("main", Snapshot(3, {n: torch.zeros_like(t) for n, t in last.items()}, {}))
+    recording.save("untrained", Snapshot(0, {n: t * torch.inf for n, t in last.items()}, {}))
+    recording.pending()[1]()
+    refused("the model of round 3: every weight is zero", str(folder))
+    with pytest.raises(InputError, match="the model of round 0: '.*' is not finite"):
+        load(f"{folder}@2").untrained()
 
 
 def test_run__seed_constants_and_size(run: Path) -> None:

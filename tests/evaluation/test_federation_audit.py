@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 import shutil
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,8 @@ from safetensors.torch import load_file, save_file
 from scipy import stats
 
 import fedmia
+from fedmia.evaluation.audits.rounds import RoundHistory
+from fedmia.options.errors import InputError
 from fedmia.recording.format import HEADER, model_file, update_file
 from fedmia.recording.format import ROUNDS as LINES
 from fedmia.ssl.augment import Augment
@@ -239,6 +242,29 @@ def test_refusals__of_files(audit: Audit, tmp_path: Path, names: list[str], mess
         torch.save(state_of(0), tmp_path / name)
     audited = audit(f"--checkpoint '{tmp_path}/*.pth' {BASE}")
     assert audited.code == 2 and message in audited.err and len(audited.err.splitlines()) == 1
+
+
+@pytest.mark.parametrize(("round", "value"), [(0, 0.0), (1, math.nan), (1, 0.0), (2, -math.inf)])
+def test_refusals__of_a_model_that_diverged_name_its_round(
+    audit: Audit, tmp_path: Path, round: int, value: float
+) -> None:
+    for kept in range(3):
+        torch.save(state_of(kept / 2), tmp_path / f"{kept}.pth")
+    void = {name: torch.full_like(tensor, value) for name, tensor in state_of(0).items()}
+    torch.save(void, tmp_path / f"{round}.pth")
+    audited = audit(f"--checkpoint '{tmp_path}/*.pth' {BASE}", tmp_path / "OUT")
+    assert audited.code == 2 and len(audited.err.splitlines()) == 1
+    why = "every weight is zero" if value == 0 else "'early.weight' is not finite"
+    assert f"the model of round {round}: {why}" in audited.err
+    assert not (tmp_path / "OUT").exists()
+
+
+def test_ranks__of_updates_to_a_model_that_diverged_are_refused(tmp_path: Path) -> None:
+    """Without a network no audit has looked at the models."""
+    void = {"w": torch.full((2,), math.nan)}
+    history = RoundHistory("REC", {1: void, 2: void}, "", updates={2: {0: void}})
+    with pytest.raises(InputError, match="REC: the model of round 1: 'w' is not finite"):
+        history.before[2]
 
 
 def test_rounds__are_read_from_what_training_scripts_keep(audit: Audit, tmp_path: Path) -> None:

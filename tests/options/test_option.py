@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import unicodedata
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 import pytest
@@ -12,7 +14,7 @@ from hypothesis import strategies as st
 
 from fedmia.options.errors import InputError, format_value
 from fedmia.options.option import Options, check_type, option, option_fields, type_name
-from fedmia.options.values import Text, convert, from_text, plain
+from fedmia.options.values import Text, convert, disk_paths, from_text, plain
 from tests.snapshots import Snapshot
 
 
@@ -159,3 +161,28 @@ def test_home__stands_for_the_tilde_of_a_path(
     monkeypatch.setenv("HOME", "/home/me")
     assert convert("x", text, str) == convert("x", Text(text), str | None) == path
     assert convert("x", Text(f"a,{text}"), tuple[str, ...]) == ("a", path)
+
+
+NFC, NFD = (unicodedata.normalize(form, "caf\xe9") for form in ("NFC", "NFD"))
+
+
+@pytest.mark.parametrize(("stored", "typed"), [(NFC, NFD), (NFD, NFC)])
+def test_accents__of_a_path_are_those_of_the_disk(
+    stored: str, typed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / stored / stored).mkdir(parents=True)
+    for form in ("{}", "folder:{}", "a.b:C:{}", "{}@3", "{}/new", "{0}/{0}", f"{tmp_path}/{{}}"):
+        assert convert("x", form.format(typed), str) == form.format(stored)
+        assert convert("x", Text(form.format(typed)), str | None) == form.format(stored)
+    assert convert("x", Text(f"a,{typed}"), tuple[str, ...]) == ("a", stored)
+    (tmp_path / typed).mkdir()
+    assert convert("x", typed, str) == typed
+
+
+def test_accents__of_a_pattern_are_those_of_the_disk(tmp_path: Path) -> None:
+    for name in (f"{NFC}-1.npz", f"{NFD}-2.npz", f"{NFC}-3.pt"):
+        (tmp_path / name).touch()
+    for pattern in (f"{NFC}-*.npz", f"{NFD}-*.npz"):
+        names = {Path(path).name for path in disk_paths(str(tmp_path / pattern))}
+        assert names == {f"{NFC}-1.npz", f"{NFD}-2.npz"}

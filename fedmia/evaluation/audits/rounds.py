@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import glob
 import hashlib
 import os.path
 import re
@@ -17,10 +16,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedmia.encoders._untrained_weights import refuse_diverged
 from fedmia.encoders.schemes import tables_of
 from fedmia.encoders.torchfile import read
 from fedmia.options.bounded import check_npz
 from fedmia.options.errors import InputError, opt
+from fedmia.options.values import disk_paths
 from fedmia.recording import Recording
 from fedmia.recording.format import MAIN, ROUNDS, RoundRecord
 from fedmia.recording.reader import States
@@ -62,7 +63,7 @@ class RoundHistory:
 
     def fit(self, method: SSLMethod, network: str, strict: bool) -> RoundHistory:
         """The same by the names of `method`'s shared tensors; every file is read once, and refused
-        where it is missing, damaged or of another network.
+        where it is missing, damaged or of another network; so is a model that diverged.
 
         Args:
             method: built of the network that was trained.
@@ -73,7 +74,7 @@ class RoundHistory:
             The history, its states by those names.
 
         Raises:
-            InputError: naming the file, or the first tensor that differs.
+            InputError: naming the file, the first tensor that differs, or the round that diverged.
         """
         own = {
             prefix + name: tensor
@@ -94,9 +95,13 @@ class RoundHistory:
         updates = {
             r: fitted(sent, f"update in round {r} of client") for r, sent in self.updates.items()
         }
-        for states in (models, *updates.values(), self.queues):
+        for states in (*updates.values(), self.queues):
             for _ in states.values():
                 pass
+        outer = _prefixes(own)[0]
+        parameters = [name.removeprefix(outer) for name in method.shared_parameters()]
+        for round, state in models.items():
+            self._refuse(round, {n.removeprefix(outer): t for n, t in state.items()}, parameters)
         return replace(self, models=models, updates=updates)
 
     @property
@@ -112,8 +117,15 @@ class RoundHistory:
     @property
     def before(self) -> States:
         """What the clients of a round received, for rounds whose updates and model were kept."""
-        rounds = (r for r in self.updates if r - 1 in self.models)
-        return States(rounds, lambda r: self.models[r - 1])
+
+        def received(round: int) -> State:
+            self._refuse(round - 1, state := self.models[round - 1], state)
+            return state
+
+        return States((r for r in self.updates if r - 1 in self.models), received)
+
+    def _refuse(self, round: int, state: State, parameters: Iterable[str]) -> None:
+        refuse_diverged(f"{self.where}: the model of round {round}", state, parameters)
 
 
 def spread_rounds(rounds: Sequence[int]) -> list[int]:
@@ -236,7 +248,7 @@ def read_files(pattern: str, key: str | None = None) -> RoundHistory:
         InputError: no such file, one without a number, or two of one number.
     """
     where, by_round = opt("checkpoint", pattern), dict[int, Path]()
-    for path in sorted(map(Path, glob.glob(pattern))):
+    for path in map(Path, disk_paths(pattern)):
         if path.suffix not in SUFFIXES:
             raise InputError(f"{where}: '{path.name}' is none of {', '.join(SUFFIXES)}")
         numbers = re.findall(r"\d+", path.stem)

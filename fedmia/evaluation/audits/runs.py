@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +11,8 @@ import torch
 from torch import Tensor
 
 from fedmia.config.audit import Audit
+from fedmia.config.choices import PluginChoice
+from fedmia.config.experiment import Experiment
 from fedmia.config.tree import from_tree, to_tree
 from fedmia.data._pixels import resize_all
 from fedmia.data.images import IntArray
@@ -22,6 +24,14 @@ from fedmia.threat import Labels
 
 if TYPE_CHECKING:
     from fedmia.federation.plan import Plan
+
+
+@dataclass(frozen=True)
+class DealtExperiment(Experiment):
+    """The settings of a run that deal its images: no strategy, which needs Flower, and no defence,
+    which may need Opacus."""
+
+    strategy: PluginChoice = PluginChoice("fedavg")
 
 
 def trust_setting(audit: Audit) -> Trust:
@@ -48,16 +58,17 @@ def redeal_split(run: RunFolder, otherwise: str) -> Plan:
         otherwise: what to do where that cannot be.
 
     Returns:
-        Settings, images and roles of the run.
+        Images and roles of the run, and its settings but for strategy and defences.
 
     Raises:
         InputError: the run's data cannot be read again, or what runs need is not installed.
     """
     try:
-        from fedmia.config.experiment import Experiment
         from fedmia.federation.plan import make_plan
 
-        plan = make_plan(from_tree(Experiment, run.tree()))  # needs what a simulation needs: Flower
+        unread = ("strategy", "defense")
+        tree = {name: value for name, value in run.tree().items() if name not in unread}
+        plan = make_plan(from_tree(DealtExperiment, tree))
     except ImportError as error:
         raise InputError(
             f"the images of run '{run.path}' cannot be dealt again without "
@@ -102,7 +113,7 @@ def split_of_run(audit: Audit, run: RunFolder) -> AuditSplit:
     known_members, known_others = known_members[:known], known_others[:known]
     of_rounds = dict[str, Any]()
     if audit.of_rounds:  # as the run itself scored its rounds
-        from fedmia.federation.schedule import Schedule  # needs Flower, which made the split
+        from fedmia.federation.schedule import Schedule
 
         holder = plan.experiment.holder
         known_members, known_others = np.sort(known_members), np.sort(known_others)
