@@ -1,4 +1,4 @@
-"""One attack on one encoder and its images has one score, at the door of an audit and of a bench."""
+"""One attack on one encoder has one score, at the doors of an audit and of a bench."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from fedmia.figures import draw
 
 from fedmia.api import audit_encoder
 from fedmia.bench.scoring import Entrant, score_target
@@ -23,6 +22,7 @@ from fedmia.bench.targets import (
 from fedmia.config.audit import Audit
 from fedmia.data.images import digests
 from fedmia.evaluation.encoder import prepare
+from fedmia.report.figures import draw
 
 LIMIT, KNOWN = 40, 10  # images a side, and those that are known
 OPTIONS = {"threads": 1, "device": "cpu", "known": KNOWN}
