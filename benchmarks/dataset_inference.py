@@ -55,7 +55,9 @@ PARTITIONS: dict[str, tuple[str, dict[str, Any]]] = {
     "shards-2": ("shards", {"classes": 2}),
 }
 DRAWS, DRAWN, SHIFT, RAISED = 50, 32, 0.5, 300
-CORRELATIONS, SIZES, SUBJECTS, OTHERS, SHIFTED = (0.0, 0.5, 0.9), (1, 5, 20), 20, 400, 0.8
+CORRELATIONS, SIZES, SHIFTED = (0.0, 0.5, 0.9), (1, 5, 20), 0.8
+CASES = (20, 20, 0.0), (100, 20, 0.0), (20, 400, 0.0), (20, 400, SHIFTED)
+CASE = ("size", "correlation", "members", "others", "shift")
 
 Values = np.ndarray[Any, np.dtype[np.float64]]
 # (suspect's values, second encoder's, classes, set, others, stream) -> p-value
@@ -146,25 +148,27 @@ def control(count: int, seed: int) -> list[dict[str, Any]]:
     rows = []
     for size in SIZES:
         for within in CORRELATIONS:
-            for others, shift in ((SUBJECTS, 0.0), (OTHERS, 0.0), (OTHERS, SHIFTED)):
-                draw = rng(seed, "control", size, str(within), others, str(shift))
-                voids = np.array([_void(draw, size, within, others, shift) for _ in range(count)])
+            for members, others, shift in CASES:
+                draw = rng(seed, "control", size, str(within), members, others, str(shift))
+                case = size, within, members, others, shift
+                voids = np.array([_void(draw, *case) for _ in range(count)])
                 by_rule = dict(zip(("count", "together"), voids.mean(axis=0).tolist(), strict=True))
-                cell = {"size": size, "correlation": within, "others": others, "shift": shift}
-                rows.append(cell | by_rule)
+                rows.append(dict(zip(CASE, case, strict=True)) | by_rule)
                 print(json.dumps(rows[-1]), flush=True)
     return rows
 
 
-def _void(draw: Any, size: int, within: float, others: int, shift: float) -> tuple[bool, bool]:
-    """What either rule says of SUBJECTS member subjects."""
-    of = np.repeat(np.arange(SUBJECTS + others), size)
-    v = within**0.5 * draw.normal(size=SUBJECTS + others)[of]
+def _void(
+    draw: Any, size: int, within: float, members: int, others: int, shift: float
+) -> tuple[bool, bool]:
+    """What either rule says of so many subjects of members and of others."""
+    of = np.repeat(np.arange(members + others), size)
+    v = within**0.5 * draw.normal(size=members + others)[of]
     v += (1 - within) ** 0.5 * draw.normal(size=len(of))
-    mine, rest = of < SUBJECTS, of >= SUBJECTS
+    mine, rest = of < members, of >= members
     v[mine] += shift * (within + (1 - within) / size) ** 0.5
     each = (exchange_subjects(v[of == k], of[of == k], v[rest], of[rest], draw, 0)
-            for k in range(SUBJECTS))  # fmt: skip
+            for k in range(members))  # fmt: skip
     count = exceeds_false_alarms([one.p_value or 1.0 for one in each])
     together = exchange_subjects(v[mine], of[mine], v[rest], of[rest], draw)
     return count, (together.p_value or 1.0) <= VOID

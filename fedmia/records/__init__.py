@@ -225,10 +225,10 @@ class DatasetInferenceResults:
         clients: one result a client.
         posers: results of posers: non-members dealt like the clients' images.
         untrained: the same of the clients under the untrained encoder, or empty.
-        untrained_together: p-value of all clients' images as one set under that encoder; None:
-            there is one client, or no such encoder.
         access: `black_box` or `white_box`.
         vantage: `outsider`, `client` or `server`.
+        untrained_together: p-value of all clients' images as one set under the untrained encoder;
+            None: there is one client, or no such encoder.
     """
 
     attack: str
@@ -236,9 +236,9 @@ class DatasetInferenceResults:
     clients: Sequence[ClientInference]
     posers: Sequence[ClientInference]
     untrained: Sequence[ClientInference] = ()
-    untrained_together: float | None = None
     access: str = "black_box"
     vantage: str = "outsider"
+    untrained_together: float | None = None
 
 
 @dataclass(frozen=True)

@@ -171,6 +171,6 @@ def inference(
         union = [np.arange(of.first)] * (len(of.positions) > 1)
         null, together = infer_sets(attack, untrained, known, of, seed, union)
     return DatasetInferenceResults(
-        attack.name, attack.paper, clients, posers, null,
-        together[0].p_value if together else None, attack.needs.access, attack.needs.vantage,
+        attack.name, attack.paper, clients, posers, null, attack.needs.access,
+        attack.needs.vantage, together[0].p_value if together else None,
     )  # fmt: skip
