@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -25,7 +26,7 @@ from fedmia.evaluation.encoder import prepare
 from fedmia.report.figures import draw
 
 LIMIT, KNOWN = 40, 10  # images a side, and those that are known
-OPTIONS = {"threads": 1, "device": "cpu", "known": KNOWN}
+OPTIONS: dict[str, Any] = {"threads": 1, "device": "cpu", "known": KNOWN}
 
 
 def sides(images: Images) -> list[np.ndarray]:
@@ -46,7 +47,7 @@ def test_score__is_that_of_an_audit(
 ) -> None:
     monkeypatch.setattr(draw, "draw_all", lambda scores, report: {})
     images = find_images([TARGET], None)
-    files = {}
+    files: dict[str, Any] = {}
     for name, side in zip(("members", "nonmembers"), sides(images), strict=True):
         np.savez(tmp_path / f"{name}.npz", x=side.transpose(0, 2, 3, 1), y=np.zeros(len(side), int))
         files[name] = f"npz:{tmp_path / name}.npz"
