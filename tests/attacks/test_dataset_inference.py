@@ -239,17 +239,16 @@ def test_inference__subjects_that_nobody_trained_on_seldom_void_it(
     view: BlackBox, known: Known
 ) -> None:
     """All members' subjects meet the same others: their p-values are small together."""
-    stream, of = rng(0, "subjects"), np.repeat(np.arange(40), 5)
+    stream, of = rng(0, "subjects"), np.repeat(np.arange(120), 2)
     void = np.zeros(200, dtype=bool)
     for at in range(len(void)):
-        level = 120 + 20 * stream.normal(size=(40, 1)) + 5 * stream.normal(size=(40, 5))
-        images = np.clip(level.reshape(-1, 1, 1, 1) + stream.normal(size=(200, 3, 4, 4)), 0, 255)
-        sides = torch.from_numpy(images.astype(np.uint8)).split(100)
-        classes = np.zeros(100, dtype=int), np.zeros(100, dtype=int)
-        subjects = of[:100], of[100:]
-        sets = form_candidate_sets(*sides, classes, of[:100], IID(), 0, subjects)
+        level = 120 + 20 * stream.normal(size=(120, 1)) + 5 * stream.normal(size=(120, 2))
+        images = np.clip(level.reshape(-1, 1, 1, 1) + stream.normal(size=(240, 3, 4, 4)), 0, 255)
+        members, others = torch.from_numpy(images.astype(np.uint8)).split([200, 40])
+        classes = np.zeros(200, dtype=int), np.zeros(40, dtype=int)
+        owner, subjects = of[:200], (of[:200], of[200:])
+        sets = form_candidate_sets(members, others, classes, owner, IID(), 0, subjects)
         row = inference_row(inference(Bright(), known, sets, at, view, view), 1)
-        assert row["p_value_untrained"] is not None
         void[at] = row["void"]
     assert void.sum() <= 2
 
