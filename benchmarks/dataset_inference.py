@@ -12,7 +12,14 @@ differs from class to class. Tests beside the attack's own, on the same posers:
 `power` repeats a test with half a standard deviation added to the values of the first 300
 posers.
 
-    python benchmarks/dataset_inference.py [--posers 3000] [--seed 0]
+`control` is of sets of subjects: values are Gaussian, of a given correlation within a subject, and
+every member subject is a set in question beside the same non-member subjects. How often do two
+rules void the result at a chance of VOID? `count`: too many p-values under 5 %, taken for
+independent; `together`: all member subjects as one set, whose subjects change sides whole. Nothing
+leaks in `null`; in `power` members are SHIFTED standard deviations of a subject's mean higher, at
+so many non-members that `count` keeps its level.
+
+    python benchmarks/dataset_inference.py [--posers 3000] [--nulls 1000] [--seed 0]
         [--out benchmarks/results/dataset_inference.json]
 """
 
@@ -29,13 +36,14 @@ import torch
 from scipy.stats import ttest_ind
 
 from fedmia.attacks._cosine import pairwise_cosines
-from fedmia.attacks._exchange import exchange_test
+from fedmia.attacks._exchange import exchange_subjects, exchange_test
 from fedmia.data.base import Request
 from fedmia.data.images import ImageSet, IntArray
 from fedmia.options import registry
 from fedmia.options.seeding import rng, torch_rng
 from fedmia.runtime.environment import describe
 from fedmia.ssl.base import Recipe
+from fedmia.statistics.pvalues import VOID, exceeds_false_alarms
 from fedmia.threat import BlackBox
 
 RESULTS = Path(__file__).parent / "results" / "dataset_inference.json"
@@ -47,6 +55,9 @@ PARTITIONS: dict[str, tuple[str, dict[str, Any]]] = {
     "shards-2": ("shards", {"classes": 2}),
 }
 DRAWS, DRAWN, SHIFT, RAISED = 50, 32, 0.5, 300
+CORRELATIONS, SIZES, SHIFTED = (0.0, 0.5, 0.9), (1, 5, 20), 0.8
+CASES = (20, 20, 0.0), (100, 20, 0.0), (20, 400, 0.0), (20, 400, SHIFTED)
+CASE = ("size", "correlation", "members", "others", "shift")
 
 Values = np.ndarray[Any, np.dtype[np.float64]]
 # (suspect's values, second encoder's, classes, set, others, stream) -> p-value
@@ -132,9 +143,41 @@ def measure(data: ImageSet, name: str, count: int, seed: int) -> dict[str, Any]:
     return results
 
 
+def control(count: int, seed: int) -> list[dict[str, Any]]:
+    """Share of `count` sets of subjects that each rule voids, by size, correlation and others."""
+    rows = []
+    for size in SIZES:
+        for within in CORRELATIONS:
+            for members, others, shift in CASES:
+                draw = rng(seed, "control", size, str(within), members, others, str(shift))
+                case = size, within, members, others, shift
+                voids = np.array([_void(draw, *case) for _ in range(count)])
+                by_rule = dict(zip(("count", "together"), voids.mean(axis=0).tolist(), strict=True))
+                rows.append(dict(zip(CASE, case, strict=True)) | by_rule)
+                print(json.dumps(rows[-1]), flush=True)
+    return rows
+
+
+def _void(
+    draw: Any, size: int, within: float, members: int, others: int, shift: float
+) -> tuple[bool, bool]:
+    """What either rule says of so many subjects of members and of others."""
+    of = np.repeat(np.arange(members + others), size)
+    v = within**0.5 * draw.normal(size=members + others)[of]
+    v += (1 - within) ** 0.5 * draw.normal(size=len(of))
+    mine, rest = of < members, of >= members
+    v[mine] += shift * (within + (1 - within) / size) ** 0.5
+    each = (exchange_subjects(v[of == k], of[of == k], v[rest], of[rest], draw, 0)
+            for k in range(members))  # fmt: skip
+    count = exceeds_false_alarms([one.p_value or 1.0 for one in each])
+    together = exchange_subjects(v[mine], of[mine], v[rest], of[rest], draw)
+    return count, (together.p_value or 1.0) <= VOID
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--posers", type=int, default=3000)
+    parser.add_argument("--nulls", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, default=RESULTS)
     arguments = parser.parse_args()
@@ -151,7 +194,10 @@ def main() -> None:
         for level in ("0.01", "0.05")
     }
     head = {"posers": arguments.posers, "seed": arguments.seed, "monte_carlo_se": error}
-    text = json.dumps(head | {"cells": cells, "versions": about["versions"]}, indent=2)
+    subjects = {"nulls": arguments.nulls, "rows": control(arguments.nulls, arguments.seed)}
+    text = json.dumps(
+        head | {"cells": cells, "subjects": subjects, "versions": about["versions"]}, indent=2
+    )
     arguments.out.write_text(text + "\n", encoding="utf-8")
 
 

@@ -196,8 +196,9 @@ def evaluate(
         InputError: a wrong name, a damaged target, or an attack that cannot take part.
     """
     entrant, folder = Entrant.of(attack, knows, shadows), bench_folder(bench)
-    if knows == BOTH != entrant.knows:
-        say(f"{entrant.name} learns from no truth: its attacker knows no member, not both sides")
+    if knows != entrant.knows:
+        known = "has the known images of both sides, and not their truth"
+        say(f"{entrant.name} learns from no truth: its attacker {known}")
     every, only = read_targets(folder), tuple(targets)
     chosen = read_targets(folder, only) if only else every
     entries = tuple(read_entries(folder, every))

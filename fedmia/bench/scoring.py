@@ -7,7 +7,7 @@ import hashlib
 import inspect
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,8 +19,10 @@ from numpy.typing import NDArray
 from fedmia.attacks.base import Attack, DatasetAttack
 from fedmia.bench.targets import Images, NoLabels, Target
 from fedmia.config.audit import Audit
+from fedmia.data.images import digests, rank_digests
 from fedmia.door.plugins import name_plugin
-from fedmia.evaluation.audits.attack_suite import EncoderAttackSuite
+from fedmia.evaluation.audits.attack_suite import RELEASED, EncoderAttackSuite
+from fedmia.evaluation.audits.images import AuditSplit
 from fedmia.evaluation.audits.shadows import OwnShadows
 from fedmia.evaluation.encoder import load_encoder, recipe
 from fedmia.evaluation.federation import FederatedEncoder, FederationSuite
@@ -43,7 +45,7 @@ class Entrant:
         name: built-in, or `package.module:Class`.
         options: those that differ from their defaults.
         knows: `both` sides, `nonmembers` alone, or `nothing`, of an attack that learns no truth:
-            it has the known non-members all the same, which some pool.
+            it has the known images of both sides all the same, which some pool.
         shadows: encoders that it trains itself; 0 of an attack that reads none.
     """
 
@@ -109,8 +111,8 @@ class Entrant:
 
 
 def describe_key(key: str) -> str:
-    """What an attacker has, as users read it: `knows no member, 4 shadows` of a key of entries."""
-    return f"knows {key.replace(NOTHING, 'no member')}"
+    """What an attacker has, as users read it: `knows no truth, 4 shadows` of a key of entries."""
+    return f"knows {key.replace(NOTHING, 'no truth')}"
 
 
 def hash_source(source: bytes, options: Mapping[str, Any]) -> str:
@@ -148,6 +150,13 @@ class TargetScores:
     seconds: float
 
 
+def _without_truth(split: AuditSplit) -> AuditSplit:
+    """The known images dealt to the sides by their content, which says nothing of either."""
+    both, n = torch.cat([split.known_members, split.known_nonmembers]), len(split.known_members)
+    both = both[rank_digests(digests(both.numpy()))]
+    return replace(split, known_members=both[:n], known_nonmembers=both[n:])
+
+
 def score_target(
     entrant: Entrant, target: Target, images: Images, seed: int = SEED, cache: Path | None = None
 ) -> TargetScores | str:
@@ -167,7 +176,7 @@ def score_target(
         InputError: the target cannot be read.
     """
     federation = str(target.folder / RECORDING) if target.federated else None
-    knows = BOTH if entrant.knows == BOTH else OTHERS
+    knows = OTHERS if entrant.knows == OTHERS else BOTH
     audit = Audit(
         encoder=str(target.folder), federation=federation, attacks=(entrant.name,),
         attack={entrant.name: entrant.options}, knows=knows, shadows=entrant.shadows, seed=seed,
@@ -176,6 +185,8 @@ def score_target(
     device = torch.device("cpu")
     released = load_encoder(audit, device)
     split = target.split(images, entrant.shadows > 0)
+    if entrant.knows == NOTHING:
+        split = _without_truth(split)
     own = OwnShadows(
         audit, released, split, cache, device, lambda line: None, lambda done, of: None,
         lambda: False,
@@ -189,7 +200,8 @@ def score_target(
     assert isinstance(labels, NoLabels)
     scored, labels.queried = None, False  # until here an audit's own code asked
     if suite.able():
-        score = partial(suite.score_encoder, entrant.name)
+        of = RELEASED, entrant.name, suite.scorer.known, None
+        score = partial(suite.score, *of, threshold=False)
         scored = suite.failures.attempt("main", entrant.name, score)
     if labels.queried:
         return "reads the images' classes, which a bench gives to nobody"

@@ -227,6 +227,8 @@ class DatasetInferenceResults:
         untrained: the same of the clients under the untrained encoder, or empty.
         access: `black_box` or `white_box`.
         vantage: `outsider`, `client` or `server`.
+        untrained_together: p-value of all clients' images as one set under the untrained encoder;
+            None: there is one client, or no such encoder.
     """
 
     attack: str
@@ -236,6 +238,7 @@ class DatasetInferenceResults:
     untrained: Sequence[ClientInference] = ()
     access: str = "black_box"
     vantage: str = "outsider"
+    untrained_together: float | None = None
 
 
 @dataclass(frozen=True)

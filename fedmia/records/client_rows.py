@@ -292,8 +292,10 @@ class InferenceRow(TypedDict):
         n_clients: number of clients, where `clients` lists only those of the smallest p-values.
         p_value: the least of the sets that the untrained encoder does not tell as well, corrected
             for all sets and for the other tests of the verdict; null: there is none.
-        void: whether posers, or clients of the untrained encoder, are found more often than by
-            chance.
+        p_value_untrained: of all sets as one on the untrained encoder, in (0, 1]; null: there is
+            one set, or no such encoder.
+        void: whether posers are found more often than by chance, or all sets as one on the
+            untrained encoder.
         statement: what was found, one sentence.
     """
 
@@ -304,5 +306,6 @@ class InferenceRow(TypedDict):
     n_clients: NotRequired[int]
     posers: Annotated[PosersRow, Field(control="posers")]
     p_value: float | None
+    p_value_untrained: float | None
     void: bool
     statement: str

@@ -12,7 +12,7 @@ from fedmia.records.client_rows import ClientInferenceRow, InferenceRow, PosersR
 from fedmia.records.fields import row_of
 from fedmia.report.format import format_p
 from fedmia.report.selection import FEW
-from fedmia.statistics.pvalues import count_alarms, exceeds_false_alarms, holm
+from fedmia.statistics.pvalues import VOID, count_alarms, exceeds_false_alarms, holm
 
 CORRECTED = "corrected for all tests of this report"
 LEVELS = ("0.01", "0.05")
@@ -40,17 +40,17 @@ def inference_row(
             c,
             client=-1 if c.client is None else c.client,
             name=None if subjects is None or c.client is None else subjects.names[c.client],
-            p_value_holm=together,
+            p_value_holm=adjusted,
             n_nonmembers=c.others,
             p_value_untrained=null.get(c.client),
         )
-        for c, together in zip(run.clients, corrected, strict=True)
+        for c, adjusted in zip(run.clients, corrected, strict=True)
     ]
     if subjects is not None:  # the riskiest first
         clients.sort(key=lambda c: c["p_value"] or 0.0)
     posers = [p.p_value for p in run.posers if p.p_value is not None]
-    untrained = [p for p in null.values() if p is not None]
-    void = exceeds_false_alarms(posers) or exceeds_false_alarms(untrained)
+    together = run.untrained_together
+    void = exceeds_false_alarms(posers) or (together is not None and together <= VOID)
     counts = {level: count_alarms(posers, float(level)) for level in LEVELS}
     beside: PosersRow = {"n": len(posers), "alarms": counts, "p_values": posers}
     least = min((c["p_value_holm"] or 0.0 for c in clients if _is_clean(c)), default=None)
@@ -63,6 +63,7 @@ def inference_row(
         void=void,
         statement="",
         p_value=least and min(1.0, least * family),
+        p_value_untrained=together,
     )
     row["statement"] = statement(row) + reach(row, family, subjects)
     return row
@@ -113,11 +114,11 @@ def _control(row: InferenceRow) -> str:
         alarms = f"{posers['alarms']['0.05']} of {posers['n']}"
         return f"{alarms} posing sets of non-members have p <= 0.05"
     values = [p for c in row["clients"] if (p := c["p_value_untrained"]) is not None]
-    if len(values) < 2:
-        where = f"on the untrained encoder p = {format_p(values[0])}" if values else ""
-        return where or "there is no control"
-    alarms = f"{count_alarms(values, SIGNIFICANCE)} of {len(values)}"
-    return f"on the untrained encoder {alarms} sets have p <= 0.05"
+    if not values:
+        return "there is no control"
+    if (p := row["p_value_untrained"]) is None:
+        return f"on the untrained encoder p = {format_p(values[0])}"
+    return f"on the untrained encoder all sets together have p = {format_p(p)}"
 
 
 def statement(row: InferenceRow) -> str:

@@ -28,6 +28,7 @@ from fedmia.evaluation.steps.datasets import LEAST, POSERS, form_candidate_sets,
 from fedmia.options.seeding import rng
 from fedmia.partitions.dirichlet import Dirichlet
 from fedmia.partitions.iid import IID
+from fedmia.report.datasets import inference_row
 from fedmia.ssl.augment import Augment
 from fedmia.statistics.pvalues import holm
 from fedmia.threat import BlackBox
@@ -194,7 +195,7 @@ def test_suspects__posers_are_non_members_dealt_like_clients(textures: Any) -> N
     for at in range(0, len(of.posing), 3):
         places = np.concatenate(of.posing[at : at + 3])
         assert len(set(places)) == 24 and places.min() >= 24 and places.max() < 84
-    questions = of.questions(posers=True)
+    questions = of.questions(of.posing)
     assert len(questions) == 3 + len(of.posing)
     for own, others in questions:
         assert others.min() >= 24 and not set(own) & set(others)
@@ -231,6 +232,25 @@ def test_inference__finds_the_client_whose_images_are_known(
     assert p_values[1] <= 1 / (1 + 10 * DRAWS) and min(p_values[0], p_values[2]) > 0.001  # type: ignore[type-var]
     alarms = sum((p.p_value or 1) <= 0.05 for p in inferences.posers)
     assert binom.sf(alarms - 1, len(inferences.posers), 0.05) > 1e-3 and not inferences.untrained
+
+
+@pytest.mark.slow
+def test_inference__subjects_that_nobody_trained_on_seldom_void_it(
+    view: BlackBox, known: Known
+) -> None:
+    """All members' subjects meet the same others: their p-values are small together."""
+    stream, of = rng(0, "subjects"), np.repeat(np.arange(120), 2)
+    void = np.zeros(200, dtype=bool)
+    for at in range(len(void)):
+        level = 120 + 20 * stream.normal(size=(120, 1)) + 5 * stream.normal(size=(120, 2))
+        images = np.clip(level.reshape(-1, 1, 1, 1) + stream.normal(size=(240, 3, 4, 4)), 0, 255)
+        members, others = torch.from_numpy(images.astype(np.uint8)).split([200, 40])
+        classes = np.zeros(200, dtype=int), np.zeros(40, dtype=int)
+        owner, subjects = of[:200], (of[:200], of[200:])
+        sets = form_candidate_sets(members, others, classes, owner, IID(), 0, subjects)
+        row = inference_row(inference(Bright(), known, sets, at, view, view), 1)
+        void[at] = row["void"]
+    assert void.sum() <= 2
 
 
 def test_infer__p_values_of_many_clients_outlast_holms_correction(

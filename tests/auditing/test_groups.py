@@ -118,8 +118,8 @@ def test_audit__names_the_subject_that_was_learnt(
     assert "none could be established" in inference["statement"]
     # Single subjects that pose would have p = 1/n, 2/n .. by arithmetic: no control of anything.
     assert inference["posers"]["n"] == 0 and "posing" not in inference["statement"]
-    sets = len(inference["clients"])
-    assert f"on the untrained encoder 0 of {sets} sets have p <= 0.05" in inference["statement"]
+    assert inference["p_value_untrained"] > 0.001 and not inference["void"]
+    assert "on the untrained encoder all sets together have p = 0." in inference["statement"]
     (row,) = report["attacks"]
     assert row["design_effect"] > 1.2 and row["n_member_subjects"] == len(report["clients"])
     assert f" of {row['n_member_subjects']}+{count} subjects" in done.out.replace("\n", " ")

@@ -430,16 +430,16 @@ def test_label__scores_of_an_earlier_source_are_marked_where_it_is_built_in() ->
 
 
 @pytest.mark.parametrize(("attack", "knows", "turned"), [
-    ("similarity", "both", 1), ("similarity", "nonmembers", 0), ("lpla", "both", 0),
+    ("similarity", "both", 1), ("similarity", "nonmembers", 1), ("lpla", "both", 0),
 ])  # fmt: skip
-def test_evaluate__says_that_an_attack_that_learns_nothing_has_less_than_both_sides(
+def test_evaluate__says_that_an_attack_that_learns_nothing_knows_no_truth(
     attack: str, knows: str, turned: int
 ) -> None:
     lines = list[str]()
     result = evaluate(attack, knows=knows, targets=[LEAKY], say=lines.append)
-    assert sum("no member" in line for line in lines) == turned
+    assert sum("learns from no truth" in line for line in lines) == turned
     title = str(result).partition("\n")[0]
-    assert "nothing" not in title and ("knows no member" in title) == (attack == "similarity")
+    assert "nothing" not in title and ("knows no truth" in title) == (attack == "similarity")
 
 
 def test_differences__are_to_every_other_attack_also_of_the_same_file() -> None:
@@ -453,6 +453,6 @@ def test_differences__are_to_every_other_attack_also_of_the_same_file() -> None:
         BenchEntry("lira", {}, Entrant("lira").hash(), True, {"nothing, 4 shadows": {LEAKY: one}}),
     )
     result = BenchResult("encoders-v1", entrant, {LEAKY: one}, TARGETS, (), entries)
-    others = ["encodermi-s (fit_on known), knows both", "lira, knows no member, 4 shadows"]
+    others = ["encodermi-s (fit_on known), knows both", "lira, knows no truth, 4 shadows"]
     assert list(result.differences) == others
     assert "over  1 targets  encodermi-s" in str(result)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -55,12 +56,19 @@ def test_statement__names_the_control_that_there_is() -> None:
     assert inference_row(replace(nobody, untrained=[]), 1)["statement"].endswith("no control")
 
 
-@pytest.mark.parametrize("where", ["posers", "untrained"])
-def test_inference_row__alarms_where_nothing_leaks_void_it(where: str) -> None:
-    many = [replace(p, client=i, p_value=0.01) for i, p in enumerate(EVEN[:20])]
+MANY = [replace(p, client=i, p_value=0.01) for i, p in enumerate(EVEN[:20])]
+
+
+def test_inference_row__sets_that_share_their_others_void_nothing_one_by_one() -> None:
+    row = inference_row(replace(results(0.0005), untrained=MANY, untrained_together=0.002), 1)
+    assert not row["void"] and row["p_value_untrained"] == 0.002
+
+
+@pytest.mark.parametrize("control", [{"posers": MANY}, {"untrained_together": 0.001}])
+def test_inference_row__alarms_where_nothing_leaks_void_it(control: dict[str, Any]) -> None:
     good = results(0.0005)
     assert not inference_row(good, 1)["void"]
-    row = inference_row(replace(good, **{where: many}), 1)
+    row = inference_row(replace(good, **control), 1)
     assert row["void"] and row["statement"].startswith("Control failed")
     assert not any(r.css for r in table(row).rows) and table(inference_row(good, 1)).rows[0].css
 

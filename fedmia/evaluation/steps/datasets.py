@@ -46,10 +46,10 @@ class CandidateSets:
     posing: Sequence[IntArray]
     subjects: IntArray | None = None
 
-    def questions(self, posers: bool) -> list[tuple[IntArray, IntArray]]:
-        """Each set, with all non-members outside it; clients first."""
+    def questions(self, beside: Sequence[IntArray]) -> list[tuple[IntArray, IntArray]]:
+        """Each client's set and each of those `beside` them, with all non-members outside it."""
         every = np.arange(self.first, len(self.images))
-        sets = [*self.positions.values(), *(self.posing if posers else ())]
+        sets = [*self.positions.values(), *beside]
         return [(one, np.setdiff1d(every, one)) for one in sets]
 
 
@@ -100,9 +100,10 @@ def form_candidate_sets(
 
 
 def infer_sets(
-    attack: DatasetAttack, view: BlackBox, known: Known, of: CandidateSets, seed: int, posers: bool
-) -> tuple[list[ClientInference], list[ClientInference]]:
-    """Ask the attack about each client's set, and about posers, in an order of their content.
+    attack: DatasetAttack, view: BlackBox, known: Known, of: CandidateSets, seed: int,
+    beside: Sequence[IntArray],
+) -> tuple[list[ClientInference], list[ClientInference]]:  # fmt: skip
+    """Ask the attack about each client's set, and about others, in an order of their content.
 
     Args:
         attack: the attack on data sets.
@@ -110,17 +111,17 @@ def infer_sets(
         known: known members and known non-members.
         of: the candidate sets.
         seed: root of all random streams of the run.
-        posers: whether to ask about posers, too.
+        beside: places of the images of each other set, such as posers'.
 
     Returns:
-        The answers on clients' sets, and those on posers' sets.
+        The answers on clients' sets, and those on the others.
 
     Raises:
         InputError: the view does not grant what the attack needs.
     """
     require(view.threat, attack.needs)
     attack.fit(view, known, rng(seed, "fit", attack.name))
-    questions, names = of.questions(posers), digests(of.images.numpy())
+    questions, names = of.questions(beside), digests(of.images.numpy())
     rank = np.array(rank_digests(names))
     place = np.argsort(rank)  # of each image among all, where members no longer come first
     joined = [b"".join(sorted(names[i] for i in one)) for one, _ in questions]
@@ -148,7 +149,10 @@ def inference(
     attack: DatasetAttack, known: Known, of: CandidateSets, seed: int, view: BlackBox,
     untrained: BlackBox | None = None,
 ) -> DatasetInferenceResults:  # fmt: skip
-    """Ask the attack on the encoder with posers, and on the untrained model, if any, without.
+    """Ask the attack on the encoder with posers, and on the untrained model, if any, about all
+    clients' images as one set: their own p-values rest on the same non-members, so that no count
+    of small ones is binomial. One set that changes sides whole, image by image or subject by
+    subject, keeps its level.
 
     Args:
         attack: on whole data sets.
@@ -161,8 +165,12 @@ def inference(
     Returns:
         Its answers, and what it needs.
     """
-    clients, posers = infer_sets(attack, view, known, of, seed, posers=True)
-    null = [] if untrained is None else infer_sets(attack, untrained, known, of, seed, False)[0]
+    clients, posers = infer_sets(attack, view, known, of, seed, of.posing)
+    null, together = list[ClientInference](), list[ClientInference]()
+    if untrained is not None:
+        union = [np.arange(of.first)] * (len(of.positions) > 1)
+        null, together = infer_sets(attack, untrained, known, of, seed, union)
     return DatasetInferenceResults(
-        attack.name, attack.paper, clients, posers, null, attack.needs.access, attack.needs.vantage
-    )
+        attack.name, attack.paper, clients, posers, null, attack.needs.access,
+        attack.needs.vantage, together[0].p_value if together else None,
+    )  # fmt: skip
