@@ -2,9 +2,9 @@
 
 A claim compares two columns, or a column with a number, over the rows of its entry. Each target
 gives one difference, the mean over rows or the slope along them; the interval is Student's over
-targets. Every claim has a smallest effect of interest: its own `effect`, or a QUARTER of the paper's
-difference. Where no attack of its `reference` lies over chance, the targets leak to nobody, and
-there is no test. One claim a paper is primary: `tables/primaries.yaml`, committed before its runs,
+targets. Every claim has a smallest effect of interest: its own `effect`, or a QUARTER of the
+paper's difference. Where no attack of its `reference` lies over chance, the targets leak to nobody,
+and there is no test. One claim a paper is primary: `tables/primaries.yaml`, committed before its runs,
 names for each the number of targets. Intervals are simultaneous and p is
 corrected (Bonferroni): all primary claims are one family, whichever of them are run, the other
 claims of a paper with their levels of leak are another.
@@ -223,9 +223,7 @@ def _has_leak(
     return not names or (all(over) if slope else any(over))
 
 
-def _verdict(
-    ci: Interval | None, effect: float, p_equivalent: float | None, *, test: bool
-) -> str:
+def _verdict(ci: Interval | None, effect: float, p_equivalent: float | None, *, test: bool) -> str:
     """`no test` on targets that leak to nobody; `equivalent` where two one-sided tests reject that
     the mean lies outside of the margin, `not held` where the interval lies under the smallest
     effect of interest, `held` where it lies over 0, else `undecided`, as with fewer targets than
