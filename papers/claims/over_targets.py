@@ -4,10 +4,10 @@ A claim compares two columns, or a column with a number, over the rows of its en
 gives one difference, the mean over rows or the slope along them; the interval is Student's over
 targets. Every claim has a smallest effect of interest: its own `effect`, or a QUARTER of the
 paper's difference. Where no attack of its `reference` lies over chance, the targets leak to nobody,
-and there is no test. One claim a paper is primary: `tables/primaries.yaml`, committed before its runs,
-names for each the number of targets. Intervals are simultaneous and p is
-corrected (Bonferroni): all primary claims are one family, whichever of them are run, the other
-claims of a paper with their levels of leak are another.
+and there is no test. One claim a paper is primary: `tables/primaries.yaml`, committed before its
+runs, names for each the number of targets. Intervals are simultaneous and p is corrected
+(Bonferroni): all primary claims are one family, whichever of them are run, the other claims of a
+paper with their levels of leak are another.
 """
 
 from __future__ import annotations

@@ -18,8 +18,9 @@ HEAD = """# Settings of the papers' tables
 
 Each paper has presets, whose values name their source in the paper or in its official code. Here
 are the tables of `python -m papers` at `--scale paper`, and the primary questions, which are asked
-at `--scale small`, beside them, setting by setting. A cell *equals* its preset where every setting of its jobs does, but for what the table itself varies. The settings
-of the others stand here with the reason.
+at `--scale small`, beside them, setting by setting. A cell *equals* its preset where every setting
+of its jobs does, but for what the table itself varies. The settings of the others stand here with
+the reason.
 """
 
 
