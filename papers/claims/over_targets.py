@@ -48,7 +48,7 @@ def judge_claims(
         two targets), `p` of Student's t test that the mean is 0 and, of a claim with a margin,
         `p_equivalent` that it lies outside, both corrected, how many `targets` gave a difference,
         how many were `planned` (None where the claim names no number), and `parts`: of a claim
-        over each of several columns `column`, `mean`, `low`, `high`, `p` and `verdict` of each,
+        over each of several columns `column`, `mean`, `ci`, `p` and `verdict` of each,
         whose least is that of the claim.
     """
     by_claim = [
@@ -186,7 +186,8 @@ def _judge(
         **{name: least[name] for name in ("mean", "low", "high", "p", "p_equivalent", "targets")},
         "planned": plan.get("targets"),
         "parts": [
-            {name: part[name] for name in ("column", "mean", "low", "high", "p", "verdict")}
+            {name: part[name] for name in ("column", "mean", "p", "verdict")}
+            | {"ci": None if part["low"] is None else [part["low"], part["high"]]}
             for part in parts
             if claim.get("each")
         ],

@@ -61,7 +61,7 @@ def page() -> str:
         parts += [table("| Table | Cells | Equal | Otherwise, and why |", lines)]
         entries = [entry for entry in read_entries().values() if entry.paper == paper]
         choices = {k: why for e in entries for k, why in e.open.items() if "." not in k}
-        if choices:
+        if choices and paper != "primaries":  # which argues for each of its questions
             parts += ["What the paper leaves open, or what is done in another way:\n"]
             parts += ["".join(f"- *{key}*: {why}\n" for key, why in choices.items())]
     return "\n".join(parts)
