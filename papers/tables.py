@@ -194,7 +194,8 @@ def write_claims(claims: Rows, scale: str, folder: Path) -> None:
         scale: at which they were judged.
         folder: of the files.
     """
-    text = csvs.text([*claims[0]], [[*claim.values()] for claim in claims])
+    flat = [{**claim, "parts": json.dumps(claim["parts"])} for claim in claims]
+    text = csvs.text([*flat[0]], [[*claim.values()] for claim in flat])
     page = _render("reproduced_claims", claims=claims, scale=scale)
     content = to_json_types({"scale": scale, "claims": claims}, exact=True)
     texts = {".json": as_json(content), ".csv": text, ".md": page}

@@ -1,28 +1,34 @@
 """Writes the tables of docs/bench.md: the board of every entry of bench/encoders-v1, by what its
-attacker has, and whether the bench's new attacks find more than those that led before.
+attacker has, and whether the bench's new attacks find more than those that led before; and
+benchmarks/results/bench.json, AUCs by target, from which scripts/docs_numbers.py writes others.
 
 python scripts/board.py
 """
 
 from __future__ import annotations
 
+import json
 import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-from fedmia.bench.board import BoardRow, difference, make_row
+from fedmia.bench.board import BoardRow, Estimate, difference, make_row, target_row
 from fedmia.bench.entries import BenchEntry, read_entries
 from fedmia.bench.scoring import BOTH, Entrant, TargetScores, describe_key
 from fedmia.bench.targets import Target, bench_folder, read_targets
 from fedmia.options import registry
 from fedmia.options.errors import InputError
 
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "bench.md"
+ROOT = Path(__file__).resolve().parents[1]
+PAGE = ROOT / "docs" / "bench.md"
+RESULTS = ROOT / "benchmarks" / "results" / "bench.json"
 BENCH = "encoders-v1"
 NEW = ("bavaria", "semi-rounds", "stacking", "stacking-white", "stacking-rounds", "dov4mm")
 LEAST = 2  # targets of a difference: one is one encoder, or one federation, of one seed
 BEFORE = ("lira", "rmia", "lira-rounds", "rmia-rounds", "similarity")
+SHADOWS, PLAIN = ("rmia", "lira"), "similarity"
 DIFFERENCES = "| New attack | Against | Targets | Difference of mean AUC |  |"
 HEAD = "| Attack | Targets | AUC | TPR at 1 % FPR | Queries | Seconds | Found in traps |"
 
@@ -81,11 +87,8 @@ def board(targets: Mapping[str, Target], entries: Sequence[BenchEntry]) -> str:
 
 def differences(targets: Mapping[str, Target], entries: Sequence[BenchEntry]) -> str:
     """The table of NEW against BEFORE, where both have LEAST targets or more; one correction."""
-    scores, labels = dict[str, dict[str, TargetScores]](), dict[str, str]()
-    for entry in entries:
-        keys = sorted((key for key in entry.by_key if entry.scores(key)), key=lambda k: k != BOTH)
-        if entry.attack in (*NEW, *BEFORE) and keys:
-            scores[entry.attack], labels[entry.attack] = entry.scores(keys[0]), write_label(entry)
+    scores = scores_of(entries)
+    labels = {entry.attack: write_label(entry) for entry in entries}
     pairs = [(new, old) for new in NEW for old in BEFORE if {new, old} <= scores.keys()]
     plain = {name for name, target in targets.items() if not target.trap}
     pairs = [(a, b) for a, b in pairs if len(scores[a].keys() & scores[b].keys() & plain) >= LEAST]
@@ -99,9 +102,57 @@ def differences(targets: Mapping[str, Target], entries: Sequence[BenchEntry]) ->
     return "\n".join(rows)
 
 
+def scores_of(entries: Sequence[BenchEntry]) -> dict[str, dict[str, TargetScores]]:
+    """The scores of each attack by target, of the attacker that knows most."""
+    return {
+        entry.attack: entry.scores(min(keys, key=lambda key: (key != BOTH, key)))
+        for entry in entries
+        if (keys := [key for key in entry.by_key if entry.scores(key)])
+    }
+
+
+def by_target(targets: Mapping[str, Target], entries: Sequence[BenchEntry]) -> dict[str, Any]:
+    """What attacks find in each target without a trap.
+
+    Args:
+        targets: by name.
+        entries: those of the board.
+
+    Returns:
+        `family`, the intervals that hold together; `targets`: of each its `name`, and `attacks`
+        from the highest AUC down, each with `auc` and its interval;
+        `differences` from PLAIN of SHADOWS: over how many `targets`, and `gap`.
+    """
+    scores = scores_of(entries)
+    plain = [name for name, target in targets.items() if not target.trap]
+    family = sum(name in own for own in scores.values() for name in plain)
+    rows = []
+    for name in plain:
+        own = {attack: s[name] for attack, s in scores.items() if name in s}
+        aucs = {attack: target_row(one, family).auc for attack, one in own.items()}
+        attacks = sorted(aucs, key=lambda attack: -aucs[attack].value)
+        rows.append(
+            {"name": name, "attacks": [{"name": a, "auc": in_json(aucs[a])} for a in attacks]}
+        )
+    gaps = []
+    for attack in SHADOWS:
+        paired = difference(scores[attack], scores[PLAIN], targets, len(SHADOWS))
+        assert paired is not None
+        gap, count = paired
+        gaps.append({"attack": attack, "targets": count, "gap": in_json(gap)})
+    return {"family": family, "targets": rows, "differences": gaps}
+
+
+def in_json(estimate: Estimate) -> dict[str, Any]:
+    """As `scripts/docs_numbers.py` reads it; five digits, as processors differ in the last ones."""
+    ends = [round(estimate.low, 5), round(estimate.high, 5)]
+    return {"mean": round(estimate.value, 5), "ci": ends}
+
+
 def main() -> None:
-    """Write the page anew."""
+    """Write the page and RESULTS anew."""
     text, bench = PAGE.read_text(encoding="utf-8"), read_bench()
+    RESULTS.write_text(json.dumps(by_target(*bench), indent=1) + "\n", encoding="utf-8")
     for name, table in (("board", board(*bench)), ("differences", differences(*bench))):
         marks = rf"(<!-- {name} -->\n).*?(\n<!-- end of {name} -->)"
         assert re.search(marks, text, flags=re.DOTALL), name

@@ -5,4 +5,4 @@ what its paper says of ascent in one run (`of_ascent.py`). Start with `over_targ
 """
 
 HOLDS, FAILS, UNDECIDED, NOT_RUN = "held", "not held", "undecided", "not run"
-EQUIVALENT = "equivalent"
+EQUIVALENT, NO_TEST = "equivalent", "no test"

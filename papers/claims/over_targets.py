@@ -2,10 +2,12 @@
 
 A claim compares two columns, or a column with a number, over the rows of its entry. Each target
 gives one difference, the mean over rows or the slope along them; the interval is Student's over
-targets. One claim a paper is primary: `tables/primaries.yaml`, committed before its runs, names for
-each the smallest effect of interest and the number of targets. Intervals are simultaneous and p is
-corrected (Bonferroni): all primary claims are one family, whichever of them are run, the other
-claims of a paper with their levels of leak are another.
+targets. Every claim has a smallest effect of interest: its own `effect`, or a QUARTER of the
+paper's difference. Where no attack of its `reference` lies over chance, the targets leak to nobody,
+and there is no test. One claim a paper is primary: `tables/primaries.yaml`, committed before its
+runs, names for each the number of targets. Intervals are simultaneous and p is corrected
+(Bonferroni): all primary claims are one family, whichever of them are run, the other claims of a
+paper with their levels of leak are another.
 """
 
 from __future__ import annotations
@@ -22,10 +24,12 @@ from fedmia.statistics.intervals import LEVEL, Interval
 from fedmia.statistics.spread import p_value, t_interval
 from fedmia.study.points import BySeed, known, paired_differences
 from papers.cells import Reading
-from papers.claims import EQUIVALENT, FAILS, HOLDS, NOT_RUN, UNDECIDED
+from papers.claims import EQUIVALENT, FAILS, HOLDS, NO_TEST, NOT_RUN, UNDECIDED
 from papers.entries import Entry, TableCell
 
+QUARTER = 0.25  # of the paper's own difference: less would not carry its sentence
 Readings = Mapping[tuple[str, str, str], Reading]  # (level, row, column) -> its number
+Tables = Mapping[str, tuple[Sequence[TableCell], Readings]]  # of each entry by its name
 
 
 def judge_claims(
@@ -39,25 +43,31 @@ def judge_claims(
     Returns:
         The claims in the order of the entries, those of an entry once a level: `entry` and `paper`
         by name, what it `says`, whether it is `primary`, `level` of leak (empty for all together),
-        `verdict` as of `_verdict`, `mean` difference over targets (None where no target is
-        finished), its simultaneous interval `low`, `high` (None with fewer than two targets), `p`
-        of Student's t test that the mean is 0 and, of a claim with a margin, `p_equivalent` that it
-        lies outside, both corrected, how many `targets` gave a difference, and how many were
-        `planned` (None where the claim names no number).
+        `verdict` as of `_verdict`, its smallest `effect`, `mean` difference over targets (None
+        where no target is finished), its simultaneous interval `low`, `high` (None with fewer than
+        two targets), `p` of Student's t test that the mean is 0 and, of a claim with a margin,
+        `p_equivalent` that it lies outside, both corrected, how many `targets` gave a difference,
+        how many were `planned` (None where the claim names no number), and `parts`: of a claim
+        over each of several columns `column`, `mean`, `ci`, `p` and `verdict` of each,
+        whose least is that of the claim.
     """
     by_claim = [
-        (entry, claim, level, differences(claim, level, cells, readings), is_run)
-        for entry, cells, readings in entries
+        (entry, claim, level, _is_run(claim, level, cells))
+        for entry, cells, _ in entries
         for claim in entry.claims
         for level in dict.fromkeys(cell.level for cell in cells)
         if level in claim.get("levels", [level])
-        for is_run in [_is_run(claim, level, cells)]
     ]
     others = Counter(e.paper for e, c, *_, is_run in by_claim if is_run and "primary" not in c)
+    tables = {entry.name: (cells, readings) for entry, cells, readings in entries}
     return [
-        _judge(e, c, level, values, c.get("primary", {}).get("family", others[e.paper]) * is_run)
-        for e, c, level, values, is_run in by_claim
+        _judge(e, c, level, tables, _family(c, others[e.paper]) * is_run)
+        for e, c, level, is_run in by_claim
     ]
+
+
+def _family(claim: Mapping[str, Any], others: int) -> int:
+    return claim.get("primary", {}).get("family", others)
 
 
 def _is_run(claim: Mapping[str, Any], level: str, cells: Sequence[TableCell]) -> bool:
@@ -75,6 +85,7 @@ def differences(
         claim: `better` names a column or several, whose mean it is, `over` the like or a number;
             `rows`, if given, the rows, `over_rows` those of `over`, if others; `slope`: how much
             the difference grows where the number that names a row doubles, in place of its mean;
+            `each`: it is claimed of every column of `better`, not of their mean;
             `levels`, if given, those at which it is judged, '' where a scale has none.
         level: of leak.
         cells: of the entry.
@@ -119,42 +130,112 @@ def _mean(columns: str | Sequence[str], level: str, row: str, readings: Readings
     return {seed: statistics.fmean(side[seed] for side in sides) for seed in shared}
 
 
+def smallest_effect(claim: Mapping[str, Any], cells: Sequence[TableCell]) -> float:
+    """The smallest effect of interest of a claim.
+
+    Args:
+        claim: its own `effect`, or that of its plan, comes before the paper's numbers.
+        cells: of its entry, with the paper's numbers.
+
+    Returns:
+        The effect, in the unit of the difference; 0 where the paper prints no number, either.
+    """
+    plan = claim.get("primary", claim)
+    if "effect" in plan:
+        return float(plan["effect"])
+    run = [cell for cell in cells if cell.jobs] or cells
+    printed: dict[tuple[str, str, str], Reading] = {
+        ("", cell.row, cell.column): Reading(cell.theirs, by_seed={0: cell.theirs})
+        for cell in run
+        if cell.theirs is not None
+    }
+    theirs = differences(claim, "", run, printed)
+    return QUARTER * theirs[0] if theirs else 0.0
+
+
 def _judge(
-    entry: Entry, claim: Mapping[str, Any], level: str, values: Sequence[float], together: int
+    entry: Entry, claim: Mapping[str, Any], level: str, tables: Tables, together: int
 ) -> dict[str, Any]:
-    plan = claim.get("primary", {})
-    ci = t_interval(values, together) if together else None
-    low, high = ci or (None, None)
-    ps = (p_value(values), _p_equivalent(values, plan.get("margin"))) if ci else (None, None)
-    p, p_equivalent = (None if one is None else min(1.0, one * together) for one in ps)
-    whole = len(values) >= plan.get("targets", 2)
-    verdict = _verdict(ci if whole else None, plan.get("effect", 0.0), p_equivalent)
+    cells, readings = tables[entry.name]
+    plan, effect = claim.get("primary", {}), smallest_effect(claim, cells)
+    test = not together or _has_leak(entry.name, claim, level, tables, together)
+    columns = claim["better"] if claim.get("each") else [claim["better"]]
+    parts = []
+    for column in columns:
+        values = differences({**claim, "better": column}, level, cells, readings)
+        ci = t_interval(values, together) if together else None
+        low, high = ci or (None, None)
+        ps = (p_value(values), _p_equivalent(values, plan.get("margin"))) if ci else (None, None)
+        p, p_equivalent = (None if one is None else min(1.0, one * together) for one in ps)
+        whole = len(values) >= plan.get("targets", 2)
+        verdict = _verdict(ci if whole else None, effect, p_equivalent, test=test)
+        parts.append(
+            {"column": column, "mean": statistics.fmean(values) if values else None, "low": low}
+            | {"high": high, "p": p, "verdict": verdict, "p_equivalent": p_equivalent}
+            | {"targets": len(values)}
+        )
+    least = min(parts, key=lambda part: math.inf if part["mean"] is None else part["mean"])
     return {
         "entry": entry.name,
         "paper": entry.paper,
         "says": claim["says"],
         "primary": bool(plan),
         "level": level,
-        "verdict": verdict if together else NOT_RUN,
-        "mean": statistics.fmean(values) if values else None,
-        "low": low,
-        "high": high,
-        "p": p,
-        "p_equivalent": p_equivalent,
-        "targets": len(values),
+        "verdict": _of_all([part["verdict"] for part in parts]) if together else NOT_RUN,
+        "effect": effect,
+        **{name: least[name] for name in ("mean", "low", "high", "p", "p_equivalent", "targets")},
         "planned": plan.get("targets"),
+        "parts": [
+            {name: part[name] for name in ("column", "mean", "p", "verdict")}
+            | {"ci": None if part["low"] is None else [part["low"], part["high"]]}
+            for part in parts
+            if claim.get("each")
+        ],
     }
 
 
-def _verdict(ci: Interval | None, effect: float, p_equivalent: float | None) -> str:
-    """`equivalent` where two one-sided tests reject that the mean lies outside of the margin,
-    `held` where the interval lies over 0, `not held` where it lies under the smallest effect of
-    interest, else `undecided`, as with fewer targets than planned."""
+def _of_all(verdicts: Sequence[str]) -> str:
+    """An intersection: what all of them are, `not held` where one is not (Berger, 1982: each at the
+    level of the whole), else `undecided`."""
+    if len({*verdicts}) == 1:
+        return verdicts[0]
+    return FAILS if FAILS in verdicts else UNDECIDED
+
+
+def _has_leak(
+    own: str, claim: Mapping[str, Any], level: str, tables: Tables, together: int
+) -> bool:
+    """Whether an attack of the claim's `reference` lies over `chance` on its targets, with its
+    interval, simultaneous over the references, too; of a slope each at the largest row, as one
+    that guesses everywhere loses nothing. A reference may be a column of another table with the
+    same targets, `TABLE/COLUMN`. True for a claim about no attack, without reference."""
+    names, slope = claim.get("reference", ()), claim.get("slope", False)
+    sides = [claim.get("rows"), *([claim["over_rows"]] if "over_rows" in claim else [])]
+    if slope:
+        sides = [[max((cell.row for cell in tables[own][0]), key=float)]]
+    over = []
+    for name in names:
+        table, _, column = name.rpartition("/")
+        for rows in [None] if table else sides:
+            one = {"better": column, "over": claim.get("chance", 0.5), "rows": rows}
+            values = differences(one, level, *tables.get(table or own, ((), {})))
+            ci = t_interval(values, together * (1 if slope else len(names) * len(sides)))
+            over.append(ci is not None and ci[0] > 0)
+    return not names or (all(over) if slope else any(over))
+
+
+def _verdict(ci: Interval | None, effect: float, p_equivalent: float | None, *, test: bool) -> str:
+    """`no test` on targets that leak to nobody; `equivalent` where two one-sided tests reject that
+    the mean lies outside of the margin, `not held` where the interval lies under the smallest
+    effect of interest, `held` where it lies over 0, else `undecided`, as with fewer targets than
+    planned."""
     if ci is None:
         return UNDECIDED
+    if not test:
+        return NO_TEST
     if p_equivalent is not None and p_equivalent <= 1 - LEVEL:
         return EQUIVALENT
-    return HOLDS if ci[0] > 0 else FAILS if ci[1] < effect else UNDECIDED
+    return FAILS if ci[1] < effect else HOLDS if ci[0] > 0 else UNDECIDED
 
 
 def _p_equivalent(values: Sequence[float], margin: float | None) -> float | None:

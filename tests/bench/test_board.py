@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import runpy
 from pathlib import Path
 
@@ -15,6 +16,12 @@ from fedmia.bench.targets import Target
 from fedmia.statistics.auc import auc
 
 BOARD = runpy.run_path(str(Path(__file__).parents[2] / "scripts" / "board.py"))
+
+
+def test_results__are_those_of_the_entries() -> None:
+    """benchmarks/results/bench.json: `python scripts/board.py` writes it."""
+    content = BOARD["by_target"](*BOARD["read_bench"]())
+    assert json.loads(BOARD["RESULTS"].read_text(encoding="utf-8")) == content
 
 
 def scores(shift: float, seed: int = 0, n: int = 200, m: int = 400) -> TargetScores:

@@ -1,4 +1,5 @@
-"""Tables at scale `paper` are the presets of their paper, but for what `varies` and `open` name.
+"""Tables at scale `paper`, and the primary questions, are the presets of their paper, but for what
+`varies` and `open` name.
 
 `python -m tests.papers.test_against_presets` prints how each table stands to them.
 """
@@ -24,7 +25,8 @@ from papers.jobs import AUDIT, ENCODER, FEDERATION, HEAD, TableJob
 from papers.layers import lay, root_of
 from papers.listing import read_files
 
-PAPERS = ("encodermi", "federated", "logistic", "lpla", "partcrop")
+PAPERS = ("encodermi", "federated", "logistic", "lpla", "partcrop", "primaries")
+IN_SMALL = {"overfit-cifar10": "papers/federated-contrastive-cifar10"}  # whose paper has another
 ENTRIES = [name for name, entry in read_entries().items() if entry.paper in PAPERS]
 KINDS = {AUDIT, ENCODER, FEDERATION, HEAD}
 Flat = dict[str, Any]
@@ -51,11 +53,12 @@ def differences(job: TableJob) -> Flat:
     Their paths begin with the kind of the job. Options of attacks that the preset does not name
     are compared with their defaults.
     """
-    if not job.preset:
+    preset = IN_SMALL.get(job.preset, job.preset)
+    if not preset:
         return {f"{job.kind}.preset": None} if job.tree else {}
     attacks = job.tree.get("attacks") or []
     ours = every_value(job.kind, job.tree, attacks)
-    theirs = preset_values(job.kind, job.preset, tuple(attacks))
+    theirs = preset_values(job.kind, preset, tuple(attacks))
     paths = [p for p in theirs | ours if p != "seed" and ours.get(p) != theirs.get(p)]
     return {f"{job.kind}.{path}": ours.get(path) for path in paths}
 
@@ -67,7 +70,9 @@ def differing(*cells: TableCell) -> set[str]:
 
 
 def run_cells(entry: Entry) -> list[TableCell]:
-    return [cell for cell in entry.plan("paper", 1) if cell.jobs]
+    """Those of scale `paper`; the primary questions are asked at `small` alone."""
+    scale = "small" if entry.paper == "primaries" else "paper"
+    return [cell for cell in entry.plan(scale, 1) if cell.jobs]
 
 
 def trees_of(entry: Entry, cell: TableCell) -> list[Mapping[str, Any]]:
@@ -86,7 +91,7 @@ def apart(entry: Entry, cell: TableCell) -> dict[str, str]:
     varies = [key for tree in trees for key in tree.get("varies", ())]
     reasons = {key: why for tree in trees for key, why in tree.get("open", {}).items()}
     return {
-        path: next((why for key, why in reasons.items() if fnmatch(path, key)), "")
+        path: next((why for key, why in reversed(reasons.items()) if fnmatch(path, key)), "")
         for path in sorted(differing(cell))
         if not any(fnmatch(path, key) for key in varies)
         and (not path.startswith("audit.attack.") or path.split(".")[2] in read)

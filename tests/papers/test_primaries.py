@@ -12,8 +12,8 @@ import pytest
 import scipy
 
 from papers.cells import Reading, read_path
-from papers.claims import EQUIVALENT, FAILS, HOLDS, NOT_RUN, UNDECIDED
-from papers.claims.over_targets import differences, judge_claims
+from papers.claims import EQUIVALENT, FAILS, HOLDS, NO_TEST, NOT_RUN, UNDECIDED
+from papers.claims.over_targets import differences, judge_claims, smallest_effect
 from papers.entries import Entry, TableCell, read_entries, select
 from papers.jobs import TableJob
 from papers.listing import read_sources
@@ -54,13 +54,15 @@ def test_primaries__the_fewest_targets_of_the_power(name: str) -> None:
 def test_primaries__as_many_targets_as_written_down_on_fresh_seeds(
     name: str, tmp_path: Path
 ) -> None:
-    """Seeds under 3,000 were used before, or chose the targets."""
+    """Seeds under 3,000 were used before, or chose the targets; of LpLA 3000 to 3018 did,
+    with settings of SD-MI that are not the paper's."""
     for source in read_sources().values():
         (tmp_path / source["file"]).touch()
     (entry,) = select([name])
     for cell in entry.cells("small", tmp_path):
         seeds = [next(job.chain()).tree["seed"] for job in cell.jobs]
-        assert seeds == list(range(3000, 3000 + PLANNED[name]["primary"]["targets"]))
+        first = 5000 if name == "primary-lpla" else 3000
+        assert seeds == list(range(first, first + PLANNED[name]["primary"]["targets"]))
 
 
 def test_heads__of_two_targets_share_no_seed(tmp_path: Path) -> None:
@@ -99,6 +101,7 @@ def judged(claim: Any, *values: float) -> dict[str, Any]:
     ("mean", "plan", "verdict"),
     [
         (0.10, {"effect": 0.05}, HOLDS),
+        (0.04, {"effect": 0.08}, FAILS),  # over 0, but an effect of interest would have shown
         (0.03, {"effect": 0.05}, UNDECIDED),  # neither over 0 nor under the effect
         (0.00, {"effect": 0.05}, FAILS),  # an effect of interest would have shown
         (-0.10, {"effect": 0.05}, FAILS),
@@ -134,6 +137,85 @@ def test_verdict__not_run_where_the_scale_has_no_cell() -> None:
     cells = [TableCell("r", "A", "", "", (), None, None)]
     (result,) = judge_claims([(entry, cells, {})])
     assert (result["verdict"], result["low"], result["planned"]) == (NOT_RUN, None, 2)
+
+
+def test_claims__have_a_smallest_effect_and_a_reference_where_attacks_are_compared() -> None:
+    """The effect from the paper's own numbers, where it prints them."""
+    for entry in read_entries().values():
+        for claim in entry.claims:
+            for scale in ("small", "paper"):
+                cells = entry.plan(scale, 1)
+                assert smallest_effect(claim, cells) > 0, (entry.name, scale, claim)
+            rows = claim.get("rows", [cell.row for cell in cells])
+            reads = {c.read.rpartition("/")[2].partition("@")[0] for c in cells if c.row in rows}
+            compares = reads & {"accuracy", "auc", "tpr"}
+            assert not compares or claim.get("reference"), (entry.name, claim["says"])
+    (claim,) = select(["primary-partcrop"])[0].claims
+    assert claim["primary"]["effect"] == pytest.approx((0.772 - 0.5729) / 4, abs=0.001)
+    (claim,) = select(["encodermi-table-1"])[0].claims
+    cells = [c for c in select(["encodermi-table-1"])[0].plan("small", 1) if c.row == "CIFAR-10"]
+    assert smallest_effect(claim, cells) == pytest.approx((0.914 - 0.507) / 4)
+
+
+@pytest.mark.parametrize(
+    ("better", "other", "verdict"),
+    [
+        (0.50, 0.50, NO_TEST),  # both guess
+        (0.40, 0.50, NO_TEST),
+        (0.50, 0.70, FAILS),  # the other one finds members, so there were some to find
+        (0.70, 0.50, HOLDS),
+    ],
+)
+def test_verdict__no_test_where_no_reference_lies_over_chance(
+    better: float, other: float, verdict: str
+) -> None:
+    claim = {"says": "", "better": "A", "over": "B", "effect": 0.05, "reference": ["A", "B"]}
+    entry = Entry("t", "p", "", "t", claims=[claim])
+    cells = [TableCell("r", name, "", "", (TableJob("audit", {}),), None, None) for name in "AB"]
+    noise = dict(enumerate((-0.01, -0.005, 0, 0.005, 0.01)))
+    numbers = {
+        ("", "r", name): Reading(0, by_seed={seed: mean + own for seed, own in noise.items()})
+        for name, mean, noise in (
+            ("A", better, noise), ("B", other, {seed: -own for seed, own in noise.items()}))
+    }  # fmt: skip
+    (result,) = judge_claims([(entry, cells, numbers)])
+    assert result["verdict"] == verdict
+    elsewhere = Entry("t", "p", "", "t", claims=[{**claim, "reference": ["other/A"]}])
+    other_table = Entry("other", "p", "", "t"), cells, numbers
+    (result,) = judge_claims([(elsewhere, cells, numbers), other_table])
+    assert result["verdict"] == (HOLDS if better > 0.6 else NO_TEST)
+
+
+@pytest.mark.parametrize(
+    ("falls", "at_largest", "verdict"),
+    [
+        ({"A": 0.05, "B": 0.06, "C": 0.0}, 0.8, HOLDS),
+        ({"A": 0.05, "B": 0.0, "C": 0.0}, 0.8, FAILS),  # less than A, in the mean, but not than B
+        ({"A": 0.05, "B": 0.015, "C": 0.0}, 0.8, UNDECIDED),
+        ({"A": 0.05, "B": 0.06, "C": 0.0}, 0.5, NO_TEST),  # C guesses everywhere, so loses nothing
+    ],
+)
+def test_verdict__over_each_of_several_is_an_intersection(
+    falls: dict[str, float], at_largest: float, verdict: str
+) -> None:
+    claim = {"says": "", "better": ["A", "B"], "over": "C", "slope": True, "each": True,
+             "reference": ["A", "B", "C"], "effect": 0.02}  # fmt: skip
+    entry = Entry("t", "p", "", "t", claims=[claim])
+    rows = ("4", "8", "16")
+    cells = [TableCell(r, name, "", "", (TableJob("audit", {}),), None, None)
+             for r in rows for name in falls]  # fmt: skip
+    signs = {"A": (-1, 0, 1), "B": (1, -1, 0), "C": (0, 1, -1)}
+    numbers = {
+        ("", row, name): Reading(0, by_seed={
+            seed: (at_largest if name == "C" else 0.8) - (2 - i) * fall
+            + 0.004 * (i - 1.5) * signs[name][seed] for seed in range(3)})
+        for i, row in enumerate(rows) for name, fall in falls.items()
+    }  # fmt: skip
+    (result,) = judge_claims([(entry, cells, numbers)])
+    assert result["verdict"] == verdict
+    assert [part["column"] for part in result["parts"]] == ["A", "B"]
+    least = min(result["parts"], key=lambda part: part["mean"])
+    assert (result["mean"], [result["low"], result["high"]]) == (least["mean"], least["ci"])
 
 
 def test_slope__of_the_mean_of_columns_by_doubling() -> None:

@@ -71,7 +71,15 @@ def test_files__hold_no_key_that_nothing_reads() -> None:
             assert set(own) <= entry | {"theirs", "theirs_sd", "claims"}
             for claim in own.get("claims", ()):
                 known = {"says", "better", "over", "rows", "over_rows", "primary", "slope"}
-                assert set(claim) <= known | {"levels"}, claim
+                known |= {"levels", "each", "reference", "chance", "effect"}
+                assert set(claim) <= known, claim
+                columns = {column["label"] for column in own["columns"]}
+                columns |= {
+                    f"{name}/{column['label']}"
+                    for name, other in file["entries"].items()
+                    for column in other["columns"]
+                }
+                assert {*claim.get("reference", ())} <= columns, claim
                 named = {*claim.get("rows", ()), *claim.get("over_rows", ())}
                 assert named <= {row["label"] for row in own["rows"]}, claim
             for here in own.get("scales", {}).values():

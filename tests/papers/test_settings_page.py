@@ -17,16 +17,17 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "papers" / "settings.md"
 HEAD = """# Settings of the papers' tables
 
 Each paper has presets, whose values name their source in the paper or in its official code. Here
-are the tables of `python -m papers` at `--scale paper` beside them, setting by setting. A cell
-*equals* its preset where every setting of its jobs does, but for what the table itself varies. The
-settings of the others stand here with the reason.
+are the tables of `python -m papers` at `--scale paper`, and the primary questions, which are asked
+at `--scale small`, beside them, setting by setting. A cell *equals* its preset where every setting
+of its jobs does, but for what the table itself varies. The settings of the others stand here with
+the reason.
 """
 
 
 @functools.cache  # they take some ten seconds
 def rows() -> list[Any]:
     """Of each table that its paper has: paper, name, cells, those equal, path -> reason."""
-    return [row for row in against_presets() if row[2] and row[0] != "primaries"]
+    return [row for row in against_presets() if row[2]]
 
 
 def cell(text: object) -> str:
@@ -60,7 +61,7 @@ def page() -> str:
         parts += [table("| Table | Cells | Equal | Otherwise, and why |", lines)]
         entries = [entry for entry in read_entries().values() if entry.paper == paper]
         choices = {k: why for e in entries for k, why in e.open.items() if "." not in k}
-        if choices:
+        if choices and paper != "primaries":  # which argues for each of its questions
             parts += ["What the paper leaves open, or what is done in another way:\n"]
             parts += ["".join(f"- *{key}*: {why}\n" for key, why in choices.items())]
     return "\n".join(parts)
