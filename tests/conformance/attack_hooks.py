@@ -34,12 +34,12 @@ def features_are_three_finite_columns(case: AttackCase) -> None:
 
 
 def without_its_act_it_scores_too(case: AttackCase) -> None:
-    """A twin on the same model is named, and gives one finite number an image, in their order."""
+    """Twins on the same model are named, and give a finite number an image each, in order."""
     attack, view, *_ = case.usual()
     scores, some = (attack.score_without(view, x) for x in (case.images, case.images[SOME]))
     if scores is not None and some is not None:
-        declared, shape = bool(attack.control and attack.over), (len(case.images),)
-        case.must(declared, "lacks the `control` and `over` of its twin")
+        shape = len(case.images), len(attack.without)
+        case.must(bool(attack.without), "lacks the names `without` of its twins")
         case.must(scores.shape == shape, f"score_without gives {scores.shape}, not {shape}")
         case.must(np.isfinite(scores).all(), "score_without gives what is not finite")
         text = "score_without: an image's score depends on what else is scored"

@@ -217,7 +217,7 @@ METHODS: dict[str, tuple[type[Attack], dict[str, Any]]] = {
     ),
     "Unnamed": (Norm, {"score_without": Norm.score}),
     "Placed": (
-        Norm, {"control": "placed-zero", "over": "nothing", "score_without": score_places}
+        Norm, {"without": {"placed-zero": "nothing"}, "score_without": score_places}
     ),
     "Unpaid": (Sets, {"score_sets": score_unpaid}),
     "Classless": (Owner, {"infer": infer_without_classes}),
@@ -270,7 +270,7 @@ SENTENCES = [
     "Closure cannot be pickled once fitted: ",
 ]
 OF_HOOKS = [
-    "Unnamed: lacks the `control` and `over` of its twin",
+    "Unnamed: lacks the names `without` of its twins",
     "Placed: score_without: an image's score depends on what else is scored",
     "TwoColumns: features are (20, 2), not (20, 3)",
     "NoClient: by_client must name distinct clients of [0, 1, 2, 3], got [99]",
