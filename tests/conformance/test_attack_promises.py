@@ -164,7 +164,7 @@ def score_server(self: Any, view: Any, images: Tensor) -> Scores:
 
 
 def score_places(self: Any, view: Any, images: Tensor) -> Any:
-    return self.score(view, images).argsort().argsort() / len(images)
+    return self.score(view, images).argsort().argsort()[:, None] / len(images)
 
 
 def score_unpaid(self: Any, view: Any, sets: Tensor, known: Known) -> Scores:

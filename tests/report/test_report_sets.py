@@ -24,8 +24,8 @@ def attack(name: str, members: list[float], others: list[float], **more: object)
 def test_set_scores__mean_of_the_sets_own_images() -> None:
     scored = attack("similarity", [1, 2, 4, 8], [0, 10, 20, 30, 40, 50])
     (scores,) = set_scores(SETS, [scored], {})
-    how = scores.attack, scores.judged, scores.size, scores.control
-    assert how == ("similarity", MEAN, 2, None)
+    how = scores.attack, scores.judged, scores.size, scores.controls
+    assert how == ("similarity", MEAN, 2, {})
     np.testing.assert_array_equal(scores.members, [4.5, 3.0])
     np.testing.assert_array_equal(scores.nonmembers, [20.0, 15.0, 40.0])
 
