@@ -33,7 +33,7 @@ RATES = (0.003, 0.01, 0.03, 0.1)  # learning rates tried by `auto`, up to the pa
 
 @dataclass
 class AscentStatic(Attack):
-    """One small step of gradient ascent on the released model: the loss of members rises less.
+    """One small step of gradient ascent on the released model, and how far the loss rises in it.
 
     A statistic of the gradient, not the paper's ascent of many steps: `auto` tries RATES on the
     known images, and `choose_gentlest` takes the lowest as a rule. So small a step raises the loss
