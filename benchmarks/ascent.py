@@ -166,7 +166,7 @@ def _point(planned: Planned, cells: Sequence[Cell]) -> Iterator[Row]:
             aucs[f"{rise} with its level", LOSS_BEFORE, "image"] = own
     for cell in cells:
         for row in cell["results"]["sets"]:
-            if (beside := row["control"]) is not None and row["attack"].startswith(ASCENTS):
+            for beside in row["controls"] if row["attack"].startswith(ASCENTS) else ():
                 names = row["attack"], beside["name"], f"set of {row['size']}, {row['judged']}"
                 aucs.setdefault(names, {})[cell["seed"]] = row["auc"], beside["auc"]
     for (attack, control, of), values in aucs.items():

@@ -45,7 +45,7 @@ def test_lower_bounds__a_row_says_what_was_found(monkeypatch: pytest.MonkeyPatch
     assert planted["alarms"] == 2 and 1 < planted["bound"] < planted["true"] == 4
     assert forgetful["true"] > 3
     every = list(script["cases"](20, 100))
-    assert sum(c.seeds for c in every if c.violation == "none" and c.canaries == 1000) == 1500
+    assert sum(c.seeds for c in every if c.violation == "none" and c.canaries == 1000) == 4200
     assert sum(c.seeds for c in every if c.violation == "none" and c.canaries == 10000) == 75
 
 

@@ -172,10 +172,11 @@ def test_report__attacks(report: Report) -> None:
 
 def test_report__paired_and_controls(report: Report) -> None:
     twins = [(p["attack"], p["control"]) for p in report["paired"]]
-    assert len(twins) == 6 and set(twins) == {
+    assert len(twins) == 8 and set(twins) == {
         ("ascent", "ascent-zero"), ("ascent-level", "ascent-level-zero"),
         *((f"{name}{way}", "loss-before")
           for name in ("ascent", "ascent-static") for way in ("", "-level")),
+        ("ascent-static", "grad-norm"), ("ascent-static-level", "grad-norm"),
     }  # fmt: skip
     for pair in report["paired"]:
         assert pair["ci"][0] <= pair["difference"] <= pair["ci"][1]
@@ -197,10 +198,14 @@ def test_report__sets_of_every_attack(report: Report) -> None:
         assert (row["size"], row["n_member_sets"], row["n_nonmember_sets"]) == (8, 3, 6)
         (low, high), (wide, far) = row["auc_ci"], (row["low"], row["high"])
         assert 0 <= wide < low <= row["auc"] <= high and high <= far <= 1
-    assert rows["ascent", "mean"]["control"]["name"] == "ascent-zero"
-    assert rows["similarity", "mean"]["control"]["name"] == "placebo"
-    assert rows["ascent-static", "alone"]["control"]["name"] == "loss-before"
-    assert rows["ascent-level", "alone"]["control"]["name"] == "ascent-level-zero"
+    for name, judged, controls in (
+        ("ascent", "mean", ["ascent-zero", "loss-before"]),
+        ("similarity", "mean", ["placebo"]),
+        ("ascent-static", "mean", ["loss-before", "grad-norm"]),
+        ("ascent-static", "alone", ["loss-before", "grad-norm"]),
+        ("ascent-level", "alone", ["ascent-level-zero"]),
+    ):
+        assert [c["name"] for c in rows[name, judged]["controls"]] == controls
     assert report["family"]["intervals_sets"] == len(rows)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar, Literal
@@ -47,7 +47,7 @@ class Ascent(ActiveAttack):
     uploads: ClassVar[str] = "weights on which the loss of the images under test was driven up"
     control: ClassVar[str] = "ascent-zero"
     over: ClassVar[str] = "the same rounds without ascent"
-    without: ClassVar[tuple[str, str]] = (LOSS_BEFORE, "the loss before the attack")
+    without: ClassVar[Mapping[str, str]] = {LOSS_BEFORE: "the loss before the attack"}
     act: ClassVar[str] = "ascent"
     readings: ClassVar[tuple[str, ...]] = ("rise", "level")
 
@@ -220,8 +220,8 @@ class Ascent(ActiveAttack):
         return np.asarray(change.mean(axis=0))
 
     def score_without(self, view: ClientView, images: Tensor) -> Scores:
-        """(N,) minus the loss before the attack, which needs no upload."""
-        return -view.trajectory(images).before[0]
+        """(N, 1) minus the loss before the attack, which needs no upload."""
+        return -view.trajectory(images).before[:1].T
 
 
 def even_batches(order: Rows, size: int) -> Iterator[Rows]:

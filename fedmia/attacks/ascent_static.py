@@ -1,4 +1,4 @@
-"""Static ascent: climb the loss of the images under test on the released model, watch it rise."""
+"""Static ascent: step up the loss of the images under test on the released model, watch it rise."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from torch.nn import functional as F
 
 from fedmia.attacks._reference import distinct
 from fedmia.attacks.base import Attack, Known, Scores, negatives_option
+from fedmia.attacks.grad_norm import GradNorm
 from fedmia.data.images import digests
 from fedmia.options.errors import InputError
 from fedmia.options.option import option
@@ -32,11 +33,13 @@ RATES = (0.003, 0.01, 0.03, 0.1)  # learning rates tried by `auto`, up to the pa
 
 @dataclass
 class AscentStatic(Attack):
-    """Gradient ascent on the released model: the loss of members is said to rise less.
+    """One small step of gradient ascent on the released model, and how far the loss rises in it.
 
-    The paper asks that steps and rate be adapted to the model. `auto` adapts the rate to the known
-    images, which climb as those under test will, at each of RATES, and `choose_gentlest` takes one
-    by its AUC on them. One step is the default: three or ten separate images no better.
+    A statistic of the gradient, not the paper's ascent of many steps: `auto` tries RATES on the
+    known images, and `choose_gentlest` takes the lowest as a rule. So small a step raises the loss
+    by the rate times the product of the image's gradient with the mean one of its batch: for one
+    image alone, the square of its norm. Hence the control `grad-norm`, beside the loss before.
+    `steps` and `lr` ask for a longer climb, which the paper adapts to the model.
     """
 
     paper: ClassVar[str] = (
@@ -46,9 +49,10 @@ class AscentStatic(Attack):
     main: ClassVar[bool] = True
     looks_at: ClassVar[tuple[str, ...]] = ("ascent",)
     act: ClassVar[str] = "ascent"
-    control: ClassVar[str] = LOSS_BEFORE
-    over: ClassVar[str] = "the loss before the climb"
-    without: ClassVar[tuple[str, str]] = (control, over)
+    without: ClassVar[Mapping[str, str]] = {
+        LOSS_BEFORE: "the loss before the climb",
+        GradNorm.name: "the norm of its gradient",
+    }
     by_round: ClassVar[bool] = False
     readings: ClassVar[tuple[str, ...]] = ("rise", "level")
 
@@ -83,6 +87,8 @@ class AscentStatic(Attack):
         images, truth = known.both()
         self._spare = distinct(images if view.held is None else torch.cat([view.held, images]))
         self._rate = float(RATES[0] if self.lr == "auto" else self.lr)
+        self._norm = GradNorm(negatives=self.negatives)
+        self._norm.fit(view, known, rng)
         if self.learns:
             climbs = tuple((self.steps, lr) for lr in RATES)
             # Climbs of the parameters share their first pass.
@@ -99,13 +105,13 @@ class AscentStatic(Attack):
         return losses[0] - losses[-1] if self.reading == "rise" else -losses[-1]
 
     def score_without(self, view: WhiteBox, images: Tensor) -> Scores:
-        """Minus the loss before the climb."""
-        return -self.by_step(view, images)[0]
+        """(N, 2) minus the loss before the climb, and what `grad-norm` says."""
+        return np.column_stack([-self.by_step(view, images)[0], self._norm.score(view, images)])
 
     def score_sets(self, view: WhiteBox, sets: Tensor, known: Known) -> Scores:
-        """(S, 2): each set is climbed alone, from the released model, and compared with known
+        """(S, 3): each set is climbed alone, from the released model, and compared with known
         members climbed in sets of as many (Sec. V-B4): their mean reading minus the set's own.
-        Beside it the twin, which takes no step: their loss before the climb minus the set's own."""
+        Beside it their loss before the climb minus the set's own, and the set's `grad-norm`."""
         count, size = sets.shape[:2]
         climbs, start, method = [(self.steps, self._rate)], view.state(), view.copy_method()
         images = torch.cat([sets.flatten(0, 1), known.members])
@@ -128,7 +134,8 @@ class AscentStatic(Attack):
         set_losses = view.by_negatives(method, self.negatives, images, read).double()
         usual = set_losses[count * size :].nanmean(dim=0).nan_to_num()  # too few known: of none
         each = set_losses[: count * size].view(count, size, 2).mean(dim=1)
-        return np.asarray((usual - each).flip(1).numpy())
+        norms = self._norm.score(view, sets.flatten(0, 1)).reshape(count, size).mean(axis=1)
+        return np.column_stack([(usual - each).flip(1).numpy(), norms])
 
     def by_step(self, view: WhiteBox, images: Tensor) -> Scores:
         """Loss of each of uint8 (N, C, H, W) before its climb and after each step, (G + 1, N).

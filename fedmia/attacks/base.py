@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import wraps
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -175,8 +175,8 @@ class Attack(Options, ABC):
     act: ClassVar[str] = ""
     control: ClassVar[str] = ""
     over: ClassVar[str] = ""
-    # The report's name for what `score_without` scores, and what that is.
-    without: ClassVar[tuple[str, str]] = ("", "")
+    # The report's names for the columns of `score_without`, and what each is.
+    without: ClassVar[Mapping[str, str]] = {}
     # Values of its option `reading` that every report shows, the one asked for and the others
     # beside it, each in a row of its own; none for an attack that reads one way.
     readings: ClassVar[tuple[str, ...]] = ()
@@ -259,14 +259,15 @@ class Attack(Options, ABC):
         return None
 
     def score_sets(self, view: Any, sets: Tensor, known: Known) -> Scores | None:
-        """(S, 2) of uint8 sets (S, B, C, H, W): a score of each set as a whole, and that of the
-        same attack without its act; higher, likelier that all its images are members. For attacks
-        that learn more of a set than of its images; None: the mean of `score` says all."""
+        """(S, 1 + controls) of uint8 sets (S, B, C, H, W): a score of each set as a whole, then
+        those of its controls, the ones of `without` or the same attack without its act; higher,
+        likelier that all its images are members. For attacks that learn more of a set than of its
+        images; None: the mean of `score` says all."""
         return None
 
     def score_without(self, view: Any, images: Tensor) -> Scores | None:
-        """(N,) scores of the attack without its act, for attacks on a released model that have one:
-        the difference to `score` is what the act adds."""
+        """(N, controls) scores of what needs no act, by the names of `without`, for attacks on a
+        released model that have such: the difference to `score` is what the act adds."""
         return None
 
     def other_readings(self) -> dict[str, Attack]:

@@ -58,16 +58,15 @@ class ScoredAttack:
         by_client_members: (n, K) score of each member for each of `client_ids`: whether that client
             trained on it; None without them.
         by_client_nonmembers: (m, K) of each non-member, likewise.
-        sets_members: (S, 2) of the sets that the attack scored as wholes: its score, and that of
-            its twin without the act; None where it did not.
-        sets_nonmembers: (T, 2) likewise.
-        twin: name of the attack without its act, where that was scored too.
-        over: what the twin is, in words.
+        sets_members: (S, 1 + controls) of the sets that the attack scored as wholes: its score, and
+            those of its controls; None where it did not.
+        sets_nonmembers: (T, 1 + controls) likewise.
+        twins: names of what needs no act and was scored too, and what each is, in words.
         subjects_members: (n,) number of the subject that each member belongs to, such as a patient;
             None: to none.
         subjects_nonmembers: (m,) likewise of each non-member.
-        twin_members: (n,) scores of the twin, or None.
-        twin_nonmembers: (m,) scores of the twin, or None.
+        twin_members: (n, twins) their scores, or None.
+        twin_nonmembers: (m, twins) likewise.
     """
 
     name: str
@@ -100,8 +99,7 @@ class ScoredAttack:
     sets_nonmembers: FloatArray | None = None
     subjects_members: IntArray | None = None
     subjects_nonmembers: IntArray | None = None
-    twin: str = ""
-    over: str = ""
+    twins: Mapping[str, str] = field(default_factory=dict)
     twin_members: FloatArray | None = None
     twin_nonmembers: FloatArray | None = None
 
@@ -158,14 +156,14 @@ def list_attacks(attacks: Iterable[ScoredAttack]) -> list[ScoredAttack]:
 
 
 def twins(attacks: Sequence[ScoredAttack]) -> list[Pair]:
-    """Attacks beside themselves without their act, where both were scored."""
+    """Attacks beside each of what needs no act, where both were scored."""
     pairs = []
     for a in attacks:
         if a.twin_members is not None and a.twin_nonmembers is not None:
-            alone = ScoredAttack(
-                a.twin, a.paper, a.access, a.vantage, a.twin_members, a.twin_nonmembers
-            )
-            pairs.append(Pair(a, alone, a.over))
+            for i, (name, over) in enumerate(a.twins.items()):
+                sides = a.twin_members[:, i], a.twin_nonmembers[:, i]
+                twin = ScoredAttack(name, a.paper, a.access, a.vantage, *sides)
+                pairs.append(Pair(a, twin, over))
     return pairs
 
 
@@ -180,9 +178,8 @@ class SetScores:
         size: images a set.
         members: (S,) scores of the sets of members; higher says member.
         nonmembers: (T,) scores of the sets of non-members.
-        control: name of what the scores are compared with, or None.
-        control_members: (S,) its scores of the same sets.
-        control_nonmembers: (T,) its scores of the same sets.
+        controls: what the scores are compared with: name -> its scores (S,) and (T,) of the same
+            sets.
     """
 
     attack: str
@@ -190,9 +187,7 @@ class SetScores:
     size: int
     members: FloatArray
     nonmembers: FloatArray
-    control: str | None = None
-    control_members: FloatArray | None = None
-    control_nonmembers: FloatArray | None = None
+    controls: Mapping[str, tuple[FloatArray, FloatArray]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

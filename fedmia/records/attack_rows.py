@@ -259,7 +259,8 @@ class SetRow(TypedDict):
         auc_ci: 95 % confidence interval [low, high] of `auc`.
         low: lower end of its interval over all rows of `sets`.
         high: upper end.
-        control: a control on the same sets; null: there is none.
+        controls: on the same sets, the paired ones of the attack, else a placebo or the untrained
+            model.
     """
 
     attack: Attack
@@ -272,4 +273,4 @@ class SetRow(TypedDict):
     low: Low
     high: High
     auc_ci: Interval
-    control: SetControl | None
+    controls: list[SetControl]

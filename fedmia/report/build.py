@@ -41,7 +41,7 @@ from fedmia.report.defended import common_defences, defended
 from fedmia.report.health import health_row
 from fedmia.report.lowerbounds import aggregation_row, attack_bound, bounds_family
 from fedmia.report.metrics import attack_row, auc_numbers
-from fedmia.report.paired import over_control, paired_row
+from fedmia.report.paired import over_control, paired_rows
 from fedmia.report.per_client import named_rows
 from fedmia.report.reach import smallest_leak
 from fedmia.report.regime import ASCENT, regime_row
@@ -88,7 +88,7 @@ def build_whole(run: RunScores) -> Report:
     tests, beside = family_sizes(run)
     attacks = [attack_row(a, tests, over_control(a, run, tests), tested=True) for a in run.attacks]
     controls = control_rows(run, beside)
-    paired = [paired_row(pair, beside) for pair in run.pairs]
+    paired = paired_rows(run.pairs, beside)
     inferences = [inference_row(i, tests, run.subjects) for i in run.inferences]
     clients, distribution = client_rows(run)
     if run.subjects is not None:

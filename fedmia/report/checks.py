@@ -53,10 +53,10 @@ def _arrays(run: RunScores) -> Iterator[Expected]:
     for sets in run.sets:
         where = f"sets of '{sets.attack}' judged {sets.judged}: scores of"
         for side in ("members", "nonmembers"):
-            scores, control = (getattr(sets, f"{name}{side}") for name in ("", "control_"))
+            scores = getattr(sets, side)
             yield f"{where} {side}", scores, (len(scores),)
-            if control is not None:
-                yield f"{where} {side}, by the control", control, (len(scores),)
+            for name, both in sets.controls.items():
+                yield f"{where} {side}, by {name}", both[side == "nonmembers"], (len(scores),)
     for side, scores in zip(("members", "nonmembers"), run.pixels or (), strict=False):
         yield f"pixels: scores of {side}", scores, (len(scores),)
 

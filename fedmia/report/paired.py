@@ -21,16 +21,28 @@ OF_CONTROL = {
 OWN = ("placebo", "untrained")  # controls on the same images, the closer one first
 
 
-def paired_row(pair: Pair, family: int) -> PairedRow:
-    """One entry of the report's `paired`. Its statement rests on the simultaneous interval.
+def paired_rows(pairs: Sequence[Pair], family: int) -> list[PairedRow]:
+    """The report's `paired`. Statements rest on the simultaneous intervals: one that an attack adds
+    to a control names those of its others to which it does not.
 
     Args:
-        pair: an attack and its paired control.
+        pairs: attacks and their paired controls.
         family: number of simultaneous intervals.
 
     Returns:
-        The row of `report.json`.
+        The rows of `report.json`.
     """
+    rows, idle = [_paired_row(pair, family) for pair in pairs], dict[str, list[str]]()
+    for pair, row in zip(pairs, rows, strict=True):
+        if row["low"] is not None and row["low"] <= 0:
+            idle.setdefault(row["attack"], []).append(pair.over)
+    for row in rows:
+        if (row["low"] or 0.0) > 0 and (names := idle.get(row["attack"])):
+            row["statement"] += f", but not over {' nor '.join(names)}"
+    return rows
+
+
+def _paired_row(pair: Pair, family: int) -> PairedRow:
     attack, control = pair.attack, pair.control
     n, m = map(len, attack.sides)
     row = {"attack": attack.name, "control": control.name, "n_members": n, "n_nonmembers": m}

@@ -12,9 +12,9 @@ BY, OVERFIT = "similarity", 0.85  # the attack, and the AUC over which an encode
 ASCENT = (
     "Ascent attacks in other runs (docs/findings/ascent.md, 29 federations of digits and of "
     "CIFAR-10): in overfitted encoders, the rise of the loss separates members better than the "
-    "same rounds without ascent. Under a static ascent the rise finds more than the loss on "
-    "digits and less on CIFAR-10. An attacker who reads the loss gains nothing from ascent in the "
-    "federation. In weakly leaking encoders the rise gained nothing."
+    "same rounds without ascent. The rise in one small step (ascent-static) finds more than the "
+    "loss on digits and less on CIFAR-10. An attacker who reads the loss gains nothing from ascent "
+    "in the federation. In weakly leaking encoders the rise gained nothing."
 )
 
 

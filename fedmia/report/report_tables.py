@@ -178,10 +178,11 @@ def sets(report: Report) -> Table:
     """Sets of one kind under each attack, the best told apart first, beside their controls."""
 
     def beside(row: SetRow) -> str | TextCell:
-        if (c := row["control"]) is None:
-            return DASH
-        more = f"difference {_signed(c['difference'], c['difference_ci'])}"
-        return TextCell(f"{c['name']} {estimate(c['auc'], c['auc_ci'])}", (_unbroken(more),))
+        lines: list[str] = []
+        for c in row["controls"]:
+            more = f"difference {_signed(c['difference'], c['difference_ci'])}"
+            lines += [f"{c['name']} {estimate(c['auc'], c['auc_ci'])}", _unbroken(more)]
+        return TextCell(lines[0], tuple(lines[1:])) if lines else DASH
 
     columns: dict[str, Cell] = {
         "attack": "attack",

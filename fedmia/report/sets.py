@@ -28,22 +28,18 @@ def set_row(sets: SetScores, family: int) -> SetRow:
         sets,
         n_member_sets=len(sets.members),
         n_nonmember_sets=len(sets.nonmembers),
-        control=_control(sets, estimate),
+        controls=[_control(sets, estimate, name) for name in sets.controls],
         **auc_fields(estimate, family),
     )
 
 
-def _control(sets: SetScores, estimate: AucEstimate) -> SetControl | None:
-    members, nonmembers = sets.control_members, sets.control_nonmembers
-    if sets.control is None or members is None or nonmembers is None:
-        return None
-    own = auc_estimate(members, nonmembers)
+def _control(sets: SetScores, estimate: AucEstimate, name: str) -> SetControl:
+    sides = sets.controls[name]
+    own = auc_estimate(*sides)
     return {
-        "name": sets.control,
+        "name": name,
         "auc": own.value,
         "auc_ci": auc_interval(own),
         "difference": estimate.value - own.value,
-        "difference_ci": difference_interval(
-            (sets.members, sets.nonmembers), (members, nonmembers)
-        ),
+        "difference_ci": difference_interval((sets.members, sets.nonmembers), sides),
     }

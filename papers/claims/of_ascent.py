@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import scipy
 
-from fedmia.records import Curves, FloatArray
+from fedmia.records import Curves, FloatArray, twins
 from fedmia.report.format import estimate
 from fedmia.report.metrics import auc_numbers
 from fedmia.report.tables import Table, TextCell, TextRow
@@ -84,8 +84,9 @@ def static_claims(climb: StaticAscentScores | None) -> list[Claim]:
     }  # fmt: skip
     remark = f"over {PAPER} in hindsight alone" if verdict == UNDECIDED and best > PAPER else ""
     before = contrast("loss before the climb", ours[0], others[0])
+    norm = [contrast(p.over, *(-s for s in p.control.sides)) for p in twins([climb.scored])[1:]]
     return [
-        _claim("Fig. 10", _verdict(rise), "", rise, before),
+        _claim("Fig. 10", _verdict(rise), "", rise, before, *norm),
         _claim("Fig. 12", verdict, remark, accuracies),
     ]
 

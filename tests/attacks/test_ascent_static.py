@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
+from scipy.stats import spearmanr
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -22,10 +23,12 @@ from fedmia.attacks.ascent_static import (
     read_losses,
 )
 from fedmia.attacks.base import Known, NotFitted, Scores
+from fedmia.attacks.grad_norm import GradNorm
 from fedmia.attacks.similarity import Similarity
 from fedmia.data.images import digests
 from fedmia.options.errors import InputError
 from fedmia.ssl.augment import Augment
+from fedmia.ssl.base import outputs
 from fedmia.ssl.moco import MomentumContrast
 from fedmia.threat import WhiteBox
 from tests.attacks.planted import fitted, view_of
@@ -270,10 +273,29 @@ def test_score__climbs_once_however_often_the_same_images_are_asked_for(
     monkeypatch.setattr(ascent_static, "climb", lambda *a: calls.append(1))
     np.testing.assert_array_equal(attack.score(view, images.flip(0)), want[::-1])
     without = attack.score_without(view, images)
-    assert not calls and view.queries == 3 * queries  # counted all the same
-    np.testing.assert_allclose(without, -view.losses(images, 2, "held").numpy(), atol=1e-5)
+    assert not calls and view.queries > 3 * queries  # counted all the same
+    np.testing.assert_allclose(without[:, 0], -view.losses(images, 2, "held").numpy(), atol=1e-5)
+    norms = fitted(GradNorm(), view, known).score(view, images)
+    np.testing.assert_array_equal(without[:, 1], norms)
+    assert [*AscentStatic.without] == ["loss-before", GradNorm.name]
     static(known, view, steps=1, lr=0.02, pairs=2).score(view, images)
     assert calls
+
+
+@pytest.mark.parametrize("lr", RATES[:1])
+def test_score__at_the_lowest_rate_is_a_statistic_of_the_gradient(
+    lr: float, method: MomentumContrast, view: WhiteBox, images: Tensor, known: Known
+) -> None:
+    """One step of `auto` is too small to climb: alone in its batch the loss of an image rises by
+    the rate times the squared norm of its gradient."""
+    alone = static(known, view, steps=1, lr=lr, batch=1, pairs=1, negatives="queue")
+    rise, squares = -alone.score(view, images), list[float]()
+    for image in images:
+        z1, z2 = outputs(method.encoder, view.view_pixels(image[None], 2).flatten(0, 1)).chunk(2)
+        loss = read_losses(method, z1, z2, "training").mean()
+        slopes = torch.autograd.grad(loss, [*method.trainable()], allow_unused=True)
+        squares.append(sum(float((slope**2).sum()) for slope in slopes if slope is not None))
+    assert spearmanr(rise, squares).statistic > 0.95
 
 
 # -- sets
@@ -291,11 +313,13 @@ def test_score_sets__is_the_rise_of_known_members_sets_minus_its_own(
         first, _, last = steps_of(method, view.view_pixels(batch, 2), "training", 0.05, 2)
         return np.array([last.mean() - first.mean(), first.mean()])
 
+    norms = fitted(GradNorm(negatives="queue"), view, known).score(view, images).reshape(4, 5)
     members = np.mean([climbed(known.members[at : at + 5]) for at in (0, 5)], axis=0)
     own = np.array([climbed(batch) for batch in sets])
-    np.testing.assert_allclose(attack.score_sets(view, sets, known), members - own, atol=2e-5)
+    want = np.column_stack([members - own, norms.mean(axis=1)])
+    np.testing.assert_allclose(attack.score_sets(view, sets, known), want, atol=2e-5)
     few = Known(known.members[:3], known.nonmembers)
-    np.testing.assert_allclose(attack.score_sets(view, sets, few), -own, atol=2e-5)
+    np.testing.assert_allclose(attack.score_sets(view, sets, few)[:, :2], -own, atol=2e-5)
     assert fitted(Similarity(), view, known).score_sets(view, sets, known) is None
     with pytest.raises(NotFitted, match="call fit before score"):
         AscentStatic().score_sets(view, sets, known)

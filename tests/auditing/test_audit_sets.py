@@ -32,5 +32,5 @@ def test_audit__the_whole_data_set(audit: Audit, tmp_path: Path) -> None:
     assert [a["name"] for a in done.report["controls"]["untrained"]] == names
     assert [a["reading"] for a in done.report["attacks"]] == [None, "rise", "level"]
     assert [(p["attack"], p["control"]) for p in done.report["paired"]] == [
-        ("ascent-static", "loss-before"), ("ascent-static-level", "loss-before"),
+        (name, control) for name in names[1:] for control in ("loss-before", "grad-norm")
     ]  # fmt: skip

@@ -34,12 +34,12 @@ def features_are_three_finite_columns(case: AttackCase) -> None:
 
 
 def without_its_act_it_scores_too(case: AttackCase) -> None:
-    """A twin on the same model is named, and gives one finite number an image, in their order."""
+    """Twins on the same model are named, and give a finite number an image each, in order."""
     attack, view, *_ = case.usual()
     scores, some = (attack.score_without(view, x) for x in (case.images, case.images[SOME]))
     if scores is not None and some is not None:
-        declared, shape = bool(attack.control and attack.over), (len(case.images),)
-        case.must(declared, "lacks the `control` and `over` of its twin")
+        shape = len(case.images), len(attack.without)
+        case.must(bool(attack.without), "lacks the names `without` of its twins")
         case.must(scores.shape == shape, f"score_without gives {scores.shape}, not {shape}")
         case.must(np.isfinite(scores).all(), "score_without gives what is not finite")
         text = "score_without: an image's score depends on what else is scored"
@@ -101,9 +101,11 @@ def judged(case: AttackCase, call: Call, seed: int = 1) -> tuple[NDArray[np.floa
     return table, view.queries, sum(passed)
 
 
-def sets_have_two_finite_scores(case: AttackCase) -> None:
-    """(S, 2) float64, its own and its twin's, that rest on no other set and on no set's place."""
-    scores, shape = judged(case, score_sets(case))[0], (len(case.images) // SIZE, 2)
+def sets_have_finite_scores(case: AttackCase) -> None:
+    """(S, 1 + controls) float64, its own and the controls', that rest on no other set and on no
+    set's place."""
+    controls = len(case.usual().attack.without) or 1
+    scores, shape = judged(case, score_sets(case))[0], (len(case.images) // SIZE, 1 + controls)
     right = scores.shape == shape and scores.dtype == np.float64
     case.must(right, f"score_sets gives {scores.dtype} {scores.shape}, not float64 {shape}")
     case.must(np.isfinite(scores).all(), "score_sets are not finite")
@@ -140,7 +142,7 @@ def sets_rest_on_the_fit_alone(case: AttackCase, name: str, call: Call) -> None:
 
 
 CALLS: dict[str, tuple[Callable[[AttackCase], None], Callable[[AttackCase], Call]]] = {
-    "score_sets": (sets_have_two_finite_scores, score_sets),
+    "score_sets": (sets_have_finite_scores, score_sets),
     "infer": (data_sets_have_a_p_value, infer),
 }
 

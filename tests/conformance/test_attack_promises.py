@@ -164,7 +164,7 @@ def score_server(self: Any, view: Any, images: Tensor) -> Scores:
 
 
 def score_places(self: Any, view: Any, images: Tensor) -> Any:
-    return self.score(view, images).argsort().argsort() / len(images)
+    return self.score(view, images).argsort().argsort()[:, None] / len(images)
 
 
 def score_unpaid(self: Any, view: Any, sets: Tensor, known: Known) -> Scores:
@@ -217,7 +217,7 @@ METHODS: dict[str, tuple[type[Attack], dict[str, Any]]] = {
     ),
     "Unnamed": (Norm, {"score_without": Norm.score}),
     "Placed": (
-        Norm, {"control": "placed-zero", "over": "nothing", "score_without": score_places}
+        Norm, {"without": {"placed-zero": "nothing"}, "score_without": score_places}
     ),
     "Unpaid": (Sets, {"score_sets": score_unpaid}),
     "Classless": (Owner, {"infer": infer_without_classes}),
@@ -270,7 +270,7 @@ SENTENCES = [
     "Closure cannot be pickled once fitted: ",
 ]
 OF_HOOKS = [
-    "Unnamed: lacks the `control` and `over` of its twin",
+    "Unnamed: lacks the names `without` of its twins",
     "Placed: score_without: an image's score depends on what else is scored",
     "TwoColumns: features are (20, 2), not (20, 3)",
     "NoClient: by_client must name distinct clients of [0, 1, 2, 3], got [99]",

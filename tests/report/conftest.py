@@ -167,8 +167,9 @@ def make_everything(run: RunScores) -> RunScores:
         records.SweepPoint("dsir", 9, not_run="too <few>"),
     ]
     whole = records.SetScores(
-        "ascent", records.ALONE, 8, np.ones(3), np.zeros(4), "ascent-zero", np.ones(3), np.ones(4)
-    )
+        "ascent", records.ALONE, 8, np.ones(3), np.zeros(4),
+        {"ascent-zero": (np.ones(3), np.ones(4))},
+    )  # fmt: skip
     p_values = [records.ClientInference(i, 0.01 * (i + 1), 0.1, 12, 400) for i in range(3)]
     posers = [
         records.ClientInference(None, float(p), 0.0, 8, 50) for p in np.linspace(0.01, 1, 100)

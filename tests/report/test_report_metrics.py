@@ -10,7 +10,7 @@ import pytest
 from fedmia.records import Pair, RoundInfo, ScoredAttack
 from fedmia.report.build import round_row
 from fedmia.report.metrics import attack_row
-from fedmia.report.paired import paired_row
+from fedmia.report.paired import paired_rows
 from fedmia.statistics.auc import auc_estimate, auc_interval
 from tests.report.conftest import scored
 
@@ -99,13 +99,22 @@ def test_round_row__leakage_is_of_members_over_non_members() -> None:
 )
 def test_paired_row__adds_or_tells_less(aucs: tuple[float, float], family: int, words: str) -> None:
     attack, control = (scored("ascent", auc, 150, 300, i) for i, auc in enumerate(aucs))
-    row = paired_row(Pair(attack, replace(control, name="zero"), OVER), family)
+    (row,) = paired_rows([Pair(attack, replace(control, name="zero"), OVER)], family)
     assert words in row["statement"] and OVER in row["statement"]
     assert row["difference"] == pytest.approx(row["auc"] - row["auc_control"])
     assert (row["ci"][0] > 0 > row["low"]) == (family > 5)
 
 
+def test_paired_rows__what_adds_to_one_control_of_two_says_so() -> None:
+    attack, before, norm = (scored("a", auc, 150, 300, i) for i, auc in enumerate((0.8, 0.5, 0.9)))
+    pairs = [Pair(attack, before, OVER), Pair(attack, norm, "another")]
+    adds, less = (row["statement"] for row in paired_rows(pairs, 5))
+    assert adds.endswith(f"over {OVER}, but not over another")
+    assert "finds less than another" in less and OVER not in less
+    assert paired_rows(pairs[:1], 5)[0]["statement"].endswith(OVER)
+
+
 def test_paired_row__an_attack_adds_nothing_over_itself() -> None:
     attack = scored("ascent", 0.7, 40, 60, 0)
-    row = paired_row(Pair(attack, replace(attack, name="ascent-zero"), OVER), 5)
+    (row,) = paired_rows([Pair(attack, replace(attack, name="ascent-zero"), OVER)], 5)
     assert row["difference"] == 0 and row["ci"] == pytest.approx((0, 0), abs=0.02)

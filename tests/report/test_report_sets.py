@@ -24,8 +24,8 @@ def attack(name: str, members: list[float], others: list[float], **more: object)
 def test_set_scores__mean_of_the_sets_own_images() -> None:
     scored = attack("similarity", [1, 2, 4, 8], [0, 10, 20, 30, 40, 50])
     (scores,) = set_scores(SETS, [scored], {})
-    how = scores.attack, scores.judged, scores.size, scores.control
-    assert how == ("similarity", MEAN, 2, None)
+    how = scores.attack, scores.judged, scores.size, scores.controls
+    assert how == ("similarity", MEAN, 2, {})
     np.testing.assert_array_equal(scores.members, [4.5, 3.0])
     np.testing.assert_array_equal(scores.nonmembers, [20.0, 15.0, 40.0])
 
@@ -40,13 +40,12 @@ def test_set_scores__a_control_of_the_same_sets() -> None:
         "placebo": [attack("similarity", [3, 3, 3, 3], [0] * 6)],
     }
     scores = set_scores(SETS, [one, other, more], controls, [Pair(one, zero, "none")])
-    assert [s.control for s in scores] == ["ascent-zero", "placebo", "untrained"]
-    assert scores[0].control_nonmembers is not None and scores[1].control_members is not None
-    np.testing.assert_array_equal(scores[0].control_nonmembers, [3.0, 3.5, 1.0])
-    np.testing.assert_array_equal(scores[1].control_members, [3.0, 3.0])
+    assert [[*s.controls] for s in scores] == [["ascent-zero"], ["placebo"], ["untrained"]]
+    np.testing.assert_array_equal(scores[0].controls["ascent-zero"][1], [3.0, 3.5, 1.0])
+    np.testing.assert_array_equal(scores[1].controls["placebo"][0], [3.0, 3.0])
 
 
-def test_set_scores__the_first_of_several_pairs_is_the_control() -> None:
+def test_set_scores__every_pair_is_a_control_of_means_and_the_twin_of_an_act() -> None:
     """An attack is paired with itself without its act, and after that with the loss before it."""
     alone = {"sets_members": np.array([[5.0, 1.0], [6.0, 2.0]]), "sets_nonmembers": np.ones((3, 2))}
     one = attack("ascent", [1, 2, 4, 8], [0, 10, 20, 30, 40, 50], **alone)
@@ -54,9 +53,10 @@ def test_set_scores__the_first_of_several_pairs_is_the_control() -> None:
     before = attack("loss-before", [9, 9, 9, 9], [9] * 6)
     pairs = [Pair(one, zero, "none"), Pair(one, before, "the loss before the climb")]
     mean, whole = set_scores(SETS, [one], {}, pairs)
-    assert (mean.control, whole.control) == ("ascent-zero", "ascent-zero")
-    assert mean.control_members is not None
-    np.testing.assert_array_equal(mean.control_members, [0.5, 0.5])
+    assert [*mean.controls] == ["ascent-zero", "loss-before"]
+    assert [*whole.controls] == ["ascent-zero"]
+    np.testing.assert_array_equal(mean.controls["ascent-zero"][0], [0.5, 0.5])
+    assert [c["name"] for c in set_row(mean, 1)["controls"]] == [*mean.controls]
 
 
 def test_set_scores__alone_stands_beside_the_mean() -> None:
@@ -64,13 +64,14 @@ def test_set_scores__alone_stands_beside_the_mean() -> None:
     one = attack("ascent-static", [0] * 4, [0] * 6)
     judged_alone = replace(one, sets_members=judged[0], sets_nonmembers=judged[1])
     mean, alone = set_scores(SETS, [judged_alone], {})
-    assert (mean.judged, alone.judged, alone.control) == (MEAN, ALONE, "ascent-static-zero")
+    assert (mean.judged, alone.judged) == (MEAN, ALONE) and not mean.controls
     row = set_row(alone, 2)
-    assert row["control"] is not None
+    (control,) = row["controls"]
+    assert control["name"] == "ascent-static-zero"
     assert row["auc"] == pytest.approx(4 / 6)  # 5 and 6 over 1 and 2, under 7
-    assert row["control"]["auc"] == pytest.approx((1 + 1) / 6)  # 1 and 2 over 0 alone
-    assert row["control"]["difference"] == pytest.approx(2 / 6)
-    low, high = row["control"]["difference_ci"]
+    assert control["auc"] == pytest.approx((1 + 1) / 6)  # 1 and 2 over 0 alone
+    assert control["difference"] == pytest.approx(2 / 6)
+    low, high = control["difference_ci"]
     assert low < 2 / 6 < high
     assert row["low"] < row["auc_ci"][0] <= row["auc"]
 
@@ -79,8 +80,7 @@ def test_set_scores__alone_stands_beside_the_mean() -> None:
     ("broken", "words"),
     [
         ({"members": np.array([0.0, np.nan])}, "1 of 2"),
-        ({"control": "zero", "control_members": np.zeros(3), "control_nonmembers": np.zeros(2)},
-         r"expected \(2,\)"),
+        ({"controls": {"zero": (np.zeros(3), np.zeros(2))}}, r"by zero.*expected \(2,\)"),
     ],
 )  # fmt: skip
 def test_report__refuses_broken_sets(run: RunScores, broken: dict[str, object], words: str) -> None:

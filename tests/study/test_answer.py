@@ -55,7 +55,7 @@ def results(shift: float, code: str = "leaks", aucs: Any = AUCS) -> dict[str, An
     ]  # fmt: skip
     sets: Any = [
         {"attack": attack, "judged": judged, "size": 8, "auc": 0.9 + shift,
-         "control": {"name": f"{attack}-zero", "auc": 0.4}}
+         "controls": [{"name": f"{attack}-zero", "auc": 0.4}]}
         for attack, judged in (("ascent", "alone"), ("ascent", "mean"), ("similarity", "mean"))
     ]  # fmt: skip
     return {

@@ -47,7 +47,8 @@ def report_at(strategy: str, seed: int) -> dict[str, Any]:
     control = {"name": "ascent-zero", "auc": 0.5, "difference": 0.1 + seed / 100,
                "difference_ci": None}  # fmt: skip
     report["sets"] = [
-        {**own, "judged": "mean", "control": control}, {**own, "judged": "alone", "control": None},
+        {**own, "judged": "mean", "controls": [control]},
+        {**own, "judged": "alone", "controls": []},
     ]  # fmt: skip
     return report
 

@@ -326,10 +326,9 @@ class EncoderAttackSuite(AttackSuite[str]):
         naive = self.scorer.with_known(known).score_attack(name, view, threshold=False)
         return replace(
             scored,
-            twin=f"{name}-naive",
-            over="the same with shadows trained without the defence",
-            twin_members=naive.scores_members,
-            twin_nonmembers=naive.scores_nonmembers,
+            twins={f"{name}-naive": "the same with shadows trained without the defence"},
+            twin_members=naive.scores_members[:, None],
+            twin_nonmembers=naive.scores_nonmembers[:, None],
         )
 
     def clients(self) -> tuple[IntArray, Partition]:

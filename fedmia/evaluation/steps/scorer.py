@@ -143,7 +143,7 @@ class Scorer:
                 own["named_members"] = ids[columns[0].argmax(axis=1)]
             if (without := attack.score_without(view, self.candidates)) is not None:
                 shared |= side_fields("twin", self.split_sides(without))
-                shared |= {"twin": attack.without[0], "over": attack.without[1]}
+                shared |= {"twins": attack.without}
             set_scores = None if sets is None else self._score_sets(attack, view, sets)
             if set_scores is not None:
                 own |= side_fields("sets", set_scores)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from fedmia.data.sets import ImageSets
 from fedmia.records import ALONE, MEAN, FloatArray, Pair, ScoredAttack, SetScores
@@ -20,8 +19,7 @@ def set_scores(
     """Each attack's mean score of the images of a set, beside its control on the same sets; then
     what attacks say of the same sets that they judged as wholes, beside their twin.
 
-    The control of a mean is the attack's first paired one, else its placebo, else the untrained
-    model.
+    The controls of a mean are the attack's paired ones, else its placebo, else the untrained model.
 
     Args:
         sets: which images form a set.
@@ -34,25 +32,26 @@ def set_scores(
     """
     if not len(sets.members) or not len(sets.nonmembers):
         return []
-    beside: dict[str, tuple[str, ScoredAttack]] = {}
+    beside: dict[str, dict[str, ScoredAttack]] = {}
     for null in NULLS:
         for control in controls.get(null, ()):
-            beside.setdefault(control.name, (null, control))
-    twins = {p.attack.name: p.control for p in reversed(pairs)}
-    beside |= {name: (twin.name, twin) for name, twin in twins.items()}
+            beside.setdefault(control.name, {null: control})
+    twins: dict[str, dict[str, ScoredAttack]] = {}
+    for pair in pairs:
+        twins.setdefault(pair.attack.name, {})[pair.control.name] = pair.control
+    beside |= twins
     rows = []
     for scored in attacks:
-        means, near = _means(sets, scored), beside.get(scored.name)
-        compared: Any = () if near is None else (near[0], *_means(sets, near[1]))
-        rows.append(SetScores(scored.name, MEAN, sets.size, *means, *compared))
+        near = {name: _means(sets, one) for name, one in beside.get(scored.name, {}).items()}
+        rows.append(SetScores(scored.name, MEAN, sets.size, *_means(sets, scored), near))
     for scored in attacks:
         mine, others = scored.sets_members, scored.sets_nonmembers
         if mine is None or others is None:
             continue
-        twin = twins.get(scored.name)
-        name = twin.name if twin else f"{scored.name}-zero"
-        whole = mine[:, 0], others[:, 0], name, mine[:, 1], others[:, 1]
-        rows.append(SetScores(scored.name, ALONE, sets.size, *whole))
+        names = [*twins.get(scored.name, [f"{scored.name}-zero"])]
+        columns = zip(mine.T[1:], others.T[1:], strict=True)
+        own = dict(zip(names, columns, strict=False))  # an act in rounds has its own twin alone
+        rows.append(SetScores(scored.name, ALONE, sets.size, mine[:, 0], others[:, 0], own))
     return rows
 
 

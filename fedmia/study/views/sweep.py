@@ -122,11 +122,11 @@ def control_rows(study: StudyResult) -> tuple[list[Any], list[Any]]:
     for subject in ("set/mean", "set/alone"):
         aucs = study.values("auc", "attack", "set_size", subject=subject)
         less = study.values("auc_difference", "attack", "set_size", "baseline", subject=subject)
-        added = {key[:3]: (key[3], by_seed) for key, by_seed in less.items()}
         for place, row in zip(aucs, study.rows(aucs, "attack", "size", auc=aucs), strict=True):
-            control, own = added.get(place, (None, {}))
             row |= {"judged": subject.removeprefix("set/"), "size": int(row["size"])}
-            sets.append({**row, "control": control, **test_difference(own.values())})
+            added = {key[3]: own for key, own in less.items() if key[:3] == place} or {None: {}}
+            for control, own in added.items():
+                sets.append({**row, "control": control, **test_difference(own.values())})
     fill_holm([*pairs, *sets])
     return pairs, sets
 
