@@ -180,11 +180,11 @@ class Run:
 
         Columns: `auc` with `low`, `high` (all attacks together), the one-sided `lower_limit`, on
         which the verdict rests, and its 95 % interval by itself `ci_low`, `ci_high`; what it adds
-        to its own control, `over_control`, likewise with `_low`, `_high`, `_lower_limit`; `tpr_at_RATE` (also
-        `_ci_low`, `_ci_high`) at each false-positive rate; `accuracy`, `precision`, `recall` at
-        the attack's own `threshold`; a column `auc_CONTROL` for each control of it (`untrained`,
-        `placebo`, `posers`); `access`, `vantage`, `round`, `under_attack`, `queries`,
-        `n_members`, `n_nonmembers`.
+        to its own control, `over_control`, likewise with `_low`, `_high`, `_lower_limit`;
+        `tpr_at_RATE` (also `_ci_low`, `_ci_high`) at each false-positive rate; `accuracy`,
+        `precision`, `recall` at the attack's own `threshold`; a column `auc_CONTROL` for each
+        control of it (`untrained`, `placebo`); `access`, `vantage`, `round`, `under_attack`,
+        `queries`, `n_members`, `n_nonmembers`.
         """
         controls = {
             name: {row["name"]: row["auc"] for row in rows}

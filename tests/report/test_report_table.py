@@ -144,7 +144,11 @@ def declared(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
     def attack_row(attack: ScoredAttack, *more: Any, **flags: Any) -> dict[str, Any]:
         value = overlap(attack)
-        return {**as_it_was(attack, *more, **flags), "overlap": value, "overlap_ci": [value - 0.1, 1.0]}
+        return {
+            **as_it_was(attack, *more, **flags),
+            "overlap": value,
+            "overlap_ci": [value - 0.1, 1.0],
+        }
 
     with monkeypatch.context() as patch:
         kinds = {
