@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 FEWEST = 3  # clients of a round: of two, none is the odd one
 # No client of 78 honest federations was over it (benchmarks/results/suspects.json), each of so many
 # clients and rounds. Others need their own: the largest of more clients is larger.
-THRESHOLD, CLIENTS, ROUNDS = 4.05, 10, 8
+THRESHOLD, CLIENTS, ROUNDS = 3.88, 10, 8
 DRAWS = 1000  # of an honest client with so many rounds
 SMALLEST = 1e-300  # chance; a normal deviate of 37
 FloatArray = NDArray[np.float64]
