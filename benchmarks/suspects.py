@@ -241,6 +241,7 @@ def _row(
         "n": len(own), "auc": _mean(aucs), "low": round(low, 4), "high": round(high, 4),
         "verdict": verdict, "named": _mean(named), "named_low": round(named_low, 4),
         "named_high": round(named_high, 4), "accused": _mean(accused),
+        "with_alarm": sum(share > 0 for share in named),
         "first": _mean([_first(done[c], done[c]["suspicion"]) for c in own]),
         "push": _mean(pushes), "push_interval": spread(pushes, -math.inf, math.inf)["ci"],
     }  # fmt: skip

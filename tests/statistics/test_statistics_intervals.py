@@ -118,8 +118,8 @@ def test_mean_interval__is_of_any_distribution_and_never_a_point() -> None:
 def test_mean_interval__covers() -> None:
     """Of AUCs of eight federations that are often 1."""
     draw, inside = np.random.default_rng(1), 0
-    for _ in range(100):
+    for _ in range(40):
         values = np.minimum(1, draw.beta(4, 0.5, size=8).round(1))
         low, high = mean_interval(values)
         inside += low <= 4 / 4.5 <= high
-    assert inside >= 95
+    assert inside >= 38

@@ -75,23 +75,25 @@ def drawn(draw: np.random.Generator, apart: float) -> tuple[np.ndarray, np.ndarr
 
 @pytest.mark.parametrize("apart", [0.0, 1.0])
 def test_most_suspicious__is_no_oftener_one_that_is_rarely_drawn(apart: float) -> None:
-    """Half of the honest clients are; without the number of rounds it was 70 % of alike ones."""
+    """Half of the honest clients are; without the number of rounds it was .72 of alike ones."""
     draw = np.random.default_rng(4)
-    rare = [np.nanargmax(suspicions(drawn(draw, apart)[0], draw)) < 10 for _ in range(100)]
-    assert 0.3 < np.mean(rare) < 0.6
+    federations = [drawn(draw, apart)[0] for _ in range(100)]
+    rare = [np.nanargmax(suspicions(one, draws())) < 10 for one in federations]
+    assert 0.35 < np.mean(rare) < 0.6
 
 
-def test_suspicion__of_one_that_attacks_is_no_lower_for_few_rounds() -> None:
-    """Its AUC was .72 where it takes part in one round of ten."""
+def test_suspicion__finds_an_attacker_of_few_rounds() -> None:
+    """Its AUC was .79 where it takes part in one round of ten."""
     draw, aucs = np.random.default_rng(5), []
     for _ in range(100):
         _, (norms, cosines, losses) = drawn(draw, 0.0)
-        cosines[10:, 0] -= 3
-        losses[10:, 0] += 3
-        own = suspicions(by_round(np.exp(norms), cosines, losses), draw)
+        cosines[10:, 0] -= 1.5
+        losses[10:, 0] += 1.5
+        own = suspicions(by_round(np.exp(norms), cosines, losses), draws())
+        others = own[1:][np.isfinite(own[1:])]
         if np.isfinite(losses[10:, 0]).any():
-            aucs.append(np.nanmean(np.where(np.isnan(own[1:]), np.nan, own[1:] < own[0])))
-    assert np.mean(aucs) > 0.96
+            aucs.append(np.mean(others < own[0]))
+    assert np.mean(aucs) > 0.81
 
 
 @pytest.mark.parametrize("clients", [4, 5, 7, 10, 30, 100])
