@@ -13,7 +13,7 @@ RESTS_ON = (
     f"An alarm was raised in {FALSE_ALARMS} of {HONEST} honest federations. It is a reason to "
     "look, no proof, and an attacker who knows the rule can hide."
 )
-SHOWN = 10  # most clients that are named
+MOST = 10  # most clients that are named
 RANK_ALONE = (
     "It is a rank alone, and no alarm is raised: how far honest clients stand out was measured for "
     f"{CLIENTS} clients who all take part in {ROUNDS} rounds, with the loss of public images."
@@ -26,8 +26,9 @@ def suspects_sentence(rows: Sequence[SuspectRow]) -> str | None:
         return None
     text = _about_ranked(rows)
     if unranked := [str(row["client"]) for row in rows if row["suspicion"] is None]:
-        more = f" and {len(unranked) - SHOWN} more" if len(unranked) > SHOWN else ""
-        text += f" Not ranked, as nothing that they sent can be compared: {', '.join(unranked[:SHOWN])}{more}."
+        more = f" and {len(unranked) - MOST} more" if len(unranked) > MOST else ""
+        names = ", ".join(unranked[:MOST]) + more
+        text += f" Not ranked, as nothing that they sent can be compared: {names}."
     return text
 
 

@@ -99,15 +99,15 @@ def clopper_pearson(k: float, n: float, level: float = LEVEL) -> Interval:
 
 
 def mean_interval(values: Sequence[float], level: float = LEVEL) -> Interval:
-    """Interval of the mean of few independent values in [0, 1], whatever their distribution: Gaffke's.
+    """Gaffke's interval of the mean of few independent values, whatever their distribution.
 
-    Each limit is a quantile of the mean under uniform random weights (Dirichlet's) of the values and
-    of one more, which is the worst there can be: 0 for the lower limit, 1 for the upper. Of values
+    Each limit is a quantile of the mean under uniform random weights (Dirichlet's) of the values
+    and of one more, which is the worst there can be: 0 for the lower limit, 1 for the upper. Of values
     of 0 and 1 this is Clopper and Pearson's interval. No case is known in which it covers less than
     its level, which is not proved (Learned-Miller and Thomas, 2020, arXiv:1905.06208).
 
     Args:
-        values: one of each federation or model, such as its AUC, at least one.
+        values: one of each federation or model, such as its AUC, in [0, 1]; at least one.
         level: confidence level, in (0, 1).
 
     Returns:
@@ -124,7 +124,7 @@ def _lower_limit(values: FloatArray, end: float) -> float:
         return 0.0
 
     def excess(limit: float) -> float:
-        """P(sum of (point - limit) times exponential numbers <= 0) less `end` (Gil-Pelaez, 1951)."""
+        """P(sum of (point - limit) times exponential numbers <= 0) - `end` (Gil-Pelaez, 1951)."""
         apart = points - limit
         apart /= np.abs(apart).max()
 
