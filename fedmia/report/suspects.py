@@ -28,7 +28,7 @@ def suspects_sentence(rows: Sequence[SuspectRow]) -> str | None:
     if unranked := [str(row["client"]) for row in rows if row["suspicion"] is None]:
         more = f" and {len(unranked) - MOST} more" if len(unranked) > MOST else ""
         names = ", ".join(unranked[:MOST]) + more
-        text += f" Not ranked, as nothing that they sent can be compared: {names}."
+        text += f" Clients not ranked, as nothing that they sent can be compared: {names}."
     return text
 
 

@@ -102,9 +102,9 @@ def mean_interval(values: Sequence[float], level: float = LEVEL) -> Interval:
     """Gaffke's interval of the mean of few independent values, whatever their distribution.
 
     Each limit is a quantile of the mean under uniform random weights (Dirichlet's) of the values
-    and of one more, which is the worst there can be: 0 for the lower limit, 1 for the upper. Of values
-    of 0 and 1 this is Clopper and Pearson's interval. No case is known in which it covers less than
-    its level, which is not proved (Learned-Miller and Thomas, 2020, arXiv:1905.06208).
+    and of one more, which is the worst there can be: 0 for the lower limit, 1 for the upper. Of
+    values of 0 and 1 this is Clopper and Pearson's interval. No case is known in which it covers
+    less than its level, which is not proved (Learned-Miller and Thomas, 2020, arXiv:1905.06208).
 
     Args:
         values: one of each federation or model, such as its AUC, in [0, 1]; at least one.

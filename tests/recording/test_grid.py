@@ -223,7 +223,8 @@ def test_update__with_little_of_the_model_is_kept_where_others_send_weights(
     def node(message: Message, context: Any) -> Message:
         reply = answer(message, context)
         if message.metadata.dst_node_id == NODES[-1]:
-            turned = {n: Array(factor * a.numpy()) for n, a in message.content["arrays"].items()}
+            (received,) = message.content.array_records.values()
+            turned = {n: Array(np.asarray(factor * a.numpy())) for n, a in received.items()}
             reply.content["arrays"] = ArrayRecord(turned)
         return reply
 
