@@ -106,7 +106,7 @@ def test_mean_interval__is_of_any_distribution_and_never_a_point() -> None:
         exact = clopper_pearson(k, n)
         assert mean_interval([1.0] * k + [0.0] * (n - k)) == pytest.approx(exact, abs=1e-5)
     for values in ([0.5] * 8, [0.6, 0.61, 0.62], [1.0] * 7 + [0.9], list(np.linspace(0.3, 0.5, 8))):
-        low, high = mean_interval(values)
+        low, high = mean_interval([*map(float, values)])
         drawn = np.random.default_rng(0).dirichlet(np.ones(len(values) + 1), 40_000)
         expected = (
             np.quantile(drawn @ [*values, 0.0], 0.025), np.quantile(drawn @ [*values, 1.0], 0.975)
@@ -120,6 +120,6 @@ def test_mean_interval__covers() -> None:
     draw, inside = np.random.default_rng(1), 0
     for _ in range(40):
         values = np.minimum(1, draw.beta(4, 0.5, size=8).round(1))
-        low, high = mean_interval(values)
+        low, high = mean_interval([*map(float, values)])
         inside += low <= 4 / 4.5 <= high
     assert inside >= 38
