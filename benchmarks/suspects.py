@@ -1,11 +1,11 @@
 """Does the suspicion point at the client that attacks? What benchmarks/plans/suspects.yaml asks.
 
     python benchmarks/suspects.py run FOLDER [--seconds N]
-    python benchmarks/suspects.py answer FOLDER [--out FILE] [--short]
+    python benchmarks/suspects.py answer [FOLDER] [--out FILE] [--short]
 
 `run` makes the planned federations that FOLDER lacks, a file each, and begins no further one after
 N seconds; several may run at once. `answer` judges them; with fewer than planned it needs
-`--short`, and the answer says so.
+`--short`, and the answer says so. Without FOLDER it judges the suspicions that FILE has.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ from fedmia.runtime.environment import describe
 from fedmia.runtime.progress import Display
 from fedmia.runtime.stopwatch import Stopwatch
 from fedmia.statistics.auc import auc
-from fedmia.statistics.intervals import wilson
+from fedmia.statistics.intervals import clopper_pearson, mean_interval
+from fedmia.statistics.spread import spread
 from fedmia.statistics.suspicion import by_round, deviations, suspicions
 from fedmia.threat import WhiteBox
 
@@ -48,6 +49,7 @@ HERE = Path(__file__).parent
 PLAN = HERE / "plans" / "suspects.yaml"
 RESULTS = HERE / "results" / "suspects.json"
 TWIN = "honest"
+WHERE = "split", "attackers", "kind"  # of a cell
 OPTIONS: dict[str, dict[str, Any]] = {
     "climb": {"attacks": ["ascent"]},
     "algorithm 1": {"attacks": ["ascent-algorithm1"]},
@@ -67,8 +69,12 @@ class Cell:
     kind: str
 
     @property
+    def name(self) -> str:
+        return f"{self.seed}-{self.split}-{self.attackers}-{self.kind}".replace(" ", "_")
+
+    @property
     def file(self) -> str:
-        return f"{self.seed}-{self.split}-{self.attackers}-{self.kind}.json".replace(" ", "_")
+        return f"{self.name}.json"
 
 
 class MainBranch(FederatedRun):
@@ -160,47 +166,57 @@ def run(plan: dict[str, Any], folder: Path, seconds: float) -> None:
 
 
 def judged(values: dict[str, Any]) -> dict[str, Any]:
-    """Suspicion of each client of a federation, and that of each measurement alone."""
+    """What is kept of a federation: the suspicion of each client."""
+    suspicion = suspicions(by_round(*np.array(values["measured"])), rng(0, "honest clients"))
+    return {
+        "attackers": values["attackers"], "images": values["images"],
+        "targets_loss": round(values["targets_loss"], 4),
+        "suspicion": [round(float(x), 3) for x in suspicion],
+    }  # fmt: skip
+
+
+def aucs_alone(values: dict[str, Any]) -> dict[str, float]:
+    """The AUC of each measurement alone."""
     norms, cosines, losses = np.array(values["measured"])
     alone = {
         "norm": np.abs(deviations(np.log(norms))), "cosine": -deviations(cosines),
         "loss": deviations(losses),
     }  # fmt: skip
-    return {
-        "suspicion": suspicions(by_round(norms, cosines, losses)),
-        **{name: suspicions(one) for name, one in alone.items()},
-    }  # fmt: skip
+    return {n: _auc(values, suspicions(one, rng(0, n))) for n, one in alone.items()}
 
 
 def answer(plan: dict[str, Any], folder: Path, short: bool) -> dict[str, Any]:
-    """The answer to every question of the plan."""
+    """The answer to every question of the plan, of a folder's federations."""
     planned = [*cells(plan)]
     done = {c: json.loads(text) for c in planned if (text := _text(folder / c.file))}
     if len(done) < len(planned) and not short:
         raise SystemExit(f"{len(done)} of {len(planned)} federations are there: run, or --short")
-    scores = {cell: judged(values) for cell, values in done.items()}
-    alarm = measure_alarm(plan, {c: s["suspicion"] for c, s in scores.items() if c.kind == TWIN})
-    rows = []
-    for split in plan["splits"]:
-        for attackers in plan["attackers"]:
-            for kind in plan["kinds"]:
-                own = [
-                    c for c in done if (c.split, c.attackers, c.kind) == (split, attackers, kind)
-                ]
-                where = {"split": split, "attackers": attackers, "kind": kind}
-                rows.append(where | _row(plan, own, done, scores, alarm["threshold"]))
+    by_federation = {cell.name: judged(values) for cell, values in done.items()}
+    conclusion = conclude(plan, by_federation)
+    for row in conclusion["cells"]:
+        alone = [aucs_alone(v) for c, v in done.items()
+                 if (c.split, c.attackers, c.kind) == tuple(row[k] for k in WHERE)]  # fmt: skip
+        row["alone"] = {name: _mean([one[name] for one in alone]) for name in alone[0]}
     return {
         "short": len(done) < len(planned), "federations": len(done), "planned": len(planned),
-        "level": plan["level"], "works": plan["works"], "cells": rows, "alarm": alarm,
+        "level": plan["level"], "works": plan["works"], **conclusion,
         "cpu_seconds": round(sum(v["seconds"] for v in done.values()), 1),
-        "by_federation": {
-            c.file.removesuffix(".json"): {
-                "attackers": done[c]["attackers"], "images": done[c]["images"],
-                "targets_loss": round(done[c]["targets_loss"], 4),
-                "suspicion": [round(float(x), 3) for x in scores[c]["suspicion"]],
-            } for c in done
-        }, **describe(),
+        "by_federation": by_federation, **describe(),
     }  # fmt: skip
+
+
+def conclude(plan: dict[str, Any], by_federation: dict[str, Any]) -> dict[str, Any]:
+    """The cells and the alarm, of the suspicions of each federation."""
+    done = {c: by_federation[c.name] for c in cells(plan) if c.name in by_federation}
+    twins = {c: np.array(v["suspicion"]) for c, v in done.items() if c.kind == TWIN}
+    alarm, rows = measure_alarm(plan, twins), []
+    for split, attackers, kind in itertools.product(
+        plan["splits"], plan["attackers"], plan["kinds"]
+    ):
+        own = [c for c in done if (c.split, c.attackers, c.kind) == (split, attackers, kind)]
+        where = dict(zip(WHERE, (split, attackers, kind), strict=True))
+        rows.append(where | _row(plan, own, done, alarm["threshold"]))
+    return {"cells": rows, "alarm": alarm}
 
 
 def _text(path: Path) -> str:
@@ -208,48 +224,38 @@ def _text(path: Path) -> str:
 
 
 def _row(
-    plan: dict[str, Any],
-    own: Sequence[Cell],
-    done: dict[Cell, Any],
-    scores: dict[Cell, Any],
-    threshold: float,
+    plan: dict[str, Any], own: Sequence[Cell], done: dict[Cell, Any], threshold: float
 ) -> dict[str, Any]:
     """One cell: its AUC, who is named, and what is left of the attack."""
-    aucs = {name: [_auc(done[c], scores[c][name]) for c in own]
-            for name in ("suspicion", "norm", "cosine", "loss")}  # fmt: skip
-    low, high = interval(aucs["suspicion"], plan["resamples"])
-    sides = [(scores[c]["suspicion"] > threshold, done[c]["attackers"]) for c in own]
+    aucs = [_auc(done[c], done[c]["suspicion"]) for c in own]
+    low, high = mean_interval(aucs)
+    sides = [(np.array(done[c]["suspicion"]) > threshold, done[c]["attackers"]) for c in own]
     named = [float(alarm[bad].mean()) for alarm, bad in sides]
+    named_low, named_high = mean_interval(named)
     accused = [float(np.delete(alarm, bad).mean()) for alarm, bad in sides]
     twins = [replace(c, kind=TWIN) for c in own]
     pushes = [done[c]["targets_loss"] - done[t]["targets_loss"]
               for c, t in zip(own, twins, strict=True) if t in done]  # fmt: skip
     verdict = "works" if low >= plan["works"] else "fails" if high < plan["works"] else "undecided"
     return {
-        "n": len(own), "auc": _mean(aucs["suspicion"]), "low": low, "high": high,
-        "verdict": verdict, "named": _mean(named), "accused": _mean(accused),
-        "first": _mean([_first(done[c], scores[c]["suspicion"]) for c in own]),
-        "push": _mean(pushes), "push_interval": interval(pushes, plan["resamples"]),
-        "alone": {name: _mean(values) for name, values in aucs.items() if name != "suspicion"},
+        "n": len(own), "auc": _mean(aucs), "low": round(low, 4), "high": round(high, 4),
+        "verdict": verdict, "named": _mean(named), "named_low": round(named_low, 4),
+        "named_high": round(named_high, 4), "accused": _mean(accused),
+        "with_alarm": sum(share > 0 for share in named),
+        "first": _mean([_first(done[c], done[c]["suspicion"]) for c in own]),
+        "push": _mean(pushes), "push_interval": spread(pushes, -math.inf, math.inf)["ci"],
     }  # fmt: skip
 
 
 def _auc(values: dict[str, Any], score: Any) -> float:
     """Of a federation's attackers against its honest clients."""
     bad = values["attackers"]
-    return float(auc(score[bad], np.delete(score, bad)))
+    return float(auc(np.asarray(score)[bad], np.delete(score, bad)))
 
 
 def _first(values: dict[str, Any], score: Any) -> float:
     """Whether the most suspicious client is an attacker."""
     return float(int(np.argmax(score)) in values["attackers"])
-
-
-def interval(values: Sequence[float], resamples: int) -> tuple[float, float]:
-    """Bootstrap interval of 95 % of the mean; federations are drawn again."""
-    drawn = rng(0, "bootstrap").integers(0, len(values), (resamples, len(values)))
-    low, high = np.percentile(np.asarray(values)[drawn].mean(axis=1), [2.5, 97.5])
-    return round(float(low), 4), round(float(high), 4)
 
 
 def measure_alarm(plan: dict[str, Any], twins: dict[Cell, Any]) -> dict[str, Any]:
@@ -297,7 +303,7 @@ def _threshold(largest: Sequence[float], level: float) -> dict[str, Any]:
 def _alarms(named: Sequence[Any], level: float) -> dict[str, Any]:
     """False alarms of honest federations; `named` has a truth value a client."""
     whole = [bool(one.any()) for one in named]
-    low, high = wilson(sum(whole), len(whole))
+    low, high = clopper_pearson(sum(whole), len(whole))
     return {
         "federations": len(named), "with_alarm": sum(whole), "share": _mean([*map(float, whole)]),
         "low": round(low, 4), "high": round(high, 4), "holds": low <= level,
@@ -312,17 +318,26 @@ def _mean(values: Sequence[float]) -> float:
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("what", choices=("run", "answer"))
-    parser.add_argument("folder", type=Path, help="of the federations' measurements")
+    parser.add_argument("folder", type=Path, nargs="?", help="of the federations' measurements")
     parser.add_argument("--seconds", type=float, default=np.inf, help="begin none after so many")
     parser.add_argument("--out", type=Path, default=RESULTS, help="JSON file to write")
     parser.add_argument("--short", action="store_true", help="answer with what is there")
     args = parser.parse_args(arguments)
     plan = load_plan()
     if args.what == "run":
+        if args.folder is None:
+            parser.error("run needs FOLDER")
         torch.set_num_threads(1)
         run(plan, args.folder, args.seconds)
         return
-    result = answer(plan, args.folder, args.short)
+    if args.folder is None:
+        result = json.loads(args.out.read_text())
+        alone = {tuple(row[k] for k in WHERE): row["alone"] for row in result["cells"]}
+        result |= conclude(plan, result["by_federation"])
+        for row in result["cells"]:
+            row["alone"] = alone[tuple(row[k] for k in WHERE)]
+    else:
+        result = answer(plan, args.folder, args.short)
     args.out.write_text(json.dumps(result, indent=1) + os.linesep)
     for row in result["cells"]:
         print(f"{row['kind']:12} {row['split']:12} {row['attackers']} of 10: AUC {row['auc']:.2f} "

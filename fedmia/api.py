@@ -297,11 +297,12 @@ def rank_suspects(
         seed: of the views of public images.
 
     Returns:
-        A row a client, by `client`, the most suspicious first: `suspicion` in robust standard
-        deviations from the median client; `alarm`, whether that is further than honest clients
-        stand out, None but for ten clients in eight rounds whose loss is read; the `round` in which
-        it stands out most, and of that round `norm` over the median client's, `cosine` with the
-        others' mean direction, `loss_change` of the public images.
+        A row a client, by `client`, the most suspicious first: `suspicion` against honest clients
+        of as many rounds, as a standard normal value, NaN where nothing that it sent can be
+        compared; `alarm`, whether that is further than honest clients stand out, None but for ten
+        clients in eight rounds whose loss is read; the `round` in which it stands out most, and of
+        that round `norm` over the median client's, `cosine` with the others' mean direction,
+        `loss_change` of the public images.
 
     Raises:
         InputError: bad input, in one line, or a recording without updates that can be compared.

@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 import yaml
 
+from fedmia.statistics.intervals import clopper_pearson
+
 pytestmark = pytest.mark.slow
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 
@@ -70,7 +72,7 @@ def test_suspects__answers_what_is_planned_and_says_what_is_short(
     planned = [*script["cells"](whole)]
     assert len({cell.file for cell in planned}) == len(planned) == 261
     assert not {c.seed for c in planned} & set(range(*whole["used_up"][0]))
-    plan = whole | {"seeds": {"first": 5, "number": 3}, "splits": {"IID": "iid"}, "resamples": 100}
+    plan = whole | {"seeds": {"first": 5, "number": 3}, "splits": {"IID": "iid"}}
     plan["second"] = {"first": 9, "number": 2, "attackers": 1}
     plan["third"] = {"first": 20, "number": 3, "attackers": 1}
     draw, stands_out = np.random.default_rng(0), {9: 99, 10: 99, 21: 9e9}
@@ -87,7 +89,12 @@ def test_suspects__answers_what_is_planned_and_says_what_is_short(
         (tmp_path / cell.file).write_text(json.dumps(values))
     result = script["answer"](plan, tmp_path, False)
     rows = {(row["kind"], row["attackers"]): row for row in result["cells"]}
-    assert rows["climb", 3]["auc"] == 1 and rows["climb", 3]["verdict"] == "works"
+    row = rows["climb", 3]  # three federations bound their mean at .025 ** (1 / 3)
+    assert (row["auc"], row["low"], row["high"]) == (1, 0.2924, 1) and row["verdict"] == "undecided"
+    assert set(row["alone"]) == {"norm", "cosine", "loss"}
+    again = script["conclude"](plan, json.loads(json.dumps(result["by_federation"])))
+    assert again["alarm"] == result["alarm"]
+    assert again["cells"][0].items() <= result["cells"][0].items()
     assert rows["climb", 1]["push"] == 1 and rows["hidden", 1]["push"] == 0
     assert rows["hidden", 3]["auc"] < 0.9 and not result["short"]
     first, second = result["alarm"]["steps"]  # the first threshold names two: estimated again
@@ -101,6 +108,22 @@ def test_suspects__answers_what_is_planned_and_says_what_is_short(
     with pytest.raises(SystemExit, match="28 of 29"):
         script["answer"](plan, tmp_path, False)
     assert script["answer"](plan, tmp_path, True)["short"]
+
+
+def test_suspects__are_answered_from_what_is_committed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No interval is a point, and those of one attacker's alarms are exact."""
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    script = runpy.run_path(str(BENCHMARKS / "suspects.py"))
+    result = json.loads((BENCHMARKS / "results" / "suspects.json").read_text())
+    again = script["conclude"](script["load_plan"](), result["by_federation"])
+    again = json.loads(json.dumps(again))
+    assert again["alarm"] == result["alarm"]
+    for new, row in zip(again["cells"], result["cells"], strict=True):
+        assert new.items() <= row.items()
+        assert row["high"] - row["low"] > 0.3 and row["low"] <= row["auc"] <= row["high"]
+        if row["attackers"] == 1:
+            exact = clopper_pearson(round(row["named"] * row["n"]), row["n"])
+            assert (row["named_low"], row["named_high"]) == pytest.approx(exact, abs=1e-4)
 
 
 def test_foreign_ascent__compares_two_federations_of_the_same_images(

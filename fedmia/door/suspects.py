@@ -56,7 +56,7 @@ def rank(recording: Path, net: Any, public: Any, loss: Any, seed: int) -> list[S
             released.method, released.augment, seed=seed, device=options.device, held=images
         )
         state_loss = public_loss(view, images)
-    rows = rank_suspects(history.before, history.updates, state_loss)
+    rows = rank_suspects(history.before, history.updates, state_loss, history.clients)
     if not rows:
         raise InputError(
             f"{history.where} has no round with the updates of {FEWEST} clients and the model that "

@@ -265,7 +265,7 @@ class FederationSuite(EncoderAttackSuite):
         public, loss = self.audit_split.known_nonmembers[:PUBLIC], None
         if self.released.access == "white_box" and not self._loss_unknown:
             loss = public_loss(WhiteBox(**self._shared(RELEASED), held=self.held), public)
-        return rank_suspects(self.history.before, self.history.updates, loss)
+        return rank_suspects(self.history.before, self.history.updates, loss, self.history.clients)
 
     @property
     def _loss_unknown(self) -> bool:

@@ -51,6 +51,7 @@ class MessageRecorder:
         self._written = (-1, 0)  # the last model that is written: after which round; its digest
         self._form = dict[str, tuple[torch.Size, bool]]()  # of the first model
         self._model_sent = State()
+        self._weights_sent = False  # by any client; else they may send changes
         self._numbers = dict[int, int]()  # of each node
         self._missed = set[str]()
         self._stopped = False  # by the look
@@ -197,7 +198,9 @@ class MessageRecorder:
             return self._miss(number, client, f"cannot be read: {error}")
         if name := misfit(state, self._form):
             return self._miss(number, client, f"is partial or masked: see '{name}'")
-        if is_change(state, self._model_sent):
+        if not is_change(state, self._model_sent):
+            self._weights_sent = True
+        elif not self._weights_sent:  # else the app sends weights, and this client others
             return self._miss(number, client, "is a change of the weights: send the weights")
         return self._writer.write_update(number, client, state)
 

@@ -266,8 +266,8 @@ class SuspectRow(TypedDict):
         norm: of its update, over the median of the round's clients.
         cosine: of its update with the mean direction of the others', in [-1, 1].
         loss_change: of images that no client trained on, by its update alone; null: not known.
-        suspicion: over its rounds, in robust standard deviations from the median client; higher:
-            likelier an attacker's.
+        suspicion: over its rounds, against honest clients with as many, as a standard normal value;
+            higher: likelier an attacker's.
         alarm: whether no honest client was as suspicious; null: not measured for so many clients
             and rounds, or without the loss.
     """

@@ -13,6 +13,7 @@ RESTS_ON = (
     f"An alarm was raised in {FALSE_ALARMS} of {HONEST} honest federations. It is a reason to "
     "look, no proof, and an attacker who knows the rule can hide."
 )
+MOST = 10  # most clients that are named
 RANK_ALONE = (
     "It is a rank alone, and no alarm is raised: how far honest clients stand out was measured for "
     f"{CLIENTS} clients who all take part in {ROUNDS} rounds, with the loss of public images."
@@ -23,6 +24,15 @@ def suspects_sentence(rows: Sequence[SuspectRow]) -> str | None:
     """Who stands out, by what, and what that rests on; None without updates."""
     if not rows or rows[0]["suspicion"] is None:
         return None
+    text = _about_ranked(rows)
+    if unranked := [str(row["client"]) for row in rows if row["suspicion"] is None]:
+        more = f" and {len(unranked) - MOST} more" if len(unranked) > MOST else ""
+        names = ", ".join(unranked[:MOST]) + more
+        text += f" Clients not ranked, as nothing that they sent can be compared: {names}."
+    return text
+
+
+def _about_ranked(rows: Sequence[SuspectRow]) -> str:
     if alarms := [describe(row) for row in rows if row["alarm"]]:
         return f"Standing out further than honest clients do: {'; '.join(alarms)}. {RESTS_ON}"
     if rows[0]["alarm"] is None:

@@ -26,7 +26,7 @@ TITLES = {
     "difference": "The first minus the second, with its interval",
     "p-value": "Chance of so high a score if the set was not trained on",
     "Holm": "The p-value, corrected for all clients",
-    "suspicion": "How far the client's updates stand out, in robust standard deviations",
+    "suspicion": "How far the client's updates stand out, as a standard normal value",
     "alarm": "Whether no client of honest federations of this size stood out as far",
     "norm over median": "Length of its update over that of the round's median client",
     "cosine with others": "Between its update and the mean direction of the others'; 1: the same",

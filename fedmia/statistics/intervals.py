@@ -12,7 +12,7 @@ Example:
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -96,6 +96,46 @@ def clopper_pearson(k: float, n: float, level: float = LEVEL) -> Interval:
     low = 0.0 if k == 0 else float(scipy.stats.beta.ppf(end, k, n - k + 1))
     high = 1.0 if k == n else float(scipy.stats.beta.isf(end, k + 1, n - k))
     return low, high
+
+
+def mean_interval(values: Sequence[float], level: float = LEVEL) -> Interval:
+    """Gaffke's interval of the mean of few independent values, whatever their distribution.
+
+    Each limit is a quantile of the mean under uniform random weights (Dirichlet's) of the values
+    and of one more, which is the worst there can be: 0 for the lower limit, 1 for the upper. Of
+    values of 0 and 1 this is Clopper and Pearson's interval. No case is known in which it covers
+    less than its level, which is not proved (Learned-Miller and Thomas, 2020, arXiv:1905.06208).
+
+    Args:
+        values: one of each federation or model, such as its AUC, in [0, 1]; at least one.
+        level: confidence level, in (0, 1).
+
+    Returns:
+        lower and upper limit, in [0, 1]; never a point.
+    """
+    own = np.asarray(values, dtype=np.float64)
+    return _lower_limit(own, tail(level)), 1 - _lower_limit(1 - own, tail(level))
+
+
+def _lower_limit(values: FloatArray, end: float) -> float:
+    """Under which the randomly weighted mean of the values and of 0 lies with probability `end`."""
+    points, highest = np.append(values, 0.0), float(values.max())
+    if highest <= 0:
+        return 0.0
+
+    def excess(limit: float) -> float:
+        """P(sum of (point - limit) times exponential numbers <= 0) - `end` (Gil-Pelaez, 1951)."""
+        apart = points - limit
+        apart /= np.abs(apart).max()
+
+        def wave(s: float) -> float:
+            x = s * apart
+            size = math.exp(-0.5 * float(np.log1p(x * x).sum()))
+            return math.sin(float(np.arctan(x).sum())) * size / s
+
+        return 0.5 - float(scipy.integrate.quad(wave, 0, math.inf, limit=200)[0]) / math.pi - end
+
+    return float(scipy.optimize.brentq(excess, 0.0, highest, xtol=1e-6))
 
 
 def rate_interval(

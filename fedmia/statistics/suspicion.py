@@ -2,7 +2,8 @@
 
 Values are compared within a round, by the median and the median absolute deviation of its clients,
 which a minority of attackers cannot move far. A client that stands out in some rounds alone is seen
-by the upper half of its rounds.
+by the upper half of its rounds. One of few rounds is compared with what as few rounds give an
+honest client, and the unit is the same for every number of clients.
 
 Example:
     >>> deviations(np.array([1.0, 2.0, 3.0, 4.0, 15.0])).round(2).tolist()
@@ -12,12 +13,15 @@ Example:
 from __future__ import annotations
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
 
 FEWEST = 3  # clients of a round: of two, none is the odd one
 # No client of 78 honest federations was over it (benchmarks/results/suspects.json), each of so many
 # clients and rounds. Others need their own: the largest of more clients is larger.
-THRESHOLD, CLIENTS, ROUNDS = 11.06, 10, 8
+THRESHOLD, CLIENTS, ROUNDS = 3.88, 10, 8
+DRAWS = 1000  # of an honest client with so many rounds
+SMALLEST = 1e-300  # chance; a normal deviate of 37
 FloatArray = NDArray[np.float64]
 
 
@@ -54,19 +58,74 @@ def by_round(norms: FloatArray, cosines: FloatArray, losses: FloatArray | None) 
     return np.asarray(sum(parts if losses is None else [*parts, deviations(losses)]))
 
 
-def suspicions(standing: FloatArray) -> FloatArray:
+def suspicions(standing: FloatArray, generator: np.random.Generator) -> FloatArray:
     """One suspicion a client: the mean of the upper half of its rounds, among the clients'.
 
+    The mean of a client is centred and scaled by what honest clients with as many rounds have.
+    These are drawn from all values of the federation: each has a part that its rounds share, as
+    large as the rounds of a client are more alike than those of two clients.
+
     Args:
-        standing: (.., R, C) what `by_round` returned.
+        standing: (R, C) what `by_round` returned.
+        generator: draws the honest clients.
 
     Returns:
-        (.., C) in robust standard deviations from the median client, higher: likelier an
-        attacker's; NaN of a client without rounds.
+        (C,) as of `to_normal`, higher: likelier an attacker's; NaN of a client without rounds.
     """
-    rounds = np.isfinite(standing).sum(axis=-2)
+    rounds, means = np.isfinite(standing).sum(axis=0), upper_mean(standing)
+    centred = np.full(len(means), np.nan)
+    pool, alike = standing[np.isfinite(standing)], _likeness(standing, generator)
+    middle = np.median(pool) if len(pool) else 0.0
+    for count in np.unique(rounds[rounds > 0]):
+        shared, own = (generator.choice(pool, (n, DRAWS)) - middle for n in (1, count))
+        honest = upper_mean(middle + alike**0.5 * shared + (1 - alike) ** 0.5 * own)
+        centre = np.median(honest)
+        scale = 1.4826 * np.median(np.abs(honest - centre))
+        centred[rounds == count] = (means[rounds == count] - centre) / (scale or 1.0)
+    return to_normal(deviations(centred))
+
+
+def upper_mean(values: FloatArray) -> FloatArray:
+    """The mean of the upper half of each column: of three values, two.
+
+    Args:
+        values: (R, C); NaN where there is none.
+
+    Returns:
+        (C,); NaN of a column without values.
+    """
+    rounds = np.isfinite(values).sum(axis=0)
     half = -(-rounds // 2)
-    highest = -np.sort(-standing, axis=-2)  # NaN comes last
-    places = np.arange(standing.shape[-2])[:, None]
-    upper = np.where(places < half[..., None, :], highest, 0).sum(axis=-2)
-    return deviations(np.where(rounds > 0, upper / np.maximum(half, 1), np.nan))
+    highest = -np.sort(-values, axis=0)  # NaN comes last
+    upper = np.where(np.arange(len(values))[:, None] < half, highest, 0).sum(axis=0)
+    return np.asarray(np.where(rounds > 0, upper / np.maximum(half, 1), np.nan))
+
+
+def to_normal(values: FloatArray) -> FloatArray:
+    """Deviations as standard normal values, so that one number is as rare among 3 clients as
+    among 100.
+
+    Among C normal values a deviation is nearly Student's with C // 2 degrees of freedom: so many
+    values and one more have to lie close together for their median absolute deviation to be small.
+
+    Args:
+        values: (C,) of `deviations`; NaN where there is none.
+
+    Returns:
+        (C,) in standard deviations, in [-37.1, 37.1], in the order of the deviations.
+    """
+    freedom = max(1, int(np.isfinite(values).sum()) // 2)
+    beyond = np.maximum(scipy.stats.t.sf(np.abs(values), freedom), SMALLEST)
+    return np.asarray(np.sign(values) * scipy.stats.norm.isf(beyond))
+
+
+def _likeness(standing: FloatArray, generator: np.random.Generator) -> float:
+    """Correlation, in [0, 1], of two rounds of a client, by median distances; 0 if none has two."""
+    one, other = np.triu_indices(len(standing), 1)
+    within = np.abs(standing[one] - standing[other])
+    within = within[np.isfinite(within)]
+    if not within.size:
+        return 0.0
+    pairs = generator.choice(standing[np.isfinite(standing)], (2, 10 * DRAWS))
+    across = np.median(np.abs(pairs[0] - pairs[1]))
+    return max(0.0, 1 - float((np.median(within) / across) ** 2)) if across > 0 else 0.0

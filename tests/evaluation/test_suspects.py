@@ -178,7 +178,7 @@ def test_suspicion__knows_weights_alone(tmp_path: Path) -> None:
         *inspect.signature(rank_suspects).parameters,
         *inspect.signature(measure_round).parameters,
     }
-    assert taken == {"before", "updates", "loss", "sent"}
+    assert taken == {"before", "updates", "loss", "sent", "clients"}
     assert not {"role", "malicious", "attacker"} & {*vars(suspects)}
 
 
@@ -218,6 +218,14 @@ def test_audit__has_the_suspects_of_a_recording_with_updates(audit: Audit, tmp_p
     assert "suspects" not in plain.report and "Standing out" not in plain.out
 
 
+def test_clients__whose_updates_cannot_be_compared_are_rows_without_suspicion() -> None:
+    models, updates = states(())
+    sent = {r: dict(enumerate(s[:-1])) for r, s in enumerate(updates, start=1)}
+    rows = rank_suspects(dict(enumerate(models, start=1)), sent, far, range(CLIENTS))
+    assert len(rows) == CLIENTS and rows[-1]["client"] == CLIENTS - 1
+    assert [row["suspicion"] is None for row in rows] == [False] * (CLIENTS - 1) + [True]
+
+
 def test_sentence__says_who_stands_out_by_what() -> None:
     alone, quiet, silent = (
         suspect(9, 12.5, True), suspect(2, 1.5, False) | {"loss_change": None},
@@ -239,6 +247,10 @@ def test_sentence__says_who_stands_out_by_what() -> None:
         "The client that stands out most is client 9 (suspicion 12.5: in round 8 35.2 times the "
         "median norm, cosine -0.69, loss of public images +0.5). It is a rank alone, and no alarm "
     )
+    some = suspects_sentence([quiet, silent, silent | {"client": 7}])
+    assert some is not None and some.endswith(" can be compared: 4, 7.")
+    many = suspects_sentence([quiet, *(silent | {"client": c} for c in range(30))])
+    assert many is not None and many.endswith(" 8, 9 and 20 more.")
     assert suspects_sentence([silent]) is None and suspects_sentence([]) is None
 
 

@@ -214,6 +214,29 @@ def test_update__that_is_none_is_named_once_and_not_kept(
     assert kept == ([0, 0] if sent == "roster" else [])
 
 
+@pytest.mark.parametrize("factor", [0.0, 0.2, -1.0])
+def test_update__with_little_of_the_model_is_kept_where_others_send_weights(
+    factor: float, tmp_path: Path
+) -> None:
+    """Else an attacker leaves the ranking of suspects by what it sends."""
+
+    def node(message: Message, context: Any) -> Message:
+        reply = answer(message, context)
+        if message.metadata.dst_node_id == NODES[-1]:
+            (received,) = message.content.array_records.values()
+            turned = {n: Array(np.asarray(factor * a.numpy())) for n, a in received.items()}
+            reply.content["arrays"] = ArrayRecord(turned)
+        return reply
+
+    with record(PlainGrid(node), tmp_path / "REC", updates="all") as grid:
+        for round in (1, 2):
+            grid.send_and_receive(orders(arrays(float(round)), round))
+    kept = Recording(tmp_path / "REC").updates()
+    assert [len(sent) for sent in kept.values()] == [len(NODES)] * 2
+    least = min(float(state["weight"].mean()) for state in kept[2].values())
+    assert least == pytest.approx(2 * factor)
+
+
 def test_reply__that_comes_after_its_round_is_named(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

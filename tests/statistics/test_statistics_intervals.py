@@ -8,6 +8,7 @@ from scipy.stats import binom, norm
 
 from fedmia.statistics.intervals import (
     clopper_pearson,
+    mean_interval,
     mover_difference,
     mover_mean,
     precision_interval,
@@ -97,3 +98,28 @@ def test_precision_interval__is_conservative(tpr: float, fpr: float) -> None:
         assert 0 <= low <= high <= 1
         covered += low <= truth <= high
     assert covered / draws >= 0.95
+
+
+def test_mean_interval__is_of_any_distribution_and_never_a_point() -> None:
+    """Of 0 and 1 it is the exact one, else quantiles of randomly weighted means."""
+    for k, n in ((8, 8), (4, 8), (3, 8), (0, 8), (1, 1), (59, 60)):
+        exact = clopper_pearson(k, n)
+        assert mean_interval([1.0] * k + [0.0] * (n - k)) == pytest.approx(exact, abs=1e-5)
+    for values in ([0.5] * 8, [0.6, 0.61, 0.62], [1.0] * 7 + [0.9], list(np.linspace(0.3, 0.5, 8))):
+        low, high = mean_interval([*map(float, values)])
+        drawn = np.random.default_rng(0).dirichlet(np.ones(len(values) + 1), 40_000)
+        expected = (
+            np.quantile(drawn @ [*values, 0.0], 0.025), np.quantile(drawn @ [*values, 1.0], 0.975)
+        )  # fmt: skip
+        assert (low, high) == pytest.approx(expected, abs=0.01)
+        assert low < np.mean(values) < high
+
+
+def test_mean_interval__covers() -> None:
+    """Of AUCs of eight federations that are often 1."""
+    draw, inside = np.random.default_rng(1), 0
+    for _ in range(40):
+        values = np.minimum(1, draw.beta(4, 0.5, size=8).round(1))
+        low, high = mean_interval([*map(float, values)])
+        inside += low <= 4 / 4.5 <= high
+    assert inside >= 38

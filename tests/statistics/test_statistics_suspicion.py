@@ -6,8 +6,9 @@ import math
 
 import numpy as np
 import pytest
+import scipy
 
-from fedmia.statistics.suspicion import by_round, deviations, suspicions
+from fedmia.statistics.suspicion import by_round, deviations, suspicions, to_normal
 
 Values = list[float]
 
@@ -39,22 +40,76 @@ def naive_suspicions(norms: np.ndarray, cosines: np.ndarray, losses: np.ndarray 
         own = sorted((row[c] for row in standing if not math.isnan(row[c])), reverse=True)
         upper = own[: (len(own) + 1) // 2]
         means.append(sum(upper) / len(upper) if upper else math.nan)
-    return naive_deviations(means)
+    known = clients - sum(map(math.isnan, means))
+    return [
+        float(scipy.stats.norm.ppf(scipy.stats.t.cdf(x, known // 2)))
+        for x in naive_deviations(means)
+    ]
+
+
+def draws() -> np.random.Generator:
+    return np.random.default_rng(0)
 
 
 @pytest.mark.parametrize("with_loss", [True, False])
 def test_suspicions__are_those_of_plain_loops(with_loss: bool) -> None:
+    """Where clients have equally many rounds, these change nothing."""
     draw = np.random.default_rng(1)
     norms, cosines = np.exp(draw.normal(size=(7, 9))), draw.uniform(-1, 1, (7, 9))
     losses = draw.normal(size=(7, 9))
-    absent = draw.random((7, 9)) < 0.25
-    absent[:, 4] = True  # a client that never sent anything
     for values in (norms, cosines, losses):
-        values[absent] = np.nan
+        values[:, 4] = np.nan  # a client that never sent anything
     used = losses if with_loss else None
-    own = suspicions(by_round(norms, cosines, used))
-    np.testing.assert_allclose(own, naive_suspicions(norms, cosines, used), rtol=1e-10)
+    own = suspicions(by_round(norms, cosines, used), draws())
+    np.testing.assert_allclose(own, naive_suspicions(norms, cosines, used), rtol=1e-7)
     assert np.isnan(own[4])
+
+
+def drawn(draw: np.random.Generator, apart: float) -> tuple[np.ndarray, np.ndarray]:
+    """How 20 clients stand out in 20 rounds, of whom the first 10 are drawn one time in ten and the
+    others nine, and who are `apart` by their own means."""
+    values = draw.normal(size=(3, 20, 20)) + apart * draw.normal(size=(3, 1, 20))
+    values[:, draw.random((20, 20)) > np.repeat([0.1, 0.9], 10)] = np.nan
+    return by_round(np.exp(values[0]), values[1], values[2]), values
+
+
+@pytest.mark.parametrize("apart", [0.0, 1.0])
+def test_most_suspicious__is_no_oftener_one_that_is_rarely_drawn(apart: float) -> None:
+    """Half of the honest clients are; without the number of rounds it was .72 of alike ones."""
+    draw = np.random.default_rng(4)
+    federations = [drawn(draw, apart)[0] for _ in range(100)]
+    rare = [np.nanargmax(suspicions(one, draws())) < 10 for one in federations]
+    assert 0.35 < np.mean(rare) < 0.6
+
+
+def test_suspicion__finds_an_attacker_of_few_rounds() -> None:
+    """Its AUC was .79 where it takes part in one round of ten."""
+    draw, aucs = np.random.default_rng(5), []
+    for _ in range(100):
+        _, (norms, cosines, losses) = drawn(draw, 0.0)
+        cosines[10:, 0] -= 1.5
+        losses[10:, 0] += 1.5
+        own = suspicions(by_round(np.exp(norms), cosines, losses), draws())
+        others = own[1:][np.isfinite(own[1:])]
+        if np.isfinite(losses[10:, 0]).any():
+            aucs.append(np.mean(others < own[0]))
+    assert np.mean(aucs) > 0.81
+
+
+@pytest.mark.parametrize("clients", [4, 5, 7, 10, 30, 100])
+def test_to_normal__is_as_rare_among_any_number_of_clients(clients: int) -> None:
+    draw = np.random.default_rng(6)
+    values = deviations(draw.normal(size=(20_000 // clients, clients)))
+    beyond = np.mean([to_normal(row) > 1.96 for row in values])
+    assert 0.015 < beyond < 0.035
+    assert clients > 5 or (deviations(values) > 1.96).mean() > 0.03
+
+
+def test_to_normal__keeps_the_order_and_is_finite() -> None:
+    values = np.array([-1e9, -2.0, 0.0, np.nan, 2.0, 40.0, 150.0, 1e300])
+    own = to_normal(values)
+    assert np.isnan(own[3]) and (np.diff(own[~np.isnan(own)]) > 0).all() and np.isfinite(own[-1])
+    assert own[6] - own[5] < 1  # of 40 and 150 it is the same client
 
 
 def test_suspicions__grow_with_what_attackers_do() -> None:
@@ -66,7 +121,7 @@ def test_suspicions__grow_with_what_attackers_do() -> None:
     def of_first(norm: float = 1.0, cosine: float = 0.0, loss: float = 0.0) -> float:
         n, c, up = norms.copy(), cosines.copy(), losses.copy()
         n[:, 0], c[:, 0], up[:, 0] = n[:, 0] * norm, c[:, 0] + cosine, up[:, 0] + loss
-        return float(suspicions(by_round(n, c, up))[0])
+        return float(suspicions(by_round(n, c, up), draws())[0])
 
     assert of_first(norm=9) > of_first(norm=3) > of_first() + 3
     assert of_first(norm=1 / 9) > of_first(norm=1 / 3) > of_first() + 3
@@ -78,8 +133,8 @@ def test_suspicion__of_an_attack_in_half_of_the_rounds_is_not_averaged_away() ->
     draw = np.random.default_rng(3)
     standing = draw.normal(size=(8, 10))
     standing[4:, 9] += 8
-    own = suspicions(standing)
-    whole = deviations(standing.mean(axis=0))
+    own = suspicions(standing, draws())
+    whole = to_normal(deviations(standing.mean(axis=0)))
     assert own.argmax() == 9 and own[9] > whole[9]
 
 

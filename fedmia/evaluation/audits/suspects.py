@@ -5,13 +5,14 @@ It sees weights and public images alone, never who the clients are.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 import numpy as np
 from torch import Tensor
 
 from fedmia.defenses._sensitivity import measure_update
 from fedmia.evaluation.audits.rounds import spread_rounds
+from fedmia.options.seeding import rng
 from fedmia.records.client_rows import SuspectRow
 from fedmia.records.fields import row_of
 from fedmia.ssl.base import State
@@ -77,6 +78,7 @@ def rank_suspects(
     before: Mapping[int, State],
     updates: Mapping[int, Mapping[int, State]],
     loss: StateLoss | None = None,
+    clients: Collection[int] = (),
 ) -> list[SuspectRow]:
     """One suspicion a client, the highest first; of many rounds those evenly spread.
 
@@ -84,32 +86,35 @@ def rank_suspects(
         before: round -> the weights that its clients received.
         updates: round -> client -> the weights that it sent.
         loss: as of `measure_round`.
+        clients: that took part, whatever they sent.
 
     Returns:
-        A row a client; none where no round can be compared.
+        A row a client, without a suspicion where nothing that it sent can be compared; none where
+        no round can.
     """
     known = sorted(before.keys() & updates.keys())
     chosen = {r: updates[r] for r in spread_rounds(known)}
-    rounds, clients, (norms, cosines, losses) = measure_rounds(before, chosen, loss)
+    rounds, compared, (norms, cosines, losses) = measure_rounds(before, chosen, loss)
     if not rounds:
         return []
     standing = by_round(norms, cosines, None if loss is None else losses)
-    suspicion = suspicions(standing)
+    suspicion = suspicions(standing, rng(0, "honest clients"))
     complete = standing.shape == (ROUNDS, CLIENTS) and bool(np.isfinite(standing).all())
     relative = norms / np.nanmedian(norms, axis=1, keepdims=True)
     rows = list[SuspectRow]()
     for at in np.argsort(-suspicion, kind="stable"):  # NaN comes last
         if np.isnan(suspicion[at]):
-            rows.append(row_of(SuspectRow, None, client=clients[at]))
+            rows.append(row_of(SuspectRow, None, client=compared[at]))
             continue
         most = int(np.nanargmax(standing[:, at]))
         change = None if loss is None else float(losses[most, at])
         rows.append(SuspectRow(
-            client=clients[at], round=rounds[most], norm=float(relative[most, at]),
+            client=compared[at], round=rounds[most], norm=float(relative[most, at]),
             cosine=float(cosines[most, at]), loss_change=change, suspicion=float(suspicion[at]),
             alarm=bool(suspicion[at] > THRESHOLD) if complete and loss is not None else None,
         ))  # fmt: skip
-    return rows
+    others = sorted({*clients} - {*compared})
+    return [*rows, *(row_of(SuspectRow, None, client=client) for client in others)]
 
 
 def measure_rounds(
