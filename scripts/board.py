@@ -119,8 +119,8 @@ def by_target(targets: Mapping[str, Target], entries: Sequence[BenchEntry]) -> d
         entries: those of the board.
 
     Returns:
-        `family`, the intervals that hold together; `targets`: of each its `name`, and `attacks`
-        from the highest AUC down, each with `auc` and its interval;
+        `family`, the intervals that hold together; `targets`: of each its `name`, how many
+        `members` and `nonmembers` are scored, and `attacks` from the highest AUC down, each with `auc` and its interval;
         `differences` from PLAIN of SHADOWS: over how many `targets`, and `gap`.
     """
     scores = scores_of(entries)
@@ -131,9 +131,10 @@ def by_target(targets: Mapping[str, Target], entries: Sequence[BenchEntry]) -> d
         own = {attack: s[name] for attack, s in scores.items() if name in s}
         aucs = {attack: target_row(one, family).auc for attack, one in own.items()}
         attacks = sorted(aucs, key=lambda attack: -aucs[attack].value)
-        rows.append(
-            {"name": name, "attacks": [{"name": a, "auc": in_json(aucs[a])} for a in attacks]}
-        )
+        sides = next(iter(own.values()))
+        sizes = {"members": len(sides.members), "nonmembers": len(sides.nonmembers)}
+        listed = [{"name": a, "auc": in_json(aucs[a])} for a in attacks]
+        rows.append({"name": name, **sizes, "attacks": listed})
     gaps = []
     for attack in SHADOWS:
         paired = difference(scores[attack], scores[PLAIN], targets, len(SHADOWS))

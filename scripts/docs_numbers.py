@@ -297,8 +297,8 @@ def fill(template: str, row: Any, file: str) -> str:
     """
 
     def field(match: re.Match[str]) -> str:
-        optional, listed, form = match[1], match[2], match[3] or ""
-        listed = re.sub(r"@(\w+)", lambda key: as_text(row[key[1]]), listed)
+        optional, *texts = match[1], match[2], match[3] or ""
+        listed, form = (re.sub(r"@(\w+)", lambda key: as_text(row[key[1]]), t) for t in texts)
         parts: list[Any] = []
         for expression in listed.split(" & "):
             name, _, path = expression.rpartition(": ")
