@@ -120,7 +120,8 @@ def by_target(targets: Mapping[str, Target], entries: Sequence[BenchEntry]) -> d
 
     Returns:
         `family`, the intervals that hold together; `targets`: of each its `name`, how many
-        `members` and `nonmembers` are scored, and `attacks` from the highest AUC down, each with `auc` and its interval;
+        `members` and `nonmembers` are scored, and `attacks` from the highest AUC down, each with
+        `auc` and its interval;
         `differences` from PLAIN of SHADOWS: over how many `targets`, and `gap`.
     """
     scores = scores_of(entries)
