@@ -3,8 +3,8 @@
 `auc` holds one cell for each shape of the scores, pair of sizes and true AUC; `family` how often
 any of the simultaneous intervals of independent attacks misses; `paired` the difference of two
 attacks on the same images; `tpr` the rate at a fixed false-positive rate; `subjects` and
-`subjects_tpr` the same of images that belong to subjects, beside what intervals by image cover. A
-share that is c in
+`subjects_tpr` the same of images that belong to subjects, beside what intervals by image cover;
+`fits` attacks that learn from known images (`_coverage_fits.py`). A share that is c in
 truth comes out within two of `error` = sqrt(c (1 - c) / draws) of it. `benchmarks/coverage.py`
 runs all cells, side by side; its result lies in `benchmarks/results/coverage.json`.
 """
@@ -17,6 +17,7 @@ from itertools import product
 from typing import Any
 
 import numpy as np
+from _coverage_fits import CLASSIFIERS, fits  # beside this file
 from scipy.optimize import brentq
 from scipy.stats import norm
 
@@ -272,11 +273,14 @@ SUBJECT_SIZES: dict[str, Callable[[int, np.random.Generator], IntArray]] = {
 PARTS: dict[str, Callable[[str, int, int], Iterator[dict[str, Any]]]] = {
     "auc": alone, "family": family, "paired": paired, "tpr": rates,
     "subjects": by_subject, "subjects_tpr": rates_by_subject,
+    "fits": fits,
 }  # fmt: skip
 
 
 def names(part: str) -> Iterable[str]:
-    """The shapes of scores, or the sizes of subjects, that a part goes through."""
+    """The shapes of scores, sizes of subjects or classifiers that a part goes through."""
+    if part == "fits":
+        return CLASSIFIERS
     return SUBJECT_SIZES if part.startswith("subjects") else SPREADS
 
 
@@ -285,7 +289,7 @@ def cells(part: str, name: str, draws: int, seed: int) -> list[dict[str, Any]]:
 
     Args:
         part: of PARTS.
-        name: of SPREADS.
+        name: of `names`.
         draws: number of simulated data sets.
         seed: root seed.
 

@@ -34,6 +34,7 @@ from fedmia.storage.snapshot import Snapshot, StateStore
 SENT_FIELDS = (
     "name", "paper", "access", "vantage", "act", "shadow_threshold", "queries", "seconds",
     "choices", "scores_members", "scores_nonmembers", "known_members", "known_nonmembers",
+    "fitted_on",
 )  # fmt: skip
 SCORES_STAY = "the node keeps the scores of its images"
 # What a statement on weights is worth to whoever also has a score of each image.

@@ -40,6 +40,7 @@ class ScoredAttack:
         known_nonmembers: (k,) scores of its known non-members, likewise.
         shadow_threshold: the score above which the attack itself says member, where it was fitted
             on shadows; None: known images choose its threshold.
+        fitted_on: known images that its fit learnt from, of both sides; 0: it learns from none.
         under_attack: the scored model had already received a crafted update.
         rounds: of the scored model, none where it is not of a run; of an active attack all in
             which it acted.
@@ -78,6 +79,7 @@ class ScoredAttack:
     known_members: FloatArray = field(default_factory=lambda: np.zeros(0))
     known_nonmembers: FloatArray = field(default_factory=lambda: np.zeros(0))
     shadow_threshold: float | None = None
+    fitted_on: int = 0
     under_attack: bool = False
     rounds: tuple[int, ...] = ()
     queries: int = 0

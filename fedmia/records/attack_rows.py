@@ -163,6 +163,8 @@ class AttackRow(AttackHead, AucRow, ThresholdRow, TypedDict):
         choices: option -> value that the attack chose for it on known images.
         threshold: the attack's own, of its score; null where it has none.
         threshold_source: what chose it: shadow or known images; null without a threshold.
+        fitted_on: known images that it learnt from, of both sides; its intervals are of this one
+            fit, not of another draw of these images. Absent of an attack that learns from none.
         over_control: absent of an attack that has no control on the same images.
     """
 
@@ -195,6 +197,7 @@ class AttackRow(AttackHead, AucRow, ThresholdRow, TypedDict):
     threshold_source: str | None
     # At the threshold that is best on the scored images themselves.
     oracle_accuracy: Annotated[float | None, Field(label="best (oracle)")]
+    fitted_on: NotRequired[Annotated[int, Field(aside=True)]]
     over_control: NotRequired[OverControlRow]
 
 

@@ -11,6 +11,7 @@ from fedmia.records.client_rows import ClientDistribution, ClientRow, CohortRow
 from fedmia.records.defence_rows import DefencePart, DefenceRow
 from fedmia.records.privacy import MEANINGFUL
 from fedmia.records.rows import Report
+from fedmia.report.fits import fits_sentence
 from fedmia.report.health import health_sentence
 from fedmia.report.regime import regime_sentence
 from fedmia.report.selection import has_many_clients, unit_of
@@ -150,6 +151,7 @@ def sentences(report: Report) -> dict[str, str | None]:
     """What is said beside the tables, by what it is about; None where there is nothing to say."""
     defended = report["defended"] and report["defended"]["statement"]
     return {
+        "fits": fits_sentence(report["attacks"]),
         "regime": regime_sentence(report["regime"]),
         "health": collapsed_sentence(report),
         "aggregation": aggregation_sentence(report),

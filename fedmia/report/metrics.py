@@ -112,6 +112,7 @@ def attack_row(
         threshold=threshold,
         threshold_source=source,
         oracle_accuracy=oracle_accuracy(members, nonmembers) if usable else None,
+        fitted_on=attack.fitted_on or None,
         over_control=over,
     )
 

@@ -57,6 +57,7 @@ def test_threshold__no_subject_is_fitted_and_scored() -> None:
     known = np.concatenate([scored.known_members, scored.known_nonmembers])
     # What was not fitted on lies under all candidates, what was fitted on over them.
     assert known.tolist() == [scored.scores_members.min()] * 36
+    assert scored.fitted_on == 36
 
 
 def test_halves__of_images_alone_are_those_of_a_permutation() -> None:

@@ -122,6 +122,7 @@ class Scorer:
             "act": attack.act,
             "choices": attack.choices,
             "shadow_threshold": attack.shadow_threshold,
+            "fitted_on": len(self.known.both()[0]) if attack.learns else 0,
             "queries": view.queries - before,
             "seconds": time.perf_counter() - began,
             **scoring,
