@@ -21,7 +21,7 @@ from fedmia.statistics.matching import OVER
 DASH = "–"
 FIRST = 3  # subjects that a sentence names
 TOGETHER = "at 95 % for all {} together"  # what [low, high] are
-DECIDES = f"What decides is one-sided: the lower limit, {TOGETHER.format('attacks')}"
+DECIDES = "What decides is the lower limit, one-sided, likewise for all together"
 REVERSED = "!: the AUC lies wholly under 0.5, so members score lower"
 NEVER = "never"  # the cohort of clients that no round drew
 
