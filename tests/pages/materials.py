@@ -160,7 +160,6 @@ class Materials:
         run = self._run
         self.made: dict[str, Callable[[Path], None]] = {
             "RUN": partial(run, flags=f"{SMOKE} --attacker active"),
-            "CIFAR": partial(run, flags=f"{QUICK} --dataset parquet:cifar10-train.parquet"),
             "DIR": self._two_runs,
             "TRAINED": partial(folder, count=60, seed=1),
             "OTHERS": partial(folder, count=60, seed=2),
@@ -171,7 +170,6 @@ class Materials:
             "IMAGES": partial(folder, count=200, seed=3, classes=4),
             "DATA": both_parts,
             "PATH": both_parts,
-            "cifar10-train.parquet": partial(parquet, count=600, seed=7),
             "femnist.parquet": partial(parquet, count=300, seed=4, owners=4),
             "customer.parquet": partial(parquet, count=12, seed=1, owners=1, column="customer"),
             "trained.parquet": partial(parquet, count=60, seed=1, owners=12, column="customer"),
