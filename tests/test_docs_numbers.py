@@ -109,9 +109,7 @@ def test_headlines__of_every_page_have_a_file_and_their_n() -> None:
         assert re.search(r"[1-9]", n), page
         shown.setdefault(page.partition("](")[2].rstrip(")"), []).append(value.lstrip("+"))
     folder = ROOT / "docs" / "findings"
-    assert shown.keys() == {"../index.md", *(p.name for p in folder.glob("*.md"))} - {
-        "index.md"
-    }
+    assert shown.keys() == {"../index.md", *(p.name for p in folder.glob("*.md"))} - {"index.md"}
     for page, values in shown.items():
         text = " ".join((folder / page).read_text(encoding="utf-8").split())
         for value in values:
