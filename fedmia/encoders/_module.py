@@ -20,8 +20,8 @@ from fedmia.encoders.base import LoadContext, LoadedEncoder, Weights
 from fedmia.nets.base import Backbone
 from fedmia.options.errors import InputError, opt
 from fedmia.options.seeding import torch_rng
-from fedmia.ssl._bank import Bank
-from fedmia.ssl._twoview import TwoView
+from fedmia.ssl import TwoView
+from fedmia.ssl.bank import Bank
 from fedmia.ssl.base import Encoder, SSLMethod, State
 from fedmia.ssl.moco import MoCoV2
 
