@@ -8,7 +8,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from fedmia.defenses._sensitivity import protected
+from fedmia.defenses.sensitivity import protected
 from fedmia.options.option import option
 from fedmia.ssl.base import State
 from fedmia.storage.snapshot import Knowledge

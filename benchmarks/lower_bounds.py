@@ -28,17 +28,17 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from fedmia.defenses import _canaries
-from fedmia.defenses._canaries import (
+from fedmia.defenses import canaries
+from fedmia.defenses._noise import ReleaseNoise
+from fedmia.defenses._persample import private_optimizer
+from fedmia.defenses.accounting import epsilon_spent, noise_for
+from fedmia.defenses.canaries import (
     AuditedSteps,
     add_scores,
     audit_steps,
     draw_coins,
     guess_canaries,
 )
-from fedmia.defenses._noise import ReleaseNoise
-from fedmia.defenses._persample import private_optimizer
-from fedmia.defenses.accounting import epsilon_spent, noise_for
 from fedmia.defenses.gaussian import Gaussian
 from fedmia.defenses.laplace import Laplace
 from fedmia.defenses.logistic import Logistic
@@ -119,7 +119,7 @@ def planted_noise(case: Case) -> float:
 def dpsgd(case: Case, noise: float, seed: int) -> dict[str, Any]:
     """Guesses of one audit of DP-SGD."""
     rate, count = DESIGNS[case.mechanism]
-    method = cast(SSLMethod, Vector(2 * _canaries.TOGETHER))
+    method = cast(SSLMethod, Vector(2 * canaries.TOGETHER))
     job = Job(
         method, torch.optim.SGD(method.trainable(), lr=0.0), np.zeros((1, 3, 8, 8), np.uint8),
         Augment(), Train(), rng(seed, "job"), 0, count, torch.device("cpu"),
@@ -128,9 +128,9 @@ def dpsgd(case: Case, noise: float, seed: int) -> dict[str, Any]:
     inside = draw_coins(memory, case.canaries, stream)
     with ExitStack() as planted:
         if case.violation == "no clipping":
-            planted.enter_context(patch.object(_canaries, "private_optimizer", unclipped))
+            planted.enter_context(patch.object(canaries, "private_optimizer", unclipped))
         if case.violation == "fixed batches":
-            planted.enter_context(patch.object(_canaries, "poisson_rows", fixed_batches()))
+            planted.enter_context(patch.object(canaries, "poisson_rows", fixed_batches()))
         steps = AuditedSteps(noise, CLIP, rate, rate * 50, count)
         add_scores(memory, audit_steps(job, steps, inside, stream))
     return guess_canaries(memory, "one-run-gdp" if rate >= 1 else "one-run")
@@ -188,8 +188,8 @@ def cases(seeds: int, honest: int) -> Iterator[Case]:
     steps = ("no clipping", "fixed batches", "one round's epsilon")
     for mechanism in (*DESIGNS, *RELEASES):
         more = steps if mechanism in DESIGNS else ()
-        for canaries in CANARIES:
-            if canaries > CANARIES[0] and mechanism != "full":
+        for number in CANARIES:
+            if number > CANARIES[0] and mechanism != "full":
                 continue
             for claim in CLAIMS:
                 for violation in (*NOISE, *more):
@@ -198,8 +198,8 @@ def cases(seeds: int, honest: int) -> Iterator[Case]:
                     count = honest if violation == "none" else seeds
                     # Its audit is exact, so that its false alarms are near the 5 % it may have.
                     count *= 10 if (mechanism, violation) == ("gaussian", "none") else 1
-                    less = 4 if canaries > CANARIES[0] else 1
-                    yield Case(mechanism, claim, violation, canaries, max(1, count // less))
+                    less = 4 if number > CANARIES[0] else 1
+                    yield Case(mechanism, claim, violation, number, max(1, count // less))
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -218,7 +218,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def write(out: Path, rows: Sequence[dict[str, Any]]) -> None:
     """All rows so far, one a line."""
-    about = {"delta": DELTA, "confidence": 1 - ERROR, "guessed": _canaries.GUESSED, **describe()}
+    about = {"delta": DELTA, "confidence": 1 - ERROR, "guessed": canaries.GUESSED, **describe()}
     head = ",\n".join(f" {json.dumps(k)}: {json.dumps(v)}" for k, v in about.items())
     body = ",\n".join(f"  {json.dumps(r)}" for r in rows)
     out.write_text(f'{{\n{head},\n "rows": [\n{body}\n ]\n}}\n')

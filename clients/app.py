@@ -18,7 +18,7 @@ from clients.client_context import ClientContext, RoundTask
 from clients.client_group import ClientGroup, form_groups
 from clients.client_round import ClientRound
 from fedmia.options import registry
-from fedmia.ssl._twoview import TwoView
+from fedmia.ssl import TwoView
 from fedmia.ssl.base import State
 from fedmia.storage.snapshot import StateStore, Update
 

@@ -17,7 +17,7 @@ from torch.optim import Optimizer
 
 from clients.client_context import ClientContext
 from clients.client_round import ClientRound
-from fedmia.ssl._twoview import TwoView
+from fedmia.ssl import TwoView
 from fedmia.ssl.base import SSLMethod, State
 from fedmia.ssl.stacked import StackedJob, stack, stack_method, unstack
 from fedmia.ssl.train import Job, make_optimizer

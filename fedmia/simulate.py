@@ -39,7 +39,7 @@ from fedmia.evaluation.run import score  # noqa: E402
 from fedmia.federation.checkpoint import Checkpoint  # noqa: E402
 from fedmia.federation.plan import Plan, fingerprint, make_plan  # noqa: E402
 from fedmia.federation.train import train  # noqa: E402
-from fedmia.observers._observing import RunObservers  # noqa: E402
+from fedmia.observers.run_observers import RunObservers  # noqa: E402
 from fedmia.recording.run import RunRecording  # noqa: E402
 from fedmia.records.rows import Report  # noqa: E402
 from fedmia.report.publish import publish, show  # noqa: E402

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from fedmia.defenses._sensitivity import measure_update, protected
+from fedmia.defenses.sensitivity import measure_update, protected
 from fedmia.ssl.base import State
 from fedmia.storage.snapshot import Update
 

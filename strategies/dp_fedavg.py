@@ -12,8 +12,8 @@ import numpy as np
 import torch
 from numpy.random import Generator
 
-from fedmia.defenses._canaries import FAR, add_scores, check_noise, draw_coins, guess_canaries
-from fedmia.defenses._sensitivity import protected, refuse_running
+from fedmia.defenses.canaries import FAR, add_scores, check_noise, draw_coins, guess_canaries
+from fedmia.defenses.sensitivity import protected, refuse_running
 from fedmia.options.errors import InputError
 from fedmia.options.option import option
 from fedmia.options.seeding import rng

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from fedmia.defenses._sensitivity import refuse_running
+from fedmia.defenses.sensitivity import refuse_running
 from fedmia.options.option import option
 from fedmia.ssl.base import State
 from fedmia.storage.snapshot import Knowledge, Update

@@ -14,8 +14,8 @@ from fedmia.attacks._mlp import ACTIVATIONS, NORMS, mlp
 from fedmia.attacks._partcrop import ENERGIES, NetworkAttack, sorted_energies
 from fedmia.options.errors import InputError, opt
 from fedmia.options.option import Options, option
-from fedmia.ssl._pixelops import resized_crop
 from fedmia.ssl.augment import ATTEMPTS, Augment
+from fedmia.ssl.pixel_operations import resized_crop
 from fedmia.threat import OUTPUTS, BlackBox, BudgetError
 
 # What an encoder of somebody else's raises on pixels of a size that it does not take.

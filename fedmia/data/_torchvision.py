@@ -12,10 +12,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from fedmia.data._pixels import resize_all
-from fedmia.data._source import renumber_labels
 from fedmia.data.base import Dataset, Request
+from fedmia.data.decoding import resize_all
 from fedmia.data.images import ImageSet
+from fedmia.data.labels import renumber_labels
 from fedmia.data.parquet import Parquet
 from fedmia.options.errors import InputError, opt
 from fedmia.options.option import option

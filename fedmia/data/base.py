@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from fedmia.data._arrays import Range
+from fedmia.data.arrays import Range
 from fedmia.data.encoded import EncodedSet
 from fedmia.data.images import ImageSet
 from fedmia.options.option import Options
@@ -38,7 +38,7 @@ class Request:
         size: pixels a side to resize to, or None for the images' own size.
         seed: the run's root seed (only `synthetic` draws from it).
         column: what else to hand over of each image (its hospital, its writer), or None.
-        pixel_range: the values that become 0 and 255; None: as of `_arrays.scale_values`.
+        pixel_range: the values that become 0 and 255; None: as of `arrays.scale_values`.
         column_option: the option that names the column, for errors.
     """
 

@@ -7,8 +7,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from fedmia.data._pixels import resize_all
 from fedmia.data.base import Dataset, Request, Views
+from fedmia.data.decoding import resize_all
 from fedmia.data.images import ImageSet
 
 

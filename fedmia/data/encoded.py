@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedmia.data._arrays import Range
-from fedmia.data._pixels import ByteSource, Encoded, ImageDecoder, UnreadableError, list_unreadable
+from fedmia.data.arrays import Range
+from fedmia.data.decoding import ByteSource, Encoded, ImageDecoder, UnreadableError, list_unreadable
 from fedmia.data.images import ByteArray, ImageSet, IntArray, LabelledImages, digests
 from fedmia.options.errors import InputError
 

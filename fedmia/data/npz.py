@@ -11,17 +11,17 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from fedmia.data._arrays import arrange_images
-from fedmia.data._pixels import array_crop_notes, resize_all
-from fedmia.data._source import (
+from fedmia.data._source import file_path
+from fedmia.data.arrays import arrange_images
+from fedmia.data.base import Dataset, Request
+from fedmia.data.decoding import array_crop_notes, resize_all
+from fedmia.data.images import ImageSet
+from fedmia.data.labels import (
     CLASS_NAMES,
     absent_labels,
     check_labels,
-    file_path,
     renumber_labels,
 )
-from fedmia.data.base import Dataset, Request
-from fedmia.data.images import ImageSet
 from fedmia.options.bounded import check_npz
 from fedmia.options.errors import InputError
 from fedmia.options.values import escape_name

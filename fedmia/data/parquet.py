@@ -9,19 +9,21 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from fedmia.data._pixels import Encoded
 from fedmia.data._source import (
-    CLASS_NAMES,
-    absent_labels,
-    check_labels,
     check_path,
     embedding_line,
     refuse_arrow,
-    renumber_labels,
     require_path,
 )
 from fedmia.data.base import FileDataset, Request
+from fedmia.data.decoding import Encoded
 from fedmia.data.encoded import EncodedSet
+from fedmia.data.labels import (
+    CLASS_NAMES,
+    absent_labels,
+    check_labels,
+    renumber_labels,
+)
 from fedmia.options.bounded import batch_rows, check_unfolded
 from fedmia.options.errors import InputError
 from fedmia.options.filetype import check_file_type

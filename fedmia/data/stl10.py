@@ -8,11 +8,11 @@ from typing import ClassVar
 
 import numpy as np
 
-from fedmia.data._source import absent_labels
 from fedmia.data._torchvision import TorchvisionDataset
 from fedmia.data.base import Request
 from fedmia.data.encoded import EncodedSet
 from fedmia.data.images import ImageSet
+from fedmia.data.labels import absent_labels
 from fedmia.options.errors import InputError
 from fedmia.options.option import option
 

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedmia.data._pixels import resize_all
 from fedmia.data.base import Dataset, Request
+from fedmia.data.decoding import resize_all
 from fedmia.data.images import ByteArray, ImageSet
 from fedmia.options.errors import InputError
 from fedmia.options.option import option

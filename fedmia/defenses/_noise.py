@@ -12,7 +12,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedmia.defenses._canaries import (
+from fedmia.defenses.base import Defense, Metrics, PreparationContext, RunConditions
+from fedmia.defenses.canaries import (
     FAR,
     add_scores,
     check_noise,
@@ -20,7 +21,7 @@ from fedmia.defenses._canaries import (
     guess_canaries,
     other_stream,
 )
-from fedmia.defenses._sensitivity import (
+from fedmia.defenses.sensitivity import (
     difference,
     measure_update,
     norm,
@@ -28,7 +29,6 @@ from fedmia.defenses._sensitivity import (
     refuse_running,
     sampled_sensitivity,
 )
-from fedmia.defenses.base import Defense, Metrics, PreparationContext, RunConditions
 from fedmia.options.errors import InputError
 from fedmia.options.option import option
 from fedmia.records.privacy import Epsilon

@@ -16,7 +16,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from fedmia.options.errors import InputError
 from fedmia.options.seeding import torch_rng
-from fedmia.ssl._twoview import TwoView
+from fedmia.ssl import TwoView
 from fedmia.ssl.base import SSLMethod
 from fedmia.ssl.train import Batch, BatchViews, Job, group_views
 

@@ -12,15 +12,6 @@ import torch
 from torch import Tensor
 from torch.nn.utils import get_total_norm
 
-from fedmia.defenses._canaries import (
-    AuditedSteps,
-    add_scores,
-    audit_steps,
-    check_noise,
-    draw_coins,
-    guess_canaries,
-    other_stream,
-)
 from fedmia.defenses._persample import (
     check_layers,
     images_at_once,
@@ -37,6 +28,15 @@ from fedmia.defenses.accounting import (
     noise_for,
 )
 from fedmia.defenses.base import Defense, Metrics, RunConditions
+from fedmia.defenses.canaries import (
+    AuditedSteps,
+    add_scores,
+    audit_steps,
+    check_noise,
+    draw_coins,
+    guess_canaries,
+    other_stream,
+)
 from fedmia.options.errors import InputError, opt
 from fedmia.options.option import option
 from fedmia.options.seeding import torch_noise

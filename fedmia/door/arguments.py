@@ -12,7 +12,7 @@ from fedmia.cli.settings import Config as Lower
 from fedmia.cli.settings import lay_over, load_config
 from fedmia.config.layout import Flat
 from fedmia.config.tree import flatten
-from fedmia.data._arrays import Range
+from fedmia.data.arrays import Range
 from fedmia.door.images import name_images
 from fedmia.door.plugins import name_plugin
 from fedmia.encoders.base import channel_constants

@@ -12,8 +12,8 @@ from fedmia.cli.command import Invocation
 from fedmia.cli.commands import AUDIT
 from fedmia.door.arguments import build_settings
 from fedmia.door.results import interruptible, open_results, results_folder
-from fedmia.encoders._vectors import VectorSet, as_vectors
 from fedmia.encoders.memory import InMemory
+from fedmia.encoders.vectors import VectorSet, as_vectors
 from fedmia.options.errors import InputError
 from fedmia.report.publish import say_not_run
 from fedmia.runs import Run

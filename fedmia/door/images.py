@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset
 
-from fedmia.data._arrays import Range, arrange_images
-from fedmia.data._pixels import (
+from fedmia.data.arrays import Range, arrange_images
+from fedmia.data.base import Dataset, Request
+from fedmia.data.decoding import (
     Losses,
     array_crop_notes,
     conversion_notes,
@@ -24,9 +25,8 @@ from fedmia.data._pixels import (
     resize_all,
     to_bytes,
 )
-from fedmia.data._source import absent_labels, check_labels, renumber_labels
-from fedmia.data.base import Dataset, Request
 from fedmia.data.images import ByteArray, ImageSet
+from fedmia.data.labels import absent_labels, check_labels, renumber_labels
 from fedmia.options import session
 from fedmia.options.errors import InputError, opt
 from fedmia.options.values import disk_path

@@ -10,8 +10,8 @@ from typing import ClassVar
 import torch
 from torch import nn
 
-from fedmia.encoders._hooked import hook_backbone
 from fedmia.encoders.base import LoadContext, LoadOptions
+from fedmia.encoders.hooked import hook_backbone
 from fedmia.nets.base import Backbone, Net
 from fedmia.options import session
 from fedmia.options.errors import InputError

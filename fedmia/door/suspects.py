@@ -8,9 +8,9 @@ from typing import Any
 import torch
 
 from fedmia.door.images import read_images
-from fedmia.encoders._module import LoadedEncoderMethod
 from fedmia.encoders.base import LoadOptions
 from fedmia.encoders.memory import build_network, load_module
+from fedmia.encoders.modules import LoadedEncoderMethod
 from fedmia.evaluation.audits.rounds import read_recording
 from fedmia.evaluation.audits.suspects import PUBLIC, public_loss, rank_suspects
 from fedmia.evaluation.federation import load_rounds

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor, nn
 
 from fedmia.encoders import untrained
-from fedmia.encoders._hooked import CHANNELS, find_input_size
-from fedmia.encoders._module import LoadedEncoderMethod, load_with_control
 from fedmia.encoders._outputs import OutputNames, choose_outputs, read_outputs
 from fedmia.encoders.base import SIZES, LoadContext, LoadedEncoder, Weights
+from fedmia.encoders.hooked import CHANNELS, find_input_size
+from fedmia.encoders.modules import LoadedEncoderMethod, load_with_control
 from fedmia.nets.base import Trunk
 from fedmia.options.errors import InputError, opt
 from fedmia.ssl.base import Encoder

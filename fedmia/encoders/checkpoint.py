@@ -13,11 +13,11 @@ from torch import Tensor, nn
 from fedmia.encoders import _resnet, _vit
 from fedmia.encoders._positions import is_positions, resample_table
 from fedmia.encoders._preprocessing import read_settings
-from fedmia.encoders._untrained_weights import check_initialised
 from fedmia.encoders.base import LoadContext, Weights
 from fedmia.encoders.reparametrised import join_parts
 from fedmia.encoders.schemes import OPENAI, EncoderMatch, Tensors, find_encoder
 from fedmia.encoders.torchfile import read
+from fedmia.encoders.weight_checks import check_initialised
 from fedmia.options.errors import InputError, opt
 
 PROTOTYPES = "last_layer."  # of DINO: what comes after the projection

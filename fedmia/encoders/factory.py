@@ -9,10 +9,10 @@ from torch import nn
 
 from fedmia.encoders import checkpoint
 from fedmia.encoders._errors import first_line
-from fedmia.encoders._hooked import CHANNELS, TrialPass, find_input_size, hook_backbone
-from fedmia.encoders._module import build_seeded, copy_module, load_white_box, strip_wrappers
 from fedmia.encoders._remote import Function, load_function
 from fedmia.encoders.base import EncoderForm, LoadContext, LoadedEncoder, LoadOptions
+from fedmia.encoders.hooked import CHANNELS, TrialPass, find_input_size, hook_backbone
+from fedmia.encoders.modules import build_seeded, copy_module, load_white_box, strip_wrappers
 from fedmia.nets.base import Backbone
 from fedmia.options.errors import InputError
 from fedmia.ssl.base import Encoder

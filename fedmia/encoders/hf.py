@@ -12,8 +12,6 @@ import torch
 from torch import Tensor, nn
 
 from fedmia.encoders._errors import import_extra
-from fedmia.encoders._hooked import hook_backbone
-from fedmia.encoders._module import build_seeded, load_white_box
 from fedmia.encoders._preprocessing import (
     note_resizing,
     note_unread,
@@ -29,6 +27,8 @@ from fedmia.encoders.base import (
     Weights,
 )
 from fedmia.encoders.checkpoint import RANDOM
+from fedmia.encoders.hooked import hook_backbone
+from fedmia.encoders.modules import build_seeded, load_white_box
 from fedmia.encoders.reparametrised import refuse_parts
 from fedmia.encoders.torchfile import folder_weights, of_configuration, read_json
 from fedmia.nets.base import check_network, limit_modules

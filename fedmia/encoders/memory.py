@@ -11,12 +11,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from fedmia.encoders._hooked import CHANNELS, find_input_size
-from fedmia.encoders._module import copy_module, load_white_box, strip_wrappers
 from fedmia.encoders._remote import Function, load_function
-from fedmia.encoders._vectors import VectorSet
 from fedmia.encoders.base import LoadContext, LoadedEncoder, LoadOptions, finish
 from fedmia.encoders.factory import wrap
+from fedmia.encoders.hooked import CHANNELS, find_input_size
+from fedmia.encoders.modules import copy_module, load_white_box, strip_wrappers
+from fedmia.encoders.vectors import VectorSet
 from fedmia.options.errors import InputError
 from fedmia.options.session import source_of_function
 from fedmia.ssl.base import SSLMethod

@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from fedmia.encoders._errors import import_extra, unknown_model_error
-from fedmia.encoders._hooked import hook_backbone, refuse_large
-from fedmia.encoders._module import build, load_weights, load_white_box
 from fedmia.encoders._preprocessing import (
     note_resizing,
     note_unread,
@@ -15,6 +13,8 @@ from fedmia.encoders._preprocessing import (
     square_side,
 )
 from fedmia.encoders.base import Constants, EncoderForm, LoadContext, LoadedEncoder, LoadOptions
+from fedmia.encoders.hooked import hook_backbone, refuse_large
+from fedmia.encoders.modules import build, load_weights, load_white_box
 from fedmia.encoders.torchfile import read_json
 from fedmia.options.errors import InputError
 

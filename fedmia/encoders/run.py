@@ -11,9 +11,9 @@ import torch
 
 from fedmia.data.base import Dataset, Request
 from fedmia.encoders._errors import first_line
-from fedmia.encoders._hooked import refuse_large
-from fedmia.encoders._untrained_weights import refuse_diverged
 from fedmia.encoders.base import EncoderForm, LoadedEncoder, LoadOptions, Weights
+from fedmia.encoders.hooked import refuse_large
+from fedmia.encoders.weight_checks import refuse_diverged
 from fedmia.nets.base import Net, check_network
 from fedmia.options import registry
 from fedmia.options.errors import InputError, opt

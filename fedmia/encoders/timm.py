@@ -13,8 +13,6 @@ from torch import Tensor, nn
 
 from fedmia.encoders import _resnet
 from fedmia.encoders._errors import import_extra, unknown_model_error
-from fedmia.encoders._hooked import STAGES, capture_outputs, find_input_size, refuse_large
-from fedmia.encoders._module import build, load_weights, load_white_box
 from fedmia.encoders._outputs import grid, is_map
 from fedmia.encoders._preprocessing import note_resizing, own_constants, square_side
 from fedmia.encoders.base import (
@@ -23,6 +21,8 @@ from fedmia.encoders.base import (
     LoadedEncoder,
     LoadOptions,
 )
+from fedmia.encoders.hooked import STAGES, capture_outputs, find_input_size, refuse_large
+from fedmia.encoders.modules import build, load_weights, load_white_box
 from fedmia.encoders.torchfile import folder_weights, of_configuration
 from fedmia.nets.base import MODULES, Trunk, check_network, limit_modules
 from fedmia.options.errors import InputError, opt

@@ -10,9 +10,9 @@ from torch import Tensor, nn
 
 from fedmia.encoders import _resnet
 from fedmia.encoders._errors import unknown_model_error
-from fedmia.encoders._hooked import hook_backbone
-from fedmia.encoders._module import build_seeded, load_weights, load_white_box
 from fedmia.encoders.base import IMAGENET, EncoderForm, LoadContext, LoadedEncoder, LoadOptions
+from fedmia.encoders.hooked import hook_backbone
+from fedmia.encoders.modules import build_seeded, load_weights, load_white_box
 
 HEADS = ("fc", "classifier", "heads", "head")
 

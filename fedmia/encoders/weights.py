@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from fedmia.encoders import _resnet, _vit
-from fedmia.encoders._hooked import find_input_size, hook_backbone
-from fedmia.encoders._module import build_seeded, load_white_box
 from fedmia.encoders._preprocessing import read_settings
 from fedmia.encoders.base import EncoderForm, LoadContext, LoadedEncoder, LoadOptions
 from fedmia.encoders.checkpoint import COUNTERS, load_tensors
+from fedmia.encoders.hooked import find_input_size, hook_backbone
+from fedmia.encoders.modules import build_seeded, load_white_box
 from fedmia.encoders.reparametrised import join_parts
 from fedmia.encoders.schemes import EncoderMatch, find_encoder
 from fedmia.encoders.timm import TimmBackbone

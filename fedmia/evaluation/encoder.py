@@ -15,10 +15,10 @@ from fedmia.config.roles import is_quick
 from fedmia.config.tree import to_tree
 from fedmia.data.base import Views
 from fedmia.data.images import CHANNELS
-from fedmia.encoders._vectors import load_vectors, read_vectors
 from fedmia.encoders.base import LoadedEncoder, LoadOptions, load
 from fedmia.encoders.describe import describe, probe_encoder
 from fedmia.encoders.memory import InMemory, load_module
+from fedmia.encoders.vectors import load_vectors, read_vectors
 from fedmia.evaluation.audits.attack_suite import RELEASED, UNTRAINED, EncoderAttackSuite
 from fedmia.evaluation.audits.climb import read_climb
 from fedmia.evaluation.audits.estimate import Rehearsal, rehearse

@@ -16,9 +16,9 @@ from fedmia.attacks.ascent import Ascent
 from fedmia.attacks.base import ActiveAttack
 from fedmia.config.audit import Audit
 from fedmia.data.images import IntArray
-from fedmia.encoders._module import RANDOM, LoadedEncoderMethod
 from fedmia.encoders.base import LoadedEncoder, Weights
 from fedmia.encoders.memory import Loss
+from fedmia.encoders.modules import RANDOM, LoadedEncoderMethod
 from fedmia.evaluation.audits.attack_suite import (
     RELEASED,
     UNTRAINED,

@@ -6,10 +6,10 @@ import itertools
 import statistics
 from collections.abc import Collection
 
-from fedmia.data._sizes import MOST_MEMBERS, MOST_SCORED
 from fedmia.federation.plan import Plan
 from fedmia.federation.schedule import Schedule
 from fedmia.options.errors import opt
+from fedmia.partitions.sizes import MOST_MEMBERS, MOST_SCORED
 from fedmia.ssl.base import State
 
 LITTLE = 10_000_000  # bytes of disk of which nothing is said

@@ -14,7 +14,7 @@ from clients.client_context import ClientContext, pixel_constants
 from fedmia.attacks.base import ActiveAttack
 from fedmia.config.choices import Layer
 from fedmia.config.experiment import Experiment
-from fedmia.data._pixels import UnreadableError
+from fedmia.data.decoding import UnreadableError
 from fedmia.data.encoded import EncodedSet
 from fedmia.data.images import NO_PROBES, ImageSet, IntArray, digests, rank_digests
 from fedmia.data.sets import form_sets

@@ -20,7 +20,7 @@ from fedmia.flower.nodes import check_agreement, open_nodes
 from fedmia.flower.private import check, gives_guarantee, plan_server, try_settings
 from fedmia.flower.rounds import LogDisplay
 from fedmia.flower.store import ask_each
-from fedmia.observers._observing import RunObservers
+from fedmia.observers.run_observers import RunObservers
 from fedmia.recording.run import RunRecording
 from fedmia.records.rows import Report
 from fedmia.report.publish import publish

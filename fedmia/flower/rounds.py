@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fedmia.observers._observing import RunObservers
+from fedmia.observers.run_observers import RunObservers
 from fedmia.runtime.progress import Display
 
 

@@ -24,7 +24,7 @@ from fedmia.flower.node import plan_rehearsal
 from fedmia.flower.nodes import check_agreement, open_nodes
 from fedmia.flower.rounds import LogDisplay
 from fedmia.flower.store import NodeStates
-from fedmia.observers._observing import RunObservers
+from fedmia.observers.run_observers import RunObservers
 from fedmia.options.errors import InputError, opt
 from fedmia.options.values import disk_path
 from fedmia.recording.run import RunRecording

@@ -18,7 +18,7 @@ from fedmia.encoders.memory import Network
 from fedmia.flower.leakage import Leakage
 from fedmia.flower.messages import log
 from fedmia.flower.serve import ask_nodes
-from fedmia.observers._observing import RunObservers
+from fedmia.observers.run_observers import RunObservers
 from fedmia.options.errors import InputError, check_arguments
 from fedmia.ssl.base import State
 from fedmia.statistics.auc import AucEstimate, auc_interval

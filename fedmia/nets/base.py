@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.module import register_module_module_registration_hook
 
-from fedmia.nets._split_norm import SplitBatchNorm
+from fedmia.nets.split_norm import SplitBatchNorm
 from fedmia.options.bounded import check_unfolded
 from fedmia.options.errors import InputError, unknown_name
 from fedmia.options.option import Options

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from fedmia.nets._vit import STAGES, VisionTransformer, check_width
 from fedmia.nets.base import Net
+from fedmia.nets.transformer import STAGES, VisionTransformer, check_width
 from fedmia.options.errors import InputError
 from fedmia.options.option import option
 

@@ -8,12 +8,12 @@ from functools import cached_property
 
 import numpy as np
 
-from fedmia.data._sizes import MOST_SCORED, SplitOptions, check_clients, role_sizes
 from fedmia.data.encoded import EncodedSet
 from fedmia.data.images import ImageSet, IntArray
 from fedmia.options.errors import InputError, opt
 from fedmia.options.seeding import rng
 from fedmia.partitions.base import Partition
+from fedmia.partitions.sizes import MOST_SCORED, SplitOptions, check_clients, role_sizes
 
 __all__ = ["Split", "SplitOptions", "make_split"]
 

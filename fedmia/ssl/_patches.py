@@ -10,13 +10,13 @@ from typing import Any, ClassVar
 import torch
 from torch import nn
 
-from fedmia.nets._vit import VisionTransformer
 from fedmia.nets.base import Backbone, initialise
+from fedmia.nets.transformer import VisionTransformer
 from fedmia.options.errors import InputError, opt
 from fedmia.options.option import option
-from fedmia.ssl._bank import bank_length, cut_note
 from fedmia.ssl._options import ViewsSSL
 from fedmia.ssl.augment import Augment
+from fedmia.ssl.bank import bank_length, cut_note
 from fedmia.ssl.base import SSL, Encoder, Recipe, SSLMethod
 
 

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from fedmia.ssl._pixelops import CONTRAST, HUE, SATURATION, Jitter
+from fedmia.ssl.pixel_operations import CONTRAST, HUE, SATURATION, Jitter
 
 T = TypeVar("T", "ViewParameters", Jitter)
 

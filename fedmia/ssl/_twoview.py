@@ -15,10 +15,10 @@ from torch.nn import functional as F
 
 from fedmia.nets.base import Backbone, initialise
 from fedmia.options.option import option
-from fedmia.ssl._bank import Bank, bank_length, cut_note
 from fedmia.ssl._harder import adversarial_view, mixed_losses
 from fedmia.ssl._heads import mlp
 from fedmia.ssl._options import MIXES, HarderSSL, head_norm_option
+from fedmia.ssl.bank import Bank, bank_length, cut_note
 from fedmia.ssl.base import (
     Encoder,
     Recipe,

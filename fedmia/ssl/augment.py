@@ -22,7 +22,8 @@ from torch import Tensor
 from fedmia.data.images import ByteArray, digests
 from fedmia.options.errors import InputError
 from fedmia.options.option import Options, option
-from fedmia.ssl._pixelops import (
+from fedmia.ssl._plan import BatchPlan, ViewParameters
+from fedmia.ssl.pixel_operations import (
     CONTRAST,
     HUE,
     change_,
@@ -33,7 +34,6 @@ from fedmia.ssl._pixelops import (
     rotate,
     solarize,
 )
-from fedmia.ssl._plan import BatchPlan, ViewParameters
 
 # What EncoderMI takes apart (Fig. 3), and rotation, with their strengths where they are not done.
 OFF: Mapping[str, Mapping[str, float]] = {

@@ -8,7 +8,7 @@ from typing import ClassVar, cast
 import torch
 from torch import Tensor, nn
 
-from fedmia.nets._vit import (
+from fedmia.nets.transformer import (
     EPS,
     Block,
     ClassToken,

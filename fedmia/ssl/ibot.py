@@ -9,8 +9,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from fedmia.nets._vit import ClassToken, patchify
 from fedmia.nets.base import Backbone, initialise
+from fedmia.nets.transformer import ClassToken, patchify
 from fedmia.options.errors import InputError
 from fedmia.options.option import option
 from fedmia.ssl._patches import vision_transformer

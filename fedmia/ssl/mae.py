@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from fedmia.nets._vit import (
+from fedmia.nets.keyed import keyed_uniforms
+from fedmia.nets.transformer import (
     EPS,
     Block,
     SineCosinePositions,
@@ -18,12 +19,11 @@ from fedmia.nets._vit import (
     check_width,
     patchify,
 )
-from fedmia.nets.keyed import keyed_uniforms
 from fedmia.options.option import option
 from fedmia.options.seeding import draw_seed
-from fedmia.ssl._bank import Bank
 from fedmia.ssl._patches import PatchSSL, vision_transformer
 from fedmia.ssl._twoview import TwoView
+from fedmia.ssl.bank import Bank
 from fedmia.ssl.base import Encoder
 
 

@@ -14,15 +14,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from fedmia.nets._split_norm import deal_in_blocks
 from fedmia.nets.base import Backbone, initialise
+from fedmia.nets.split_norm import deal_in_blocks
 from fedmia.options.option import option
-from fedmia.ssl._bank import Bank, bank_length, cut_note, info_nce, long_note, revisit_probability
 from fedmia.ssl._harder import nce_against
 from fedmia.ssl._options import HarderSSL, key_option, mixup_option, operations_option
 from fedmia.ssl._public import PublicImages
 from fedmia.ssl._twoview import KeyedTwoView
 from fedmia.ssl.augment import Augment
+from fedmia.ssl.bank import Bank, bank_length, cut_note, info_nce, long_note, revisit_probability
 from fedmia.ssl.base import PART, Encoder, Recipe, State
 
 

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from fedmia.nets._vit import VisionTransformer
 from fedmia.nets.base import Backbone
+from fedmia.nets.transformer import VisionTransformer
 from fedmia.options.errors import InputError, opt
 from fedmia.options.option import option
 from fedmia.ssl._harder import nce_against

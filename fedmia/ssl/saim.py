@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from fedmia.nets._vit import EPS, VisionTransformer, attend, feed_forward
+from fedmia.nets.transformer import EPS, VisionTransformer, attend, feed_forward
 from fedmia.options.errors import InputError, opt
 from fedmia.options.option import option
 from fedmia.ssl._patches import PatchSSL

@@ -11,11 +11,11 @@ from torch.nn import functional as F
 
 from fedmia.nets.base import Backbone
 from fedmia.options.option import option
-from fedmia.ssl._bank import Bank
 from fedmia.ssl._options import COLLAPSES, head_norm_option
 from fedmia.ssl._prototypes import Prototypes, PrototypeSSL, freeze_for, swapped_loss
 from fedmia.ssl._twoview import TwoViewSSL
 from fedmia.ssl.augment import Augment
+from fedmia.ssl.bank import Bank
 from fedmia.ssl.base import Encoder, Recipe, State
 
 

@@ -6,7 +6,7 @@ import sys
 
 from fedmia.config.experiment import Experiment
 from fedmia.config.study import Study
-from fedmia.data._sizes import MOST_MEMBERS
+from fedmia.partitions.sizes import MOST_MEMBERS
 
 
 def say_forecasts(settings: Study) -> None:

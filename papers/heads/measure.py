@@ -12,9 +12,9 @@ from torch.nn import functional as F
 
 from fedmia.config.compatibility import check_gpu
 from fedmia.config.dataset_names import split_dataset
-from fedmia.data._source import renumber_labels
 from fedmia.data.base import Request
 from fedmia.data.images import ImageSet
+from fedmia.data.labels import renumber_labels
 from fedmia.defenses.heads.release import ReleaseSetting
 from fedmia.encoders.base import LoadedEncoder, load
 from fedmia.encoders.describe import probe_encoder

@@ -11,9 +11,9 @@ import torch
 from PIL import Image
 from torch.nn.functional import interpolate
 
-from fedmia.data._pixels import crop_and_resize, resize_all
 from fedmia.data.base import Request
 from fedmia.data.cifar import Cifar10, Cifar100
+from fedmia.data.decoding import crop_and_resize, resize_all
 from fedmia.data.digits import Digits
 from fedmia.data.stl10 import PlanarImage, Stl10
 from fedmia.data.svhn import Svhn

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fedmia.data import _pixels
+from fedmia.data import decoding
 from fedmia.data.encoded import EncodedSet
 from fedmia.data.images import ImageSet
 from fedmia.partitions.iid import IID
@@ -32,13 +32,13 @@ def test_decoded__roles_are_those_of_the_images_and_no_other_is_decoded(
     files = [encode(x) for x in PIXELS]
     whole = stored(files).all()
     assert np.array_equal(whole.images, PIXELS.transpose(0, 3, 1, 2))
-    want, calls, decode = roles(whole), [], _pixels.ImageDecoder._decode
+    want, calls, decode = roles(whole), [], decoding.ImageDecoder._decode
 
-    def counted(self: _pixels.ImageDecoder, item: _pixels.Encoded) -> object:
+    def counted(self: decoding.ImageDecoder, item: decoding.Encoded) -> object:
         calls.append(item[0])
         return decode(self, item)
 
-    monkeypatch.setattr(_pixels.ImageDecoder, "_decode", counted)
+    monkeypatch.setattr(decoding.ImageDecoder, "_decode", counted)
     data, got = decode_split(stored(files), roles)
     assert np.array_equal(got.used, want.used) and got.counts() == want.counts()
     assert np.array_equal(data.images[got.used], whole.images[got.used])

@@ -12,7 +12,8 @@ import pytest
 from torch.utils.data import DataLoader
 
 from fedmia.data.folder import Folder
-from fedmia.data.images import ImageSet
+from fedmia.data.images import UNLABELLED, ImageSet
+from fedmia.data.labels import absent_labels, check_labels, renumber_labels
 from fedmia.data.npz import Npz
 from fedmia.data.parquet import Parquet
 from fedmia.door.images import read_images
@@ -28,6 +29,24 @@ NUMBERS = [2, 1, 2, 0, 1, 2]  # in the order of the names
 def parquet(path: Path, source: Parquet | None = None, **columns: Any) -> ImageSet:
     pq.write_table(pa.table({"image": [*map(encode, PIXELS)], **columns}), path / "a.parquet")
     return load(source or Parquet(), path / "a.parquet")
+
+
+def test_renumber_labels__ascending_and_named_by_their_values() -> None:
+    numbers, classes = renumber_labels(np.array([7, -2, 7, 3]))
+    assert numbers.tolist() == [2, 0, 2, 1] and numbers.dtype == np.int64
+    assert classes == ("-2", "3", "7")
+
+
+def test_check_labels__a_column_of_whole_numbers_is_flattened() -> None:
+    labels = check_labels([[1.0], [0.0]], 2, "y")
+    assert labels.tolist() == [1, 0] and labels.dtype == np.int64
+    with pytest.raises(InputError, match="argmax"):
+        check_labels(np.eye(2), 2, "y")
+
+
+def test_absent_labels__one_class() -> None:
+    labels, classes = absent_labels(3)
+    assert labels.tolist() == [0, 0, 0] and classes == UNLABELLED
 
 
 def test_parquet__text_labels_beside_numbers_of_rows(tmp_path: Path) -> None:

@@ -14,9 +14,9 @@ import pytest
 import torch
 from scipy.stats import norm
 
-from fedmia.defenses import _canaries
-from fedmia.defenses._canaries import AuditedSteps, audit_steps
+from fedmia.defenses import canaries
 from fedmia.defenses.accounting import noise_for
+from fedmia.defenses.canaries import AuditedSteps, audit_steps
 from fedmia.defenses.dpsgd import DPSGD
 from fedmia.defenses.gaussian import Gaussian
 from fedmia.defenses.laplace import Laplace
@@ -88,9 +88,9 @@ def test_dpsgd__epsilon_of_one_round_for_many_is_found(make_moco: Any, make_job:
 def test_dpsgd__training_meets_no_canary(make_moco: Any, make_job: MakeJob) -> None:
     """Bit for bit, the stream of its randomness too; what is kept goes through JSON."""
     jobs, memories = [], []
-    for canaries in (0, 100):
+    for count in (0, 100):
         job, memory = make_job(make_moco().train()), dict[str, Any]()
-        DPSGD(noise_multiplier=1.0, canaries=canaries).train(job, memory)
+        DPSGD(noise_multiplier=1.0, canaries=count).train(job, memory)
         jobs.append(job)
         memories.append(memory)
     plain, watched = (job.method.state_dict() for job in jobs)
@@ -108,9 +108,9 @@ def test_scores__do_not_depend_on_physical_batches_and_split_over_runs(
     job, steps = make_job(make_moco().train()), AuditedSteps(0.5, 2.0, 0.5, 6.0, 3)
     inside = rng(0, "coins").random(40) < 0.5
     whole = audit_steps(job, steps, inside, rng(1, "audit"))
-    monkeypatch.setattr(_canaries, "NUMBERS", 3 * sum(w.numel() for w in job.method.trainable()))
+    monkeypatch.setattr(canaries, "NUMBERS", 3 * sum(w.numel() for w in job.method.trainable()))
     assert audit_steps(job, steps, inside, rng(1, "audit")) == pytest.approx(whole, rel=1e-4)
-    monkeypatch.setattr(_canaries, "TOGETHER", 16)
+    monkeypatch.setattr(canaries, "TOGETHER", 16)
     parted = audit_steps(job, steps, inside, rng(1, "audit"))
     assert len(parted) == 40 and parted[:16].tolist() != whole[:16].tolist()
     assert min(parted[inside].mean(), whole[inside].mean()) > 0 > parted[~inside].mean()
@@ -120,8 +120,8 @@ def test_likelihood__equals_the_densities() -> None:
     outputs, rate = np.linspace(-3, 4, 9), 0.2
     bare = np.array([0.7, -0.7])
     want = np.log((1 - rate) + rate * norm.pdf(outputs, 1, 0.7) / norm.pdf(outputs, 0, 0.7))
-    assert _canaries.log_likelihood_ratio(outputs, bare, rate) == pytest.approx(want)
-    assert np.isfinite(_canaries.log_likelihood_ratio(outputs, 0 * bare, rate)).all()
+    assert canaries.log_likelihood_ratio(outputs, bare, rate) == pytest.approx(want)
+    assert np.isfinite(canaries.log_likelihood_ratio(outputs, 0 * bare, rate)).all()
 
 
 @pytest.mark.parametrize(("rate", "audit"), [(0.1, "one-run"), (1.0, "one-run-gdp")])
@@ -130,21 +130,21 @@ def test_dpsgd__canaries_enter_steps_at_the_rate_of_images(
 ) -> None:
     """Sound DP-SGD on a tenth of the images a step: so many canaries a step are in, and what they
     show lies under the accountant's epsilon."""
-    taken, draw = list[int](), _canaries.poisson_rows
+    taken, draw = list[int](), canaries.poisson_rows
 
     def counted(*given: Any) -> Any:
         (rows,) = draw(*given)
         taken.append(len(rows))
         return [rows]
 
-    monkeypatch.setattr(_canaries, "poisson_rows", counted)
+    monkeypatch.setattr(canaries, "poisson_rows", counted)
     job, inside = make_job(make_moco().train()), rng(0, "coins").random(400) < 0.5
     steps = AuditedSteps(noise_for(1.0, 1e-5, rate, 20, "rdp"), 1.0, rate, 40.0, 20)
     scores = audit_steps(job, steps, inside, rng(1, "audit"))
     assert len(taken) % 20 == 0
     assert sum(taken) / inside.sum() / 20 == pytest.approx(rate, rel=0.1)
     memory = {"canaries": {"in": inside, "scores": scores}}
-    guesses = _canaries.guess_canaries(memory, audit)
+    guesses = canaries.guess_canaries(memory, audit)
     assert shown(Epsilon(1.0, 1e-5, 1, "guaranteed", "", **guesses)) < 1.0
 
 
@@ -197,22 +197,22 @@ def test_guessed__the_surest_on_both_sides(inside: Any, correct: tuple[int, ...]
     """Of 100 canaries with the scores 0 to 99: 2, 17 and 35 highest in, as many lowest out."""
     told = [int(i in inside) for i in range(100)]
     memory = {"canaries": {"in": told, "scores": [float(i) for i in range(100)]}}
-    guesses = _canaries.guess_canaries(memory)
+    guesses = canaries.guess_canaries(memory)
     assert guesses == {
         "canaries": 100, "guesses": (4, 34, 70), "correct": correct, "audit": "one-run",
     }  # fmt: skip
     signed = {"canaries": {"in": told, "scores": [i - 30.0 for i in range(100)]}}
-    guesses = _canaries.guess_canaries(signed, "own-runs-gdp")
+    guesses = canaries.guess_canaries(signed, "own-runs-gdp")
     right = sum((i > 30) == bool(told[i]) for i in range(100))
     assert (guesses["guesses"], guesses["correct"]) == ((100,), (right,))
-    assert _canaries.guess_canaries({}) == {}
+    assert canaries.guess_canaries({}) == {}
 
 
 def test_coins__are_thrown_once_and_scores_add() -> None:
     memory: dict[str, Any] = {}
-    first, again = (_canaries.draw_coins(memory, 400, rng(seed)) for seed in (0, 1))
+    first, again = (canaries.draw_coins(memory, 400, rng(seed)) for seed in (0, 1))
     assert 150 < first.sum() < 250 and first.tolist() == again.tolist()
     for _ in range(3):
-        _canaries.add_scores(memory, np.arange(400.0))
+        canaries.add_scores(memory, np.arange(400.0))
     assert memory["canaries"]["scores"] == [3.0 * i for i in range(400)]
     json.dumps(memory)

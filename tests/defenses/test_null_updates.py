@@ -13,13 +13,13 @@ import torch
 
 from clients.honest import Honest
 from fedmia.defenses._noise import ReleaseNoise
-from fedmia.defenses._sensitivity import sampled_sensitivity
 from fedmia.defenses.base import PreparationContext
 from fedmia.defenses.gaussian import Gaussian
 from fedmia.defenses.heads.sensitivity import sample_sensitivity
 from fedmia.defenses.heads.stack import HeadStack
 from fedmia.defenses.laplace import Laplace
 from fedmia.defenses.logistic import Logistic
+from fedmia.defenses.sensitivity import sampled_sensitivity
 from fedmia.options.errors import InputError
 from fedmia.options.seeding import rng
 from fedmia.ssl.base import State

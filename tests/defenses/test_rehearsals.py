@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from clients.honest import Honest
-from fedmia.defenses._sensitivity import sampled_sensitivity
 from fedmia.defenses.logistic import Logistic
+from fedmia.defenses.sensitivity import sampled_sensitivity
 from fedmia.options.errors import InputError
 from fedmia.options.seeding import rng
 from fedmia.ssl.base import State

@@ -18,11 +18,12 @@ from torch.nn.utils import parametrizations, prune, spectral_norm
 from fedmia.data.base import Request
 from fedmia.data.images import count_uniform
 from fedmia.encoders._preprocessing import own_constants
-from fedmia.encoders._vectors import as_vectors
 from fedmia.encoders.base import LoadContext, LoadOptions, load
 from fedmia.encoders.hf import read_preprocessing
 from fedmia.encoders.memory import load_module
 from fedmia.encoders.reparametrised import refuse_parts
+from fedmia.encoders.vectors import as_vectors
+from fedmia.encoders.weight_checks import refuse_diverged
 from fedmia.options import registry
 from fedmia.options.errors import InputError
 
@@ -215,6 +216,17 @@ def test_zero_weights__are_refused() -> None:
             parameter.zero_()
     with pytest.raises(InputError, match="every weight is zero"):
         load_module(net, LoadOptions())
+
+
+def test_diverged_weights__are_refused_by_name() -> None:
+    state = {"0.weight": torch.zeros(2, 2), "1.running_mean": torch.ones(2)}
+    with pytest.raises(InputError, match="every weight is zero"):
+        refuse_diverged("round 3", state, ["0.weight"])
+    state["0.weight"][1, 0] = 1.0
+    refuse_diverged("round 3", state, ["0.weight"])
+    state["1.running_mean"][0] = torch.nan
+    with pytest.raises(InputError, match="round 3: '1.running_mean' is not finite"):
+        refuse_diverged("round 3", state, ["0.weight"])
 
 
 @pytest.mark.parametrize("value", [0.0, -1.0])

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fedmia.encoders._vectors import read_vectors
+from fedmia.encoders.vectors import read_vectors
 from fedmia.options.errors import InputError
 
 

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from fedmia.config.norms import norm_kind
-from fedmia.nets._split_norm import SplitBatchNorm
 from fedmia.nets.base import initialise
 from fedmia.nets.resnet import ResNet18
 from fedmia.nets.smallnet import SmallNet
+from fedmia.nets.split_norm import SplitBatchNorm
 from fedmia.ssl.base import Recipe
 from fedmia.ssl.moco import MoCo
 

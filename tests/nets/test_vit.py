@@ -11,9 +11,9 @@ import torchvision
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from fedmia.nets._vit import SineCosinePositions, VisionTransformer, patchify
 from fedmia.nets.base import initialise
 from fedmia.nets.keyed import keyed_uniforms
+from fedmia.nets.transformer import SineCosinePositions, VisionTransformer, patchify
 from fedmia.nets.vit import ViTTiny, auto_patch
 from fedmia.options import registry
 from fedmia.options.errors import InputError

@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedmia.observers import _observing
-from fedmia.observers._observing import RunObservers
+from fedmia.observers import run_observers
 from fedmia.observers._values import run_values
 from fedmia.observers.base import RunObserver
 from fedmia.observers.mlflow import MLflow
+from fedmia.observers.run_observers import RunObservers
 from fedmia.observers.tensorboard import TensorBoard
 from fedmia.options.errors import InputError
 from fedmia.simulate import main
@@ -168,7 +168,7 @@ def test_observer_that_hangs__is_left_behind(monkeypatch, capsys):
     monkeypatch.setitem(globals(), "Hanging", Hanging)
     with RunObservers([f"{HERE}:Hanging"], None) as observing:
         observing.begin({})
-        monkeypatch.setattr(_observing, "PATIENCE", 0.1)
+        monkeypatch.setattr(run_observers, "PATIENCE", 0.1)
         observing.round("main", 1, 0.5, None, 1.0)
         observing.round("main", 2, 0.5, None, 1.0)
     free.set()

@@ -17,8 +17,8 @@ from torchvision.transforms import v2
 from torchvision.transforms.v2 import functional as tv
 
 from fedmia.options.errors import InputError
-from fedmia.ssl import _pixelops as ops
 from fedmia.ssl import augment
+from fedmia.ssl import pixel_operations as ops
 from fedmia.ssl.augment import ATTEMPTS, Augment, content_uniforms
 from fedmia.ssl.moco import MoCo, MoCoV2
 

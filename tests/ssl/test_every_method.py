@@ -14,7 +14,7 @@ from fedmia.nets.smallnet import SmallNet
 from fedmia.options import registry
 from fedmia.options.errors import InputError
 from fedmia.options.seeding import rng
-from fedmia.ssl._bank import info_nce
+from fedmia.ssl.bank import info_nce
 from fedmia.ssl.base import Recipe
 from fedmia.ssl.train import Job, Train, make_optimizer
 from fedmia.testing.ssl import coupled

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn import functional as F
 
-from fedmia.ssl._bank import info_nce, revisit_probability
+from fedmia.ssl.bank import info_nce, revisit_probability
 from fedmia.ssl.moco import MoCo, MoCoV2, MomentumContrast
 from tests.ssl.methods import apart, build, pixels, unit
 

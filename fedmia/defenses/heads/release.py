@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from fedmia.defenses import gaussian
-from fedmia.defenses._canaries import guess_canaries
 from fedmia.defenses._noise import ReleaseNoise
+from fedmia.defenses.canaries import guess_canaries
 from fedmia.defenses.gaussian import exact_epsilon
 from fedmia.defenses.heads.stack import HeadStack
 from fedmia.options import registry

@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 
 from fedmia.config.audit import Audit
-from fedmia.data._pixels import resize_all
+from fedmia.data.decoding import resize_all
 from fedmia.data.images import digests
 from fedmia.encoders.base import LoadOptions
 from fedmia.encoders.run import build_plugin

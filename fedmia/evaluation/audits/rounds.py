@@ -16,9 +16,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedmia.encoders._untrained_weights import refuse_diverged
 from fedmia.encoders.schemes import tables_of
 from fedmia.encoders.torchfile import read
+from fedmia.encoders.weight_checks import refuse_diverged
 from fedmia.options.bounded import check_npz
 from fedmia.options.errors import InputError, opt
 from fedmia.options.values import disk_paths

@@ -14,7 +14,7 @@ from fedmia.config.audit import Audit
 from fedmia.config.choices import PluginChoice
 from fedmia.config.experiment import Experiment
 from fedmia.config.tree import from_tree, to_tree
-from fedmia.data._pixels import resize_all
+from fedmia.data.decoding import resize_all
 from fedmia.data.images import IntArray
 from fedmia.evaluation.audits.images import AuditSplit
 from fedmia.options.errors import InputError, opt

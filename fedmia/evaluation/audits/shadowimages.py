@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from fedmia.config.audit import Audit
-from fedmia.data._pixels import resize_all
+from fedmia.data.decoding import resize_all
 from fedmia.data.images import ImageSet, IntArray, digests
 from fedmia.evaluation.audits.images import AuditSplit
 from fedmia.evaluation.audits.sources import load_images

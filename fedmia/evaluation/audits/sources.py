@@ -9,8 +9,8 @@ from typing import Any
 
 from fedmia.config.audit import Audit
 from fedmia.config.dataset_names import split_dataset
-from fedmia.data._pixels import UnreadableError
 from fedmia.data.base import Dataset, Request, Views
+from fedmia.data.decoding import UnreadableError
 from fedmia.data.encoded import EncodedSet
 from fedmia.data.images import ImageSet, IntArray
 from fedmia.options import registry

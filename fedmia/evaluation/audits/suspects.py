@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Mapping
 import numpy as np
 from torch import Tensor
 
-from fedmia.defenses._sensitivity import measure_update
+from fedmia.defenses.sensitivity import measure_update
 from fedmia.evaluation.audits.rounds import spread_rounds
 from fedmia.options.seeding import rng
 from fedmia.records.client_rows import SuspectRow

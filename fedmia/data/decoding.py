@@ -15,7 +15,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 
-from fedmia.data._arrays import Range, scale_values
+from fedmia.data.arrays import Range, scale_values
 from fedmia.data.images import ByteArray, IntArray
 from fedmia.options.errors import InputError, opt
 from fedmia.options.filetype import name_misfit
@@ -58,6 +58,9 @@ class Losses(NamedTuple):
 class UnreadableError(InputError):
     """Bytes that no decoder of images takes.
 
+    Args:
+        text: the whole error, which names the image.
+
     Attributes:
         why: the reason, of the first image where there are several.
     """
@@ -88,7 +91,11 @@ class ImageDecoder:
         self._pixels: ByteArray | None = None
 
     def add(self, batch: Sequence[Encoded], places: IntArray) -> None:
-        """Decode `(what to call it, bytes or file)` pairs, each for its place.
+        """Decode images, each for its place.
+
+        Args:
+            batch: what to call each image, and its bytes or where they lie.
+            places: (len(batch),) of the images in the array, each in 0..count - 1.
 
         Raises:
             UnreadableError: an image cannot be read; it names the first.
@@ -283,6 +290,13 @@ def crop_and_resize(image: Image.Image, size: int) -> Image.Image:
     """The largest central square of `image`, resized to `size` pixels a side.
 
     Pillow's bilinear filter, which widens its support when it shrinks (antialias).
+
+    Args:
+        image: of any shape.
+        size: at least 1.
+
+    Returns:
+        The image, of `size` x `size` pixels.
     """
     width, height = image.size
     side = min(width, height)
@@ -302,6 +316,9 @@ def resize_all(
         size: pixels a side, or None to keep the images' own.
         name: the data source, for the error.
         pixel_range: as of `scale_values`.
+
+    Returns:
+        The array, uint8, square.
 
     Raises:
         InputError: the images are not square and no size is given, or values out of the range.

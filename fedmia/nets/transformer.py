@@ -23,7 +23,14 @@ STD = 0.02  # of learned tokens and positions
 
 
 def patchify(x: Tensor, patch: int) -> Tensor:
-    """(B, C, H, W) -> (B, H/patch, W/patch, patch * patch * C): pixels of each patch.
+    """Pixels of each patch.
+
+    Args:
+        x: images (B, C, H, W).
+        patch: side of a patch in pixels.
+
+    Returns:
+        (B, H/patch, W/patch, patch * patch * C), a patch row by row, its channels last.
 
     Raises:
         InputError: a side that is not a multiple of the patch.
@@ -37,7 +44,16 @@ def patchify(x: Tensor, patch: int) -> Tensor:
 
 
 def check_width(where: str, width: int, heads: int) -> None:
-    """Raise InputError unless the option `where`width is a multiple of `where`heads and of 4."""
+    """Refuse a width that cannot be split over heads, or into sines and cosines of two axes.
+
+    Args:
+        where: what the names of the options begin with, such as `ViTTiny.`.
+        width: length of a token.
+        heads: of the attention.
+
+    Raises:
+        InputError: the width is no multiple of the heads, or none of 4.
+    """
     if width % heads:
         raise InputError(f"{where}width: {width}, must be a multiple of {where}heads ({heads})")
     if width % 4:
@@ -45,7 +61,11 @@ def check_width(where: str, width: int, heads: int) -> None:
 
 
 class ClassToken(SelfInitialisedLayer):
-    """A learned token put before the others: (B, n, D) -> (B, 1 + n, D)."""
+    """A learned token put before the others: (B, n, D) -> (B, 1 + n, D).
+
+    Args:
+        width: D.
+    """
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -67,6 +87,7 @@ class Positions(nn.Module):
     weight: Tensor  # (1, H, W, D)
 
     def forward(self, grid: Tensor) -> Tensor:
+        """Tokens of any grid (B, h, w, D), each with its place added."""
         if grid.shape[1:3] == self.weight.shape[1:3]:
             return grid + self.weight
         maps = self.weight.permute(0, 3, 1, 2)
@@ -76,7 +97,12 @@ class Positions(nn.Module):
 
 
 class LearnedPositions(Positions, SelfInitialisedLayer):
-    """Positions that train."""
+    """Positions that train.
+
+    Args:
+        width: D.
+        side: H = W, patches a side.
+    """
 
     def __init__(self, width: int, side: int) -> None:
         super().__init__()
@@ -87,7 +113,12 @@ class LearnedPositions(Positions, SelfInitialisedLayer):
 
 
 class SineCosinePositions(Positions):
-    """Fixed ones: half of D for the row, half for the column (MAE, MoCo v3); D % 4 == 0."""
+    """Fixed ones: half of D for the row, half for the column (MAE, MoCo v3).
+
+    Args:
+        width: D, a multiple of 4.
+        side: H = W, patches a side.
+    """
 
     def __init__(self, width: int, side: int) -> None:
         super().__init__()
@@ -99,7 +130,15 @@ class SineCosinePositions(Positions):
 
 
 def sine_cosine(width: int, side: int) -> Tensor:
-    """The fixed positions of `side` by `side` patches, (side, side, width)."""
+    """The fixed positions of a square grid of patches.
+
+    Args:
+        width: length of a token, a multiple of 4.
+        side: patches a side.
+
+    Returns:
+        float32 (side, side, width): sines, then cosines, of the row, then of the column.
+    """
     rates = 10000.0 ** -(torch.arange(width // 4, dtype=torch.float64) / (width / 4))
     angles = torch.arange(side, dtype=torch.float64)[:, None] * rates
     line = torch.cat([angles.sin(), angles.cos()], dim=1).float()  # side x D/2
@@ -108,13 +147,16 @@ def sine_cosine(width: int, side: int) -> Tensor:
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, heads: int, mask: Tensor | None = None) -> Tensor:
-    """Scaled dot-product attention of several heads, (B, n, D).
+    """Scaled dot-product attention of several heads.
 
     Args:
         q: queries (B, n, D).
         k, v: keys and values (B, m, D).
         heads: into how many D is split.
         mask: true where a query sees a key, (B, n, m); None: everywhere.
+
+    Returns:
+        (B, n, D), the mixed values of the heads side by side.
     """
     q, k, v = (t.unflatten(2, (heads, -1)).transpose(1, 2) for t in (q, k, v))
     every_head = None if mask is None else mask[:, None]
@@ -129,7 +171,12 @@ def feed_forward(width: int) -> nn.Sequential:
 
 
 class Attention(nn.Module):
-    """Multi-head self-attention."""
+    """Multi-head self-attention.
+
+    Args:
+        width: D, length of a token.
+        heads: into how many D is split.
+    """
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
@@ -144,7 +191,12 @@ class Attention(nn.Module):
 
 
 class Block(nn.Module):
-    """Attention, then an MLP four times as wide; each normalised before, added after."""
+    """Attention, then an MLP four times as wide; each normalised before, added after.
+
+    Args:
+        width: D, length of a token.
+        heads: into how many D is split.
+    """
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
@@ -156,7 +208,16 @@ class Block(nn.Module):
     def forward(
         self, x: Tensor, factors: Tensor | None = None, mask: Tensor | None = None
     ) -> Tensor:
-        """(B, n, D) -> (B, n, D); `factors` (B, 2) on the two branches, `mask` of `attend`."""
+        """Tokens after the block.
+
+        Args:
+            x: tokens (B, n, D).
+            factors: (B, 2), of the two branches before they are added; None: 1.
+            mask: as of `attend`.
+
+        Returns:
+            (B, n, D).
+        """
         out = self.attn(self.norm1(x), mask)
         x = x + (out if factors is None else out * factors[:, :1, None])
         out = self.mlp(self.norm2(x))

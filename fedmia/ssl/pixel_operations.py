@@ -22,11 +22,19 @@ TINY = 1e-30  # in place of a chroma of 0
 def resized_crop(
     x: Tensor, boxes: Tensor, flip: Tensor, size: tuple[int, int] | None = None
 ) -> Tensor:
-    """Planes (C, B, h, w): each image's box (B, 4) resized bilinearly, mirrored where `flip` (B,).
+    """A box of each image, resized bilinearly.
 
-    Images come as they are stored, (B, C, H, W). To the whole image by default: a box is never
-    larger than that, so antialiasing has nothing to do. To `size` (height, width) with
-    antialiasing. Neighbours outside the box are its border's pixels, as torchvision crops first.
+    A box is never larger than the image, so to the image's own size antialiasing has nothing to do.
+    Neighbours outside the box are its border's pixels, as torchvision crops first.
+
+    Args:
+        x: images as they are stored, (B, C, H, W).
+        boxes: (B, 4), top, left, height and width in pixels, within the image.
+        flip: (B,), whether the box is mirrored, left to right.
+        size: (height, width) to resize to with antialiasing; None: that of the images.
+
+    Returns:
+        Planes (C, B, height, width).
     """
     top, left, h, w = boxes.unbind(1)
     height, width = x.shape[2:]
@@ -82,7 +90,9 @@ class Jitter:
     cost most and are done to the images concerned alone.
 
     Attributes:
-        scale: (B, n). mix, flat: (B, n), None where no step of the recipe mixes gray in.
+        scale: (B, n).
+        mix: (B, n), None where no step of the recipe mixes gray in.
+        flat: (B, n), None likewise.
         shift: (B,) hue in turns.
         hues: images a..b-1 have their hue turned at each place, none where b <= a.
     """
@@ -95,7 +105,12 @@ class Jitter:
 
 
 def jitter_(x: Tensor, jitter: Jitter) -> None:
-    """The colour jitter of planes (C, B, H, W) in [0, 1], in place."""
+    """The colour jitter of planes, in place.
+
+    Args:
+        x: (C, B, H, W) in [0, 1].
+        jitter: its steps for each of the B images.
+    """
     for at, (first, last) in enumerate(jitter.hues):
         scale, gray = jitter.scale[:, at, None, None], None
         if jitter.mix is not None and jitter.flat is not None:
@@ -120,7 +135,12 @@ def luma(x: Tensor) -> Tensor:
 
 
 def hue_shift_(x: Tensor, shift: Tensor) -> None:
-    """Hue of planes (3, B, H, W) turned by `shift` (B,) turns, in place, as through HSV."""
+    """The hue of planes turned in place, as through HSV.
+
+    Args:
+        x: (3, B, H, W) in [0, 1].
+        shift: (B,), in turns.
+    """
     red, green, blue = x
     low, top = torch.minimum(red, green), torch.maximum(red, green)
     torch.minimum(low, blue, out=low)
@@ -157,9 +177,16 @@ def solarize(x: Tensor) -> Tensor:
 
 
 def rotate(x: Tensor, angle: Tensor) -> Tensor:
-    """Planes turned by `angle` (B,) degrees, counter-clockwise about the centre, black outside.
+    """Planes turned about their centre, black outside.
 
     The nearest pixel, which is torchvision's default too.
+
+    Args:
+        x: (C, B, H, W).
+        angle: (B,), in degrees, counter-clockwise.
+
+    Returns:
+        (C, B, H, W).
     """
     (_, B, H, W), turn = x.shape, torch.deg2rad(angle)
     cos, sin = turn.cos(), turn.sin()
@@ -176,7 +203,15 @@ def blur_size(side: int) -> int:
 
 
 def gaussian_blur(x: Tensor, sigma: Tensor) -> Tensor:
-    """Planes under a Gaussian of `sigma` (B,) pixels and `blur_size` taps, borders reflected."""
+    """Planes under a Gaussian of `blur_size` taps, borders reflected.
+
+    Args:
+        x: (C, B, H, W).
+        sigma: (B,), in pixels, > 0.
+
+    Returns:
+        (C, B, H, W).
+    """
     height, width = x.shape[2:]
     across = _gaussian(sigma, width)
     down = across if height == width else _gaussian(sigma, height)

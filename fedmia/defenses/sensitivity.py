@@ -48,6 +48,14 @@ def measure_update(after: State, before: State, order: int) -> tuple[State, floa
 
     One without a finite norm becomes the null update: it has no norm to be clipped by, and would
     pass on what it is.
+
+    Args:
+        after: state that a client trained.
+        before: state that it received.
+        order: 1 or 2, of the norm.
+
+    Returns:
+        The update of the tensors that `protected` names, and its norm over all of them together.
     """
     update = difference(after, before, protected(after))
     length = norm(update, order)
@@ -64,8 +72,12 @@ def sampled_sensitivity(preparation: PreparationContext, pairs: int, order: int)
     Both trainings of a pair draw the same randomness; otherwise the distance would measure it.
 
     Args:
+        preparation: rehearses trainings of the client, and has its number of images.
         pairs: m, how many pairs; the cost is 2 m local trainings.
         order: 1 or 2, the norm of the distance.
+
+    Returns:
+        The distance between the released tensors of the two.
 
     Raises:
         InputError: fewer than 2 images, or trainings that diverged.
@@ -92,6 +104,14 @@ def leave_one_out(
     d_j takes in one the place that d_i has in the other, so that the same order of training shows
     both the same images but for one. i and j differ (the paper may draw a pair twice the same,
     whose distance is 0).
+
+    Args:
+        images: number of images, at least 2.
+        pairs: m, how many.
+        rng: of i and j.
+
+    Yields:
+        Two arrays (images - 1,) of places in 0..images - 1.
     """
     for _ in range(pairs):
         i, j = rng.choice(images, 2, replace=False)

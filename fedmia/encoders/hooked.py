@@ -85,6 +85,13 @@ def capture_outputs(module: nn.Module, names: Sequence[str]) -> Iterator[Fired]:
     """Outputs of the named submodules, as they fire in this thread while the context lasts.
 
     Hooks that stayed would go with copies of the module, and write where it wrote.
+
+    Args:
+        module: runs while the context lasts.
+        names: of its submodules.
+
+    Yields:
+        Name and output, in the order in which they fire.
     """
     fired: Fired = []
     owner = get_ident()
@@ -129,6 +136,14 @@ def find_input_size(
     """The first size of blank pixels that `run` takes: the size that the user gave, else that of
     the context, else of its `sizes`.
 
+    Args:
+        context: of the loading; its `sizes` are tried in their order.
+        run: takes pixels (1, C, S, S).
+        channels: numbers of channels to try.
+
+    Returns:
+        The channels and the size that it took first.
+
     Raises:
         InputError: it takes none of them.
     """
@@ -162,8 +177,13 @@ def hook_backbone(
     """The module as a backbone, its stages found by one pass of blank pixels.
 
     Args:
+        context: of the loading; a note says why no layers are read.
+        module: pixels (B, C, H, W) to a vector, a map or tokens; it is put in evaluation mode.
         channels: numbers of channels to try.
         flat_is_map: whether an output as long as the last map is that map, flattened.
+
+    Returns:
+        The backbone, and what it did with blank pixels.
 
     Raises:
         InputError: it takes no pixels, or returns neither vector, map nor tokens, or several of

@@ -44,6 +44,8 @@ def check_noise(name: str, mechanism: Any, strength: str) -> None:
     """Refuse a mechanism whose noise is given twice, or whose audit could show nothing.
 
     Args:
+        name: of the mechanism in errors, as in `dpsgd`.
+        mechanism: has the options `canaries`, `epsilon` and `strength`.
         strength: its option that gives the noise in place of `epsilon`.
 
     Raises:
@@ -65,7 +67,16 @@ def other_stream(stream: np.random.Generator) -> np.random.Generator:
 def draw_coins(
     memory: dict[str, Any], count: int, stream: np.random.Generator
 ) -> NDArray[np.bool_]:
-    """(count,) which canaries are in, thrown in the first round and kept in `memory`."""
+    """Which canaries are in, thrown in the first round and kept from then on.
+
+    Args:
+        memory: of the mechanism over the rounds; what was thrown is kept under `canaries`.
+        count: number of canaries.
+        stream: of the coins.
+
+    Returns:
+        (count,), true: in.
+    """
     if "canaries" not in memory:
         thrown = stream.random(count) < 0.5
         memory["canaries"] = {"in": thrown.astype(int).tolist(), "scores": [0.0] * count}
@@ -73,14 +84,27 @@ def draw_coins(
 
 
 def add_scores(memory: dict[str, Any], scores: FloatArray) -> None:
-    """Add a round's (m,) scores: the higher, the rather in."""
+    """Add a round's scores.
+
+    Args:
+        memory: into which `draw_coins` wrote m canaries.
+        scores: (m,), the higher, the rather in.
+    """
     canaries = memory["canaries"]
     canaries["scores"] = (np.array(canaries["scores"]) + scores).tolist()
 
 
 def guess_canaries(memory: dict[str, Any], audit: str = "one-run") -> dict[str, Any]:
-    """Fields of `Epsilon`; empty where no canaries were sent. With a run each (`audit`) all of them
-    are guessed: in where the score is over 0."""
+    """What is guessed of the canaries by their scores, and how much of it is right.
+
+    Args:
+        memory: into which `draw_coins` and `add_scores` wrote.
+        audit: as of `fedmia.records.privacy.Epsilon`. With a run each, `own-runs-gdp`, all canaries
+            are guessed: in where the score is over 0.
+
+    Returns:
+        Fields of `Epsilon`; empty where no canaries were sent.
+    """
     if "canaries" not in memory:
         return {}
     inside = np.array(memory["canaries"]["in"], dtype=bool)
@@ -96,7 +120,15 @@ def guess_canaries(memory: dict[str, Any], audit: str = "one-run") -> dict[str, 
 
 @dataclass(frozen=True)
 class AuditedSteps:
-    """DP-SGD as it ran: noise over `clip`, sampling rate, expected batch, number of steps."""
+    """DP-SGD as it ran.
+
+    Attributes:
+        noise: standard deviation over `clip`.
+        clip: L2 norm to which a gradient is clipped.
+        rate: at which an image is sampled, in (0, 1].
+        expected: images of a batch on average.
+        count: of steps.
+    """
 
     noise: float
     clip: float
@@ -108,11 +140,20 @@ class AuditedSteps:
 def audit_steps(
     job: Job, steps: AuditedSteps, inside: NDArray[np.bool_], stream: np.random.Generator
 ) -> FloatArray:
-    """(m,) scores of canaries by an auditor who sees every noised step of `steps`.
+    """Scores of canaries by an auditor who sees every noised step of `steps`.
 
     The log-likelihood ratio, summed over steps, of a canary that is sampled at `rate` against one
     that is not, at the noise that the weights without canaries show: a function of the release
-    alone. `job` is left as it is.
+    alone.
+
+    Args:
+        job: of the client that was trained; left as it is.
+        steps: of its training.
+        inside: (m,) which canaries are in.
+        stream: of places, noise and samples.
+
+    Returns:
+        float64 (m,), the higher, the rather in.
 
     Raises:
         InputError: the model has fewer than two weights.

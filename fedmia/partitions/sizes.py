@@ -51,7 +51,15 @@ class SplitOptions(Options):
 
 @dataclass(frozen=True)
 class Sizes:
-    """Images of each role; their sum is at most the number of distinct images."""
+    """Images of each role; their sum is at most the number of distinct images.
+
+    Attributes:
+        members: that honest clients train on.
+        nonmembers: known ones included.
+        test: of the probes.
+        public: for public pre-training.
+        reserve: that malicious clients and those of the placebo train on.
+    """
 
     members: int
     nonmembers: int
@@ -62,6 +70,11 @@ class Sizes:
 
 def check_clients(options: SplitOptions, clients: int, malicious: int) -> None:
     """Refuse numbers of clients and sizes that cannot go together, whatever the data.
+
+    Args:
+        options: the sizes that were asked for.
+        clients: all of them.
+        malicious: how many of them.
 
     Raises:
         InputError: fewer than 2 members for an honest client, or so many known images that none
@@ -102,7 +115,16 @@ def role_sizes(
     Without a number of members a quarter of the images are kept for non-members and an eighth for
     test, or their limits; the others are members, and the reserve that goes with them.
 
-    Arguments as of `make_split`; there are `distinct` images, of a source called `name`.
+    Args:
+        options: the sizes that were asked for.
+        clients: all of them.
+        malicious: how many of them, less than `clients`.
+        placebo: whether the reserve holds the images of a placebo federation, too.
+        distinct: number of distinct images.
+        name: of the data source, for the error.
+
+    Returns:
+        The sizes.
 
     Raises:
         InputError: too few images; the message holds the sum.

@@ -89,7 +89,15 @@ def read_vectors(path: Path, where: str, column: str | None = None) -> VectorSet
 
 
 def as_vectors(array: Any, where: str, name: str) -> VectorSet:
-    """Numbers (N, D) or (N, V, D), an array or a tensor, as vectors.
+    """Numbers in memory as vectors.
+
+    Args:
+        array: (N, D), or (N, V, D) with V views of each image: an array or a tensor.
+        where: names it in errors and notes.
+        name: what the report calls them.
+
+    Returns:
+        The vectors, float32.
 
     Raises:
         InputError: another shape, no numbers, or some that are not finite.

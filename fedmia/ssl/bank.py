@@ -25,7 +25,16 @@ class Bank(nn.Module):
 
     @classmethod
     def random(cls, K: int, dim: int, generator: torch.Generator) -> Bank:
-        """K random directions (K, dim), the negatives until there are outputs."""
+        """Random directions, the negatives until there are outputs.
+
+        Args:
+            K: rows.
+            dim: length of a row, P.
+            generator: of the directions.
+
+        Returns:
+            A bank of rows (K, dim).
+        """
         rows = torch.empty(K, dim)
         if not rows.is_meta:  # only its size is asked for
             rows = F.normalize(rows.normal_(generator=generator), dim=1)
@@ -99,7 +108,16 @@ def revisit_probability(K: int, images: int, views: int) -> float:
 
 
 def long_note(K: int, images: int, met: float) -> list[str]:
-    """Notes on a queue that is longer than half of the holder's `images` images."""
+    """Notes on a queue that is longer than half of the holder's images.
+
+    Args:
+        K: keys of the queue.
+        images: that the holder has.
+        met: as of `revisit_probability`, in [0, 1].
+
+    Returns:
+        One note.
+    """
     sentence = f"queue of {K} keys, as asked, for {images} images"
     if not met:
         return [sentence]

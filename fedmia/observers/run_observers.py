@@ -23,7 +23,11 @@ PATIENCE = 60.0  # seconds that a call may take before the run goes on without t
 
 
 class ObserverThread:
-    """A thread that calls one observer, so that an observer that hangs stops nothing else."""
+    """A thread that calls one observer, so that an observer that hangs stops nothing else.
+
+    Args:
+        observer: is called in that thread alone.
+    """
 
     def __init__(self, observer: RunObserver) -> None:
         self._observer = observer
@@ -32,7 +36,15 @@ class ObserverThread:
         Thread(target=self._work, name="observer", daemon=True).start()
 
     def call_observer(self, method: str, *arguments: Any) -> str | None:
-        """Call a method with copies of the arguments; return why it failed, or None."""
+        """Call a method, and wait for its return for at most `PATIENCE` seconds.
+
+        Args:
+            method: of `RunObserver`.
+            arguments: of which the observer gets copies.
+
+        Returns:
+            Why it failed; None: it did not.
+        """
         try:
             # Printed results are the report's alone.
             with redirect_stdout(sys.stderr):
@@ -112,7 +124,13 @@ class RunObservers:
         self._tell("scalars", values, round)
 
     def report(self, report: Report, part: str = "") -> None:
-        """The run is over and its files are written; `part` is a folder of it with such files."""
+        """The run is over and its files are written.
+
+        Args:
+            report: of the run, or of `part`.
+            part: a folder of the run with files of its own, whose name all names begin with; empty:
+                the run itself.
+        """
         if not self._threads:
             return
         prefix = f"{part}/" if part else ""

@@ -13,15 +13,15 @@ from torch.optim.swa_utils import AveragedModel
 
 from fedmia.encoders import checkpoint, untrained
 from fedmia.encoders._errors import FAILURES, first_line
-from fedmia.encoders._hooked import TrialPass
 from fedmia.encoders._outputs import named_tensors
-from fedmia.encoders._untrained_weights import check_initialised, refuse_zeros
 from fedmia.encoders.base import LoadContext, LoadedEncoder, Weights
+from fedmia.encoders.hooked import TrialPass
+from fedmia.encoders.weight_checks import check_initialised, refuse_zeros
 from fedmia.nets.base import Backbone
 from fedmia.options.errors import InputError, opt
 from fedmia.options.seeding import torch_rng
-from fedmia.ssl._bank import Bank
-from fedmia.ssl._twoview import TwoView
+from fedmia.ssl import TwoView
+from fedmia.ssl.bank import Bank
 from fedmia.ssl.base import Encoder, SSLMethod, State
 from fedmia.ssl.moco import MoCoV2
 
@@ -46,7 +46,12 @@ def build(context: LoadContext, make: Callable[[], Any], *passed: type[Exception
     """What a library makes, with weights of the user's seed.
 
     Args:
+        context: of the loading: its seed, and what errors call the module.
+        make: calls the library.
         passed: errors that are let through.
+
+    Returns:
+        What `make` returns.
 
     Raises:
         InputError: it makes nothing.
@@ -71,6 +76,13 @@ def copy_module(module: nn.Module, where: str) -> Any:
     What it keeps of an earlier pass (activations, the weight of an old `weight_norm`) is detached:
     torch copies no tensor within a graph.
 
+    Args:
+        module: stays as it is.
+        where: what errors call it.
+
+    Returns:
+        The copy.
+
     Raises:
         InputError: it holds what Python cannot copy.
     """
@@ -94,6 +106,7 @@ class LoadedEncoderMethod(TwoView):
     """A foreign encoder and a bank of negatives; it is attacked, never trained here.
 
     Args:
+        encoder: of pixels (B, C, H, W), to vectors (B, P).
         width: P, length of the encoder's output.
         seed: of the unit vectors that the bank holds at first.
 
@@ -122,9 +135,17 @@ def load_white_box(
     """The encoder with its layers and weights at hand; its control has permuted weights.
 
     Args:
+        context: of the loading; notes say what became of a head.
         network: a backbone, which gets the head that came with its weights, an encoder, or a
             method with its own loss.
+        tried: what it did with blank pixels.
         access: `black_box` where no gradient reaches its weights.
+
+    Returns:
+        The encoder.
+
+    Raises:
+        InputError: every weight is zero.
     """
     load_options = context.load_options
     refuse_zeros(context.where, network.parameters())
@@ -170,7 +191,15 @@ def load_with_control(
     """A released encoder whose control is its own with weights permuted.
 
     Args:
-        permuted: makes it, weight tensors of fewer dimensions than its argument left alone.
+        context: of the loading.
+        access: `white_box` or `black_box`.
+        method: of the encoder.
+        permuted: makes its control, weight tensors of fewer dimensions than its argument left
+            alone.
+        tried: what the encoder did with blank pixels.
+
+    Returns:
+        The encoder.
     """
     shape = (tried.channels, tried.size, tried.size)
     return LoadedEncoder(
@@ -189,7 +218,15 @@ def load_with_control(
 
 
 def load_weights(context: LoadContext, module: nn.Module) -> None:
-    """The checkpoint's weights into an architecture of a library, or a note that there are none."""
+    """The checkpoint's weights into an architecture of a library, or a note that there are none.
+
+    Args:
+        context: of the loading: which checkpoint, and where the note goes.
+        module: the architecture, with random weights; it is changed in place.
+
+    Raises:
+        InputError: the checkpoint cannot be read, or does not fit.
+    """
     if context.load_options.checkpoint is None:
         context.notes.append(f"{context.where}: {RANDOM}")
         context.weights = Weights("random weights")
