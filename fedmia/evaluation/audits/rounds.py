@@ -29,7 +29,7 @@ from fedmia.records import Fault
 from fedmia.ssl.base import SSLMethod, State, all_finite
 
 MOST = 24  # models that are scored, evenly spread over the rounds
-NAMED = 8  # most updates that the note on those left out names
+MOST_FAULTS = 8  # in a note
 SUFFIXES = (".npz", ".pth", ".pt", ".safetensors")
 NUMBERED = re.compile(r"(arr_)?(\d+)")  # arrays of a list: Flower's ArrayRecord, np.savez's
 
@@ -168,9 +168,9 @@ def _left_out(faults: Sequence[Fault], of: int) -> tuple[str, ...]:
     """The note that names them; none where there are none."""
     if not faults:
         return ()
-    named = [f"client {one.client} in round {one.round} {one.reason}" for one in faults[:NAMED]]
-    more = f"; {len(faults) - NAMED} more (faults in report.json)" if len(faults) > NAMED else ""
-    which = "; ".join(named) + more
+    first, more = faults[:MOST_FAULTS], len(faults) - MOST_FAULTS
+    which = "; ".join(f"client {one.client} in round {one.round} {one.reason}" for one in first)
+    which += f"; {more} more (faults in report.json)" if more > 0 else ""
     return (f"Attacks on updates leave out {len(faults)} of the {of} updates: {which}.",)
 
 
