@@ -297,6 +297,8 @@ class InferenceRow(TypedDict):
             one set, or no such encoder.
         void: whether posers are found more often than by chance, or all sets as one on the
             untrained encoder.
+        may_differ: true where chance alone does not part the two sides and there is a placebo, over
+            which attacks on images must lie: no control of the sets tells training from a shift.
         statement: what was found, one sentence.
     """
 
@@ -309,4 +311,5 @@ class InferenceRow(TypedDict):
     p_value: float | None
     p_value_untrained: float | None
     void: bool
+    may_differ: NotRequired[bool]
     statement: str
