@@ -161,7 +161,7 @@ class FederationSuite(EncoderAttackSuite):
             received["noted"] = partial(self.climb.readings.of, MAIN)
         if needs.vantage == "client":
             return ClientView, ClientView.threat, received
-        uploads = {"updates": self.history.updates, "before": self.history.before}
+        uploads = {"updates": self.history.sound, "before": self.history.before}
         return ServerView, ServerView.threat, received | uploads
 
     def refusal(self, name: str) -> str | None:
@@ -256,6 +256,7 @@ class FederationSuite(EncoderAttackSuite):
         return {
             "rounds": infos, "clients": self._client_infos(), "pairs": self._pairs(),
             "suspects": [] if stopped() else self._rank_suspects(),
+            "faults": self.history.faults,
         }  # fmt: skip
 
     def _rank_suspects(self) -> list[SuspectRow]:

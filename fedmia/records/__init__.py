@@ -406,7 +406,7 @@ class Fault:
         round: 1, 2, ...
         client: partition id.
         reason: in one line.
-        action: `stopped`, `retried` or `dropped`.
+        action: `stopped`, `retried` or `dropped`; of an audit, its update is `left out`.
     """
 
     branch: str

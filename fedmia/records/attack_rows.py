@@ -130,6 +130,7 @@ class OverControlRow(TypedDict):
         high: its upper end.
         lower_limit: one-sided, at 95 % for `tests` of them together.
         tests: 1 on the untrained encoder where members were drawn at random; else of all attacks.
+        n_controls: over how many controls the attack must lie.
     """
 
     control: Annotated[str, Field(column="baseline")]
@@ -138,6 +139,7 @@ class OverControlRow(TypedDict):
     high: Most
     lower_limit: Annotated[float, Field("auc_difference_lower_limit")]
     tests: Annotated[int, Field(aside=True)]
+    n_controls: Annotated[int, Field(aside=True)]
 
 
 class AttackRow(AttackHead, AucRow, ThresholdRow, TypedDict):

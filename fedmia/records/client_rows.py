@@ -263,9 +263,10 @@ class SuspectRow(TypedDict):
     Attributes:
         client: its number in the recording.
         round: in which it stands out most.
-        norm: of its update, over the median of the round's clients.
-        cosine: of its update with the mean direction of the others', in [-1, 1].
-        loss_change: of images that no client trained on, by its update alone; null: not known.
+        norm: of its update, over the median of the round's clients; null: it is not finite.
+        cosine: of its update with the mean direction of the others', in [-1, 1]; null: it has none.
+        loss_change: of images that no client trained on, by its update alone; null: not known, or
+            no update that is finite and not zero.
         suspicion: over its rounds, against honest clients with as many, as a standard normal value;
             higher: likelier an attacker's.
         alarm: whether no honest client was as suspicious; null: not measured for so many clients
@@ -296,6 +297,8 @@ class InferenceRow(TypedDict):
             one set, or no such encoder.
         void: whether posers are found more often than by chance, or all sets as one on the
             untrained encoder.
+        may_differ: true where chance alone does not part the two sides and there is a placebo, over
+            which attacks on images must lie: no control of the sets tells training from a shift.
         statement: what was found, one sentence.
     """
 
@@ -308,4 +311,5 @@ class InferenceRow(TypedDict):
     p_value: float | None
     p_value_untrained: float | None
     void: bool
+    may_differ: NotRequired[bool]
     statement: str

@@ -218,7 +218,7 @@ class FaultRow(TypedDict):
         round: 1, 2, ...
         client: partition id.
         reason: why, in one line.
-        action: `stopped`, `retried` or `dropped`.
+        action: `stopped`, `retried` or `dropped`; of an audit, its update is `left out`.
     """
 
     branch: Annotated[str, Field(column="branch")]

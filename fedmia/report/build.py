@@ -89,7 +89,8 @@ def build_whole(run: RunScores) -> Report:
     attacks = [attack_row(a, tests, over_control(a, run, tests), tested=True) for a in run.attacks]
     controls = control_rows(run, beside)
     paired = paired_rows(run.pairs, beside)
-    inferences = [inference_row(i, tests, run.subjects) for i in run.inferences]
+    may_differ = not run.drawn and bool(run.controls.get("placebo"))
+    inferences = [inference_row(i, tests, run.subjects, may_differ) for i in run.inferences]
     clients, distribution = client_rows(run)
     if run.subjects is not None:
         clients, distribution = subject_rows(run, run.subjects), None

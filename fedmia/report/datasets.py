@@ -15,12 +15,16 @@ from fedmia.report.selection import FEW
 from fedmia.statistics.pvalues import VOID, count_alarms, exceeds_false_alarms, holm
 
 CORRECTED = "corrected for all tests of this report"
+UNCONTROLLED = "; no control tells training from a shift between the sides"
 LEVELS = ("0.01", "0.05")
 SIGNIFICANCE = 0.05  # of the p-values that Holm corrected
 
 
 def inference_row(
-    run: DatasetInferenceResults, family: int, subjects: ImageSubjects | None = None
+    run: DatasetInferenceResults,
+    family: int,
+    subjects: ImageSubjects | None = None,
+    may_differ: bool = False,
 ) -> InferenceRow:
     """One entry of the report's `dataset_inference`.
 
@@ -28,6 +32,7 @@ def inference_row(
         run: the answers.
         family: number of tests for a leak, this attack one of them.
         subjects: whose sets these are; None: clients'.
+        may_differ: as of the row.
 
     Returns:
         The row of `report.json`.
@@ -61,11 +66,12 @@ def inference_row(
         clients=clients,
         posers=beside,
         void=void,
+        may_differ=may_differ or None,
         statement="",
         p_value=least and min(1.0, least * family),
         p_value_untrained=together,
     )
-    row["statement"] = statement(row) + reach(row, family, subjects)
+    row["statement"] = statement(row) + reach(row, family, subjects) + UNCONTROLLED * may_differ
     return row
 
 

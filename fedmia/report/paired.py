@@ -96,13 +96,13 @@ def over_control(attack: ScoredAttack, run: RunScores, family: int) -> OverContr
             for name, (inside, outside) in nulls
             if name == "placebo"
         ]
-    rows = [_over(attack, null, run, family) for null in nulls]
+    rows = [_over(attack, null, run, family, len(nulls)) for null in nulls]
     return min(rows, key=lambda row: row["lower_limit"], default=None)
 
 
 def _over(
     attack: ScoredAttack, null: tuple[str, tuple[FloatArray, FloatArray]], run: RunScores,
-    family: int,
+    family: int, controls: int,
 ) -> OverControlRow:  # fmt: skip
     """What an attack adds to one control. A run's members are drawn at random, so there the
     untrained encoder is asked at the level of one attack; a placebo costs no power."""
@@ -111,8 +111,10 @@ def _over(
     both = attack.sides, sides
     low, high = difference_interval(*both, LEVEL, family, attack.subjects)
     limit, _ = difference_interval(*both, ONE_SIDED, tests, attack.subjects)
-    row = {"difference": auc(*attack.sides) - auc(*sides), "low": low, "high": high}
-    return row_of(OverControlRow, None, **row, control=name, lower_limit=limit, tests=tests)
+    return row_of(
+        OverControlRow, None, control=name, difference=auc(*attack.sides) - auc(*sides), low=low,
+        high=high, lower_limit=limit, tests=tests, n_controls=controls,
+    )  # fmt: skip
 
 
 def statement(

@@ -81,8 +81,13 @@ def leak_tests(report: Report, scored: ScoredRows) -> dict[str, Any]:
         Argument -> value.
     """
     family = report["family"]["intervals"]
-    beside = max((r["over_control"]["tests"] for r in scored if "over_control" in r), default=None)
-    return {"family": family, "level": ONE_SIDED, "control_family": beside}
+    over = [row["over_control"] for row in scored if "over_control" in row]
+    return {
+        "family": family,
+        "level": ONE_SIDED,
+        "control_family": max((row["tests"] for row in over), default=None),
+        "controls": max((row["n_controls"] for row in over), default=1),
+    }
 
 
 def is_audit(report: Report) -> bool:

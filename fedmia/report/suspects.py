@@ -45,6 +45,8 @@ def describe(row: SuspectRow) -> str:
     """`client 9 (suspicion 40.1: in round 8 35.3 times the median norm, cosine -0.69, loss of
     public images +0.49)`."""
     text = f"client {row['client']} (suspicion {row['suspicion']:.1f}: in round {row['round']} "
+    if row["cosine"] is None:
+        return f"{text}an update that is {'not finite' if row['norm'] is None else 'all zero'})"
     text += f"{row['norm']:.3g} times the median norm, cosine {row['cosine']:.2f}"
     if row["loss_change"] is not None:
         text += f", loss of public images {row['loss_change']:+.2g}"

@@ -92,6 +92,7 @@ COMPARE_VECTORS = (
 TODO = {
     "leaks-uncontrolled": "Run it with a control (`--federation.placebo true`). Until then take "
     "it for a leak.",
+    "may differ": "Run it without `--partition.whole true`. Until then take it for a leak.",
     "shift": "Take non-members from the same source as the members: the same cameras, sites, "
     "dates and file processing. Then run again.",
     "control-failed": "Look for a difference between members and non-members other than training, "
@@ -264,7 +265,10 @@ def decisive(report: Report) -> tuple[list[AttackRow], InferenceRow | None, str]
     strongest, inferences = strongest_leaks(report), report["dataset_inference"]
     sets, controlled = detecting(inferences), bool(strongest and "over_control" in strongest[0])
     if not controlled and any(
-        c["p_value_untrained"] is not None for row in inferences for c in detected(row)
+        c["p_value_untrained"] is not None
+        for row in inferences
+        if not row.get("may_differ")
+        for c in detected(row)
     ):
         strongest, controlled = [], True  # the attacks have no control, the one on sets has
     return strongest, sets, LEAKS[not controlled]
@@ -309,6 +313,7 @@ def _explain(report: Report, code: str, used: Collection[str]) -> dict[str, str]
             means = f"{who(sets)}, and has a whole set of images, can tell whether the set was "
             means += f"used for training. {MEANS[code] * (code == LEAKS[1])}".strip()
             sure = f"{sets['statement']}."
+            todo = TODO["may differ"] if code == LEAKS[1] and "may_differ" in sets else todo
         defences = BOUGHT if is_audit(report) else _defences(report, used)
         todo = COMPARE_VECTORS if todo and is_audit(report) else f"{todo} {defences}".strip()
     elif code == "not-established":

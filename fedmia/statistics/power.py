@@ -45,14 +45,14 @@ def planned_variance(auc: float, n: int, m: int) -> float:
 
 def smallest_detectable_auc(
     n: int, m: int, family: int = 1, power: float = POWER, level: float = LEVEL,
-    control_family: int | None = None, subjects: tuple[int, int] | None = None,
+    control_family: int | None = None, subjects: tuple[int, int] | None = None, controls: int = 1,
 ) -> float | None:  # fmt: skip
     """The smallest true AUC whose interval (`auc_interval`) lies over 0.5 with probability `power`.
 
     With c the smallest AUC on the scored images whose interval lies over 0.5, it is the A with
     A - z sd(A) = c, where z is the quantile of the standard normal distribution at `power` and
     sd(A) the root of `planned_variance`. It is exact for many images, an approximation for few.
-    Where the AUC must also lie over that of a control, `power` is the probability of both.
+    Where the AUC must also lie over those of controls, `power` is the probability of all.
 
     Args:
         n: number of scored members.
@@ -64,6 +64,7 @@ def smallest_detectable_auc(
             that hold together at `level`; its own must lie over 0, too. None: there is no control.
         subjects: of the members and of the non-members, on which degrees of freedom rest; `n` and
             `m` are then images divided by the design effect. None: each image is its own.
+        controls: 1, or 2: a control and its reverse, 1 minus its AUC; 3: another one, too.
 
     Returns:
         the AUC, in (0.5, 1); None where not even a nearly perfect attack would be established.
@@ -97,22 +98,26 @@ def smallest_detectable_auc(
     thresholds = [float(solve(limit, 0.5, highest)) for limit in limits]
 
     def lacking(auc: float) -> float:
-        return _chance(auc, n, m, *thresholds) - power
+        return _chance(auc, n, m, controls, *thresholds) - power
 
     if lacking(highest) <= 0 or lacking(0.5) >= 0:
         return None if lacking(highest) <= 0 else thresholds[-1]
     return float(solve(lacking, 0.5, highest))
 
 
-def _chance(auc: float, n: int, m: int, over: float, over_control: float | None = None) -> float:
+def _chance(
+    auc: float, n: int, m: int, controls: int, over: float, over_control: float | None = None
+) -> float:
     """Probability that an estimate of `auc` exceeds `over`, and that it exceeds `over_control` by
-    more than the independent estimate of a control, whose AUC is 0.5, exceeds 0.5."""
+    more than the independent estimate of each control, whose AUC is 0.5, exceeds 0.5."""
     own, beside = (math.sqrt(planned_variance(a, n, m)) for a in (auc, 0.5))
     least = (over - auc) / own
     if over_control is None:
         return float(scipy.special.ndtr(-least))
     z = np.linspace(min(max(least, -8.0), 8.0), 8.0, 401)
-    passes = scipy.special.ndtr((auc + z * own - over_control) / beside)
+    one = scipy.special.ndtr((auc + z * own - over_control) / beside)
+    both = np.maximum(2 * one - 1, 0)  # a control and its reverse
+    passes = {1: one, 2: both, 3: one * both}[controls]
     return float(
         scipy.integrate.trapezoid(np.exp(-(z**2) / 2) / math.sqrt(2 * math.pi) * passes, z)
     )
@@ -120,7 +125,7 @@ def _chance(auc: float, n: int, m: int, over: float, over_control: float | None 
 
 def images_needed(
     auc: float, family: int = 1, power: float = POWER, level: float = LEVEL,
-    control_family: int | None = None,
+    control_family: int | None = None, controls: int = 1,
 ) -> int | None:  # fmt: skip
     """The fewest members, with as many non-members, that would show a leak of this AUC.
 
@@ -129,7 +134,7 @@ def images_needed(
         family: number of intervals that hold together, at least 1.
         power: probability that the leak is established, in (0, 1).
         level: confidence level, in (0, 1).
-        control_family: as of `smallest_detectable_auc`.
+        control_family, controls: as of `smallest_detectable_auc`.
 
     Returns:
         images of each side; None where more than ten million would be needed.
@@ -141,7 +146,9 @@ def images_needed(
         raise ValueError(f"auc must be in (0.5, 1), got {auc}")
 
     def enough(n: int) -> bool:
-        least = smallest_detectable_auc(n, n, family, power, level, control_family)
+        least = smallest_detectable_auc(
+            n, n, family, power, level, control_family, controls=controls
+        )
         return least is not None and least <= auc
 
     low, high = 1, 2

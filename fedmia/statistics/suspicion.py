@@ -21,6 +21,7 @@ FEWEST = 3  # clients of a round: of two, none is the odd one
 # clients and rounds. Others need their own: the largest of more clients is larger.
 THRESHOLD, CLIENTS, ROUNDS = 3.88, 10, 8
 DRAWS = 1000  # of an honest client with so many rounds
+FAR = 1e9  # over the median, the norm by which an update that is not finite stands out
 SMALLEST = 1e-300  # chance; a normal deviate of 37
 FloatArray = NDArray[np.float64]
 
@@ -44,18 +45,25 @@ def by_round(norms: FloatArray, cosines: FloatArray, losses: FloatArray | None) 
     """How far each client's update stands out in each round.
 
     The sum of three deviations: of the norm's logarithm, upwards or downwards; of the cosine
-    downwards; of the loss upwards.
+    downwards; of the loss upwards. An update that is zero or not finite stands out by a norm FAR
+    under or over the median alone.
 
     Args:
-        norms: (.., R, C) L2 norms of the updates, over 0; NaN where a client sent none.
+        norms: (.., R, C) L2 norms of the updates; 0 of one that is zero, infinite of one that is
+            not finite, NaN where a client sent none.
         cosines: (.., R, C) with the other clients' updates, in [-1, 1].
         losses: (.., R, C) change of the loss of public images; None: not known.
 
     Returns:
         (.., R, C).
     """
-    parts = [np.abs(deviations(np.log(norms))), -deviations(cosines)]
-    return np.asarray(sum(parts if losses is None else [*parts, deviations(losses)]))
+    sound = np.isfinite(norms) & (norms > 0)
+    broken = ~sound & ~np.isnan(norms)
+    median = np.nanmedian(np.where(sound, norms, np.nan), axis=-1, keepdims=True)
+    norms = np.where(broken, median * np.where(norms > 0, FAR, 1 / FAR), norms)
+    others = [-deviations(cosines), *([] if losses is None else [deviations(losses)])]
+    parts = [np.abs(deviations(np.log(norms))), *(np.where(broken, 0, part) for part in others)]
+    return np.asarray(sum(parts))
 
 
 def suspicions(standing: FloatArray, generator: np.random.Generator) -> FloatArray:

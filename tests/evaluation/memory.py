@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -80,8 +81,13 @@ def state_of(strength: float, clients: tuple[int, ...] = (0, 1, 2)) -> State:
 def record(
     folder: Path, *, leak: bool = True, updates: str = "none", clients: tuple[int, ...] = (0, 1, 2),
     final: bool = True, named_by: str = "roster", names: bool = True,
+    aside: tuple[int, int, Callable[[State, State], State] | None] | None = None,
 ) -> Path:  # fmt: skip
-    """Rounds 1 to ROUNDS of three clients; with `leak`, the later ones know members."""
+    """Rounds 1 to ROUNDS of three clients; with `leak`, the later ones know members.
+
+    `aside`: a round, a client, and what it sends there, of the model that it received and of what
+    it would have sent; None: nothing.
+    """
 
     def form(state: State) -> State:
         return state if names else {str(i): t for i, t in enumerate(state.values())}
@@ -93,6 +99,10 @@ def record(
     writer.write_model(0, at(0))
     for round in range(1, ROUNDS + 1):
         sent = {c: at(round, (c,)) for c in (0, 1, 2)} if updates != "none" else {}
+        if aside is not None and aside[0] == round:
+            usual = sent.pop(aside[1])
+            if aside[2] is not None:
+                sent[aside[1]] = aside[2](at(round - 1), usual)
         for client, state in sent.items():
             writer.write_update(round, client, state)
         metrics = {c: {"loss": 1 / round} for c in (0, 1, 2)}

@@ -6,6 +6,7 @@ import csv
 import json
 import math
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from fedmia.options.errors import InputError
 from fedmia.recording.format import HEADER, model_file, update_file
 from fedmia.recording.format import ROUNDS as LINES
 from fedmia.ssl.augment import Augment
+from fedmia.ssl.base import State
 from tests.auditing.conftest import MEMBERS, NONMEMBERS, Audit, Audited, Sides, textures
 from tests.evaluation.memory import OWNERS, ROUNDS, Net, distance, loss, record, state_of
 
@@ -115,6 +117,39 @@ def test_all_for_one__equals_a_loop_over_the_recorded_updates(audit: Audit, tmp_
                 t = (measured[client] - (a + b) / 2) / (abs(a - b) / 2**0.5) / 1.5**0.5
                 deviates[client] += stats.norm.ppf(stats.t.cdf(t, 1)) / ROUNDS**0.5
         assert float(row["all-for-one"]) == pytest.approx(deviates.max(), rel=1e-3, abs=1e-3)
+
+
+@pytest.mark.parametrize("kind", ["NaN", "infinite", "all zero", "weights all zero"])
+def test_updates__that_are_none_are_named_and_left_out_of_attacks(
+    audit: Audit, tmp_path: Path, kind: str
+) -> None:
+    """As if client 1 had sent nothing in round 2, but for a row among the suspects."""
+    flags, aside = f"{BASE}--attacks all-for-one --loss {HERE}:distance --federation ", (2, 1)
+    folder = record(tmp_path / "REC", updates="all", aside=(*aside, broken(kind)))
+    audited = audit(f"{flags}{folder}", tmp_path / "OUT")
+    assert audited.code == 0, audited.err
+    (fault,) = audited.report["faults"]
+    assert (fault["round"], fault["client"], fault["action"]) == (*aside, "left out")
+    (note,) = (n for n in audited.report["notes"] if n.startswith("Attacks on updates leave out"))
+    assert "leave out 1 of the 12 updates: client 1 in round 2" in note
+    assert note in " ".join(audited.out.split()) + " ".join(audited.err.split())
+    rows = {row["client"]: row for row in audited.report["suspects"]}
+    assert rows[1]["round"] == 2 and rows[1]["suspicion"] == max(
+        row["suspicion"] for row in rows.values()
+    )
+    without = record(tmp_path / "WITHOUT", updates="all", aside=(*aside, None))
+    expected = audit(f"{flags}{without}", tmp_path / "OTHER")
+    assert expected.report["faults"] == []
+    one, other = ((tmp_path / out / "scores.csv").read_text() for out in ("OUT", "OTHER"))
+    assert one == other
+
+
+def broken(kind: str) -> Callable[[State, State], State]:
+    """The update of such a kind: of the model received and the weights that were sent."""
+    if kind == "all zero":
+        return lambda before, state: before
+    value = {"NaN": math.nan, "infinite": math.inf, "weights all zero": 0.0}[kind]
+    return lambda before, state: {n: torch.full_like(t, value) for n, t in state.items()}
 
 
 def test_rounds__do_not_leak_where_nothing_is_planted(audit: Audit, tmp_path: Path) -> None:

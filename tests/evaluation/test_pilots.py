@@ -168,16 +168,27 @@ def one(auc: float, seed: int, n: int, m: int, **more: Any) -> RunScores:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["run", "audit", "without control"])
+@pytest.mark.parametrize("kind", ["run", "audit", "without control", "sides that may differ"])
 def test_smallest_leak__is_established_in_eight_of_ten(kind: str) -> None:
     """200 of them, by the verdict of the report, with all its corrections."""
     encoder, codes = make_everything(make_run()).encoder, list[str]()
     more: dict[str, Any] = {"encoder": encoder} if kind == "audit" else {}
     more |= {"controls": {}} if kind == "without control" else {}
-    report = build_report(one(0.5, 0, 160, 500, **more))
+    more |= {"drawn": False} if kind == "sides that may differ" else {}
+
+    def made(auc: float, seed: int) -> RunScores:
+        run = one(auc, seed, 160, 500, **more)
+        if run.drawn or kind == "audit":
+            return run
+        placebo = [
+            scored(a.name, 0.5, 160, 500, 9001 + 9 * seed + i) for i, a in enumerate(run.attacks)
+        ]
+        return replace(run, controls={**run.controls, "placebo": placebo})
+
+    report = build_report(made(0.5, 0))
     least = smallest_detectable_auc(160, 500, **leak_tests(report, report["attacks"]))
     assert least is not None
     for seed in range(1, 201):
-        codes.append(build_report(one(least, seed, 160, 500, **more))["verdict_code"])
+        codes.append(build_report(made(least, seed))["verdict_code"])
     counts = Counter(codes)
     assert 148 <= counts["leaks"] + counts["leaks-uncontrolled"] <= 172, (least, counts)

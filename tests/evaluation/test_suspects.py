@@ -118,7 +118,8 @@ def test_measure_round__is_that_of_whole_vectors() -> None:
         cosine = vector @ others / norm / np.linalg.norm(others)
         expected = norm, cosine, far(sent[client]) - far(before)
         np.testing.assert_allclose(measured[:, client], expected, rtol=1e-6)
-    assert np.isnan(measured[:, [5, 6]]).all() and not np.isnan(measured[:, :5]).any()
+    assert measured[0, 5] == 0 and np.isinf(measured[0, 6]) and np.isnan(measured[1:, 5:7]).all()
+    assert np.isfinite(measured[:, :5]).all()
     assert np.isnan(measure_round(before, sent)[2]).all()
     wild = measure_round(before, sent, lambda state: float("nan") if state is sent[0] else 1.0)
     assert wild[2, 0] > 1e6  # a model that diverges on public images is no way out
@@ -143,6 +144,31 @@ def test_attackers__are_ranked_first_and_named(
         assert (ranked["loss_change"].iloc[len(attackers) :] < 0).all()
     else:
         assert ranked["loss_change"].isna().all() and ranked["alarm"].isna().all()
+
+
+@pytest.mark.parametrize("value", [0.0, float("nan"), float("inf")])
+@pytest.mark.parametrize("attackers", [(), (3,)])
+def test_updates__that_are_zero_or_not_finite_stand_out_and_hide_nobody(
+    value: float, attackers: tuple[int, ...]
+) -> None:
+    """One such update, by which client 6 would have silenced every alarm."""
+    models, updates = states(attackers)
+    before, name = models[1], "conv.weight"
+    update = torch.full_like(before[name], value)
+    updates[1][6] = before | {name: before[name] + update}
+    sent = {r: dict(enumerate(states)) for r, states in enumerate(updates, start=1)}
+    rows = rank_suspects(dict(enumerate(models, start=1)), sent, far)
+    by_client = {row["client"]: row for row in rows}
+    assert {rows[at]["client"] for at in range(1 + len(attackers))} == {6, *attackers}
+    assert all(row["suspicion"] is not None for row in rows)
+    assert [c for c, row in by_client.items() if row["alarm"]] == [
+        row["client"] for row in rows[: 1 + len(attackers)]
+    ]
+    one = by_client[6]
+    assert (one["round"], one["cosine"], one["loss_change"]) == (2, None, None)
+    assert one["norm"] == (0 if value == 0 else None)
+    what = "all zero" if value == 0 else "not finite"
+    assert f"in round 2 an update that is {what})" in (suspects_sentence(rows) or "")
 
 
 def test_honest_clients__are_named_no_more_often_than_stated() -> None:

@@ -78,6 +78,29 @@ def test_inference_row__a_set_that_the_untrained_encoder_tells_too_is_not_detect
     assert inference_row(results(0.0005, untrained=(0.01,)), 1)["p_value"] is None
 
 
+@pytest.mark.parametrize("placebo", [True, False])
+@pytest.mark.parametrize("drawn", [True, False])
+def test_report__a_set_of_sides_that_may_differ_is_uncontrolled_beside_a_placebo(
+    run: RunScores, drawn: bool, placebo: bool
+) -> None:
+    """What a trained encoder sees in the sides, the untrained one need not: attacks on images must
+    lie over the placebo in both directions."""
+    own = scored("a", 0.5, 112, 500, 7)
+    controls = {"untrained": [own]} | ({"placebo": [own]} if placebo else {})
+    one = results(0.0005, untrained=(0.4,))
+    attacks, bare = (scored("a", auc, 112, 500, 3) for auc in (0.5, 0.7)), alone(run, pixels=None)
+    for attack, code in zip(attacks, ("leaks-uncontrolled", "leaks"), strict=True):
+        more = {"attacks": [attack], "inferences": [one], "controls": controls, "drawn": drawn}
+        report = build_report(replace(bare, **more))
+        (row,) = report["dataset_inference"]
+        lacking = placebo and not drawn
+        assert report["verdict_code"] == (code if lacking else "leaks")
+        assert row.get("may_differ", False) is lacking
+        assert (" shift " in row["statement"]) is lacking
+        if code != "leaks":
+            assert ("partition.whole" in report["todo"]) is lacking
+
+
 @pytest.mark.parametrize(
     ("p", "null", "code"),
     [

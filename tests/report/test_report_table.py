@@ -30,7 +30,7 @@ NAMES = ("active", "server", "audit")
 # No measurements: settings, clocks, and what says where a number is from.
 ASIDE = {
     "config", "versions", "hardware", "timing", "interrupted", "choices", "round", "id", "client",
-    "shape", "mean", "std", "faults", "tests", "fitted_on",
+    "shape", "mean", "std", "faults", "tests", "n_controls", "fitted_on",
 }  # fmt: skip
 LISTED = ("rounds", "clients")  # identifiers, where they are lists of numbers
 

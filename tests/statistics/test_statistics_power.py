@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from fedmia.statistics.auc import auc_estimate, auc_interval
+from fedmia.statistics.auc import AucEstimate, auc_estimate, auc_interval
+from fedmia.statistics.intervals import LEVEL, Interval, mover_difference
 from fedmia.statistics.power import images_needed, planned_variance, smallest_detectable_auc
 
 
@@ -44,3 +45,28 @@ def test_images_needed__is_the_fewest() -> None:
     assert enough is not None and fewer is not None and enough <= 0.6 < fewer
     with pytest.raises(ValueError, match="auc"):
         images_needed(0.5)
+
+
+@pytest.mark.parametrize("controls", [1, 2, 3])
+def test_smallest_detectable_auc__is_established_over_every_control(controls: int) -> None:
+    """Of 400 estimates, by the interval of the difference from each control."""
+    n, m = 160, 500
+    least = smallest_detectable_auc(n, m, 4, control_family=4, controls=controls)
+    assert least is not None
+    draw = np.random.default_rng(1).standard_normal
+    auc = least + planned_variance(least, n, m) ** 0.5 * draw(400)
+    own, other = 0.5 + planned_variance(0.5, n, m) ** 0.5 * draw((2, 400))
+    nulls = np.stack([own, 1 - own, other])[:controls]
+    freedom = min(n, m) - 1.0
+
+    def estimate(value: float) -> AucEstimate:
+        return AucEstimate(value, planned_variance(value, n, m), freedom, float(min(n, m)))
+
+    def ends(value: float) -> Interval:
+        return auc_interval(estimate(value), LEVEL, 4)
+
+    shown = [
+        ends(a)[0] > 0.5 and all(mover_difference(a, ends(a), b, ends(b))[0] > 0 for b in row)
+        for a, row in zip(auc, nulls.T, strict=True)
+    ]
+    assert 0.73 < np.mean(shown) < 0.87

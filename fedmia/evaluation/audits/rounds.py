@@ -25,9 +25,11 @@ from fedmia.options.values import disk_paths
 from fedmia.recording import Recording
 from fedmia.recording.format import MAIN, ROUNDS, RoundRecord
 from fedmia.recording.reader import States
-from fedmia.ssl.base import SSLMethod, State
+from fedmia.records import Fault
+from fedmia.ssl.base import SSLMethod, State, all_finite
 
 MOST = 24  # models that are scored, evenly spread over the rounds
+MOST_FAULTS = 8  # in a note
 SUFFIXES = (".npz", ".pth", ".pt", ".safetensors")
 NUMBERED = re.compile(r"(arr_)?(\d+)")  # arrays of a list: Flower's ArrayRecord, np.savez's
 
@@ -45,6 +47,7 @@ class RoundHistory:
         rounds: what is known of each round; empty where models alone were kept.
         rostered: whether clients bear the numbers of their partitions.
         notes: for the reader of the report.
+        faults: updates that are not finite or zero, which attacks do not read.
     """
 
     where: str
@@ -55,6 +58,7 @@ class RoundHistory:
     rounds: Mapping[int, RoundRecord] = field(default_factory=dict)
     rostered: bool = False
     notes: tuple[str, ...] = ()
+    faults: tuple[Fault, ...] = ()
 
     def __post_init__(self) -> None:
         if not max(self.models, default=0):
@@ -63,7 +67,8 @@ class RoundHistory:
 
     def fit(self, method: SSLMethod, network: str, strict: bool) -> RoundHistory:
         """The same by the names of `method`'s shared tensors; every file is read once, and refused
-        where it is missing, damaged or of another network; so is a model that diverged.
+        where it is missing, damaged or of another network; so is a model that diverged. Updates
+        that no training sends are its `faults`.
 
         Args:
             method: built of the network that was trained.
@@ -95,14 +100,29 @@ class RoundHistory:
         updates = {
             r: fitted(sent, f"update in round {r} of client") for r, sent in self.updates.items()
         }
-        for states in (*updates.values(), self.queues):
-            for _ in states.values():
-                pass
+        for _ in self.queues.values():
+            pass
+        names = method.shared_parameters()
+        faults = tuple(
+            Fault(MAIN, round, client, reason, "left out")
+            for round, sent in updates.items()
+            for client, reason in _broken(sent, models.get(round - 1), names).items()
+        )
         outer = _prefixes(own)[0]
-        parameters = [name.removeprefix(outer) for name in method.shared_parameters()]
+        parameters = [name.removeprefix(outer) for name in names]
         for round, state in models.items():
             self._refuse(round, {n.removeprefix(outer): t for n, t in state.items()}, parameters)
-        return replace(self, models=models, updates=updates)
+        notes = self.notes + _left_out(faults, sum(map(len, updates.values())))
+        return replace(self, models=models, updates=updates, faults=faults, notes=notes)
+
+    @property
+    def sound(self) -> dict[int, States]:
+        """The updates without those of `faults`; the table of suspects alone reads these."""
+        broken = {(fault.round, fault.client) for fault in self.faults}
+        return {
+            r: States([c for c in sent if (r, c) not in broken], sent.__getitem__)
+            for r, sent in self.updates.items()
+        }
 
     @property
     def scored(self) -> list[int]:
@@ -126,6 +146,32 @@ class RoundHistory:
 
     def _refuse(self, round: int, state: State, parameters: Iterable[str]) -> None:
         refuse_diverged(f"{self.where}: the model of round {round}", state, parameters)
+
+
+def _broken(
+    sent: Mapping[int, State], before: State | None, parameters: Sequence[str]
+) -> dict[int, str]:
+    """Client -> why its update is none, of those whose update is none."""
+    broken = dict[int, str]()
+    for client, state in sent.items():
+        weights = {name: state[name] for name in parameters if name in state}
+        if not all_finite(state.values()):
+            broken[client] = "sent an update that is not finite"
+        elif not any(bool(weight.any()) for weight in weights.values()):
+            broken[client] = "sent weights that are all zero"
+        elif before is not None and all(torch.equal(w, before[n]) for n, w in weights.items()):
+            broken[client] = "sent an update that is all zero"
+    return broken
+
+
+def _left_out(faults: Sequence[Fault], of: int) -> tuple[str, ...]:
+    """The note that names them; none where there are none."""
+    if not faults:
+        return ()
+    first, more = faults[:MOST_FAULTS], len(faults) - MOST_FAULTS
+    which = "; ".join(f"client {one.client} in round {one.round} {one.reason}" for one in first)
+    which += f"; {more} more (faults in report.json)" if more > 0 else ""
+    return (f"Attacks on updates leave out {len(faults)} of the {of} updates: {which}.",)
 
 
 def spread_rounds(rounds: Sequence[int]) -> list[int]:

@@ -15,7 +15,7 @@ from fedmia.evaluation.audits.rounds import spread_rounds
 from fedmia.options.seeding import rng
 from fedmia.records.client_rows import SuspectRow
 from fedmia.records.fields import row_of
-from fedmia.ssl.base import State
+from fedmia.ssl.base import State, all_finite
 from fedmia.statistics.suspicion import (
     CLIENTS,
     FEWEST,
@@ -48,8 +48,8 @@ def measure_round(
 
     Returns:
         (3, C), clients in their order: L2 norm; cosine in [-1, 1]; loss with this client's update
-        alone less the loss before. NaN of an update that is zero or not finite, and of a loss that
-        is not known.
+        alone less the loss before. The norm of an update that is not finite is infinite. Cosine and
+        loss are NaN of such a one and of one that is zero, and where the loss is not known.
     """
     total: State = {}
     norms = list[float]()
@@ -64,6 +64,7 @@ def measure_round(
     reference = loss(before) if loss is not None else np.nan
     for at, (state, norm) in enumerate(zip(sent.values(), norms, strict=True)):
         if not norm:
+            measured[0, at] = 0 if all_finite(state.values()) else np.inf
             continue
         update, _ = measure_update(state, before, 2)
         along = sum(float((update[n] * total[n]).sum()) for n in update) / norm
@@ -100,17 +101,20 @@ def rank_suspects(
     standing = by_round(norms, cosines, None if loss is None else losses)
     suspicion = suspicions(standing, rng(0, "honest clients"))
     complete = standing.shape == (ROUNDS, CLIENTS) and bool(np.isfinite(standing).all())
-    relative = norms / np.nanmedian(norms, axis=1, keepdims=True)
+    usual = np.nanmedian(np.where(np.isfinite(cosines), norms, np.nan), axis=1, keepdims=True)
+    values = norms / usual, cosines, losses
     rows = list[SuspectRow]()
     for at in np.argsort(-suspicion, kind="stable"):  # NaN comes last
         if np.isnan(suspicion[at]):
             rows.append(row_of(SuspectRow, None, client=compared[at]))
             continue
         most = int(np.nanargmax(standing[:, at]))
-        change = None if loss is None else float(losses[most, at])
+        norm, cosine, change = (
+            x if np.isfinite(x) else None for x in (float(each[most, at]) for each in values)
+        )
         rows.append(SuspectRow(
-            client=compared[at], round=rounds[most], norm=float(relative[most, at]),
-            cosine=float(cosines[most, at]), loss_change=change, suspicion=float(suspicion[at]),
+            client=compared[at], round=rounds[most], norm=norm, cosine=cosine, loss_change=change,
+            suspicion=float(suspicion[at]),
             alarm=bool(suspicion[at] > THRESHOLD) if complete and loss is not None else None,
         ))  # fmt: skip
     others = sorted({*clients} - {*compared})
@@ -122,7 +126,8 @@ def measure_rounds(
     updates: Mapping[int, Mapping[int, State]],
     loss: StateLoss | None = None,
 ) -> tuple[list[int], list[int], FloatArray]:
-    """`measure_round` of each round with at least 3 updates whose received model is known.
+    """`measure_round` of each round with at least 3 updates, two of them sound, whose received
+    model is known.
 
     Args:
         before: round -> the weights that its clients received.
@@ -138,7 +143,7 @@ def measure_rounds(
     for at, round in enumerate(rounds):
         columns = np.searchsorted(clients, [*updates[round]])
         measured[:, at, columns] = measure_round(before[round], updates[round], loss)
-    enough = np.isfinite(measured[0]).sum(axis=1) >= FEWEST
+    enough = np.isfinite(measured[1]).sum(axis=1) > 1  # of which two have a direction
     return np.array(rounds)[enough].tolist(), clients, measured[:, enough]
 
 
