@@ -16,7 +16,7 @@ declarations (`fedmia.records.fields`) alone, and never read back into them.
 | target_fpr | that a rate is at; of alarms their level |
 | metric | the number's key in report.json, `auc_difference` of a pair |
 | value | the number |
-| low, high | ends of the interval that a verdict rests on: all of its `family` hold together at `level` |
+| low, high | ends of the simultaneous interval: all of its `family` hold together at `level` |
 | ci_low, ci_high | ends of its interval at `level` by itself |
 | p, p_adjusted | of its test, and corrected for all of its kind (Holm) |
 | level | of its intervals |

@@ -3,7 +3,7 @@
 A record (`fedmia.records.rows`) declares its fields once: `Annotated[TYPE, Field(..)]`. Whatever
 lists numbers reads the declarations. A field of type `float` or `int` is a number without any
 mark. `X_ci` is the 95 % interval of the number `X` by itself, `X_low` and `X_high` the ends of the
-one that a verdict rests on.
+simultaneous one.
 """
 
 from __future__ import annotations
