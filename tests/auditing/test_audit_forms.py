@@ -71,7 +71,7 @@ for line in sys.argv[1].split(";"):
 def test_process__of_its_own_and_no_federation_installed(
     archives: Sides, bank: Bank, tmp_path: Path
 ) -> None:
-    """An export and a run with explicit images; a run's own images need Flower, and say so."""
+    """An export, a run with explicit images, and a run with its own."""
     path, run = export("pt2", tmp_path), bank.run(RUN)
     more = "--attacks lpla --threads 1 --device cpu --quiet"
     lines = [
@@ -86,10 +86,9 @@ def test_process__of_its_own_and_no_federation_installed(
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-2000:]
     printed = [n for n in done.stderr.splitlines() if n.startswith(("exit", "fed"))]
-    assert printed[:4] == ["exit 0", "federated []"] * 2 and printed[5] == "exit 2"
-    assert "without flwr: install it, or give members" in printed[4]
-    assert printed[7:9] == ["fedmia: error: seed (--seed): 'x', must be int", "exit 2"]
-    assert done.stdout.count("eakage") == 2 and not (tmp_path / "new").exists()
+    assert printed[:4] == ["exit 0", "federated []"] * 2 and printed[4] == "exit 0"
+    assert "exit 2" in printed and not any("flwr" in line for line in printed)
+    assert (tmp_path / "new" / "AUDIT" / "report.json").is_file()
 
 
 def test_script__is_the_command() -> None:
