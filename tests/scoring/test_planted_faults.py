@@ -49,7 +49,7 @@ class Faulty(Attack):
     """Reads the answers; by order or by memory of what it was fitted on, if it has that fault."""
 
     fault: str = ""
-    seen: Tensor | None = None  # members among the images that it scores
+    scored_members: Tensor | None = None
     paper: ClassVar[str] = ""
     needs: ClassVar[Threat] = Threat("black_box", "outsider")
 
@@ -61,8 +61,8 @@ class Faulty(Attack):
         if self.fault == "order":
             values = values - np.arange(len(images)) / 50
         if self.fault == "fitted":
-            assert self.seen is not None
-            apart = torch.cdist(images.flatten(1).double(), self.seen.flatten(1).double())
+            assert self.scored_members is not None
+            apart = torch.cdist(images.flatten(1).double(), self.scored_members.flatten(1).double())
             values = values + (apart == 0).any(dim=1).numpy()
         return np.asarray(values)
 
