@@ -35,19 +35,13 @@ PARTS: dict[str, str | Label] = {
     "fedmia.federation.recorder:TrajectoryRecorder._read": "ascent, readings",
     "fedmia.federation.forks:Fork.end_round": "ascent, replayed means",
     "strategies.base:FederatedStrategy.rounds": "server",
-    "fedmia.evaluation.steps.suite:AttackSuite.attempt": lambda self, piece, name, call: (
+    "fedmia.evaluation.suite:Suite.attempt": lambda self, piece, name, call: (
         f"{name}, {piece.partition(' ')[0]}"
-    ),
-    "fedmia.evaluation.audits.attack_suite:EncoderAttackSuite.score_encoder": (
-        lambda self, name, *more: f"{name}, main"
-    ),
-    "fedmia.evaluation.audits.attack_suite:EncoderAttackSuite.score_once": (
-        lambda self, model, name, *more: f"{name}, {model}"
     ),
     "fedmia.attacks.ascent_static:AscentStatic.fit": "+, tuning",
     "fedmia.evaluation.steps.scorer:Scorer._known_scores": "+, threshold",
     "fedmia.evaluation.steps.scorer:Scorer._score_sets": "+, sets",
-    "fedmia.evaluation.run:pixels": "pixels",
+    "fedmia.evaluation.score:pixels": "pixels",
     "fedmia.federation.utility:Probes.features": "probes",
     "fedmia.simulate:publish": "report",
     "fedmia.audit:publish": "report",

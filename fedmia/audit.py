@@ -133,9 +133,9 @@ def score_and_publish(
     torch.set_num_threads(audit.threads or count_cores())
     device = device_of(audit)
     with watch.part("data"):
-        released, data_split = prepare(audit, device, objects)
+        rounds, data_split = prepare(audit, device, objects)
     # Constants and sizes that were guessed, images left out, which model of its run it is.
-    notes = [*released.notes, *data_split.notes]
+    notes = [*rounds.encoder.notes, *data_split.notes]
     machine = [
         bfloat16_note(audit.device, audit.precision),
         bfloat16_note(audit.device, audit.shadow.get("precision", "float32")),
@@ -148,7 +148,7 @@ def score_and_publish(
         data_split = replace(data_split, notes=with_threads)
     hint = "" if place.folder is None else "the same command again goes on with this audit"
     with explain(hint=hint), place:
-        scores = examine(audit, released, data_split, device, place, display, watch, stop.is_set)
+        scores = examine(audit, rounds, data_split, device, place, display, watch, stop.is_set)
         if not (scores.attacks or scores.inferences):
             return scores, None
         return scores, publish(scores, place.folder, watch)

@@ -35,7 +35,7 @@ from typing import cast  # noqa: E402
 from fedmia.config.tree import to_tree  # noqa: E402
 from fedmia.evaluation.outlook import show as show_plan  # noqa: E402
 from fedmia.evaluation.pilot import plan_run  # noqa: E402
-from fedmia.evaluation.run import score  # noqa: E402
+from fedmia.evaluation.run import score_run  # noqa: E402
 from fedmia.federation.checkpoint import Checkpoint  # noqa: E402
 from fedmia.federation.plan import Plan, fingerprint, make_plan  # noqa: E402
 from fedmia.federation.train import train  # noqa: E402
@@ -152,7 +152,7 @@ def run_experiment(invocation: Invocation, watch: Stopwatch, stop: Event) -> Out
                     checkpoint=checkpoint,
                 )  # fmt: skip
                 display.say("attacks")
-                scores = score(trained, watch, display)
+                scores = score_run(trained, watch, display)
             report = publish(scores, place.folder, watch)
             observing.report(report)
             whole = scores.interrupted is None and scores.failure is None

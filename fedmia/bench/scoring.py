@@ -21,11 +21,9 @@ from fedmia.bench.targets import Images, NoLabels, Target
 from fedmia.config.audit import Audit
 from fedmia.data.images import digests, rank_digests
 from fedmia.door.plugins import name_plugin
-from fedmia.evaluation.audits.attack_suite import RELEASED, EncoderAttackSuite
 from fedmia.evaluation.audits.images import AuditSplit
 from fedmia.evaluation.audits.shadows import OwnShadows
-from fedmia.evaluation.encoder import load_encoder, recipe
-from fedmia.evaluation.federation import FederatedEncoder, FederationSuite
+from fedmia.evaluation.encoder import load_encoder, recipe, suite_of_audit
 from fedmia.options import registry, session
 from fedmia.options.errors import InputError
 from fedmia.options.values import plain
@@ -183,24 +181,22 @@ def score_target(
         device="cpu", threads=torch.get_num_threads(), augment=target.views,
     )  # fmt: skip
     device = torch.device("cpu")
-    released = load_encoder(audit, device)
+    rounds = load_encoder(audit, device)
     split = target.split(images, entrant.shadows > 0)
     if entrant.knows == NOTHING:
         split = _without_truth(split)
     own = OwnShadows(
-        audit, released, split, cache, device, lambda line: None, lambda done, of: None,
+        audit, rounds.encoder, split, cache, device, lambda line: None, lambda done, of: None,
         lambda: False,
     )  # fmt: skip
-    make = FederationSuite if isinstance(released, FederatedEncoder) else EncoderAttackSuite
-    suite: EncoderAttackSuite = make(
-        audit, released, split, recipe(audit, own.augment(), split, of_run=True), device,  # type: ignore[arg-type]
-        own if audit.shadows else None, None,
-    )  # fmt: skip
+    views = recipe(audit, own.augment(), split, of_run=True)
+    shadows = own if audit.shadows else None
+    suite = suite_of_audit(audit, rounds, split, device, shadows, augment=views)
     labels = split.labels
     assert isinstance(labels, NoLabels)
     scored, labels.queried = None, False  # until here an audit's own code asked
-    if suite.able():
-        of = RELEASED, entrant.name, suite.scorer.known, None
+    if suite.able([entrant.name]):
+        of = suite.main, entrant.name, suite.scorer.known, None
         score = partial(suite.score, *of, threshold=False)
         scored = suite.failures.attempt("main", entrant.name, score)
     if labels.queried:

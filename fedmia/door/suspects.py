@@ -10,12 +10,11 @@ import torch
 from fedmia.door.images import read_images
 from fedmia.encoders.base import LoadOptions
 from fedmia.encoders.memory import build_network, load_module
-from fedmia.encoders.modules import LoadedEncoderMethod
-from fedmia.evaluation.audits.rounds import read_recording
+from fedmia.evaluation.audits.federation import load_rounds, loss_unknown
 from fedmia.evaluation.audits.suspects import PUBLIC, public_loss, rank_suspects
-from fedmia.evaluation.federation import load_rounds
 from fedmia.options.errors import InputError
 from fedmia.records.client_rows import SuspectRow
+from fedmia.rounds.kept import read_recording
 from fedmia.statistics.suspicion import FEWEST
 from fedmia.threat import WhiteBox
 
@@ -36,10 +35,10 @@ def rank(recording: Path, net: Any, public: Any, loss: Any, seed: int) -> list[S
     Raises:
         InputError: as of `fedmia.rank_suspects`.
     """
-    history = read_recording(recording)
-    if not history.updates:
+    rounds = read_recording(recording)
+    if not rounds.sent:
         keeps = 'fedmia.flower.record(grid, folder, updates="all") keeps them'
-        raise InputError(f"{history.where} has no updates of clients: {keeps}")
+        raise InputError(f"{rounds.where} has no updates of clients: {keeps}")
     if (net is None) != (public is None) or (net is None and loss is not None):
         raise InputError("the loss of public images needs both net and public: give both, or none")
     state_loss = None
@@ -47,19 +46,18 @@ def rank(recording: Path, net: Any, public: Any, loss: Any, seed: int) -> list[S
         images = torch.from_numpy(read_images(public, "public").images[:PUBLIC])
         options = LoadOptions(size=int(images.shape[2]), seed=seed)
         released = load_module(build_network(net), options, channels=int(images.shape[1]))
-        released = load_rounds(released, history, loss)
-        if isinstance(released.method, LoadedEncoderMethod) and released.method.own_loss is None:
+        rounds = load_rounds(released, rounds, loss)
+        if loss_unknown(rounds):
             raise InputError("loss is missing: with which clients trained net, (network, pixels)")
-        history = released.history
         released.method.fill_bank(images)
         view = WhiteBox(
             released.method, released.augment, seed=seed, device=options.device, held=images
         )
         state_loss = public_loss(view, images)
-    rows = rank_suspects(history.before, history.updates, state_loss, history.clients)
+    rows = rank_suspects(rounds.before(), rounds.sent, state_loss, rounds.clients)
     if not rows:
         raise InputError(
-            f"{history.where} has no round with the updates of {FEWEST} clients and the model that "
+            f"{rounds.where} has no round with the updates of {FEWEST} clients and the model that "
             "they received"
         )
     return rows

@@ -2,60 +2,162 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
+from fedmia.attacks.base import Known
 from fedmia.config.audit import Audit
+from fedmia.config.audit_attacks import expand_names
 from fedmia.config.compatibility import check_gpu
-from fedmia.config.roles import is_quick
+from fedmia.config.roles import QUICK, is_quick
 from fedmia.config.tree import to_tree
 from fedmia.data.base import Views
-from fedmia.data.images import CHANNELS
+from fedmia.data.images import CHANNELS, IntArray
 from fedmia.encoders.base import LoadedEncoder, LoadOptions, load
 from fedmia.encoders.describe import describe, probe_encoder
 from fedmia.encoders.memory import InMemory, load_module
 from fedmia.encoders.vectors import load_vectors, read_vectors
-from fedmia.evaluation.audits.attack_suite import RELEASED, UNTRAINED, EncoderAttackSuite
-from fedmia.evaluation.audits.climb import read_climb
+from fedmia.evaluation.audits.climb import ClimbNotes, read_climb
+from fedmia.evaluation.audits.climbed import ClimbScores
 from fedmia.evaluation.audits.estimate import Rehearsal, rehearse
+from fedmia.evaluation.audits.federation import (
+    fields_of_rounds,
+    load_rounds,
+    read_rounds,
+    refuse,
+    round_infos,
+)
 from fedmia.evaluation.audits.images import AuditSplit, deal, deal_sets
 from fedmia.evaluation.audits.owners import check_owners
 from fedmia.evaluation.audits.provided_shadows import ProvidedShadows
-from fedmia.evaluation.audits.resume import same_audit
+from fedmia.evaluation.audits.resume import key, same_audit
 from fedmia.evaluation.audits.runs import run_of, split_of_run, trust_setting
 from fedmia.evaluation.audits.shadows import OwnShadows
-from fedmia.evaluation.federation import (
-    FederatedEncoder,
-    FederationSuite,
-    load_rounds,
-    read_rounds,
-)
+from fedmia.evaluation.score import explain_uncontrolled, score
 from fedmia.evaluation.steps.assemble import assemble
-from fedmia.evaluation.steps.budgets import sweep
-from fedmia.evaluation.steps.controls import pixels
+from fedmia.evaluation.steps.datasets import Partition
+from fedmia.evaluation.steps.failures import Failures
+from fedmia.evaluation.suite import Owners, Progress, Suite
 from fedmia.options import registry
 from fedmia.options.errors import InputError, opt
-from fedmia.records import RunScores
+from fedmia.options.seeding import rng
+from fedmia.partitions.iid import IID
+from fedmia.probes.utility import NO_PROBES, mean_cosine, probe
+from fedmia.records import Health, Probe, RunScores
+from fedmia.rounds.attacker import Attacker
+from fedmia.rounds.base import UNTRAINED, EncoderRounds, Target
+from fedmia.rounds.kept import KeptRounds
 from fedmia.runtime.device import resolve_device
 from fedmia.runtime.heartbeat import format_seconds
 from fedmia.runtime.progress import AuditDisplay
 from fedmia.runtime.stopwatch import Stopwatch
+from fedmia.shadows.train import TrainingStopped
 from fedmia.ssl.augment import Augment
+from fedmia.statistics.matching import effective_size
+from fedmia.statistics.subjects import halves
+from fedmia.storage.archive import Archive
 from fedmia.storage.manifest import ANSWERS, ATTACKS, SHADOWS
 from fedmia.storage.outfolder import OutFolder
+from fedmia.threat import BudgetError, Threat
 
+NAMING = ("named_members", "client_ids", "by_client_members", "by_client_nonmembers")
 NOTHING = InMemory()
 LOOK = 16  # images of a side that are embedded first, to refuse an encoder early
 
 
+class _Steps(Progress):
+    """Shows each attack on the encoder and on its control, and each round."""
+
+    def __init__(self, display: AuditDisplay, stopped: Callable[[], bool]) -> None:
+        self.display, self._stopped = display, stopped
+
+    def piece(self, name: str, done: bool) -> None:
+        if name.startswith("round ") and not done and not self.stopped():
+            self.display.line(f"attacks on the model of {name}")
+
+    def step(self, model: str, attack: str, done: bool) -> None:
+        self.display.show_step(model, attack, done)
+
+    def again(self, attacks: int) -> None:
+        self.display.ran(attacks)
+
+    def stopped(self) -> bool:
+        return self._stopped()
+
+
+def suite_of_audit(
+    audit: Audit, rounds: EncoderRounds, cast: AuditSplit, device: torch.device,
+    own: OwnShadows | None = None, folder: Path | None = None, climb: ClimbNotes | None = None,
+    augment: Augment | None = None,
+) -> Suite:  # fmt: skip
+    """The attacks of an audit.
+
+    Args:
+        audit: the audit's settings.
+        rounds: the models under audit.
+        cast: the images in their roles.
+        device: where tensors are computed.
+        own: the attacker's shadows; None: it has none.
+        folder: of what was scored before and of what is scored now, or None.
+        climb: what an attacker in the rounds noted; None: there was none, or nobody knows of it.
+        augment: recipe of the attacker's views; None: the encoder's.
+
+    Returns:
+        The suite.
+    """
+    known = Known(cast.known_members, cast.known_nonmembers, subjects=cast.known_subjects)
+    kept, stored = isinstance(rounds, KeptRounds), rounds.stored
+    vantage = "server" if kept and rounds.access == "white_box" else "outsider"
+    attacker = Attacker(
+        threat=Threat(rounds.access, vantage),
+        known=known.without_members() if audit.knows == "nonmembers" else known,
+        seed=audit.seed,
+        augment=augment or rounds.encoder.augment,
+        device=device,
+        precision=audit.precision,
+        own=cast.own,
+        labels=cast.labels,
+        received=cast.received,
+        budget=audit.query_budget,
+        stored=stored,
+    )
+    sides, of = (cast.scored_members, cast.scored_nonmembers), cast.subjects
+    clients: IntArray = np.zeros(len(sides[0]), dtype=np.int64)
+    deal: Partition = whole
+    if of is not None:
+        clients = of.members
+    if kept and cast.owners is not None:  # posers are dealt at random then
+        clients, deal = cast.owners[cast.member_ids], IID()
+    suite = Suite(
+        rounds,
+        attacker,
+        audit.attack if stored is None else limit_views(audit, stored.views),
+        sides,
+        Owners((cast.member_labels, cast.nonmember_labels), clients, deal),
+        Archive(folder, key(audit, rounds.encoder, cast, attacker.augment, device)),
+        Failures((), (InputError, BudgetError, TrainingStopped)),
+        shadows=own,
+        refuse=partial(refuse, rounds, climb is not None),
+        subjects=None if of is None else of.sides,
+    )
+    suite.probe = partial(probe_images, suite, cast)
+    if climb is not None:
+        suite.act = ClimbScores(suite, climb)
+    if audit.knows == "nonmembers":
+        suite.notes.append("The attacker knows non-members alone: none chooses a threshold.")
+    return suite
+
+
 def examine(
     audit: Audit,
-    released: LoadedEncoder,
-    audit_split: AuditSplit,
+    rounds: EncoderRounds,
+    cast: AuditSplit,
     device: torch.device,
     place: OutFolder,
     display: AuditDisplay,
@@ -69,7 +171,8 @@ def examine(
     up.
 
     Args:
-        released: the encoder under audit.
+        rounds: the models under audit.
+        cast: the images in their roles.
         device: where tensors are computed.
         place: the folder of results.
         display: progress on the terminal.
@@ -84,26 +187,24 @@ def examine(
         InputError: the folder of the results cannot be made, or members under attack are among
             the images of a shadow federation.
     """
-    provided = None if audit.shadow_encoders is None else ProvidedShadows(audit, audit_split)
-    audit_split = audit_split if provided is None else provided.drop_known_images()
+    released = rounds.encoder
+    provided = None if audit.shadow_encoders is None else ProvidedShadows(audit, cast)
+    cast = cast if provided is None else provided.drop_known_images()
     cache = Path(audit.cache) if audit.cache else place.path_to(SHADOWS)
     own = OwnShadows(
-        audit, released, audit_split, cache, device, display.line, display.epochs, stopped, provided
+        audit, released, cast, cache, device, display.line, display.epochs, stopped, provided
     )
-    augment = recipe(audit, own.augment(), audit_split, run_of(audit) is not None)
-    has_shadows = audit.shadows or provided is not None
+    augment = recipe(audit, own.augment(), cast, run_of(audit) is not None)
+    has_shadows, climb = audit.shadows or provided is not None, read_notes_of(audit, rounds)
     shadows, archive = own if has_shadows else None, place.path_to(ATTACKS)
-    make: Callable[..., EncoderAttackSuite] = EncoderAttackSuite
-    if isinstance(released, FederatedEncoder):
-        make = FederationSuite
-    suite = make(audit, released, audit_split, augment, device, shadows, archive)
+    suite = suite_of_audit(audit, rounds, cast, device, shadows, archive, climb, augment)
+    suite.progress = _Steps(display, stopped)
     place.begin(to_tree(audit))
-    swept, remote = None, released.remote
-    if remote is not None:
+    if (remote := released.remote) is not None:
         remote.remember(place.path_to(ANSWERS))
     with display, watch.part("attacks"):
         bare = released.stored is not None or remote is not None  # no weights, so no control
-        names = suite.able()
+        names = suite.able(audit.attacks)
         display.plan(len(names), 0 if bare else len(suite.controlled(names)))
         if display.wants_forecast or remote is not None:
             rehearsal = rehearse(suite, names)
@@ -111,37 +212,146 @@ def examine(
                 display.line(describe_images(rehearsal, released.name, audit.rate))
             quick = [n for n in rehearsal.seconds if is_quick(registry.load("attack", n))]
             display.forecast(rehearsal.total(), rehearsal.total(quick), rehearsal.without)
-        if not display.quiet and (others := suite.others()):
+        if not display.quiet and (others := other_attacks(suite, audit.attacks)):
             # An API is not asked about images for attacks that do not run.
             rest = Rehearsal({}, ()) if remote is not None else rehearse(suite, others, short=True)
             display.leave_out(others, rest.total(), rest.without)
-        suite.run(names, display.show_step, stopped, display.ran, controls)
-        for note in suite.notes:
-            display.line(note)
-        if audit.sweep:
-            ran = [a.name for a in suite.scores if a.name in audit.attacks]
-            swept = sweep(suite, RELEASED, ran, audit.sweep, display.line, stopped)
-        federated = suite.run_rounds(display.line, stopped)
-    if not (suite.scores or suite.inferences):
+        every = Known(cast.known_members, cast.known_nonmembers)  # the control is the auditor's
+        results = score(
+            suite, names, round_infos(rounds), controls=controls, every_known=every,
+            swept=audit.sweep, say=display.line,
+        )  # fmt: skip
+        federated = fields_of_rounds(suite, cast.owners, stopped())
+    ran = [name for name in names if any(one.name == name for one in results["attacks"])]
+    lines = control_notes(suite, results, ran)
+    for note in [*suite.notes, *lines]:
+        display.line(note)
+    if not ran and not results["inferences"]:
         place.give_up()
-        return gather(suite)
+        return gather(suite, audit, cast, results)
+    if not (isinstance(rounds, KeptRounds) and rounds.rostered and cast.owners is not None):
+        nobody: dict[str, Any] = dict.fromkeys(NAMING)  # whom it names says nothing
+        results["attacks"] = [replace(one, **nobody) for one in results["attacks"]]
     with watch.part("probes"):
-        scorer = suite.scorer.with_known(suite.every_known)  # the control is the auditor's
-        alone = None if released.stored is not None else pixels(scorer)
         controlled = suite.no_control_reason is None
         return gather(
             suite,
-            *notes(suite, controlled, stopped()),
-            sweep=swept,
-            pixels=alone,
-            utility=suite.probes(RELEASED),
-            utility_untrained=suite.probes(UNTRAINED) if controlled else {},
-            health=suite.health(),
+            audit,
+            cast,
+            results,
+            *notes(suite, cast, [*lines], ran, controlled, stopped()),
+            utility=probe_images(suite, cast, suite.main),
+            utility_untrained=probe_images(suite, cast, suite.untrained) if controlled else {},
+            health=health(suite, cast),
             encoder=None
             if released.stored is not None
-            else describe(released, int(audit_split.scored_members.shape[2])),
+            else describe(released, int(cast.scored_members.shape[2])),
             **federated,
         )
+
+
+def read_notes_of(audit: Audit, rounds: EncoderRounds) -> ClimbNotes | None:
+    """What an attacker in the rounds noted, where the audit names it."""
+    if audit.notes is None or not isinstance(rounds, KeptRounds):
+        return None
+    return read_climb(Path(audit.notes), rounds)
+
+
+def control_notes(suite: Suite, results: Mapping[str, Any], ran: Sequence[str]) -> list[str]:
+    """Which attacks have no control, or no scores somewhere.
+
+    Args:
+        suite: the attacks, scored.
+        results: as `score` gives them.
+        ran: attacks with scores.
+
+    Returns:
+        One sentence each.
+    """
+    lines, rounds = list[str](), suite.rounds
+    if ran and (missing := suite.no_control_reason) is not None:
+        rest = "nothing" if rounds.stored is not None else "the classifier on pixels"
+        lines.append(f"{missing}; what remains as a control is {rest}.")
+    if isinstance(rounds, KeptRounds):
+        climbed = {one.name for one in results["controls"].get(UNTRAINED, ()) if one.under_attack}
+        left = [name for name in ran if name not in climbed]
+        lines += explain_uncontrolled(suite, left, "they have no control")
+    return lines + suite.failures.notes()
+
+
+def other_attacks(suite: Suite, asked: Sequence[str]) -> list[str]:
+    """Attacks that could run and are not asked for, where all quick ones are."""
+    left = [n for n in registry.names("attack") if n not in asked]
+    chosen = any(n in left for n in expand_names((QUICK,)))
+    return [] if chosen else [n for n in left if _could_run(suite, n)]
+
+
+def _could_run(suite: Suite, name: str) -> bool:
+    try:
+        return suite.check(name) is not None
+    except (InputError, BudgetError):
+        return False
+
+
+def probe_images(suite: Suite, cast: AuditSplit, target: Target) -> dict[str, Probe]:
+    """kNN and linear probe: fitted on half of the scored non-members, tested on the other half.
+
+    Without two classes among the labels neither can run.
+
+    Args:
+        suite: the attacks.
+        cast: the images in their roles.
+        target: the model.
+
+    Returns:
+        The probes by name.
+    """
+    labels, own = np.asarray(cast.nonmember_labels), cast.subjects
+    of = np.arange(len(labels)) if own is None else own.nonmembers
+    fit, test = halves(of, rng(suite.attacker.seed, "probes"))
+    if len(fit) < 2 or len(np.unique(labels[fit])) < 2:
+        return NO_PROBES
+    rows = suite.plain_view(target).embed_plain(cast.scored_nonmembers, "avgpool")
+    classes = torch.from_numpy(labels)
+    probes = probe(rows[fit], classes[fit], rows[test], classes[test])
+    if own is None:
+        return probes
+    shares = np.unique(of[test], return_counts=True)[1] / len(test)
+    return {n: replace(one, trials=effective_size(shares)) for n, one in probes.items()}
+
+
+def health(suite: Suite, cast: AuditSplit) -> Health | None:
+    """How alike the encoder's outputs are for different scored non-members.
+
+    None where there are fewer than two. The encoder's loss is not known.
+    """
+    images = cast.scored_nonmembers
+    if len(images) < 2:
+        return None
+    return Health(mean_cosine(suite.plain_view(suite.main).embed_plain(images)))
+
+
+def limit_views(audit: Audit, most: int) -> dict[str, Mapping[str, Any]]:
+    """Options of the attacks where a file has the views: those that leave their number open read
+    all.
+
+    Args:
+        most: views of each image in the file.
+
+    Returns:
+        Options by attack.
+    """
+    options: dict[str, Mapping[str, Any]] = {**audit.attack}
+    for name in audit.attacks:
+        views = vars(registry.build("attack", name, options.get(name, {}))).get("views", 0)
+        if views > most > 1 and "views" not in options.get(name, {}):
+            options[name] = {**options.get(name, {}), "views": most}
+    return options
+
+
+def whole(labels: IntArray, clients: int, draw: np.random.Generator) -> list[IntArray]:
+    """The partition of an audit: its members are one data set, one part with all positions."""
+    return [np.arange(len(labels))]
 
 
 def describe_images(rehearsal: Rehearsal, name: str, rate: float | None) -> str:
@@ -174,8 +384,8 @@ def device_of(audit: Audit) -> torch.device:
 
 def prepare(
     audit: Audit, device: torch.device, objects: InMemory = NOTHING
-) -> tuple[LoadedEncoder, AuditSplit]:
-    """Load the encoder and the images, and check that they suit each other.
+) -> tuple[EncoderRounds, AuditSplit]:
+    """Load the models and the images, and check that they suit each other.
 
     Args:
         device: where tensors are computed.
@@ -183,7 +393,7 @@ def prepare(
             none is given.
 
     Returns:
-        The encoder, and the images in their roles.
+        The models, and the images in their roles.
 
     Raises:
         InputError: either is missing or broken, or they do not fit.
@@ -191,24 +401,23 @@ def prepare(
     if audit.member_embeddings is not None:
         return prepare_vectors(audit, objects)
     if objects.encoder is None:
-        released = load_encoder(audit, device, objects)
-        audit_split = images_for(audit, released, objects.owners)
+        rounds = load_encoder(audit, device, objects)
+        audit_split = images_for(audit, rounds.encoder, objects.owners)
     else:
         audit_split = deal(audit, audit.size, objects.owners)
         size = int(audit_split.scored_members.shape[2])
-        released = load_encoder(replace(audit, size=size), device, objects)
-    check_embeddings(released, audit_split, audit.allow_random)
+        rounds = load_encoder(replace(audit, size=size), device, objects)
+    check_embeddings(rounds.encoder, audit_split, audit.allow_random)
     owners = audit_split.owners if audit.owners else None  # a run's own need no check
-    if owners is not None and isinstance(released, FederatedEncoder):
-        check_owners(owners, released.history)
-    if audit.notes is not None and isinstance(released, FederatedEncoder):
-        released.climb = read_climb(Path(audit.notes), released.history)
-        released.climb.require(audit_split.attacked())
-        released.notes += released.climb.remarks
-    return released, audit_split
+    if owners is not None and isinstance(rounds, KeptRounds):
+        check_owners(owners, rounds)
+    if (climb := read_notes_of(audit, rounds)) is not None:
+        climb.require(audit_split.attacked())
+        rounds.encoder.notes += climb.remarks
+    return rounds, audit_split
 
 
-def prepare_vectors(audit: Audit, objects: InMemory = NOTHING) -> tuple[LoadedEncoder, AuditSplit]:
+def prepare_vectors(audit: Audit, objects: InMemory = NOTHING) -> tuple[EncoderRounds, AuditSplit]:
     """Read the vectors of `--member-embeddings` and of the other side.
 
     Args:
@@ -227,18 +436,19 @@ def prepare_vectors(audit: Audit, objects: InMemory = NOTHING) -> tuple[LoadedEn
         for name, file in files.items()
     )
     released = load_vectors(members, others, audit.seed, objects.name)
-    return released, deal_sets(audit, members.images(), others.images(), Views())
+    cast = deal_sets(audit, members.images(), others.images(), Views())
+    return EncoderRounds(released), cast
 
 
-def load_encoder(audit: Audit, device: torch.device, objects: InMemory = NOTHING) -> LoadedEncoder:
-    """Load the encoder under audit.
+def load_encoder(audit: Audit, device: torch.device, objects: InMemory = NOTHING) -> EncoderRounds:
+    """Load the encoder under audit, or the models of its rounds.
 
     Args:
         device: where tensors are computed.
         objects: what a Python session hands over in its place.
 
     Returns:
-        The encoder.
+        The models.
 
     Raises:
         InputError: it is missing or broken, or the folder of its shadows is missing.
@@ -248,8 +458,8 @@ def load_encoder(audit: Audit, device: torch.device, objects: InMemory = NOTHING
         raise InputError(f"{opt('shadow_encoders')} '{audit.shadow_encoders}': no such folder")
     if (run := run_of(audit)) is not None:
         run.tree()  # of its plugins any may be imported later
-    history = read_rounds(audit)
-    checkpoint = Path(audit.checkpoint) if audit.checkpoint and history is None else None
+    kept = read_rounds(audit)
+    checkpoint = Path(audit.checkpoint) if audit.checkpoint and kept is None else None
     load_options: dict[str, Any] = dict(
         checkpoint=checkpoint,
         size=audit.size,
@@ -257,7 +467,7 @@ def load_encoder(audit: Audit, device: torch.device, objects: InMemory = NOTHING
         std=audit.std,
         device=device,
         seed=audit.seed,
-        key=audit.checkpoint_key if history is None or audit.federation else None,
+        key=audit.checkpoint_key if kept is None or audit.federation else None,
         allow_missing=audit.allow_missing,
         trust_plugins=trust_setting(audit),
         embedding=audit.embedding,
@@ -271,9 +481,9 @@ def load_encoder(audit: Audit, device: torch.device, objects: InMemory = NOTHING
         raise InputError(f"{opt('checkpoint', checkpoint)}: a module holds its own weights")
     else:
         released = load_module(objects.encoder, LoadOptions(**load_options), name=objects.name)
-    return (
-        released if history is None else load_rounds(released, history, objects.loss or audit.loss)
-    )
+    if kept is None:
+        return EncoderRounds(released)
+    return load_rounds(released, kept, objects.loss or audit.loss)
 
 
 def images_for(audit: Audit, released: LoadedEncoder, owners: object = None) -> AuditSplit:
@@ -329,66 +539,74 @@ def check_embeddings(released: LoadedEncoder, audit_split: AuditSplit, allow_ran
         released.notes += [n for n in report if n not in released.notes]
 
 
-def gather(suite: EncoderAttackSuite, *notes: str, **measured: Any) -> RunScores:
+def gather(
+    suite: Suite, audit: Audit, cast: AuditSplit, results: Mapping[str, Any], *notes: str,
+    **measured: Any,
+) -> RunScores:  # fmt: skip
     """Put together all that the report shows.
 
     Args:
-        suite: the audit's attacks with their scores.
+        suite: the audit's attacks, scored.
+        cast: the images in their roles.
+        results: as `score` gives them.
         notes: for the reader.
         measured: fields of `RunScores` beside those of the attacks.
 
     Returns:
         All that the report shows.
     """
-    audit, released, audit_split = suite.audit, suite.released, suite.audit_split
-    split, config, subject = audit_split.counts(), to_tree(audit), f"the encoder {released.name}"
+    assert isinstance(suite.rounds, EncoderRounds)
+    released = suite.rounds.encoder
+    split, config, subject = cast.counts(), to_tree(audit), f"the encoder {released.name}"
     split["known_members"] = len(suite.scorer.known.members)
     if released.stored is None:
-        config["views"] = vars(suite.augment)
+        config["views"] = vars(suite.attacker.augment)
     else:  # the images are stand-ins, of which no view was made
         del split["channels"], split["size"]
         split["views"], subject = released.stored.views, released.name
-    return assemble(
-        audit,
-        attacks=suite.scores,
-        controls={UNTRAINED: suite.controls},
+    fields: dict[str, Any] = dict(
         drawn=False,
         subject=subject,
-        member_ids=audit_split.member_ids,
-        nonmember_ids=audit_split.nonmember_ids,
-        member_client=suite.clients()[0],
-        subjects=audit_split.subjects,
-        member_labels=audit_split.member_labels,
-        nonmember_labels=audit_split.nonmember_labels,
-        inferences=suite.inferences,
+        member_ids=cast.member_ids,
+        nonmember_ids=cast.nonmember_ids,
+        member_client=suite.owners.clients,
+        subjects=cast.subjects,
+        member_labels=cast.member_labels,
+        nonmember_labels=cast.nonmember_labels,
         round=released.weights.round,
-        not_run=suite.failures.reasons,
         failed=suite.failures.attacks,
         notes=notes,
         split={"encoder": released.name, "access": released.access} | split,
         config=config,
-        timing={"by_attack": {a.name: a.seconds for a in suite.scores}},
-        **measured,
+        timing={"by_attack": {a.name: a.seconds for a in results["attacks"]}},
     )
+    return assemble(audit, **{**results, **fields, **measured})
 
 
-def notes(suite: EncoderAttackSuite, controlled: bool, interrupted: bool) -> list[str]:
+def notes(
+    suite: Suite, cast: AuditSplit, beside: Sequence[str], ran: Sequence[str], controlled: bool,
+    interrupted: bool,
+) -> list[str]:  # fmt: skip
     """Notes for the reader of the report.
 
     Args:
-        suite: the audit's attacks with their scores.
+        suite: the audit's attacks, scored.
+        cast: the images in their roles.
+        beside: on controls.
+        ran: attacks with scores.
         controlled: whether the encoder has an untrained control.
         interrupted: whether the user stopped the audit.
 
     Returns:
         One sentence each.
     """
-    lines = [*suite.released.notes, *suite.audit_split.notes, *suite.notes]
-    ran = {scored.name for scored in suite.scores}.intersection(suite.audit.attacks)
+    assert isinstance(suite.rounds, EncoderRounds)
+    released = suite.rounds.encoder
+    lines = [*released.notes, *cast.notes, *suite.notes, *beside]
     if suite.shadows and any(suite.build(name).asks_shadows() for name in ran):
         lines += suite.shadows.notes()
     if controlled:
-        lines.append(f"The untrained control is {suite.released.untrained_how}.")
+        lines.append(f"The untrained control is {released.untrained_how}.")
     if interrupted:
         lines.append(
             "The audit was interrupted: the attacks, controls and probes that are missing did not "

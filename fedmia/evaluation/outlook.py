@@ -134,7 +134,7 @@ def plan_audit(invocation: Invocation, watch: Stopwatch, stop: Event) -> Outlook
     torch.set_num_threads(audit.threads or count_cores())
     device = device_of(audit)
     with watch.part("data"):
-        released, split = prepare(audit, device)
+        rounds, split = prepare(audit, device)
     counts, epochs = split.counts(), audit.plan().epochs
     images = {k: v for k, v in counts.items() if isinstance(v, int) and "_" in k}
     scored = images["scored_members"] + images["scored_nonmembers"]
@@ -142,7 +142,7 @@ def plan_audit(invocation: Invocation, watch: Stopwatch, stop: Event) -> Outlook
     if audit.shadows:
         short = replace(short, shadow={**audit.shadow, "epochs": min(EPOCHS, epochs)})
     timer, clock, place = Stopwatch(time.perf_counter()), _Clock(), OutFolder(None, "")
-    pilot = examine(short, released, few, device, place, clock, timer, stop.is_set, controls=False)
+    pilot = examine(short, rounds, few, device, place, clock, timer, stop.is_set, controls=False)
     if stop.is_set():
         raise KeyboardInterrupt
     if not (pilot.attacks or pilot.inferences):
@@ -156,8 +156,8 @@ def plan_audit(invocation: Invocation, watch: Stopwatch, stop: Event) -> Outlook
         "attacks": passes * max(took["attacks"] - clock.shadows() + more, 0.0),
         "probes": took["probes"],
     }
-    row: Outlook = {"lines": [*released.notes, *split.notes], "images": images}
-    if (remote := released.remote) is not None:  # of the known images it was sent all
+    row: Outlook = {"lines": [*rounds.encoder.notes, *split.notes], "images": images}
+    if (remote := rounds.encoder.remote) is not None:  # of the known images it was sent all
         row["images_sent"] = round(remote.sent * len(split.attacked()) / len(few.attacked()))
         row["images_sent_for_the_plan"] = remote.sent
     pilot = replace(pilot, controls={"untrained": pilot.attacks} if passes > 1 else {})

@@ -16,10 +16,10 @@ import numpy as np
 from fedmia.cli.command import Invocation
 from fedmia.config.experiment import Experiment
 from fedmia.evaluation.outlook import Outlook, conclude, of_all, pick, refuse
-from fedmia.evaluation.run import score
+from fedmia.evaluation.run import score_run
 from fedmia.federation.outlook import describe_start
 from fedmia.federation.plan import Plan, forecasts, make_plan
-from fedmia.federation.result import FederationResult
+from fedmia.federation.result import TrainedRounds
 from fedmia.federation.schedule import Schedule
 from fedmia.options import registry
 from fedmia.options.errors import InputError
@@ -31,7 +31,7 @@ from strategies.failure_policy import FederationError
 
 CLEAN, ATTACKED, EPOCHS = 2, 2, 2  # rounds of each kind in a pilot, and epochs of pre-training
 SCORED = "scored_members", "scored_nonmembers"
-Train = Callable[..., FederationResult]
+Train = Callable[..., TrainedRounds]
 
 
 class _Clock(Display):
@@ -87,7 +87,7 @@ def plan_run(invocation: Invocation, watch: Stopwatch, stop: Event, train: Train
         few = replace(result.plan, split=replace(result.plan.split, **at))
         extend_accounts(result, experiment.federation.rounds)
         timer = Stopwatch(time.perf_counter())
-        pilot = score(replace(result, plan=few, readings=None), timer, controls=False)
+        pilot = score_run(replace(result, plan=few, readings=None), timer, controls=False)
     took = timer.timing()
     seconds = {
         "train": all_rounds(clock, experiment, short, tail),
@@ -166,7 +166,7 @@ def all_attacks(pilot: RunScores, took: float, plan: Plan) -> float:
 
 
 def ascent(
-    result: FederationResult, whole: Experiment, members: int, others: int
+    result: TrainedRounds, whole: Experiment, members: int, others: int
 ) -> list[ScoredAttack]:
     """Rows of the active attack, without scores: it reads each model that it receives.
 
@@ -193,7 +193,7 @@ def ascent(
     return [one, *(replace(one, name=f"{name}-{more}") for more in attack.other_readings())]
 
 
-def extend_accounts(result: FederationResult, rounds: int) -> None:
+def extend_accounts(result: TrainedRounds, rounds: int) -> None:
     """Let the accounts of the clients' defences go on as in the pilot, so that its report states
     what is promised after all rounds.
 

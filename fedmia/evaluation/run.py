@@ -1,49 +1,135 @@
-"""Score what a federation left: its models by round, its updates and readings."""
+"""Score a run of fedmia's own: its rounds, its cast and its attacker, as they were planned."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
-from functools import partial
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import torch
 
+from fedmia.attacks.base import ActiveAttack
 from fedmia.data.images import IntArray
 from fedmia.defenses.stack import require_account
-from fedmia.evaluation.models import Evaluation, RoundModel
+from fedmia.evaluation.score import explain_uncontrolled, score
 from fedmia.evaluation.steps.assemble import assemble
-from fedmia.evaluation.steps.budgets import allot, sweep
-from fedmia.evaluation.steps.controls import pixels
 from fedmia.evaluation.steps.failures import Failures
+from fedmia.evaluation.suite import PLACEBO, Owners, Progress, Suite
 from fedmia.evaluation.trajectories import Trajectories
-from fedmia.federation.result import FederationResult
+from fedmia.federation.result import TrainedRounds
 from fedmia.federation.utility import Probes
 from fedmia.options import registry
 from fedmia.options.errors import InputError
-from fedmia.records import ClientInfo, Pair, RoundInfo, RunScores, ScoredAttack, list_attacks
-from fedmia.runtime.cores import count_cores
+from fedmia.partitions.base import Partition
+from fedmia.partitions.iid import IID
+from fedmia.recording.format import MAIN
+from fedmia.records import ClientInfo, RunScores
 from fedmia.runtime.progress import Display
 from fedmia.runtime.stopwatch import Stopwatch
 from strategies.failure_policy import FederationError
 
 
-def score(
-    run: FederationResult,
+class _Pieces(Progress):
+    """Shows which pieces of the scoring run."""
+
+    def __init__(self, display: Display) -> None:
+        self.display = display
+
+    def begin(self, pieces: int) -> None:
+        self.display.begin_scoring(pieces)
+
+    def piece(self, name: str, done: bool) -> None:
+        self.display.scoring(name, done)
+
+
+def suite_of_run(
+    run: TrainedRounds,
+    attacks: Mapping[str, Mapping[str, Any]] | None = None,
+    failures: Failures | None = None,
+) -> Suite:
+    """The attacks of a run on what it left.
+
+    Args:
+        run: its rounds over.
+        attacks: name -> options of the attacks to run; None: the run's own.
+        failures: takes what attacks raise; None: all.
+
+    Returns:
+        The suite.
+    """
+    plan, split, take = run.plan, run.split, run.client_context.take
+    kinds = plan.data.labels if split.whose is None else split.whose
+    deal: Partition = plan.experiment.partition.build("partition")
+    if deal.trains_on_all():  # non-members belong to none, so they pose at random
+        deal = IID()
+
+    def refuse(name: str) -> str | None:
+        sees_updates = registry.load("attack", name).needs.vantage == "server"
+        if sees_updates and not any(r <= run.round for r in run.updates()):
+            return "no round whose updates are kept was finished"
+        return None
+
+    sides = split.scored_members, split.scored_nonmembers
+    suite = Suite(
+        run,
+        run.attacker,
+        plan.experiment.attack if attacks is None else attacks,
+        (take(sides[0]), take(sides[1])),
+        Owners((kinds[sides[0]], kinds[sides[1]]), run.client_of_members(), deal),
+        run.archive,
+        failures or Failures((Exception,)),
+        refuse=refuse,
+        formed=run.sets(),
+    )
+    active = suite.of_kind(ActiveAttack)
+    if active and run.readings:
+        suite.act = Trajectories(suite, run, active[0], run.readings)
+    return suite
+
+
+def score_suite(
+    suite: Suite, run: TrainedRounds, display: Display | None = None, controls: bool = True
+) -> dict[str, Any]:
+    """Score the attacks of a run.
+
+    Args:
+        suite: the attacks.
+        run: its rounds over.
+        display: progress on the terminal; None shows nothing.
+        controls: as of `score_run`.
+
+    Returns:
+        Fields of `RunScores`.
+    """
+    if display is not None:
+        suite.progress = _Pieces(display)
+    active = suite.of_kind(ActiveAttack)
+    passive = [name for name in suite.attacks if name not in active]
+    names = suite.able([*passive, *active * (suite.act is not None)])
+    return score(
+        suite,
+        names,
+        run.rounds,
+        controls=controls,
+        by_sets=True,
+        swept=run.plan.experiment.sweep,
+        threads=run.client_context.threads,
+    )
+
+
+def score_run(
+    run: TrainedRounds,
     watch: Stopwatch,
     display: Display | None = None,
     controls: bool = True,
 ) -> RunScores:
-    """Score the finished rounds of a federation.
+    """Score the finished rounds of a run.
 
     Args:
         run: what it left.
         watch: notes the seconds of each part.
         display: progress on the terminal; None shows nothing.
-        controls: whether attacks run on other models than the last: the untrained one, the
-            placebo's and those of the rounds.
+        controls: whether attacks run on other models than the one under test: the untrained one,
+            the placebo's and those of the rounds.
 
     Returns:
         All that the report shows.
@@ -54,31 +140,30 @@ def score(
     plan, recording, split = run.plan, run.recording, run.split
     experiment, data = plan.experiment, plan.data
     probes = Probes(run.client_context, data.labels, plan.split)
-    failures = Failures((InputError, FederationError))
-    evaluation = Evaluation(run, None, failures)
     with watch.part("probes"):
-        scored_at, end = evaluation.scored_at(), recording.rounds("main")[-1]
-        model = recording.load("main", scored_at).state
+        scored_at, end = run.round, recording.rounds(MAIN)[-1]
+        model = recording.load(MAIN, scored_at).state
         utility = probes.both(model)
-        after = (probes.both(recording.load("main", end).state), end) if end > scored_at else None
+        after = (probes.both(recording.load(MAIN, end).state), end) if end > scored_at else None
         health = probes.health(model, {r.round: r.loss for r in run.rounds}.get(scored_at))
         untrained = probes.both(recording.untrained().state)
+    suite = suite_of_run(run, failures=Failures((InputError, FederationError)))
     with watch.part("attacks"):
-        results = score_all_attacks(evaluation, display, controls)
-    notes = [*plan.notes, *failures.notes(), *evaluation.notes, *results.pop("notes", [])]
+        results = score_suite(suite, run, display, controls)
+    notes = [*plan.notes, *suite.failures.notes(), *suite.notes]
+    notes += placebo_note(suite, run)
     classes = int(data.labels.max()) + 1
     shape = {"data": data.name, "channels": data.channels, "size": data.size, "classes": classes}
     sides = split.scored_members, split.scored_nonmembers
-    labels = [data.labels[side] for side in sides]
     return assemble(
         experiment,
         drawn=not experiment.partition.build("partition").trains_on_all(),
         member_ids=sides[0],
         nonmember_ids=sides[1],
-        member_client=run.client_of_members(),
-        member_labels=labels[0],
-        nonmember_labels=labels[1],
-        whose=None if split.whose is None else tuple(split.whose[side] for side in sides),
+        member_client=suite.owners.clients,
+        member_labels=data.labels[sides[0]],
+        nonmember_labels=data.labels[sides[1]],
+        whose=None if split.whose is None else suite.owners.kinds,
         utility=utility,
         utility_untrained=untrained,
         round=scored_at,
@@ -89,7 +174,7 @@ def score(
         pretrain=experiment.pretrain.mode,
         interrupted=None if run.complete else run.rounds[-1].round if run.rounds else 0,
         failure=run.failure,
-        failed=failures.attacks,
+        failed=suite.failures.attacks,
         faults=run.faults,
         notes=notes,
         split=shape | split.counts(),
@@ -97,173 +182,31 @@ def score(
     )
 
 
-def score_all_attacks(
-    evaluation: Evaluation, display: Display | None = None, others: bool = True
-) -> dict[str, Any]:
-    """Score attacks, controls, pairs and sets, and the leakage by round.
-
-    Passive attacks are scored at `Evaluation.scored_at`. Independent work runs side by side.
-
-    Args:
-        display: progress on the terminal; None shows nothing.
-        others: as `controls` of `score`.
-
-    Returns:
-        Fields of `RunScores`.
-    """
-    run, names, active = evaluation.run, evaluation.passive(), evaluation.active()
-    recording, scored_at = run.recording, evaluation.scored_at()
-    rounds, placebo = recording.rounds("main"), recording.rounds("placebo")
-    kinds, lost = {n: registry.load("attack", n) for n in names}, evaluation.failures.reasons
-    not_run = dict[str, str]()
-    if not evaluation.uploads("main", scored_at)["updates"]:
-        reason = "no round whose updates are kept was finished"
-        not_run = {n: reason for n in names if kinds[n].needs.vantage == "server"}
-    main = RoundModel(recording.load("main", scored_at))
-    names = [n for n in names if n not in not_run]
-    survive = evaluation.failures.attempt
-    names = [n for n in names if survive("main", n, partial(allot, evaluation, main, n))]
-    on_models = [n for n in names if not kinds[n].reads_training()]
-    untrained, sets = RoundModel(recording.untrained()), evaluation.scorer.sets
-    work: dict[str, Callable[[], Any]] = {
-        "attacks": lambda: evaluation.score_attacks(main, names, "main", sets=sets),
-        "pixels": lambda: pixels(evaluation.scorer),
-    }
-    if others:
-        work["untrained"] = lambda: evaluation.score_attacks(
-            untrained, on_models, "untrained", threshold=False
-        )
-    if scored_at in placebo:
-        work["placebo"] = lambda: evaluation.score_attacks(
-            RoundModel(recording.load("placebo", scored_at), "placebo"), names, "placebo",
-            threshold=False,
-        )  # fmt: skip
-    trajectories = (
-        Trajectories(evaluation, active, run.readings) if active and run.readings else None
-    )
-    if active and trajectories and (why := trajectories.unscored()):
-        not_run[active], trajectories = why, None
-    if trajectories:
-        keep, pieces = evaluation.attempt, trajectories.work()
-        work |= {p: partial(keep, p, trajectories.name, call) for p, call in pieces.items()}
-    by_round = [n for n in names if kinds[n].by_round]
-    for info in run.rounds if others else ():
-        if info.round in run.schedule.evaluated() and info.round in rounds:
-            more = by_round if info.round != scored_at else []
-            work[f"round {info.round}"] = partial(add_leakage, evaluation, info, more)
-    done = run_side_by_side(work, evaluation.client_context.threads, display)
-    results = {piece: scores for piece, scores in done.items() if scores is not None}
-    infer = evaluation.inferences((main, untrained))
-    attacks, pairs = list_attacks(results["attacks"]), list[Pair]()
-    spec, ran = run.plan.experiment.sweep, [a.name for a in results["attacks"]]
-    swept = sweep(evaluation, main, ran, spec) if spec else None
-    if f"round {scored_at}" in results:
-        known = {s.name: s for s in attacks if s.name in by_round}
-        results[f"round {scored_at}"] = replace(results[f"round {scored_at}"], leakage=known)
-    attacks += list_attacks([results["active"]]) if "active" in results else []
-    controls: dict[str, list[ScoredAttack]] = {}
-    for name in ("untrained", "placebo"):
-        if name in results:
-            scored = [s for s in results[name] if s.name not in lost]
-            if {"active", f"active-{name}"} <= results.keys():
-                scored.append(results[f"active-{name}"])
-            controls[name] = list_attacks(scored)
-    if trajectories and {"active", "active-zero"} <= results.keys():
-        both = zip(
-            list_attacks([results["active"]]), list_attacks([results["active-zero"]]), strict=True
-        )
-        pairs += [Pair(act, zero, trajectories.attack.over) for act, zero in both]
-    return {
-        "attacks": attacks,
-        "controls": controls,
-        "notes": placebo_note([n for n in names if n not in on_models], run, "placebo" in results),
-        "pairs": pairs,
-        "not_run": not_run | lost,
-        "sets": sets,
-        "sweep": swept,
-        "inferences": infer,
-        "pixels": results["pixels"],
-        "curves": trajectories.curves() if trajectories and pairs else None,
-        "rounds": [
-            replace(i, leakage={n: s for n, s in i.leakage.items() if n not in lost})
-            for i in (results.get(f"round {info.round}", info) for info in run.rounds)
-        ],
-    }
-
-
-def placebo_note(names: Sequence[str], run: FederationResult, scored: bool) -> list[str]:
+def placebo_note(suite: Suite, run: TrainedRounds) -> list[str]:
     """Why some attacks have no untrained control, and which control they have.
 
     Args:
-        names: attacks without an untrained control.
-        run: the federation, its rounds over.
-        scored: whether the placebo branch is scored.
+        suite: the attacks, scored.
+        run: its rounds over.
 
     Returns:
-        A sentence for the report.
+        A sentence for the report; none where all have one.
     """
-    own = "their control is the placebo" if scored else "the placebo was not finished"
+    own = "their control is the placebo"
+    if suite.main.round not in run.models(PLACEBO):
+        own = "the placebo was not finished"
     if not run.split.placebo_parts:
         own = "no control: --federation.placebo true runs one, the placebo"
-    why = "not tried untrained, as updates and changes between rounds come with training"
-    return [f"{', '.join(names)}: {why}; {own}."] if names else []
-
-
-def run_side_by_side(
-    work: Mapping[str, Callable[[], Any]], threads: int, display: Display | None = None
-) -> dict[str, Any]:
-    """Run independent work in as many threads as there are cores for.
-
-    Args:
-        work: what to compute, by name.
-        threads: threads for one process.
-        display: shows which pieces run; None shows nothing.
-
-    Returns:
-        The results, by name.
-
-    Raises:
-        BaseException: what a piece raised, once those that run beside it have ended.
-    """
-    if display is not None:
-        display.begin_scoring(len(work))
-
-    def work_on(name: str, call: Callable[[], Any]) -> Any:
-        if display is None:
-            return call()
-        display.scoring(name, False)
-        try:
-            return call()
-        finally:
-            display.scoring(name, True)
-
-    workers = max(1, count_cores() // threads)
-    pool = ThreadPoolExecutor(workers, "score", torch.set_num_threads, (threads,))
-    wait = True  # what still runs would write beside a run that goes on in this process
-    try:
-        running = {name: pool.submit(work_on, name, call) for name, call in work.items()}
-        return {name: future.result() for name, future in running.items()}
-    except KeyboardInterrupt:  # a second Ctrl-C waits for nothing
-        wait = False
-        raise
-    finally:
-        pool.shutdown(wait=wait, cancel_futures=True)
-
-
-def add_leakage(evaluation: Evaluation, info: RoundInfo, names: list[str]) -> RoundInfo:
-    """Add to the row of a round the scores of attacks, and of `internal` by layer."""
-    model = RoundModel(evaluation.run.recording.load("main", info.round))
-    layered = "internal" in evaluation.passive()
-    return replace(info, **evaluation.leakage_of_round(model, info.round, names, layered))
+    return explain_uncontrolled(suite, [*suite.known], own)
 
 
 def client_rows(
-    run: FederationResult, labels: IntArray, classes: int, scored_at: int = 0
+    run: TrainedRounds, labels: IntArray, classes: int, scored_at: int = 0
 ) -> list[ClientInfo]:
     """Role, images and privacy statement of each client.
 
     Args:
-        run: the federation, its rounds over.
+        run: its rounds over.
         labels: int64 (N,), the class of each image.
         classes: number of classes.
         scored_at: round of the scored model.

@@ -12,28 +12,29 @@ import torch
 
 from fedmia.attacks.base import ActiveAttack, Attack
 from fedmia.data.images import digests, rank_digests
-from fedmia.evaluation.models import Evaluation
 from fedmia.evaluation.steps.scorer import side_fields
+from fedmia.evaluation.suite import Suite
 from fedmia.federation.readings import UNTRAINED, Readings
+from fedmia.federation.result import TrainedRounds
 from fedmia.options.errors import opt
 from fedmia.records import Curves, FloatArray, ScoredAttack
-from fedmia.storage.snapshot import Snapshot
+from fedmia.rounds.base import Target
 from fedmia.threat import ClientView
-from fedmia.threat.signals import Signals
 
 
 class Trajectories:
     """Scores the active attack: its own trajectories, its controls' and its curves.
 
     Args:
-        evaluation: the attacks on the models of the run.
+        suite: the attacks on the models of the run.
+        run: its rounds over.
         name: name of the attack, as in the registry.
         readings: what its client read while the rounds passed.
     """
 
-    def __init__(self, evaluation: Evaluation, name: str, readings: Readings) -> None:
-        self.evaluation, self.name, self.readings = evaluation, name, readings
-        self.run, self.attack = evaluation.run, readings.attack
+    def __init__(self, suite: Suite, run: TrainedRounds, name: str, readings: Readings) -> None:
+        self.suite, self.run, self.name, self.readings = suite, run, name, readings
+        self.attack, self.over = readings.attack, readings.attack.over
 
     def unscored(self) -> str | None:
         """Why the attack cannot be scored, or None."""
@@ -78,7 +79,7 @@ class Trajectories:
         """
         if branch in self.readings.failures:
             raise self.readings.failures[branch]
-        label, scored = label or self.name, self.evaluation.scorer.score_attack
+        label, scored = label or self.name, self.suite.scorer.score_attack
         rounds, view = tuple(self.readings.acted(branch)), self.view(branch)
         how: dict[str, Any] = {"threshold": branch == "main", "rounds": rounds, "label": label}
         result = scored(self.name, view, under_attack=True, **how)
@@ -90,7 +91,7 @@ class Trajectories:
 
     def _choice(self, branch: str) -> dict[str, Any]:
         """Steps and rate that `auto` took: for all images together, and for sets alone."""
-        local_state = self.run.store.load(branch, self.evaluation.attacker.holder or 0)
+        local_state = self.run.store.load(branch, self.run.plan.experiment.holder or 0)
         together = local_state.memory.get("attack", {}).get("choice", {}) if local_state else {}
         alone = self.readings.choices.get(branch, {})
         return {**together, **{f"{name}_alone": value for name, value in alone.items()}}
@@ -107,7 +108,7 @@ class Trajectories:
     def _sets(self, attack: Attack) -> tuple[FloatArray, FloatArray]:
         """(S, 2), (T, 2): mean score of each set, and the same where nothing was climbed."""
         assert isinstance(attack, ActiveAttack)
-        scorer, columns = self.evaluation.scorer, []
+        scorer, columns = self.suite.scorer, []
         images = torch.cat(
             [
                 scorer.members[scorer.sets.members].flatten(0, 1),
@@ -125,22 +126,20 @@ class Trajectories:
 
     def view(self, branch: str) -> ClientView:
         """The active client's view of a branch."""
-        recording, clean = self.run.recording, self.run.schedule.clean
-        first = Snapshot(0, recording.untrained().state, {})
-        if branch != UNTRAINED:
-            first = recording.load(branch, clean)
+        first = Target(branch, 0 if branch == UNTRAINED else self.run.schedule.clean)
         noted = partial(self.readings.of, branch)
         if self.attack.round_size is not None:
             idle, where = branch == "zero", "main" if branch == "zero" else branch
             noted = partial(self.readings.of_alone, where, "batches", idle=idle)
-        budget = self.evaluation.budget if branch == "main" else None
-        view = self.evaluation.attacker.view(first, Signals(), noted=noted, budget=budget)
+        budget = self.suite.attacker.budget if branch == "main" else None
+        method = self.suite.method(first)
+        view = self.suite.attacker.view(method, "client", noted=noted, budget=budget)
         assert isinstance(view, ClientView)
         return view
 
     def curves(self) -> Curves:
         """Readings of the scored images by round, acted on and not."""
-        images, apart = self.evaluation.scorer.candidates, self.evaluation.scorer.split_sides
+        images, apart = self.suite.scorer.candidates, self.suite.scorer.split_sides
         main, zero = (self.readings.of(b, self.view(b), images) for b in ("main", "zero"))
         acted = self.view("main").trajectory(images)  # of which each image was acted on
         after, control = apart(main.after.T), apart(zero.after.T)

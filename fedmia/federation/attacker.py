@@ -1,92 +1,60 @@
-"""What the attacker holds of a model: the view that its attacks work through."""
+"""The attacker of a run: what it has beside a model, and the network that it reads one through."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
-
 import torch
-from torch import Tensor
 
 from clients.client_context import ClientContext
 from fedmia.attacks.base import Known
-from fedmia.ssl.base import State
+from fedmia.federation.schedule import Schedule
+from fedmia.rounds.attacker import Attacker
+from fedmia.ssl.base import SSLMethod
 from fedmia.storage.snapshot import Snapshot
-from fedmia.threat import ClientView, ServerView, Trajectory, WhiteBox
-from fedmia.threat.signals import PixelCache, Signals
-
-Noted = Callable[[ClientView, Tensor], Trajectory]
 
 
-class Attacker:
-    """The attacker of a run: what it holds of each model. All its views draw the same pixels.
+def make_attacker(context: ClientContext, known: Known | None = None) -> Attacker:
+    """What the attacker of a run has. Negatives of an outsider are keys of the known images.
 
     Args:
-        client_context: what all clients of the run share.
+        context: what all clients of the run share.
+        known: images that it knows; None: those of the context.
+
+    Returns:
+        The attacker.
     """
+    experiment = context.experiment
+    holder = experiment.holder
+    return Attacker(
+        threat=experiment.threat,
+        known=known or Known(*map(context.take, context.known)),
+        seed=experiment.seed,
+        augment=context.augment,
+        device=torch.device(context.device),
+        own=None if holder is None else context.take(context.parts["members"][holder]),
+        received=frozenset(Schedule(experiment).received(holder)),
+        budget=experiment.query_budget,
+    )
 
-    def __init__(self, client_context: ClientContext) -> None:
-        self.client_context, self.experiment = client_context, client_context.experiment
-        self.holder = self.experiment.holder
-        self._pixels = PixelCache()
 
-    def view(
-        self,
-        snapshot: Snapshot,
-        signals: Signals,
-        received: Mapping[int, State] | None = None,
-        uploads: Mapping[str, Any] | None = None,
-        noted: Noted | None = None,
-        known: Known | None = None,
-        budget: int | None = None,
-    ) -> WhiteBox:
-        """What the attacker holds of a snapshot: the weights, and negatives of its own.
+def load_snapshot(context: ClientContext, attacker: Attacker, snapshot: Snapshot) -> SSLMethod:
+    """The network of a run with the weights of a snapshot, and the negatives of its holder.
 
-        A client's negatives are its queue in that round. Without one (round 0, or a client that
-        does not train) they are keys of its own images. An outsider has only the known images: its
-        negatives are their keys.
+    A client's negatives are its queue in that round. Without one (round 0, or a client that does
+    not train) they are keys of its own images.
 
-        Args:
-            snapshot: weights of a model, with the bank of the attacker's client.
-            signals: rows known of the snapshot.
-            received: round -> weights, of earlier models that the attacker holds.
-            uploads: `before` and `updates` of a server's view.
-            noted: of an active client.
-            known: images of known membership, where the attacker knows fewer than the run's.
-            budget: most images that may be embedded.
+    Args:
+        context: what all clients of the run share.
+        attacker: of the run.
+        snapshot: weights of a model, with the bank of the attacker's client.
 
-        Returns:
-            A view that counts its queries.
-        """
-        context, augment = self.client_context, self.client_context.augment
-        mine = None if self.holder is None else context.parts["members"][self.holder]
-        method = context.method(-1, None if mine is None else len(mine))
-        method.load_shared(snapshot.state)
-        method.eval()
-        if snapshot.holder:
-            method.load_local(snapshot.holder)
-        else:
-            method.fill_bank(context.pixels(context.held if mine is None else mine))
-        shared: dict[str, Any] = {
-            "seed": self.experiment.seed,
-            "device": torch.device(context.device),
-            "held": self._attacker_images(known),
-            "budget": budget,
-            "signals": signals,
-            "pixels": self._pixels,
-        }
-        vantage = self.experiment.threat.vantage
-        if vantage == "outsider":
-            return WhiteBox(method, augment, **shared)
-        shared["received"] = received
-        if vantage == "client":
-            return ClientView(method, augment, noted=noted, **shared)
-        return ServerView(method, augment, **shared, **(uploads or {}))
-
-    def _attacker_images(self, known: Known | None) -> Tensor:
-        """The images that the attacker holds: its own and the known ones."""
-        images = self.client_context.take(self.client_context.held)
-        if known is None:
-            return images
-        own = len(images) - sum(map(len, self.client_context.known))
-        return torch.cat([images[:own], known.both()[0]])
+    Returns:
+        The network in evaluation mode.
+    """
+    method = context.method(-1, None if attacker.own is None else len(attacker.own))
+    method.load_shared(snapshot.state)
+    method.eval()
+    if snapshot.holder:
+        method.load_local(snapshot.holder)
+    else:
+        attacker.fill_bank(method)
+    return method

@@ -13,12 +13,12 @@ from torch import Tensor
 
 from fedmia.attacks.base import ActiveAttack
 from fedmia.data.images import digests
+from fedmia.rounds.base import UNTRAINED as UNTRAINED
 from fedmia.ssl.base import State
 from fedmia.threat import ClientView, Trajectory
 
 Values = NDArray[np.float64]
 SIDES = ("sent", "after", "idle")
-UNTRAINED = "untrained"  # the branch in which the attack acts on the first model
 
 
 class Readings:

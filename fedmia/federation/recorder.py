@@ -9,16 +9,16 @@ from threading import Lock
 import numpy as np
 import torch
 
-from clients.client_context import RoundTask
+from clients.client_context import ClientContext, RoundTask
 from clients.client_round import ClientRound
 from fedmia.attacks.base import ActiveAttack
 from fedmia.data.images import IntArray, digests
-from fedmia.federation.attacker import Attacker
+from fedmia.federation.attacker import load_snapshot, make_attacker
 from fedmia.federation.forks import Fork, bank_of
 from fedmia.federation.readings import SIDES, Readings, Values
 from fedmia.runtime.cores import count_cores
 from fedmia.storage.snapshot import SingleStateStore, Snapshot
-from fedmia.threat.signals import Signals
+from fedmia.threat import WhiteBox
 
 Batch = tuple[IntArray, IntArray]  # positions that a climb acts on, and those that it is read of
 
@@ -27,15 +27,14 @@ class TrajectoryRecorder(Readings):
     """Reads the targets under each model as the rounds pass, so that no model need be kept.
 
     Args:
-        attacker: of the run.
+        context: what all clients of the run share.
         attack: the active attack.
     """
 
-    def __init__(self, attacker: Attacker, attack: ActiveAttack) -> None:
-        context = attacker.client_context
+    def __init__(self, context: ClientContext, attack: ActiveAttack) -> None:
         self.targets = context.take(context.targets)
         super().__init__(attack, digests(self.targets.numpy()))
-        self.attacker, self._lock = attacker, Lock()
+        self.context, self.attacker, self._lock = context, make_attacker(context), Lock()
 
     def received(self, branch: str, round: int, snapshot: Snapshot) -> None:
         """Read a model that the client received for attacked `round`, or after the last one."""
@@ -52,23 +51,23 @@ class TrajectoryRecorder(Readings):
     def forks(self, branch: str) -> bool:
         """Whether a round of the branch is replayed, for sets or for all images in batches."""
         by_batch = self.attack.round_size is not None and branch in ("main", "placebo")
-        return by_batch or (branch == "main" and bool(self.attacker.client_context.sets))
+        return by_batch or (branch == "main" and bool(self.context.sets))
 
     def forked(self, fork: Fork) -> None:
         """Replay the round for each batch alone, and read the batch.
 
         Each replay starts from the round's first weights and ends with the upload for that batch.
         """
-        client_context, branch = self.attacker.client_context, fork.branch
+        client_context, branch = self.context, fork.branch
         if branch == "main" and client_context.sets:
             self._replay(fork, "sets", [(rows, rows) for rows in client_context.sets])
         if self.attack.round_size is not None:
             self._replay(fork, "batches", self.batches(self.attack.round_size))
 
     def _replay(self, fork: Fork, kind: str, batches: list[Batch]) -> None:
-        client_context, count = self.attacker.client_context, len(self.targets)
+        client_context, count = self.context, len(self.targets)
         alone = {side: np.full(count, np.nan) for side in SIDES}
-        holder = self.attacker.holder
+        holder = client_context.experiment.holder
         assert holder is not None
         task = RoundTask(holder, fork.round, fork.branch, craft=True)
         client_round = ClientRound(
@@ -99,7 +98,7 @@ class TrajectoryRecorder(Readings):
     def batches(self, size: int) -> list[Batch]:
         """All targets in batches of one size, known images apart from others; the last of either
         is filled with images of the first, which are not read in it."""
-        client_context = self.attacker.client_context
+        client_context = self.context
         known = np.isin(client_context.targets, np.concatenate(client_context.known))
         return [
             (np.resize(np.roll(rows, -start), size), rows[start : start + size])
@@ -109,13 +108,20 @@ class TrajectoryRecorder(Readings):
 
     def _read_all(self, branch: str, snapshot: Snapshot) -> Values:
         """(T,) readings. Two halves side by side: training waits meanwhile."""
-        rows, threads = np.arange(len(self.targets)), self.attacker.client_context.threads
+        rows, threads = np.arange(len(self.targets)), self.context.threads
         read = partial(self._read, branch, snapshot)
         with ThreadPoolExecutor(2, "read", torch.set_num_threads, (threads,)) as pool:
             return np.concatenate(list(pool.map(read, np.array_split(rows, 2))))
 
+    def view(self, snapshot: Snapshot) -> WhiteBox:
+        """What the active client has of a model."""
+        method = load_snapshot(self.context, self.attacker, snapshot)
+        view = self.attacker.view(method, "client")
+        assert isinstance(view, WhiteBox)
+        return view
+
     def _read(self, branch: str, snapshot: Snapshot, rows: IntArray) -> Values:
-        view = self.attacker.view(snapshot, Signals())
+        view = self.view(snapshot)
         readings = self.attack.read(view, self.targets[rows])
         with self._lock:
             self.queries[branch] += view.queries

@@ -1,30 +1,37 @@
-"""What a federation left: its models and readings by round, and what its clients keep."""
+"""A run after its last round: its models and readings by round, and what its clients keep."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
 
 from clients.client_context import ClientContext
+from fedmia.attacks.base import Known
 from fedmia.data.images import IntArray
 from fedmia.data.sets import ImageSets, form_sets
+from fedmia.federation.attacker import load_snapshot, make_attacker
 from fedmia.federation.plan import Plan
 from fedmia.federation.readings import Readings
 from fedmia.federation.schedule import Schedule
 from fedmia.options.seeding import ENTROPY
 from fedmia.partitions.split import Split
+from fedmia.recording.format import MAIN
 from fedmia.recording.run import RunRecording
 from fedmia.records import Aggregation, Fault, RoundInfo
+from fedmia.rounds.attacker import Attacker
+from fedmia.rounds.base import UNTRAINED, Rounds, Target
+from fedmia.ssl.base import SSLMethod, State
 from fedmia.storage.archive import Archive
 from fedmia.storage.snapshot import StateStore
 from strategies.cohort import draw_cohort
 
 
 @dataclass(frozen=True)
-class FederationResult:
-    """A federation after its last round: everything that is scored.
+class TrainedRounds(Rounds):
+    """What a run's own federation left, until it is scored.
 
     Attributes:
         plan: settings, images and their roles.
@@ -99,3 +106,40 @@ class FederationResult:
     @property
     def schedule(self) -> Schedule:
         return Schedule(self.plan.experiment)
+
+    # -- as any rounds -------------------------------------------------------------------------
+
+    @property
+    def round(self) -> int:
+        """The round that passive attacks and probes score: the last before a crafted upload."""
+        rounds, clean = self.recording.rounds(MAIN), self.schedule.clean
+        active = self.plan.experiment.active_attack is not None
+        return max(r for r in rounds if r <= clean) if active else rounds[-1]
+
+    @property
+    def scored(self) -> list[int]:
+        kept = self.recording.rounds(MAIN)
+        return [r for r in self.schedule.evaluated() if r in kept]
+
+    @cached_property
+    def attacker(self) -> Attacker:
+        """The run's own attacker, who knows no image of a client that was dropped."""
+        take, split = self.client_context.take, self.split
+        known = Known(take(split.known_members), take(split.known_nonmembers))
+        return make_attacker(self.client_context, known)
+
+    def load(self, target: Target) -> SSLMethod:
+        if target.branch == UNTRAINED or target.round is None:
+            snapshot = self.recording.untrained()
+        else:
+            snapshot = self.recording.load(target.branch, target.round)
+        return load_snapshot(self.client_context, self.attacker, snapshot)
+
+    def models(self, branch: str = MAIN) -> Mapping[int, State]:
+        return self.recording.models(branch)
+
+    def updates(self, branch: str = MAIN) -> Mapping[int, Mapping[int, State]]:
+        return self.recording.updates(branch)
+
+    def before(self, branch: str = MAIN) -> Mapping[int, State]:
+        return self.recording.before(branch, self.updates(branch))

@@ -9,14 +9,13 @@ from threading import Event
 import torch
 from flwr.serverapp import Grid
 
-from fedmia.federation.attacker import Attacker
 from fedmia.federation.backends import run_inline, run_ray
 from fedmia.federation.checkpoint import Checkpoint
 from fedmia.federation.ledger import ROOM, Ledger
 from fedmia.federation.outlook import describe_start
 from fedmia.federation.plan import Plan, forecasts, make_client_context
 from fedmia.federation.recorder import TrajectoryRecorder
-from fedmia.federation.result import FederationResult
+from fedmia.federation.result import TrainedRounds
 from fedmia.federation.rounds import FederatedRun
 from fedmia.federation.utility import Probes
 from fedmia.recording.run import RunRecording
@@ -50,7 +49,7 @@ def train(
     display: Display,
     nodes: Nodes | None = None,
     checkpoint: Checkpoint | None = None,
-) -> FederationResult:
+) -> TrainedRounds:
     """Run the rounds of a plan on the chosen backend.
 
     Args:
@@ -78,7 +77,7 @@ def train(
     probes, recorder = Probes(client_context, plan.data.labels, plan.split), None
     probe = probes.knn if len(plan.split.test_eval) else lambda state: None
     if client_context.attack is not None:
-        recorder = TrajectoryRecorder(Attacker(client_context), client_context.attack)
+        recorder = TrajectoryRecorder(client_context, client_context.attack)
     states_folder = checkpoint.clients if checkpoint else folder / "clients"
     device = client_context.device  # where clients' states are
     room = ROOM if device == "cpu" else torch.cuda.get_device_properties(device).total_memory // 8
@@ -90,7 +89,7 @@ def train(
     return federate(run, nodes.grid if nodes else None)
 
 
-def federate(run: FederatedRun, grid: Grid | None = None) -> FederationResult:
+def federate(run: FederatedRun, grid: Grid | None = None) -> TrainedRounds:
     """Run the rounds of every branch that are left.
 
     Args:
@@ -124,7 +123,7 @@ def federate(run: FederatedRun, grid: Grid | None = None) -> FederationResult:
     gone, archive = frozenset(run.failure_policy.gone), Archive(None)
     if checkpoint and run.head:
         archive = checkpoint.archive(f"{run.head.branch} {run.head.round} {sorted(gone)}")
-    return FederationResult(
+    return TrainedRounds(
         run.plan,
         client_context,
         run.store,

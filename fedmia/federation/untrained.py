@@ -13,7 +13,6 @@ from fedmia.options.errors import InputError
 from fedmia.options.seeding import rng
 from fedmia.ssl.base import State, on_device
 from fedmia.storage.snapshot import Snapshot
-from fedmia.threat.signals import Signals
 from strategies.base import FederatedStrategy
 from strategies.failure_policy import FederationError
 
@@ -34,7 +33,7 @@ def climb_untrained(recorder: Readings | None, schedule: Schedule, state: State)
         return
     if recorder.acted(UNTRAINED) or not recorder.acted("main"):
         return
-    experiment, context = schedule.experiment, recorder.attacker.client_context
+    experiment, context = schedule.experiment, recorder.context
     sizes = [len(part) for part in context.parts["members"]]
     strategy: FederatedStrategy = experiment.strategy.build("strategy")
     strategy.course = schedule.course(UNTRAINED, schedule.clean, schedule.last, craft=True)
@@ -65,8 +64,8 @@ def _climb_rounds(
     fork: Callable[[int, State, Sequence[int]], Fork],
     state: State,
 ) -> None:
-    client_context, notes = recorder.attacker.client_context, dict[str, Any]()
-    method = recorder.attacker.view(Snapshot(0, state, {}), Signals()).copy_method()
+    client_context, notes = recorder.context, dict[str, Any]()
+    method = recorder.view(Snapshot(0, state, {})).copy_method()
     experiment = schedule.experiment
     for round in range(schedule.clean + 1, schedule.last + 1):
         cohort = [c for c in range(experiment.federation.clients) if schedule.takes_part(c, round)]

@@ -15,11 +15,10 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 from clients.client_context import ClientContext
 from fedmia.attacks.base import DatasetAttack
 from fedmia.defenses.stack import require_account
-from fedmia.evaluation.models import Evaluation
-from fedmia.evaluation.run import client_rows, score_all_attacks
+from fedmia.evaluation.run import client_rows, score_suite, suite_of_run
 from fedmia.evaluation.steps.assemble import assemble
 from fedmia.federation.plan import Plan
-from fedmia.federation.result import FederationResult
+from fedmia.federation.result import TrainedRounds
 from fedmia.options import registry
 from fedmia.options.bounded import parse_json
 from fedmia.recording.run import RunRecording
@@ -71,12 +70,12 @@ def score_node(
     }
     with tempfile.TemporaryDirectory(prefix="fedmia-") as folder:
         recording = RunRecording(Path(folder))
-        run = FederationResult(plan, client_context, store, recording, [], True)
+        run = TrainedRounds(plan, client_context, store, recording, [], True)
         if not leave:
             return _answer(_client(run, client, lambda epsilon: epsilon))
         recording.save("main", Snapshot(0, untrained, {}))
         recording.save("main", Snapshot(last, final, {}))
-        results = score_all_attacks(Evaluation(run, options))
+        results = score_suite(suite_of_run(run, options), run)
     answer = _client(run, client, void_beside_scores)
     answer |= {"split": plan.split.counts(), "pixels": results["pixels"]}
     for kind, attacks in {"attacks": results["attacks"], **results["controls"]}.items():
@@ -101,7 +100,7 @@ def void_beside_scores(epsilon: Epsilon) -> Epsilon:
 
 
 def _client(
-    run: FederationResult, client: int, stated: Callable[[Epsilon], Epsilon]
+    run: TrainedRounds, client: int, stated: Callable[[Epsilon], Epsilon]
 ) -> dict[str, Any]:
     """Size and defence of the client, less the metrics that rest on its images."""
     (row,) = (r for r in client_rows(run, run.plan.data.labels, 1) if r.id == client)
@@ -148,7 +147,7 @@ def read_answer(client: int, content: RecordDict) -> tuple[ClientInfo, dict[str,
     }
 
 
-def scores_from_node(client: int, content: RecordDict, done: FederationResult) -> RunScores:
+def scores_from_node(client: int, content: RecordDict, done: TrainedRounds) -> RunScores:
     """Make the scores of a report from one node's answer.
 
     Args:

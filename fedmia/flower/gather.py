@@ -13,7 +13,7 @@ from flwr.serverapp import Grid
 from fedmia.cli.command import Invocation
 from fedmia.config.experiment import Experiment
 from fedmia.config.tree import to_tree
-from fedmia.federation.result import FederationResult
+from fedmia.federation.result import TrainedRounds
 from fedmia.federation.train import Nodes, train
 from fedmia.flower.answers import scores_from_node
 from fedmia.flower.nodes import check_agreement, open_nodes
@@ -85,7 +85,7 @@ def gather(grid: Grid, invocation: Invocation, place: OutFolder, watch: Stopwatc
 
 
 def report_node(
-    client: int, content: RecordDict, done: FederationResult, folder: Path | None, watch: Stopwatch
+    client: int, content: RecordDict, done: TrainedRounds, folder: Path | None, watch: Stopwatch
 ) -> Report:
     """Make the report of one node's scores.
 
@@ -115,7 +115,7 @@ def report_node(
 def run_rounds(
     experiment: Experiment, shape: dict[str, int], nodes: Nodes, place: OutFolder,
     watch: Stopwatch, observing: RunObservers,
-) -> FederationResult:  # fmt: skip
+) -> TrainedRounds:  # fmt: skip
     """Run the rounds, on a server that holds no image.
 
     Args:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,17 +14,17 @@ from fedmia.config.audit_attacks import outside_reason
 from fedmia.data.images import ImageSet
 from fedmia.encoders.base import LoadOptions
 from fedmia.encoders.memory import Network, build_network, load_module
-from fedmia.evaluation.audits.attack_suite import VIEWS
-from fedmia.evaluation.audits.rounds import RoundHistory
 from fedmia.evaluation.steps.scorer import Scorer
 from fedmia.options import registry
 from fedmia.options.errors import InputError
 from fedmia.options.seeding import rng
+from fedmia.rounds.attacker import Attacker
+from fedmia.rounds.kept import KeptRounds
 from fedmia.runtime.numerics import default_numerics
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import State
 from fedmia.statistics.auc import AucEstimate, auc_estimate
-from fedmia.threat.signals import PixelCache, Signals
+from fedmia.threat import Threat
 
 
 class Leakage:
@@ -69,8 +68,13 @@ class Leakage:
         load_options = LoadOptions(size=size, mean=mean, std=std, device=torch.device(device))
         self._released = load_module(build_network(net), load_options, channels=channels)
         self._scorer = Scorer(self.known, parts[0][1], parts[1][1], seed, self._build)
-        self._augment = augment or self._released.augment
-        self._pixels, self._device = PixelCache(), load_options.device
+        self._attacker = Attacker(
+            threat=Threat(self._released.access, "outsider"),
+            known=self.known,
+            seed=seed,
+            augment=augment or self._released.augment,
+            device=load_options.device,
+        )
 
     @default_numerics()
     def measure(self, round: int, state: State) -> AucEstimate:
@@ -87,18 +91,11 @@ class Leakage:
             InputError: weights of another network.
             ValueError: the attack gives scores that are not finite.
         """
-        released, images = self._released, self.known.both()[0]
-        method = copy.copy(released.method)
-        history = RoundHistory("the messages", {max(round, 1): state}, "")
-        fitted = history.fit(method, released.name, strict=True)
-        method.load_shared(fitted.models[max(round, 1)])
-        method.eval()
-        if len(images) and released.access == "white_box":
-            method.fill_bank(images)
-        view = VIEWS[released.access](
-            method, self._augment, seed=self._seed, device=self._device,
-            held=images if len(images) else None, signals=Signals(), pixels=self._pixels,
-        )  # fmt: skip
+        kept = KeptRounds(where="the messages", states={max(round, 1): state}, digest="")
+        method = kept.fit(self._released, strict=True).with_state(max(round, 1)).eval()
+        if len(self._attacker.known.both()[0]) and self._released.access == "white_box":
+            self._attacker.fill_bank(method)
+        view = self._attacker.view(method)
         scored = self._scorer.score_attack(self.attack, view, threshold=False)
         return auc_estimate(*scored.sides)
 

@@ -16,7 +16,7 @@ from flwr.serverapp import Grid, ServerApp
 from fedmia.cli.command import Invocation, parse
 from fedmia.cli.commands import SIMULATE
 from fedmia.config.tree import to_tree
-from fedmia.evaluation.run import score
+from fedmia.evaluation.run import score_run
 from fedmia.federation.plan import fingerprint
 from fedmia.federation.train import Nodes, train
 from fedmia.flower.gather import gather
@@ -141,7 +141,7 @@ def rehearse(grid: Grid, invoked: Invocation, place: OutFolder, watch: Stopwatch
             with tempfile.TemporaryDirectory(prefix="fedmia-") as folder, display:
                 trained = train(plan, Path(folder), place.folder, Event(), watch, display, beside)
                 display.say("attacks")
-                scores = score(trained, watch, display)
+                scores = score_run(trained, watch, display)
         report = publish(scores, place.folder, watch)
         observing.report(report)
     if place.folder is not None:

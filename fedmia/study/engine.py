@@ -108,7 +108,7 @@ def add_digests(cells: Sequence[Cell]) -> list[Cell]:
 
     splits, digests = dict[Any, AuditSplit](), list[str]()
     for audit in [cast(Audit, cell.first) for cell in cells if cell.nth == 0]:
-        released = load_encoder(audit, device_of(audit))
+        released = load_encoder(audit, device_of(audit)).encoder
         run = run_of(audit)
         source = None if run is None else run.path, audit.size or released.size, audit.of_rounds
         if source not in splits:

@@ -12,9 +12,10 @@ from typing import cast
 
 from fedmia.config.compatibility import check_gpu
 from fedmia.config.experiment import Experiment
-from fedmia.evaluation.models import Evaluation
+from fedmia.evaluation.run import suite_of_run
+from fedmia.evaluation.suite import Suite
 from fedmia.federation.plan import make_client_context, make_plan
-from fedmia.federation.result import FederationResult
+from fedmia.federation.result import TrainedRounds
 from fedmia.options.errors import InputError, prefix_errors
 from fedmia.recording.run import RunRecording
 from fedmia.runs import Run, open_run
@@ -24,7 +25,7 @@ from fedmia.storage.snapshot import MemoryStore
 
 
 @contextmanager
-def reopen_run(run: Run, device: str) -> Iterator[Evaluation]:
+def reopen_run(run: Run, device: str) -> Iterator[Suite]:
     """The attacks of a finished run on its stored models, while the context is open.
 
     Args:
@@ -47,8 +48,8 @@ def reopen_run(run: Run, device: str) -> Iterator[Evaluation]:
             plan = make_plan(experiment)
             client_context = make_client_context(plan, Path(work), Event())
         store, gone = RunRecording(files.recording), files.dropped()
-        done = FederationResult(plan, client_context, MemoryStore(), store, [], True, gone=gone)
-        yield Evaluation(done, {n: dict(o) for n, o in experiment.attack.items()})
+        done = TrainedRounds(plan, client_context, MemoryStore(), store, [], True, gone=gone)
+        yield suite_of_run(done)
 
 
 def open_finished_run(folder: Path, trust_plugins: bool) -> Run:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
-from fedmia.evaluation.models import Evaluation
-from fedmia.evaluation.run import run_side_by_side
+from fedmia.config.experiment import Experiment
+from fedmia.evaluation.score import run_side_by_side
+from fedmia.evaluation.suite import Progress, Suite
 from fedmia.options.errors import InputError
 from fedmia.records import Curves
 from fedmia.records.rows import RoundRow
@@ -60,12 +61,12 @@ class PaperResults:
         return {**layer_rates, "feature": self.methods()["similarity"]}
 
 
-def gather_results(run: Run, evaluation: Evaluation) -> PaperResults:
+def gather_results(run: Run, suite: Suite) -> PaperResults:
     """Read, judge and climb every evaluated round; rounds run side by side.
 
     Args:
         run: a finished run.
-        evaluation: of the run opened again.
+        suite: of the run opened again.
 
     Returns:
         Features and scores of all its evaluated rounds.
@@ -73,16 +74,16 @@ def gather_results(run: Run, evaluation: Evaluation) -> PaperResults:
     Raises:
         InputError: no model was kept.
     """
-    history, stored = run.records["rounds"], evaluation.recording.rounds("main")
-    rounds = [r for r in evaluation.run.schedule.evaluated() if r in stored]
+    history, rounds = run.records["rounds"], suite.rounds.scored
     if not rounds:
         raise InputError(f"run '{run.folder}' holds no models in recording/models/main")
+    settings = cast(Experiment, run.settings)
     attacked = {r["round"] for r in history if r["under_attack"]}
     at = ([r for r in rounds if r not in attacked] or rounds)[-1]
     work: dict[str, Callable[[], Any]] = {
-        str(r): partial(_score_round, evaluation, r, by_step=r == at) for r in rounds
+        str(r): partial(_score_round, suite, r, by_step=r == at) for r in rounds
     }
-    by_round = run_side_by_side(work, evaluation.client_context.threads)
+    by_round = run_side_by_side(work, settings.threads_per_client, Progress())
     features, scores, static_ascents = zip(*(by_round[str(r)] for r in rounds), strict=True)
     return PaperResults(
         at=rounds.index(at),
@@ -91,17 +92,16 @@ def gather_results(run: Run, evaluation: Evaluation) -> PaperResults:
         static_ascents=static_ascents,
         history=history,
         curves=run.curves,
-        strategy=evaluation.run.plan.experiment.strategy.name,
+        strategy=settings.strategy.name,
     )
 
 
 def _score_round(
-    evaluation: Evaluation, round: int, *, by_step: bool
+    suite: Suite, round: int, *, by_step: bool
 ) -> tuple[SnapshotFeatures, SnapshotScores, StaticAscentScores]:
-    snapshot = evaluation.recording.load("main", round)
-    features = read_features(evaluation, snapshot)
-    scores = score_snapshot(evaluation, snapshot, features)
-    return features, scores, score_static_ascent(evaluation, snapshot, by_step=by_step)
+    features = read_features(suite, round)
+    scores = score_snapshot(suite, features)
+    return features, scores, score_static_ascent(suite, round, by_step=by_step)
 
 
 def numbers(results: PaperResults) -> dict[str, Any]:

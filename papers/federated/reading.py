@@ -20,13 +20,13 @@ from fedmia.attacks.combined import Combined
 from fedmia.attacks.internal import Internal, top_confidences
 from fedmia.attacks.similarity import Similarity
 from fedmia.data.images import digests
-from fedmia.evaluation.models import Evaluation
 from fedmia.evaluation.steps.scorer import Scorer
+from fedmia.evaluation.suite import Suite
 from fedmia.options import registry
+from fedmia.recording.format import MAIN
 from fedmia.records import ScoredAttack
-from fedmia.storage.snapshot import Snapshot
+from fedmia.rounds.base import Target
 from fedmia.threat import Threat, WhiteBox
-from fedmia.threat.signals import Signals
 
 TOP = 3  # largest confidences, as in the paper
 PAPERS = {"similarity": {"pairs": "top3"}}  # options of the paper that are no defaults
@@ -109,43 +109,41 @@ class SnapshotFeatures:
         return own_scorer.score_attack(name, view)
 
 
-def read_features(evaluation: Evaluation, snapshot: Snapshot) -> SnapshotFeatures:
+def read_features(suite: Suite, round: int) -> SnapshotFeatures:
     """Every feature of the paper's passive attacks, of the known and the scored images.
 
     The options (views, pairs, negatives, classifiers) are those of the run's own attacks, else the
     paper's and the defaults; the three largest confidences are taken whatever they say.
 
     Args:
-        evaluation: of the reopened run.
-        snapshot: the model of one round.
+        suite: of the reopened run.
+        round: of the model.
 
     Returns:
         Features of the known images, then of the scored members and non-members.
     """
-    scorer = evaluation.scorer
+    scorer = suite.scorer
     known, truth = scorer.known.both()
     images = torch.cat([known, scorer.members, scorer.nonmembers])
     sides = np.repeat([1, 0], [len(scorer.members), len(scorer.nonmembers)])
-    parts = [_read_part(evaluation, snapshot, some) for some in images.split(PART)]
+    parts = [_read_part(suite, round, some) for some in images.split(PART)]
     features = {name: np.concatenate([p[name] for p in parts]) for name in parts[0]}
     return SnapshotFeatures(
-        round=snapshot.round,
+        round=round,
         features=features,
-        layers=layers_of(evaluation),
+        layers=layers_of(suite),
         names=digests(images.numpy()),
         truth=np.concatenate([truth, sides]).astype(np.int64),
         known=np.arange(len(images)) < len(known),
     )
 
 
-def _read_part(
-    evaluation: Evaluation, snapshot: Snapshot, images: torch.Tensor
-) -> dict[str, NDArray[np.float64]]:
+def _read_part(suite: Suite, round: int, images: torch.Tensor) -> dict[str, NDArray[np.float64]]:
     """The features of some of the images, through a view that is thrown away with its rows."""
-    view = evaluation.attacker.view(snapshot, Signals())
-    similarity: Similarity = configured_attack(evaluation, "similarity")
-    combined: Combined = configured_attack(evaluation, "combined")
-    internal: Internal = configured_attack(evaluation, "internal")
+    view = white_box(suite, round)
+    similarity: Similarity = configured_attack(suite, "similarity")
+    combined: Combined = configured_attack(suite, "combined")
+    internal: Internal = configured_attack(suite, "internal")
     three = combined.inputs(view, images)
     outputs = view.features(images, view.layers)
     layers = {
@@ -162,23 +160,30 @@ def _read_part(
     }
 
 
-def configured_attack(evaluation: Evaluation, name: str) -> Any:
+def white_box(suite: Suite, round: int) -> WhiteBox:
+    """What the attacker has of a round's model; nothing of it is shared with other views."""
+    view = suite.view(Target(MAIN, round), "internal")
+    assert isinstance(view, WhiteBox)
+    return view
+
+
+def configured_attack(suite: Suite, name: str) -> Any:
     """The attack with the options that the run gave it, else with the paper's and the defaults.
 
     Args:
-        evaluation: of the reopened run.
+        suite: of the reopened run.
         name: of the attack.
 
     Returns:
         The attack, not fitted.
     """
-    own = evaluation.attacks.get(name, {})
+    own = suite.attacks.get(name, {})
     return registry.build("attack", name, {**PAPERS.get(name, {}), **own})
 
 
-def layers_of(evaluation: Evaluation) -> tuple[str, ...]:
+def layers_of(suite: Suite) -> tuple[str, ...]:
     """Names of the encoder's layers, the first first."""
-    return tuple(evaluation.client_context.method(-1, None).encoder.layers)
+    return tuple(suite.method(suite.main).encoder.layers)
 
 
 @dataclass(frozen=True)
@@ -202,28 +207,25 @@ class SnapshotScores:
     classifiers: Mapping[str, ScoredAttack]
 
 
-def score_snapshot(
-    evaluation: Evaluation, snapshot: Snapshot, reading: SnapshotFeatures
-) -> SnapshotScores:
+def score_snapshot(suite: Suite, reading: SnapshotFeatures) -> SnapshotScores:
     """Fit and score every attack on what was read of the snapshot.
 
     Args:
-        evaluation: of the reopened run.
-        snapshot: the model of one round.
+        suite: of the reopened run.
         reading: the features of this snapshot.
 
     Returns:
         The scores of every method, layer and classifier.
     """
-    scorer, view = evaluation.scorer, evaluation.attacker.view(snapshot, Signals())
+    scorer, view = suite.scorer, white_box(suite, reading.round)
 
     def scored(name: str, classifier: str) -> ScoredAttack:
         return reading.classified(scorer, view, name, classifier)
 
     classifiers = {name: scored("combined", name) for name in CLASSIFIERS}
-    combined: Combined = configured_attack(evaluation, "combined")
-    similarity: Similarity = configured_attack(evaluation, "similarity")
-    internal: Internal = configured_attack(evaluation, "internal")
+    combined: Combined = configured_attack(suite, "combined")
+    similarity: Similarity = configured_attack(suite, "similarity")
+    internal: Internal = configured_attack(suite, "internal")
     layers = {name: scored(name, internal.classifier) for name in reading.layers}
     return SnapshotScores(
         round=reading.round,

@@ -7,11 +7,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from fedmia.attacks.ascent_static import AscentStatic
-from fedmia.evaluation.models import Evaluation
+from fedmia.evaluation.suite import Suite
 from fedmia.records import FloatArray, ScoredAttack
-from fedmia.storage.snapshot import Snapshot
-from fedmia.threat.signals import Signals
-from papers.federated.reading import configured_attack
+from papers.federated.reading import configured_attack, white_box
 
 NAME = "ascent-static"
 SHARES = (0.1, 0.25, 0.5, 0.75, 0.9)  # of the scored images, whose loss rises less
@@ -35,32 +33,30 @@ class StaticAscentScores:
     nonmembers: FloatArray | None = None
 
 
-def score_static_ascent(
-    evaluation: Evaluation, snapshot: Snapshot, *, by_step: bool = False
-) -> StaticAscentScores:
+def score_static_ascent(suite: Suite, round: int, *, by_step: bool = False) -> StaticAscentScores:
     """Score the static attack on a snapshot, with the options that the run gave it.
 
     Args:
-        evaluation: of the reopened run.
-        snapshot: the model of one round.
+        suite: of the reopened run.
+        round: of the model.
         by_step: whether to keep the loss after each step.
 
     Returns:
         The scores, with the losses where `by_step`.
     """
-    view, built = evaluation.attacker.view(snapshot, Signals()), list[AscentStatic]()
+    view, built = white_box(suite, round), list[AscentStatic]()
 
     def build(_: str) -> AscentStatic:
-        built.append(replace(configured_attack(evaluation, NAME), reading="rise"))
+        built.append(replace(configured_attack(suite, NAME), reading="rise"))
         return built[-1]
 
-    scorer = replace(evaluation.scorer, build=build)
+    scorer = replace(suite.scorer, build=build)
     scored = scorer.score_attack(NAME, view)
     if not by_step:
-        return StaticAscentScores(snapshot.round, scored)
+        return StaticAscentScores(round, scored)
     losses = built[0].by_step(view, scorer.candidates)  # the first one built was fitted on all
     members, nonmembers = scorer.split_sides(losses.T)
-    return StaticAscentScores(snapshot.round, scored, members.T, nonmembers.T)
+    return StaticAscentScores(round, scored, members.T, nonmembers.T)
 
 
 def by_threshold(scored: ScoredAttack) -> dict[str, dict[str, float]]:

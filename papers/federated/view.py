@@ -73,9 +73,9 @@ def make(invocation: Invocation) -> int:
     place = OutFolder(invocation.out or folder / "paper", "another run", lambda c: "run" in load(c))
     with place:
         place.begin(to_tree(config))
-        with reopen_run(main, config.device) as evaluation:
-            results = gather_results(main, evaluation)
-            data = evaluation.run.plan.data.name
+        with reopen_run(main, config.device) as suite:
+            results = gather_results(main, suite)
+            data = str(main.records["split"]["data"])
         assert place.folder is not None
         report = {"run": folder.resolve().name, "data": data, **numbers(results)}
         write(place.folder, report, figures(results))

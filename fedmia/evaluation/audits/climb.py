@@ -12,10 +12,10 @@ from torch import Tensor
 
 from fedmia.attacks.ascent import Ascent
 from fedmia.data.images import digests
-from fedmia.evaluation.audits.rounds import RoundHistory
 from fedmia.federation.readings import Readings
 from fedmia.options.errors import InputError, opt
 from fedmia.recording.format import MAIN
+from fedmia.rounds.kept import KeptRounds
 from fedmia.storage import durable
 from fedmia.storage.snapshot import read_tensors, write_tensors
 
@@ -182,12 +182,12 @@ def _path(folder: Path, client: int, branch: str) -> Path:
     return folder / f"client-{client:04d}-{branch}.safetensors"
 
 
-def read_climb(folder: Path, history: RoundHistory) -> ClimbNotes:
+def read_climb(folder: Path, rounds: KeptRounds) -> ClimbNotes:
     """The notes in a folder; of several attackers those with most rounds.
 
     Args:
         folder: that `fedmia.flower.ascend` wrote.
-        history: of the recorded federation.
+        rounds: of the recorded federation.
 
     Returns:
         The attacker's notes, with the readings of its twin, where it has one, as branch TWIN.
@@ -201,12 +201,12 @@ def read_climb(folder: Path, history: RoundHistory) -> ClimbNotes:
     every = [read_notes(path) for path in files]
     notes, last = (
         max(every, key=lambda one: len(one.acted())),
-        max({*history.rounds, *history.models}),
+        max({*rounds.records, *rounds.states}),
     )
     if not notes.acted():
         raise InputError(f"{where}: client {notes.client} received no model after its ascent")
     if notes.acted()[-1] > last:
-        end = f"{history.where} ends at {last}"
+        end = f"{rounds.where} ends at {last}"
         raise InputError(f"{where}: of round {notes.acted()[-1]}, and {end}")
     notes.remarks.append(
         f"Client {notes.client} attacked: it climbed {len(notes.readings.names)} images in rounds "

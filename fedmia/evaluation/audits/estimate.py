@@ -10,9 +10,10 @@ from dataclasses import dataclass
 import torch
 
 from fedmia.attacks.base import DatasetAttack
-from fedmia.evaluation.audits.attack_suite import RELEASED, EncoderAttackSuite
 from fedmia.evaluation.steps.budgets import first_known
+from fedmia.evaluation.suite import Suite
 from fedmia.options.seeding import rng
+from fedmia.rounds.base import EncoderRounds
 
 KNOWN = 8  # known images a side of a rehearsal
 IMAGES = 16  # that it scores
@@ -39,7 +40,7 @@ class Rehearsal:
         return sum(self.seconds.get(name, 0.0) for name in names or self.seconds)
 
 
-def rehearse(suite: EncoderAttackSuite, names: Iterable[str], short: bool = False) -> Rehearsal:
+def rehearse(suite: Suite, names: Iterable[str], short: bool = False) -> Rehearsal:
     """Fit and score every attack on a few images, and extrapolate.
 
     Fits and scores cost in proportion to their images; what attacks share is computed once here as
@@ -58,7 +59,8 @@ def rehearse(suite: EncoderAttackSuite, names: Iterable[str], short: bool = Fals
     few, candidates = first_known(scorer.known, min(known, most)), scorer.candidates[:images]
     end = time.perf_counter() + LONG if short else math.inf
     seconds, without = dict[str, float](), list[str]()
-    if (remote := suite.released.remote) is not None:  # thresholds score the known images too
+    assert isinstance(suite.rounds, EncoderRounds)
+    if (remote := suite.rounds.encoder.remote) is not None:  # thresholds score the known images too
         candidates = torch.cat([candidates, few.both()[0]])
     before = 0 if remote is None else remote.sent
     for name in names:
@@ -68,7 +70,7 @@ def rehearse(suite: EncoderAttackSuite, names: Iterable[str], short: bool = Fals
             without.append(name)
             continue
         try:
-            view = suite.view(RELEASED, name, few, None)
+            view = suite.view(suite.main, name, few)
             began = time.perf_counter()
             attack.fit(view, few, rng(scorer.seed, "rehearsal", name))
             fitted = time.perf_counter()

@@ -9,9 +9,9 @@ import numpy as np
 
 from fedmia.data.images import IntArray
 from fedmia.evaluation.audits.imagetable import read_image_table
-from fedmia.evaluation.audits.rounds import RoundHistory
 from fedmia.evaluation.audits.sources import Source
 from fedmia.options.errors import InputError, opt
+from fedmia.rounds.kept import KeptRounds
 
 
 def read_owners(source: Any, members: Source) -> IntArray | None:
@@ -43,12 +43,12 @@ def read_owners(source: Any, members: Source) -> IntArray | None:
     return np.array([-1 if c is None else int(c) for c in read["members"]], dtype=np.int64)
 
 
-def check_owners(owners: IntArray, history: RoundHistory) -> None:
+def check_owners(owners: IntArray, rounds: KeptRounds) -> None:
     """Refuse owners that leave a member out, or name a client that trained in no round.
 
     Args:
         owners: int64 (N,), the client of each member; negative: none.
-        history: what was kept of the federation.
+        rounds: what was kept of the federation.
 
     Raises:
         InputError: naming the first image, or client.
@@ -59,7 +59,7 @@ def check_owners(owners: IntArray, history: RoundHistory) -> None:
             f"{where}: {len(without)} of {len(owners)} members have no client (the first: image "
             f"{without[0]})"
         )
-    clients = sorted(history.clients) if history.rostered else []
+    clients = sorted(rounds.clients) if rounds.rostered else []
     strangers = sorted({*owners.tolist()}.difference(clients))
     if clients and strangers:
         listed = ", ".join(map(str, clients[:8])) + ", .." * (len(clients) > 8)

@@ -8,16 +8,17 @@ from functools import partial
 from fedmia.attacks.base import Known
 from fedmia.config.points import parse_points
 from fedmia.evaluation.steps.scorer import threshold_asks
-from fedmia.evaluation.steps.suite import AttackSuite, Model
+from fedmia.evaluation.suite import Suite
 from fedmia.options.errors import InputError, opt
 from fedmia.options.seeding import rng
 from fedmia.records import AttackSweep, SweepPoint
+from fedmia.rounds.base import Target
 from fedmia.threat import BudgetError
 
 LEAST_KNOWN = 8  # a side, below which a budget buys no attack
 
 
-def allot(suite: AttackSuite[Model], model: Model, name: str) -> Known:
+def allot(suite: Suite, model: Target, name: str) -> Known:
     """The known images that the budget lets an attack learn from, with a note where they are fewer.
 
     Args:
@@ -31,7 +32,7 @@ def allot(suite: AttackSuite[Model], model: Model, name: str) -> Known:
     Raises:
         BudgetError: it does not suffice, as `afford` says.
     """
-    every, budget = suite.scorer.known, suite.budget
+    every, budget = suite.scorer.known, suite.attacker.budget
     try:
         known = suite.known[name] = afford(suite, model, name, every, budget)
     except InputError as error:
@@ -44,9 +45,7 @@ def allot(suite: AttackSuite[Model], model: Model, name: str) -> Known:
     return known
 
 
-def afford(
-    suite: AttackSuite[Model], model: Model, name: str, known: Known, budget: int | None
-) -> Known:
+def afford(suite: Suite, model: Target, name: str, known: Known, budget: int | None) -> Known:
     """As many known images as the query budget lets the attack learn from.
 
     The cost of fitting grows linearly with the known images: two small fits give the line.
@@ -81,7 +80,7 @@ def afford(
     return known if count == most else first_known(known, count)
 
 
-def _cost(suite: AttackSuite[Model], model: Model, name: str, known: Known) -> tuple[int, int]:
+def _cost(suite: Suite, model: Target, name: str, known: Known) -> tuple[int, int]:
     """Queries of a fit on `known` and of its threshold, and of scoring one image."""
     attack, view = suite.build(name), suite.view(model, name, known, None)
     attack.fit(view, known, rng(suite.scorer.seed, "cost", name))
@@ -92,8 +91,8 @@ def _cost(suite: AttackSuite[Model], model: Model, name: str, known: Known) -> t
 
 
 def sweep(
-    suite: AttackSuite[Model],
-    model: Model,
+    suite: Suite,
+    model: Target,
     names: Iterable[str],
     spec: str,
     say: Callable[[str], None] = lambda line: None,
@@ -131,9 +130,9 @@ def sweep(
     return swept
 
 
-def _point(suite: AttackSuite[Model], model: Model, name: str, kind: str, value: int) -> SweepPoint:
+def _point(suite: Suite, model: Target, name: str, kind: str, value: int) -> SweepPoint:
     """One attack at one value; an error where the value does not suffice for it."""
-    known, budget = suite.scorer.known, suite.budget
+    known, budget = suite.scorer.known, suite.attacker.budget
     if kind == "query_budget":
         budget = value
     elif value > known.least():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import os.path
 import re
@@ -16,6 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedmia.encoders.base import LoadedEncoder
 from fedmia.encoders.schemes import tables_of
 from fedmia.encoders.torchfile import read
 from fedmia.encoders.weight_checks import refuse_diverged
@@ -26,6 +28,7 @@ from fedmia.recording import Recording
 from fedmia.recording.format import MAIN, ROUNDS, RoundRecord
 from fedmia.recording.reader import States
 from fedmia.records import Fault
+from fedmia.rounds.base import UNTRAINED, EncoderRounds, Target
 from fedmia.ssl.base import SSLMethod, State, all_finite
 
 MOST = 24  # models that are scored, evenly spread over the rounds
@@ -34,53 +37,55 @@ SUFFIXES = (".npz", ".pth", ".pt", ".safetensors")
 NUMBERED = re.compile(r"(arr_)?(\d+)")  # arrays of a list: Flower's ArrayRecord, np.savez's
 
 
-@dataclass(frozen=True)
-class RoundHistory:
-    """What was kept of a federation.
+@dataclass(kw_only=True)
+class KeptRounds(EncoderRounds):
+    """What was kept of anybody's federation.
 
     Attributes:
+        encoder: the network that was trained, with the last model; None until `fit`.
         where: what errors call it.
-        models: the global model after each round; 0: before the first.
+        states: the global model after each round; 0: before the first.
         digest: of all models and updates.
-        updates: what each client sent, by round and client; empty where it was not kept.
+        sent: what each client sent, by round and client; empty where it was not kept.
         queues: what the attacker's client of a run of fedmia held beside the model, by round.
-        rounds: what is known of each round; empty where models alone were kept.
+        records: what is known of each round; empty where models alone were kept.
         rostered: whether clients bear the numbers of their partitions.
         notes: for the reader of the report.
         faults: updates that are not finite or zero, which attacks do not read.
     """
 
+    encoder: LoadedEncoder = None  # type: ignore[assignment]  # until `fit`
     where: str
-    models: Mapping[int, State]
+    states: Mapping[int, State]
     digest: str
-    updates: Mapping[int, Mapping[int, State]] = field(default_factory=dict)
+    sent: Mapping[int, Mapping[int, State]] = field(default_factory=dict)
     queues: Mapping[int, State] = field(default_factory=dict)
-    rounds: Mapping[int, RoundRecord] = field(default_factory=dict)
+    records: Mapping[int, RoundRecord] = field(default_factory=dict)
     rostered: bool = False
     notes: tuple[str, ...] = ()
     faults: tuple[Fault, ...] = ()
 
     def __post_init__(self) -> None:
-        if not max(self.models, default=0):
-            only = ", only that before the first" if self.models else ""
+        if not max(self.states, default=0):
+            only = ", only that before the first" if self.states else ""
             raise InputError(f"{self.where} holds no model after a round{only}")
 
-    def fit(self, method: SSLMethod, network: str, strict: bool) -> RoundHistory:
-        """The same by the names of `method`'s shared tensors; every file is read once, and refused
-        where it is missing, damaged or of another network; so is a model that diverged. Updates
-        that no training sends are its `faults`.
+    def fit(self, encoder: LoadedEncoder, strict: bool) -> KeptRounds:
+        """The same by the names of the shared tensors of a network; every file is read once, and
+        refused where it is missing, damaged or of another network; so is a model that diverged.
+        Updates that no training sends are its `faults`.
 
         Args:
-            method: built of the network that was trained.
-            network: what errors call it.
+            encoder: of the network that was trained.
             strict: whether the models must hold the statistics of norms, too.
 
         Returns:
-            The history, its states by those names.
+            The rounds, their states by those names.
 
         Raises:
             InputError: naming the file, the first tensor that differs, or the round that diverged.
         """
+        method, network = encoder.method, encoder.name
         own = {
             prefix + name: tensor
             for prefix, module in method.shared_modules().items()
@@ -96,9 +101,9 @@ class RoundHistory:
 
             return States(states, one)
 
-        models = fitted(self.models, "model of round")
+        models = fitted(self.states, "model of round")
         updates = {
-            r: fitted(sent, f"update in round {r} of client") for r, sent in self.updates.items()
+            r: fitted(sent, f"update in round {r} of client") for r, sent in self.sent.items()
         }
         for _ in self.queues.values():
             pass
@@ -113,36 +118,60 @@ class RoundHistory:
         for round, state in models.items():
             self._refuse(round, {n.removeprefix(outer): t for n, t in state.items()}, parameters)
         notes = self.notes + _left_out(faults, sum(map(len, updates.values())))
-        return replace(self, models=models, updates=updates, faults=faults, notes=notes)
+        return replace(
+            self, encoder=encoder, states=models, sent=updates, faults=faults, notes=notes
+        )
+
+    # -- as any rounds -------------------------------------------------------------------------
 
     @property
-    def sound(self) -> dict[int, States]:
-        """The updates without those of `faults`; the table of suspects alone reads these."""
-        broken = {(fault.round, fault.client) for fault in self.faults}
-        return {
-            r: States([c for c in sent if (r, c) not in broken], sent.__getitem__)
-            for r, sent in self.updates.items()
-        }
+    def round(self) -> int:
+        return max(self.states)
 
     @property
     def scored(self) -> list[int]:
         """Rounds whose models are scored: all, or `MOST` of them with the first and the last."""
-        return spread_rounds(sorted(r for r in self.models if r))
+        return spread_rounds(sorted(r for r in self.states if r))
+
+    def load(self, target: Target) -> SSLMethod:
+        if target.branch == UNTRAINED or target.round == self.round:
+            return super().load(target)
+        return self.with_state(int(target.round or 0))
+
+    def with_state(self, round: int) -> SSLMethod:
+        """A copy of the network with the model of a round."""
+        other = copy.deepcopy(self.encoder.method)
+        other.load_shared(self.states[round])
+        return other
+
+    def models(self, branch: str = MAIN) -> Mapping[int, State]:
+        return self.states if branch == MAIN else {}
+
+    def held(self, branch: str = MAIN) -> Mapping[int, State]:
+        return self.queues if branch == MAIN else {}
+
+    def updates(self, branch: str = MAIN) -> Mapping[int, Mapping[int, State]]:
+        """Those without `faults`; the table of suspects alone reads these."""
+        broken = {(fault.round, fault.client) for fault in self.faults}
+        return {
+            r: States([c for c in sent if (r, c) not in broken], sent.__getitem__)
+            for r, sent in (self.sent if branch == MAIN else {}).items()
+        }
+
+    def before(self, branch: str = MAIN) -> Mapping[int, State]:
+        """What the clients of a round received, for rounds whose updates and model were kept."""
+
+        def received(round: int) -> State:
+            self._refuse(round - 1, state := self.states[round - 1], state)
+            return state
+
+        known = [r for r in self.sent if r - 1 in self.states] if branch == MAIN else []
+        return States(known, received)
 
     @property
     def clients(self) -> set[int]:
         """Those that took part in any round; none where models alone were kept."""
-        return {client for one in self.rounds.values() for client in one.cohort}
-
-    @property
-    def before(self) -> States:
-        """What the clients of a round received, for rounds whose updates and model were kept."""
-
-        def received(round: int) -> State:
-            self._refuse(round - 1, state := self.models[round - 1], state)
-            return state
-
-        return States((r for r in self.updates if r - 1 in self.models), received)
+        return {client for one in self.records.values() for client in one.cohort}
 
     def _refuse(self, round: int, state: State, parameters: Iterable[str]) -> None:
         refuse_diverged(f"{self.where}: the model of round {round}", state, parameters)
@@ -237,7 +266,7 @@ def _prefixes(names: Iterable[str]) -> list[str]:
     return [common[:at] for at in range(len(common), 0, -1) if common[at - 1] == "."] + [""]
 
 
-def read_recording(folder: Path, until: int | None = None) -> RoundHistory:
+def read_recording(folder: Path, until: int | None = None) -> KeptRounds:
     """What a recording holds of the federation itself.
 
     Args:
@@ -245,7 +274,7 @@ def read_recording(folder: Path, until: int | None = None) -> RoundHistory:
         until: the last round that counts; None: all do.
 
     Returns:
-        The history, with notes on what the recording lacks.
+        The rounds, with notes on what the recording lacks.
 
     Raises:
         InputError: there is no recording, one of another format, or one without a model.
@@ -274,13 +303,14 @@ def read_recording(folder: Path, until: int | None = None) -> RoundHistory:
             f"Recorded: {len(sizes)} rounds with {min(sizes)}{most} of "
             f"{len(recording.clients())} clients each."
         )
-    return RoundHistory(
-        f"recording '{folder}'", models, _digest([folder / ROUNDS]), recording.updates(),
-        recording.notes(), rounds, rostered, tuple(notes),
+    return KeptRounds(
+        where=f"recording '{folder}'", states=models, digest=_digest([folder / ROUNDS]),
+        sent=recording.updates(), queues=recording.notes(), records=rounds, rostered=rostered,
+        notes=tuple(notes),
     )  # fmt: skip
 
 
-def read_files(pattern: str, key: str | None = None) -> RoundHistory:
+def read_files(pattern: str, key: str | None = None) -> KeptRounds:
     """Models that somebody kept, a file a round, by the last number in the file's name.
 
     Args:
@@ -288,7 +318,7 @@ def read_files(pattern: str, key: str | None = None) -> RoundHistory:
         key: of the entry of each file that holds the model; None: it holds one.
 
     Returns:
-        The history, whose models are read as they are asked for.
+        The rounds, whose models are read as they are asked for.
 
     Raises:
         InputError: no such file, one without a number, or two of one number.
@@ -313,7 +343,8 @@ def read_files(pattern: str, key: str | None = None) -> RoundHistory:
     listed = names if len(names) < 8 else [*names[:3], "..", *names[-3:]]
     notes = (f"Models by the last number in each file's name: {', '.join(listed)}.",)
     models = States(files, lambda r: read_model(files[r], key))
-    return RoundHistory(where, models, _digest(files.values()), notes=notes)
+    digest = _digest(files.values())
+    return KeptRounds(where=where, states=models, digest=digest, notes=notes)
 
 
 def read_model(path: Path, key: str | None = None) -> State:

@@ -1,0 +1,232 @@
+"""Score some rounds: what an attacker finds in a run, an encoder, a recording or vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import torch
+
+from fedmia.attacks.base import ActiveAttack, DatasetAttack, Known
+from fedmia.evaluation.steps.budgets import allot, sweep
+from fedmia.evaluation.steps.controls import pixels
+from fedmia.evaluation.suite import PLACEBO, RELEASED, Progress, Suite
+from fedmia.recording.format import MAIN
+from fedmia.records import DatasetInferenceResults, Pair, RoundInfo, ScoredAttack, list_attacks
+from fedmia.rounds.base import UNTRAINED, Target
+from fedmia.runtime.cores import count_cores
+from fedmia.shadows.train import CUT
+
+
+def score(
+    suite: Suite,
+    names: Sequence[str],
+    infos: Sequence[RoundInfo] = (),
+    *,
+    controls: bool = True,
+    by_sets: bool = False,
+    every_known: Known | None = None,
+    swept: str | None = None,
+    say: Callable[[str], None] = lambda line: None,
+    threads: int | None = None,
+) -> dict[str, Any]:
+    """Score attacks, controls, pairs and sets, and the leakage by round.
+
+    Args:
+        suite: the attacks, the models and the images.
+        names: of the attacks that are able to run, in the order of the report.
+        infos: the rounds; leakage is added to those whose model is to be scored.
+        controls: whether attacks run on other models than the one under test: the untrained one,
+            the placebo's and those of the rounds.
+        by_sets: whether sets of images are judged, too.
+        every_known: images that could be known, from which the classifier on pixels learns; None:
+            those that the attacker knows.
+        swept: a budget and its values, as the option `sweep` says it; None: none.
+        say: prints one line.
+        threads: of a piece of work, as many of which run side by side as there are cores for;
+            None: one after the other, with all threads.
+
+    Returns:
+        Fields of `RunScores`.
+    """
+    kinds = {name: type(suite.build(name)) for name in names}
+    single = [n for n in names if not issubclass(kinds[n], ActiveAttack | DatasetAttack)]
+    survives, rounds, lost = suite.failures.attempt, suite.rounds, suite.failures.reasons
+    single = [n for n in single if survives("main", n, partial(allot, suite, suite.main, n))]
+    act = suite.act
+    if act is not None and (why := act.unscored()):
+        lost[act.name], act = why, None
+    sets = suite.scorer.sets if by_sets else None
+    work: dict[str, Callable[[], Any]] = {
+        "attacks": partial(suite.score_attacks, suite.main, single, title=RELEASED, sets=sets)
+    }
+    if controls:
+        work[UNTRAINED] = partial(_score_untrained, suite, single)
+    if controls and rounds.round in rounds.models(PLACEBO):
+        placebo = Target(PLACEBO, rounds.round)
+        work[PLACEBO] = partial(
+            suite.score_attacks, placebo, single, PLACEBO, title="", threshold=False
+        )
+    if act is not None:
+        work |= {p: partial(suite.attempt, p, act.name, call) for p, call in act.work().items()}
+    by_round = [n for n in single if kinds[n].by_round]
+    for info in infos if controls else ():
+        if info.round in rounds.scored:
+            again = [] if info.round == rounds.round else by_round
+            layers, alone = "internal" in single, threads is None
+            work[f"round {info.round}"] = partial(add_leakage, suite, info, again, layers, alone)
+    if rounds.stored is None:
+        work["pixels"] = partial(pixels, suite.scorer.with_known(every_known))
+    done = run_side_by_side(work, threads, suite.progress)
+    results = {piece: scores for piece, scores in done.items() if scores is not None}
+    inferences = infer(suite, [n for n in names if issubclass(kinds[n], DatasetAttack)])
+    scored = {one.name: one for one in results["attacks"]}
+    if f"round {rounds.round}" in results:
+        main = {name: scored[name] for name in by_round if name in scored}
+        last = f"round {rounds.round}"
+        results[last] = replace(results[last], leakage=main)
+    budgets = sweep(suite, suite.main, [*scored], swept, say) if swept else None
+    if "active" in results:
+        scored[results["active"].name] = results["active"]
+    beside = {UNTRAINED: list[ScoredAttack]()}
+    for name in (UNTRAINED, PLACEBO):
+        if name in results:
+            beside[name] = [one for one in results[name] if one.name not in lost]
+            if {"active", f"active-{name}"} <= results.keys():
+                beside[name].append(results[f"active-{name}"])
+    pairs = list[Pair]()
+    if act is not None and {"active", "active-zero"} <= results.keys():
+        both = (list_attacks([results[piece]]) for piece in ("active", "active-zero"))
+        pairs = [Pair(one, zero, act.over) for one, zero in zip(*both, strict=True)]
+    infos = [results.get(f"round {info.round}", info) for info in infos]
+    return {
+        "attacks": list_attacks(scored[name] for name in names if name in scored),
+        "controls": {name: list_attacks(rows) for name, rows in beside.items()},
+        "pairs": pairs,
+        "not_run": lost,
+        "sets": sets,
+        "sweep": budgets,
+        "inferences": inferences,
+        "pixels": results.get("pixels"),
+        "curves": act.curves() if act and pairs else None,
+        "rounds": [
+            replace(i, leakage={n: s for n, s in i.leakage.items() if n not in lost}) for i in infos
+        ],
+    }
+
+
+def _score_untrained(suite: Suite, names: Sequence[str]) -> list[ScoredAttack]:
+    """The attacks on the untrained control, where there is one; those that failed do not run."""
+    again = suite.controlled([n for n in names if n not in suite.failures.reasons])
+    missing = suite.no_control_reason is not None if again else True
+    suite.progress.again(0 if missing else len(again))
+    if missing:
+        return []
+    return suite.score_attacks(
+        suite.untrained, again, UNTRAINED, title=UNTRAINED, threshold=False
+    )
+
+
+def add_leakage(
+    suite: Suite, info: RoundInfo, names: Sequence[str], layers: bool, alone: bool
+) -> RoundInfo:
+    """Add to the row of a round the scores of attacks, those of `internal` by layer, and its kNN.
+
+    Args:
+        suite: the attacks.
+        info: the round.
+        names: of the attacks.
+        layers: whether `internal` is run.
+        alone: whether nothing runs beside it, so that rows of the model under test may be shared.
+
+    Returns:
+        The row; as it is where the user asked to stop.
+    """
+    if suite.progress.stopped():
+        return info
+    target = suite.main if alone and info.round == suite.main.round else Target(MAIN, info.round)
+    fields = suite.leakage_of_round(target, names, layers=layers)
+    if suite.probe is not None:
+        fields["knn"] = suite.probe(target)["knn"].value
+    return replace(info, **fields)
+
+
+def infer(suite: Suite, names: Sequence[str]) -> list[DatasetInferenceResults]:
+    """What attacks on data sets say of each client's scored members.
+
+    Args:
+        suite: the attacks.
+        names: of those on data sets.
+
+    Returns:
+        The answers of those that did not fail.
+    """
+    answers = list[DatasetInferenceResults]()
+    for name in names:
+        if suite.progress.stopped():
+            suite.failures.reasons[name] = CUT
+            continue
+        suite.progress.step(RELEASED, name, False)
+        answer = suite.attempt("inferences", name, partial(suite.infer, name))
+        answers += [] if answer is None else [answer]
+        suite.progress.step(RELEASED, name, True)
+    return answers
+
+
+def explain_uncontrolled(suite: Suite, names: Sequence[str], control: str) -> list[str]:
+    """Why some attacks have no untrained control, and which control they have.
+
+    Args:
+        suite: the attacks.
+        names: of those that have scores.
+        control: that they have, as a clause.
+
+    Returns:
+        A sentence for the report; none where all have one.
+    """
+    trained = [name for name in names if suite.build(name).reads_training()]
+    why = "not tried untrained, as updates and changes between rounds come with training"
+    return [f"{', '.join(trained)}: {why}; {control}."] if trained else []
+
+
+def run_side_by_side(
+    work: Mapping[str, Callable[[], Any]], threads: int | None, progress: Progress
+) -> dict[str, Any]:
+    """Run independent work in as many threads as there are cores for.
+
+    Args:
+        work: what to compute, by name.
+        threads: threads for one piece; None: one after the other, in this thread.
+        progress: hears of each piece.
+
+    Returns:
+        The results, by name.
+
+    Raises:
+        BaseException: what a piece raised, once those that run beside it have ended.
+    """
+    progress.begin(len(work))
+
+    def work_on(name: str, call: Callable[[], Any]) -> Any:
+        progress.piece(name, False)
+        try:
+            return call()
+        finally:
+            progress.piece(name, True)
+
+    if threads is None:
+        return {name: work_on(name, call) for name, call in work.items()}
+    workers = max(1, count_cores() // threads)
+    pool = ThreadPoolExecutor(workers, "score", torch.set_num_threads, (threads,))
+    wait = True  # what still runs would write beside a run that goes on in this process
+    try:
+        running = {name: pool.submit(work_on, name, call) for name, call in work.items()}
+        return {name: future.result() for name, future in running.items()}
+    except KeyboardInterrupt:  # a second Ctrl-C waits for nothing
+        wait = False
+        raise
+    finally:
+        pool.shutdown(wait=wait, cancel_futures=True)

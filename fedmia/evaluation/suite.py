@@ -1,0 +1,391 @@
+"""Every attack on the models of some rounds: each is scored once, within its budget."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+from torch import Tensor
+
+from fedmia.attacks.base import Attack, DatasetAttack, Known
+from fedmia.data.images import IntArray
+from fedmia.evaluation.audits.shadows import OwnShadows
+from fedmia.evaluation.steps.datasets import Partition, form_candidate_sets, inference
+from fedmia.evaluation.steps.failures import Failures
+from fedmia.evaluation.steps.scorer import Scorer
+from fedmia.options import registry
+from fedmia.options.errors import InputError, opt
+from fedmia.options.option import option_fields
+from fedmia.recording.format import MAIN
+from fedmia.recording.reader import States
+from fedmia.records import Curves, DatasetInferenceResults, Probe, ScoredAttack
+from fedmia.rounds.attacker import Attacker
+from fedmia.rounds.base import UNTRAINED, Rounds, Target
+from fedmia.shadows.train import CUT
+from fedmia.ssl.base import SSLMethod
+from fedmia.storage.archive import Archive
+from fedmia.threat import BlackBox, BudgetError, WhiteBox, require, require_shadows
+from fedmia.threat.signals import Signals
+
+RELEASED = "released"  # what the user hears of the model under test
+PLACEBO = "placebo"  # branch of the control whose clients hold other images
+Result = TypeVar("Result")
+
+
+class Act(Protocol):
+    """An attack that took part in the rounds, scored by what it noted there.
+
+    Attributes:
+        name: of the attack.
+        over: what its twin without the act is, in words.
+    """
+
+    name: str
+    over: str
+
+    def unscored(self) -> str | None:
+        """Why it cannot be scored, or None."""
+
+    def work(self) -> dict[str, Callable[[], ScoredAttack]]:
+        """What to score: `active`, and of its controls `active-zero`, `active-untrained` and
+        `active-placebo` those that are complete."""
+
+    def curves(self) -> Curves | None:
+        """What it read by round; None where that is not shown."""
+
+
+class Owners(NamedTuple):
+    """Whose the scored images are.
+
+    Attributes:
+        kinds: of members (n,) and of non-members (m,), within which sets are compared.
+        clients: (n,) client of each member.
+        deal: how members were dealt to clients, and posers are.
+    """
+
+    kinds: tuple[IntArray, IntArray]
+    clients: IntArray
+    deal: Partition
+
+
+class Progress:
+    """Whom the scoring tells how far it is, and whom it asks to go on; here nobody."""
+
+    def begin(self, pieces: int) -> None:
+        """So many pieces of work follow, each a set of attacks on one model."""
+
+    def piece(self, name: str, done: bool) -> None:
+        """A piece begins, or is done."""
+
+    def step(self, model: str, attack: str, done: bool) -> None:
+        """An attack on a model begins, or is done."""
+
+    def again(self, attacks: int) -> None:
+        """So many attacks run again on the untrained control."""
+
+    def stopped(self) -> bool:
+        """Whether the user asked to stop."""
+        return False
+
+
+class Suite:
+    """Runs attacks on the models of some rounds.
+
+    Args:
+        rounds: the models.
+        attacker: what it has beside them.
+        attacks: name -> options of an attack.
+        images: scored members and non-members, uint8 (N, C, H, W), (M, C, H, W).
+        owners: whose they are.
+        archive: keeps what is scored, and has what was scored before.
+        failures: takes what attacks raise.
+        shadows: the attacker's own encoders; None: it has none.
+        refuse: why an attack has no place here, by its name; None: it has one.
+        more: further arguments of `Scorer`: `formed`, `subjects`.
+
+    Attributes:
+        probe: of the use of a model, for rounds of which nobody told it before; None: all is told.
+        scorer: of the images.
+        known: attack -> the images that its budget lets it learn from.
+        notes: what the reader should know of single attacks.
+        act: the attack that took part in the rounds; None: there is none.
+        main: the model under test.
+        untrained: the control in which nobody trained.
+    """
+
+    def __init__(
+        self, rounds: Rounds, attacker: Attacker, attacks: Mapping[str, Mapping[str, Any]],
+        images: tuple[Tensor, Tensor], owners: Owners, archive: Archive, failures: Failures, *,
+        shadows: OwnShadows | None = None, refuse: Callable[[str], str | None] = lambda name: None,
+        **more: Any,
+    ) -> None:  # fmt: skip
+        self.rounds, self.attacker, self.attacks = rounds, attacker, attacks
+        self.owners, self.archive, self.failures = owners, archive, failures
+        self.shadows, self.refuse = shadows, refuse
+        self.scorer = Scorer(attacker.known, *images, attacker.seed, self.build, **more)
+        self.known, self.notes = dict[str, Known](), list[str]()
+        self.act: Act | None = None
+        self.probe: Callable[[Target], Mapping[str, Probe]] | None = None
+        self.main = Target(MAIN, rounds.round)
+        self.untrained = Target(UNTRAINED, 0 if 0 in rounds.models() else None)
+        self.progress = Progress()
+
+    # -- attacks ---------------------------------------------------------------------------------
+
+    def build(self, name: str) -> Attack:
+        """A fresh attack with the options that it was given."""
+        built: Attack = registry.build("attack", name, self.attacks.get(name, {}))
+        return built
+
+    def of_kind(self, *kinds: type) -> list[str]:
+        """Names of the attacks of these kinds."""
+        return [name for name in self.attacks if isinstance(self.build(name), kinds)]
+
+    def check(self, name: str) -> Attack:
+        """The attack.
+
+        Raises:
+            InputError: the attacker's access or its lack of shadows does not grant what it needs.
+        """
+        if (reason := self.refuse(name)) is not None:
+            raise InputError(reason)
+        attack = self.build(name)
+        require(self.attacker.threat, attack.needs)
+        if attack.asks_shadows():
+            require_shadows(self.shadows is not None)
+        return attack
+
+    def able(self, names: Iterable[str]) -> list[str]:
+        """Those of some attacks that the attacker has enough for; the others' reasons are noted."""
+        able = list[str]()
+        for name in names:
+            try:
+                self.check(name)
+            except Exception as error:
+                self.failures.reasons[name] = self.failures.explain(name, error)
+            else:
+                able.append(name)
+        return able
+
+    def controlled(self, names: Iterable[str]) -> list[str]:
+        """Of some attacks those that run on the untrained control, too."""
+        built = {name: self.build(name) for name in names}
+        return [
+            name
+            for name, attack in built.items()
+            if not (isinstance(attack, DatasetAttack) or attack.reads_training())
+        ]
+
+    def decides(self, name: str) -> str:
+        """What decides the scores of an attack beside the key of the archive: its options, the
+        files that they name, its shadows' files and the rounds.
+
+        Raises:
+            InputError: the shadows' files cannot be read.
+        """
+        attack = self.build(name)
+        options = [getattr(attack, f.name) for f, _ in option_fields(type(attack))]
+        files = [Path(v) for v in options if isinstance(v, str) and Path(v).is_file()]
+        contents = [hashlib.sha256(f.read_bytes()).hexdigest() for f in files]
+        own = self.shadows.digest() if self.shadows and attack.asks_shadows() else ""
+        return " ".join([repr(attack), *contents, own, self.rounds.digest])
+
+    # -- views: rows and drawn images are shared between them, counts are not --------------------
+
+    def method(self, target: Target) -> SSLMethod:
+        """The network of a target, with negatives of the attacker's.
+
+        Raises:
+            InputError: there is no such model, such as none that is untrained.
+        """
+        if target.method is None:
+            method = self.rounds.load(target).to(self.attacker.device).eval()
+            held = {} if self.attacker.own is None else self.rounds.held(target.branch)
+            if (round := target.round) is not None and round in held:
+                method.load_local(held[round])
+            elif self.rounds.access == "white_box":  # losses alone read the queue: no query else
+                self.attacker.fill_bank(method)
+            target.method = method
+        return target.method
+
+    def view(
+        self, target: Target, name: str, known: Known | None = None, budget: int | None = None, *,
+        naive: bool = False, **beside: Any,
+    ) -> BlackBox:  # fmt: skip
+        """What the attacker has of a model while an attack runs.
+
+        Args:
+            target: the model.
+            name: of the attack.
+            known: images whose membership it knows, where these are fewer; None: all.
+            budget: most images that it may embed.
+            naive: it does not know the defence of the target's training.
+            beside: further arguments of a client's view.
+
+        Returns:
+            The view, which counts its queries.
+        """
+        vantage = (attack := self.build(name)).needs.vantage
+        if self.shadows is not None and attack.asks_shadows():
+            own = self.attacker.holds(), self.attacker.augment, self.attacker.pixels
+            beside["shadows"] = self.shadows.make(*own, naive=naive)
+        if self.attacker.threat.access == "white_box" and vantage != "outsider":
+            beside["received"] = self._received(target)
+            if vantage == "server":
+                beside |= self._sent(target)
+        return self.attacker.view(
+            self.method(target), vantage, signals=target.signals, known=known, budget=budget,
+            **beside,
+        )  # fmt: skip
+
+    def _received(self, target: Target) -> States:
+        """The weights that the attacker received, by round, up to the target's."""
+        branch = MAIN if target.branch == UNTRAINED else target.branch
+        models, last, some = self.rounds.models(branch), target.round, self.attacker.received
+        kept = [r for r in models if last is None or r <= last]
+        return States(
+            [r for r in kept if some is None or r in some or r == last], models.__getitem__
+        )
+
+    def _sent(self, target: Target) -> dict[str, Any]:
+        """What clients sent in the rounds up to the target's, and what they had received."""
+        sent, last = self.rounds.updates(target.branch), target.round
+        updates = {r: one for r, one in sent.items() if last is None or r <= last}
+        before = self.rounds.before(target.branch)
+        rounds = [r for r in updates if r in before]
+        return {"updates": updates, "before": States(rounds, before.__getitem__)}
+
+    def plain_view(self, target: Target) -> BlackBox:
+        """A view that charges no attack, and leaves no rows of one side behind: an attack would be
+        answered faster about these."""
+        one = self.attacker
+        return BlackBox(
+            self.method(target), one.augment, seed=one.seed, device=one.device, signals=Signals(),
+            precision=one.precision,
+        )  # fmt: skip
+
+    @cached_property
+    def no_control_reason(self) -> str | None:
+        """Why there is no untrained control, or None where there is one; it is asked for once."""
+        try:
+            self.method(self.untrained)
+        except InputError as error:
+            return str(error)
+        return None
+
+    # -- scores ----------------------------------------------------------------------------------
+
+    def once(self, piece: str, name: str, call: Callable[[], Result]) -> Result:
+        """What `call` says of attack `name` in a piece of the scoring, or what was kept of it."""
+        return self.archive.once(f"{piece}-{name}", call, self.decides(name))
+
+    def attempt(self, piece: str, name: str, call: Callable[[], Result]) -> Result | None:
+        """Compute the scores of one attack in a piece of the scoring once; None where it failed."""
+        # A disk that is full where scores are kept is no failure of the attack: it ends the run.
+        return self.failures.attempt(piece, name, partial(self.once, piece, name, call))
+
+    def score(
+        self, target: Target, name: str, known: Known, budget: int | None, **how: Any
+    ) -> ScoredAttack:
+        """One attack on one model by an attacker that knows `known`; `how` as in `Scorer`."""
+        view = self.view(target, name, known, budget)
+        how.setdefault("rounds", () if target.round is None else (target.round,))
+        return self.scorer.with_known(known).score_attack(name, view, **how)
+
+    def score_attacks(
+        self, target: Target, names: Iterable[str], piece: str = "main", title: str = "",
+        **how: Any,
+    ) -> list[ScoredAttack]:  # fmt: skip
+        """Score attacks on one model; they share what they compute.
+
+        Args:
+            target: the model.
+            names: of the attacks.
+            piece: of the scoring, by whose name each attack is scored once.
+            title: what the user hears of the model; none: nothing of single attacks.
+            how: as `Scorer.score_attack`.
+
+        Returns:
+            The scored attacks that did not fail.
+        """
+        done = list[ScoredAttack]()
+        for name in names:
+            if self.progress.stopped():
+                if piece == "main":
+                    self.failures.reasons[name] = CUT
+                continue
+            known, score = self.known.get(name, self.scorer.known), self.score
+            if piece == "main" and self.shadows is not None:
+                score = self._score_with_twin
+            if title:
+                self.progress.step(title, name, False)
+            call = partial(score, target, name, known, self.attacker.budget, **how)
+            scored = self.attempt(piece, name, call)
+            done += [] if scored is None else [scored]
+            if title:
+                self.progress.step(title, name, True)
+        return done
+
+    def _score_with_twin(
+        self, target: Target, name: str, known: Known, budget: int | None, **how: Any
+    ) -> ScoredAttack:
+        """An attack beside its naive twin, where its shadows know the defence."""
+        scored, shadows = self.score(target, name, known, budget, **how), self.shadows
+        assert shadows is not None
+        if not (self.build(name).asks_shadows() and shadows.paired()):
+            return scored
+        view = self.view(target, name, known, budget, naive=True)
+        naive = self.scorer.with_known(known).score_attack(name, view, threshold=False)
+        return replace(
+            scored,
+            twins={f"{name}-naive": "the same with shadows trained without the defence"},
+            twin_members=naive.scores_members[:, None],
+            twin_nonmembers=naive.scores_nonmembers[:, None],
+        )
+
+    def leakage_of_round(
+        self, target: Target, names: Iterable[str], *, layers: bool
+    ) -> dict[str, Any]:
+        """Scores of attacks on the model of a round, and of `internal` on each layer (Fig. 6).
+
+        Args:
+            target: of the round.
+            names: names of attacks.
+            layers: whether `internal` is run.
+
+        Returns:
+            The fields of `RoundInfo`.
+        """
+
+        def score_layers() -> dict[str, ScoredAttack]:
+            view = self.view(target, "internal", self.scorer.known, None)
+            assert isinstance(view, WhiteBox)
+            options = self.attacks.get("internal", {})
+            return self.scorer.score_layers(view, options, threshold=False)
+
+        piece = f"round {target.round}"
+        scored = self.score_attacks(target, names, piece, threshold=False)
+        by_layer = self.attempt(f"{piece} layers", "internal", score_layers) if layers else None
+        return {"leakage": {s.name: s for s in scored}, "layers": by_layer or {}}
+
+    def infer(self, name: str) -> DatasetInferenceResults:
+        """What an attack on data sets says of each client's scored members, on the model under
+        test and on the untrained one, where there is one.
+
+        Raises:
+            BudgetError: queries are counted.
+        """
+        if self.attacker.budget is not None:
+            raise BudgetError(f"{opt('query_budget')} is for attacks on images, not on data sets")
+        scorer, attack = self.scorer, self.build(name)
+        assert isinstance(attack, DatasetAttack)
+        targets = [self.main] + [self.untrained] * (self.no_control_reason is None)
+        views = [self.view(target, name) for target in targets]
+        of = form_candidate_sets(
+            scorer.members, scorer.nonmembers, *self.owners, scorer.seed, scorer.subjects
+        )
+        return inference(attack, scorer.known, of, scorer.seed, *views)

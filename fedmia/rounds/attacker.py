@@ -1,0 +1,104 @@
+"""What an attacker has beside a model: images, rounds that it received, a budget; and its views."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fedmia.attacks.base import Known
+from fedmia.ssl.augment import Augment
+from fedmia.ssl.base import SSLMethod
+from fedmia.threat import (
+    BlackBox,
+    ClientView,
+    Labels,
+    Meter,
+    ServerView,
+    StoredVectors,
+    Threat,
+    WhiteBox,
+)
+from fedmia.threat.signals import PixelCache, Signals
+from fedmia.threat.stored import Stored
+
+VIEWS: Mapping[str, type[WhiteBox]] = {
+    "outsider": WhiteBox, "client": ClientView, "server": ServerView,
+}  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Attacker:
+    """Who attacks, whichever attack it runs. All its views draw the same pixels.
+
+    Attributes:
+        threat: the most that it has: access to models, and vantage.
+        known: images whose membership it knows.
+        seed: of its views and of its attacks.
+        augment: recipe of its views.
+        device: where tensors are computed.
+        precision: of the forward passes.
+        own: uint8 (N, C, H, W), images of its client; None: it is no client.
+        labels: true classes of images, where it is granted them.
+        received: rounds whose models it had; None: all.
+        budget: most images that one attack may embed; None: no limit.
+        stored: vectors in place of a model.
+        pixels: views that were drawn before.
+    """
+
+    threat: Threat
+    known: Known
+    seed: int
+    augment: Augment
+    device: torch.device
+    precision: str = "float32"
+    own: Tensor | None = None
+    labels: Labels | None = None
+    received: frozenset[int] | None = None
+    budget: int | None = None
+    stored: Stored | None = None
+    pixels: PixelCache = field(default_factory=PixelCache)
+
+    def holds(self, known: Known | None = None) -> Tensor:
+        """The images that it holds, its own and the known ones; of `known` where it knows fewer."""
+        images = (self.known if known is None else known).both()[0]
+        return images if self.own is None else torch.cat([self.own, images])
+
+    def view(
+        self, method: SSLMethod, vantage: str = "outsider", *, signals: Signals | None = None,
+        known: Known | None = None, budget: int | None = None, **beside: Any,
+    ) -> BlackBox:  # fmt: skip
+        """A view of a model, as an attack of a vantage needs; it counts its queries.
+
+        Args:
+            method: the network with its weights.
+            vantage: `outsider`, `client` or `server`.
+            signals: rows of the model that are known; None: none.
+            known: images of known membership, where the attacker knows fewer.
+            budget: most images that may be embedded; None: no limit.
+            beside: further arguments of the view: `shadows`, and of a client `received`, `noted`,
+                of the server `updates`, `before`.
+
+        Returns:
+            The view.
+        """
+        make: Callable[..., BlackBox] = BlackBox
+        held = self.holds(known)
+        if self.stored is not None:
+            make = partial(StoredVectors, stored=self.stored)
+        elif self.threat.access == "white_box":
+            make = VIEWS[vantage]
+        return make(
+            method, self.augment, seed=self.seed, device=self.device,
+            held=held if len(held) else None,
+            signals=Signals() if signals is None else signals, pixels=self.pixels,
+            labels=self.labels, meter=Meter(budget), precision=self.precision, **beside,
+        )  # fmt: skip
+
+    def fill_bank(self, method: SSLMethod) -> None:
+        """Negatives of a method whose owner's are not known: keys of the attacker's images."""
+        method.fill_bank(self.holds() if self.own is None else self.own)
