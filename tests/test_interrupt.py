@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from fedmia.evaluation.models import Evaluation
+from fedmia.evaluation.suite import Suite
 from fedmia.federation.rounds import FederatedRun
 from fedmia.recording.run import RunRecording
 from fedmia.ssl.train import Job
@@ -81,7 +81,7 @@ def test_twice__stops_at_once_without_a_report(
 ) -> None:
     after_round(monkeypatch, "main", 2, lambda: (interrupt(), interrupt()))
     scored = []
-    monkeypatch.setattr(Evaluation, "__init__", lambda self, *given: scored.append(self))
+    monkeypatch.setattr(Suite, "__init__", lambda self, *given, **how: scored.append(self))
     assert simulate(f"{TINY}{SIMILARITY} --rounds 4", tmp_path / "RUN") == 130
     assert "Traceback" not in capsys.readouterr().err
     assert not scored and not (tmp_path / "RUN" / "report.json").exists()

@@ -125,9 +125,7 @@ def _score_untrained(suite: Suite, names: Sequence[str]) -> list[ScoredAttack]:
     suite.progress.again(0 if missing else len(again))
     if missing:
         return []
-    return suite.score_attacks(
-        suite.untrained, again, UNTRAINED, title=UNTRAINED, threshold=False
-    )
+    return suite.score_attacks(suite.untrained, again, UNTRAINED, title=UNTRAINED, threshold=False)
 
 
 def add_leakage(

@@ -8,7 +8,7 @@ from clients.client_context import ClientContext
 from fedmia.attacks.base import Known
 from fedmia.federation.schedule import Schedule
 from fedmia.rounds.attacker import Attacker
-from fedmia.ssl.base import SSLMethod
+from fedmia.ssl.base import SSLMethod, State
 from fedmia.storage.snapshot import Snapshot
 
 
@@ -36,6 +36,14 @@ def make_attacker(context: ClientContext, known: Known | None = None) -> Attacke
     )
 
 
+def load_weights(context: ClientContext, state: State) -> SSLMethod:
+    """The network of a run with some weights, in evaluation mode, as its attacker builds it."""
+    holder = context.experiment.holder
+    method = context.method(-1, None if holder is None else len(context.parts["members"][holder]))
+    method.load_shared(state)
+    return method.eval()
+
+
 def load_snapshot(context: ClientContext, attacker: Attacker, snapshot: Snapshot) -> SSLMethod:
     """The network of a run with the weights of a snapshot, and the negatives of its holder.
 
@@ -50,9 +58,7 @@ def load_snapshot(context: ClientContext, attacker: Attacker, snapshot: Snapshot
     Returns:
         The network in evaluation mode.
     """
-    method = context.method(-1, None if attacker.own is None else len(attacker.own))
-    method.load_shared(snapshot.state)
-    method.eval()
+    method = load_weights(context, snapshot.state)
     if snapshot.holder:
         method.load_local(snapshot.holder)
     else:

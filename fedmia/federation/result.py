@@ -12,7 +12,7 @@ from clients.client_context import ClientContext
 from fedmia.attacks.base import Known
 from fedmia.data.images import IntArray
 from fedmia.data.sets import ImageSets, form_sets
-from fedmia.federation.attacker import load_snapshot, make_attacker
+from fedmia.federation.attacker import load_weights, make_attacker
 from fedmia.federation.plan import Plan
 from fedmia.federation.readings import Readings
 from fedmia.federation.schedule import Schedule
@@ -130,10 +130,12 @@ class TrainedRounds(Rounds):
 
     def load(self, target: Target) -> SSLMethod:
         if target.branch == UNTRAINED or target.round is None:
-            snapshot = self.recording.untrained()
-        else:
-            snapshot = self.recording.load(target.branch, target.round)
-        return load_snapshot(self.client_context, self.attacker, snapshot)
+            return load_weights(self.client_context, self.recording.untrained().state)
+        state = self.recording.models(target.branch)[target.round]
+        return load_weights(self.client_context, state)
+
+    def held(self, branch: str = MAIN) -> Mapping[int, State]:
+        return self.recording.notes(branch)
 
     def models(self, branch: str = MAIN) -> Mapping[int, State]:
         return self.recording.models(branch)

@@ -12,7 +12,6 @@ import torch
 
 from fedmia.data.base import Views
 from fedmia.data.images import ImageSet
-from fedmia.evaluation.audits.attack_suite import EncoderAttackSuite
 from fedmia.evaluation.audits.images import (
     MOST_KNOWN,
     AuditSplit,
@@ -21,7 +20,7 @@ from fedmia.evaluation.audits.images import (
     unify_classes,
     unlike_classes,
 )
-from fedmia.evaluation.encoder import recipe
+from fedmia.evaluation.encoder import health, probe_images, recipe
 from fedmia.options.errors import InputError
 from fedmia.probes import utility as made
 from fedmia.ssl.augment import Augment
@@ -148,14 +147,13 @@ def test_probes__fit_on_one_half_of_the_scored_nonmembers_and_test_on_the_other(
         return 0.25
 
     labels = np.arange(9) % 2
-    views: Any = EncoderAttackSuite.__new__(EncoderAttackSuite)
-    views.audit, views.audit_split = audit(), scored(9, labels)
-    views.plain_view = lambda model: SimpleNamespace(
-        embed_plain=lambda images, layer: torch.arange(9.0)[:, None]
+    view = SimpleNamespace(embed_plain=lambda images, layer: torch.arange(9.0)[:, None])
+    suite: Any = SimpleNamespace(
+        plain_view=lambda target: view, attacker=SimpleNamespace(seed=audit().seed), main=None
     )
     monkeypatch.setattr(made, "weighted_knn", knn)
     monkeypatch.setattr(made, "linear_accuracy", linear)
-    probes = views.probes("released")
+    probes = probe_images(suite, scored(9, labels), suite.main)
     zeros = float((seen[0][3] == 0).double().mean())  # as which the kNN takes every image
     assert (probes["knn"].value, probes["linear"].value) == (zeros, 0.25)
     assert {p.n for p in probes.values()} == {5} and len(seen) == 2
@@ -165,7 +163,6 @@ def test_probes__fit_on_one_half_of_the_scored_nonmembers_and_test_on_the_other(
         assert torch.equal(ours, fit[:, 0].long() % 2) and torch.equal(
             theirs, test[:, 0].long() % 2
         )
-    views.audit_split = scored(9, np.zeros(9, int))
-    assert views.probes("released")["knn"].value is None and len(seen) == 2
-    views.audit_split = scored(1, [0])
-    assert views.health() is None
+    same = probe_images(suite, scored(9, np.zeros(9, int)), suite.main)
+    assert same["knn"].value is None and len(seen) == 2
+    assert health(suite, scored(1, [0])) is None

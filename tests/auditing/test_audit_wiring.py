@@ -17,10 +17,10 @@ from fedmia.attacks.base import Attack, Known, Scores
 from fedmia.cli.command import parse
 from fedmia.cli.commands import AUDIT
 from fedmia.data.images import digests
-from fedmia.evaluation.audits.attack_suite import UNTRAINED, EncoderAttackSuite
 from fedmia.evaluation.audits.images import deal
-from fedmia.evaluation.encoder import prepare
+from fedmia.evaluation.encoder import prepare, suite_of_audit
 from fedmia.evaluation.steps.scorer import Scorer, match_scale
+from fedmia.evaluation.suite import Suite
 from fedmia.report.metrics import attack_row
 from fedmia.threat import Threat
 from tests.auditing.conftest import Sides, write
@@ -51,12 +51,11 @@ class ByHeart(Stub):
         return images[:, 0, 0, 0].double().numpy() + 1000 * known
 
 
-def made(archives: Sides, flags: str) -> EncoderAttackSuite:
+def made(archives: Sides, flags: str) -> Suite:
     line = f"--encoder tests.auditing.brought:tiny {archives.flags} --attacks similarity {flags}"
     settings = parse(AUDIT, line.split()).settings
     device = torch.device("cpu")
-    released, audit_split = prepare(settings, device)
-    return EncoderAttackSuite(settings, released, audit_split, released.augment, device)
+    return suite_of_audit(settings, *prepare(settings, device), device)
 
 
 COUNTS = (30, 30, 100, 100)
@@ -68,7 +67,7 @@ def test_threshold__knows_nothing_of_what_was_learnt_by_heart(archives: Sides) -
     suite, draw = made(archives, ""), np.random.default_rng(0)
     sides = [torch.from_numpy(draw.integers(0, 256, (n, 1, 2, 2), np.uint8)) for n in COUNTS]
     scorer = Scorer(Known(*sides[:2]), *sides[2:], 0, lambda name: ByHeart())
-    result = scorer.score_attack("by-heart", suite.plain_view("released"))
+    result = scorer.score_attack("by-heart", suite.plain_view(suite.main))
     under_test = np.concatenate([result.scores_members, result.scores_nonmembers])
     for side, scores in zip(sides, (result.known_members, result.known_nonmembers), strict=False):
         pixels = side[:, 0, 0, 0].double().numpy()
@@ -99,7 +98,7 @@ def test_threshold__is_on_the_scale_of_the_fit_that_scores(archives: Sides, seed
         for m in (140, 100)
     ]
     scorer = Scorer(Known(*sides[:2]), *sides[2:], seed, lambda name: Drifting())
-    row = attack_row(scorer.score_attack("drifting", suite.plain_view("released")), 1)
+    row = attack_row(scorer.score_attack("drifting", suite.plain_view(suite.main)), 1)
     assert row["threshold_source"] == "known" and row["oracle_accuracy"] > 0.8
     assert row["accuracy"] > row["oracle_accuracy"] - 0.04
 
@@ -141,12 +140,12 @@ def test_untrained_control__has_rows_of_its_own(archives: Sides) -> None:
     """What the control's view embeds is the control's, also after the encoder's view has embedded
     the same images; an attack's views of one model share rows."""
     views = made(archives, "")
-    images, known = views.audit_split.scored_members, views.scorer.known
-    trained = views.view("released", "similarity", known, None).embed_plain(images, "encoder")
-    control = views.view(UNTRAINED, "similarity", known, None).embed_plain(images, "encoder")
+    images = views.scorer.members
+    trained = views.view(views.main, "similarity").embed_plain(images, "encoder")
+    control = views.view(views.untrained, "similarity").embed_plain(images, "encoder")
     assert not torch.allclose(trained, control)
     alone = made(archives, "")
-    fresh = alone.view(UNTRAINED, "similarity", known, None).embed_plain(images, "encoder")
+    fresh = alone.view(alone.untrained, "similarity").embed_plain(images, "encoder")
     torch.testing.assert_close(control, fresh, rtol=0, atol=0)
 
 

@@ -9,10 +9,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from fedmia.evaluation.audits.attack_suite import RELEASED, EncoderAttackSuite
+from fedmia.evaluation import encoder
 from fedmia.evaluation.encoder import LOOK
+from fedmia.evaluation.suite import Suite
 from fedmia.records import Probe
 from fedmia.report.verdict import NO_CONTROL
+from fedmia.rounds.base import Target
 from tests.auditing.brought import tiny
 from tests.auditing.conftest import MEMBERS, NONMEMBERS, Audit
 
@@ -108,11 +110,11 @@ def test_outputs__of_two_vectors_one_must_be_named(audit: Audit, tmp_path: Path)
 def test_utility__of_the_untrained_twin_is_its_own(
     audit: Audit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def probes(self: EncoderAttackSuite, model: str) -> dict[str, Probe]:
-        value = 0.75 if model == RELEASED else 0.25
+    def probes(suite: Suite, cast: Any, target: Target) -> dict[str, Probe]:
+        value = 0.75 if target is suite.main else 0.25
         return {"knn": Probe(value, 40), "linear": Probe(value, 40)}
 
-    monkeypatch.setattr(EncoderAttackSuite, "probes", probes)
+    monkeypatch.setattr(encoder, "probe_images", probes)
     useful = audit("--known 6", tmp_path / "A").report["utility"]
     assert (useful["knn"], useful["linear"]) == (0.75, 0.75)
     assert (useful["untrained"]["knn"], useful["untrained"]["linear"]) == (0.25, 0.25)

@@ -13,9 +13,9 @@ import fedmia
 from fedmia.attacks.base import Attack, Known
 from fedmia.evaluation import encoder as evaluation
 from fedmia.evaluation.audits import estimate
-from fedmia.evaluation.audits.attack_suite import EncoderAttackSuite
 from fedmia.nets.smallnet import SmallNet
 from fedmia.options.errors import InputError
+from fedmia.rounds.base import EncoderRounds
 from fedmia.runtime.heartbeat import format_seconds
 from fedmia.threat import Threat
 
@@ -62,11 +62,10 @@ def test_rehearsal__is_scaled_up_to_all_images(monkeypatch: pytest.MonkeyPatch) 
     pixels = torch.zeros(60, 1, 1, 1)
     suite: Any = SimpleNamespace(
         scorer=SimpleNamespace(known=Known(pixels[:20], pixels[:20]), candidates=pixels, seed=0),
-        refusal=lambda name: None,
-        vantage=lambda name: (None, Threat("black_box", "outsider"), {}),
         build=lambda name: Slow(clock),
         view=lambda *given: None,
-        released=SimpleNamespace(remote=None),
+        main=None,
+        rounds=EncoderRounds(SimpleNamespace(remote=None)),  # type: ignore[arg-type]
     )
     rehearsal = estimate.rehearse(suite, ["similarity"])
     assert rehearsal.seconds == {"similarity": 2 * (3 * 20 + 0.25 * (60 + 2 * 20))}
@@ -109,11 +108,11 @@ def test_others__that_could_run_are_named_where_all_quick_ones_run(
     def rehearse(suite: Any, names: Any, short: bool = False) -> estimate.Rehearsal:
         return estimate.Rehearsal({n: 30.0 for n in names if n != "fe-mi"}, ("fe-mi",))
 
-    def run(*rest: Any) -> None:
+    def run(*rest: Any, **how: Any) -> None:
         raise InputError("enough was said")
 
     monkeypatch.setattr(evaluation, "rehearse", rehearse)
-    monkeypatch.setattr(EncoderAttackSuite, "run", run)
+    monkeypatch.setattr(evaluation, "score", run)
     with pytest.raises(InputError, match="enough was said"):
         fedmia.audit_encoder(
             SmallNet(width=4).build(3, 16), images(0), images(1), attacks=attacks, known=10, size=16

@@ -17,12 +17,11 @@ import torch
 
 from fedmia.cli.command import parse
 from fedmia.cli.commands import SIMULATE
-from fedmia.federation.attacker import Attacker
 from fedmia.federation.forks import Fork
 from fedmia.federation.ledger import Ledger
 from fedmia.federation.plan import Plan, make_client_context, make_plan
 from fedmia.federation.recorder import TrajectoryRecorder
-from fedmia.federation.result import FederationResult as Unrecorded
+from fedmia.federation.result import TrainedRounds
 from fedmia.federation.rounds import FederatedRun
 from fedmia.federation.train import federate
 from fedmia.federation.untrained import climb_untrained
@@ -80,7 +79,7 @@ class Recorder:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Run(Unrecorded):
+class Run(TrainedRounds):
     """A finished federation with its recorder."""
 
     recorder: Recorder
@@ -100,7 +99,7 @@ class Run(Unrecorded):
         """What the attack's client would have noted."""
         attack = self.client_context.attack
         assert attack is not None
-        book = TrajectoryRecorder(Attacker(self.client_context), attack)
+        book = TrajectoryRecorder(self.client_context, attack)
         for branch, models in self.recorder.models.items():
             for round, snapshot in models.items():
                 book.received(branch, round, snapshot)
@@ -149,11 +148,11 @@ def same(one: State, other: State) -> bool:
     return set(one) == set(other) and all(torch.equal(one[n], other[n]) for n in one)
 
 
-FederationResult = Callable[[str], Run]
+Finished = Callable[[str], Run]
 
 
 @pytest.fixture(scope="package")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> FederationResult:
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Finished:
     """`finished(flags)`: a federation run once for all who only read it."""
     results: dict[str, Run] = {}
 

@@ -14,7 +14,7 @@ from clients.client_context import ClientContext
 from clients.client_round import ClientRound
 from fedmia.federation.plan import make_client_context
 
-from .conftest import ACTIVE, FederationResult, Run, federated, planned, same, unattacked, weights
+from .conftest import ACTIVE, Finished, Run, federated, planned, same, unattacked, weights
 
 IDLE = ACTIVE + "--attack.ascent.steps 0"
 CLEAN = 2  # clean rounds of the tiny experiment
@@ -26,7 +26,7 @@ RATED = "--attacker active --attacks ascent "
     ["fedavg", *(pytest.param(n, marks=pytest.mark.slow) for n in ("fedavgm", "fedema"))],
 )
 def test_disarmed_attack__main_and_zero_are_the_same_federation(
-    strategy: str, finished: FederationResult
+    strategy: str, finished: Finished
 ) -> None:
     """Zero starts from all that is kept (queues, key encoders, momenta), not from weights alone."""
     run = finished(IDLE if strategy == "fedavg" else f"{IDLE} --strategy {strategy}")
@@ -40,7 +40,7 @@ def test_disarmed_attack__main_and_zero_are_the_same_federation(
         assert states[0] is not states[1] and same(states[0].tensors, states[1].tensors)
 
 
-def test_zero_branch__is_the_run_without_ascent(finished: FederationResult) -> None:
+def test_zero_branch__is_the_run_without_ascent(finished: Finished) -> None:
     armed, without = finished(ACTIVE), finished(IDLE)
     main, zero, plain = weights(armed), weights(armed, "zero"), weights(without)
     assert all(same(zero[r], plain[r]) for r in zero)
@@ -52,7 +52,7 @@ def test_zero_branch__is_the_run_without_ascent(finished: FederationResult) -> N
 
 @pytest.mark.slow
 def test_active_client__is_an_honest_one_until_it_may_craft(
-    tmp_path: Path, finished: FederationResult
+    tmp_path: Path, finished: Finished
 ) -> None:
     run = finished(ACTIVE)
     roles = ("honest",) * 3 + ("passive",)
@@ -63,7 +63,7 @@ def test_active_client__is_an_honest_one_until_it_may_craft(
     assert not same(weights(run)[3], weights(passive)[3])
 
 
-def test_no_ascent_from_the_received_model__sends_it_back(finished: FederationResult) -> None:
+def test_no_ascent_from_the_received_model__sends_it_back(finished: Finished) -> None:
     run = finished(IDLE)
     assert list(run.sent("main")) == [3, 4]
     for round, sent in run.sent("main").items():
@@ -72,7 +72,7 @@ def test_no_ascent_from_the_received_model__sends_it_back(finished: FederationRe
 
 @pytest.mark.slow
 def test_placebo__trains_the_same_way_on_images_that_nobody_is_scored_on(
-    tmp_path: Path, finished: FederationResult
+    tmp_path: Path, finished: Finished
 ) -> None:
     even = ACTIVE + "--partition iid"
     setup, run = planned(even), finished(even)

@@ -11,12 +11,11 @@ import torch
 
 from fedmia.attacks import ascent
 from fedmia.attacks.ascent import Ascent, AscentAlgorithm1
-from fedmia.federation.attacker import Attacker
 from fedmia.federation.recorder import TrajectoryRecorder
 from fedmia.storage.snapshot import Snapshot
 from fedmia.threat.signals import Signals
 
-from .conftest import ACTIVE, FederationResult, Run, same, weights
+from .conftest import ACTIVE, Finished, Run, same, weights
 
 FIRST = 3  # the first attacked round of the tiny experiment
 SETS = Ascent(pairs=1, steps=1, lr=0.05)
@@ -27,7 +26,7 @@ def trajectory_recorder(run: Run, attack: Ascent, sets: Any = None) -> Trajector
     """Of the run's forked round, acted on by an attack, with all sets or some."""
     sets = run.client_context.sets if sets is None else sets
     client_context = replace(run.client_context, attack=attack, sets=sets)
-    book = TrajectoryRecorder(Attacker(client_context), attack)
+    book = TrajectoryRecorder(client_context, attack)
     book.received("main", FIRST, run.recorder.models["main"][FIRST])
     return book
 
@@ -41,16 +40,14 @@ def alone(book: TrajectoryRecorder, kind: str, rows: Any, idle: bool = False) ->
 
 
 def run_weights(book: TrajectoryRecorder) -> Any:
-    return book.attacker.client_context.method(-1, None).shared_state()
+    return book.context.method(-1, None).shared_state()
 
 
 @pytest.mark.parametrize(
     "strategy",
     ["fedavg", *(pytest.param(n, marks=pytest.mark.slow) for n in ("trimmed-mean", "fedavgm"))],
 )
-def test_ended__is_what_the_server_made_of_the_upload(
-    strategy: str, finished: FederationResult
-) -> None:
+def test_ended__is_what_the_server_made_of_the_upload(strategy: str, finished: Finished) -> None:
     """Of the attacker's own upload that round of `main`, and of none that of `zero`, to the bit."""
     run = finished(ACTIVE if strategy == "fedavg" else f"{ACTIVE} --strategy {strategy}")
     for branch in ("main", "placebo"):
@@ -67,7 +64,7 @@ def test_ended__is_what_the_server_made_of_the_upload(
 
 
 @pytest.mark.slow
-def test_sets__each_has_its_round_whatever_the_others(finished: FederationResult) -> None:
+def test_sets__each_has_its_round_whatever_the_others(finished: Finished) -> None:
     """Its readings are of its own climb, to the bit, with one set fewer, the first or the last; and
     are not those of the round in which all climbed."""
     run = finished(ACTIVE)
@@ -79,7 +76,7 @@ def test_sets__each_has_its_round_whatever_the_others(finished: FederationResult
     for left in (0, 2):
         fewer = trajectory_recorder(run, SETS, [s for i, s in enumerate(sets) if i != left])
         fewer.forked(run.recorder.replayed["main"])
-        for rows in fewer.attacker.client_context.sets:
+        for rows in fewer.context.sets:
             for idle in (False, True):
                 np.testing.assert_array_equal(
                     alone(fewer, "sets", rows, idle), alone(whole, "sets", rows, idle)
@@ -104,7 +101,7 @@ def test_sets__each_has_its_round_whatever_the_others(finished: FederationResult
 
 @pytest.mark.slow
 def test_sets__what_auto_chooses_does_not_depend_on_which_set_is_first(
-    finished: FederationResult,
+    finished: Finished,
 ) -> None:
     run = finished(ACTIVE)
     attack, sets = Ascent(pairs=1, steps=1), run.client_context.sets[:3]
@@ -120,7 +117,7 @@ def test_sets__what_auto_chooses_does_not_depend_on_which_set_is_first(
 
 @pytest.mark.slow
 def test_batches__each_has_its_round_and_half_of_the_held_as_queue(
-    finished: FederationResult, monkeypatch: pytest.MonkeyPatch
+    finished: Finished, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Known images apart from those under test; each image once, whatever fills a short batch."""
     run = finished(ACTIVE)
@@ -132,7 +129,7 @@ def test_batches__each_has_its_round_and_half_of_the_held_as_queue(
 
     monkeypatch.setattr(ascent, "attack_losses", noted)
     book = trajectory_recorder(run, BATCHES)
-    client_context, batches = book.attacker.client_context, book.batches(16)
+    client_context, batches = book.context, book.batches(16)
     half = len(client_context.held) / 2
     assert {len(acted) for acted, _ in batches} == {16}
     assert all(set(read) <= set(acted) for acted, read in batches)
@@ -154,7 +151,7 @@ def test_batches__each_has_its_round_and_half_of_the_held_as_queue(
         assert not np.array_equal(got[1], got[2]) and np.isfinite(got).all()
 
 
-def test_notes__give_the_forks_again(finished: FederationResult) -> None:
+def test_notes__give_the_forks_again(finished: Finished) -> None:
     run = finished(ACTIVE)
     book = trajectory_recorder(run, BATCHES, run.client_context.sets[:2])
     book.batches = lambda size: [(np.arange(16),) * 2]  # type: ignore[method-assign]
@@ -175,7 +172,7 @@ def test_notes__give_the_forks_again(finished: FederationResult) -> None:
 
 
 def test_forked__main_is_replayed_for_sets_and_what_goes_by_batches_everywhere(
-    finished: FederationResult,
+    finished: Finished,
 ) -> None:
     run = finished(ACTIVE)
     branches = ("main", "zero", "placebo")
@@ -187,7 +184,7 @@ def test_forked__main_is_replayed_for_sets_and_what_goes_by_batches_everywhere(
 
 
 def test_first_attacked_round__of_main_is_a_snapshot_of_the_fork(
-    finished: FederationResult,
+    finished: Finished,
 ) -> None:
     """What the attacker's client kept before it: its bank, and no key encoder is read."""
     run = finished(ACTIVE)

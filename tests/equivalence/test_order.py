@@ -10,7 +10,7 @@ from flwr.app import Message
 
 from fedmia.federation.backends import InlineGrid
 
-from .conftest import FederationResult, Run, federated, planned, same, weights
+from .conftest import Finished, Run, federated, planned, same, weights
 
 FLAGS = "--attacker active --attacks ascent --strategy fedavg --strategy.weighting examples"
 
@@ -55,7 +55,7 @@ def test_clients__in_any_order_on_one_thread_or_four_give_the_same_bits(
     assert [r.loss for r in serial.rounds] == [r.loss for r in four.rounds]
 
 
-def test_participation__half_of_the_clients_train_each_round(finished: FederationResult) -> None:
+def test_participation__half_of_the_clients_train_each_round(finished: Finished) -> None:
     run = finished("--federation.participation 0.5 --attacks none")
     for round in range(1, 5):
         assert sum(run.schedule.takes_part(client, round) for client in range(4)) == 2

@@ -23,51 +23,49 @@ from fedmia.attacks.rmia import RMIARounds
 from fedmia.data.images import digests
 from fedmia.data.sets import ImageSets
 from fedmia.evaluation import run as scoring
-from fedmia.evaluation.models import Evaluation, RoundModel
-from fedmia.evaluation.run import score_all_attacks
+from fedmia.evaluation.run import score_suite, suite_of_run
+from fedmia.evaluation.suite import Suite
 from fedmia.evaluation.trajectories import Trajectories
 from fedmia.federation.plan import make_client_context
 from fedmia.federation.utility import Probes
 from fedmia.nets.smallnet import SmallNet
 from fedmia.options import registry
 from fedmia.options.seeding import rng, torch_rng
+from fedmia.recording.format import MAIN
 from fedmia.records import Health, Probe, ScoredAttack
+from fedmia.rounds.base import Target
 from fedmia.runtime.stopwatch import Stopwatch
 from fedmia.ssl.base import Recipe, State
 from fedmia.ssl.moco import MoCo
 from fedmia.storage.snapshot import Snapshot
 from fedmia.threat import ClientView, ServerView, WhiteBox
-from fedmia.threat.signals import Signals
 from strategies.cohort import RoundRange, draw_cohort
 
-from .conftest import ACTIVE, FederationResult, federated, planned, same, weights
+from .conftest import ACTIVE, Finished, federated, planned, same, weights
 
 CLEAN, LAST = 2, 4  # rounds of the tiny experiment: the last before an attack, the last of all
 PASSIVE = "--attacker passive --attacks similarity --attack.similarity.views 4"
 SERVER = "--attacker server --attacks all-for-one --federation.keep_updates 4 "
 
 
-def evaluation(run: Any) -> Evaluation:
-    experiment = run.plan.experiment
-    return Evaluation(run, {n: dict(o) for n, o in experiment.attack.items()})
+def evaluation(run: Any) -> Suite:
+    return suite_of_run(run)
 
 
-def views(found: Evaluation, monkeypatch: pytest.MonkeyPatch) -> Evaluation:
-    """An evaluation that hands out its views in place of scores."""
-    monkeypatch.setattr(found.scorer, "score_attack", lambda name, view, *more, **also: view)
-    return found
+def scores_of(run: Any) -> dict[str, Any]:
+    """All that is scored of a run."""
+    return score_suite(suite_of_run(run), run)
 
 
 @pytest.mark.slow
 def test_passive_attack__reads_the_last_model_before_the_first_crafted_update(
-    finished: FederationResult,
+    finished: Finished,
 ) -> None:
     run = finished(ACTIVE)
-    results = {a.name: a for a in score_all_attacks(evaluation(run.with_readings()))["attacks"]}
+    results = {a.name: a for a in scores_of(run.with_readings())["attacks"]}
     assert [results[n].under_attack for n in ("similarity", "ascent")] == [False, True]
     clean, last = (
-        evaluation(run).score_attacks(RoundModel(run.recording.load("main", r)), ["similarity"])[0]
-        for r in (CLEAN, LAST)
+        evaluation(run).score_attacks(Target(MAIN, r), ["similarity"])[0] for r in (CLEAN, LAST)
     )
     np.testing.assert_array_equal(results["similarity"].scores_members, clean.scores_members)
     np.testing.assert_array_equal(results["similarity"].scores_nonmembers, clean.scores_nonmembers)
@@ -76,7 +74,7 @@ def test_passive_attack__reads_the_last_model_before_the_first_crafted_update(
 
 @pytest.mark.slow
 def test_probes__are_of_the_model_that_passive_attacks_are_scored_on(
-    finished: FederationResult, monkeypatch: pytest.MonkeyPatch
+    finished: Finished, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each number a probe gives is the sum of the weights it was shown."""
     run = finished(ACTIVE)
@@ -84,14 +82,14 @@ def test_probes__are_of_the_model_that_passive_attacks_are_scored_on(
     losses = {info.round: info.loss for info in run.rounds}
     monkeypatch.setattr(Probes, "both", lambda self, state: {"knn": Probe(total(state), 1)})
     monkeypatch.setattr(Probes, "health", lambda self, state, loss: Health(total(state), loss))
-    monkeypatch.setattr(scoring, "score_all_attacks", lambda *_: {"notes": []})
-    scores = scoring.score(run, Stopwatch(time.perf_counter()))
+    monkeypatch.setattr(scoring, "score_suite", lambda *_: {})
+    scores = scoring.score_run(run, Stopwatch(time.perf_counter()))
     assert len(set(sums.values())) == len(sums) and losses[CLEAN] != losses[LAST]
     assert (scores.round, scores.utility["knn"].value) == (CLEAN, sums[CLEAN])
     assert scores.health == Health(sums[CLEAN], losses[CLEAN])
     assert scores.after_attack == ({"knn": Probe(sums[LAST], 1)}, LAST)
     assert scores.utility_untrained["knn"].value == sums[0]
-    plain = scoring.score(finished(PASSIVE), Stopwatch(time.perf_counter()))
+    plain = scoring.score_run(finished(PASSIVE), Stopwatch(time.perf_counter()))
     assert (plain.round, plain.after_attack) == (LAST, None)
 
 
@@ -117,7 +115,7 @@ def test_with_sets__reads_the_rounds_in_which_sets_are_climbed_alone() -> None:
     found: Any = Trajectories.__new__(Trajectories)
     found.attack = attack
     found.readings = SimpleNamespace(of_alone=alone, rounds_alone=lambda branch, kind: [3])
-    found.view, found.evaluation = lambda branch: branch, SimpleNamespace(scorer=scorer)
+    found.view, found.suite = lambda branch: branch, SimpleNamespace(scorer=scorer)
     other = ScoredAttack("a-level", "", "white_box", "client", none, none, reading="level")
     told = found.with_sets(ScoredAttack("a", "", "white_box", "client", none, none, also=[other]))
     np.testing.assert_array_equal(told.sets_members, [[10.5, 0.5], [12.5, 2.5]])
@@ -129,35 +127,31 @@ def test_with_sets__reads_the_rounds_in_which_sets_are_climbed_alone() -> None:
 
 
 def test_passive_attack__without_an_active_one_reads_the_last_model(
-    finished: FederationResult,
+    finished: Finished,
 ) -> None:
     run = finished(PASSIVE)
-    (results,) = score_all_attacks(evaluation(run))["attacks"]
-    (last,) = evaluation(run).score_attacks(
-        RoundModel(run.recording.load("main", LAST)), ["similarity"]
-    )
+    (results,) = scores_of(run)["attacks"]
+    (last,) = evaluation(run).score_attacks(Target(MAIN, LAST), ["similarity"])
     np.testing.assert_array_equal(results.scores_members, last.scores_members)
 
 
 @pytest.mark.slow
 def test_dataset_inference__asks_of_each_clients_own_members_on_the_scored_model(
-    finished: FederationResult,
+    finished: Finished,
 ) -> None:
     """Its statistic is `similarity`'s score, so its differences can be told from those."""
     run = finished(
         "--attacker passive --attacks similarity,dataset-inference --attack.similarity.views 4 "
         "--attack.dataset-inference.views 4"
     )
-    results, (last, split) = score_all_attacks(evaluation(run)), (LAST, run.plan.split)
+    results, split = scores_of(run), run.plan.split
     (scored,), (inferences,) = results["attacks"], results["inferences"]
     assert scored.name == "similarity"
     owner = dict(zip(split.members.tolist(), split.owner.tolist(), strict=True))
     owners = np.array([owner[i] for i in split.scored_members.tolist()])
     mine, rest = (run.plan.data.labels[s] for s in (split.scored_members,
                                                         split.scored_nonmembers))  # fmt: skip
-    (again,) = evaluation(run).inferences(
-        RoundModel(model) for model in (run.recording.load("main", last), run.recording.untrained())
-    )
+    again = evaluation(run).infer("dataset-inference")
     for client, row in zip(np.unique(owners), inferences.clients, strict=True):
         here = (owners == client) & np.isin(mine, rest)
         gaps = [
@@ -178,7 +172,7 @@ def test_dataset_inference__asks_of_each_clients_own_members_on_the_scored_model
     ["main", *(pytest.param(b, marks=pytest.mark.slow) for b in ("zero", "placebo"))],
 )
 def test_active_attack__sees_the_rounds_of_the_branch_it_is_scored_on(
-    branch: str, finished: FederationResult
+    branch: str, finished: Finished
 ) -> None:
     """What it noted is its loss under the models of its branch and under its own uploads."""
     run = finished(ACTIVE)
@@ -188,10 +182,10 @@ def test_active_attack__sees_the_rounds_of_the_branch_it_is_scored_on(
     assert branch == "main" or not same(models[LAST + 1].state, weights(run)[LAST])
     book, scoring_run = run.trajectory_recorder(), evaluation(run)
     images = scoring_run.scorer.candidates.flip(0)[:30]
-    trajectory = Trajectories(scoring_run, "ascent", book).view(branch).trajectory(images)
+    trajectory = Trajectories(scoring_run, run, "ascent", book).view(branch).trajectory(images)
 
     def read(snapshot: Snapshot) -> Any:
-        return book.attack.read(scoring_run.attacker.view(snapshot, Signals()), images)
+        return book.attack.read(book.view(snapshot), images)
 
     assert trajectory.rounds == [3, 4]
     assert trajectory.before.shape == trajectory.after.shape == (2, 30)
@@ -204,14 +198,12 @@ def test_active_attack__sees_the_rounds_of_the_branch_it_is_scored_on(
 
 @pytest.mark.parametrize("branch", ["main", "placebo"])
 def test_clients_view__holds_its_own_branch_up_to_its_round(
-    branch: str, finished: FederationResult, monkeypatch: pytest.MonkeyPatch
+    branch: str, finished: Finished, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = finished(ACTIVE)
     states = weights(run, branch)
     for round in (r for r in states if r):
-        (view,) = views(evaluation(run), monkeypatch).score_attacks(
-            RoundModel(run.recording.load(branch, round), branch), ["similarity"]
-        )
+        view = evaluation(run).view(Target(branch, round), "loss-slope")
         assert isinstance(view, ClientView)
         assert max(view.received) == round and set(view.received) <= set(states)
         assert all(same(view.received[r], states[r]) for r in view.received)
@@ -227,22 +219,18 @@ def test_clients_view__holds_only_models_of_rounds_in_which_it_took_part(
     mine = [r for r in range(1, 7) if 3 in draw_cohort(RoundRange("", 0, 6, False, 0.5, 0), r, 4)]
     assert 0 < len(mine) < 6
     for last in range(7):
-        (view,) = views(evaluation(run), monkeypatch).score_attacks(
-            RoundModel(run.recording.load("main", last)), ["similarity"]
-        )
+        view = evaluation(run).view(Target(MAIN, last), "loss-slope")
         assert set(view.received) == {*(r - 1 for r in mine if r <= last), last}
         assert all(same(view.received[r], weights(run)[r]) for r in view.received)
 
 
 def test_placebo__keeps_as_many_earlier_models_as_the_run(
-    finished: FederationResult, monkeypatch: pytest.MonkeyPatch, images: torch.Tensor
+    finished: Finished, monkeypatch: pytest.MonkeyPatch, images: torch.Tensor
 ) -> None:
     """Else the control of an attack on earlier rounds would be another test than the attack."""
     run, counts = finished(ACTIVE), []
     for branch in ("main", "placebo"):
-        (view,) = views(evaluation(run), monkeypatch).score_attacks(
-            RoundModel(run.recording.load(branch, LAST), branch), ["similarity"]
-        )
+        view = evaluation(run).view(Target(branch, LAST), "loss-slope")
         assert sorted(view.received) == [0, 1, 2, 3, 4]
         counts += [len(kind().models(view, images[:0])) for kind in (LiRARounds, RMIARounds)]
     assert counts[:2] == counts[2:] and min(counts) > 1
@@ -250,13 +238,11 @@ def test_placebo__keeps_as_many_earlier_models_as_the_run(
 
 @pytest.mark.parametrize("branch", ["main", "placebo"])
 def test_servers_view__holds_no_update_of_a_later_round_or_another_branch(
-    branch: str, finished: FederationResult, monkeypatch: pytest.MonkeyPatch
+    branch: str, finished: Finished, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = finished(SERVER)
     for round in (CLEAN, LAST):
-        (view,) = views(evaluation(run), monkeypatch).score_attacks(
-            RoundModel(run.recording.load(branch, round), branch), ["all-for-one"]
-        )
+        view = evaluation(run).view(Target(branch, round), "all-for-one")
         assert isinstance(view, ServerView) and sorted(view.updates) == list(range(1, round + 1))
         for r, sent in view.updates.items():
             kept = run.recording.updates(branch)[r]
@@ -265,7 +251,7 @@ def test_servers_view__holds_no_update_of_a_later_round_or_another_branch(
 
 
 @pytest.mark.slow
-def test_defence__draws_its_noise_from_a_stream_of_its_own(finished: FederationResult) -> None:
+def test_defence__draws_its_noise_from_a_stream_of_its_own(finished: Finished) -> None:
     """What leaves client 0 is what it would have sent undefended, plus the noise of the stream
     `release`: training draws the same numbers with and without the defence."""
     scale = 0.01
@@ -315,7 +301,7 @@ def test_held_images__are_the_attackers_own_and_the_known(tmp_path: Path) -> Non
     assert set(images) == {*outsider.split.known_members, *outsider.split.known_nonmembers}
 
 
-def test_scored_images__are_none_that_the_attacker_knows(finished: FederationResult) -> None:
+def test_scored_images__are_none_that_the_attacker_knows(finished: Finished) -> None:
     scorer = evaluation(finished(ACTIVE)).scorer
     known = set(digests(scorer.known.both()[0].numpy()))
     scored = digests(scorer.candidates.numpy())
@@ -353,7 +339,7 @@ def test_server_training__sees_the_pool_or_the_public_images_and_no_others(
 
 
 @pytest.mark.slow
-def test_strategy__each_moves_the_model_in_its_own_way(finished: FederationResult) -> None:
+def test_strategy__each_moves_the_model_in_its_own_way(finished: Finished) -> None:
     """Four rounds from one seed: all start alike, none ends where another does."""
     plainly = "--attacker none --attacks none --clients 5 --strategy"
     strong = {"fedprox": "--strategy.mu 5", "norm-clip": "--strategy.clip 0.01"}
@@ -369,10 +355,10 @@ def test_strategy__each_moves_the_model_in_its_own_way(finished: FederationResul
 
 
 def test_by_layer__is_internal_on_each_layer_alone_from_one_pass(
-    finished: FederationResult, monkeypatch: pytest.MonkeyPatch
+    finished: Finished, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run, passed = finished("--attacks internal"), list[int]()
-    scoring_run, snapshot = evaluation(run), run.recording.load("main", LAST)
+    scoring_run = evaluation(run)
     forward = WhiteBox.forward
 
     def counted(self: WhiteBox, part: Any, layers: Any) -> Any:
@@ -380,12 +366,12 @@ def test_by_layer__is_internal_on_each_layer_alone_from_one_pass(
         return forward(self, part, layers)
 
     monkeypatch.setattr(WhiteBox, "forward", counted)
-    layers = scoring_run.leakage_of_round(RoundModel(snapshot), LAST, [], True)["layers"]
+    layers = scoring_run.leakage_of_round(Target(MAIN, LAST), [], layers=True)["layers"]
     scorer = scoring_run.scorer
     assert sum(passed) == len(scorer.candidates) + len(scorer.known.both()[0])
     assert list(layers) == ["layer1", "layer2", "layer3", "layer4", "avgpool", "encoder"]
     for name in ("layer1", "encoder"):
-        alone = Evaluation(run, {"internal": {"layers": (name,)}})
-        (want,) = alone.score_attacks(RoundModel(snapshot), ["internal"])
+        alone = suite_of_run(run, {"internal": {"layers": (name,)}})
+        (want,) = alone.score_attacks(Target(MAIN, LAST), ["internal"])
         np.testing.assert_array_equal(layers[name].scores_members, want.scores_members)
         np.testing.assert_array_equal(layers[name].scores_nonmembers, want.scores_nonmembers)

@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 import torch
 
-from fedmia.evaluation.models import RoundModel
-from fedmia.evaluation.run import score_all_attacks
 from fedmia.evaluation.trajectories import Trajectories
+from fedmia.federation.attacker import load_weights
+from fedmia.rounds.base import Target
 from fedmia.ssl.base import State
 from fedmia.storage.snapshot import Snapshot
 from strategies.cohort import RoundRange, draw_cohort
 
-from .conftest import ACTIVE, FederationResult, same, weights
-from .test_wiring import CLEAN, evaluation
+from .conftest import ACTIVE, Finished, same, weights
+from .test_wiring import CLEAN, evaluation, scores_of
 
 PARTIAL = (
     "--attacker active --attacks ascent --attack.ascent.pairs 1 "
@@ -29,26 +29,26 @@ PARTIAL = (
 
 @pytest.mark.slow
 def test_partial_participation__without_a_finished_round_the_attack_is_not_run(
-    finished: FederationResult,
+    finished: Finished,
 ) -> None:
     """Half of four rounds are the client's, of this seed; it reads every image in both."""
     run = finished(PARTIAL)
     assert list(run.sent("main")) == [6, 8] and run.client_context.turns == 2
     scoring_run, book = evaluation(run), run.trajectory_recorder()
-    active = Trajectories(scoring_run, "ascent", book)
+    active = Trajectories(scoring_run, run, "ascent", book)
     assert active.unscored() is None
     trajectory = active.view("main").trajectory(scoring_run.scorer.candidates)
     assert trajectory.rounds == [6, 8] and np.isfinite(trajectory.after).all()
     missed = run.trajectory_recorder()
     missed.readings = {n: v for n, v in missed.readings.items() if not n.startswith("sent.main.")}
-    result = score_all_attacks(evaluation(replace(run, readings=missed)))
+    result = scores_of(replace(run, readings=missed))
     assert "its client finished no attacked round" in result["not_run"]["ascent"]
     assert result["attacks"] == [] and result["pairs"] == []
 
 
 @pytest.mark.slow
 def test_untrained_control__goes_through_the_strategys_own_aggregate(
-    finished: FederationResult, monkeypatch: pytest.MonkeyPatch
+    finished: Finished, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Weights by images, cohorts, server learning rate and momentum; honest clients send back what
     they received."""
@@ -92,7 +92,7 @@ def noting(book: Any, name: str, kept: dict[int, State]) -> Any:
 
 @pytest.mark.slow
 def test_pooled_training__comes_before_honest_rounds_and_passive_attacks_read_an_aggregate(
-    finished: FederationResult,
+    finished: Finished,
 ) -> None:
     run = finished(f"{ACTIVE} --pretrain pooled --pretrain-epochs 2 --federation.keep_updates 4")
     first, states = run.recording.untrained().state, weights(run)
@@ -101,12 +101,13 @@ def test_pooled_training__comes_before_honest_rounds_and_passive_attacks_read_an
         (1, False), (2, False), (3, True), (4, True),
     ]  # fmt: skip
     run.check_mean(CLEAN, 4)
-    results = score_all_attacks(evaluation(run.with_readings()))
+    results = scores_of(run.with_readings())
     for scored, state in (
         (results["attacks"], states[CLEAN]),
         (results["controls"]["untrained"], first),
     ):
         similarity = next(a for a in scored if a.name == "similarity")
-        (want,) = evaluation(run).score_attacks(RoundModel(Snapshot(9, state, {})), ["similarity"])
+        target = Target("main", 9, method=load_weights(run.client_context, state))
+        (want,) = evaluation(run).score_attacks(target, ["similarity"])
         np.testing.assert_allclose(similarity.scores_members, want.scores_members, atol=1e-5)
     assert run.recording.rounds("untrained") == [0]

@@ -17,10 +17,10 @@ from safetensors.torch import load_file, save_file
 from scipy import stats
 
 import fedmia
-from fedmia.evaluation.audits.rounds import RoundHistory
 from fedmia.options.errors import InputError
 from fedmia.recording.format import HEADER, model_file, update_file
 from fedmia.recording.format import ROUNDS as LINES
+from fedmia.rounds.kept import KeptRounds
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import State
 from tests.auditing.conftest import MEMBERS, NONMEMBERS, Audit, Audited, Sides, textures
@@ -297,9 +297,9 @@ def test_refusals__of_a_model_that_diverged_name_its_round(
 def test_ranks__of_updates_to_a_model_that_diverged_are_refused(tmp_path: Path) -> None:
     """Without a network no audit has looked at the models."""
     void = {"w": torch.full((2,), math.nan)}
-    history = RoundHistory("REC", {1: void, 2: void}, "", updates={2: {0: void}})
+    kept = KeptRounds(where="REC", states={1: void, 2: void}, digest="", sent={2: {0: void}})
     with pytest.raises(InputError, match="REC: the model of round 1: 'w' is not finite"):
-        history.before[2]
+        kept.before()[2]
 
 
 def test_rounds__are_read_from_what_training_scripts_keep(audit: Audit, tmp_path: Path) -> None:

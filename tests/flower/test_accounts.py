@@ -12,9 +12,9 @@ import pytest
 
 from fedmia.defenses.accounting import epsilon_at
 from fedmia.defenses.dpsgd import DPSGD
-from fedmia.evaluation.run import client_rows, score
+from fedmia.evaluation.run import client_rows, score_run
 from fedmia.federation.plan import make_plan
-from fedmia.federation.result import FederationResult
+from fedmia.federation.result import TrainedRounds
 from fedmia.federation.train import train
 from fedmia.flower import gather, server
 from fedmia.flower.private import gives_guarantee, plan_server
@@ -64,7 +64,7 @@ def test_deployed_epsilon__is_the_simulated_one(
     public = plan.data.images[plan.split.public][:, 0]
     watch = Stopwatch(time.perf_counter())
     trained = train(plan, tmp_path, None, Event(), watch, Display(2, True))
-    simulated = score(trained, watch)
+    simulated = score_run(trained, watch)
     published, publish = list[RunScores](), gather.publish
 
     def noted(one: RunScores, *more: Any) -> Any:
@@ -121,7 +121,7 @@ def test_account__that_lacks_rounds_is_no_statement(tmp_path: Path) -> None:
     content, _, _ = scored(node)
     plan = plan_server(server.invocation(TINY + GAUSSIAN).settings, 1, 8)
     for trained, code in ((2, "its account has 1 rounds, but 2 were trained and sent"), (1, None)):
-        done = FederationResult(
+        done = TrainedRounds(
             plan, node.client_context, MemoryStore(), RunRecording(tmp_path), [], True,
             aggregation=Aggregation("fedavg", trained=(trained, 2)),
         )  # fmt: skip
@@ -140,7 +140,7 @@ def test_client_rows__never_state_an_epsilon_of_an_empty_account(tmp_path: Path)
         store = MemoryStore()
         if memory is not None:
             store.save("main", 0, ClientState({}, {"defense": memory}))
-        run = FederationResult(plan, client_context, store, RunRecording(tmp_path), [], True)
+        run = TrainedRounds(plan, client_context, store, RunRecording(tmp_path), [], True)
         if rounds is None:
             with pytest.raises(InputError, match="gaussian: its account has 0 rounds, but 1 were"):
                 client_rows(run, plan.data.labels, 1)

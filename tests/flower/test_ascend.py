@@ -337,7 +337,7 @@ def test_node__refuses_notes_of_another_run(tmp_path: Path) -> None:
 
 
 def test_notes__of_too_strong_a_climb_say_that_the_rise_ranks_backwards(tmp_path: Path) -> None:
-    history: Any = SimpleNamespace(rounds=[5], models=[0], where="REC")
+    history: Any = SimpleNamespace(records=[5], states=[0], where="REC")
     for lr, strong in ((8.0, False), (800.0, True)):
         folder = tmp_path / f"{lr}"
         mod = attack(folder, lr=lr, loss=lambda net, x: loss(net, x).clamp(max=3.0))

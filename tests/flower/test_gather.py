@@ -15,7 +15,7 @@ from flwr.clientapp import ClientApp
 from fedmia import __version__
 from fedmia.federation.inline import InlineGrid
 from fedmia.federation.plan import make_client_context
-from fedmia.federation.result import FederationResult
+from fedmia.federation.result import TrainedRounds
 from fedmia.flower import gather, nodes, server, store
 from fedmia.flower.private import plan_server
 from fedmia.recording.run import RunRecording
@@ -78,7 +78,7 @@ def gathered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
             done = [RoundInfo(n, False, None, None) for n in (1, 2, 3)]
             ruled = Aggregation("fedavg", trained=(3, 3))
             values = {"complete": True, "aggregation": ruled} | more
-            return FederationResult(plan, context, MemoryStore(), kept, done, **values)
+            return TrainedRounds(plan, context, MemoryStore(), kept, done, **values)
 
         monkeypatch.setattr(gather, "run_rounds", rounds)
         grids.append(Answering(broken))

@@ -16,7 +16,7 @@ from flwr.app import ConfigRecord, RecordDict
 from fedmia.defenses.accounting import epsilon_at
 from fedmia.defenses.gaussian import Gaussian
 from fedmia.defenses.stack import OPEN
-from fedmia.federation.result import FederationResult
+from fedmia.federation.result import TrainedRounds
 from fedmia.federation.schedule import Schedule
 from fedmia.federation.train import Nodes
 from fedmia.flower import gather, server
@@ -204,9 +204,7 @@ def test_scores__kept_in_leave_the_guarantee_and_a_report_without_attacks(
     assert info.defence is not None and info.defence.epsilon is not None
     assert info.defence.epsilon.standing == "guaranteed" and not found["attacks"]
     plan = plan_server(server.invocation(TINY + GAUSSIAN).settings, 1, 8)
-    done = FederationResult(
-        plan, node.client_context, MemoryStore(), RunRecording(tmp_path), [], True
-    )
+    done = TrainedRounds(plan, node.client_context, MemoryStore(), RunRecording(tmp_path), [], True)
     report = build_report(scores_from_node(0, content, done))
     assert report["not_run"] == [
         {"attack": "similarity", "reason": "the node keeps the scores of its images"}

@@ -13,7 +13,7 @@ from fedmia.data.images import digests
 from fedmia.evaluation.steps.scorer import Scorer
 from fedmia.records import Curves, ScoredAttack
 from fedmia.testing import material
-from fedmia.threat import Threat
+from fedmia.threat import Threat, WhiteBox
 from papers.federated.reading import SnapshotFeatures, SnapshotScores, score_snapshot
 from papers.federated.static_ascent import StaticAscentScores
 
@@ -21,18 +21,21 @@ KNOWN, MEMBERS, NONMEMBERS = 15, 20, 30  # images a side that are known, and sco
 LAYERS = ("layer1", "layer2", "avgpool", "encoder")
 
 
-class NoModel:
+class NoModel(WhiteBox):
     """A view of which nothing is asked."""
 
     threat = Threat("white_box", "outsider")
-    queries = 0
+    queries = 0  # type: ignore[assignment]
+
+    def __init__(self) -> None:
+        pass
 
     def unmetered(self) -> Any:
         return nullcontext()
 
 
 class Evaluation:
-    """The parts of an evaluation that judge what was read."""
+    """The parts of a suite that judge what was read."""
 
     def __init__(self) -> None:
         images = material.textures(2 * KNOWN + MEMBERS + NONMEMBERS, seed=5)
@@ -41,7 +44,6 @@ class Evaluation:
             Known(known[:KNOWN], known[KNOWN:]), self.members, self.nonmembers, 0, NotImplemented
         )
         self.attacks: dict[str, dict[str, Any]] = {}
-        self.attacker = self
 
     def view(self, *_: Any) -> Any:
         return NoModel()
@@ -76,7 +78,7 @@ def reading(
 
 
 def judged(evaluation: Evaluation, read: SnapshotFeatures) -> SnapshotScores:
-    return score_snapshot(evaluation, None, read)  # type: ignore[arg-type]
+    return score_snapshot(evaluation, read)  # type: ignore[arg-type]
 
 
 def climb(round: int = 0) -> StaticAscentScores:

@@ -19,8 +19,7 @@ from fedmia.bench.targets import ROLES, bench_folder, find_images, read_targets
 from fedmia.cli.command import parse
 from fedmia.cli.commands import AUDIT, SIMULATE
 from fedmia.data.images import digests
-from fedmia.evaluation.audits.attack_suite import EncoderAttackSuite
-from fedmia.evaluation.encoder import prepare
+from fedmia.evaluation.encoder import health, prepare, probe_images, suite_of_audit
 from fedmia.evaluation.steps.datasets import form_candidate_sets, inference
 from fedmia.federation.plan import make_client_context, make_plan
 from fedmia.options.errors import InputError
@@ -88,11 +87,11 @@ def test_audit__no_row_of_one_side_alone_is_remembered(archives: Sides) -> None:
     """Probes embed the scored non-members alone."""
     line = f"--encoder tests.auditing.brought:tiny {archives.flags} --attacks similarity "
     settings = parse(AUDIT, line.split()).settings
-    released, split = prepare(settings, device := torch.device("cpu"))
-    suite = EncoderAttackSuite(settings, released, split, released.augment, device)
-    suite.probes("released")
-    suite.health()
-    view = suite.view("released", "similarity", suite.scorer.known, None)
+    rounds, split = prepare(settings, device := torch.device("cpu"))
+    suite = suite_of_audit(settings, rounds, split, device)
+    probe_images(suite, split, suite.main)
+    health(suite, split)
+    view = suite.view(suite.main, "similarity")
     view.embed_plain(suite.scorer.candidates[:1])
     (rows,) = view._signals.rows.values()
     assert len(rows) == 1

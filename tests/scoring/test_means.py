@@ -15,8 +15,7 @@ from fedmia.cli.command import parse
 from fedmia.cli.commands import SIMULATE
 from fedmia.config.experiment import Experiment
 from fedmia.config.tree import from_tree, to_tree
-from fedmia.evaluation.models import Evaluation, RoundModel
-from fedmia.evaluation.run import score
+from fedmia.evaluation.run import score_run, suite_of_run
 from fedmia.evaluation.steps.budgets import first_known
 from fedmia.flower.private import check
 from fedmia.options.errors import InputError
@@ -46,7 +45,7 @@ def asking(run: Run, **options: Any) -> Run:
 
 
 def scored(run: Run) -> RunScores:
-    return score(
+    return score_run(
         run.with_readings() if run.client_context.attack else run, Stopwatch(time.perf_counter())
     )
 
@@ -80,10 +79,10 @@ def test_query_budget__an_active_attack_over_it_does_not_run(tmp_path: Path) -> 
 
 
 def test_fewer_known_images__are_fewer_that_the_attacker_holds(run: Run) -> None:
-    evaluation = Evaluation(run)
-    model, known = RoundModel(run.recording.load("main", 2)), evaluation.scorer.known
+    suite = suite_of_run(run)
+    known = suite.scorer.known
     every, few = (
-        evaluation.view(model, "lpla", some, None).held for some in (known, first_known(known, 3))
+        suite.view(suite.main, "lpla", some).held for some in (known, first_known(known, 3))
     )
     assert every is not None and few is not None
     own = len(run.client_context.parts["members"][-1])  # its own images stay

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from threading import Lock
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,8 +11,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from fedmia.data.images import digests
 from fedmia.evaluation.steps.failures import Failures
-from fedmia.federation.readings import SIDES
+from fedmia.federation.readings import SIDES, Readings
 from fedmia.federation.recorder import TrajectoryRecorder
 from fedmia.options.errors import InputError
 from fedmia.testing import material
@@ -36,13 +38,12 @@ class Reads:
 
 
 def trajectory_recorder(uploads: bool = False) -> Any:
-    client_context = SimpleNamespace(targets=None, take=lambda which: TARGETS, threads=1,
-                           sets=[np.array([1, 3]), np.array([3, 4])])  # fmt: skip
-    observer: Any = SimpleNamespace(
-        client_context=client_context,
-        view=lambda model, signals: SimpleNamespace(model=model, queries=0),
-    )
-    return TrajectoryRecorder(observer, Reads(uploads))  # type: ignore[arg-type]
+    book: Any = TrajectoryRecorder.__new__(TrajectoryRecorder)
+    Readings.__init__(book, Reads(uploads), digests(TARGETS.numpy()))  # type: ignore[arg-type]
+    book.targets, book._lock = TARGETS, Lock()
+    book.context = SimpleNamespace(threads=1, sets=[np.array([1, 3]), np.array([3, 4])])
+    book.view = lambda model: SimpleNamespace(model=model, queries=0)
+    return book
 
 
 def filled(uploads: bool) -> Any:
@@ -139,6 +140,7 @@ def test_failures__of_what_is_listed_and_beside() -> None:
         "a": "failed: ValueError: two lines", "b": "failed: OutOfMemoryError: no room",
     }  # fmt: skip
     assert failures.attacks == ("a", "b", "c")
-    assert failures.notes() == ["c has no scores of untrained, it failed: RuntimeError: odd"]
+    note = "c has no untrained control, it failed there: RuntimeError: odd"
+    assert failures.notes() == [note]
     with pytest.raises(InputError):
         failures.attempt("main", "d", fail(InputError("of the run")))

@@ -6,7 +6,8 @@ from threading import Event
 
 import pytest
 
-from fedmia.evaluation import run
+from fedmia.evaluation import score
+from fedmia.evaluation.suite import Progress
 
 
 class Killed(BaseException):
@@ -22,7 +23,7 @@ def test_failure__waits_for_what_runs_beside_it(
 ) -> None:
     """Else a run that goes on in the same process, as in a notebook, meets its files. A second
     Ctrl-C waits for nothing."""
-    monkeypatch.setattr(run, "count_cores", lambda: 2)
+    monkeypatch.setattr(score, "count_cores", lambda: 2)
     began, free, ended = Event(), Event(), Event()
 
     def fails() -> None:
@@ -36,10 +37,12 @@ def test_failure__waits_for_what_runs_beside_it(
 
     work = {"fails": fails, "writes": writes}
     with pytest.raises(type(error)) as caught:
-        run.run_side_by_side(work, threads=1)
+        score.run_side_by_side(work, 1, Progress())
     assert caught.value is error and ended.is_set() is waits
     free.set()
 
 
 def test_results_by_name() -> None:
-    assert run.run_side_by_side({"a": lambda: 1, "b": lambda: 2}, threads=1) == {"a": 1, "b": 2}
+    work = {"a": lambda: 1, "b": lambda: 2}
+    for threads in (1, None):
+        assert score.run_side_by_side(work, threads, Progress()) == {"a": 1, "b": 2}

@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from fedmia.options.errors import InputError
 from fedmia.records.rows import BROKEN
+from fedmia.rounds.base import UNTRAINED
 from fedmia.storage.durable import DiskError
 from fedmia.threat import BudgetError
 
@@ -84,8 +85,11 @@ class Failures:
 
     def notes(self) -> list[str]:
         """Of attacks that are listed, and have no scores beside."""
-        return [
-            f"{attack} has no scores of {piece}{', it ' if why.startswith(BROKEN) else ': '}{why}"
-            for (attack, piece), why in sorted(self.beside.items())
-            if attack not in self.reasons
-        ]
+        lines = list[str]()
+        for (attack, piece), why in sorted(self.beside.items()):
+            if attack in self.reasons:
+                continue
+            what = "untrained control" if piece == UNTRAINED else f"scores of {piece}"
+            how = f": {why}".replace(f": {BROKEN}", f", it {BROKEN.rstrip(': ')} there: ", 1)
+            lines.append(f"{attack} has no {what}{how}")
+        return lines
