@@ -32,7 +32,6 @@ def make_attacker(context: ClientContext, known: Known | None = None) -> Attacke
         device=torch.device(context.device),
         own=None if holder is None else context.take(context.parts["members"][holder]),
         received=frozenset(Schedule(experiment).received(holder)),
-        budget=experiment.query_budget,
     )
 
 

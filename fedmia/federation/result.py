@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -126,7 +126,11 @@ class TrainedRounds(Rounds):
         """The run's own attacker, who knows no image of a client that was dropped."""
         take, split = self.client_context.take, self.split
         known = Known(take(split.known_members), take(split.known_nonmembers))
-        return make_attacker(self.client_context, known)
+        attacker, budget = (
+            make_attacker(self.client_context, known),
+            self.plan.experiment.query_budget,
+        )
+        return replace(attacker, budget=budget)
 
     def load(self, target: Target) -> SSLMethod:
         if target.branch == UNTRAINED or target.round is None:

@@ -13,7 +13,6 @@ from fedmia.attacks import ascent
 from fedmia.attacks.ascent import Ascent, AscentAlgorithm1
 from fedmia.federation.recorder import TrajectoryRecorder
 from fedmia.storage.snapshot import Snapshot
-from fedmia.threat.signals import Signals
 
 from .conftest import ACTIVE, Finished, Run, same, weights
 
@@ -33,7 +32,7 @@ def trajectory_recorder(run: Run, attack: Ascent, sets: Any = None) -> Trajector
 
 def alone(book: TrajectoryRecorder, kind: str, rows: Any, idle: bool = False) -> Any:
     """(3, n): what was noted of targets before, under the upload and after their own round."""
-    view: Any = book.attacker.view(Snapshot(0, run_weights(book), {}), Signals())
+    view: Any = book.view(Snapshot(0, run_weights(book), {}))
     trajectory = book.of_alone("main", kind, view, book.targets[rows], idle=idle)
     assert trajectory.rounds == [FIRST]
     return np.concatenate([trajectory.before, trajectory.sent, trajectory.after])
@@ -88,7 +87,7 @@ def test_sets__each_has_its_round_whatever_the_others(finished: Finished) -> Non
     own = trajectory_recorder(run, SETS)
     own.received("main", FIRST + 1, run.recorder.models["main"][FIRST + 1])
     own.sent("main", FIRST, run.recorder.uploads["main"][FIRST])
-    view: Any = own.attacker.view(run.recorder.models["main"][FIRST], Signals())
+    view: Any = own.view(run.recorder.models["main"][FIRST])
     assert not np.array_equal(own.of("main", view, own.targets[rows]).after[0], after)
     zero = trajectory_recorder(run, SETS)
     zero.received("zero", FIRST + 1, run.recorder.models["zero"][FIRST + 1])
