@@ -118,20 +118,19 @@ def test_view__scores_as_the_harness(
 ) -> None:
     calls, gather = [], run.gather
 
-    def keep(harness: Any, *rest: Any, **more: Any) -> Any:
-        calls.append(harness)
-        return gather(harness, *rest, **more)
+    def keep(*rest: Any, **more: Any) -> Any:
+        calls.append(rest)
+        return gather(*rest, **more)
 
     monkeypatch.setattr(run, "gather", keep)
     mi_v = EncoderMIV(views=3, epochs=2, fit_on="known")
     attacks = [LpLA(), Similarity(views=3), mi_v, Combined(views=4)]
     audit(made(), *sides, attacks=attacks, seed=SEED)
-    (harness,) = calls
-    dealt = harness.audit_split
+    ((suite, _, dealt, results, *_),) = calls
     known = Known(dealt.known_members, dealt.known_nonmembers)
-    attacker = view(made(), size=8, seed=SEED, augment=harness.augment, held=known.both()[0])
-    assert [s.name for s in harness.scores] == [attack.name for attack in attacks]
-    for attack, scored in zip(attacks, harness.scores, strict=True):
+    attacker = view(made(), size=8, seed=SEED, augment=suite.attacker.augment, held=known.both()[0])
+    assert [s.name for s in results["attacks"]] == [attack.name for attack in attacks]
+    for attack, scored in zip(attacks, results["attacks"], strict=True):
         before = attacker.queries
         attack.fit(attacker, known, rng(SEED, "fit", scored.name))
         for images, expected in (

@@ -27,6 +27,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("fedmia.storage", "fedmia.threat"),
     ("fedmia.recording",),
     ("fedmia.attacks", "fedmia.encoders", "fedmia.report", "fedmia.shadows", "fedmia.table"),
+    ("fedmia.rounds",),
     ("fedmia.defenses", "fedmia.observers"),
     ("fedmia.config",),
     ("clients", "strategies"),
@@ -52,14 +53,15 @@ PURE = (
     "fedmia.settings",
     "fedmia.shadows", "fedmia.audit", "fedmia.runtime",
     "fedmia.evaluation.steps", "fedmia.evaluation.audits", "fedmia.evaluation.encoder",
-    "fedmia.evaluation.federation",
+    "fedmia.evaluation.suite", "fedmia.evaluation.score", "fedmia.rounds",
     "fedmia.observers", "papers.heads", "fedmia.lowerbounds", "fedmia.statistics", "fedmia.table",
     "fedmia.study",
 )  # fmt: skip
 REPORTING = ("fedmia.report.build", "fedmia.report.figures.draw", "fedmia.report.publish",
              "fedmia.report.terminal")  # fmt: skip
-ADAPTERS = tuple(f"fedmia.evaluation.{name}" for name in ("run", "encoder", "federation"))
-OF_A_RUN = ("fedmia.evaluation.models", "fedmia.evaluation.trajectories")
+ADAPTERS = tuple(f"fedmia.evaluation.{name}" for name in ("run", "encoder"))
+OF_A_RUN = ("fedmia.evaluation.trajectories",)
+SCORING = tuple(f"fedmia.evaluation.{name}" for name in ("suite", "budgets", "score"))
 FEDERATED = ("flwr", "ray", "opacus", "clients", "strategies")
 # What Flower documents; of all else any version may be another.
 FLOWER = ("flwr.app", "flwr.clientapp.ClientApp", "flwr.clientapp.mod", "flwr.serverapp",
@@ -267,9 +269,10 @@ def test_root__holds_commands_and_what_all_share() -> None:
         ("fedmia.report", ("fedmia.attacks", "fedmia.defenses", "fedmia.evaluation")),
         ("fedmia.records", ("fedmia",)),
         *((f"fedmia.evaluation.{name}", ("fedmia.report",))
-          for name in ("steps", "models", "trajectories", "run", "encoder", "federation")),
+          for name in ("steps", "suite", "score", "trajectories", "run", "encoder")),
         ("fedmia.evaluation.steps", ("fedmia.partitions.split", "fedmia.defenses",
-                                     *OF_A_RUN, "fedmia.evaluation.audits", *ADAPTERS)),
+                                     *SCORING, *OF_A_RUN, "fedmia.evaluation.audits", *ADAPTERS)),
+        *((name, (*OF_A_RUN, "fedmia.evaluation.audits", *ADAPTERS)) for name in SCORING),
         *((name, ("fedmia.evaluation.audits", *ADAPTERS)) for name in OF_A_RUN),
         ("fedmia.evaluation.audits", (*OF_A_RUN, *ADAPTERS)),
         ("fedmia.evaluation", ("fedmia.federation.train", "fedmia.federation.rounds")),

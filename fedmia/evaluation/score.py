@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from fedmia.attacks.base import ActiveAttack, DatasetAttack, Known
-from fedmia.evaluation.steps.budgets import allot, sweep
+from fedmia.evaluation.budgets import allot, sweep
 from fedmia.evaluation.steps.controls import pixels
 from fedmia.evaluation.suite import PLACEBO, RELEASED, Progress, Suite
 from fedmia.recording.format import MAIN

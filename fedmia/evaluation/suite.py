@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -13,7 +13,6 @@ from torch import Tensor
 
 from fedmia.attacks.base import Attack, DatasetAttack, Known
 from fedmia.data.images import IntArray
-from fedmia.evaluation.audits.shadows import OwnShadows
 from fedmia.evaluation.steps.datasets import Partition, form_candidate_sets, inference
 from fedmia.evaluation.steps.failures import Failures
 from fedmia.evaluation.steps.scorer import Scorer
@@ -26,14 +25,34 @@ from fedmia.records import Curves, DatasetInferenceResults, Probe, ScoredAttack
 from fedmia.rounds.attacker import Attacker
 from fedmia.rounds.base import UNTRAINED, Rounds, Target
 from fedmia.shadows.train import CUT
+from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import SSLMethod
 from fedmia.storage.archive import Archive
-from fedmia.threat import BlackBox, BudgetError, WhiteBox, require, require_shadows
-from fedmia.threat.signals import Signals
+from fedmia.threat import BlackBox, BudgetError, Shadow, WhiteBox, require, require_shadows
+from fedmia.threat.signals import PixelCache, Signals
 
 RELEASED = "released"  # what the user hears of the model under test
 PLACEBO = "placebo"  # branch of the control whose clients hold other images
 Result = TypeVar("Result")
+
+
+class Shadows(Protocol):
+    """Encoders of the attacker's own, made when first asked for."""
+
+    def make(
+        self, attacker_images: Tensor, augment: Augment, pixels: PixelCache, *, naive: bool = False
+    ) -> Sequence[Shadow]:
+        """The encoders as an attack sees them; those of one who does not know the target's defence
+        if `naive`."""
+
+    def paired(self) -> bool:
+        """Whether some are of an attacker who knows the defence, others of a naive one."""
+
+    def digest(self) -> str:
+        """Of the user's files that they are made of."""
+
+    def notes(self) -> list[str]:
+        """How they are trained, for the report."""
 
 
 class Act(Protocol):
@@ -120,7 +139,7 @@ class Suite:
     def __init__(
         self, rounds: Rounds, attacker: Attacker, attacks: Mapping[str, Mapping[str, Any]],
         images: tuple[Tensor, Tensor], owners: Owners, archive: Archive, failures: Failures, *,
-        shadows: OwnShadows | None = None, refuse: Callable[[str], str | None] = lambda name: None,
+        shadows: Shadows | None = None, refuse: Callable[[str], str | None] = lambda name: None,
         **more: Any,
     ) -> None:  # fmt: skip
         self.rounds, self.attacker, self.attacks = rounds, attacker, attacks

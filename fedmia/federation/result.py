@@ -126,11 +126,8 @@ class TrainedRounds(Rounds):
         """The run's own attacker, who knows no image of a client that was dropped."""
         take, split = self.client_context.take, self.split
         known = Known(take(split.known_members), take(split.known_nonmembers))
-        attacker, budget = (
-            make_attacker(self.client_context, known),
-            self.plan.experiment.query_budget,
-        )
-        return replace(attacker, budget=budget)
+        budget = self.plan.experiment.query_budget
+        return replace(make_attacker(self.client_context, known), budget=budget)
 
     def load(self, target: Target) -> SSLMethod:
         if target.branch == UNTRAINED or target.round is None:

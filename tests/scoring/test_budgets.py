@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from fedmia.attacks.base import Known
-from fedmia.evaluation.steps.budgets import LEAST_KNOWN, afford
+from fedmia.evaluation.budgets import LEAST_KNOWN, afford
 from fedmia.options.errors import InputError
 
 IMAGES, KNOWN = 100, 50  # scored images, known images a side

@@ -15,8 +15,8 @@ from fedmia.cli.command import parse
 from fedmia.cli.commands import SIMULATE
 from fedmia.config.experiment import Experiment
 from fedmia.config.tree import from_tree, to_tree
+from fedmia.evaluation.budgets import first_known
 from fedmia.evaluation.run import score_run, suite_of_run
-from fedmia.evaluation.steps.budgets import first_known
 from fedmia.flower.private import check
 from fedmia.options.errors import InputError
 from fedmia.records import RunScores

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 
 from fedmia.attacks.base import DatasetAttack
-from fedmia.evaluation.steps.budgets import first_known
+from fedmia.evaluation.budgets import first_known
 from fedmia.evaluation.suite import Suite
 from fedmia.options.seeding import rng
 from fedmia.rounds.base import EncoderRounds

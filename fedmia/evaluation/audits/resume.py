@@ -51,7 +51,7 @@ def key(
 ) -> str:
     """Digest of what decides all scores: weights, images, classes, views and options.
 
-    Attacks and their shadows are not in it (`EncoderAttackSuite.decides`).
+    Attacks and their shadows are not in it (`Suite.decides`).
 
     Args:
         released: the encoder under audit.

@@ -1,5 +1,5 @@
-"""The steps of scoring, once each: for a run, an encoder and a node alike.
+"""The steps of scoring, once each, which `fedmia.evaluation.suite` and `score` put together.
 
-`fedmia.evaluation.run`, `encoder` and `node` import them. Start with `suite.py` and `scorer.py`,
-which fit and score one attack; `assemble.py` puts the results together.
+Start with `scorer.py`, which fits and scores one attack; `assemble.py` makes what a report is made
+of.
 """
