@@ -13,6 +13,7 @@ from fedmia.cli.presets import describe_preset, preset_names
 from fedmia.options import registry
 from fedmia.options.errors import unknown_name
 from fedmia.options.option import describe_option, option_fields, placeholder
+from fedmia.records.vantages import VANTAGES
 
 PRESET = "preset"  # a kind that `--list` shows beside those of plugins
 LIST = "show every plugin, or one kind of them with its options"
@@ -120,13 +121,6 @@ def _presets(width: int) -> str:
     return "\n\n".join(blocks)
 
 
-# What `--attacker` takes beside the roles of clients.
-_APART = {
-    "none": "No attacker in the federation: an outsider has the released model alone.",
-    "server": "An honest but curious server: it sees every client's update, and changes nothing.",
-}
-
-
 def _kind(kind: str, width: int, detail: bool) -> list[str]:
     flags = {"attack": "attacks", "role": "attacker", "observer": "observe"}
     flag = f"--{flags.get(kind, kind)}"
@@ -145,8 +139,8 @@ def _kind(kind: str, width: int, detail: bool) -> list[str]:
         for one, type_ in option_fields(cls) if detail else []:
             flag = f"  --{prefix}.{one.name} {placeholder(type_, one.metadata)}"
             lines += row(flag, describe_option(one), width)
-    for name, text in _APART.items() if kind == "role" else ():
-        lines += row(name, text, width)
+    for vantage in VANTAGES.values() if kind == "role" else ():
+        lines += row(vantage.attacker, vantage.summary, width) if vantage.attacker else []
     return lines
 
 

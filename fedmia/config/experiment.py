@@ -266,7 +266,7 @@ class Experiment(Settings):
             return placebo
         kinds = [registry.load("attack", name) for name in self.attacks]
         needed = any(issubclass(k, ActiveAttack) or k.reads_training() for k in kinds)
-        return needed or self.threat.vantage == "server"
+        return needed or self.threat.row.reads_updates
 
     @property
     def honest_clients(self) -> tuple[int, ...]:

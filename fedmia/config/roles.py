@@ -8,15 +8,15 @@ from typing import Any
 from fedmia.attacks.base import ActiveAttack
 from fedmia.options import registry
 from fedmia.options.errors import InputError, opt
+from fedmia.records.vantages import VANTAGES
 from fedmia.threat import Threat
 
 # Attackers that are no client. The server is honest but curious: it aggregates as it should,
 # and attacks what it receives.
-OUTSIDER, SERVER = "none", "server"
 APART: Mapping[str, Threat] = {
-    OUTSIDER: Threat("white_box", "outsider"),
-    SERVER: Threat("white_box", "server"),
+    one.attacker: Threat("white_box", name) for name, one in VANTAGES.items() if one.attacker
 }
+OUTSIDER, *SEES = APART
 
 
 QUICK = "quick"  # value of `--attacks`
@@ -72,7 +72,7 @@ class Attackers(Sequence[str]):
 
     def __getitem__(self, at: Any) -> Any:
         roles = [n for n in registry.names("role") if registry.load("role", n).sees]
-        return [OUTSIDER, *sorted(roles, key=may_craft), SERVER][at]
+        return [OUTSIDER, *sorted(roles, key=may_craft), *SEES][at]
 
     def __len__(self) -> int:
         return len(self[:])
@@ -103,12 +103,10 @@ def granted_threat(attacker: str, sums: bool = False) -> Threat:
     Raises:
         InputError: no such role, or one that attacks nothing.
     """
-    if attacker == SERVER and sums:
-        return Threat("white_box", "client")
-    threat = registry.load("role", attacker).sees if is_client(attacker) else APART[attacker]
+    threat: Threat | None = APART.get(attacker) or registry.load("role", attacker).sees
     if threat is None:
         raise InputError(f"role '{attacker}' attacks nothing")
-    return threat
+    return Threat("white_box", "client") if sums and threat.row.reads_updates else threat
 
 
 def may_craft(attacker: str) -> bool:
@@ -138,14 +136,13 @@ def refusal(
     needs = attack.needs
     if granted_threat(attacker, sums).covers(needs):
         return None
-    if sums and needs.vantage == "server":
+    if sums and needs.row.reads_updates:
         return (
             "reads each client's own update, of which "
             f"{opt('federation.secure_aggregation', 'true')} shows the sum alone"
         )
-    what = "what a client sees" if needs.vantage == "client" else "each client's own update"
     attackers = _list_attackers(granted_threat(a).covers(needs) for a in ATTACKERS)
-    return f"needs {attackers}: it uses {what}"
+    return f"needs {attackers}: it uses {needs.row.uses}"
 
 
 def _list_attackers(fit: Any) -> str:

@@ -64,7 +64,7 @@ from fedmia.statistics.subjects import halves
 from fedmia.storage.archive import Archive
 from fedmia.storage.manifest import ANSWERS, ATTACKS, SHADOWS
 from fedmia.storage.outfolder import OutFolder
-from fedmia.threat import BudgetError, Threat
+from fedmia.threat import VANTAGE, BudgetError, Threat
 
 NAMING = ("named_members", "client_ids", "by_client_members", "by_client_nonmembers")
 NOTHING = InMemory()
@@ -113,7 +113,7 @@ def suite_of_audit(
     """
     known = Known(cast.known_members, cast.known_nonmembers, subjects=cast.known_subjects)
     kept, stored = isinstance(rounds, KeptRounds), rounds.stored
-    vantage = "server" if kept and rounds.access == "white_box" else "outsider"
+    vantage = VANTAGE[-1] if kept and rounds.access == "white_box" else VANTAGE[0]
     attacker = Attacker(
         threat=Threat(rounds.access, vantage),
         known=known.without_members() if audit.knows == "nonmembers" else known,

@@ -63,8 +63,8 @@ def suite_of_run(
         deal = IID()
 
     def refuse(name: str) -> str | None:
-        sees_updates = registry.load("attack", name).needs.vantage == "server"
-        if sees_updates and not any(r <= run.round for r in run.updates()):
+        reads_updates = registry.load("attack", name).needs.row.reads_updates
+        if reads_updates and not any(r <= run.round for r in run.updates()):
             return "no round whose updates are kept was finished"
         return None
 

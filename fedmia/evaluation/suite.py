@@ -20,7 +20,6 @@ from fedmia.options import registry
 from fedmia.options.errors import InputError, opt
 from fedmia.options.option import option_fields
 from fedmia.recording.format import MAIN
-from fedmia.recording.reader import States
 from fedmia.records import Curves, DatasetInferenceResults, Probe, ScoredAttack
 from fedmia.rounds.attacker import Attacker
 from fedmia.rounds.base import UNTRAINED, Rounds, Target
@@ -28,7 +27,15 @@ from fedmia.shadows.train import CUT
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import SSLMethod
 from fedmia.storage.archive import Archive
-from fedmia.threat import BlackBox, BudgetError, Shadow, WhiteBox, require, require_shadows
+from fedmia.threat import (
+    VIEWS,
+    BlackBox,
+    BudgetError,
+    Shadow,
+    WhiteBox,
+    require,
+    require_shadows,
+)
 from fedmia.threat.signals import PixelCache, Signals
 
 RELEASED = "released"  # what the user hears of the model under test
@@ -252,31 +259,14 @@ class Suite:
         if self.shadows is not None and attack.asks_shadows():
             own = self.attacker.holds(), self.attacker.augment, self.attacker.pixels
             beside["shadows"] = self.shadows.make(*own, naive=naive)
-        if self.attacker.threat.access == "white_box" and vantage != "outsider":
-            beside["received"] = self._received(target)
-            if vantage == "server":
-                beside |= self._sent(target)
+        if self.attacker.threat.access == "white_box":
+            branch = MAIN if target.branch == UNTRAINED else target.branch
+            last, some = target.round or 0, self.attacker.received
+            beside |= VIEWS[vantage].granted(self.rounds, branch, last, some)
         return self.attacker.view(
             self.method(target), vantage, signals=target.signals, known=known, budget=budget,
             **beside,
         )  # fmt: skip
-
-    def _received(self, target: Target) -> States:
-        """The weights that the attacker received, by round, up to the target's."""
-        branch = MAIN if target.branch == UNTRAINED else target.branch
-        models, last, some = self.rounds.models(branch), target.round, self.attacker.received
-        kept = [r for r in models if last is None or r <= last]
-        return States(
-            [r for r in kept if some is None or r in some or r == last], models.__getitem__
-        )
-
-    def _sent(self, target: Target) -> dict[str, Any]:
-        """What clients sent in the rounds up to the target's, and what they had received."""
-        sent, last = self.rounds.updates(target.branch), target.round
-        updates = {r: one for r, one in sent.items() if last is None or r <= last}
-        before = self.rounds.before(target.branch)
-        rounds = [r for r in updates if r in before]
-        return {"updates": updates, "before": States(rounds, before.__getitem__)}
 
     def plain_view(self, target: Target) -> BlackBox:
         """A view that charges no attack, and leaves no rows of one side behind: an attack would be

@@ -399,7 +399,7 @@ class FederatedRun:
         """What the server has done so far, and what that promises its clients."""
         experiment = self.experiment
         against = Adversary(
-            experiment.malicious_clients, self.active, experiment.threat.vantage == "server"
+            experiment.malicious_clients, self.active, experiment.threat.row.reads_updates
         )
         view = "sums" if experiment.federation.secure_aggregation else "updates"
         privacy, metrics = strategy.privacy(against), strategy.aggregation_metrics(against)

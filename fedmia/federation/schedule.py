@@ -49,8 +49,8 @@ class Schedule:
         or the evaluated ones where the server attacks."""
         count = self.experiment.federation.keep_updates
         if count is None:
-            server = self.experiment.threat.vantage == "server"
-            return {r for r in self.evaluated() if r} if server else set()
+            reads = self.experiment.threat.row.reads_updates
+            return {r for r in self.evaluated() if r} if reads else set()
         spread = np.linspace(0, self.last, count + 1)[1:]
         return {int(r) for r in spread.round()} - {0}
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from fedmia.recording.format import (
 )
 from fedmia.ssl.base import State
 from fedmia.storage.snapshot import read_tensors
+from fedmia.storage.states import States
 
 
 class RecordedRounds:
@@ -130,33 +131,6 @@ def read_lines(folder: Path) -> list[bytes]:
     except OSError as error:
         raise InputError(f"'{path}' cannot be read: {error.strerror}") from None
     return [line for line in lines if line.endswith(b"\n")]
-
-
-class States(Mapping[int, State]):
-    """States by number, each read when it is asked for; none stays in memory.
-
-    Args:
-        numbers: in their order.
-        read: reads the state of a number.
-    """
-
-    def __init__(self, numbers: Iterable[int], read: Callable[[int], State]) -> None:
-        self._numbers, self._read = tuple(numbers), read
-
-    def only(self, numbers: Iterable[int]) -> States:
-        """The same, of some numbers alone."""
-        return States(numbers, self._read)
-
-    def __getitem__(self, number: int) -> State:
-        if number not in self._numbers:
-            raise KeyError(number)
-        return self._read(number)
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(self._numbers)
-
-    def __len__(self) -> int:
-        return len(self._numbers)
 
 
 def read_states(files: Mapping[int, tuple[Path, str]], names: bool = True) -> States:

@@ -22,10 +22,11 @@ from fedmia.recording.format import (
     notes_file,
     update_file,
 )
-from fedmia.recording.reader import RecordedRounds, States, read_lines
+from fedmia.recording.reader import RecordedRounds, read_lines
 from fedmia.ssl.base import State
 from fedmia.storage import durable
 from fedmia.storage.snapshot import Snapshot
+from fedmia.storage.states import States
 
 CONTROLS = ("zero", "placebo")  # branches that only scoring needs
 FORKS = "forks"  # updates of a round that will be replayed: no line names them

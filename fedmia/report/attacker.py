@@ -7,15 +7,12 @@ from typing import Any
 
 from fedmia.records.attack_rows import AttackRow, AucRow, PairedRow, ends, with_auc
 from fedmia.records.rows import Controls, Report, control_sets
+from fedmia.records.vantages import VANTAGES
 
 ScoredRows = Sequence[Any]  # of attacks whose AUC is known
 
 ASKS = {"access": "black_box", "vantage": "outsider"}
 OUTSIDER = {"black_box": "can use", "white_box": "has the weights of"}
-TAKES_PART = {
-    "client": "takes part in the training as a client",
-    "server": "runs the server and sees the clients' updates",
-}
 
 
 def rounds_of(row: Mapping[str, Any]) -> str:
@@ -32,8 +29,7 @@ def model_read(row: Mapping[str, Any]) -> str:
         return f"{what} of round{'s' * several} {rounds}" if rounds else what
     if not rounds:
         return ""
-    whole = {"server": "the updates up to", "client": "the models up to"}
-    return f"{whole.get(row['threat']['vantage'], 'the model of')} round{'s' * several} {rounds}"
+    return f"{VANTAGES[row['threat']['vantage']].whole} round{'s' * several} {rounds}"
 
 
 def model_of(row: AttackRow) -> str:
@@ -53,8 +49,8 @@ def who(row: Mapping[str, Any]) -> str:
     vantage, crafts = row["threat"]["vantage"], row.get("under_attack", False)
     if crafts and vantage == "outsider":
         vantage = "client"  # nobody else sends updates
-    does = TAKES_PART.get(vantage)
-    if does is None:
+    does = VANTAGES[vantage].does
+    if not does:
         does = f"{OUTSIDER[row['threat']['access']]} {model_read(row) or 'this model'}"
     return f"Someone who {does}{' and sends crafted updates' * crafts}"
 
@@ -63,10 +59,9 @@ def what_leaks(row: AttackRow) -> str:
     """`The encoder leaks membership`: of what the attack read."""
     if row["under_attack"]:
         return "The models under attack leak membership"
-    several = {"server": "The clients' updates leak"}
-    if row["rounds"]:
-        several["client"] = "The models of the rounds leak"
-    return f"{several.get(row['threat']['vantage'], 'The encoder leaks')} membership"
+    vantage = VANTAGES[row["threat"]["vantage"]]
+    of_rounds = bool(row["rounds"]) or vantage.reads_updates
+    return f"{(vantage if of_rounds else VANTAGES['outsider']).leaks} membership"
 
 
 def excludes_half(row: AucRow) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from fedmia.records.attack_rows import AttackRow, with_auc
 from fedmia.records.privacy import MEANINGFUL
 from fedmia.records.rows import BROKEN, Report
+from fedmia.records.vantages import VANTAGES
 from fedmia.report.attacker import highest
 from fedmia.report.codes import LEAKS, UNSOUND, UNTESTED, VOID
 from fedmia.report.format import aggregation_sentence, defended_lines, group_by_reason, statements
@@ -17,10 +18,6 @@ from fedmia.report.verdict import REFUTED, decisive
 ACCESS = {
     "black_box": "get the model's output for images of their choice",
     "white_box": "have the model's weights",
-}
-VANTAGE = {
-    "client": "take part in the training, which shows the model of each round",
-    "server": "see the messages that the participants of the training send",
 }
 NO_CONCLUSION = "The test allows no conclusion on whether the model leaks."
 AUC = "AUC is the share of pairs of a member and a non-member in which an attack picks the member."
@@ -90,7 +87,7 @@ def _needs(report: Report, row: AttackRow) -> str:
     threat, known = row["threat"], report["split"].get("known_members")
     needs = [
         ACCESS.get(threat["access"], threat["access"]),
-        VANTAGE.get(threat["vantage"], ""),
+        VANTAGES[threat["vantage"]].must,
         "send crafted updates" if row["under_attack"] else "",
         f"know {known:,} of the training images and as many others" if known else "",
         "train similar models on images of their own" * (row["threshold_source"] == "shadow"),

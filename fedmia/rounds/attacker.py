@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -13,22 +13,9 @@ from torch import Tensor
 from fedmia.attacks.base import Known
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import SSLMethod
-from fedmia.threat import (
-    BlackBox,
-    ClientView,
-    Labels,
-    Meter,
-    ServerView,
-    StoredVectors,
-    Threat,
-    WhiteBox,
-)
+from fedmia.threat import VIEWS, BlackBox, Labels, Meter, StoredVectors, Threat
 from fedmia.threat.signals import PixelCache, Signals
 from fedmia.threat.stored import Stored
-
-VIEWS: Mapping[str, type[WhiteBox]] = {
-    "outsider": WhiteBox, "client": ClientView, "server": ServerView,
-}  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -76,12 +63,11 @@ class Attacker:
 
         Args:
             method: the network with its weights.
-            vantage: `outsider`, `client` or `server`.
+            vantage: one of VANTAGE.
             signals: rows of the model that are known; None: none.
             known: images of known membership, where the attacker knows fewer.
             budget: most images that may be embedded; None: no limit.
-            beside: further arguments of the view: `shadows`, and of a client `received`, `noted`,
-                of the server `updates`, `before`.
+            beside: further arguments of the view: `shadows`, and what its vantage has.
 
         Returns:
             The view.

@@ -26,10 +26,10 @@ from fedmia.options.errors import InputError, opt
 from fedmia.options.values import disk_paths
 from fedmia.recording import Recording
 from fedmia.recording.format import MAIN, ROUNDS, RoundRecord
-from fedmia.recording.reader import States
 from fedmia.records import Fault
 from fedmia.rounds.base import UNTRAINED, EncoderRounds, Target
 from fedmia.ssl.base import SSLMethod, State, all_finite
+from fedmia.storage.states import States
 
 MOST = 24  # models that are scored, evenly spread over the rounds
 MOST_FAULTS = 8  # in a note

@@ -15,6 +15,7 @@ from fedmia.threat.needs import (
     ACCESS,
     NEGATIVES,
     VANTAGE,
+    VANTAGES,
     BudgetError,
     Meter,
     Threat,
@@ -25,12 +26,17 @@ from fedmia.threat.server import ServerView
 from fedmia.threat.stored import Stored, StoredVectors
 from fedmia.threat.whitebox import WhiteBox
 
+# Views of the weights by the vantage that they grant.
+VIEWS = {view.threat.vantage: view for view in (WhiteBox, ClientView, ServerView)}
+
 __all__ = [
     "ACCESS",
     "NEGATIVES",
     "OUTPUTS",
     "PRECISIONS",
     "VANTAGE",
+    "VANTAGES",
+    "VIEWS",
     "BlackBox",
     "BudgetError",
     "ClientView",

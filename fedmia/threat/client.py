@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,8 +13,9 @@ from torch import Tensor
 
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import SSLMethod, State
+from fedmia.storage.states import States
 from fedmia.threat.needs import Threat
-from fedmia.threat.whitebox import WhiteBox
+from fedmia.threat.whitebox import Sightings, WhiteBox
 
 Table = NDArray[np.float64]
 
@@ -62,6 +63,14 @@ class ClientView(WhiteBox):
         self._earlier: dict[int, WhiteBox] = {}
         self.received: Mapping[int, State] = {} if received is None else received
         self._noted = noted
+
+    @classmethod
+    def granted(
+        cls, rounds: Sightings, branch: str, last: int, some: Collection[int] | None
+    ) -> dict[str, Any]:
+        models = rounds.models(branch)
+        kept = [r for r in models if r <= last and (some is None or r in some or r == last)]
+        return {"received": States(kept, models.__getitem__)}
 
     def at(self, round: int) -> WhiteBox:
         """The global model after `round`, one of `received`; its queries are counted here.

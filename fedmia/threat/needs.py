@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from fedmia.options.errors import InputError, opt
+from fedmia.records.vantages import VANTAGE, VANTAGES, Vantage
 
 ACCESS = ("black_box", "white_box")
-VANTAGE = ("outsider", "client", "server")
 NEGATIVES = ("held", "queue")
 
 
@@ -31,6 +31,11 @@ class Threat:
     def __post_init__(self) -> None:
         if self.access not in ACCESS or self.vantage not in VANTAGE:
             raise ValueError(f"no such threat: {self.access}, {self.vantage}")
+
+    @property
+    def row(self) -> Vantage:
+        """What its vantage is, in words."""
+        return VANTAGES[self.vantage]
 
     def covers(self, needs: Threat) -> bool:
         """Whether a holder of this threat may run an attack that needs `needs`."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -11,9 +11,10 @@ from torch.nn import functional as F
 
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import SSLMethod, State
+from fedmia.storage.states import States
 from fedmia.threat.client import ClientView
 from fedmia.threat.needs import Meter, Threat
-from fedmia.threat.whitebox import WhiteBox
+from fedmia.threat.whitebox import Sightings, WhiteBox
 
 Measure = Callable[[WhiteBox, Tensor], Tensor]
 
@@ -44,6 +45,16 @@ class ServerView(ClientView):
         super().__init__(method, augment, **rest)
         self.updates = {} if updates is None else updates
         self.before = {} if before is None else before
+
+    @classmethod
+    def granted(
+        cls, rounds: Sightings, branch: str, last: int, some: Collection[int] | None
+    ) -> dict[str, Any]:
+        updates = {r: sent for r, sent in rounds.updates(branch).items() if r <= last}
+        before = rounds.before(branch)
+        known = States([r for r in updates if r in before], before.__getitem__)
+        received = super().granted(rounds, branch, last, some)
+        return received | {"updates": updates, "before": known}
 
     def clients(self, round: int) -> tuple[int, ...]:
         """Ids of the clients that sent an update in `round`, ascending.

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -17,6 +17,20 @@ from fedmia.threat.blackbox import BlackBox
 from fedmia.threat.needs import Meter, Threat
 from fedmia.threat.owner_loss import read_owner_loss
 from fedmia.threat.signals import Signals
+
+
+class Sightings(Protocol):
+    """What was kept of a training, by branch and round (`fedmia.rounds.base.Rounds`)."""
+
+    def models(self, branch: str) -> Mapping[int, State]:
+        """The global models, by round."""
+
+    def updates(self, branch: str) -> Mapping[int, Mapping[int, State]]:
+        """What each client sent, by round and client."""
+
+    def before(self, branch: str) -> Mapping[int, State]:
+        """What the clients of a round received, for the rounds of `updates`."""
+
 
 Loss = Callable[[SSLMethod, Tensor, Tensor], Tensor]  # of outputs of two views (B, P) each: (B,)
 
@@ -30,6 +44,23 @@ class WhiteBox(BlackBox):
     """Also the weights: layers, losses, copies."""
 
     threat = Threat("white_box", "outsider")
+
+    @classmethod
+    def granted(
+        cls, rounds: Sightings, branch: str, last: int, some: Collection[int] | None
+    ) -> dict[str, Any]:
+        """What this vantage has beside a model: further arguments of the view.
+
+        Args:
+            rounds: what was kept of the training.
+            branch: of the federation.
+            last: round of the model; nothing later is granted.
+            some: rounds whose models the attacker received; None: all.
+
+        Returns:
+            Arguments by name, whose states are read when they are asked for.
+        """
+        return {}
 
     @property
     def layers(self) -> tuple[str, ...]:

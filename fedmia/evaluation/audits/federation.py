@@ -105,7 +105,7 @@ def refuse(rounds: Rounds, climbed: bool, name: str) -> str | None:
         return None if climbed else f"{outside_reason(name)}; of another Flower app {NOTES}"
     if issubclass(attack, ActiveAttack) or attack.needs.vantage == "outsider":
         return outside_reason(name)
-    if attack.needs.vantage == "server" and not rounds.sent:
+    if attack.needs.row.reads_updates and not rounds.sent:
         keeps = 'fedmia.flower.record(grid, folder, updates="all") keeps them'
         return f"needs the updates of clients, and none are kept: {keeps}"
     if loss_unknown(rounds) and attack.needs.vantage == "client" and "loss" in attack.looks_at:
