@@ -13,7 +13,7 @@ from fedmia.cli.presets import describe_preset, preset_names
 from fedmia.options import registry
 from fedmia.options.errors import unknown_name
 from fedmia.options.option import describe_option, option_fields, placeholder
-from fedmia.records.vantages import VANTAGES
+from fedmia.options.vantages import VANTAGES
 
 PRESET = "preset"  # a kind that `--list` shows beside those of plugins
 LIST = "show every plugin, or one kind of them with its options"

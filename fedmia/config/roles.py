@@ -8,7 +8,7 @@ from typing import Any
 from fedmia.attacks.base import ActiveAttack
 from fedmia.options import registry
 from fedmia.options.errors import InputError, opt
-from fedmia.records.vantages import VANTAGES
+from fedmia.options.vantages import VANTAGES
 from fedmia.threat import Threat
 
 # Attackers that are no client. The server is honest but curious: it aggregates as it should,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from fedmia.options.vantages import VANTAGES
 from fedmia.records.attack_rows import AttackRow, AucRow, PairedRow, ends, with_auc
 from fedmia.records.rows import Controls, Report, control_sets
-from fedmia.records.vantages import VANTAGES
 
 ScoredRows = Sequence[Any]  # of attacks whose AUC is known
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from fedmia.options.vantages import VANTAGES
 from fedmia.records.attack_rows import AttackRow, with_auc
 from fedmia.records.privacy import MEANINGFUL
 from fedmia.records.rows import BROKEN, Report
-from fedmia.records.vantages import VANTAGES
 from fedmia.report.attacker import highest
 from fedmia.report.codes import LEAKS, UNSOUND, UNTESTED, VOID
 from fedmia.report.format import aggregation_sentence, defended_lines, group_by_reason, statements

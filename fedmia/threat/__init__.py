@@ -7,6 +7,7 @@ attacker trained itself. The views guard against mistakes, not against malicious
 that reaches into private attributes leaves the threat model, as any code in one process can.
 """
 
+from fedmia.options.vantages import VANTAGE, VANTAGES
 from fedmia.threat._rows import OUTPUTS, PRECISIONS, ViewRecipe
 from fedmia.threat.blackbox import BlackBox, Shadow
 from fedmia.threat.client import ClientView, Trajectory
@@ -14,8 +15,6 @@ from fedmia.threat.labels import Labels
 from fedmia.threat.needs import (
     ACCESS,
     NEGATIVES,
-    VANTAGE,
-    VANTAGES,
     BudgetError,
     Meter,
     Threat,

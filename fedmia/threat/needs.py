@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from fedmia.options.errors import InputError, opt
-from fedmia.records.vantages import VANTAGE, VANTAGES, Vantage
+from fedmia.options.vantages import VANTAGE, VANTAGES, Vantage
 
 ACCESS = ("black_box", "white_box")
 NEGATIVES = ("held", "queue")

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from fedmia.options.errors import InputError
-from fedmia.threat.needs import ACCESS, VANTAGE, BudgetError, Meter, Threat, require
+from fedmia.options.vantages import VANTAGE
+from fedmia.threat.needs import ACCESS, BudgetError, Meter, Threat, require
 
 
 def test_covers__is_the_product_order() -> None:
