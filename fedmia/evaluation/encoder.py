@@ -14,6 +14,7 @@ from fedmia.config.compatibility import check_gpu
 from fedmia.config.roles import is_quick
 from fedmia.config.tree import to_tree
 from fedmia.data.base import Views
+from fedmia.data.cast import SCORED, Cast
 from fedmia.data.images import CHANNELS
 from fedmia.encoders.base import LoadedEncoder, LoadOptions, load
 from fedmia.encoders.describe import describe, probe_encoder
@@ -22,7 +23,7 @@ from fedmia.encoders.vectors import load_vectors, read_vectors
 from fedmia.evaluation.audits.attack_suite import RELEASED, UNTRAINED, EncoderAttackSuite
 from fedmia.evaluation.audits.climb import read_climb
 from fedmia.evaluation.audits.estimate import Rehearsal, rehearse
-from fedmia.evaluation.audits.images import AuditSplit, deal, deal_sets
+from fedmia.evaluation.audits.images import deal, deal_sets
 from fedmia.evaluation.audits.owners import check_owners
 from fedmia.evaluation.audits.provided_shadows import ProvidedShadows
 from fedmia.evaluation.audits.resume import same_audit
@@ -55,7 +56,7 @@ LOOK = 16  # images of a side that are embedded first, to refuse an encoder earl
 def examine(
     audit: Audit,
     released: LoadedEncoder,
-    audit_split: AuditSplit,
+    audit_split: Cast,
     device: torch.device,
     place: OutFolder,
     display: AuditDisplay,
@@ -139,7 +140,7 @@ def examine(
             health=suite.health(),
             encoder=None
             if released.stored is not None
-            else describe(released, int(audit_split.scored_members.shape[2])),
+            else describe(released, audit_split.sides[0].size),
             **federated,
         )
 
@@ -174,7 +175,7 @@ def device_of(audit: Audit) -> torch.device:
 
 def prepare(
     audit: Audit, device: torch.device, objects: InMemory = NOTHING
-) -> tuple[LoadedEncoder, AuditSplit]:
+) -> tuple[LoadedEncoder, Cast]:
     """Load the encoder and the images, and check that they suit each other.
 
     Args:
@@ -195,7 +196,7 @@ def prepare(
         audit_split = images_for(audit, released, objects.owners)
     else:
         audit_split = deal(audit, audit.size, objects.owners)
-        size = int(audit_split.scored_members.shape[2])
+        size = audit_split.sides[0].size
         released = load_encoder(replace(audit, size=size), device, objects)
     check_embeddings(released, audit_split, audit.allow_random)
     owners = audit_split.owners if audit.owners else None  # a run's own need no check
@@ -208,7 +209,7 @@ def prepare(
     return released, audit_split
 
 
-def prepare_vectors(audit: Audit, objects: InMemory = NOTHING) -> tuple[LoadedEncoder, AuditSplit]:
+def prepare_vectors(audit: Audit, objects: InMemory = NOTHING) -> tuple[LoadedEncoder, Cast]:
     """Read the vectors of `--member-embeddings` and of the other side.
 
     Args:
@@ -276,7 +277,7 @@ def load_encoder(audit: Audit, device: torch.device, objects: InMemory = NOTHING
     )
 
 
-def images_for(audit: Audit, released: LoadedEncoder, owners: object = None) -> AuditSplit:
+def images_for(audit: Audit, released: LoadedEncoder, owners: object = None) -> Cast:
     """Give the images their roles: those of `--members`, at the encoder's size, or the run's own.
 
     Args:
@@ -305,7 +306,7 @@ def images_for(audit: Audit, released: LoadedEncoder, owners: object = None) -> 
     return audit_split
 
 
-def check_embeddings(released: LoadedEncoder, audit_split: AuditSplit, allow_random: bool) -> None:
+def check_embeddings(released: LoadedEncoder, audit_split: Cast, allow_random: bool) -> None:
     """Embed a few images of each side, and note on the encoder what is unusual.
 
     Args:
@@ -316,7 +317,7 @@ def check_embeddings(released: LoadedEncoder, audit_split: AuditSplit, allow_ran
         InputError: the encoder does not take them, gives features that are not finite, or others
             when it is asked again (unless `allow_random`).
     """
-    channels, needed = int(audit_split.scored_members.shape[1]), released.channels
+    channels, needed = audit_split.sides[0].channels, released.channels
     if needed is not None and needed in CHANNELS.values() and channels != needed:
         way_out = {3: ("rgb", "repeats the gray channel"), 1: ("gray", "takes the luminance")}
         value, what = way_out[needed]
@@ -324,7 +325,8 @@ def check_embeddings(released: LoadedEncoder, audit_split: AuditSplit, allow_ran
             f"the images have {channels} channels, {released.name} takes {needed}: "
             f"{opt('channels', value)} {what}"
         )
-    for images in (audit_split.scored_members, audit_split.scored_nonmembers):
+    for role in SCORED:
+        images = audit_split.pixels(role)
         report = probe_encoder(released, images[:LOOK], allow_random=allow_random)
         released.notes += [n for n in report if n not in released.notes]
 
@@ -354,12 +356,13 @@ def gather(suite: EncoderAttackSuite, *notes: str, **measured: Any) -> RunScores
         controls={UNTRAINED: suite.controls},
         drawn=False,
         subject=subject,
-        member_ids=audit_split.member_ids,
-        nonmember_ids=audit_split.nonmember_ids,
+        member_ids=audit_split.ids("scored_members"),
+        nonmember_ids=audit_split.ids("scored_nonmembers"),
         member_client=suite.clients()[0],
-        subjects=audit_split.subjects,
-        member_labels=audit_split.member_labels,
-        nonmember_labels=audit_split.nonmember_labels,
+        subject_names=audit_split.subject_names,
+        subjects=audit_split.subject_sides("scored"),
+        member_labels=audit_split.classes("scored_members"),
+        nonmember_labels=audit_split.classes("scored_nonmembers"),
         inferences=suite.inferences,
         round=released.weights.round,
         not_run=suite.failures.reasons,
@@ -397,7 +400,7 @@ def notes(suite: EncoderAttackSuite, controlled: bool, interrupted: bool) -> lis
     return lines
 
 
-def recipe(audit: Audit, augment: Augment, audit_split: AuditSplit, of_run: bool) -> Augment:
+def recipe(audit: Audit, augment: Augment, audit_split: Cast, of_run: bool) -> Augment:
     """The attacker's views: the encoder's recipe as far as it suits the images, then --augment.
 
     Args:

@@ -223,7 +223,7 @@ class FederationSuite(EncoderAttackSuite):
         """The owners, where they are known; posers are dealt at random then."""
         if self.owners is None:
             return super().clients()
-        return self.owners[self.audit_split.member_ids], IID()
+        return self.owners[self.audit_split.ids("scored_members")], IID()
 
     def run_rounds(self, say: Callable[[str], None], stopped: Callable[[], bool]) -> dict[str, Any]:
         """Attack the models of the rounds that were kept: some fields of the report."""
@@ -263,7 +263,7 @@ class FederationSuite(EncoderAttackSuite):
         """The clients by how far their updates stand out; the loss is of known non-members."""
         if not self.history.updates:
             return []
-        public, loss = self.audit_split.known_nonmembers[:PUBLIC], None
+        public, loss = self.audit_split.pixels("known_nonmembers")[:PUBLIC], None
         if self.released.access == "white_box" and not self._loss_unknown:
             loss = public_loss(WhiteBox(**self._shared(RELEASED), held=self.held), public)
         return rank_suspects(self.history.before, self.history.updates, loss, self.history.clients)

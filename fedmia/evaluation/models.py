@@ -53,13 +53,13 @@ class Evaluation(AttackSuite[RoundModel]):
         failures: Failures | None = None,
     ) -> None:
         self.run, self.client_context, self.recording = run, run.client_context, run.recording
-        experiment, split, take = run.plan.experiment, run.split, run.client_context.take
+        experiment, pixels = run.plan.experiment, run.cast.pixels
         self.attacker = Attacker(run.client_context)
         own = {n: dict(o) for n, o in experiment.attack.items()} if attacks is None else attacks
         scorer = Scorer(
-            Known(take(split.known_members), take(split.known_nonmembers)),
-            take(split.scored_members),
-            take(split.scored_nonmembers),
+            Known(pixels("known_members"), pixels("known_nonmembers")),
+            pixels("scored_members"),
+            pixels("scored_nonmembers"),
             experiment.seed,
             self.build,
             run.sets(),
@@ -130,16 +130,17 @@ class Evaluation(AttackSuite[RoundModel]):
 
     def inferences(self, models: Iterable[RoundModel]) -> list[DatasetInferenceResults]:
         """Answers of attacks on data sets for each client, on the model and the untrained one."""
-        names, plan, split = self.of_kind(DatasetAttack), self.run.plan, self.run.split
-        if not names:
+        names, plan, cast = self.of_kind(DatasetAttack), self.run.plan, self.run.cast
+        owner = cast.owner("scored_members")
+        if not names or owner is None:
             return []
-        kinds = plan.data.labels if split.whose is None else split.whose
-        classes = kinds[split.scored_members], kinds[split.scored_nonmembers]
+        kinds = cast.data.labels if cast.whose is None else cast.whose
+        classes = kinds[cast.ids("scored_members")], kinds[cast.ids("scored_nonmembers")]
         deal: Partition = plan.experiment.partition.build("partition")
         if deal.trains_on_all():  # non-members belong to none, so they pose at random
             deal = IID()
         views = [self.attacker.view(model.snapshot, model.signals) for model in models]
-        question = classes, self.run.client_of_members(), deal, views
+        question = classes, owner, deal, views
         answers = (
             self.attempt("inferences", name, partial(self.infer, name, *question)) for name in names
         )

@@ -51,9 +51,9 @@ def score(
     Raises:
         FederationError: the model's answers are not finite.
     """
-    plan, recording, split = run.plan, run.recording, run.split
-    experiment, data = plan.experiment, plan.data
-    probes = Probes(run.client_context, data.labels, plan.split)
+    plan, recording, cast = run.plan, run.recording, run.cast
+    experiment, data = plan.experiment, cast.data
+    probes = Probes(run.client_context, plan.cast)
     failures = Failures((InputError, FederationError))
     evaluation = Evaluation(run, None, failures)
     with watch.part("probes"):
@@ -68,17 +68,16 @@ def score(
     notes = [*plan.notes, *failures.notes(), *evaluation.notes, *results.pop("notes", [])]
     classes = int(data.labels.max()) + 1
     shape = {"data": data.name, "channels": data.channels, "size": data.size, "classes": classes}
-    sides = split.scored_members, split.scored_nonmembers
-    labels = [data.labels[side] for side in sides]
+    sides = cast.ids("scored_members"), cast.ids("scored_nonmembers")
     return assemble(
         experiment,
         drawn=not experiment.partition.build("partition").trains_on_all(),
         member_ids=sides[0],
         nonmember_ids=sides[1],
-        member_client=run.client_of_members(),
-        member_labels=labels[0],
-        nonmember_labels=labels[1],
-        whose=None if split.whose is None else tuple(split.whose[side] for side in sides),
+        member_client=cast.owner("scored_members"),
+        member_labels=cast.classes("scored_members"),
+        nonmember_labels=cast.classes("scored_nonmembers"),
+        whose=None if cast.whose is None else tuple(cast.whose[side] for side in sides),
         utility=utility,
         utility_untrained=untrained,
         round=scored_at,
@@ -92,7 +91,7 @@ def score(
         failed=failures.attacks,
         faults=run.faults,
         notes=notes,
-        split=shape | split.counts(),
+        split=shape | cast.counts(),
         **results,
     )
 
@@ -203,7 +202,7 @@ def placebo_note(names: Sequence[str], run: FederationResult, scored: bool) -> l
         A sentence for the report.
     """
     own = "their control is the placebo" if scored else "the placebo was not finished"
-    if not run.split.placebo_parts:
+    if not run.cast.placebo_parts:
         own = "no control: --federation.placebo true runs one, the placebo"
     why = "not tried untrained, as updates and changes between rounds come with training"
     return [f"{', '.join(names)}: {why}; {own}."] if names else []

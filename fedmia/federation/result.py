@@ -8,13 +8,13 @@ from functools import cached_property
 import numpy as np
 
 from clients.client_context import ClientContext
+from fedmia.data.cast import SCORED, Cast
 from fedmia.data.images import IntArray
 from fedmia.data.sets import ImageSets, form_sets
 from fedmia.federation.plan import Plan
 from fedmia.federation.readings import Readings
 from fedmia.federation.schedule import Schedule
 from fedmia.options.seeding import ENTROPY
-from fedmia.partitions.split import Split
 from fedmia.recording.run import RunRecording
 from fedmia.records import Aggregation, Fault, RoundInfo
 from fedmia.storage.archive import Archive
@@ -55,24 +55,17 @@ class FederationResult:
     readings: Readings | None = None
 
     @cached_property
-    def split(self) -> Split:
+    def cast(self) -> Cast:
         """Roles of images, without those of clients that were dropped."""
-        return self.plan.split.without_clients(self.gone)
+        return self.plan.cast.without_clients(self.gone)
 
     def sets(self) -> ImageSets:
         """The sets formed before the first round, without those of clients that were dropped."""
-        before, now = self.plan.split, self.split
-        formed = form_sets(
-            len(before.scored_members), len(before.scored_nonmembers), self.plan.experiment.seed
-        )
-        stayed = np.isin(before.scored_members, now.scored_members)
+        members, others = map(self.plan.cast.ids, SCORED)
+        formed = form_sets(len(members), len(others), self.plan.experiment.seed)
+        stayed = np.isin(members, self.cast.ids("scored_members"))
         whole = formed.members[stayed[formed.members].all(axis=1)]
         return ImageSets((np.cumsum(stayed) - 1)[whole], formed.nonmembers)
-
-    def client_of_members(self) -> IntArray:
-        """(n,) id of the client that holds each scored member."""
-        owner = dict(zip(self.split.members, self.split.owner, strict=True))
-        return np.array([owner[i] for i in self.split.scored_members])
 
     def last_rounds(self, scored_at: int) -> IntArray | None:
         """Of each client the last round of `main`, up to a round, in which it trained; 0: none.
@@ -85,7 +78,7 @@ class FederationResult:
             cohorts again.
         """
         course = self.schedule.course("main", 0, scored_at, craft=False)
-        clients = len(self.split.parts)
+        clients = len(self.cast.parts)
         if self.client_context.noise_source == ENTROPY:
             return None
         last = np.zeros(clients, dtype=np.int64)

@@ -75,7 +75,7 @@ def make(invocation: Invocation) -> int:
         place.begin(to_tree(config))
         with reopen_run(main, config.device) as evaluation:
             results = gather_results(main, evaluation)
-            data = evaluation.run.plan.data.name
+            data = evaluation.run.plan.cast.data.name
         assert place.folder is not None
         report = {"run": folder.resolve().name, "data": data, **numbers(results)}
         write(place.folder, report, figures(results))

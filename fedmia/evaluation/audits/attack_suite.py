@@ -18,9 +18,9 @@ from fedmia.attacks.base import Attack, DatasetAttack, Known
 from fedmia.config.audit import Audit
 from fedmia.config.audit_attacks import expand_names, outside_reason
 from fedmia.config.roles import QUICK
+from fedmia.data.cast import KNOWN, SCORED, Cast
 from fedmia.data.images import IntArray
 from fedmia.encoders.base import LoadedEncoder
-from fedmia.evaluation.audits.images import AuditSplit
 from fedmia.evaluation.audits.resume import key
 from fedmia.evaluation.audits.shadows import OwnShadows
 from fedmia.evaluation.steps.budgets import allot
@@ -76,22 +76,25 @@ class EncoderAttackSuite(AttackSuite[str]):
     """
 
     def __init__(
-        self, audit: Audit, released: LoadedEncoder, audit_split: AuditSplit, augment: Augment,
+        self, audit: Audit, released: LoadedEncoder, audit_split: Cast, augment: Augment,
         device: torch.device, shadows: OwnShadows | None = None, folder: Path | None = None,
     ) -> None:  # fmt: skip
         self.audit, self.released, self.audit_split = audit, released, audit_split
         self.augment, self.device, self.shadows = augment, device, shadows
-        of, own = audit_split.known_subjects, audit_split.subjects
-        known = Known(audit_split.known_members, audit_split.known_nonmembers, subjects=of)
+        of, (members, others) = audit_split.subject_sides, map(audit_split.pixels, SCORED)
+        known = Known(*map(audit_split.pixels, KNOWN), subjects=of("known"))
         self.every_known = known
         if audit.knows == "nonmembers":
             known = known.without_members()
-        scored = audit_split.scored_members, audit_split.scored_nonmembers
         stored = released.stored
         super().__init__(
             audit.attack if stored is None else limit_views(audit, stored.views),
             Scorer(
-                known, *scored, audit.seed, self.build, subjects=None if own is None else own.sides
+                known,
+                *map(audit_split.pixels, SCORED),
+                audit.seed,
+                self.build,
+                subjects=of("scored"),
             ),
             Failures((), (InputError, BudgetError, TrainingStopped)),
             Archive(folder, key(audit, released, audit_split, augment, device)),
@@ -295,7 +298,7 @@ class EncoderAttackSuite(AttackSuite[str]):
         if isinstance(self.build(name), DatasetAttack):
             models = [RELEASED] + [UNTRAINED] * (self.no_control_reason is None)
             views = [self.view(m, name, self.scorer.known, None) for m in models]
-            classes = self.audit_split.member_labels, self.audit_split.nonmember_labels
+            classes = self.audit_split.classes(SCORED[0]), self.audit_split.classes(SCORED[1])
             return self.infer(name, classes, *self.clients(), views)
         allot(self, RELEASED, name)
         return self.score_once(RELEASED, name)
@@ -334,9 +337,10 @@ class EncoderAttackSuite(AttackSuite[str]):
     def clients(self) -> tuple[IntArray, Partition]:
         """The client of each scored member (n,), and how posers are dealt: one data set here, or
         one of each subject."""
-        if self.audit_split.subjects is not None:
-            return self.audit_split.subjects.members, whole
-        return np.zeros(len(self.audit_split.scored_members), dtype=np.int64), whole
+        subjects = self.audit_split.subject("scored_members")
+        if subjects is not None:
+            return subjects, whole
+        return np.zeros(len(self.audit_split.ids("scored_members")), dtype=np.int64), whole
 
     def run_rounds(self, say: Callable[[str], None], stopped: Callable[[], bool]) -> dict[str, Any]:
         """Fields of `RunScores` for the rounds and clients of a federation; an encoder has none."""
@@ -349,12 +353,15 @@ class EncoderAttackSuite(AttackSuite[str]):
 
         Without two classes among the labels neither can run.
         """
-        labels, own = np.asarray(self.audit_split.nonmember_labels), self.audit_split.subjects
-        of = np.arange(len(labels)) if own is None else own.nonmembers
+        labels = self.audit_split.classes("scored_nonmembers")
+        own = self.audit_split.subject("scored_nonmembers")
+        of = np.arange(len(labels)) if own is None else own
         fit, test = halves(of, rng(self.audit.seed, "probes"))
         if len(fit) < 2 or len(np.unique(labels[fit])) < 2:
             return NO_PROBES
-        rows = self.plain_view(model).embed_plain(self.audit_split.scored_nonmembers, "avgpool")
+        rows = self.plain_view(model).embed_plain(
+            self.audit_split.pixels("scored_nonmembers"), "avgpool"
+        )
         classes = torch.from_numpy(labels)
         probes = probe(rows[fit], classes[fit], rows[test], classes[test])
         if own is None:
@@ -367,7 +374,7 @@ class EncoderAttackSuite(AttackSuite[str]):
 
         None where there are fewer than two. The encoder's loss is not known.
         """
-        images = self.audit_split.scored_nonmembers
+        images = self.audit_split.pixels("scored_nonmembers")
         if len(images) < 2:
             return None
         return Health(mean_cosine(self.plain_view(RELEASED).embed_plain(images)))
