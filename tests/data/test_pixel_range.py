@@ -39,8 +39,8 @@ def folder(tmp_path: Path) -> Path:
 
 def test_simulate__scales_the_images_of_a_folder(folder: Path) -> None:
     plan = make_plan(experiment_on(folder, pixel_range=list(LIMITS)))
-    used = np.sort(plan.split.used)
-    assert np.array_equal(plan.data.images[used], BYTES[used])
+    used = np.sort(plan.cast.used)
+    assert np.array_equal(plan.cast.data.images[used], BYTES[used])
     with pytest.raises(InputError, match=r"data\.pixel_range \(--pixel-range\) LOW,HIGH"):
         make_plan(experiment_on(folder))
 

@@ -89,13 +89,7 @@ class EncoderAttackSuite(AttackSuite[str]):
         stored = released.stored
         super().__init__(
             audit.attack if stored is None else limit_views(audit, stored.views),
-            Scorer(
-                known,
-                *map(audit_split.pixels, SCORED),
-                audit.seed,
-                self.build,
-                subjects=of("scored"),
-            ),
+            Scorer(known, members, others, audit.seed, self.build, subjects=of("scored")),
             Failures((), (InputError, BudgetError, TrainingStopped)),
             Archive(folder, key(audit, released, audit_split, augment, device)),
             audit.query_budget,

@@ -7,7 +7,6 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import torch
 
 from fedmia import __version__
@@ -86,12 +85,9 @@ def audit_digest(audit: Audit, released: LoadedEncoder, audit_split: Cast) -> st
     for role in (*KNOWN, *SCORED, "spare"):
         names = digests(audit_split.pixels(role).numpy())
         digest.update(b"".join(names) + _classes(audit_split.labels, names))
-    of = [
-        subjects
-        for role in (*KNOWN, *SCORED)
-        if (subjects := audit_split.subject(role)) is not None
-    ]
-    digest.update(np.concatenate([NONE, *of]).tobytes())
+    for role in (*KNOWN, *SCORED):
+        of = audit_split.subject(role)
+        digest.update(b"" if of is None else of.tobytes())
     return digest.hexdigest()
 
 
