@@ -128,15 +128,15 @@ def test_view__scores_as_the_harness(
     audit(made(), *sides, attacks=attacks, seed=SEED)
     (harness,) = calls
     dealt = harness.audit_split
-    known = Known(dealt.known_members, dealt.known_nonmembers)
+    known = Known(dealt.pixels("known_members"), dealt.pixels("known_nonmembers"))
     attacker = view(made(), size=8, seed=SEED, augment=harness.augment, held=known.both()[0])
     assert [s.name for s in harness.scores] == [attack.name for attack in attacks]
     for attack, scored in zip(attacks, harness.scores, strict=True):
         before = attacker.queries
         attack.fit(attacker, known, rng(SEED, "fit", scored.name))
         for images, expected in (
-            (dealt.scored_members, scored.scores_members),
-            (dealt.scored_nonmembers, scored.scores_nonmembers),
+            (dealt.pixels("scored_members"), scored.scores_members),
+            (dealt.pixels("scored_nonmembers"), scored.scores_nonmembers),
         ):
             np.testing.assert_allclose(attack.score(attacker, images), expected, rtol=1e-5)
         attack.score(attacker, known.both()[0])  # for the threshold

@@ -104,8 +104,8 @@ def test_python__audits_by_name_and_of_objects() -> None:
         fedmia.audit_encoder(encoder, DEEP[:30], DEEP[30:], **more)
     run = fedmia.audit_encoder(encoder, DEEP[:30], DEEP[30:], pixel_range=LIMITS, **more)
     images = run.images
-    assert np.array_equal(images.members, BYTES[:30][images.member_ids])
-    assert np.array_equal(images.nonmembers, BYTES[30:][images.nonmember_ids])
+    for role, side in (("scored_members", BYTES[:30]), ("scored_nonmembers", BYTES[30:])):
+        assert np.array_equal(images.pixels(role), side[images.ids(role)])
     assert run.settings.pixel_range == LIMITS
 
 

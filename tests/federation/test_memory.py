@@ -67,7 +67,9 @@ def test_site__holds_the_images_that_have_a_role(tmp_path: Path) -> None:
     def changed(at: int) -> str:
         images = plan.cast.data.images.copy()
         images[at] ^= 1
-        return fingerprint(replace(plan, data=replace(plan.cast.data, images=images)))
+        return fingerprint(
+            replace(plan, cast=plan.cast.with_data(replace(plan.cast.data, images=images)))
+        )
 
     assert changed(int(used[3])) != fingerprint(plan)
     assert changed(int(np.setdiff1d(np.arange(600), used)[0])) == fingerprint(plan)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from fedmia.config.experiment import Experiment
 from fedmia.config.tree import from_tree, to_tree
+from fedmia.data.cast import Cast
 from fedmia.data.digits import Digits
 from fedmia.data.images import ImageSet
 from fedmia.data.npz import Npz
@@ -21,7 +22,7 @@ from fedmia.options.errors import InputError
 from fedmia.partitions.base import OwnerPartition
 from fedmia.partitions.file import File
 from fedmia.partitions.natural import Natural
-from fedmia.partitions.split import Split, SplitOptions, make_split
+from fedmia.partitions.split import SplitOptions, make_split
 
 SMALL = SplitOptions(members=60, known=12, test=40)
 
@@ -34,7 +35,7 @@ def images_of(column: np.ndarray[Any, Any] | None, count: int = 900) -> ImageSet
 
 def split_of(
     data: ImageSet, law: OwnerPartition, clients: int, malicious: int, placebo: bool
-) -> Split:
+) -> Cast:
     return make_split(data, SMALL, law, clients, malicious, placebo, 0)
 
 
