@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-from fedmia.data.cast import NONE, OF_MEMBERS, OF_OTHERS, Cast
+from fedmia.data.cast import OF_MEMBERS, OF_OTHERS, Cast
 from fedmia.data.encoded import EncodedSet
 from fedmia.data.images import ImageSet, IntArray, digests
 from fedmia.options.errors import InputError
@@ -108,12 +108,21 @@ def read_cast(
     if columns != COLUMNS or not known:
         raise InputError(f"'{path}' holds no cast of a run")
     rows: dict[str, Any] = {name: tensor.numpy() for name, tensor in table.items()}
-    ids, owner = rows["id"], rows["owner"]
+    ids = rows["id"]
     data = _load(source(), ids)
     names = None if data is None else [digests(data.images[at : at + 1])[0] for at in ids]
     if data is None or names != [bytes(row) for row in rows["digest"]]:
         raise InputError(f"the data source no longer holds the images that '{run}' was trained on")
-    of = np.array(about["roles"])[rows["role"]]
+    try:
+        cast = _cast_of(data, rows, about)
+    except (ValueError, IndexError):  # an image in two roles, a role without a number
+        raise InputError(f"'{path}' holds no cast of a run") from None
+    return cast
+
+
+def _cast_of(data: ImageSet, rows: Mapping[str, Any], about: Mapping[str, Any]) -> Cast:
+    """The cast that the rows and values of the file tell, of images that are those of the run."""
+    ids, owner, of = rows["id"], rows["owner"], np.array(about["roles"])[rows["role"]]
     trained, clients = (*OF_MEMBERS[:2], "members"), about["clients"]
     honest = clients - about["malicious"]
 
@@ -125,10 +134,9 @@ def read_cast(
     if "whose" in rows:
         whose = np.full(len(data), -1, np.int64)
         whose[ids] = rows["whose"]
-    outside = [role for role in ROLES if role not in TRAINED]
     return Cast(
         (data, data),
-        {role: ids[of == role] if (of == role).any() else NONE for role in outside},
+        {role: ids[of == role] for role in ROLES if role not in TRAINED},
         parts=parts(trained, range(honest)) + parts(("attackers",), range(honest, clients)),
         malicious=about["malicious"],
         placebo_parts=parts(("placebo",), range(honest)) if about["placebo"] else (),
