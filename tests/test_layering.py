@@ -60,6 +60,7 @@ REPORTING = ("fedmia.report.build", "fedmia.report.figures.draw", "fedmia.report
              "fedmia.report.terminal")  # fmt: skip
 ADAPTERS = tuple(f"fedmia.evaluation.{name}" for name in ("run", "encoder", "federation"))
 OF_A_RUN = ("fedmia.evaluation.models", "fedmia.evaluation.trajectories")
+ROLES = ("fedmia.partitions.split", "fedmia.data.cast")  # who is a member
 FEDERATED = ("flwr", "ray", "opacus", "clients", "strategies")
 # What Flower documents; of all else any version may be another.
 FLOWER = ("flwr.app", "flwr.clientapp.ClientApp", "flwr.clientapp.mod", "flwr.serverapp",
@@ -256,28 +257,28 @@ def test_root__holds_commands_and_what_all_share() -> None:
 @pytest.mark.parametrize(
     ("package", "forbidden"),
     [
-        ("fedmia.attacks", ("fedmia.partitions.split", "fedmia.report", "fedmia.defenses",
+        ("fedmia.attacks", (*ROLES, "fedmia.report", "fedmia.defenses",
                             "fedmia.options.registry", "fedmia.probes")),
-        ("fedmia.ssl", ("fedmia.partitions.split", "fedmia.partitions", "fedmia.probes")),
-        ("fedmia.threat", ("fedmia.partitions.split", "fedmia.report")),
-        ("fedmia.storage.snapshot", ("fedmia.partitions.split", "fedmia.report")),
-        ("fedmia.shadows", ("fedmia.partitions.split", "fedmia.attacks", "fedmia.defenses",
+        ("fedmia.ssl", (*ROLES, "fedmia.partitions", "fedmia.probes")),
+        ("fedmia.threat", (*ROLES, "fedmia.report")),
+        ("fedmia.storage.snapshot", (*ROLES, "fedmia.report")),
+        ("fedmia.shadows", (*ROLES, "fedmia.attacks", "fedmia.defenses",
                             "fedmia.report", "fedmia.probes")),
         ("fedmia.nets", ("fedmia.data", "fedmia.ssl")),
         ("fedmia.report", ("fedmia.attacks", "fedmia.defenses", "fedmia.evaluation")),
         ("fedmia.records", ("fedmia",)),
         *((f"fedmia.evaluation.{name}", ("fedmia.report",))
           for name in ("steps", "models", "trajectories", "run", "encoder", "federation")),
-        ("fedmia.evaluation.steps", ("fedmia.partitions.split", "fedmia.defenses",
+        ("fedmia.evaluation.steps", (*ROLES, "fedmia.defenses",
                                      *OF_A_RUN, "fedmia.evaluation.audits", *ADAPTERS)),
         *((name, ("fedmia.evaluation.audits", *ADAPTERS)) for name in OF_A_RUN),
         ("fedmia.evaluation.audits", (*OF_A_RUN, *ADAPTERS)),
         ("fedmia.evaluation", ("fedmia.federation.train", "fedmia.federation.rounds")),
         *((f"fedmia.evaluation.{name}", ("fedmia.partitions.split", "fedmia.federation.rounds"))
           for name in ("audits", "encoder")),
-        ("fedmia.defenses", ("fedmia.attacks", "fedmia.partitions.split", "clients", "strategies")),
-        ("clients", ("strategies", "fedmia.partitions.split", "fedmia.report", "fedmia.probes")),
-        ("strategies", ("clients", "fedmia.attacks", "fedmia.partitions.split", "fedmia.report")),
+        ("fedmia.defenses", ("fedmia.attacks", *ROLES, "clients", "strategies")),
+        ("clients", ("strategies", *ROLES, "fedmia.report", "fedmia.probes")),
+        ("strategies", ("clients", "fedmia.attacks", *ROLES, "fedmia.report")),
     ],
 )  # fmt: skip
 def test_neighbours__are_left_alone(package: str, forbidden: tuple[str, ...]) -> None:

@@ -119,6 +119,7 @@ def test_private__trains_as_inline_and_scores_alone_leave(
     values = {name for kind, told, _ in HEARD if kind == "scalars" for name in told}
     assert {"main/seconds", "client-0000/auc/similarity", "client-0001/auc/similarity"} <= values
     assert same(last_weights(tmp_path / "nodes"), last_weights(inline(flags)))
+    assert not [*(tmp_path / "nodes").rglob("cast.safetensors")]  # no row of an image
     told = grid.answers["query.score"]
     arrays = [a.numpy() for content in told for a in content.array_records["scores"].values()]
     # A node scores 16 members and 30 non-members, of which 8 are known a side. A control has no

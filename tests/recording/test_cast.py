@@ -20,6 +20,7 @@ from fedmia.data.cast import Cast
 from fedmia.data.images import ImageSet
 from fedmia.evaluation.audits.runs import cast_of, split_of_run
 from fedmia.federation.plan import make_plan
+from fedmia.flower.private import plan_server
 from fedmia.options.errors import InputError
 from fedmia.recording.cast import read_cast, write_cast
 from fedmia.recording.files import digest_of, write_header
@@ -160,12 +161,13 @@ def test_cast__of_another_apps_recording_is_missed(tmp_path: Path) -> None:
         read(tmp_path / "REC", cast_by(FLAGS).data)
 
 
-def test_cast__of_sizes_alone_is_not_written_and_one_is_kept_by_a_rewind(tmp_path: Path) -> None:
+def test_cast__of_a_server_of_private_nodes_is_not_written_and_a_rewind_keeps_one(
+    tmp_path: Path,
+) -> None:
     cast = cast_by(FLAGS)
-    nobody = cast.data.take(np.zeros(0, np.int64))
-    empty = Cast((nobody, nobody), {}, parts=(np.zeros(0, np.int64),) * 4)
+    server = plan_server(parse(SIMULATE, shlex.split(FLAGS)).settings, 3, 8).cast
     weights = {"w": torch.zeros(1)}
-    for name, one in (("SERVER", empty), ("RUN", cast)):
+    for name, one in (("SERVER", server), ("RUN", cast)):
         recording = RunRecording(tmp_path / name, "fedavg", one)
         recording.save("main", Snapshot(0, weights, {}))
         recording.rewind(0)
@@ -192,4 +194,4 @@ def test_run__records_its_cast_and_an_audit_reads_it(bank: Bank) -> None:
     of_rounds = Audit(encoder=str(run.path), federation=str(run.recording))
     own = split_of_run(of_rounds, run).own
     assert own is not None and torch.equal(own, cast.client_images(3))
-    assert split_of_run(of_rounds, run).received == cast.received == {0, 1}
+    assert split_of_run(of_rounds, run).received == cast.received == {0}
