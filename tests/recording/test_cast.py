@@ -161,7 +161,7 @@ def test_cast__of_another_apps_recording_is_missed(tmp_path: Path) -> None:
         read(tmp_path / "REC", cast_by(FLAGS).data)
 
 
-def test_cast__of_a_server_of_private_nodes_is_not_written_and_a_rewind_keeps_one(
+def test_cast__of_private_nodes_is_not_written_and_a_rewind_keeps_one(
     tmp_path: Path,
 ) -> None:
     cast = cast_by(FLAGS)
