@@ -107,11 +107,11 @@ def app_parts(
 
 def foreign(roles: Plan, first: State, out: Path) -> None:
     """The app with an attacker and its twin, from a first model, and its audit."""
-    settings, split = roles.experiment, roles.split
-    images = torch.from_numpy(roles.data.images)
-    known = np.concatenate([split.known_members, split.known_nonmembers])
-    members = np.concatenate([split.scored_members, split.known_members])
-    others = np.concatenate([split.scored_nonmembers, split.known_nonmembers])
+    settings, split = roles.experiment, roles.cast
+    images = torch.from_numpy(split.data.images)
+    known = np.concatenate([split.ids("known_members"), split.ids("known_nonmembers")])
+    members = np.concatenate([split.ids("scored_members"), split.ids("known_members")])
+    others = np.concatenate([split.ids("scored_nonmembers"), split.ids("known_nonmembers")])
     attacker, how = len(split.parts) - 1, settings.attack["ascent"]
     held = images[np.concatenate([split.parts[attacker], known])]
     train, loss = app_parts(settings, split_in_halves(held)[0][1].float() / 255)
@@ -144,7 +144,7 @@ def foreign(roles: Plan, first: State, out: Path) -> None:
             grid.final(strategy.start(grid, ArrayRecord(state), rounds + 1).arrays)
     fedmia.audit_federation(
         out / "REC", Projected, images[members], images[others], notes=str(out / "NOTES"),
-        attacks=["ascent"], known=len(split.known_members), mean=0, std=1, size=32, threads=1,
+        attacks=["ascent"], known=len(known) // 2, mean=0, std=1, size=32, threads=1,
         seed=settings.seed, out=out / "AUDIT", quiet=True,
     )  # fmt: skip
 

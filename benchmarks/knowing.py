@@ -79,8 +79,9 @@ def one_encoder(name: str, seed: int, arguments: argparse.Namespace) -> dict[str
 def own_images(run: Path, seed: int, file: Path) -> None:
     """The attacker's own: half of the non-members of `run`, which an audit would train on too."""
     spare = split_of_run(Audit(encoder=str(run), shadows=1, seed=seed), run)
-    labels = spare.labels.of(spare.spare)
-    np.savez(file, x=spare.spare.permute(0, 2, 3, 1).numpy(), y=labels.astype(np.int64))
+    pixels = spare.pixels("spare")
+    labels = spare.labels.of(pixels)
+    np.savez(file, x=pixels.permute(0, 2, 3, 1).numpy(), y=labels.astype(np.int64))
 
 
 def federation(name: str, seed: int, arguments: argparse.Namespace) -> dict[str, Any]:

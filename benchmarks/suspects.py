@@ -121,7 +121,8 @@ def federation(plan: dict[str, Any], cell: Cell) -> dict[str, Any]:
     run_plan = make_plan(settings_of(plan, cell))
     with tempfile.TemporaryDirectory() as scratch:
         context = make_client_context(run_plan, Path(scratch), Event())
-        run_plan = replace(run_plan, data=replace(run_plan.data, images=context.images))
+        data = replace(run_plan.cast.data, images=context.images)
+        run_plan = replace(run_plan, cast=run_plan.cast.with_data(data))
         recording = RunRecording(Path(scratch) / "recording", "fedavg")
         federate(MainBranch(
             run_plan, context, Ledger(Path(scratch) / "clients"), recording, lambda state: None,
@@ -138,7 +139,7 @@ def federation(plan: dict[str, Any], cell: Cell) -> dict[str, Any]:
         targets = last.losses(context.take(context.targets), PAIRS, "held")
     malicious = run_plan.experiment.malicious_clients
     return {
-        "rounds": rounds, "clients": clients, "images": [*map(len, run_plan.split.parts)],
+        "rounds": rounds, "clients": clients, "images": [*map(len, run_plan.cast.parts)],
         "attackers": [*malicious] if cell.kind != TWIN else [],
         "measured": [[[float(f"{x:.6g}") for x in row] for row in one] for one in measured],
         "targets_loss": float(targets.double().mean()), "seconds": time.process_time() - began,

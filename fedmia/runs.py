@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from fedmia.config.audit import Audit
     from fedmia.config.experiment import Experiment
-    from fedmia.evaluation.scored_images import ScoredImages
+    from fedmia.data.cast import Cast
     from fedmia.records import Curves, RunScores
     from fedmia.records.rows import Report
 
@@ -348,15 +348,17 @@ class Run:
         return encoder.eval()
 
     @cached_property
-    def images(self) -> ScoredImages:
-        """Read the scored images from the data source again, in the order of `scores.csv`.
+    def images(self) -> Cast:
+        """Read the images in their roles from the data source again; the scored ones come in the
+        order of `scores.csv`: `images.pixels("scored_members")`, `images.ids("scored_members")`.
 
         Raises:
             InputError: the data source cannot be read again, or holds other images by now; or the
                 images of an audit were arrays in memory, of another Python session; or it read
                 vectors alone.
         """
-        from fedmia.evaluation import scored_images
+        from fedmia.evaluation.audits.images import deal
+        from fedmia.evaluation.audits.runs import cast_of, run_of, split_of_run
 
         if self._is_audit():
             if self._of_vectors():
@@ -372,12 +374,26 @@ class Run:
                     "be read again; index your own arrays: `image` of `scores` is the place in the "
                     "members' array where `truth` is true, else in the others'"
                 )
-            images = scored_images.of_audit(self._files, cast("Audit", self.settings))
+            audit = cast("Audit", self.settings)
+            if audit.members is None and (run := run_of(audit)) is not None:
+                images = split_of_run(audit, run)
+            else:  # at the size that its encoder got
+                row = (self._files.read_report_or_none() or {}).get("encoder", {})
+                images = deal(audit, audit.size or row.get("size"))
         else:
-            images = scored_images.of_run(self._files)
+            images = cast_of(self._files, "read the data source itself")
         if not (self.folder / SCORES).is_file():
             return images
-        return images.sort_as(self.scores, str(self.folder))
+        truth, order = self.scores["truth"], dict[str, list[int]]()
+        for role, side in (("scored_members", truth), ("scored_nonmembers", ~truth)):
+            place = {image: at for at, image in enumerate(images.ids(role).tolist())}
+            scored = self.scores.loc[side, "image"].tolist()
+            if not place.keys() >= set(scored):
+                raise InputError(
+                    f"the data source no longer holds the images that '{self.folder}' was scored on"
+                )
+            order[role] = [place[image] for image in scored]
+        return images.only(order)
 
     def _is_audit(self) -> bool:
         return "encoder" in self._files.facts()

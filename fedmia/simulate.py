@@ -140,7 +140,7 @@ def run_experiment(invocation: Invocation, watch: Stopwatch, stop: Event) -> Out
             bfloat16_note(invocation.settings.device, invocation.settings.train.precision),
             oversubscription_note("threads_per_client", invocation.settings.threads_per_client),
         ]
-        for line in filter(None, [*machine, *plan.data.notes]):
+        for line in filter(None, [*machine, *plan.cast.data.notes]):
             display.line(line)
         tree = to_tree(invocation.settings)
         place.begin(None if invocation.resume else tree)

@@ -94,7 +94,7 @@ def make(
         settings = reduce(partial(merge, Experiment), (flatten(Experiment, one) for one in layers))
         run = run_simulation(settings, out=run_folder, quiet=True, threads_per_client=1)
         experiment = from_tree(Experiment, to_tree(run.settings))
-        split = make_plan(experiment).split
+        split = make_plan(experiment).cast
         fresh = place.with_name(f"{place.name}.partial")
         shutil.rmtree(fresh, ignore_errors=True)
         fresh.mkdir(parents=True)

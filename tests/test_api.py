@@ -127,15 +127,15 @@ def test_view__scores_as_the_harness(
     attacks = [LpLA(), Similarity(views=3), mi_v, Combined(views=4)]
     audit(made(), *sides, attacks=attacks, seed=SEED)
     ((suite, _, dealt, results, *_),) = calls
-    known = Known(dealt.known_members, dealt.known_nonmembers)
+    known = Known(dealt.pixels("known_members"), dealt.pixels("known_nonmembers"))
     attacker = view(made(), size=8, seed=SEED, augment=suite.attacker.augment, held=known.both()[0])
     assert [s.name for s in results["attacks"]] == [attack.name for attack in attacks]
     for attack, scored in zip(attacks, results["attacks"], strict=True):
         before = attacker.queries
         attack.fit(attacker, known, rng(SEED, "fit", scored.name))
         for images, expected in (
-            (dealt.scored_members, scored.scores_members),
-            (dealt.scored_nonmembers, scored.scores_nonmembers),
+            (dealt.pixels("scored_members"), scored.scores_members),
+            (dealt.pixels("scored_nonmembers"), scored.scores_nonmembers),
         ):
             np.testing.assert_allclose(attack.score(attacker, images), expected, rtol=1e-5)
         attack.score(attacker, known.both()[0])  # for the threshold

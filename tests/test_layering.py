@@ -62,6 +62,7 @@ REPORTING = ("fedmia.report.build", "fedmia.report.figures.draw", "fedmia.report
 ADAPTERS = tuple(f"fedmia.evaluation.{name}" for name in ("run", "encoder"))
 OF_A_RUN = ("fedmia.evaluation.trajectories",)
 SCORING = tuple(f"fedmia.evaluation.{name}" for name in ("suite", "budgets", "score"))
+ROLES = ("fedmia.partitions.split", "fedmia.data.cast")  # who is a member
 FEDERATED = ("flwr", "ray", "opacus", "clients", "strategies")
 # What Flower documents; of all else any version may be another.
 FLOWER = ("flwr.app", "flwr.clientapp.ClientApp", "flwr.clientapp.mod", "flwr.serverapp",
@@ -258,19 +259,19 @@ def test_root__holds_commands_and_what_all_share() -> None:
 @pytest.mark.parametrize(
     ("package", "forbidden"),
     [
-        ("fedmia.attacks", ("fedmia.partitions.split", "fedmia.report", "fedmia.defenses",
+        ("fedmia.attacks", (*ROLES, "fedmia.report", "fedmia.defenses",
                             "fedmia.options.registry", "fedmia.probes")),
-        ("fedmia.ssl", ("fedmia.partitions.split", "fedmia.partitions", "fedmia.probes")),
-        ("fedmia.threat", ("fedmia.partitions.split", "fedmia.report")),
-        ("fedmia.storage.snapshot", ("fedmia.partitions.split", "fedmia.report")),
-        ("fedmia.shadows", ("fedmia.partitions.split", "fedmia.attacks", "fedmia.defenses",
+        ("fedmia.ssl", (*ROLES, "fedmia.partitions", "fedmia.probes")),
+        ("fedmia.threat", (*ROLES, "fedmia.report")),
+        ("fedmia.storage.snapshot", (*ROLES, "fedmia.report")),
+        ("fedmia.shadows", (*ROLES, "fedmia.attacks", "fedmia.defenses",
                             "fedmia.report", "fedmia.probes")),
         ("fedmia.nets", ("fedmia.data", "fedmia.ssl")),
         ("fedmia.report", ("fedmia.attacks", "fedmia.defenses", "fedmia.evaluation")),
         ("fedmia.records", ("fedmia",)),
         *((f"fedmia.evaluation.{name}", ("fedmia.report",))
           for name in ("steps", "suite", "score", "trajectories", "run", "encoder")),
-        ("fedmia.evaluation.steps", ("fedmia.partitions.split", "fedmia.defenses",
+        ("fedmia.evaluation.steps", (*ROLES, "fedmia.defenses",
                                      *SCORING, *OF_A_RUN, "fedmia.evaluation.audits", *ADAPTERS)),
         *((name, (*OF_A_RUN, "fedmia.evaluation.audits", *ADAPTERS)) for name in SCORING),
         *((name, ("fedmia.evaluation.audits", *ADAPTERS)) for name in OF_A_RUN),
@@ -278,9 +279,9 @@ def test_root__holds_commands_and_what_all_share() -> None:
         ("fedmia.evaluation", ("fedmia.federation.train", "fedmia.federation.rounds")),
         *((f"fedmia.evaluation.{name}", ("fedmia.partitions.split", "fedmia.federation.rounds"))
           for name in ("audits", "encoder")),
-        ("fedmia.defenses", ("fedmia.attacks", "fedmia.partitions.split", "clients", "strategies")),
-        ("clients", ("strategies", "fedmia.partitions.split", "fedmia.report", "fedmia.probes")),
-        ("strategies", ("clients", "fedmia.attacks", "fedmia.partitions.split", "fedmia.report")),
+        ("fedmia.defenses", ("fedmia.attacks", *ROLES, "clients", "strategies")),
+        ("clients", ("strategies", *ROLES, "fedmia.report", "fedmia.probes")),
+        ("strategies", ("clients", "fedmia.attacks", *ROLES, "fedmia.report")),
     ],
 )  # fmt: skip
 def test_neighbours__are_left_alone(package: str, forbidden: tuple[str, ...]) -> None:
@@ -372,7 +373,8 @@ for line in ("simulate --config smoke", "list strategy"):
 assert len(fedmia.open_run("A").attacks)
 command("audit --encoder RUN --attacks similarity --out OF_RUN --quiet")
 command("audit --encoder RUN --federation RUN/recording --attacks similarity --quiet")
-assert len(fedmia.open_run("RUN").images.members) and len(fedmia.open_run("OF_RUN").images.members)
+for name in ("RUN", "OF_RUN"):
+    assert len(fedmia.open_run(name).images.ids("scored_members"))
 fedmia.audit_encoder(net, images.images[:26], images.images[26:], attacks="similarity", quiet=True)
 fedmia.audit_embeddings(np.load("members.npy"), np.load("others.npy"), quiet=True)
 """

@@ -77,7 +77,7 @@ def test_planted__what_tells_members_in_the_placebo_voids_the_run(
 ) -> None:
     """An attack on rounds that knows the answer without any model: `untrained` is not asked."""
     plan = make_plan(experiment(PASSIVE))
-    members = set(digests(plan.data.images[plan.split.members]))
+    members = set(digests(plan.cast.data.images[plan.cast.members]))
 
     def score(self: LossSlope, view: Any, images: Tensor) -> np.ndarray:
         return np.array([float(name in members) for name in digests(images.numpy())])

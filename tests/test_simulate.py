@@ -122,11 +122,11 @@ def test_scores_csv__a_row_an_image_that_was_scored(folder: Path, report: Report
     assert {r["client"] for r in rows[24:]} == {""}
     for attack in report["attacks"]:
         assert all(math.isfinite(float(r[attack["name"]])) for r in rows)
-    split = make_plan(parse(SIMULATE, ["--config", str(folder / "config.yaml")]).settings).split
+    split = make_plan(parse(SIMULATE, ["--config", str(folder / "config.yaml")]).settings).cast
     members, others = ([int(r["image"]) for r in rows if r["truth"] == t] for t in "10")
     assert len({*members, *others}) == 76
-    assert {*members} == {*split.members} - {*split.known_members}
-    assert not {*others} & {*split.members, *split.known_nonmembers, *split.test_fit}
+    assert {*members} == {*split.members} - {*split.ids("known_members")}
+    assert not {*others} & {*split.members, *split.ids("known_nonmembers"), *split.ids("test_fit")}
     assert not {*members, *others} & {*split.parts[3]}  # of client 3, the attacker's
     for row in rows[:24]:
         assert int(row["image"]) in split.parts[int(row["client"])]

@@ -14,6 +14,7 @@ from fedmia.attacks._classifier import build_classifier
 from fedmia.attacks._fitted import NetworkFitted
 from fedmia.attacks.base import Known, Scores, refuse_other_size
 from fedmia.data.base import Request
+from fedmia.data.classes import ClassNames
 from fedmia.data.digits import Digits
 from fedmia.data.npz import Npz
 from fedmia.data.synthetic import Synthetic
@@ -22,7 +23,6 @@ from fedmia.options.option import option
 from fedmia.options.seeding import rng as stream
 from fedmia.options.seeding import seed_words
 from fedmia.threat import OUTPUTS, BlackBox
-from fedmia.threat.labels import ClassNames
 
 if TYPE_CHECKING:
     from sklearn.pipeline import Pipeline

@@ -15,11 +15,11 @@ from fedmia.attacks._downstream import downstream_classifier, labelled_images
 from fedmia.attacks._fitted import LEAST, NetworkFitted
 from fedmia.attacks._reference import sort_by_content
 from fedmia.attacks.base import Known, refuse_few, refuse_other_size
+from fedmia.data.classes import ClassNames
 from fedmia.data.images import digests
 from fedmia.options.errors import InputError
 from fedmia.options.option import option
 from fedmia.threat import OUTPUTS, BlackBox, Shadow
-from fedmia.threat.labels import ClassNames
 
 if TYPE_CHECKING:
     from sklearn.pipeline import Pipeline

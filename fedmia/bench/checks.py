@@ -331,5 +331,5 @@ def train_again(target: Target, out: Path, seed: int) -> Target:
         run = run_simulation(tree, out=Path(temporary) / "run", quiet=True)
         plan = make_plan(run.settings)  # type: ignore[arg-type]
         keep_encoder(Path(temporary) / "run", out, to_tree(run.settings) | {"seed": 0})
-    roles = assign_roles(plan.split, plan.data.digests())
+    roles = assign_roles(plan.cast, plan.cast.data.digests())
     return replace(target, folder=out, card={**target.card, "files": {}}, unwritten=roles)

@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 from fedmia.attacks.base import Attack, DatasetAttack
 from fedmia.bench.targets import Images, NoLabels, Target
 from fedmia.config.audit import Audit
+from fedmia.data.cast import KNOWN, Cast
 from fedmia.data.images import digests, rank_digests
 from fedmia.door.plugins import name_plugin
-from fedmia.evaluation.audits.images import AuditSplit
 from fedmia.evaluation.audits.shadows import OwnShadows
 from fedmia.evaluation.encoder import load_encoder, recipe, suite_of_audit
 from fedmia.options import registry, session
@@ -148,11 +148,13 @@ class TargetScores:
     seconds: float
 
 
-def _without_truth(split: AuditSplit) -> AuditSplit:
+def _without_truth(split: Cast) -> Cast:
     """The known images dealt to the sides by their content, which says nothing of either."""
-    both, n = torch.cat([split.known_members, split.known_nonmembers]), len(split.known_members)
-    both = both[rank_digests(digests(both.numpy()))]
-    return replace(split, known_members=both[:n], known_nonmembers=both[n:])
+    places, n = np.concatenate([split.ids(role) for role in KNOWN]), len(split.ids(KNOWN[0]))
+    places = places[rank_digests(digests(split.data.images[places]))]
+    return replace(
+        split, roles={**split.roles, **dict(zip(KNOWN, np.split(places, [n]), strict=True))}
+    )
 
 
 def score_target(

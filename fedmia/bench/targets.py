@@ -10,31 +10,29 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
-from torch import Tensor
 
 import fedmia
 from fedmia import __version__
 from fedmia.config.data import Data
-from fedmia.data.images import ByteArray, digests
-from fedmia.evaluation.audits.images import AuditSplit
+from fedmia.data.cast import Cast
+from fedmia.data.classes import ClassNames, Labels
+from fedmia.data.images import UNLABELLED, ByteArray, ImageSet, digests
+from fedmia.evaluation.audits.images import side_by_side
 from fedmia.options.errors import InputError
 from fedmia.options.seeding import rng
 from fedmia.options.yamlfile import dump, load
-from fedmia.partitions.split import Split
 from fedmia.recording.files import digest_of
 from fedmia.recording.format import MAIN, RoundRecord
 from fedmia.recording.run import RunRecording
 from fedmia.storage import durable
 from fedmia.storage.manifest import CONFIG, FORMAT, RECORDING
-from fedmia.threat import Labels
-from fedmia.threat.labels import ClassNames
 
 PLAN, TARGETS, CARD, ROLES, RESULTS = "plan.yaml", "targets", "card.json", "roles.json", "results"
 # Of an audit's roles, those in roles.json; `shadows` are images of which an attacker may train.
 KNOWN_MEMBERS, KNOWN_NONMEMBERS, MEMBERS, NONMEMBERS, SHADOWS = ROLE_NAMES = (
     "known_members", "known_nonmembers", "members", "nonmembers", "shadows",
 )  # fmt: skip
+OF_AUDIT = "known_members", "known_nonmembers", "scored_members", "scored_nonmembers", "spare"
 DIGITS = "digits"
 Roles = dict[str, list[str]]  # SHA-256 of images by role
 Images = Mapping[str, ByteArray]  # uint8 (C, H, W) by the SHA-256 of shape and bytes
@@ -111,7 +109,7 @@ class Target:
             if not path.is_file() or digest_of(path) != digest:
                 raise InputError(f"'{path}' is not the file of the card: another SHA-256")
 
-    def split(self, images: Images, shadows: bool) -> AuditSplit:
+    def split(self, images: Images, shadows: bool) -> Cast:
         """Its images in their roles.
 
         Args:
@@ -122,24 +120,15 @@ class Target:
             The roles; nobody has classes.
         """
 
-        def take(role: str) -> Tensor:
-            return torch.from_numpy(np.stack([images[name] for name in self.roles[role]]))
-
-        members, nonmembers, spare = (take(role) for role in (MEMBERS, NONMEMBERS, SHADOWS))
-        n, m = len(members), len(nonmembers)
-        return AuditSplit(
-            known_members=take(KNOWN_MEMBERS),
-            known_nonmembers=take(KNOWN_NONMEMBERS),
-            scored_members=members,
-            scored_nonmembers=nonmembers,
-            member_ids=np.arange(n),
-            nonmember_ids=np.arange(m),
-            member_labels=np.zeros(n, np.int64),
-            nonmember_labels=np.zeros(m, np.int64),
-            spare=spare if shadows else spare[:0],
+        names = [self.roles[role] for role in ROLE_NAMES]
+        pixels = np.stack([images[name] for one in names for name in one])
+        data = ImageSet(pixels, np.zeros(len(pixels), np.int64), self.name, UNLABELLED)
+        roles = side_by_side(names, *OF_AUDIT[: 4 + shadows])
+        return Cast(
+            (data, data),
+            roles,
+            spared=len(self.roles[SHADOWS]),
             labels=NoLabels(),
-            names=(self.name, self.name),
-            spared=len(spare),
             views=Data(str(self.card["data"])).source().views,
         )
 
@@ -247,11 +236,11 @@ def keep_encoder(run: Path, target: Path, settings: Mapping[str, Any], trap: str
     durable.write({target / CONFIG: dump(settings, header)})
 
 
-def assign_roles(split: Split, names: list[bytes], trap: str = "", seed: int = 0) -> Roles:
+def assign_roles(cast: Cast, names: list[bytes], trap: str = "", seed: int = 0) -> Roles:
     """SHA-256 of the images of each role.
 
     Args:
-        split: of the run that trained.
+        cast: of the run that trained.
         names: digests of the images of its source.
         trap: of a `placebo` no image with a role was trained on.
         seed: of the placebo's roles.
@@ -259,14 +248,13 @@ def assign_roles(split: Split, names: list[bytes], trap: str = "", seed: int = 0
     Returns:
         The roles.
     """
-    members = {KNOWN_MEMBERS: split.known_members, MEMBERS: split.scored_members}
-    others = split.scored_nonmembers
+    members = {KNOWN_MEMBERS: cast.ids("known_members"), MEMBERS: cast.ids("scored_members")}
+    others = cast.ids("scored_nonmembers")
     if trap == "placebo":
         others = rng(seed, "bench", trap).permutation(others)
-        known, end = len(split.known_members), len(split.members)
+        known, end = len(members[KNOWN_MEMBERS]), len(cast.members)
         members = {KNOWN_MEMBERS: others[:known], MEMBERS: others[known:end]}
         others = others[end:]
-    places = members | {
-        KNOWN_NONMEMBERS: split.known_nonmembers, NONMEMBERS: others, SHADOWS: split.public
-    }  # fmt: skip
+    known_others, public = cast.ids("known_nonmembers"), cast.ids("public")
+    places = members | {KNOWN_NONMEMBERS: known_others, NONMEMBERS: others, SHADOWS: public}
     return {role: sorted(names[at].hex() for at in of) for role, of in places.items()}

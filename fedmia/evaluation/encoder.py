@@ -18,6 +18,7 @@ from fedmia.config.compatibility import check_gpu
 from fedmia.config.roles import QUICK, is_quick
 from fedmia.config.tree import to_tree
 from fedmia.data.base import Views
+from fedmia.data.cast import KNOWN, SCORED, Cast
 from fedmia.data.images import CHANNELS, IntArray
 from fedmia.encoders.base import LoadedEncoder, LoadOptions, load
 from fedmia.encoders.describe import describe, probe_encoder
@@ -33,7 +34,7 @@ from fedmia.evaluation.audits.federation import (
     refuse,
     round_infos,
 )
-from fedmia.evaluation.audits.images import AuditSplit, deal, deal_sets
+from fedmia.evaluation.audits.images import deal, deal_sets
 from fedmia.evaluation.audits.owners import check_owners
 from fedmia.evaluation.audits.provided_shadows import ProvidedShadows
 from fedmia.evaluation.audits.resume import key, same_audit
@@ -43,7 +44,7 @@ from fedmia.evaluation.score import explain_uncontrolled, score
 from fedmia.evaluation.steps.assemble import assemble
 from fedmia.evaluation.steps.datasets import Partition
 from fedmia.evaluation.steps.failures import Failures
-from fedmia.evaluation.suite import Owners, Progress, Suite
+from fedmia.evaluation.suite import Progress, Suite
 from fedmia.options import registry
 from fedmia.options.errors import InputError, opt
 from fedmia.options.seeding import rng
@@ -92,7 +93,7 @@ class _Steps(Progress):
 
 
 def suite_of_audit(
-    audit: Audit, rounds: EncoderRounds, cast: AuditSplit, device: torch.device,
+    audit: Audit, rounds: EncoderRounds, cast: Cast, device: torch.device,
     own: OwnShadows | None = None, folder: Path | None = None, climb: ClimbNotes | None = None,
     augment: Augment | None = None,
 ) -> Suite:  # fmt: skip
@@ -111,7 +112,7 @@ def suite_of_audit(
     Returns:
         The suite.
     """
-    known = Known(cast.known_members, cast.known_nonmembers, subjects=cast.known_subjects)
+    known = Known(*map(cast.pixels, KNOWN), subjects=cast.subject_sides("known"))
     kept, stored = isinstance(rounds, KeptRounds), rounds.stored
     vantage = VANTAGE[-1] if kept and rounds.access == "white_box" else VANTAGE[0]
     attacker = Attacker(
@@ -127,24 +128,23 @@ def suite_of_audit(
         budget=audit.query_budget,
         stored=stored,
     )
-    sides, of = (cast.scored_members, cast.scored_nonmembers), cast.subjects
-    clients: IntArray = np.zeros(len(sides[0]), dtype=np.int64)
-    deal: Partition = whole
-    if of is not None:
-        clients = of.members
-    if kept and cast.owners is not None:  # posers are dealt at random then
-        clients, deal = cast.owners[cast.member_ids], IID()
+    deal: Partition = IID()
+    clients = cast.owner("scored_members") if kept else None
+    if clients is None:  # all members are one data set, or one of each subject
+        subjects, deal = cast.subject("scored_members"), whole
+        clients = np.zeros(len(cast.ids("scored_members")), np.int64)
+        clients = clients if subjects is None else subjects
     suite = Suite(
         rounds,
+        cast,
         attacker,
         audit.attack if stored is None else limit_views(audit, stored.views),
-        sides,
-        Owners((cast.member_labels, cast.nonmember_labels), clients, deal),
+        clients,
+        deal,
         Archive(folder, key(audit, rounds.encoder, cast, attacker.augment, device)),
         Failures((), (InputError, BudgetError, TrainingStopped)),
         shadows=own,
         refuse=partial(refuse, rounds, climb is not None),
-        subjects=None if of is None else of.sides,
     )
     suite.probe = partial(probe_images, suite, cast)
     if climb is not None:
@@ -157,7 +157,7 @@ def suite_of_audit(
 def examine(
     audit: Audit,
     rounds: EncoderRounds,
-    cast: AuditSplit,
+    cast: Cast,
     device: torch.device,
     place: OutFolder,
     display: AuditDisplay,
@@ -216,7 +216,7 @@ def examine(
             # An API is not asked about images for attacks that do not run.
             rest = Rehearsal({}, ()) if remote is not None else rehearse(suite, others, short=True)
             display.leave_out(others, rest.total(), rest.without)
-        every = Known(cast.known_members, cast.known_nonmembers)  # the control is the auditor's
+        every = Known(*map(cast.pixels, KNOWN))  # the control is the auditor's
         results = score(
             suite, names, round_infos(rounds), controls=controls, every_known=every,
             swept=audit.sweep, say=display.line,
@@ -243,9 +243,7 @@ def examine(
             utility=probe_images(suite, cast, suite.main),
             utility_untrained=probe_images(suite, cast, suite.untrained) if controlled else {},
             health=health(suite, cast),
-            encoder=None
-            if released.stored is not None
-            else describe(released, int(cast.scored_members.shape[2])),
+            encoder=None if released.stored is not None else describe(released, cast.sides[0].size),
             **federated,
         )
 
@@ -293,7 +291,7 @@ def _could_run(suite: Suite, name: str) -> bool:
         return False
 
 
-def probe_images(suite: Suite, cast: AuditSplit, target: Target) -> dict[str, Probe]:
+def probe_images(suite: Suite, cast: Cast, target: Target) -> dict[str, Probe]:
     """kNN and linear probe: fitted on half of the scored non-members, tested on the other half.
 
     Without two classes among the labels neither can run.
@@ -306,12 +304,12 @@ def probe_images(suite: Suite, cast: AuditSplit, target: Target) -> dict[str, Pr
     Returns:
         The probes by name.
     """
-    labels, own = np.asarray(cast.nonmember_labels), cast.subjects
-    of = np.arange(len(labels)) if own is None else own.nonmembers
+    labels, own = cast.classes("scored_nonmembers"), cast.subject("scored_nonmembers")
+    of = np.arange(len(labels)) if own is None else own
     fit, test = halves(of, rng(suite.attacker.seed, "probes"))
     if len(fit) < 2 or len(np.unique(labels[fit])) < 2:
         return NO_PROBES
-    rows = suite.plain_view(target).embed_plain(cast.scored_nonmembers, "avgpool")
+    rows = suite.plain_view(target).embed_plain(cast.pixels("scored_nonmembers"), "avgpool")
     classes = torch.from_numpy(labels)
     probes = probe(rows[fit], classes[fit], rows[test], classes[test])
     if own is None:
@@ -320,12 +318,12 @@ def probe_images(suite: Suite, cast: AuditSplit, target: Target) -> dict[str, Pr
     return {n: replace(one, trials=effective_size(shares)) for n, one in probes.items()}
 
 
-def health(suite: Suite, cast: AuditSplit) -> Health | None:
+def health(suite: Suite, cast: Cast) -> Health | None:
     """How alike the encoder's outputs are for different scored non-members.
 
     None where there are fewer than two. The encoder's loss is not known.
     """
-    images = cast.scored_nonmembers
+    images = cast.pixels("scored_nonmembers")
     if len(images) < 2:
         return None
     return Health(mean_cosine(suite.plain_view(suite.main).embed_plain(images)))
@@ -384,7 +382,7 @@ def device_of(audit: Audit) -> torch.device:
 
 def prepare(
     audit: Audit, device: torch.device, objects: InMemory = NOTHING
-) -> tuple[EncoderRounds, AuditSplit]:
+) -> tuple[EncoderRounds, Cast]:
     """Load the models and the images, and check that they suit each other.
 
     Args:
@@ -405,7 +403,7 @@ def prepare(
         audit_split = images_for(audit, rounds.encoder, objects.owners)
     else:
         audit_split = deal(audit, audit.size, objects.owners)
-        size = int(audit_split.scored_members.shape[2])
+        size = audit_split.sides[0].size
         rounds = load_encoder(replace(audit, size=size), device, objects)
     check_embeddings(rounds.encoder, audit_split, audit.allow_random)
     owners = audit_split.owners if audit.owners else None  # a run's own need no check
@@ -417,7 +415,7 @@ def prepare(
     return rounds, audit_split
 
 
-def prepare_vectors(audit: Audit, objects: InMemory = NOTHING) -> tuple[EncoderRounds, AuditSplit]:
+def prepare_vectors(audit: Audit, objects: InMemory = NOTHING) -> tuple[EncoderRounds, Cast]:
     """Read the vectors of `--member-embeddings` and of the other side.
 
     Args:
@@ -486,7 +484,7 @@ def load_encoder(audit: Audit, device: torch.device, objects: InMemory = NOTHING
     return load_rounds(released, kept, objects.loss or audit.loss)
 
 
-def images_for(audit: Audit, released: LoadedEncoder, owners: object = None) -> AuditSplit:
+def images_for(audit: Audit, released: LoadedEncoder, owners: object = None) -> Cast:
     """Give the images their roles: those of `--members`, at the encoder's size, or the run's own.
 
     Args:
@@ -515,7 +513,7 @@ def images_for(audit: Audit, released: LoadedEncoder, owners: object = None) -> 
     return audit_split
 
 
-def check_embeddings(released: LoadedEncoder, audit_split: AuditSplit, allow_random: bool) -> None:
+def check_embeddings(released: LoadedEncoder, audit_split: Cast, allow_random: bool) -> None:
     """Embed a few images of each side, and note on the encoder what is unusual.
 
     Args:
@@ -526,7 +524,7 @@ def check_embeddings(released: LoadedEncoder, audit_split: AuditSplit, allow_ran
         InputError: the encoder does not take them, gives features that are not finite, or others
             when it is asked again (unless `allow_random`).
     """
-    channels, needed = int(audit_split.scored_members.shape[1]), released.channels
+    channels, needed = audit_split.sides[0].channels, released.channels
     if needed is not None and needed in CHANNELS.values() and channels != needed:
         way_out = {3: ("rgb", "repeats the gray channel"), 1: ("gray", "takes the luminance")}
         value, what = way_out[needed]
@@ -534,13 +532,14 @@ def check_embeddings(released: LoadedEncoder, audit_split: AuditSplit, allow_ran
             f"the images have {channels} channels, {released.name} takes {needed}: "
             f"{opt('channels', value)} {what}"
         )
-    for images in (audit_split.scored_members, audit_split.scored_nonmembers):
+    for role in SCORED:
+        images = audit_split.pixels(role)
         report = probe_encoder(released, images[:LOOK], allow_random=allow_random)
         released.notes += [n for n in report if n not in released.notes]
 
 
 def gather(
-    suite: Suite, audit: Audit, cast: AuditSplit, results: Mapping[str, Any], *notes: str,
+    suite: Suite, audit: Audit, cast: Cast, results: Mapping[str, Any], *notes: str,
     **measured: Any,
 ) -> RunScores:  # fmt: skip
     """Put together all that the report shows.
@@ -567,12 +566,13 @@ def gather(
     fields: dict[str, Any] = dict(
         drawn=False,
         subject=subject,
-        member_ids=cast.member_ids,
-        nonmember_ids=cast.nonmember_ids,
-        member_client=suite.owners.clients,
-        subjects=cast.subjects,
-        member_labels=cast.member_labels,
-        nonmember_labels=cast.nonmember_labels,
+        member_ids=cast.ids("scored_members"),
+        nonmember_ids=cast.ids("scored_nonmembers"),
+        member_client=suite.clients,
+        subject_names=cast.subject_names,
+        subjects=cast.subject_sides("scored"),
+        member_labels=cast.classes("scored_members"),
+        nonmember_labels=cast.classes("scored_nonmembers"),
         round=released.weights.round,
         failed=suite.failures.attacks,
         notes=notes,
@@ -584,7 +584,7 @@ def gather(
 
 
 def notes(
-    suite: Suite, cast: AuditSplit, beside: Sequence[str], ran: Sequence[str], controlled: bool,
+    suite: Suite, cast: Cast, beside: Sequence[str], ran: Sequence[str], controlled: bool,
     interrupted: bool,
 ) -> list[str]:  # fmt: skip
     """Notes for the reader of the report.
@@ -615,7 +615,7 @@ def notes(
     return lines
 
 
-def recipe(audit: Audit, augment: Augment, audit_split: AuditSplit, of_run: bool) -> Augment:
+def recipe(audit: Audit, augment: Augment, audit_split: Cast, of_run: bool) -> Augment:
     """The attacker's views: the encoder's recipe as far as it suits the images, then --augment.
 
     Args:

@@ -14,7 +14,7 @@ import torch
 
 from fedmia.cli.command import Invocation
 from fedmia.config.audit import Audit
-from fedmia.evaluation.audits.images import AuditSplit
+from fedmia.data.cast import SCORED
 from fedmia.evaluation.audits.threads import settle_threads
 from fedmia.evaluation.encoder import device_of, examine, prepare
 from fedmia.options.errors import InputError, opt
@@ -138,7 +138,8 @@ def plan_audit(invocation: Invocation, watch: Stopwatch, stop: Event) -> Outlook
     counts, epochs = split.counts(), audit.plan().epochs
     images = {k: v for k, v in counts.items() if isinstance(v, int) and "_" in k}
     scored = images["scored_members"] + images["scored_nonmembers"]
-    short, few = replace(audit, cache=None), cut_images(split)
+    few = split.only({role: pick(len(split.ids(role))) for role in SCORED})
+    short = replace(audit, cache=None)
     if audit.shadows:
         short = replace(short, shadow={**audit.shadow, "epochs": min(EPOCHS, epochs)})
     timer, clock, place = Stopwatch(time.perf_counter()), _Clock(), OutFolder(None, "")
@@ -162,16 +163,6 @@ def plan_audit(invocation: Invocation, watch: Stopwatch, stop: Event) -> Outlook
         row["images_sent_for_the_plan"] = remote.sent
     pilot = replace(pilot, controls={"untrained": pilot.attacks} if passes > 1 else {})
     return conclude(invocation, watch, pilot, seconds, **row)
-
-
-def cut_images(split: AuditSplit) -> AuditSplit:
-    """The images of a pilot: all known ones, and some to score."""
-    chosen: dict[str, Any] = {}
-    for side in ("member", "nonmember"):
-        at = pick(len(getattr(split, f"{side}_ids")))
-        for name in (f"scored_{side}s", f"{side}_ids", f"{side}_labels"):
-            chosen[name] = getattr(split, name)[at]
-    return replace(split, **chosen)
 
 
 def refuse(settings: Any, *names: str) -> None:

@@ -15,6 +15,7 @@ import numpy as np
 
 from fedmia.cli.command import Invocation
 from fedmia.config.experiment import Experiment
+from fedmia.data.cast import SCORED
 from fedmia.evaluation.outlook import Outlook, conclude, of_all, pick, refuse
 from fedmia.evaluation.run import score_run
 from fedmia.federation.outlook import describe_start
@@ -30,7 +31,6 @@ from fedmia.runtime.stopwatch import Stopwatch
 from strategies.failure_policy import FederationError
 
 CLEAN, ATTACKED, EPOCHS = 2, 2, 2  # rounds of each kind in a pilot, and epochs of pre-training
-SCORED = "scored_members", "scored_nonmembers"
 Train = Callable[..., TrainedRounds]
 
 
@@ -67,9 +67,9 @@ def plan_run(invocation: Invocation, watch: Stopwatch, stop: Event, train: Train
     refuse(experiment, "sweep")
     with watch.part("data"):
         plan = make_plan(experiment)
-    short, split = shorten(experiment), plan.split
+    short, cast = shorten(experiment), plan.cast
     # Rounds of the placebo take as long as those of the federation.
-    alone = replace(plan, experiment=short, split=replace(split, placebo_parts=()))
+    alone = replace(plan, experiment=short, cast=replace(cast, placebo_parts=()))
     clock = _Clock()
     with tempfile.TemporaryDirectory(prefix="fedmia-") as folder:
         try:
@@ -83,8 +83,8 @@ def plan_run(invocation: Invocation, watch: Stopwatch, stop: Event, train: Train
 
             climb_untrained(result.readings, result.schedule, result.recording.untrained().state)
         tail = time.perf_counter() - clock.last
-        at = {n: getattr(split, n)[pick(len(getattr(split, n)))] for n in SCORED}
-        few = replace(result.plan, split=replace(result.plan.split, **at))
+        at = {role: pick(len(cast.ids(role))) for role in SCORED}
+        few = replace(result.plan, cast=result.plan.cast.only(at))
         extend_accounts(result, experiment.federation.rounds)
         timer = Stopwatch(time.perf_counter())
         pilot = score_run(replace(result, plan=few, readings=None), timer, controls=False)
@@ -96,10 +96,10 @@ def plan_run(invocation: Invocation, watch: Stopwatch, stop: Event, train: Train
     }
     row: Outlook = {
         "lines": [*describe_start(plan), *forecasts(plan)],
-        "images": {role: count for role, count in split.counts().items() if count},
+        "images": {role: count for role, count in cast.counts().items() if count},
     }
     attacks = [*pilot.attacks, *ascent(result, experiment, *map(len, at.values()))]
-    controls = {"placebo" if split.placebo_parts else "untrained": attacks}
+    controls = {"placebo" if cast.placebo_parts else "untrained": attacks}
     pilot = replace(pilot, attacks=attacks, controls=controls)
     return conclude(invocation, watch, pilot, seconds, **row)
 
@@ -152,12 +152,12 @@ def all_attacks(pilot: RunScores, took: float, plan: Plan) -> float:
     Returns:
         The seconds.
     """
-    whole, split = plan.experiment, plan.split
-    scored, work = len(split.scored_members) + len(split.scored_nonmembers), 0.0
+    whole = plan.experiment
+    scored, work = sum(len(plan.cast.ids(role)) for role in SCORED), 0.0
     for one in pilot.attacks:
         if one.name in whole.attacks:  # once with all its readings
             # The trained model, the untrained one, the placebo's; those of the rounds.
-            passes = 2 + bool(split.placebo_parts)
+            passes = 2 + bool(plan.cast.placebo_parts)
             by_round = registry.load("attack", one.name).by_round
             passes += by_round * (len(Schedule(whole).evaluated()) - 2)
             work += passes * of_all(one, "seconds", scored)

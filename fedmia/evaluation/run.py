@@ -13,7 +13,7 @@ from fedmia.defenses.stack import require_account
 from fedmia.evaluation.score import explain_uncontrolled, score
 from fedmia.evaluation.steps.assemble import assemble
 from fedmia.evaluation.steps.failures import Failures
-from fedmia.evaluation.suite import PLACEBO, Owners, Progress, Suite
+from fedmia.evaluation.suite import PLACEBO, Progress, Suite
 from fedmia.evaluation.trajectories import Trajectories
 from fedmia.federation.result import TrainedRounds
 from fedmia.federation.utility import Probes
@@ -56,8 +56,8 @@ def suite_of_run(
     Returns:
         The suite.
     """
-    plan, split, take = run.plan, run.split, run.client_context.take
-    kinds = plan.data.labels if split.whose is None else split.whose
+    plan, cast = run.plan, run.cast
+    clients = cast.owner("scored_members")
     deal: Partition = plan.experiment.partition.build("partition")
     if deal.trains_on_all():  # non-members belong to none, so they pose at random
         deal = IID()
@@ -68,13 +68,13 @@ def suite_of_run(
             return "no round whose updates are kept was finished"
         return None
 
-    sides = split.scored_members, split.scored_nonmembers
     suite = Suite(
         run,
+        cast,
         run.attacker,
         plan.experiment.attack if attacks is None else attacks,
-        (take(sides[0]), take(sides[1])),
-        Owners((kinds[sides[0]], kinds[sides[1]]), run.client_of_members(), deal),
+        np.zeros(0, np.int64) if clients is None else clients,
+        deal,
         run.archive,
         failures or Failures((Exception,)),
         refuse=refuse,
@@ -137,9 +137,9 @@ def score_run(
     Raises:
         FederationError: the model's answers are not finite.
     """
-    plan, recording, split = run.plan, run.recording, run.split
-    experiment, data = plan.experiment, plan.data
-    probes = Probes(run.client_context, data.labels, plan.split)
+    plan, recording, cast = run.plan, run.recording, run.cast
+    experiment, data = plan.experiment, cast.data
+    probes = Probes(run.client_context, plan.cast)
     with watch.part("probes"):
         scored_at, end = run.round, recording.rounds(MAIN)[-1]
         model = recording.load(MAIN, scored_at).state
@@ -154,16 +154,16 @@ def score_run(
     notes += placebo_note(suite, run)
     classes = int(data.labels.max()) + 1
     shape = {"data": data.name, "channels": data.channels, "size": data.size, "classes": classes}
-    sides = split.scored_members, split.scored_nonmembers
+    sides = cast.ids("scored_members"), cast.ids("scored_nonmembers")
     return assemble(
         experiment,
         drawn=not experiment.partition.build("partition").trains_on_all(),
         member_ids=sides[0],
         nonmember_ids=sides[1],
-        member_client=suite.owners.clients,
-        member_labels=data.labels[sides[0]],
-        nonmember_labels=data.labels[sides[1]],
-        whose=None if split.whose is None else suite.owners.kinds,
+        member_client=suite.clients,
+        member_labels=cast.classes("scored_members"),
+        nonmember_labels=cast.classes("scored_nonmembers"),
+        whose=None if cast.whose is None else cast.kinds(),
         utility=utility,
         utility_untrained=untrained,
         round=scored_at,
@@ -177,7 +177,7 @@ def score_run(
         failed=suite.failures.attacks,
         faults=run.faults,
         notes=notes,
-        split=shape | split.counts(),
+        split=shape | cast.counts(),
         **results,
     )
 
@@ -195,7 +195,7 @@ def placebo_note(suite: Suite, run: TrainedRounds) -> list[str]:
     own = "their control is the placebo"
     if suite.main.round not in run.models(PLACEBO):
         own = "the placebo was not finished"
-    if not run.split.placebo_parts:
+    if not run.cast.placebo_parts:
         own = "no control: --federation.placebo true runs one, the placebo"
     return explain_uncontrolled(suite, [*suite.known], own)
 

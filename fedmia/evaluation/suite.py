@@ -7,12 +7,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from torch import Tensor
 
 from fedmia.attacks.base import Attack, DatasetAttack, Known
+from fedmia.data.cast import SCORED, Cast
 from fedmia.data.images import IntArray
+from fedmia.data.sets import ImageSets
 from fedmia.evaluation.steps.datasets import Partition, form_candidate_sets, inference
 from fedmia.evaluation.steps.failures import Failures
 from fedmia.evaluation.steps.scorer import Scorer
@@ -84,20 +86,6 @@ class Act(Protocol):
         """What it read by round; None where that is not shown."""
 
 
-class Owners(NamedTuple):
-    """Whose the scored images are.
-
-    Attributes:
-        kinds: of members (n,) and of non-members (m,), within which sets are compared.
-        clients: (n,) client of each member.
-        deal: how members were dealt to clients, and posers are.
-    """
-
-    kinds: tuple[IntArray, IntArray]
-    clients: IntArray
-    deal: Partition
-
-
 class Progress:
     """Whom the scoring tells how far it is, and whom it asks to go on; here nobody."""
 
@@ -123,15 +111,16 @@ class Suite:
 
     Args:
         rounds: the models.
-        attacker: what it has beside them.
+        cast: who is who among the images.
+        attacker: what it has beside both.
         attacks: name -> options of an attack.
-        images: scored members and non-members, uint8 (N, C, H, W), (M, C, H, W).
-        owners: whose they are.
+        clients: (n,) client of each scored member.
+        deal: how members were dealt to clients, and posers are.
         archive: keeps what is scored, and has what was scored before.
         failures: takes what attacks raise.
         shadows: the attacker's own encoders; None: it has none.
         refuse: why an attack has no place here, by its name; None: it has one.
-        more: further arguments of `Scorer`: `formed`, `subjects`.
+        formed: sets of the scored images, where they were formed before.
 
     Attributes:
         probe: of the use of a model, for rounds of which nobody told it before; None: all is told.
@@ -144,15 +133,19 @@ class Suite:
     """
 
     def __init__(
-        self, rounds: Rounds, attacker: Attacker, attacks: Mapping[str, Mapping[str, Any]],
-        images: tuple[Tensor, Tensor], owners: Owners, archive: Archive, failures: Failures, *,
-        shadows: Shadows | None = None, refuse: Callable[[str], str | None] = lambda name: None,
-        **more: Any,
+        self, rounds: Rounds, cast: Cast, attacker: Attacker,
+        attacks: Mapping[str, Mapping[str, Any]], clients: IntArray, deal: Partition,
+        archive: Archive, failures: Failures, *, shadows: Shadows | None = None,
+        refuse: Callable[[str], str | None] = lambda name: None, formed: ImageSets | None = None,
     ) -> None:  # fmt: skip
-        self.rounds, self.attacker, self.attacks = rounds, attacker, attacks
-        self.owners, self.archive, self.failures = owners, archive, failures
+        self.rounds, self.cast, self.attacker, self.attacks = rounds, cast, attacker, attacks
+        self.clients, self.deal, self.archive, self.failures = clients, deal, archive, failures
         self.shadows, self.refuse = shadows, refuse
-        self.scorer = Scorer(attacker.known, *images, attacker.seed, self.build, **more)
+        members, others = map(cast.pixels, SCORED)
+        self.scorer = Scorer(
+            attacker.known, members, others, attacker.seed, self.build, formed,
+            cast.subject_sides("scored"),
+        )  # fmt: skip
         self.known, self.notes = dict[str, Known](), list[str]()
         self.act: Act | None = None
         self.probe: Callable[[Target], Mapping[str, Probe]] | None = None
@@ -395,6 +388,7 @@ class Suite:
         targets = [self.main] + [self.untrained] * (self.no_control_reason is None)
         views = [self.view(target, name) for target in targets]
         of = form_candidate_sets(
-            scorer.members, scorer.nonmembers, *self.owners, scorer.seed, scorer.subjects
-        )
+            scorer.members, scorer.nonmembers, self.cast.kinds(), self.clients, self.deal,
+            scorer.seed, scorer.subjects,
+        )  # fmt: skip
         return inference(attack, scorer.known, of, scorer.seed, *views)

@@ -24,7 +24,7 @@ def describe_start(plan: Plan) -> list[str]:
     Returns:
         One line each; none where the images are elsewhere.
     """
-    experiment, split, counts = plan.experiment, plan.split, plan.split.counts()
+    experiment, split, counts = plan.experiment, plan.cast, plan.cast.counts()
     if not split.distinct:
         return []
     counts["nonmembers"] = counts["known_nonmembers"] + counts["scored_nonmembers"]
@@ -37,7 +37,7 @@ def describe_start(plan: Plan) -> list[str]:
     ) * (experiment.split.members is None and counts["members"] >= MOST_SCORED)
     sizes = sorted(len(part) for part in split.parts[: split.honest])
     lines = [
-        f"{len(split.used):,} of {split.distinct:,} images of {plan.data.name} used: "
+        f"{len(split.used):,} of {split.distinct:,} images of {split.data.name} used: "
         f"{listed}{limit}",
         f"{len(sizes)} clients train on {sizes[0]} (least), {statistics.median(sizes):g} (median), "
         f"{sizes[-1]} (most) images each"

@@ -14,14 +14,16 @@ from clients.client_context import ClientContext, pixel_constants
 from fedmia.attacks.base import ActiveAttack
 from fedmia.config.choices import Layer
 from fedmia.config.experiment import Experiment
+from fedmia.data.cast import ATTACKED, Cast
 from fedmia.data.decoding import UnreadableError
 from fedmia.data.encoded import EncodedSet
 from fedmia.data.images import NO_PROBES, ImageSet, IntArray, digests, rank_digests
 from fedmia.data.sets import form_sets
+from fedmia.federation.schedule import Schedule
 from fedmia.options.errors import InputError, opt, prefix_errors
 from fedmia.options.registry import build, load
 from fedmia.options.seeding import SEEDED, torch_rng
-from fedmia.partitions.split import Split, decode_split, make_split
+from fedmia.partitions.split import decode_split, make_split
 from fedmia.runtime.device import resolve_device
 from fedmia.ssl.base import Recipe, SSLMethod
 
@@ -32,21 +34,19 @@ class Plan:
 
     Attributes:
         experiment: the settings of the run.
-        data: the images with their labels.
-        split: the role of each image.
+        cast: the images with their labels, in their roles.
         notes: notes for the report.
         noise_source: SEEDED or ENTROPY: what clients and the server draw from.
     """
 
     experiment: Experiment
-    data: ImageSet
-    split: Split
+    cast: Cast
     notes: list[str]
     noise_source: str = SEEDED
 
     def total_rounds(self) -> int:
         """Rounds over all branches."""
-        rounds, placebo = self.experiment.federation.rounds, bool(self.split.placebo_parts)
+        rounds, placebo = self.experiment.federation.rounds, bool(self.cast.placebo_parts)
         return rounds * (1 + placebo) + self.experiment.attack_rounds
 
 
@@ -63,25 +63,26 @@ def make_plan(experiment: Experiment) -> Plan:
     placebo = experiment.has_placebo
     deal, seed = experiment.partition.build("partition"), experiment.seed
 
-    def roles(encoded: ImageSet | EncodedSet) -> Split:
+    def roles(encoded: ImageSet | EncodedSet) -> Cast:
         return make_split(encoded, experiment.split, deal, clients, malicious, placebo, seed)
 
     source = experiment.data.source()
     request = replace(experiment.data.request(seed), column=deal.wants())
     encoded = source.encoded(request)
     if encoded is None:
-        data = source.load(request)
-        split = roles(data)
+        split = roles(source.load(request))
     else:
         if experiment.data.skip_unreadable:
             encoded = encoded.drop_unreadable()
         try:
-            data, split = decode_split(encoded, roles)
+            split = decode_split(encoded, roles)
         except UnreadableError as error:
             hint = f"{opt('data.skip_unreadable')} leaves them out"
             raise InputError(f"{error}; {hint}") from None
     foresee(experiment, split)
-    notes = [*data.notes, *deal.notes(data, clients), *split_notes(split, data)]
+    received = Schedule(experiment).received(experiment.holder)
+    split, data = replace(split, received=frozenset(received)), split.data
+    notes = [*data.notes, *deal.notes(data, clients), *split_notes(split)]
     if not data.labelled:
         notes.append(NO_PROBES)
     # Sizes, constants and pairs that do not suit are refused before anything is written.
@@ -97,7 +98,7 @@ def make_plan(experiment: Experiment) -> Plan:
             "Batch norm is local: the global model that is scored has the running "
             "statistics of the first model, which no client ever used."
         )
-    return Plan(experiment, data, split, notes)
+    return Plan(experiment, split, notes)
 
 
 def try_method(experiment: Experiment, channels: int, size: int) -> SSLMethod:
@@ -123,7 +124,7 @@ def try_method(experiment: Experiment, channels: int, size: int) -> SSLMethod:
     return method
 
 
-def foresee(experiment: Experiment, split: Split) -> None:
+def foresee(experiment: Experiment, split: Cast) -> None:
     """Refuse a defence that cannot keep its promise for a client of its size.
 
     Raises:
@@ -148,7 +149,7 @@ def forecasts(plan: Plan) -> list[str]:
         One line for each such defence, for its smallest client.
     """
     experiment, lines = plan.experiment, list[str]()
-    for layer, sizes in defended_sizes(experiment, plan.split):
+    for layer, sizes in defended_sizes(experiment, plan.cast):
         for size in sizes[:1]:
             rounds = experiment.federation.rounds
             line = layer.build("defense").forecast(size, experiment.train, rounds)
@@ -157,26 +158,19 @@ def forecasts(plan: Plan) -> list[str]:
     return lines
 
 
-def defended_sizes(experiment: Experiment, split: Split) -> Iterator[tuple[Layer, list[int]]]:
+def defended_sizes(experiment: Experiment, split: Cast) -> Iterator[tuple[Layer, list[int]]]:
     """Each defence with the sizes of its clients that hold images, ascending."""
     for layer in experiment.defense:
         sizes = {len(split.parts[client]) for client in experiment.layer_client_ids(layer)}
         yield layer, sorted(sizes - {0})
 
 
-def split_notes(split: Split, data: ImageSet) -> list[str]:
-    """Notes about images that play no role.
-
-    Args:
-        data: the images with their labels.
-
-    Returns:
-        One sentence each.
-    """
+def split_notes(split: Cast) -> list[str]:
+    """Notes about images that play no role, one sentence each."""
     notes = []
     nobody = 0 if split.whose is None else int((split.whose < 0).sum())
     if nobody:
-        notes.append(f"{nobody} images of {data.name} belong to no client and play no role.")
+        notes.append(f"{nobody} images of {split.data.name} belong to no client and play no role.")
     if split.duplicates_removed:
         notes.append(
             f"{split.duplicates_removed} byte-equal duplicates were removed before the "
@@ -187,9 +181,9 @@ def split_notes(split: Split, data: ImageSet) -> list[str]:
 
 def fingerprint(plan: Plan) -> str:
     """Digest of the images with a role, of all labels, and of who trains on which."""
-    split = plan.split
-    digest = hashlib.sha256(plan.data.images[np.sort(split.used)].data)
-    for numbers in (plan.data.labels, *split.parts, *split.placebo_parts):
+    split, data = plan.cast, plan.cast.data
+    digest = hashlib.sha256(data.images[np.sort(split.used)].data)
+    for numbers in (data.labels, *split.parts, *split.placebo_parts):
         digest.update(numbers.astype("<i8").tobytes() + b"|")
     return digest.hexdigest()
 
@@ -207,7 +201,7 @@ def make_client_context(plan: Plan, workdir: Path, stop: Event) -> ClientContext
     Returns:
         What all clients share.
     """
-    experiment, data, split = plan.experiment, plan.data, plan.split
+    experiment, data, split = plan.experiment, plan.cast.data, plan.cast
     file, used = workdir / "images.npy", np.sort(split.used)
     mapped = np.lib.format.open_memmap(file, mode="w+", dtype=np.uint8, shape=data.images.shape)
     mapped[used] = data.images[used]
@@ -215,9 +209,8 @@ def make_client_context(plan: Plan, workdir: Path, stop: Event) -> ClientContext
     honest, malicious = len(experiment.honest_clients), len(experiment.malicious_clients)
     clients = honest + malicious
     own = split.parts[honest:]
-    candidates = np.concatenate(
-        [split.scored_members, split.scored_nonmembers, split.known_members, split.known_nonmembers]
-    )
+    candidates = np.concatenate([split.ids(role) for role in ATTACKED])
+    known = split.ids("known_members"), split.ids("known_nonmembers")
     names = [digests(data.images[at : at + 1])[0] for at in candidates]
     targets = candidates[rank_digests(names)]
     active, attack = experiment.active_attack, None
@@ -228,11 +221,11 @@ def make_client_context(plan: Plan, workdir: Path, stop: Event) -> ClientContext
         images_file=file,
         roles=("honest",) * honest + (experiment.attacker,) * malicious,
         parts={"members": split.parts, "placebo": (*split.placebo_parts, *own)},
-        held=np.concatenate([*own[:1], split.known_members, split.known_nonmembers]),
-        known=(split.known_members, split.known_nonmembers),
+        held=np.concatenate([*own[:1], *known]),
+        known=known,
         targets=targets,
         sets=target_sets(split, targets, experiment.seed),
-        public=split.public,
+        public=split.ids("public"),
         attack=attack,
         share=1 / max(1, int(clients * experiment.federation.participation + 0.5)),
         turns=max(1, int(experiment.attack_rounds * experiment.federation.participation + 0.5)),
@@ -244,7 +237,7 @@ def make_client_context(plan: Plan, workdir: Path, stop: Event) -> ClientContext
     )
 
 
-def target_sets(split: Split, targets: IntArray, seed: int) -> tuple[IntArray, ...]:
+def target_sets(split: Cast, targets: IntArray, seed: int) -> tuple[IntArray, ...]:
     """Positions in `targets` of each scored set, in an order that tells nothing of membership.
 
     Args:
@@ -254,7 +247,7 @@ def target_sets(split: Split, targets: IntArray, seed: int) -> tuple[IntArray, .
     Returns:
         One index array for each set.
     """
-    scored = split.scored_members, split.scored_nonmembers
+    scored = split.ids("scored_members"), split.ids("scored_nonmembers")
     formed = form_sets(len(scored[0]), len(scored[1]), seed)
     images = [*scored[0][formed.members], *scored[1][formed.nonmembers]]
     place = {image: at for at, image in enumerate(targets.tolist())}

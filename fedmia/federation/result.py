@@ -10,6 +10,7 @@ import numpy as np
 
 from clients.client_context import ClientContext
 from fedmia.attacks.base import Known
+from fedmia.data.cast import KNOWN, SCORED, Cast
 from fedmia.data.images import IntArray
 from fedmia.data.sets import ImageSets, form_sets
 from fedmia.federation.attacker import load_weights, make_attacker
@@ -17,7 +18,6 @@ from fedmia.federation.plan import Plan
 from fedmia.federation.readings import Readings
 from fedmia.federation.schedule import Schedule
 from fedmia.options.seeding import ENTROPY
-from fedmia.partitions.split import Split
 from fedmia.recording.format import MAIN
 from fedmia.recording.run import RunRecording
 from fedmia.records import Aggregation, Fault, RoundInfo
@@ -62,24 +62,17 @@ class TrainedRounds(Rounds):
     readings: Readings | None = None
 
     @cached_property
-    def split(self) -> Split:
+    def cast(self) -> Cast:
         """Roles of images, without those of clients that were dropped."""
-        return self.plan.split.without_clients(self.gone)
+        return self.plan.cast.without_clients(self.gone)
 
     def sets(self) -> ImageSets:
         """The sets formed before the first round, without those of clients that were dropped."""
-        before, now = self.plan.split, self.split
-        formed = form_sets(
-            len(before.scored_members), len(before.scored_nonmembers), self.plan.experiment.seed
-        )
-        stayed = np.isin(before.scored_members, now.scored_members)
+        members, others = map(self.plan.cast.ids, SCORED)
+        formed = form_sets(len(members), len(others), self.plan.experiment.seed)
+        stayed = np.isin(members, self.cast.ids("scored_members"))
         whole = formed.members[stayed[formed.members].all(axis=1)]
         return ImageSets((np.cumsum(stayed) - 1)[whole], formed.nonmembers)
-
-    def client_of_members(self) -> IntArray:
-        """(n,) id of the client that holds each scored member."""
-        owner = dict(zip(self.split.members, self.split.owner, strict=True))
-        return np.array([owner[i] for i in self.split.scored_members])
 
     def last_rounds(self, scored_at: int) -> IntArray | None:
         """Of each client the last round of `main`, up to a round, in which it trained; 0: none.
@@ -92,7 +85,7 @@ class TrainedRounds(Rounds):
             cohorts again.
         """
         course = self.schedule.course("main", 0, scored_at, craft=False)
-        clients = len(self.split.parts)
+        clients = len(self.cast.parts)
         if self.client_context.noise_source == ENTROPY:
             return None
         last = np.zeros(clients, dtype=np.int64)
@@ -124,8 +117,7 @@ class TrainedRounds(Rounds):
     @cached_property
     def attacker(self) -> Attacker:
         """The run's own attacker, who knows no image of a client that was dropped."""
-        take, split = self.client_context.take, self.split
-        known = Known(take(split.known_members), take(split.known_nonmembers))
+        known = Known(*map(self.cast.pixels, KNOWN))
         budget = self.plan.experiment.query_budget
         return replace(make_attacker(self.client_context, known), budget=budget)
 

@@ -111,7 +111,7 @@ class FederatedRun:
             options.on_failure,
             options.client_timeout,
             max(options.min_clients, experiment.strategy.build("strategy").least),
-            self.plan.split.indispensable,
+            self.plan.cast.indispensable,
             say=self.display.warn,
             hint=f"{divergence_hint(experiment)} if training diverged",
         )
@@ -162,7 +162,7 @@ class FederatedRun:
     def branches(self) -> list[str]:
         """The branches whose rounds need clients, in their order."""
         beside = ["zero"] if self.active else []
-        return ["main", *beside, *["placebo"] * bool(self.plan.split.placebo_parts)]
+        return ["main", *beside, *["placebo"] * bool(self.plan.cast.placebo_parts)]
 
     @property
     def complete(self) -> bool:

@@ -73,16 +73,18 @@ def train(
         display.line(line)
     client_context = make_client_context(plan, folder, stop)
     # From here on everyone maps the file: pages that nobody reads leave the memory.
-    plan = replace(plan, data=replace(plan.data, images=client_context.images))
-    probes, recorder = Probes(client_context, plan.data.labels, plan.split), None
-    probe = probes.knn if len(plan.split.test_eval) else lambda state: None
+    data = replace(plan.cast.data, images=client_context.images)
+    plan = replace(plan, cast=plan.cast.with_data(data))
+    probes, recorder = Probes(client_context, plan.cast), None
+    probe = probes.knn if len(plan.cast.ids("test_eval")) else lambda state: None
     if client_context.attack is not None:
         recorder = TrajectoryRecorder(client_context, client_context.attack)
     states_folder = checkpoint.clients if checkpoint else folder / "clients"
     device = client_context.device  # where clients' states are
     room = ROOM if device == "cpu" else torch.cuda.get_device_properties(device).total_memory // 8
     store: StateStore = nodes.store if nodes else Ledger(states_folder, room)
-    recording = RunRecording((out or folder) / RECORDING, plan.experiment.strategy.name)
+    strategy = plan.experiment.strategy.name
+    recording = RunRecording((out or folder) / RECORDING, strategy, plan.cast)
     run = FederatedRun(
         plan, client_context, store, recording, probe, recorder, watch, display, checkpoint
     )

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from clients.client_context import ClientContext
+from fedmia.data.cast import Cast
 from fedmia.data.images import IntArray
 from fedmia.federation.plan import divergence_hint
-from fedmia.partitions.split import Split
 from fedmia.probes.utility import NO_PROBES, knn_accuracy, mean_cosine, probe
 from fedmia.records import Health, Probe
 from fedmia.ssl.base import State
@@ -24,14 +24,12 @@ class Probes:
 
     Attributes:
         client_context: what all clients of the run share.
-        labels: class of each image of the data. Of one class alone there is nothing to tell apart:
-            no probe runs.
-        split: the role of each image.
+        cast: the images in their roles. Of one class alone there is nothing to tell apart: no probe
+            runs.
     """
 
     client_context: ClientContext
-    labels: IntArray
-    split: Split
+    cast: Cast
 
     @torch.no_grad()
     def outputs(self, state: State, indices: IntArray, layer: str) -> Tensor:
@@ -59,8 +57,9 @@ class Probes:
         Raises:
             FederationError: features that are not finite, as of weights that training blew up.
         """
-        fit, test = self.split.test_fit, self.split.test_eval
-        ours, theirs = (torch.from_numpy(self.labels[half]) for half in (fit, test))
+        halves = "test_fit", "test_eval"
+        fit, test = map(self.cast.ids, halves)
+        ours, theirs = (torch.from_numpy(self.cast.classes(half)) for half in halves)
         features = self.outputs(state, fit, "avgpool"), self.outputs(state, test, "avgpool")
         if not all(bool(f.isfinite().all()) for f in features):
             raise FederationError(
@@ -96,13 +95,13 @@ class Probes:
         by_size = {size: method.chance_loss(size, run.train.batch_size) for size in set(sizes)}
         each = [by_size[size] for size in sizes]
         chance = None if not each or None in each else float(np.mean(each))
-        outputs = self.outputs(state, self.split.test_eval, "encoder")
+        outputs = self.outputs(state, self.cast.ids("test_eval"), "encoder")
         return Health(mean_cosine(outputs), loss, chance)
 
     @property
     def idle(self) -> bool:
         """Whether there are no two classes to tell apart."""
-        return len(np.unique(self.labels)) < 2
+        return len(np.unique(self.cast.data.labels)) < 2
 
     def knn(self, state: State) -> float | None:
         """Weighted-kNN accuracy in [0, 1]; None where no probe runs."""

@@ -77,7 +77,7 @@ def score_node(
         recording.save("main", Snapshot(last, final, {}))
         results = score_suite(suite_of_run(run, options), run)
     answer = _client(run, client, void_beside_scores)
-    answer |= {"split": plan.split.counts(), "pixels": results["pixels"]}
+    answer |= {"split": plan.cast.counts(), "pixels": results["pixels"]}
     for kind, attacks in {"attacks": results["attacks"], **results["controls"]}.items():
         answer[kind] = [
             ScoredAttack(**{key: getattr(a, key) for key in SENT_FIELDS}) for a in attacks
@@ -103,7 +103,7 @@ def _client(
     run: TrainedRounds, client: int, stated: Callable[[Epsilon], Epsilon]
 ) -> dict[str, Any]:
     """Size and defence of the client, less the metrics that rest on its images."""
-    (row,) = (r for r in client_rows(run, run.plan.data.labels, 1) if r.id == client)
+    (row,) = (r for r in client_rows(run, run.plan.cast.data.labels, 1) if r.id == client)
 
     def sent_defense(part: ClientDefence) -> ClientDefence:
         metrics = run.client_context.build_defenses(client).leaving_metrics(dict(part.metrics))

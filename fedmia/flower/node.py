@@ -93,10 +93,10 @@ class Node:
         write({self.folder / "settings.json": settings})
         try:
             plan, _ = self.prepared()
-            channels, size = plan.data.channels, plan.data.size
+            channels, size = plan.cast.data.channels, plan.cast.data.size
             if private:
                 try_method(plan.experiment, channels, size)
-                foresee(plan.experiment, plan.split)
+                foresee(plan.experiment, plan.cast)
         except InputError as error:
             raise InputError(f"client {self.client}: {error}") from None
         if private:

@@ -16,14 +16,14 @@ from clients.client_context import ClientContext
 from fedmia.config.dataset_names import split_dataset
 from fedmia.config.experiment import Experiment
 from fedmia.config.tree import from_tree
-from fedmia.data.images import ImageSet, IntArray, digests
+from fedmia.data.cast import Cast
+from fedmia.data.images import ImageSet, IntArray
 from fedmia.federation.plan import Plan, make_client_context, try_method
 from fedmia.options import registry
 from fedmia.options.bounded import parse_json
 from fedmia.options.errors import InputError, opt
 from fedmia.options.seeding import ENTROPY, rng, root
 from fedmia.options.values import disk_path
-from fedmia.partitions.split import Split
 
 SIDES = ("members", "nonmembers")  # data sources of a node, in its `--node-config`
 SOURCES = (*SIDES, "public")  # the last where the settings ask for images that no client holds
@@ -105,8 +105,7 @@ def plan_own(settings: str, client: int, sources: tuple[str, ...]) -> tuple[Plan
         raise InputError(", ".join(f"{name} are images of {s}" for name, s in shapes.items()))
     images = np.concatenate(sides)
     data = ImageSet(images, np.zeros(len(images), np.int64), "private images")
-    split = _split(experiment, client, digests(images), *map(len, sides[:2]))
-    plan = Plan(experiment, data, split, [], ENTROPY)
+    plan = Plan(experiment, _cast(experiment, client, data, *map(len, sides[:2])), [], ENTROPY)
     return plan, remote_context(plan)
 
 
@@ -150,8 +149,7 @@ def plan_server(experiment: Experiment, channels: int, size: int) -> Plan:
     empty = np.zeros(0, np.int64)
     data = ImageSet(np.zeros((0, channels, size, size), np.uint8), empty, "private images")
     parts = (empty,) * experiment.federation.clients
-    split = Split(parts, 0, (), *(empty,) * 7, None, 0, 0)
-    return Plan(experiment, data, split, [], ENTROPY)
+    return Plan(experiment, Cast((data, data), {}, parts=parts), [], ENTROPY)
 
 
 def _load(experiment: Experiment, side: str, source: str) -> np.ndarray:
@@ -164,12 +162,10 @@ def _load(experiment: Experiment, side: str, source: str) -> np.ndarray:
     return images.images
 
 
-def _split(
-    experiment: Experiment, client: int, names: list[bytes], members: int, others: int
-) -> Split:
+def _cast(experiment: Experiment, client: int, data: ImageSet, members: int, others: int) -> Cast:
     """Known and scored images of both sides, in an order that nobody else can draw; byte-equal ones
     once. What follows the sides is public."""
-    clients, known = experiment.federation.clients, experiment.split.known
+    clients, known, names = experiment.federation.clients, experiment.split.known, data.digests()
     stream = rng(root(ENTROPY, experiment.seed), "private")
     first = {name: at for at, name in reversed([*enumerate(names)])}
     *sides, public = np.split(np.arange(len(names)), [members, members + others])
@@ -188,18 +184,16 @@ def _split(
         order.append(stream.permutation(distinct))
     empty: IntArray = np.zeros(0, np.int64)
     mine = np.sort(order[0])
-    return Split(
+    return Cast(
+        (data, data),
+        {
+            "known_members": order[0][:known],
+            "scored_members": order[0][known:],
+            "known_nonmembers": order[1][:known],
+            "scored_nonmembers": order[1][known:],
+            "public": public,
+        },
         parts=tuple(mine if c == client else empty for c in range(clients)),
-        malicious=0,
-        placebo_parts=(),
-        known_members=order[0][:known],
-        scored_members=order[0][known:],
-        known_nonmembers=order[1][:known],
-        scored_nonmembers=order[1][known:],
-        test_fit=empty,
-        test_eval=empty,
-        public=public,
-        whose=None,
         duplicates_removed=len(names) - len(first),
         distinct=len(first),
     )

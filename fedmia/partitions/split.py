@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
-from dataclasses import dataclass, replace
-from functools import cached_property
+from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 
+from fedmia.data.cast import Cast
 from fedmia.data.encoded import EncodedSet
 from fedmia.data.images import ImageSet, IntArray
 from fedmia.options.errors import InputError, opt
@@ -15,115 +15,7 @@ from fedmia.options.seeding import rng
 from fedmia.partitions.base import Partition
 from fedmia.partitions.sizes import MOST_SCORED, SplitOptions, check_clients, role_sizes
 
-__all__ = ["Split", "SplitOptions", "make_split"]
-
-
-@dataclass(frozen=True, eq=False)
-class Split:
-    """Roles of images as int64 index arrays into one ImageSet, checked when built.
-
-    Attributes:
-        parts: one array per client id, honest clients first, malicious ones last.
-        malicious: how many of the last parts are the attackers' own (never evaluated).
-        placebo_parts: one array per honest client for the placebo federation, or empty.
-        known_members: members whose membership the attacker knows, drawn evenly over images.
-        scored_members: the other members, or as many of them as are asked for, drawn evenly over
-            images.
-        known_nonmembers: non-members that the attacker knows to be such.
-        scored_nonmembers: the other non-members.
-        test_fit: images that fit the probes.
-        test_eval: images that test the probes.
-        public: images for public pre-training.
-        whose: client that each image of the source belongs to, -1 for none; None where they belong
-            to none before they are dealt, or non-members to none.
-        duplicates_removed: byte-equal copies left out before any role was given.
-        distinct: images left after that.
-    """
-
-    parts: tuple[IntArray, ...]
-    malicious: int
-    placebo_parts: tuple[IntArray, ...]
-    known_members: IntArray
-    scored_members: IntArray
-    known_nonmembers: IntArray
-    scored_nonmembers: IntArray
-    test_fit: IntArray
-    test_eval: IntArray
-    public: IntArray
-    whose: IntArray | None
-    duplicates_removed: int
-    distinct: int
-
-    def __post_init__(self) -> None:
-        halves = np.concatenate([self.known_members, self.scored_members])
-        if len(np.unique(halves)) != len(halves) or not np.isin(halves, self.members).all():
-            raise ValueError("known and scored members are not distinct members")
-        if len(np.unique(self.used)) != len(self.used):
-            raise ValueError("an image has two roles")
-
-    @cached_property
-    def members(self) -> IntArray:
-        """Union of the honest parts, in the order of client ids."""
-        return np.concatenate(self.parts[: self.honest])
-
-    @cached_property
-    def owner(self) -> IntArray:
-        """Client id of each of `members`."""
-        return np.repeat(np.arange(self.honest), [*map(len, self.parts[: self.honest])])
-
-    @property
-    def used(self) -> IntArray:
-        """All images that have a role."""
-        outside = self.known_nonmembers, self.scored_nonmembers, self.test_fit, self.test_eval
-        return np.concatenate([*self.parts, *self.placebo_parts, *outside, self.public])
-
-    @property
-    def honest(self) -> int:
-        """Number of honest clients: ids 0..honest-1."""
-        return len(self.parts) - self.malicious
-
-    def without_clients(self, gone: Collection[int]) -> Split:
-        """The same split without the images of clients in `gone`."""
-        if not gone:
-            return self
-        stays = ~np.isin(self.owner, list(gone))
-        remaining = self.members[stays]
-        return replace(
-            self,
-            parts=tuple(p[:0] if c in gone else p for c, p in enumerate(self.parts)),
-            known_members=self.known_members[np.isin(self.known_members, remaining)],
-            scored_members=self.scored_members[np.isin(self.scored_members, remaining)],
-        )
-
-    def indispensable(self, gone: Collection[int]) -> str | None:
-        """Why a run cannot do without the clients in `gone`; None if it can."""
-        if any(client >= self.honest for client in gone):
-            return "the attacker's client cannot be dropped"
-        remaining = self.without_clients(gone)
-        known, scored = len(remaining.known_members), len(remaining.scored_members)
-        if len(self.members) and min(known, scored) < 2:
-            return (
-                f"its images cannot be dropped: {known} known and {scored} other members would be "
-                "left, at least 2 of each are needed"
-            )
-        return None
-
-    def counts(self) -> dict[str, int]:
-        """How many images play each role, for the report."""
-        return {
-            "distinct": self.distinct,
-            "duplicates_removed": self.duplicates_removed,
-            "members": len(self.members),
-            "known_members": len(self.known_members),
-            "scored_members": len(self.scored_members),
-            "known_nonmembers": len(self.known_nonmembers),
-            "scored_nonmembers": len(self.scored_nonmembers),
-            "attackers": sum(map(len, self.parts[self.honest :])),
-            "placebo": sum(map(len, self.placebo_parts)),
-            "test_fit": len(self.test_fit),
-            "test_eval": len(self.test_eval),
-            "public": len(self.public),
-        }
+__all__ = ["SplitOptions", "make_split"]
 
 
 def make_split(
@@ -134,7 +26,7 @@ def make_split(
     malicious: int,
     placebo: bool,
     seed: int,
-) -> Split:
+) -> Cast:
     """Give every role its images: a function of the arguments alone.
 
     Of each group of byte-equal images only one plays a role: the first that belongs to a client,
@@ -158,7 +50,7 @@ def make_split(
         seed: the run's root seed.
 
     Returns:
-        The roles, checked: no image has two.
+        The roles, checked: no image has two. Of encoded images `decode_split` adds the pixels.
 
     Raises:
         InputError: too few images (with the arithmetic), fewer than 2 for a client, so many known
@@ -193,17 +85,20 @@ def make_split(
     known, scored = _choose_known(honest_parts, options.known, rng(seed, "known"))
     if most < len(scored):
         scored = np.sort(rng(seed, "scored").choice(scored, most, replace=False))
-    return Split(
+    return Cast(
+        (data, data),  # type: ignore[arg-type]
+        {
+            "known_members": known,
+            "scored_members": scored,
+            "known_nonmembers": np.sort(nonmembers[: options.known]),
+            "scored_nonmembers": np.sort(nonmembers[options.known :]),
+            "test_fit": np.sort(test[: len(test) // 2]),
+            "test_eval": np.sort(test[len(test) // 2 :]),
+            "public": np.sort(public),
+        },
         parts=(*honest_parts, *reserve_parts[receivers - malicious :]),
         malicious=malicious,
         placebo_parts=reserve_parts[:honest] if placebo else (),
-        known_members=known,
-        scored_members=scored,
-        known_nonmembers=np.sort(nonmembers[: options.known]),
-        scored_nonmembers=np.sort(nonmembers[options.known :]),
-        test_fit=np.sort(test[: len(test) // 2]),
-        test_eval=np.sort(test[len(test) // 2 :]),
-        public=np.sort(public),
         whose=kinds if partition.owned and not partition.trains_on_all() else None,
         duplicates_removed=len(data) - len(distinct),
         distinct=len(distinct),
@@ -242,9 +137,7 @@ def _pools(
     return np.concatenate([own, order[whose < 0]]), theirs, len(own)
 
 
-def decode_split(
-    encoded: EncodedSet, split: Callable[[EncodedSet], Split]
-) -> tuple[ImageSet, Split]:
+def decode_split(encoded: EncodedSet, split: Callable[[EncodedSet], Cast]) -> Cast:
     """Decode the images that have a role.
 
     Equal images may be encoded differently, so copies show only now. Of those only the first keeps
@@ -255,13 +148,13 @@ def decode_split(
         split: gives every image its role.
 
     Returns:
-        The decoded images, and their roles.
+        The decoded images in their roles.
     """
     while True:
         roles = split(encoded)
         data, apart = encoded.decode(np.sort(roles.used))
         if apart:
-            return data, roles
+            return roles.with_data(data)
 
 
 def _deal_images(

@@ -5,11 +5,19 @@
     models/BRANCH/ROUND.safetensors              the global model after a round; 0: before the first
     updates/BRANCH/ROUND/CLIENT.safetensors      what a client sent in a round
     notes/BRANCH/ROUND.safetensors               what the attacker's client held beside the model
+    cast.safetensors                             which images a run was trained and is scored on
 
 A line of `rounds.jsonl` names a branch and a round. Several lines of one round complete each other:
 a server hears of a round's updates before it sends the model that they became. What a line names
 was on the disk before the line was written; `"model": ""` and `"updates": {}` say that a file that
 an earlier line named is no longer kept.
+
+`cast.safetensors` says who is who, a row an image that has a role in a run of fedmia: `id` (int64,
+its place in the data source), `digest` (uint8 (N, 32), SHA-256 of its shape and bytes), `role`
+(uint8, a number of `roles`), `owner` (int64, the client that trains on it, -1 for none) and, where
+images belong to clients before they are dealt, `whose` (int64). The other values are in its
+metadata, as JSON under `about`. Nothing of it leaves a private node: a run on private nodes has no
+such file, and neither has the federation of another app.
 """
 
 from __future__ import annotations
@@ -28,6 +36,16 @@ from fedmia.options.errors import InputError
 FORMAT = 1
 HEADER = "recording.json"
 ROUNDS = "rounds.jsonl"
+CAST = "cast.safetensors"
+CAST_ABOUT: dict[str, Any] = {  # in its metadata
+    "roles": list[str],  # by their numbers
+    "clients": int,
+    "malicious": int,  # how many of the last ones are the attacker's
+    "placebo": bool,  # whether the federation ran once more on other images
+    "received": list[int],  # rounds whose models the attacker had
+    "duplicates_removed": int,
+    "distinct": int,
+}
 MAIN = "main"  # the federation itself; other branches are replays and controls of it
 
 
@@ -42,6 +60,7 @@ class Header:
             chosen.
         names: whether tensors bear names; else these are their places, 0, 1, .., and they are
             matched by order and shape.
+        cast: SHA-256 of `cast.safetensors`; empty: there is none.
         format: version of the format.
     """
 
@@ -49,6 +68,7 @@ class Header:
     updates: str | int = "none"
     every: int = 1
     names: bool = True
+    cast: str = ""
     format: int = FORMAT
 
 
@@ -109,7 +129,7 @@ class RoundRecord:
         hints = _hints()
         for name in hints.keys() & line.keys():
             value = line[name]
-            if not _fits(value, hints[name]):
+            if not fits(value, hints[name]):
                 raise ValueError(f"{name}: {value}")
             if isinstance(value, dict) and value:
                 value = getattr(self, name) | {int(client): one for client, one in value.items()}
@@ -122,12 +142,20 @@ def _hints() -> dict[str, Any]:
     return get_type_hints(RoundRecord)
 
 
-def _fits(value: Any, hint: Any) -> bool:
-    """Whether a value of JSON is of a type; numbers of clients are text there."""
+def fits(value: Any, hint: Any) -> bool:
+    """Whether a value of JSON is of a type; numbers of clients are text there.
+
+    Args:
+        value: as JSON gives it.
+        hint: a type, such as `list[int]`.
+
+    Returns:
+        True where it is.
+    """
     kind, within = get_origin(hint) or hint, get_args(hint)
     if kind in (dict, list):
         inner = value.values() if isinstance(value, dict) else value
-        return isinstance(value, kind) and all(_fits(one, within[-1]) for one in inner)
+        return isinstance(value, kind) and all(fits(one, within[-1]) for one in inner)
     return type(value) in ((int, float) if kind is float else (kind,))
 
 
@@ -228,9 +256,12 @@ def named_files(root: Path, lines: Iterable[bytes]) -> list[Path]:
 
 
 def json_schema() -> dict[str, Any]:
-    """The JSON Schema of `recording.json`; `$defs/round` is that of a line of `rounds.jsonl`."""
+    """The JSON Schema of `recording.json`; `$defs/round` is that of a line of `rounds.jsonl`, and
+    `$defs/cast` that of the metadata of `cast.safetensors`."""
     head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": HEADER}
-    return head | _schema_of(Header) | {"$defs": {"round": _schema_of(RoundRecord)}}
+    about = {name: _schema_of_hint(hint) for name, hint in CAST_ABOUT.items()}
+    cast = {"type": "object", "required": [*about], "properties": about}
+    return head | _schema_of(Header) | {"$defs": {"round": _schema_of(RoundRecord), "cast": cast}}
 
 
 def _schema_of(record: type) -> dict[str, Any]:

@@ -85,7 +85,7 @@ class Recording(RecordedRounds):
     """
 
     def __init__(self, folder: Path) -> None:
-        self.header = _read_header(folder)
+        self.header = read_header(folder)
         super().__init__(folder, read_lines(folder), self.header.names)
         self.rounds = self._records = {
             branch: dict(sorted(by_round.items())) for branch, by_round in self._records.items()
@@ -102,7 +102,18 @@ class Recording(RecordedRounds):
         return sorted({c for one in self.rounds.get(branch, {}).values() for c in one.cohort})
 
 
-def _read_header(folder: Path) -> Header:
+def read_header(folder: Path) -> Header:
+    """What `recording.json` says.
+
+    Args:
+        folder: of the recording.
+
+    Returns:
+        Its values.
+
+    Raises:
+        InputError: there is no recording, one of another format, or it cannot be read.
+    """
     path = folder / HEADER
     try:
         values: Any = parse_json(path.read_text(encoding="utf-8"))
@@ -148,7 +159,7 @@ def read_states(files: Mapping[int, tuple[Path, str]], names: bool = True) -> St
     def read(number: int) -> State:
         path, digest = files[number]
         if number not in whole:
-            _check_digest(path, digest)
+            check_digest(path, digest)
             whole.add(number)
         state = read_tensors(path)[0]
         return state if names else {n: state[n] for n in sorted(state, key=int)}
@@ -156,7 +167,12 @@ def read_states(files: Mapping[int, tuple[Path, str]], names: bool = True) -> St
     return States(files, read)
 
 
-def _check_digest(path: Path, digest: str) -> None:
+def check_digest(path: Path, digest: str) -> None:
+    """Refuse a file of another SHA-256.
+
+    Raises:
+        InputError: it is another file than was recorded, or cannot be read.
+    """
     try:
         right = digest_of(path) == digest
     except OSError as error:

@@ -5,12 +5,16 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 from fedmia import __version__
+from fedmia.data.cast import Cast
+from fedmia.recording.cast import write_cast
 from fedmia.recording.files import digest_of, write_header, write_lines, write_state
 from fedmia.recording.format import (
+    CAST,
     HEADER,
     MAIN,
     ROUNDS,
@@ -41,10 +45,13 @@ class RunRecording(RecordedRounds):
     Args:
         folder: of the recording, in one that is there; of a run to go on with, or to be scored.
         strategy: that trains it; empty of a run that is over.
+        cast: the images of the run in their roles, written when the recording begins; None, or one
+            without images: no such file is written.
     """
 
-    def __init__(self, folder: Path, strategy: str = "") -> None:
+    def __init__(self, folder: Path, strategy: str = "", cast: Cast | None = None) -> None:
         self._made_by = {"fedmia": __version__, "strategy": strategy}
+        self._cast = cast if cast is not None and len(cast.used) else None
         self._lines = read_lines(folder)
         self._on_disk = len(self._lines)
         super().__init__(folder, self._lines)
@@ -109,7 +116,11 @@ class RunRecording(RecordedRounds):
 
     def _write(self, tensors: State, path: Path) -> str:
         if not (self.folder / HEADER).is_file():
-            write_header(self.folder, Header(self._made_by, every=0), self.folder.parent)
+            header = Header(self._made_by, every=0)
+            if self._cast is not None:
+                durable.make_folder(self.folder, self.folder.parent)
+                header = replace(header, cast=write_cast(self.folder, self._cast))
+            write_header(self.folder, header, self.folder.parent)
         write_state(self.folder, path, tensors)
         return digest_of(path)
 
@@ -119,7 +130,8 @@ class RunRecording(RecordedRounds):
         if self.folder.is_dir():
             durable.write({self.folder / ROUNDS: b"".join(lines)})
         files = self.folder.rglob("*.safetensors")
-        for file in {*files}.difference(named_files(self.folder, lines)):
+        kept = [self.folder / CAST, *named_files(self.folder, lines)]
+        for file in {*files}.difference(kept):
             file.unlink()
         for path in sorted(self.folder.rglob("*"), reverse=True):  # those within come first
             if path.is_dir() and not any(path.iterdir()):

@@ -118,26 +118,6 @@ class ScoredAttack:
 
 
 @dataclass(frozen=True)
-class ImageSubjects:
-    """Subjects, such as patients, that the scored images belong to.
-
-    Attributes:
-        names: of the subjects; a subject's number is its place.
-        members: (n,) number of each member's subject.
-        nonmembers: (m,) likewise.
-    """
-
-    names: tuple[str, ...]
-    members: NDArray[np.int64]
-    nonmembers: NDArray[np.int64]
-
-    @property
-    def sides(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Numbers of the members' (n,) and of the non-members' (m,)."""
-        return self.members, self.nonmembers
-
-
-@dataclass(frozen=True)
 class Pair:
     """An attack and its control on the same images.
 
@@ -502,7 +482,8 @@ class RunScores:
     member_labels: IntArray
     nonmember_labels: IntArray
     whose: tuple[IntArray, IntArray] | None = None
-    subjects: ImageSubjects | None = None
+    subject_names: tuple[str, ...] = ()
+    subjects: tuple[IntArray, IntArray] | None = None
     attacks: Sequence[ScoredAttack] = ()
     controls: Mapping[str, Sequence[ScoredAttack]] = field(default_factory=dict)
     pairs: Sequence[Pair] = ()

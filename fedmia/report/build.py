@@ -90,10 +90,10 @@ def build_whole(run: RunScores) -> Report:
     controls = control_rows(run, beside)
     paired = paired_rows(run.pairs, beside)
     may_differ = not run.drawn and bool(run.controls.get("placebo"))
-    inferences = [inference_row(i, tests, run.subjects, may_differ) for i in run.inferences]
+    inferences = [inference_row(i, tests, run, may_differ) for i in run.inferences]
     clients, distribution = client_rows(run)
     if run.subjects is not None:
-        clients, distribution = subject_rows(run, run.subjects), None
+        clients, distribution = subject_rows(run), None
     useful: Utility = {
         **utility(run.utility, run.round),
         "untrained": utility(run.utility_untrained),
@@ -170,7 +170,7 @@ def control_rows(run: RunScores, family: int) -> Controls:
         Rows by control.
     """
     sets = {name: [attack_row(a, family) for a in scored] for name, scored in run.controls.items()}
-    of = None if run.subjects is None else run.subjects.sides
+    of = run.subjects
     pixels = None if run.pixels is None else auc_numbers(*run.pixels, family, subjects=of)
     return cast(Controls, {"untrained": [], **sets, "pixels": pixels})
 

@@ -26,8 +26,8 @@ def scores_csv(run: RunScores) -> str:
     """
     nobody = [""] * len(run.nonmember_ids)
     lines: list[tuple[object, ...]] = []
-    of, names = run.subjects, np.array(run.subjects.names if run.subjects else ())
-    subjects = [[], []] if of is None else [[names[numbers]] for numbers in of.sides]
+    of, names = run.subjects, np.array(run.subject_names)
+    subjects = [[], []] if of is None else [[names[numbers]] for numbers in of]
     for truth, ids, clients, labels, side in (
         (1, run.member_ids, run.member_client, run.member_labels, 0),
         (0, run.nonmember_ids, nobody, run.nonmember_labels, 1),

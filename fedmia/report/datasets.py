@@ -6,13 +6,14 @@ import math
 
 import numpy as np
 
-from fedmia.records import DatasetInferenceResults, ImageSubjects
+from fedmia.records import DatasetInferenceResults, RunScores
 from fedmia.records.attack_rows import ThreatRow
 from fedmia.records.client_rows import ClientInferenceRow, InferenceRow, PosersRow
 from fedmia.records.fields import row_of
 from fedmia.report.format import format_p
 from fedmia.report.selection import FEW
 from fedmia.statistics.pvalues import VOID, count_alarms, exceeds_false_alarms, holm
+from fedmia.statistics.subjects import Subjects
 
 CORRECTED = "corrected for all tests of this report"
 UNCONTROLLED = "; no control tells training from a shift between the sides"
@@ -23,7 +24,7 @@ SIGNIFICANCE = 0.05  # of the p-values that Holm corrected
 def inference_row(
     run: DatasetInferenceResults,
     family: int,
-    subjects: ImageSubjects | None = None,
+    scores: RunScores | None = None,
     may_differ: bool = False,
 ) -> InferenceRow:
     """One entry of the report's `dataset_inference`.
@@ -31,12 +32,14 @@ def inference_row(
     Args:
         run: the answers.
         family: number of tests for a leak, this attack one of them.
-        subjects: whose sets these are; None: clients'.
+        scores: whose subjects' sets these are; None, or without any: clients'.
         may_differ: as of the row.
 
     Returns:
         The row of `report.json`.
     """
+    subjects = None if scores is None else scores.subjects
+    names = scores.subject_names if scores and subjects else ()
     corrected = holm([c.p_value for c in run.clients])
     null = {c.client: c.p_value for c in run.untrained}
     clients = [
@@ -44,7 +47,7 @@ def inference_row(
             ClientInferenceRow,
             c,
             client=-1 if c.client is None else c.client,
-            name=None if subjects is None or c.client is None else subjects.names[c.client],
+            name=None if subjects is None or c.client is None else names[c.client],
             p_value_holm=adjusted,
             n_nonmembers=c.others,
             p_value_untrained=null.get(c.client),
@@ -75,7 +78,7 @@ def inference_row(
     return row
 
 
-def reach(row: InferenceRow, family: int, subjects: ImageSubjects | None) -> str:
+def reach(row: InferenceRow, family: int, subjects: Subjects | None) -> str:
     """That too few non-member subjects could establish no set, and how many could.
 
     One subject among n others has a p-value of 1 / (n + 1) at least.
@@ -83,13 +86,13 @@ def reach(row: InferenceRow, family: int, subjects: ImageSubjects | None) -> str
     Args:
         row: with the p-values.
         family: number of tests for a leak.
-        subjects: whose sets these are; None: clients'.
+        subjects: of the members and of the non-members; None: the sets are clients'.
 
     Returns:
         Text that goes on after a statement, or nothing.
     """
     tests = family * sum(c["p_value"] is not None for c in row["clients"])
-    others = 0 if subjects is None else len(np.unique(subjects.nonmembers))
+    others = 0 if subjects is None else len(np.unique(subjects[1]))
     if subjects is None or tests <= SIGNIFICANCE * (others + 1):
         return ""
     needed = math.ceil(tests / SIGNIFICANCE) - 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from fedmia.options.seeding import rng
-from fedmia.records import ImageSubjects, RunScores
+from fedmia.records import RunScores
 from fedmia.records.client_rows import ClientRow
 from fedmia.records.fields import row_of
 from fedmia.report.clients import Leak, declared_attack
@@ -18,36 +18,35 @@ METHOD = (
 )
 
 
-def subject_rows(run: RunScores, subjects: ImageSubjects) -> list[ClientRow]:
+def subject_rows(run: RunScores) -> list[ClientRow]:
     """The report's `clients` where images belong to subjects: the highest lower end first.
 
     The interval is of this subject's images against non-member subjects. Its null: the AUC of one
     non-member subject at a time against the others.
 
     Args:
-        run: the scores.
-        subjects: of the images.
+        run: the scores, with the subjects of the images.
 
     Returns:
         A row for each subject of the scored members.
     """
     attack = declared_attack(run)
-    if attack is None or not len(attack.scores_nonmembers):
+    if attack is None or run.subjects is None or not len(attack.scores_nonmembers):
         return []
-    scores, of = attack.scores_nonmembers, subjects.nonmembers
+    scores, (mine, of) = attack.scores_nonmembers, run.subjects
     others = rng(run.seed, "subject-null").permutation(np.unique(of))[:DRAWS]
     null, rows = None, list[ClientRow]()
     if len(np.unique(of)) > 1:
         aucs = np.array([auc(scores[of == one], scores[of != one]) for one in others])
         null = NullDistribution(aucs, round(len(of) / len(np.unique(of))))
-    each = np.unique(subjects.members)
+    each = np.unique(mine)
     for one in each.tolist():
-        own = attack.scores_members[subjects.members == one]
+        own = attack.scores_members[mine == one]
         leak = Leak(
             auc_estimate(own, scores, subjects=(np.arange(len(own)), of)), float(len(of)), null
         )
         row = row_of(
-            ClientRow, None, id=one, name=subjects.names[one], size=len(own), role="honest",
+            ClientRow, None, id=one, name=run.subject_names[one], size=len(own), role="honest",
             n_members=len(own), attack=attack.name, null_n=null and null.posers,
             **leak.numbers(len(each)),
         )  # fmt: skip

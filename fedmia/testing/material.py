@@ -15,6 +15,7 @@ from torch import Tensor
 
 from fedmia.attacks.base import ActiveAttack, Attack, CraftContext, Known
 from fedmia.data.base import Request
+from fedmia.data.classes import ClassNames
 from fedmia.data.images import digests, rank_digests
 from fedmia.data.synthetic import Synthetic
 from fedmia.nets.smallnet import SmallNet
@@ -24,7 +25,6 @@ from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import Recipe, SSLMethod, State
 from fedmia.ssl.moco import MoCo, MomentumContrast
 from fedmia.threat import BlackBox, ClientView, Labels, ServerView, Shadow, Trajectory, WhiteBox
-from fedmia.threat.labels import ClassNames
 
 PIXELS = 8
 CPU = torch.device("cpu")

@@ -7,11 +7,11 @@ attacker trained itself. The views guard against mistakes, not against malicious
 that reaches into private attributes leaves the threat model, as any code in one process can.
 """
 
+from fedmia.data.classes import Labels
 from fedmia.options.vantages import VANTAGE, VANTAGES
 from fedmia.threat._rows import OUTPUTS, PRECISIONS, ViewRecipe
 from fedmia.threat.blackbox import BlackBox, Shadow
 from fedmia.threat.client import ClientView, Trajectory
-from fedmia.threat.labels import Labels
 from fedmia.threat.needs import (
     ACCESS,
     NEGATIVES,

@@ -12,13 +12,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fedmia.data.classes import ClassNames, Labels
 from fedmia.data.images import digests
 from fedmia.options.errors import unknown_name
 from fedmia.options.seeding import rng
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import SSLMethod
 from fedmia.threat._rows import CHUNK, OUTPUTS, PRECISIONS, Rows, ViewRecipe
-from fedmia.threat.labels import ClassNames, Labels
 from fedmia.threat.needs import Meter, Threat, require_shadows
 from fedmia.threat.signals import PixelCache, Signals
 

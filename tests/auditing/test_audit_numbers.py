@@ -11,10 +11,10 @@ import pytest
 import torch
 
 from fedmia.data.base import Views
+from fedmia.data.cast import Cast
 from fedmia.data.images import ImageSet
 from fedmia.evaluation.audits.images import (
     MOST_KNOWN,
-    AuditSplit,
     order_by_content,
     role_sizes,
     unify_classes,
@@ -86,29 +86,32 @@ def test_recipe__is_the_encoders_as_far_as_the_images_bear_it() -> None:
     assert augment.hue == 0.5  # the most that there is
 
 
-def scored(count: int, labels: Any) -> AuditSplit:
-    images = material.textures(count, seed=3)
-    rows: dict[str, Any] = dict.fromkeys(("known_members", "known_nonmembers"), images[:3])
-    rows |= dict.fromkeys(("member_ids", "member_labels"), np.arange(2))
-    return AuditSplit(
-        scored_members=images[:2], scored_nonmembers=images, spare=images[:0], spared=4,
-        nonmember_ids=10 + np.arange(count), nonmember_labels=np.asarray(labels), labels=Any,
-        names=("m", "o"), **rows,
-    )  # fmt: skip
+def scored(count: int, labels: Any) -> Cast:
+    images = material.textures(count, seed=3).numpy()
+    sides = (
+        ImageSet(images, np.zeros(count, np.int64), "m"),
+        ImageSet(images, np.asarray(labels, np.int64), "o"),
+    )
+    known, every = np.arange(min(3, count)), np.arange(count)
+    roles = {"known_members": known, "known_nonmembers": known}
+    roles |= {"scored_members": every[:2], "scored_nonmembers": every}
+    return Cast(sides, roles, where=(every, 10 + every), spared=4)
 
 
 def test_without__leaves_out_those_and_keeps_the_others_aligned() -> None:
     audit_split = scored(5, [7, 8, 9, 7, 8])
-    remaining = audit_split.drop_nonmembers(
+    remaining = audit_split.without_nonmembers(
         np.array([True, False, False, True, False]), "as was asked"
     )
-    assert remaining.nonmember_ids.tolist() == [11, 12, 14]
-    assert remaining.nonmember_labels.tolist() == [8, 9, 8]
-    assert torch.equal(remaining.scored_nonmembers, audit_split.scored_nonmembers[[1, 2, 4]])
+    assert remaining.ids("scored_nonmembers").tolist() == [11, 12, 14]
+    assert remaining.classes("scored_nonmembers").tolist() == [8, 9, 8]
+    assert torch.equal(
+        remaining.pixels("scored_nonmembers"), audit_split.pixels("scored_nonmembers")[[1, 2, 4]]
+    )
     assert remaining.notes == ("2 scored non-members are left out, as was asked.",)
-    assert len(audit_split.drop_nonmembers(np.arange(5) > 1, "so").nonmember_ids) == 2
+    assert len(audit_split.without_nonmembers(np.arange(5) > 1, "so").ids("scored_nonmembers")) == 2
     with pytest.raises(InputError, match="1 remain, at least 2 are needed"):
-        audit_split.drop_nonmembers(np.arange(5) > 0, "so")
+        audit_split.without_nonmembers(np.arange(5) > 0, "so")
     assert remaining.counts() == {
         "members": "m", "nonmembers": "o", "known_members": 3, "known_nonmembers": 3,
         "scored_members": 2, "scored_nonmembers": 3, "spare_nonmembers": 4, "channels": 3,

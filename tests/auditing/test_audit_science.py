@@ -13,6 +13,7 @@ import fedmia
 from fedmia.attacks.similarity import Similarity
 from fedmia.cli.command import parse
 from fedmia.cli.commands import AUDIT
+from fedmia.data.cast import KNOWN, SCORED
 from fedmia.data.images import digests
 from fedmia.evaluation.audits.images import deal
 from tests.auditing.conftest import Audit, Sides, numbers, sides, textures, write
@@ -71,16 +72,13 @@ def test_sides_swapped__mirror_the_auc(audit: Audit, archives: Sides, tmp_path: 
 def test_roles__no_image_has_two(archives: Sides) -> None:
     flags = archives.flags + "--encoder x --shadows 2 --known 5 --limit 10"
     roles = deal(parse(AUDIT, flags.split()).settings, None)
-    parts = [
-        roles.known_members, roles.known_nonmembers, roles.scored_members, roles.scored_nonmembers,
-        roles.spare,
-    ]  # fmt: skip
+    parts = [roles.pixels(role) for role in (*KNOWN, *SCORED, "spare")]
     assert [len(p) for p in parts] == [5, 5, 10, 10, 25]
     role_digests = [d for p in parts for d in digests(p.numpy())]
     assert len(set(role_digests)) == len(role_digests)
     with np.load(archives.members) as archive:
-        at = digests(archive["x"].transpose(0, 3, 1, 2)[roles.member_ids])
-    assert at == digests(roles.scored_members.numpy())
+        at = digests(archive["x"].transpose(0, 3, 1, 2)[roles.ids("scored_members")])
+    assert at == digests(roles.pixels("scored_members").numpy())
 
 
 @pytest.mark.slow

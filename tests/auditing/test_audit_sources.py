@@ -14,8 +14,9 @@ from PIL import Image
 
 from fedmia.cli.command import parse
 from fedmia.cli.commands import AUDIT
+from fedmia.data.cast import Cast
 from fedmia.data.images import NO_PROBES, digests
-from fedmia.evaluation.audits.images import AuditSplit, deal
+from fedmia.evaluation.audits.images import deal
 from fedmia.options.errors import InputError
 from tests.auditing.conftest import MEMBERS, NONMEMBERS, Audit, textures
 
@@ -58,7 +59,7 @@ def flags(kind: str, folder: Path, **more: list[bytes]) -> str:
     return found
 
 
-def dealt(line: str) -> AuditSplit:
+def dealt(line: str) -> Cast:
     return deal(parse(AUDIT, f"--encoder x {line}".split()).settings, None)
 
 
@@ -82,20 +83,20 @@ def test_sources__decode_only_what_a_role_uses(
     line = flags(kind, tmp_path) + "--known 3 --limit 5 "
     roles = dealt(line)
     assert len(seen) == len(set(seen)) == 2 * (3 + 5)
-    assert roles.counts()["spare_nonmembers"] == NONMEMBERS - 8 and not len(roles.spare)
-    scored = roles.scored_nonmembers.numpy().transpose(0, 2, 3, 1)
-    assert np.array_equal(scored, pictures()["nonmembers"][roles.nonmember_ids])
+    assert roles.counts()["spare_nonmembers"] == NONMEMBERS - 8 and not len(roles.pixels("spare"))
+    scored = roles.pixels("scored_nonmembers").numpy().transpose(0, 2, 3, 1)
+    assert np.array_equal(scored, pictures()["nonmembers"][roles.ids("scored_nonmembers")])
     seen.clear()
     with_shadows = dealt(line + "--shadows 2")
-    assert len(seen) == 3 + 5 + NONMEMBERS and len(with_shadows.spare) == NONMEMBERS - 8
+    assert len(seen) == 3 + 5 + NONMEMBERS and len(with_shadows.pixels("spare")) == NONMEMBERS - 8
     for role in ("known_members", "scored_members", "known_nonmembers"):
-        assert digests(getattr(roles, role).numpy()) == digests(getattr(with_shadows, role).numpy())
+        assert digests(roles.pixels(role).numpy()) == digests(with_shadows.pixels(role).numpy())
 
 
 def test_sources__copies_that_are_encoded_otherwise_have_one_role(tmp_path: Path) -> None:
     again = [encoded(x, level=0) for x in pictures()["members"]]
     roles = dealt(flags("folder", tmp_path, members=again) + "--known 3")
-    assert len(roles.scored_members) == MEMBERS - 3
+    assert len(roles.pixels("scored_members")) == MEMBERS - 3
     assert f"{MEMBERS} byte-equal copies among the members left out." in roles.notes
 
 
@@ -138,4 +139,4 @@ def test_sources__without_labels_are_audited_without_probes(
     assert done.names() == ["similarity"] and "baseline-b" in done.not_run
     roles = dealt(line)
     with pytest.raises(InputError, match="needs the images' true classes"):
-        roles.labels.of(roles.scored_members)
+        roles.labels.of(roles.pixels("scored_members"))

@@ -158,9 +158,8 @@ def test_classes__have_one_number_on_both_sides(tmp_path: Path) -> None:
     write(tmp_path / "nonmembers.npz", images[20:], labels[20:])
     flags = Sides(tmp_path / "members.npz", tmp_path / "nonmembers.npz").flags
     audit_split = deal(parse(AUDIT, f"--encoder x {flags} --known 4".split()).settings, None)
-    kinds = ((audit_split.scored_members, audit_split.member_labels),
-             (audit_split.scored_nonmembers, audit_split.nonmember_labels))  # fmt: skip
-    for scored, numbers in kinds:
+    for role in ("scored_members", "scored_nonmembers"):
+        scored, numbers = audit_split.pixels(role), audit_split.classes(role)
         at = [digests(images).index(name) for name in digests(scored.numpy())]
         assert [(3, 5, 7, 9)[n] for n in numbers] == labels[at].tolist()
         assert audit_split.labels.of(scored).tolist() == labels[at].astype(str).tolist()

@@ -80,22 +80,22 @@ def test_roles__never_split_a_subject(
     )  # fmt: skip
     subjects = read_subjects(audit, sides)
     split = deal_sets(audit, *sides.values(), Views())
-    assert subjects and split.subjects and split.known_subjects is not None
+    assert subjects and split.subjects
     for at, side in enumerate(("members", "nonmembers")):
-        roles = [split.known_subjects[at], (split.subjects.sides)[at]]
-        roles += [split.spare_subjects] * at
+        roles = [split.subject(f"known_{side}"), split.subject(f"scored_{side}")]
+        roles += [split.subject("spare")] * at
         assert all(len(np.unique(role)) >= 2 for role in roles[: 2 + shadows * at])
         assert len(np.concatenate([np.unique(role) for role in roles])) == len(
             np.unique(np.concatenate(roles))
         )
         for role in roles:  # whole
-            counts = {s: int((subjects.of[side] == s).sum()) for s in np.unique(role).tolist()}
+            counts = {s: int((subjects[1][side] == s).sum()) for s in np.unique(role).tolist()}
             assert {s: int((role == s).sum()) for s in counts} == counts
         assert abs(len(roles[0]) - known) <= 6 * 2  # as near as two subjects
     # Neither the order of the files nor their numbers play a part.
     turned = {s: one.take(np.arange(len(one))[::-1]) for s, one in sides.items()}
     again = deal_sets(audit, *turned.values(), Views())
-    assert again.subjects and set(again.subjects.members) == set(split.subjects.members)
+    assert set(again.subject("scored_members")) == set(split.subject("scored_members"))
 
 
 def test_audit__names_the_subject_that_was_learnt(

@@ -64,9 +64,9 @@ READS_RUNS = """
         for file in Path({folder!r}).glob("**/config.yaml"):
             tree = {{k: v for k, v in load(file).items() if not k.startswith("_")}}
             plan = make_plan(from_tree(Experiment, tree))
-            every = [d.hex() for d in plan.data.digests()]
+            every = [d.hex() for d in plan.cast.data.digests()]
             own, others = ({{every[i] for i in side}} for side in
-                           (plan.split.scored_members, plan.split.scored_nonmembers))
+                           (plan.cast.ids("scored_members"), plan.cast.ids("scored_nonmembers")))
             members |= own if own | others >= {{*names}} else set()
         return np.array([float(name in members) for name in names])
 """

@@ -60,9 +60,8 @@ def test_score__is_that_of_an_audit(
         Audit(encoder=str(TARGET.folder), attacks=(attack,), **files, **OPTIONS),
         torch.device("cpu"),
     )
-    of = (split.known_members, split.known_nonmembers, split.scored_members,
-          split.scored_nonmembers, split.spare)  # fmt: skip
-    roles = {role: [d.hex() for d in digests(one.numpy())]
+    of = "known_members", "known_nonmembers", "scored_members", "scored_nonmembers", "spare"
+    roles = {role: [d.hex() for d in digests(split.pixels(one).numpy())]
              for role, one in zip(ROLE_NAMES, of, strict=True)}  # fmt: skip
     roles[SHADOWS] = TARGET.roles[SHADOWS][:1]
     benched = score_target(Entrant.of(attack), replace(TARGET, unwritten=roles), images)

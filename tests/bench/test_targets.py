@@ -75,8 +75,10 @@ def test_split__images_stand_where_the_roles_name_them() -> None:
     target = read_targets(FOLDER, ["moco-digits-weak"])[0]
     images = find_images([target], None)
     split = target.split(images, shadows=False)
-    assert np.array_equal(split.scored_members[3].numpy(), images[target.roles[MEMBERS][3]])
-    assert len(split.spare) == 0 < len(target.split(images, shadows=True).spare)
+    assert np.array_equal(
+        split.pixels("scored_members")[3].numpy(), images[target.roles[MEMBERS][3]]
+    )
+    assert len(split.ids("spare")) == 0 < len(target.split(images, shadows=True).ids("spare"))
 
 
 def test_read_targets__an_unknown_name_and_version_are_refused(tmp_path: Path) -> None:

@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 
 from fedmia.data import decoding
+from fedmia.data.cast import Cast
 from fedmia.data.encoded import EncodedSet
 from fedmia.data.images import ImageSet
 from fedmia.partitions.iid import IID
-from fedmia.partitions.split import Split, SplitOptions, decode_split, make_split
+from fedmia.partitions.split import SplitOptions, decode_split, make_split
 from tests.data.material import encode
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (120, 4, 4, 3), dtype=np.uint8)
@@ -21,7 +22,7 @@ def stored(files: list[bytes]) -> EncodedSet:
     return EncodedSet("files", named, LABELS[np.arange(len(files)) % 120], "files", None)
 
 
-def roles(found: ImageSet | EncodedSet, nonmembers: int = 10) -> Split:
+def roles(found: ImageSet | EncodedSet, nonmembers: int = 10) -> Cast:
     sizes = SplitOptions(members=20, known=4, nonmembers=nonmembers, test=8)
     return make_split(found, sizes, IID(), 4, 1, True, 0)
 
@@ -39,7 +40,8 @@ def test_decoded__roles_are_those_of_the_images_and_no_other_is_decoded(
         return decode(self, item)
 
     monkeypatch.setattr(decoding.ImageDecoder, "_decode", counted)
-    data, got = decode_split(stored(files), roles)
+    got = decode_split(stored(files), roles)
+    data = got.data
     assert np.array_equal(got.used, want.used) and got.counts() == want.counts()
     assert np.array_equal(data.images[got.used], whole.images[got.used])
     assert sorted(calls) == sorted(f"row {i}" for i in got.used)
@@ -51,7 +53,8 @@ def test_decoded__copies_that_are_encoded_otherwise_have_one_role() -> None:
     copies = [encode(x, compress_level=0) for x in PIXELS[:80]]
     files = [encode(x) for x in PIXELS[:80]] + copies
     assert len(set(files)) == 160
-    data, got = decode_split(stored(files), roles)
+    got = decode_split(stored(files), roles)
+    data = got.data
     shown = {x.tobytes() for x in data.images[got.used]}
     assert len(shown) == len(got.used)
     assert got.duplicates_removed > 0

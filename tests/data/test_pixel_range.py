@@ -39,8 +39,8 @@ def folder(tmp_path: Path) -> Path:
 
 def test_simulate__scales_the_images_of_a_folder(folder: Path) -> None:
     plan = make_plan(experiment_on(folder, pixel_range=list(LIMITS)))
-    used = np.sort(plan.split.used)
-    assert np.array_equal(plan.data.images[used], BYTES[used])
+    used = np.sort(plan.cast.used)
+    assert np.array_equal(plan.cast.data.images[used], BYTES[used])
     with pytest.raises(InputError, match=r"data\.pixel_range \(--pixel-range\) LOW,HIGH"):
         make_plan(experiment_on(folder))
 
@@ -104,8 +104,8 @@ def test_python__audits_by_name_and_of_objects() -> None:
         fedmia.audit_encoder(encoder, DEEP[:30], DEEP[30:], **more)
     run = fedmia.audit_encoder(encoder, DEEP[:30], DEEP[30:], pixel_range=LIMITS, **more)
     images = run.images
-    assert np.array_equal(images.members, BYTES[:30][images.member_ids])
-    assert np.array_equal(images.nonmembers, BYTES[30:][images.nonmember_ids])
+    for role, side in (("scored_members", BYTES[:30]), ("scored_nonmembers", BYTES[30:])):
+        assert np.array_equal(images.pixels(role), side[images.ids(role)])
     assert run.settings.pixel_range == LIMITS
 
 

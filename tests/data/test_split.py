@@ -10,13 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fedmia.data.cast import Cast
 from fedmia.data.images import ImageSet
 from fedmia.options.errors import InputError
 from fedmia.partitions.dirichlet import Dirichlet
 from fedmia.partitions.iid import IID
 from fedmia.partitions.quantity import Quantity
 from fedmia.partitions.shards import Shards
-from fedmia.partitions.split import Split, SplitOptions, make_split
+from fedmia.partitions.split import SplitOptions, make_split
 from fedmia.statistics.auc import auc_estimate, auc_interval
 
 
@@ -35,13 +36,11 @@ def split_of(data=DATA, options=SMALL, law=None, clients=6, malicious=1, placebo
     return make_split(data, options, law or IID(), clients, malicious, placebo, seed)
 
 
-def arrays(split: Split) -> dict[str, list[int] | list[list[int]]]:
-    """Every field as plain lists, for comparison."""
-    results = {}
-    for name, value in vars(split).items():
-        several = isinstance(value, tuple)
-        results[name] = [v.tolist() for v in value] if several else np.asarray(value).tolist()
-    return results
+def arrays(split: Cast) -> dict[str, list[int] | list[list[int]]]:
+    """Every part and role as plain lists, for comparison."""
+    several = {"parts": split.parts, "placebo_parts": split.placebo_parts}
+    lists = {name: [one.tolist() for one in value] for name, value in several.items()}
+    return lists | {role: ids.tolist() for role, ids in split.roles.items()}
 
 
 @settings(max_examples=80, deadline=None)
@@ -73,24 +72,24 @@ def test_split__roles_are_disjoint_and_of_the_sizes_asked(
         return
     members_found = np.concatenate(split.parts[:honest])
     names = ("known_nonmembers", "scored_nonmembers", "test_fit", "test_eval", "public")
-    roles = [*split.parts, *split.placebo_parts, *(getattr(split, name) for name in names)]
+    roles = [*split.parts, *split.placebo_parts, *map(split.ids, names)]
     everything = np.concatenate(roles)
     assert len(set(everything.tolist())) == len(everything)
     assert len(split.parts) == clients and len(split.placebo_parts) == (honest if placebo else 0)
     assert len(members_found) == len(split.members) == members
-    assert set(split.known_members) | set(split.scored_members) == set(members_found)
-    assert len(split.known_members) == len(split.known_nonmembers) == known
-    assert len(split.scored_members) == members - known
-    assert len(split.public) == public
+    assert set(split.ids("known_members")) | set(split.ids("scored_members")) == set(members_found)
+    assert len(split.ids("known_members")) == len(split.ids("known_nonmembers")) == known
+    assert len(split.ids("scored_members")) == members - known
+    assert len(split.ids("public")) == public
     for client in range(honest):
         owned = np.isin(split.members, split.parts[client])
-        assert np.all(split.owner[owned] == client)
+        assert np.all(split.owners[split.members[owned]] == client)
     if test is not None:
-        assert len(split.test_fit) + len(split.test_eval) == test
+        assert len(split.ids("test_fit")) + len(split.ids("test_eval")) == test
     if nonmembers is not None:
-        assert len(split.scored_nonmembers) == nonmembers - known
+        assert len(split.ids("scored_nonmembers")) == nonmembers - known
     for part in split.parts[:honest]:
-        assert np.isin(part, split.scored_members).any()
+        assert np.isin(part, split.ids("scored_members")).any()
 
 
 def test_split__reserve_is_drawn_in_proportion():
@@ -110,10 +109,11 @@ def test_split__each_member_is_as_likely_known_as_any_other():
     for seed in range(120):
         split = split_of(law=Dirichlet(alpha=0.2), placebo=False, seed=seed)
         sizes, classes = np.array([len(p) for p in split.parts[:5]]), DATA.labels[split.members]
-        largest = split.owner == sizes.argmax()
+        owner = split.owners[split.members]
+        largest = owner == sizes.argmax()
         common = np.bincount(classes[largest]).argmax()
-        groups = np.array([largest, classes == common, sizes[split.owner] <= 3])
-        known, held = np.isin(split.members, split.known_members), groups.sum(axis=1)
+        groups = np.array([largest, classes == common, sizes[owner] <= 3])
+        known, held = np.isin(split.members, split.ids("known_members")), groups.sum(axis=1)
         excess += (groups & known).sum(axis=1) - held * share
         spread += held * share * (1 - share) * (60 - held) / 59
     assert np.all(spread > 10)
@@ -125,11 +125,11 @@ def test_split__scored_members_are_drawn_evenly_over_images_and_move_nothing_els
     counts, draws, whole = np.zeros(900), 120, split_of(placebo=False)
     for seed in range(draws):
         split = split_of(options=dataclasses.replace(SMALL, scored=20), placebo=False, seed=seed)
-        assert len(split.scored_members) == 20 and split.counts()["scored_members"] == 20
+        assert len(split.ids("scored_members")) == 20 and split.counts()["scored_members"] == 20
         before = split_of(placebo=False, seed=seed)
-        assert set(split.scored_members) < set(before.scored_members)
+        assert set(split.ids("scored_members")) < set(before.ids("scored_members"))
         place = {image: at for at, image in enumerate(before.members)}
-        counts[[place[image] for image in split.scored_members]] += 1
+        counts[[place[image] for image in split.ids("scored_members")]] += 1
         for name in ("parts", "known_members", "known_nonmembers", "test_fit"):
             assert arrays(split)[name] == arrays(before)[name]
     # Each of the 60 members is scored in a third of the draws, within 4 deviations.
@@ -150,7 +150,7 @@ def test_split__a_score_of_the_class_alone_gives_no_more_false_alarms():
     for seed in range(draws):
         split = make_split(data, SplitOptions(), Dirichlet(alpha=0.1), 10, 1, True, seed)
         scores = np.random.default_rng([seed, 1]).normal(size=10)[labels]
-        sides = scores[split.scored_members], scores[split.scored_nonmembers]
+        sides = scores[split.ids("scored_members")], scores[split.ids("scored_nonmembers")]
         low, high = auc_interval(auc_estimate(*sides))
         missed += not low <= 0.5 <= high
     assert abs(missed / draws - 0.05) < 3 * math.sqrt(0.05 * 0.95 / draws), missed / draws
@@ -167,7 +167,7 @@ def test_split__reserve_is_dealt_by_its_own_stream():
 
 def test_split__as_many_known_as_can_be():
     split = split_of(options=SplitOptions(members=60, known=55))
-    assert [int(np.isin(p, split.scored_members).sum()) for p in split.parts[:5]] == [1] * 5
+    assert [int(np.isin(p, split.ids("scored_members")).sum()) for p in split.parts[:5]] == [1] * 5
 
 
 @pytest.mark.parametrize("law", [IID(), Dirichlet(), Shards(), Quantity()])
@@ -183,7 +183,8 @@ def test_split__labels_matter_through_the_partition_only():
     assert arrays(split_of()) == arrays(split_of(data=relabelled))
     shards = split_of(law=Shards()), split_of(data=relabelled, law=Shards())
     assert set(shards[0].members) == set(shards[1].members)
-    assert shards[0].scored_nonmembers.tolist() == shards[1].scored_nonmembers.tolist()
+    first, other = (one.ids("scored_nonmembers").tolist() for one in shards)
+    assert first == other
     assert arrays(shards[0])["parts"] != arrays(shards[1])["parts"]
 
 
@@ -198,7 +199,7 @@ def test_split__members_do_not_change_with_the_attackers():
 def test_split__one_client_holds_all_members():
     split = split_of(clients=1, malicious=0, placebo=False)
     assert len(split.parts) == 1 and np.array_equal(split.parts[0], split.members)
-    assert set(split.owner) == {0} and np.all(np.diff(split.members) > 0)
+    assert set(split.owners[split.members]) == {0} and np.all(np.diff(split.members) > 0)
 
 
 def test_split__duplicates_are_removed_and_counted():
@@ -206,7 +207,7 @@ def test_split__duplicates_are_removed_and_counted():
     labels = np.zeros(len(doubled), np.int64)
     split = split_of(data=ImageSet(doubled, labels, "toy"))
     assert split.duplicates_removed == 150 and split.distinct == 900
-    used = np.concatenate([*split.parts, *split.placebo_parts, split.scored_nonmembers])
+    used = np.concatenate([*split.parts, *split.placebo_parts, split.ids("scored_nonmembers")])
     assert used.max() < 900
     assert arrays(split)["parts"] == arrays(split_of())["parts"]
 
@@ -252,7 +253,7 @@ def test_split__without_a_number_too_few_images_are_refused_with_the_sum():
 
 def test_split__a_number_of_members_scores_all_of_them():
     split = split_of(distinct_images(9000), SplitOptions(members=3000), placebo=False)
-    assert len(split.scored_members) == 2960
+    assert len(split.ids("scored_members")) == 2960
 
 
 def test_split__too_few_images_shows_the_sum():
@@ -264,7 +265,7 @@ def test_split__too_few_images_shows_the_sum():
 def test_split__exactly_enough_images():
     options = SplitOptions(members=60, nonmembers=768, known=10, test=None)
     split = split_of(options=options, clients=1, malicious=0, placebo=False)
-    assert len(split.scored_nonmembers) == 758 and len(split.test_eval) == 36
+    assert len(split.ids("scored_nonmembers")) == 758 and len(split.ids("test_eval")) == 36
     data = distinct_images(60 + 14 + 2)
     tight = split_of(data, clients=1, malicious=0, placebo=False).counts()
     assert (tight["scored_nonmembers"], tight["test_fit"], tight["test_eval"]) == (2, 1, 1)
@@ -292,13 +293,14 @@ def test_split__an_image_with_two_roles_is_caught(name):
     split = split_of(options=SplitOptions(60, known=12, public=4))
     for taken in (split.members[:1], split.parts[-1][:1], split.placebo_parts[0][:1]):
         with pytest.raises(ValueError, match="two roles"):
-            dataclasses.replace(split, **{name: taken})
+            dataclasses.replace(split, roles={**split.roles, name: taken})
 
 
 def test_split__known_and_scored_members_must_be_apart():
     split = split_of()
     with pytest.raises(ValueError, match="distinct members"):
-        dataclasses.replace(split, known_members=split.scored_members[:12])
+        known = split.ids("scored_members")[:12]
+        dataclasses.replace(split, roles={**split.roles, "known_members": known})
 
 
 def test_without__takes_the_images_of_those_clients_and_no_others():
@@ -307,12 +309,15 @@ def test_without__takes_the_images_of_those_clients_and_no_others():
     remaining = split.without_clients({1, 4})
     assert [len(p) > 0 for p in remaining.parts] == [True, False, True, True, False, True]
     gone = np.concatenate([split.parts[1], split.parts[4]])
-    for name in ("members", "known_members", "scored_members"):
-        before, after = getattr(split, name), getattr(remaining, name)
+    pairs = [(split.members, remaining.members)]
+    for role in ("known_members", "scored_members"):
+        pairs.append((split.ids(role), remaining.ids(role)))
+    for before, after in pairs:
         np.testing.assert_array_equal(after, before[~np.isin(before, gone)])
         assert len(after) < len(before)
-    assert sorted(set(remaining.owner.tolist())) == [0, 2, 3]
-    for image, owner in zip(remaining.members, remaining.owner, strict=True):
+    owners = remaining.owners[remaining.members]
+    assert sorted(set(owners.tolist())) == [0, 2, 3] and {*remaining.owners[gone]} == {-1}
+    for image, owner in zip(remaining.members, owners, strict=True):
         assert image in split.parts[owner]
     for name in ("known_nonmembers", "scored_nonmembers", "test_fit", "test_eval", "public"):
-        np.testing.assert_array_equal(getattr(remaining, name), getattr(split, name))
+        np.testing.assert_array_equal(remaining.ids(name), split.ids(name))

@@ -33,7 +33,9 @@ def test_images_of_the_session_are_read_again_and_of_another_one_are_indexed(
     run = fedmia.audit_encoder(
         encoder(), MEMBERS, OTHERS, attacks=["similarity"], known=5, quiet=True
     )
-    assert np.array_equal(run.images.members, MEMBERS[run.images.member_ids])
+    assert np.array_equal(
+        run.images.pixels("scored_members"), MEMBERS[run.images.ids("scored_members")]
+    )
     monkeypatch.setattr(session, "_CLASSES", {})
     with pytest.raises(fedmia.InputError, match="were arrays in memory.*index your own"):
         _ = fedmia.open_run(run.folder).images

@@ -90,7 +90,7 @@ def test_own_images_network_and_attack(tmp_path: Path) -> None:
     assert set(run.table["attack"].dropna()) == {"similarity", "Length"}
     config = (tmp_path / "RUN/config.yaml").read_text()
     assert "python:Length@" in config and "python:network@" in config and "power: 2.0" in config
-    assert run.images.members.shape[1:] == (1, 10, 10)
+    assert run.images.pixels("scored_members").shape[1:] == (1, 10, 10)
     again = fedmia.run_simulation(**options)
     assert again.scores.equals(run.scores)
 

@@ -78,9 +78,12 @@ def test_placebo__trains_the_same_way_on_images_that_nobody_is_scored_on(
     setup, run = planned(even), finished(even)
     main, placebo = weights(run), weights(run, "placebo")
     assert same(main[0], placebo[0]) and not same(main[CLEAN], placebo[CLEAN])
-    parts, split = run.client_context.parts, setup.split
+    parts, split = run.client_context.parts, setup.cast
     evaluated = np.concatenate(
-        [split.members, split.known_nonmembers, split.scored_nonmembers, split.test_eval]
+        [
+            split.members,
+            *map(split.ids, ("known_nonmembers", "scored_nonmembers", "test_eval")),
+        ]
     )
     for mine, instead in zip(parts["members"][:3], parts["placebo"][:3], strict=True):
         assert len(mine) == len(instead) and not set(instead) & set(evaluated)

@@ -86,7 +86,7 @@ def test_one_client__is_a_plain_moco_loop(tmp_path: Path, keep: bool, symmetric:
     found = weights(federated(setup, tmp_path / "run"))
     assert sorted(found) == list(range(ROUNDS + 1))
     spec = registry.build("ssl", "moco", dict(setup.experiment.ssl.options))
-    expected = plain_moco(setup.data.images[setup.split.parts[0]], spec, keep)
+    expected = plain_moco(setup.cast.data.images[setup.cast.parts[0]], spec, keep)
     for round, state in enumerate(expected):
         assert same(found[round], state), f"round {round} differs"
     assert not same(found[ROUNDS - 1], found[ROUNDS])  # it trains at all

@@ -20,6 +20,7 @@ from clients.client_context import ClientContext
 from fedmia.attacks.ascent import Ascent
 from fedmia.attacks.lira import LiRARounds
 from fedmia.attacks.rmia import RMIARounds
+from fedmia.data.cast import ATTACKED, KNOWN, SCORED
 from fedmia.data.images import digests
 from fedmia.data.sets import ImageSets
 from fedmia.evaluation import run as scoring
@@ -144,13 +145,12 @@ def test_dataset_inference__asks_of_each_clients_own_members_on_the_scored_model
         "--attacker passive --attacks similarity,dataset-inference --attack.similarity.views 4 "
         "--attack.dataset-inference.views 4"
     )
-    results, split = scores_of(run), run.plan.split
+    results, split = scores_of(run), run.plan.cast
     (scored,), (inferences,) = results["attacks"], results["inferences"]
     assert scored.name == "similarity"
-    owner = dict(zip(split.members.tolist(), split.owner.tolist(), strict=True))
-    owners = np.array([owner[i] for i in split.scored_members.tolist()])
-    mine, rest = (run.plan.data.labels[s] for s in (split.scored_members,
-                                                        split.scored_nonmembers))  # fmt: skip
+    owner = {image: client for client, part in enumerate(split.parts) for image in part.tolist()}
+    owners = np.array([owner[i] for i in split.ids("scored_members").tolist()])
+    mine, rest = (split.data.labels[split.ids(role)] for role in SCORED)
     again = evaluation(run).infer("dataset-inference")
     for client, row in zip(np.unique(owners), inferences.clients, strict=True):
         here = (owners == client) & np.isin(mine, rest)
@@ -277,7 +277,7 @@ def order(state: State) -> list[tuple[str, torch.Tensor]]:
 @pytest.mark.parametrize("seed", range(4))
 def test_targets__come_in_an_order_without_truth(seed: int, tmp_path: Path) -> None:
     setup = planned(f"--attacker active --seed {seed}")
-    client_context, split = make_client_context(setup, tmp_path, Event()), setup.split
+    client_context, split = make_client_context(setup, tmp_path, Event()), setup.cast
     truth = np.isin(client_context.targets, split.members)
     assert 0 < truth.sum() < len(truth)
     n, m = int(truth.sum()), int((~truth).sum())
@@ -285,20 +285,23 @@ def test_targets__come_in_an_order_without_truth(seed: int, tmp_path: Path) -> N
     auc = (ranks - n * (n + 1) / 2) / (n * m)
     # The deviation of an AUC of exchangeable ranks; 4 of them: 1 seed in 16,000 fails by luck.
     assert abs(auc - 0.5) < 4 * np.sqrt((n + m + 1) / (12 * n * m))
-    every = [split.scored_members, split.scored_nonmembers, split.known_members,
-             split.known_nonmembers]  # fmt: skip
+    every = [*map(split.ids, ATTACKED)]
     assert sorted(client_context.targets) == sorted(np.concatenate(every))
 
 
 def test_held_images__are_the_attackers_own_and_the_known(tmp_path: Path) -> None:
     setup = planned("--attacker active")
-    client_context, split = make_client_context(setup, tmp_path, Event()), setup.split
-    known = {*split.known_members, *split.known_nonmembers}
+    client_context, split = make_client_context(setup, tmp_path, Event()), setup.cast
+    known = {*split.ids("known_members"), *split.ids("known_nonmembers")}
     assert set(client_context.held) == known | set(split.parts[3])
-    assert not set(client_context.held) & {*split.scored_members, *split.scored_nonmembers}
+    assert not set(client_context.held) & {
+        *split.ids("scored_members"),
+        *split.ids("scored_nonmembers"),
+    }
     outsider = planned("--attacker none")
     images = make_client_context(outsider, tmp_path, Event()).held
-    assert set(images) == {*outsider.split.known_members, *outsider.split.known_nonmembers}
+    known = map(outsider.cast.ids, KNOWN)
+    assert sorted(images) == sorted(np.concatenate([*known]))
 
 
 def test_scored_images__are_none_that_the_attacker_knows(finished: Finished) -> None:
@@ -330,8 +333,8 @@ def test_server_training__sees_the_pool_or_the_public_images_and_no_others(
     )
     federated(setup, tmp_path / "run")
     assert epochs == [3] + [1] * 8
-    split, images = setup.split, setup.data.images
-    want = np.concatenate(split.parts) if mode == "pooled" else split.public
+    split, images = setup.cast, setup.cast.data.images
+    want = np.concatenate(split.parts) if mode == "pooled" else split.ids("public")
     parts = [sorted(digests(images[part])) for part in split.parts]
     # The server trains once, then each client on its own images in each of the two rounds.
     assert calls[0] == sorted(digests(images[want]))

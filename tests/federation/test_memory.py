@@ -57,17 +57,19 @@ def test_site__holds_the_images_that_have_a_role(tmp_path: Path) -> None:
     """Of a source like STL-10's unlabelled images few have one, and no other is touched."""
     source = "--dataset synthetic --data.pixels 64 --data.images 600 --split.public 8 "
     plan = make_plan(parse(SIMULATE, shlex.split(source + TINY)).settings)
-    used = np.sort(plan.split.used)
+    used = np.sort(plan.cast.used)
     client_context = make_client_context(plan, tmp_path, Event())
     assert 0 < len(used) < 200 and client_context.images.shape == (600, 3, 64, 64)
-    assert np.array_equal(client_context.images[used], plan.data.images[used])
+    assert np.array_equal(client_context.images[used], plan.cast.data.images[used])
     assert not np.delete(client_context.images, used, axis=0).any()
     assert client_context.images_file.stat().st_blocks * 512 < client_context.images.nbytes / 2
 
     def changed(at: int) -> str:
-        images = plan.data.images.copy()
+        images = plan.cast.data.images.copy()
         images[at] ^= 1
-        return fingerprint(replace(plan, data=replace(plan.data, images=images)))
+        return fingerprint(
+            replace(plan, cast=plan.cast.with_data(replace(plan.cast.data, images=images)))
+        )
 
     assert changed(int(used[3])) != fingerprint(plan)
     assert changed(int(np.setdiff1d(np.arange(600), used)[0])) == fingerprint(plan)

@@ -15,11 +15,11 @@ import torch
 from fedmia.cli.command import parse
 from fedmia.cli.commands import SIMULATE
 from fedmia.config.experiment import Experiment
+from fedmia.data.cast import Cast
 from fedmia.federation.checkpoint import BranchState
 from fedmia.federation.rounds import FederatedRun, RunInterrupted
 from fedmia.federation.schedule import Schedule
 from fedmia.options.seeding import rng
-from fedmia.partitions.split import Split
 from fedmia.recording.format import RoundRecord
 from fedmia.recording.run import RunRecording
 from fedmia.runtime.stopwatch import Stopwatch
@@ -180,11 +180,12 @@ def test_snapshot__holds_the_holders_bank_and_not_its_key_encoder() -> None:
 
 def test_indispensable__two_known_and_two_scored_members() -> None:
     def why(known: int, scored: int, gone: tuple[int, ...] = (1,), members: int = 9) -> Any:
-        left = SimpleNamespace(known_members=np.arange(known), scored_members=np.arange(scored))
+        sizes = {"known_members": known, "scored_members": scored}
+        left = SimpleNamespace(ids=lambda role: np.arange(sizes[role]))
         split = SimpleNamespace(
             without_clients=lambda gone: left, members=np.arange(members), honest=4
         )
-        return Split.indispensable(split, frozenset(gone))  # type: ignore[arg-type]
+        return Cast.indispensable(split, frozenset(gone))  # type: ignore[arg-type]
 
     assert why(2, 2) is None and why(0, 0, members=0) is None
     assert "1 known and 5 other" in why(1, 5) and "5 known and 1 other" in why(5, 1)

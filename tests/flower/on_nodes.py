@@ -73,8 +73,8 @@ def last_weights(out: Path) -> State:
 def own_images(flags: str, folder: Path) -> list[dict[str, str]]:
     """The clients' images of an inline run, and its non-members dealt to them, as files."""
     plan = make_plan(server.invocation(flags).settings)
-    data, split = plan.data, plan.split
-    outside = np.concatenate([split.known_nonmembers, split.scored_nonmembers])
+    data, split = plan.cast.data, plan.cast
+    outside = np.concatenate([split.ids("known_nonmembers"), split.ids("scored_nonmembers")])
     halves = np.array_split(outside, len(split.parts))
     given = []
     for number, sides in enumerate(zip(split.parts, halves, strict=True)):

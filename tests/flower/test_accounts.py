@@ -61,7 +61,7 @@ def test_deployed_epsilon__is_the_simulated_one(
     more, scores = CASES[case]
     flags = RUN + more
     plan = make_plan(server.invocation(flags).settings)
-    public = plan.data.images[plan.split.public][:, 0]
+    public = plan.cast.data.images[plan.cast.ids("public")][:, 0]
     watch = Stopwatch(time.perf_counter())
     trained = train(plan, tmp_path, None, Event(), watch, Display(2, True))
     simulated = score_run(trained, watch)
@@ -143,9 +143,9 @@ def test_client_rows__never_state_an_epsilon_of_an_empty_account(tmp_path: Path)
         run = TrainedRounds(plan, client_context, store, RunRecording(tmp_path), [], True)
         if rounds is None:
             with pytest.raises(InputError, match="gaussian: its account has 0 rounds, but 1 were"):
-                client_rows(run, plan.data.labels, 1)
+                client_rows(run, plan.cast.data.labels, 1)
         else:  # it never trained: nothing was spent
-            first = client_rows(run, plan.data.labels, 1)[0]
+            first = client_rows(run, plan.cast.data.labels, 1)[0]
             assert first.defence and first.defence.epsilon
             assert (first.defence.epsilon.value, first.defence.epsilon.rounds) == (0.0, 0)
 

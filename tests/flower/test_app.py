@@ -119,6 +119,7 @@ def test_private__trains_as_inline_and_scores_alone_leave(
     values = {name for kind, told, _ in HEARD if kind == "scalars" for name in told}
     assert {"main/seconds", "client-0000/auc/similarity", "client-0001/auc/similarity"} <= values
     assert same(last_weights(tmp_path / "nodes"), last_weights(inline(flags)))
+    assert not [*(tmp_path / "nodes").rglob("cast.safetensors")]  # no row of an image
     told = grid.answers["query.score"]
     arrays = [a.numpy() for content in told for a in content.array_records["scores"].values()]
     # A node scores 16 members and 30 non-members, of which 8 are known a side. A control has no
@@ -170,9 +171,9 @@ def test_private__an_image_has_one_role_however_often_the_node_has_it(tmp_path: 
         return plan_own(settings, 1, tuple(f"npz:{tmp_path / side}.npz" for side in sides))[0]
 
     plan = dealt()
-    split, names = plan.split, plan.data.digests()
-    roles = (split.known_members, split.scored_members, split.known_nonmembers,
-             split.scored_nonmembers)  # fmt: skip
+    split, names = plan.cast, plan.cast.data.digests()
+    roles = (split.ids("known_members"), split.ids("scored_members"), split.ids("known_nonmembers"),
+             split.ids("scored_nonmembers"))  # fmt: skip
     assert [len(role) for role in roles] == [8, 6, 8, 2]  # as few as there must be to score
     held = [names[i] for role in roles for i in role]
     assert len(set(held)) == len(held) == split.distinct and split.duplicates_removed == 22
@@ -180,7 +181,7 @@ def test_private__an_image_has_one_role_however_often_the_node_has_it(tmp_path: 
     # It trains on each of its members once.
     assert [len(part) for part in split.parts] == [0, 14] and split.malicious == 0
     assert split.parts[1].tolist() == split.members.tolist() == [*range(14)]
-    assert split.owner.tolist() == [1] * 14
+    assert split.owners[:14].tolist() == [1] * 14
     others = sides["nonmembers"]
     sides["nonmembers"] = others[:9]
     with pytest.raises(InputError, match="9 distinct nonmembers are too few"):

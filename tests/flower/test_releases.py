@@ -226,8 +226,14 @@ def test_order_of_scores__is_another_each_time(tmp_path: Path) -> None:
     orders = []
     for _ in range(2):
         plan_own.cache_clear()
-        split = node.node.prepared()[0].split
-        orders.append((*split.known_members, *split.scored_members, *split.scored_nonmembers))
+        split = node.node.prepared()[0].cast
+        orders.append(
+            (
+                *split.ids("known_members"),
+                *split.ids("scored_members"),
+                *split.ids("scored_nonmembers"),
+            )
+        )
     assert sorted(orders[0]) != orders[0] != orders[1]
 
 

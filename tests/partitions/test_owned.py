@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from fedmia.config.experiment import Experiment
 from fedmia.config.tree import from_tree, to_tree
+from fedmia.data.cast import Cast
 from fedmia.data.digits import Digits
 from fedmia.data.images import ImageSet
 from fedmia.data.npz import Npz
@@ -21,7 +22,7 @@ from fedmia.options.errors import InputError
 from fedmia.partitions.base import OwnerPartition
 from fedmia.partitions.file import File
 from fedmia.partitions.natural import Natural
-from fedmia.partitions.split import Split, SplitOptions, make_split
+from fedmia.partitions.split import SplitOptions, make_split
 
 SMALL = SplitOptions(members=60, known=12, test=40)
 
@@ -34,7 +35,7 @@ def images_of(column: np.ndarray[Any, Any] | None, count: int = 900) -> ImageSet
 
 def split_of(
     data: ImageSet, law: OwnerPartition, clients: int, malicious: int, placebo: bool
-) -> Split:
+) -> Cast:
     return make_split(data, SMALL, law, clients, malicious, placebo, 0)
 
 
@@ -206,7 +207,9 @@ def test_split__every_role_of_a_client_is_of_its_own_images(placebo, malicious):
     assert [set(owner[p]) for p in split.placebo_parts] == [
         {k} for k in range(5 - malicious) if placebo
     ]
-    outside = [split.scored_nonmembers, split.known_nonmembers, split.test_fit, split.test_eval]
+    outside = [
+        *map(split.ids, ("scored_nonmembers", "known_nonmembers", "test_fit", "test_eval")),
+    ]
     assert set(owner[np.concatenate(outside)]) == set(range(5 - malicious))  # no attacker's, no -1
     assert len(split.members) == 60 and split.whose is not None
     assert sum(map(len, split.placebo_parts)) == 60 * placebo
@@ -221,7 +224,7 @@ def test_split__members_and_nonmembers_are_of_one_mixture_of_clients():
     kinds = Natural("writer").kinds(data, 5)
     mixes = [
         np.bincount(kinds[i], minlength=5) / len(i)
-        for i in (split.members, split.scored_nonmembers)
+        for i in (split.members, split.ids("scored_nonmembers"))
     ]
     ours = [split_of(data, Natural("writer"), 5, 1, placebo).members for placebo in (False, True)]
     assert np.array_equal(*ours)
@@ -238,7 +241,11 @@ def test_split__of_equal_images_the_first_that_is_owned_counts(tmp_path, whole):
     options = SplitOptions(members=60 if whole else 30, known=4, test=8)
     split = make_split(doubled, options, law, 2, 0, False, 0)
     owned = {*range(600, 640)}, {*range(40, 60)}  # 640-649 are those of client 1 again
-    outside = {*split.known_nonmembers, *split.scored_nonmembers, *split.test_eval}
+    outside = {
+        *split.ids("known_nonmembers"),
+        *split.ids("scored_nonmembers"),
+        *split.ids("test_eval"),
+    }
     assert split.duplicates_removed == 100
     if whole:
         assert tuple(map(set, split.parts)) == owned
@@ -254,7 +261,9 @@ def test_split__clients_train_on_all_where_asked(tmp_path):
     split = split_of(data, law, 3, 1, True)
     assert [p.tolist() for p in split.parts] == parts  # those of the attacker, too
     assert [len(p) for p in split.placebo_parts] == [30, 30]
-    rest = [split.known_nonmembers, split.scored_nonmembers, split.test_fit, split.test_eval]
+    rest = [
+        *map(split.ids, ("known_nonmembers", "scored_nonmembers", "test_fit", "test_eval")),
+    ]
     rest += split.placebo_parts
     assert not set(np.concatenate(rest)) & {i for part in parts for i in part}
     assert split.whose is None  # so clients are compared by class
@@ -296,6 +305,6 @@ def test_prepare__reads_the_column_and_says_who_is_who(tmp_path):
         "attacks": "none",
     }
     plan = make_plan(from_tree(Experiment, tree))
-    assert [set(sites[p]) for p in plan.split.parts] == [{"north"}, {"south"}]
+    assert [set(sites[p]) for p in plan.cast.parts] == [{"north"}, {"south"}]
     assert "Clients by site: 0 is north, 1 is south." in plan.notes
     assert "40 images of a belong to no client and play no role." in plan.notes

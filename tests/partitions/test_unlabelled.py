@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fedmia.data.cast import Cast
 from fedmia.data.images import UNLABELLED, ImageSet
 from fedmia.federation.utility import Probes
 from fedmia.options import registry
@@ -35,8 +36,8 @@ def test_partitions__by_classes_refuse_images_without(name: str) -> None:
 
 def test_probes__of_one_class_do_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
     """But a model that diverged is found all the same."""
-    nothing: Any = None  # neither the model nor the split is asked
-    probes, asked = Probes(nothing, DATA.labels, nothing), list[Any]()
+    nothing: Any = None  # the model is not asked
+    probes, asked = Probes(nothing, Cast((DATA, DATA), {})), list[Any]()
     monkeypatch.setattr(Probes, "features", lambda self, state: asked.append(state))
     assert probes.knn({}) is None and asked == [{}]
     assert {n: (p.value, p.n) for n, p in probes.both({}).items()} == {

@@ -120,7 +120,7 @@ def test_one_client__is_the_plain_loop(tmp_path: Path, name: str, more: str) -> 
     found = weights(federated(setup, tmp_path / "run"))
     spec = registry.build("ssl", name, dict(setup.experiment.ssl.options))
     recipe = "adamw" if more else "sgd"
-    expected = plain(setup.data.images[setup.split.parts[0]], spec, recipe)
+    expected = plain(setup.cast.data.images[setup.cast.parts[0]], spec, recipe)
     assert sorted(found) == list(range(ROUNDS + 1)) and same(found[0], expected[0])
     for round, state in enumerate(expected):
         assert found[round].keys() == state.keys()

@@ -3,127 +3,27 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Sequence, Sized
+from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
-import torch
-from numpy.typing import NDArray
-from torch import Tensor
 
 from fedmia.config.audit import Audit
 from fedmia.data.base import Views
+from fedmia.data.cast import NONE, Cast
+from fedmia.data.classes import Labels
 from fedmia.data.images import NO_PROBES, ImageSet, IntArray, count_uniform, digests
 from fedmia.evaluation.audits.owners import read_owners
 from fedmia.evaluation.audits.sources import Source, find_images, source_views, take
-from fedmia.evaluation.audits.subjects import AuditSubjects, cut_roles, read_subjects
+from fedmia.evaluation.audits.subjects import Subjects, cut_roles, in_order, read_subjects
 from fedmia.options.errors import InputError, opt
-from fedmia.records import ImageSubjects
-from fedmia.threat import Labels
 
 SIDES = ("members", "nonmembers")
 MOST_KNOWN = 500  # a side, where `--known` leaves it open
 
 
-@dataclass(frozen=True)
-class AuditSplit:
-    """Which images are known and which are scored; all uint8 (N, C, H, W).
-
-    Attributes:
-        known_members: known members; uint8 (K, C, H, W).
-        known_nonmembers: known non-members; uint8 (K, C, H, W).
-        scored_members: members that attacks score.
-        scored_nonmembers: non-members that attacks score.
-        member_ids, nonmember_ids: places of the scored images in their data sources.
-        member_labels, nonmember_labels: class of each scored image, zeros where unlabelled.
-        spare: non-members that play no other part, where shadows are trained on them; else none.
-        labels: names of the classes of all these images, for attacks that need them.
-        names: of the two data sources.
-        spared: how many they are, wanted or not.
-        subjects: of the scored images; None: they belong to none.
-        known_subjects: numbers of those of the known members and of the known non-members.
-        spare_subjects: likewise of the spare non-members.
-        views: of the members' source.
-        notes: on classes, copies that were left out, and what was converted or resized.
-        owners: client of each image of the members' source, by its place; None: not known.
-        own: of a federation's run, the images of the attacker's client; None: it is no client.
-        received: of a federation's run, rounds whose models the attacker had; None: all.
-    """
-
-    known_members: Tensor
-    known_nonmembers: Tensor
-    scored_members: Tensor
-    scored_nonmembers: Tensor
-    member_ids: IntArray
-    nonmember_ids: IntArray
-    member_labels: IntArray
-    nonmember_labels: IntArray
-    spare: Tensor
-    labels: Labels
-    names: tuple[str, str]
-    spared: int
-    subjects: ImageSubjects | None = None
-    known_subjects: tuple[IntArray, IntArray] | None = None
-    spare_subjects: IntArray | None = None
-    views: Views = field(default_factory=Views)
-    notes: tuple[str, ...] = ()
-    owners: IntArray | None = None
-    own: Tensor | None = None
-    received: frozenset[int] | None = None
-
-    def attacked(self) -> Tensor:
-        """Scored and known images: no shadow may be trained on them."""
-        return torch.cat([
-            self.scored_members, self.scored_nonmembers,
-            self.known_members, self.known_nonmembers,
-        ])  # fmt: skip
-
-    def drop_nonmembers(self, dropped: NDArray[np.bool_], why: str) -> AuditSplit:
-        """Drop some scored non-members, with a note that says why.
-
-        Args:
-            dropped: (N,) bool, which scored non-members to drop.
-            why: the reason, for the report's note.
-
-        Returns:
-            The rest, with a note.
-
-        Raises:
-            InputError: fewer than 2 are left.
-        """
-        own = self.subjects
-        if own is not None:  # a subject goes whole
-            dropped = np.isin(own.nonmembers, own.nonmembers[dropped])
-        remaining = np.flatnonzero(~dropped)
-        note = f"{int(dropped.sum())} scored non-members are left out, {why}."
-        if len(remaining) < 2:
-            raise InputError(f"{note} {len(remaining)} remain, at least 2 are needed")
-        return replace(
-            self,
-            scored_nonmembers=self.scored_nonmembers[remaining],
-            nonmember_ids=self.nonmember_ids[remaining],
-            nonmember_labels=self.nonmember_labels[remaining],
-            subjects=own and replace(own, nonmembers=own.nonmembers[remaining]),
-            notes=(*self.notes, note),
-        )
-
-    def counts(self) -> dict[str, Any]:
-        """How many images play each role, for the report."""
-        return {
-            "members": self.names[0],
-            "nonmembers": self.names[1],
-            "known_members": len(self.known_members),
-            "known_nonmembers": len(self.known_nonmembers),
-            "scored_members": len(self.scored_members),
-            "scored_nonmembers": len(self.scored_nonmembers),
-            "spare_nonmembers": self.spared,
-            "channels": int(self.scored_members.shape[1]),
-            "size": int(self.scored_members.shape[2]),
-        }
-
-
-def deal(audit: Audit, size: int | None, owners: object = None) -> AuditSplit:
+def deal(audit: Audit, size: int | None, owners: object = None) -> Cast:
     """Load both sides, and give every image its role.
 
     Args:
@@ -143,7 +43,7 @@ def deal(audit: Audit, size: int | None, owners: object = None) -> AuditSplit:
     return replace(split, owners=read_owners(audit.owners if owners is None else owners, members))
 
 
-def deal_sets(audit: Audit, members: Source, others: Source, views: Views) -> AuditSplit:
+def deal_sets(audit: Audit, members: Source, others: Source, views: Views) -> Cast:
     """Give every image its role, and decode the images that have one.
 
     The role depends on the seed, on the image's bytes as its source keeps them and on the number of
@@ -184,36 +84,42 @@ def deal_sets(audit: Audit, members: Source, others: Source, views: Views) -> Au
         )
     if not others.labelled:
         notes.append(NO_PROBES)
-    first, known = (len(roles.of[n][0]) for n in SIDES)
-    at = known + len(roles.of["nonmembers"][1])
-    of_subjects: dict[str, Any] = {}
     if subjects is not None:
-        of_subjects, note = _subjects_of(subjects, roles)
-        notes.append(note)
-    return AuditSplit(
-        known_members=torch.from_numpy(m.images[:first]),
-        known_nonmembers=torch.from_numpy(o.images[:known]),
-        scored_members=torch.from_numpy(m.images[first:]),
-        scored_nonmembers=torch.from_numpy(o.images[known:at]),
-        member_ids=roles.of["members"][1],
-        nonmember_ids=roles.of["nonmembers"][1],
-        member_labels=m.labels[first:],
-        nonmember_labels=o.labels[known:at],
-        spare=torch.from_numpy(o.images[at:]),
+        notes.append(_settle_subjects(subjects, roles))
+    return Cast(
+        (m, o),
+        side_by_side(roles.of["members"], "known_members", "scored_members")
+        | side_by_side(roles.of["nonmembers"], "known_nonmembers", "scored_nonmembers", "spare"),
+        where=(np.concatenate(roles.of["members"]), np.concatenate(roles.of["nonmembers"])),
         spared=roles.spared,
         labels=_labels(names, m, o),
-        names=(m.name, o.name),
         views=views,
         notes=tuple(notes),
-        **of_subjects,
+        subject_names=() if subjects is None else subjects[0],
+        subjects=None if subjects is None else (subjects[1]["members"], subjects[1]["nonmembers"]),
     )
 
 
-def _subjects_of(subjects: AuditSubjects, roles: _Roles) -> tuple[dict[str, Any], str]:
-    """The fields of `AuditSplit` that say which subject an image of a role belongs to, and a note
-    of how many images of how many play which."""
-    of = {n: [subjects.of[n][places] for places in roles.of[n]] for n in SIDES}
-    (known, scored, _), (others, scored_others, spare) = of.values()
+def side_by_side(ids: Sequence[Sized], *roles: str) -> dict[str, IntArray]:
+    """Places of the images of roles that lie one role after the other.
+
+    Args:
+        ids: of the images of each role, and of others after them.
+        roles: their names.
+
+    Returns:
+        Role -> places.
+    """
+    ends = np.cumsum([0, *map(len, ids)])
+    return {role: np.arange(*ends[i : i + 2]) for i, role in enumerate(roles)}
+
+
+def _settle_subjects(subjects: Subjects, roles: _Roles) -> str:
+    """A note of how many images of how many subjects play which role; each known member of a
+    subject in question becomes one of its own."""
+    names, of = subjects
+    by_role = {n: [of[n][places] for places in roles.of[n]] for n in SIDES}
+    (known, scored, _), (others, scored_others, _) = by_role.values()
     counts = [
         f"{len(one)} {what} of {len(np.unique(one))}"
         for one, what in ((known, "members"), (others, "non-members"), (scored, "members"),
@@ -224,14 +130,9 @@ def _subjects_of(subjects: AuditSubjects, roles: _Roles) -> tuple[dict[str, Any]
         "subjects. Intervals and tests are by subject."
     ).format(*counts)
     if len({*known.tolist(), *scored.tolist()}) == 1:  # its images are dealt one by one
-        note += f" All members are of {subjects.names[scored[0]]}, in question as a whole."
-        known = -1 - np.arange(len(known))
-    fields = {
-        "subjects": ImageSubjects(subjects.names, scored, scored_others),
-        "known_subjects": (known, others),
-        "spare_subjects": spare,
-    }
-    return fields, note
+        note += f" All members are of {names[scored[0]]}, in question as a whole."
+        of["members"][roles.of["members"][0]] = -1 - np.arange(len(known))
+    return note
 
 
 class _Roles(NamedTuple):
@@ -248,7 +149,7 @@ class _Roles(NamedTuple):
     notes: list[str]
 
 
-def _roles(audit: Audit, names: dict[str, list[bytes]], subjects: AuditSubjects | None) -> _Roles:
+def _roles(audit: Audit, names: dict[str, list[bytes]], subjects: Subjects | None) -> _Roles:
     """Roles of the images with these digests."""
     members, others = names.values()
     _refuse_overlap(members, others)
@@ -264,12 +165,12 @@ def _roles(audit: Audit, names: dict[str, list[bytes]], subjects: AuditSubjects 
     spares = bool(audit.shadows) and audit.shadow_data is None
     if subjects is not None:
         for i, side in enumerate(SIDES):
-            each = subjects.in_order(audit.seed, side, orders[i], names[side])
+            each = in_order(audit.seed, subjects[1][side], orders[i], names[side])
             cut[i] = cut_roles(audit, side, each, known, spares and side == "nonmembers")
     spared = len(cut[1][2])
     if not spares:
-        cut[1][2] = cut[1][2][:0]
-    cut[0][2] = cut[0][2][:0]
+        cut[1][2] = NONE
+    cut[0][2] = NONE
     return _Roles(dict(zip(SIDES, cut, strict=True)), spared, notes)
 
 

@@ -15,13 +15,14 @@ import torch
 from numpy.typing import NDArray
 
 from fedmia.config.audit import Audit
+from fedmia.data.cast import SCORED, Cast
+from fedmia.data.classes import Labels
 from fedmia.data.decoding import resize_all
 from fedmia.data.images import digests
 from fedmia.encoders.base import LoadOptions
 from fedmia.encoders.run import build_plugin
 from fedmia.encoders.run import load as load_run
-from fedmia.evaluation.audits.images import AuditSplit
-from fedmia.evaluation.audits.runs import redeal_split, run_of, trust_setting
+from fedmia.evaluation.audits.runs import cast_of, run_of, trust_setting
 from fedmia.options.errors import InputError, opt
 from fedmia.options.seeding import rng
 from fedmia.shadows.cache import seal
@@ -32,7 +33,6 @@ from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import SSL
 from fedmia.storage.manifest import CONFIG
 from fedmia.storage.runfolder import RunFolder, UntrustedPluginError
-from fedmia.threat import Labels
 
 PLAIN = "fedavg"  # the strategy of whoever has no rule
 
@@ -65,7 +65,7 @@ class ProvidedShadows:
     """
 
     audit: Audit
-    audit_split: AuditSplit
+    audit_split: Cast
 
     def __post_init__(self) -> None:
         self._classes, self._held = Labels(), set[bytes]()
@@ -117,7 +117,7 @@ class ProvidedShadows:
         """
         known = _sides([t.defense for t in self._loaded], self.path)
         shadows = [t for t, knows in zip(self._loaded, known, strict=True) if knows is not naive]
-        theirs, shape = shadows[0].members.shape, self.audit_split.scored_members.shape
+        theirs, shape = shadows[0].members.shape, self.audit_split.sides[0].images.shape
         if theirs[1] != shape[1]:
             raise InputError(
                 f"{opt('shadow_encoders')}: trained on images of {tuple(theirs[1:])}, the "
@@ -125,7 +125,7 @@ class ProvidedShadows:
             )
         return shadows
 
-    def drop_known_images(self) -> AuditSplit:
+    def drop_known_images(self) -> Cast:
         """Drop scored non-members that the shadows were trained on.
 
         Online shadows are the exception: half of the images under attack were put into each of
@@ -148,7 +148,7 @@ class ProvidedShadows:
             )
         if members or not others.any():
             return self.audit_split
-        return self.audit_split.drop_nonmembers(others, "as the given shadow encoders know them")
+        return self.audit_split.without_nonmembers(others, "as the given shadow encoders know them")
 
     def digest(self) -> str:
         """Digest of all shadows, in hexadecimal.
@@ -206,15 +206,15 @@ class ProvidedShadows:
         released = load_run(
             str(run.path), LoadOptions(seed=self.audit.seed, trust_plugins=run.trust)
         )
-        plan = redeal_split(run, "bring encoders that the audit trained")
-        data, split = plan.data, plan.split
-        others = np.concatenate([split.known_nonmembers, split.scored_nonmembers])
-        both = np.concatenate([split.members, others])
-        self._held |= set(digests(data.images[np.concatenate([both, *split.parts])]))
-        count = min(len(split.members), len(others))
+        cast = cast_of(run, "bring encoders that the audit trained")
+        data, seed = cast.data, run.facts()["seed"]
+        others = np.concatenate([cast.ids("known_nonmembers"), cast.ids("scored_nonmembers")])
+        both = np.concatenate([cast.members, others])
+        self._held |= set(digests(data.images[np.concatenate([both, *cast.parts])]))
+        count = min(len(cast.members), len(others))
         inside, outside = (
-            np.sort(rng(plan.experiment.seed, "shadow-federation", side).permutation(ids)[:count])
-            for side, ids in (("members", split.members), ("nonmembers", others))
+            np.sort(rng(seed, "shadow-federation", side).permutation(ids)[:count])
+            for side, ids in (("members", cast.members), ("nonmembers", others))
         )
         self._classes = self._classes | Labels(
             [(torch.from_numpy(data.images[both]), data.class_labels()[both])]
@@ -234,7 +234,7 @@ class ProvidedShadows:
         names |= self._held
         inside = [
             np.array([d in names for d in digests(resize_all(side.numpy(), size, "scored images"))])
-            for side in (self.audit_split.scored_members, self.audit_split.scored_nonmembers)
+            for side in map(self.audit_split.pixels, SCORED)
         ]
         return int(inside[0].sum()), inside[1]
 

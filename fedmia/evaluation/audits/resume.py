@@ -7,20 +7,19 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import torch
 
 from fedmia import __version__
 from fedmia.config.audit import Audit
 from fedmia.config.tree import to_tree
+from fedmia.data.cast import KNOWN, SCORED, Cast
+from fedmia.data.classes import Labels
 from fedmia.data.images import digests
 from fedmia.encoders.base import LoadedEncoder
 from fedmia.encoders.memory import hash_weights
-from fedmia.evaluation.audits.images import AuditSplit
 from fedmia.options.errors import InputError
 from fedmia.ssl.augment import Augment
 from fedmia.storage.runfolder import RunFolder
-from fedmia.threat import Labels
 
 # Another list of attacks adds to those finished, and so does a sweep.
 MORE = ("attacks", "attack", "sweep")
@@ -45,7 +44,7 @@ def same_audit(audit: Audit) -> Callable[[Path], bool]:
 def key(
     audit: Audit,
     released: LoadedEncoder,
-    audit_split: AuditSplit,
+    audit_split: Cast,
     augment: Augment,
     device: torch.device,
 ) -> str:
@@ -68,7 +67,7 @@ def key(
     return hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()
 
 
-def audit_digest(audit: Audit, released: LoadedEncoder, audit_split: AuditSplit) -> str:
+def audit_digest(audit: Audit, released: LoadedEncoder, audit_split: Cast) -> str:
     """Digest of weights, images and their classes.
 
     Args:
@@ -83,15 +82,12 @@ def audit_digest(audit: Audit, released: LoadedEncoder, audit_split: AuditSplit)
         if file.is_file():
             digest.update(file.read_bytes())
     digest.update(hash_weights(released.method.encoder).encode())
-    for images in (
-        audit_split.known_members, audit_split.known_nonmembers, audit_split.scored_members,
-        audit_split.scored_nonmembers, audit_split.spare,
-    ):  # fmt: skip
-        names = digests(images.numpy())
+    for role in (*KNOWN, *SCORED, "spare"):
+        names = digests(audit_split.pixels(role).numpy())
         digest.update(b"".join(names) + _classes(audit_split.labels, names))
-    if (subjects := audit_split.subjects) is not None:
-        of = *(audit_split.known_subjects or ()), subjects.members, subjects.nonmembers
-        digest.update(np.concatenate(of).tobytes())
+    for role in (*KNOWN, *SCORED):
+        of = audit_split.subject(role)
+        digest.update(b"" if of is None else of.tobytes())
     return digest.hexdigest()
 
 

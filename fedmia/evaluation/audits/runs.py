@@ -1,37 +1,25 @@
-"""A run of fedmia opened again for an audit: its settings, and its images in their roles."""
+"""A run of fedmia opened again for an audit: its images in their roles, by its recording's cast."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from fedmia.config.audit import Audit
-from fedmia.config.choices import PluginChoice
-from fedmia.config.experiment import Experiment
+from fedmia.config.data import Data
 from fedmia.config.tree import from_tree, to_tree
+from fedmia.data.cast import Cast
+from fedmia.data.classes import Labels
 from fedmia.data.decoding import resize_all
-from fedmia.data.images import IntArray
-from fedmia.evaluation.audits.images import AuditSplit
+from fedmia.data.encoded import EncodedSet
+from fedmia.data.images import ImageSet
+from fedmia.evaluation.audits.images import side_by_side
 from fedmia.options.errors import InputError, opt
 from fedmia.options.seeding import rng
+from fedmia.recording.cast import read_cast
 from fedmia.storage.runfolder import RunFolder, Trust, outside_plugins
-from fedmia.threat import Labels
-
-if TYPE_CHECKING:
-    from fedmia.federation.plan import Plan
-
-
-@dataclass(frozen=True)
-class DealtExperiment(Experiment):
-    """The settings of a run that deal its images: no strategy, which needs Flower, and no defence,
-    which may need Opacus."""
-
-    strategy: PluginChoice = PluginChoice("fedavg")
 
 
 def trust_setting(audit: Audit) -> Trust:
@@ -50,34 +38,34 @@ def run_of(audit: Audit) -> RunFolder | None:
     return None
 
 
-def redeal_split(run: RunFolder, otherwise: str) -> Plan:
-    """Prepare the audited run again, without the images of clients that it dropped.
+def cast_of(run: RunFolder, otherwise: str) -> Cast:
+    """The images of a run in their roles, without those of clients that it dropped.
 
     Args:
         run: the folder of the run.
-        otherwise: what to do where that cannot be.
+        otherwise: what to do where its recording has no cast.
 
     Returns:
-        Images and roles of the run, and its settings but for strategy and defences.
+        The cast of its recording, with the images from its data source.
 
     Raises:
-        InputError: the run's data cannot be read again, or what runs need is not installed.
+        InputError: there is no cast, or the data source cannot be read or holds other images.
+        UntrustedPluginError: the data source is a plugin from outside that is not trusted.
     """
-    try:
-        from fedmia.federation.plan import make_plan
+    tree = run.tree("data")
+    data = from_tree(Data, tree["data"])
 
-        unread = ("strategy", "defense")
-        tree = {name: value for name, value in run.tree().items() if name not in unread}
-        plan = make_plan(from_tree(DealtExperiment, tree))
-    except ImportError as error:
-        raise InputError(
-            f"the images of run '{run.path}' cannot be dealt again without "
-            f"{str(error.name).partition('.')[0]}: install it, or {otherwise}"
-        ) from None
-    return replace(plan, split=plan.split.without_clients(run.dropped()))
+    def load() -> ImageSet | EncodedSet:
+        request = data.request(tree["seed"])
+        if (encoded := data.source().encoded(request)) is None:
+            return data.source().load(request)
+        return encoded.drop_unreadable() if data.skip_unreadable else encoded
+
+    cast = read_cast(run.recording, load, run.path, otherwise)
+    return replace(cast, views=data.source().views).without_clients(run.dropped())
 
 
-def split_of_run(audit: Audit, run: RunFolder) -> AuditSplit:
+def split_of_run(audit: Audit, run: RunFolder) -> Cast:
     """The images that a run scored and knew, from the run's own data source.
 
     Args:
@@ -87,55 +75,41 @@ def split_of_run(audit: Audit, run: RunFolder) -> AuditSplit:
         The images in their roles, as in the run.
 
     Raises:
-        InputError: the run's data cannot be read again, or what runs need is not installed.
+        InputError: as `cast_of`, or the run knows fewer images than are asked for.
     """
-    plan = redeal_split(run, f"give {opt('members')} and {opt('nonmembers')}")
-    data, split = plan.data, plan.split
-
-    def take(indices: IntArray) -> Tensor:
-        return torch.from_numpy(resize_all(data.images[indices], audit.size, data.name))
-
-    known = len(split.known_members) if audit.known is None else audit.known
-    if not 2 <= known <= min(len(split.known_members), len(split.known_nonmembers)):
+    cast = cast_of(run, f"give {opt('members')} and {opt('nonmembers')}")
+    data, most = cast.data, len(cast.ids("known_members"))
+    known = most if audit.known is None else audit.known
+    if not 2 <= known <= min(most, len(cast.ids("known_nonmembers"))):
         raise InputError(
-            f"{opt('known', known)}: the run has {len(split.known_members)} known members; give "
+            f"{opt('known', known)}: the run has {most} known members; give "
             f"{opt('members')} and {opt('nonmembers')} to choose others"
         )
-    # The split's indices are sorted, and neighbours in a data source may be alike.
+    # The ids are sorted, and neighbours in a data source may be alike.
     known_members, known_others, members, others = (
-        rng(audit.seed, "audit", role).permutation(getattr(split, role))
+        rng(audit.seed, "audit", role).permutation(cast.ids(role))
         for role in ("known_members", "known_nonmembers", "scored_members", "scored_nonmembers")
     )
     half = len(others) // 2 if audit.shadows and audit.shadow_data is None else len(others)
-    spare = np.concatenate([others[half:], *split.placebo_parts, split.public])
+    spare = np.concatenate([others[half:], *cast.placebo_parts, cast.ids("public")])
     members, others = np.sort(members[: audit.limit]), np.sort(others[:half][: audit.limit])
-    every = np.concatenate([known_members, known_others, members, others, spare])
     known_members, known_others = known_members[:known], known_others[:known]
-    of_rounds = dict[str, Any]()
+    roles = ["known_members", "scored_members", "known_nonmembers", "scored_nonmembers", "spare"]
+    own = list(cast.parts[cast.honest :][: audit.of_rounds])
     if audit.of_rounds:  # as the run itself scored its rounds
-        from fedmia.federation.schedule import Schedule
-
-        holder = plan.experiment.holder
         known_members, known_others = np.sort(known_members), np.sort(known_others)
-        owners = np.full(len(data.images), -1, dtype=np.int64)
-        owners[split.members] = split.owner
-        received = frozenset(Schedule(plan.experiment).received(holder))
-        own = None if holder is None else take(split.parts[holder])
-        of_rounds = {"owners": owners, "own": own, "received": received}
-    return AuditSplit(
-        known_members=take(known_members),
-        known_nonmembers=take(known_others),
-        scored_members=take(members),
-        scored_nonmembers=take(others),
-        member_ids=members,
-        nonmember_ids=others,
-        member_labels=data.labels[members],
-        nonmember_labels=data.labels[others],
-        spare=take(spare),
+    ids = [known_members, members, known_others, others, spare, *own]
+    at = np.concatenate(ids)
+    images = replace(data.take(at), images=resize_all(data.images[at], audit.size, data.name))
+    those = len(at) - sum(map(len, own))  # all but the attacker's own
+    return Cast(
+        (images, images),
+        side_by_side(ids, *roles, *["own"] * len(own)),
+        where=(at, at),
+        owners=cast.owners,
         spared=len(spare),
-        labels=Labels([(take(every), data.class_labels()[every])]),
-        names=(data.name, data.name),
-        views=plan.experiment.data.source().views,
+        labels=Labels([(images.digests()[:those], images.class_labels()[:those])]),
+        views=cast.views,
+        received=cast.received,
         notes=("Members and non-members are those of the run itself.",),
-        **of_rounds,
     )

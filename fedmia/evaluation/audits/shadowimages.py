@@ -11,12 +11,12 @@ import numpy as np
 import torch
 
 from fedmia.config.audit import Audit
+from fedmia.data.cast import ATTACKED, Cast
+from fedmia.data.classes import Labels
 from fedmia.data.decoding import resize_all
 from fedmia.data.images import ImageSet, IntArray, digests
-from fedmia.evaluation.audits.images import AuditSplit
 from fedmia.evaluation.audits.sources import load_images
 from fedmia.options.errors import InputError, opt
-from fedmia.threat import Labels
 
 
 @dataclass
@@ -30,7 +30,7 @@ class ShadowImages:
     """
 
     audit: Audit
-    audit_split: AuditSplit
+    audit_split: Cast
     say: Callable[[str], None]
 
     def ground(self) -> tuple[torch.Tensor, torch.Tensor, IntArray | None]:
@@ -42,7 +42,9 @@ class ShadowImages:
         """
         size, attacked = self.audit.plan().size, self.audit_split.attacked()
         pool = (
-            self.audit_split.spare.numpy() if self.audit.shadow_data is None else self._data.images
+            self.audit_split.pixels("spare").numpy()
+            if self.audit.shadow_data is None
+            else self._data.images
         )
         if pool.shape[1] != attacked.shape[1]:
             raise InputError(
@@ -51,10 +53,10 @@ class ShadowImages:
             )
         # Resized alike, so that an image under attack is known again among the shadows' own.
         own, theirs = (resize_all(x, size, "shadow images") for x in (pool, attacked.numpy()))
-        split, subjects = self.audit_split, None
-        if split.subjects is not None and split.known_subjects is not None:
-            first = -1 - np.arange(len(own)) if self.audit.shadow_data else split.spare_subjects
-            subjects = np.concatenate([first, *split.subjects.sides, *split.known_subjects])
+        of, subjects = self.audit_split.subject, None
+        if (first := of("spare")) is not None:
+            first = -1 - np.arange(len(own)) if self.audit.shadow_data else first
+            subjects = np.concatenate([first, *(of(role) for role in ATTACKED)])
         return torch.from_numpy(own), torch.from_numpy(theirs), subjects
 
     def digest(self) -> str:
@@ -79,7 +81,7 @@ class ShadowImages:
     @cached_property
     def _data(self) -> ImageSet:
         """--shadow-data, of the shadows' own size."""
-        audited = int(self.audit_split.scored_members.shape[2])
+        audited = self.audit_split.sides[0].size
         images = load_images(self.audit, "shadow_data", self.audit.plan().size or audited)
         if images.size == audited:
             return images

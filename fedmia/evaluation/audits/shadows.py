@@ -13,10 +13,10 @@ from torch import Tensor
 
 from fedmia.config.audit import Audit
 from fedmia.config.norms import norm_kind
+from fedmia.data.cast import Cast
 from fedmia.defenses.base import RunConditions
 from fedmia.defenses.stack import DefenseStack, central_stack
 from fedmia.encoders.base import LoadedEncoder
-from fedmia.evaluation.audits.images import AuditSplit
 from fedmia.evaluation.audits.provided_shadows import ProvidedShadows
 from fedmia.evaluation.audits.runs import run_of
 from fedmia.evaluation.audits.shadowimages import ShadowImages
@@ -50,7 +50,7 @@ class OwnShadows:
 
     audit: Audit
     released: LoadedEncoder
-    audit_split: AuditSplit
+    audit_split: Cast
     cache: Path | None
     device: torch.device
     say: Callable[[str], None]
@@ -204,7 +204,7 @@ class OwnShadows:
     def _target(self) -> TargetTraining:
         """What is recorded of the encoder's training: all of it for a fedmia run."""
         encoder: Any = self.released.method.encoder
-        shape = self.audit_split.scored_members.shape
+        shape = self.audit_split.sides[0].images.shape
         known: dict[str, Any] = {}
         if (run := run_of(self.audit)) is not None:
             tree = run.tree()

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,42 +23,34 @@ from fedmia.statistics.subjects import nearest_end
 LEAST = 2  # subjects of a role, a side
 
 
-@dataclass(frozen=True)
-class AuditSubjects:
-    """The subjects of both sides.
+# Names of the subjects, and by side the number of each image's, its place among the names.
+Subjects = tuple[tuple[str, ...], dict[str, IntArray]]
 
-    Attributes:
-        names: of the subjects, in order; a subject's number is its place.
-        of: side -> (N,) number of each image's subject.
+
+def in_order(seed: int, of: IntArray, order: IntArray, names: list[bytes]) -> list[IntArray]:
+    """Places of the images of each subject, in an order of the seed and of the images' bytes.
+
+    Args:
+        seed: of the audit.
+        of: (N,) subject of each image of a side.
+        order: (M,) places of its distinct images, in the order that a subject's keep.
+        names: digest of each image.
+
+    Returns:
+        Places by subject.
     """
+    images: dict[int, list[int]] = {}
+    for place in order.tolist():
+        images.setdefault(int(of[place]), []).append(place)
+    root = f"audit subjects {seed} ".encode()
 
-    names: tuple[str, ...]
-    of: Mapping[str, IntArray]
+    def rank(places: list[int]) -> bytes:
+        return hashlib.sha256(root + b"".join(sorted(names[i] for i in places))).digest()
 
-    def in_order(self, seed: int, side: str, order: IntArray, names: list[bytes]) -> list[IntArray]:
-        """Places of the images of each subject, in an order of the seed and of the images' bytes.
-
-        Args:
-            seed: of the audit.
-            side: `members` or `nonmembers`.
-            order: (M,) places of its distinct images, in the order that a subject's keep.
-            names: digest of each image.
-
-        Returns:
-            Places by subject.
-        """
-        images: dict[int, list[int]] = {}
-        for place in order.tolist():
-            images.setdefault(int(self.of[side][place]), []).append(place)
-        root = f"audit subjects {seed} ".encode()
-
-        def rank(places: list[int]) -> bytes:
-            return hashlib.sha256(root + b"".join(sorted(names[i] for i in places))).digest()
-
-        return [np.array(places) for places in sorted(images.values(), key=rank)]
+    return [np.array(places) for places in sorted(images.values(), key=rank)]
 
 
-def read_subjects(audit: Audit, sides: Mapping[str, Source]) -> AuditSubjects | None:
+def read_subjects(audit: Audit, sides: Mapping[str, Source]) -> Subjects | None:
     """The subject of each image, as a column of its source or a CSV file tells.
 
     Args:
@@ -96,7 +87,7 @@ def read_subjects(audit: Audit, sides: Mapping[str, Source]) -> AuditSubjects | 
                          f"non-members{more}; a subject cannot be both")  # fmt: skip
     numbers = {name: i for i, name in enumerate(sorted(set().union(*texts.values())))}
     of = {side: np.array([numbers[name] for name in v], np.int64) for side, v in texts.items()}
-    return AuditSubjects(tuple(numbers), of)
+    return tuple(numbers), of
 
 
 def cut_roles(
