@@ -71,6 +71,7 @@ def examine(
 
     Args:
         released: the encoder under audit.
+        audit_split: the images in their roles.
         device: where tensors are computed.
         place: the folder of results.
         display: progress on the terminal.
@@ -311,6 +312,7 @@ def check_embeddings(released: LoadedEncoder, audit_split: Cast, allow_random: b
 
     Args:
         released: the encoder under audit.
+        audit_split: the images in their roles.
         allow_random: accept, with a note, an encoder that answers one image in two ways.
 
     Raises:
@@ -405,6 +407,7 @@ def recipe(audit: Audit, augment: Augment, audit_split: Cast, of_run: bool) -> A
 
     Args:
         augment: the recipe that the encoder was trained with, or less where it is not known.
+        audit_split: the images in their roles.
         of_run: whether the encoder is of a federated run.
 
     Returns:
