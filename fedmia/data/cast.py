@@ -206,9 +206,9 @@ class Cast:
             return self
         assert self.owners is not None  # follows from the parts
         stays = ~np.isin(self.owners, list(gone))
-        kept = {role: stays[self._places(role)] for role in OF_MEMBERS[:2]}
+        staying = {role: stays[self._places(role)] for role in OF_MEMBERS[:2]}
         parts = tuple(p[:0] if c in gone else p for c, p in enumerate(self.parts))
-        return replace(self, roles=self.only(kept).roles, parts=parts, owners=None)
+        return replace(self, roles=self.only(staying).roles, parts=parts, owners=None)
 
     def indispensable(self, gone: Collection[int]) -> str | None:
         """Why a run cannot do without the clients in `gone`; None if it can."""

@@ -518,6 +518,7 @@ def check_embeddings(released: LoadedEncoder, audit_split: Cast, allow_random: b
 
     Args:
         released: the encoder under audit.
+        audit_split: the images in their roles.
         allow_random: accept, with a note, an encoder that answers one image in two ways.
 
     Raises:
@@ -620,6 +621,7 @@ def recipe(audit: Audit, augment: Augment, audit_split: Cast, of_run: bool) -> A
 
     Args:
         augment: the recipe that the encoder was trained with, or less where it is not known.
+        audit_split: the images in their roles.
         of_run: whether the encoder is of a federated run.
 
     Returns:

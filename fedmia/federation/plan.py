@@ -127,6 +127,9 @@ def try_method(experiment: Experiment, channels: int, size: int) -> SSLMethod:
 def foresee(experiment: Experiment, split: Cast) -> None:
     """Refuse a defence that cannot keep its promise for a client of its size.
 
+    Args:
+        split: the images in their roles.
+
     Raises:
         InputError: naming the defence and the client's size.
     """
@@ -241,6 +244,7 @@ def target_sets(split: Cast, targets: IntArray, seed: int) -> tuple[IntArray, ..
     """Positions in `targets` of each scored set, in an order that tells nothing of membership.
 
     Args:
+        split: the images in their roles.
         targets: indices of the images that an active attack acts on, in an order of content.
         seed: root of all random streams of the run.
 

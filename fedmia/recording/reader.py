@@ -170,6 +170,10 @@ def read_states(files: Mapping[int, tuple[Path, str]], names: bool = True) -> St
 def check_digest(path: Path, digest: str) -> None:
     """Refuse a file of another SHA-256.
 
+    Args:
+        path: of the file.
+        digest: its SHA-256 when it was recorded.
+
     Raises:
         InputError: it is another file than was recorded, or cannot be read.
     """

@@ -130,8 +130,8 @@ class RunRecording(RecordedRounds):
         if self.folder.is_dir():
             durable.write({self.folder / ROUNDS: b"".join(lines)})
         files = self.folder.rglob("*.safetensors")
-        kept = [self.folder / CAST, *named_files(self.folder, lines)]
-        for file in {*files}.difference(kept):
+        whole = [self.folder / CAST, *named_files(self.folder, lines)]
+        for file in {*files}.difference(whole):
             file.unlink()
         for path in sorted(self.folder.rglob("*"), reverse=True):  # those within come first
             if path.is_dir() and not any(path.iterdir()):

@@ -437,8 +437,10 @@ class RunScores:
         nonmember_labels: (m,) class of each.
         whose: (n,), (m,) client that each belongs to, where the data tell; clients are compared
             with non-members of their own. None: with those of their classes.
-        subjects: to which the images belong, where the data tell; `member_client` has their
-            numbers, and in place of clients the report has them.
+        subject_names: of the subjects, such as patients, to which the images belong, where the data
+            tell; a subject's number is its place.
+        subjects: (n,), (m,) number of each image's; `member_client` has those of the members, and
+            in place of clients the report has subjects.
         attacks: the attacks listed, in the order declared.
         controls: set name (`untrained`, `placebo`) -> the same attacks under that control. The run
             is void where an interval of theirs excludes 0.5.

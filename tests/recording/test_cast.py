@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shlex
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,17 +17,16 @@ import torch
 from fedmia.cli.command import parse
 from fedmia.cli.commands import SIMULATE
 from fedmia.config.audit import Audit
-from fedmia.data.cast import Cast
+from fedmia.data.cast import SCORED, Cast
 from fedmia.data.images import ImageSet
-from fedmia.evaluation.audits.runs import cast_of, split_of_run
+from fedmia.evaluation.encoder import images_for
 from fedmia.federation.plan import make_plan
 from fedmia.flower.private import plan_server
 from fedmia.options.errors import InputError
 from fedmia.recording.cast import read_cast, write_cast
-from fedmia.recording.files import digest_of, write_header
 from fedmia.recording.format import CAST, CAST_ABOUT, HEADER, Header, json_schema
 from fedmia.recording.run import RunRecording
-from fedmia.storage.runfolder import RunFolder
+from fedmia.runs import open_run
 from fedmia.storage.snapshot import Snapshot, read_tensors, write_tensors
 from tests.bank import Bank
 
@@ -48,11 +48,16 @@ def cast_by(flags: str) -> Cast:
     return make_plan(parse(SIMULATE, shlex.split(flags)).settings).cast
 
 
+def head(folder: Path, digest: str = "") -> Path:
+    """Say the SHA-256 of the cast in `recording.json`."""
+    (folder / HEADER).write_text(json.dumps(asdict(Header(cast=digest))))
+    return folder
+
+
 def record(folder: Path, cast: Cast) -> Path:
     """A recording with a cast and nothing else."""
     folder.mkdir()
-    write_header(folder, Header(cast=write_cast(folder, cast)))
-    return folder
+    return head(folder, write_cast(folder, cast))
 
 
 def read(folder: Path, data: ImageSet) -> Cast:
@@ -133,7 +138,9 @@ def test_cast__another_file_than_was_recorded_is_refused(
     write_tensors(table, folder / CAST, about)
     with pytest.raises(InputError, match="not the file that was recorded"):
         read(folder, cast.data)
-    write_header(folder, Header(cast=digest_of(folder / CAST)))  # and with a header that fits
+    head(
+        folder, hashlib.sha256((folder / CAST).read_bytes()).hexdigest()
+    )  # and with a header that fits
     forged = change in (swap, text)
     what = "holds no cast" if forged else "no longer holds the images that 'RUN' was tr"
     with pytest.raises(InputError, match=what):
@@ -156,7 +163,7 @@ def test_cast__a_changed_image_of_the_source_is_refused(tmp_path: Path, role: st
 
 def test_cast__of_another_apps_recording_is_missed(tmp_path: Path) -> None:
     (tmp_path / "REC").mkdir()
-    write_header(tmp_path / "REC", Header())
+    head(tmp_path / "REC")
     with pytest.raises(InputError, match=f"no {CAST}.: look elsewhere"):
         read(tmp_path / "REC", cast_by(FLAGS).data)
 
@@ -182,16 +189,18 @@ def test_run__records_its_cast_and_an_audit_reads_it(bank: Bank) -> None:
         "--rounds 1 --train.local_epochs 1 --model.width 4 --ssl.dim 8 --attacks similarity "
         "--attack.similarity.views 2 --federation.placebo true"
     )
-    run, cast = RunFolder(bank.run(flags)), cast_by(flags)
-    assert (run.recording / CAST).stat().st_mode & 0o777 == 0o600
-    same(cast_of(run, ""), cast)
-    audit = split_of_run(Audit(encoder=str(run.path), shadows=1), run)
+    run, cast = bank.run(flags), cast_by(flags)
+    any_encoder: Any = None  # it is not asked for its size
+    assert (run / "recording" / CAST).stat().st_mode & 0o777 == 0o600
+    images = open_run(run).images
+    same(images.only({role: np.argsort(images.ids(role)) for role in SCORED}), cast)
+    audit = images_for(Audit(encoder=str(run), shadows=1), any_encoder)
     assert audit.own is None and audit.labels.of(audit.attacked()).tolist()
     for role in ("scored_members", "known_members", "known_nonmembers"):
         assert sorted(audit.ids(role)) == sorted(cast.ids(role))
     spare = {*cast.ids("scored_nonmembers")}.union(*map(set, cast.placebo_parts))
     assert {*audit.ids("spare")} == spare - {*audit.ids("scored_nonmembers")}
-    of_rounds = Audit(encoder=str(run.path), federation=str(run.recording))
-    own = split_of_run(of_rounds, run).own
+    of_rounds = Audit(encoder=str(run), federation=str(run / "recording"))
+    own = images_for(of_rounds, any_encoder).own
     assert own is not None and torch.equal(own, cast.client_images(3))
-    assert split_of_run(of_rounds, run).received == cast.received == {0}
+    assert images_for(of_rounds, any_encoder).received == cast.received == {0}

@@ -54,6 +54,7 @@ def key(
 
     Args:
         released: the encoder under audit.
+        audit_split: the images in their roles.
         augment: the attacker's recipe of views.
         device: where tensors are computed.
 
@@ -72,6 +73,7 @@ def audit_digest(audit: Audit, released: LoadedEncoder, audit_split: Cast) -> st
 
     Args:
         released: the encoder under audit.
+        audit_split: the images in their roles.
 
     Returns:
         The digest in hexadecimal.
