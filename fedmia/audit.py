@@ -30,8 +30,9 @@ import torch  # noqa: E402
 
 from fedmia.encoders.memory import InMemory  # noqa: E402
 from fedmia.evaluation import outlook  # noqa: E402
+from fedmia.evaluation.audits.prepare import NOTHING, device_of, prepare  # noqa: E402
 from fedmia.evaluation.audits.threads import settle_threads, threads_note  # noqa: E402
-from fedmia.evaluation.encoder import NOTHING, device_of, examine, folder, prepare  # noqa: E402
+from fedmia.evaluation.encoder import examine, folder  # noqa: E402
 from fedmia.options.errors import InputError  # noqa: E402
 from fedmia.records import RunScores  # noqa: E402
 from fedmia.records.rows import Report  # noqa: E402

@@ -22,8 +22,9 @@ from fedmia.config.audit import Audit
 from fedmia.data.cast import KNOWN, Cast
 from fedmia.data.images import digests, rank_digests
 from fedmia.door.plugins import name_plugin
+from fedmia.evaluation.audits.prepare import load_encoder
 from fedmia.evaluation.audits.shadows import OwnShadows
-from fedmia.evaluation.encoder import load_encoder, recipe, suite_of_audit
+from fedmia.evaluation.encoder import recipe, suite_of_audit
 from fedmia.options import registry, session
 from fedmia.options.errors import InputError
 from fedmia.options.values import plain

@@ -15,8 +15,9 @@ import torch
 from fedmia.cli.command import Invocation
 from fedmia.config.audit import Audit
 from fedmia.data.cast import SCORED
+from fedmia.evaluation.audits.prepare import device_of, prepare
 from fedmia.evaluation.audits.threads import settle_threads
-from fedmia.evaluation.encoder import device_of, examine, prepare
+from fedmia.evaluation.encoder import examine
 from fedmia.options.errors import InputError, opt
 from fedmia.options.seeding import rng
 from fedmia.records import RunScores, ScoredAttack

@@ -102,9 +102,14 @@ def add_digests(cells: Sequence[Cell]) -> list[Cell]:
         InputError: an audit that would be refused.
     """
     from fedmia.data.cast import Cast
+    from fedmia.evaluation.audits.prepare import (
+        check_embeddings,
+        device_of,
+        images_for,
+        load_encoder,
+    )
     from fedmia.evaluation.audits.resume import audit_digest
     from fedmia.evaluation.audits.runs import run_of
-    from fedmia.evaluation.encoder import check_embeddings, device_of, images_for, load_encoder
 
     splits, digests = dict[Any, Cast](), list[str]()
     for audit in [cast(Audit, cell.first) for cell in cells if cell.nth == 0]:

@@ -20,7 +20,8 @@ from fedmia.evaluation.audits.images import (
     unify_classes,
     unlike_classes,
 )
-from fedmia.evaluation.encoder import health, probe_images, recipe
+from fedmia.evaluation.audits.utility import health, probe_images
+from fedmia.evaluation.encoder import recipe
 from fedmia.options.errors import InputError
 from fedmia.probes import utility as made
 from fedmia.ssl.augment import Augment

@@ -18,7 +18,8 @@ from fedmia.cli.command import parse
 from fedmia.cli.commands import AUDIT
 from fedmia.data.images import digests
 from fedmia.evaluation.audits.images import deal
-from fedmia.evaluation.encoder import prepare, suite_of_audit
+from fedmia.evaluation.audits.prepare import prepare
+from fedmia.evaluation.encoder import suite_of_audit
 from fedmia.evaluation.steps.scorer import Scorer, match_scale
 from fedmia.evaluation.suite import Suite
 from fedmia.report.metrics import attack_row

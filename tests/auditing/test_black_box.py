@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from fedmia.evaluation import encoder
-from fedmia.evaluation.encoder import LOOK
+from fedmia.evaluation.audits.prepare import LOOK
 from fedmia.evaluation.suite import Suite
 from fedmia.records import Probe
 from fedmia.report.verdict import NO_CONTROL

@@ -22,7 +22,7 @@ from fedmia.bench.targets import (
 )
 from fedmia.config.audit import Audit
 from fedmia.data.images import digests
-from fedmia.evaluation.encoder import prepare
+from fedmia.evaluation.audits.prepare import prepare
 from fedmia.report.figures import draw
 
 LIMIT, KNOWN = 40, 10  # images a side, and those that are known

@@ -19,7 +19,7 @@ from fedmia.cli.commands import SIMULATE
 from fedmia.config.audit import Audit
 from fedmia.data.cast import SCORED, Cast
 from fedmia.data.images import ImageSet
-from fedmia.evaluation.encoder import images_for
+from fedmia.evaluation.audits.prepare import images_for
 from fedmia.federation.plan import make_plan
 from fedmia.flower.private import plan_server
 from fedmia.options.errors import InputError

@@ -13,7 +13,7 @@ import torch
 from fedmia.config.audit import Audit
 from fedmia.config.compatibility import check_experiment
 from fedmia.config.experiment import Experiment
-from fedmia.evaluation.encoder import device_of
+from fedmia.evaluation.audits.prepare import device_of
 from fedmia.federation import backends
 from fedmia.federation.backends import GPU_WORKERS
 from fedmia.federation.inline import InlineGrid

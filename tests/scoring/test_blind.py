@@ -19,7 +19,9 @@ from fedmia.bench.targets import ROLES, bench_folder, find_images, read_targets
 from fedmia.cli.command import parse
 from fedmia.cli.commands import AUDIT, SIMULATE
 from fedmia.data.images import digests
-from fedmia.evaluation.encoder import health, prepare, probe_images, suite_of_audit
+from fedmia.evaluation.audits.prepare import prepare
+from fedmia.evaluation.audits.utility import health, probe_images
+from fedmia.evaluation.encoder import suite_of_audit
 from fedmia.evaluation.steps.datasets import form_candidate_sets, inference
 from fedmia.federation.plan import make_client_context, make_plan
 from fedmia.options.errors import InputError

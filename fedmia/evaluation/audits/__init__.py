@@ -1,5 +1,5 @@
-"""What an audit is made of: images in their roles, views of the encoder, shadow encoders.
+"""What an audit is made of: models and images in their roles, shadow encoders, rounds of others.
 
-`fedmia.evaluation.encoder` and `fedmia.study` import it. Start with `attack_suite.py`, the
-attacks on one encoder; `images.py` gives the images their roles.
+`fedmia.evaluation.encoder` and `fedmia.study` import it. Start with `prepare.py`, which loads the
+models and the images; `images.py` gives the images their roles.
 """

@@ -1,0 +1,206 @@
+"""The models and the images of an audit, loaded and checked before its first attack."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from fedmia.config.audit import Audit
+from fedmia.config.compatibility import check_gpu
+from fedmia.data.base import Views
+from fedmia.data.cast import SCORED, Cast
+from fedmia.data.images import CHANNELS
+from fedmia.encoders.base import LoadedEncoder, LoadOptions, load
+from fedmia.encoders.describe import probe_encoder
+from fedmia.encoders.memory import InMemory, load_module
+from fedmia.encoders.vectors import load_vectors, read_vectors
+from fedmia.evaluation.audits.climb import ClimbNotes, read_climb
+from fedmia.evaluation.audits.federation import (
+    load_rounds,
+    read_rounds,
+)
+from fedmia.evaluation.audits.images import deal, deal_sets
+from fedmia.evaluation.audits.owners import check_owners
+from fedmia.evaluation.audits.runs import run_of, split_of_run, trust_setting
+from fedmia.options.errors import InputError, opt
+from fedmia.rounds.base import EncoderRounds
+from fedmia.rounds.kept import KeptRounds
+from fedmia.runtime.device import resolve_device
+
+NOTHING = InMemory()
+LOOK = 16  # images of a side that are embedded first, to refuse an encoder early
+
+
+def device_of(audit: Audit) -> torch.device:
+    """The device of `--device`; an error where its GPU is not there."""
+    check_gpu(audit.device)
+    return torch.device(resolve_device(audit.device))
+
+
+def prepare(
+    audit: Audit, device: torch.device, objects: InMemory = NOTHING
+) -> tuple[EncoderRounds, Cast]:
+    """Load the models and the images, and check that they suit each other.
+
+    Args:
+        device: where tensors are computed.
+        objects: what a Python session hands over; such an encoder takes the images' own size where
+            none is given.
+
+    Returns:
+        The models, and the images in their roles.
+
+    Raises:
+        InputError: either is missing or broken, or they do not fit.
+    """
+    if audit.member_embeddings is not None:
+        return prepare_vectors(audit, objects)
+    if objects.encoder is None:
+        rounds = load_encoder(audit, device, objects)
+        audit_split = images_for(audit, rounds.encoder, objects.owners)
+    else:
+        audit_split = deal(audit, audit.size, objects.owners)
+        size = audit_split.sides[0].size
+        rounds = load_encoder(replace(audit, size=size), device, objects)
+    check_embeddings(rounds.encoder, audit_split, audit.allow_random)
+    owners = audit_split.owners if audit.owners else None  # a run's own need no check
+    if owners is not None and isinstance(rounds, KeptRounds):
+        check_owners(owners, rounds)
+    if (climb := read_notes_of(audit, rounds)) is not None:
+        climb.require(audit_split.attacked())
+        rounds.encoder.notes += climb.remarks
+    return rounds, audit_split
+
+
+def prepare_vectors(audit: Audit, objects: InMemory = NOTHING) -> tuple[EncoderRounds, Cast]:
+    """Read the vectors of `--member-embeddings` and of the other side.
+
+    Args:
+        objects: what a Python session hands over in place of files.
+
+    Returns:
+        The encoder that stands for them, and stand-ins for the images in their roles.
+
+    Raises:
+        InputError: a file without vectors, sides that do not match, or too few rows.
+    """
+    names = "member_embeddings", "nonmember_embeddings"
+    files = {name: Path(str(getattr(audit, name))) for name in names}
+    members, others = (
+        objects.vectors.get(name) or read_vectors(file, opt(name, file), audit.subject_column)
+        for name, file in files.items()
+    )
+    released = load_vectors(members, others, audit.seed, objects.name)
+    cast = deal_sets(audit, members.images(), others.images(), Views())
+    return EncoderRounds(released), cast
+
+
+def load_encoder(audit: Audit, device: torch.device, objects: InMemory = NOTHING) -> EncoderRounds:
+    """Load the encoder under audit, or the models of its rounds.
+
+    Args:
+        device: where tensors are computed.
+        objects: what a Python session hands over in its place.
+
+    Returns:
+        The models.
+
+    Raises:
+        InputError: it is missing or broken, or the folder of its shadows is missing.
+        UntrustedPluginError: it is a run's, whose settings name a plugin from outside.
+    """
+    if audit.shadow_encoders is not None and not Path(audit.shadow_encoders).is_dir():
+        raise InputError(f"{opt('shadow_encoders')} '{audit.shadow_encoders}': no such folder")
+    if (run := run_of(audit)) is not None:
+        run.tree()  # of its plugins any may be imported later
+    kept = read_rounds(audit)
+    checkpoint = Path(audit.checkpoint) if audit.checkpoint and kept is None else None
+    load_options: dict[str, Any] = dict(
+        checkpoint=checkpoint,
+        size=audit.size,
+        mean=audit.mean,
+        std=audit.std,
+        device=device,
+        seed=audit.seed,
+        key=audit.checkpoint_key if kept is None or audit.federation else None,
+        allow_missing=audit.allow_missing,
+        trust_plugins=trust_setting(audit),
+        embedding=audit.embedding,
+        access=audit.access,
+        rate=audit.rate,
+        batch=audit.batch,
+    )
+    if objects.encoder is None:
+        released = load(audit.encoder, **load_options)
+    elif checkpoint is not None:
+        raise InputError(f"{opt('checkpoint', checkpoint)}: a module holds its own weights")
+    else:
+        released = load_module(objects.encoder, LoadOptions(**load_options), name=objects.name)
+    if kept is None:
+        return EncoderRounds(released)
+    return load_rounds(released, kept, objects.loss or audit.loss)
+
+
+def images_for(audit: Audit, released: LoadedEncoder, owners: object = None) -> Cast:
+    """Give the images their roles: those of `--members`, at the encoder's size, or the run's own.
+
+    Args:
+        audit: names the images.
+        released: gets a note where its size decides.
+        owners: as of `deal`.
+
+    Returns:
+        The images in their roles.
+
+    Raises:
+        InputError: they are missing, cannot be read or are too few.
+    """
+    run = run_of(audit)
+    if audit.members is None and run is None:
+        sides = [opt(side, "DATASET") for side in ("members", "nonmembers")]
+        raise InputError(f"{sides[0]} and {sides[1]} are missing")
+    if audit.members is None and run:
+        return split_of_run(audit, run)
+    size = audit.size or released.size
+    audit_split = deal(audit, size, owners)
+    if audit.size is None and size is not None:
+        released.notes.append(
+            f"Every image was brought to {size}x{size} pixels, the size of {released.name}."
+        )
+    return audit_split
+
+
+def check_embeddings(released: LoadedEncoder, audit_split: Cast, allow_random: bool) -> None:
+    """Embed a few images of each side, and note on the encoder what is unusual.
+
+    Args:
+        released: the encoder under audit.
+        audit_split: the images in their roles.
+        allow_random: accept, with a note, an encoder that answers one image in two ways.
+
+    Raises:
+        InputError: the encoder does not take them, gives features that are not finite, or others
+            when it is asked again (unless `allow_random`).
+    """
+    channels, needed = audit_split.sides[0].channels, released.channels
+    if needed is not None and needed in CHANNELS.values() and channels != needed:
+        way_out = {3: ("rgb", "repeats the gray channel"), 1: ("gray", "takes the luminance")}
+        value, what = way_out[needed]
+        raise InputError(
+            f"the images have {channels} channels, {released.name} takes {needed}: "
+            f"{opt('channels', value)} {what}"
+        )
+    for role in SCORED:
+        images = audit_split.pixels(role)
+        report = probe_encoder(released, images[:LOOK], allow_random=allow_random)
+        released.notes += [n for n in report if n not in released.notes]
+
+
+def read_notes_of(audit: Audit, rounds: EncoderRounds) -> ClimbNotes | None:
+    """What an attacker in the rounds noted, where the audit names it."""
+    if audit.notes is None or not isinstance(rounds, KeptRounds):
+        return None
+    return read_climb(Path(audit.notes), rounds)
