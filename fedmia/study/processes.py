@@ -1,7 +1,7 @@
-"""Processes side by side, each in a group of its own, on cores and with threads of its own.
+"""One process of a job: its command line, its start, its end, and why it failed.
 
-A process is that of `python -m MODULE [ARGUMENT ..]`, but that it ends when the study does, by
-kill -9 too, and finds modules where the study does: `-m` would first look into the working folder.
+It is that of `python -m MODULE [ARGUMENT ..]`, but that it ends when its parent does, by
+kill -9 too, and finds modules where its parent does: `-m` would first look into the working folder.
 """
 
 from __future__ import annotations
@@ -12,87 +12,16 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections import deque
-from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from threading import Event, Thread
-
-from fedmia.cli.command import DISK_FAILED
-from fedmia.runtime.cores import bind_cores, share_cores
-from fedmia.storage.durable import DiskError
+from threading import Thread
 
 LIMITS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-PAUSE = 0.02  # seconds between two looks
 PROGRAM = """import sys
 sys.path[:] = dict.fromkeys([*sys.argv[1].split(chr(10)), *sys.path])
 from fedmia.study.processes import main
 sys.exit(main(*sys.argv[2:]))
 """
-
-
-@dataclass(frozen=True)
-class StudyProcess:
-    """A process to be run.
-
-    Attributes:
-        name: of the task.
-        arguments: its command line.
-        log: file of what it prints.
-        threads: of each numeric library, unless the environment says otherwise.
-    """
-
-    name: str
-    arguments: Sequence[str]
-    log: Path
-    threads: int
-
-
-def run_all(
-    tasks: Sequence[StudyProcess],
-    jobs: int,
-    stop: Event,
-    began: Callable[[str], None],
-) -> Generator[tuple[str, int, Path], None, None]:
-    """Run the tasks in order, at most `jobs` at once, each on its share of the cores; when `stop`
-    is set, or the iterator is closed, kill those that run.
-
-    Args:
-        tasks: in the order to start them.
-        jobs: most processes at once.
-        stop: set to end all processes.
-        began: takes the name of a task before its process starts.
-
-    Yields:
-        Name of a task whose process ended, its exit code (negative: the signal that killed it),
-            and the file of what it printed.
-
-    Raises:
-        DiskError: a process could not read or write a file; so could no other.
-    """
-    waiting, running = deque(tasks), list[tuple[StudyProcess, subprocess.Popen[bytes], list[int]]]()
-    free = share_cores(min(jobs, len(tasks)))
-    try:
-        while (waiting or running) and not stop.is_set():
-            while waiting and free:
-                task, share = waiting.popleft(), free.pop()
-                began(task.name)
-                with bind_cores(share):
-                    running.append((task, _start(task), share))
-            # Not `stop.wait`: the handler of Ctrl-C that sets it runs in this very thread.
-            time.sleep(PAUSE)
-            for task, process, share in list(running):
-                if (code := process.poll()) is not None:
-                    running.remove((task, process, share))
-                    free.append(share)
-                    _end(process)
-                    if code == DISK_FAILED:
-                        raise DiskError(explain_exit(code, task.log, {}))
-                    yield task.name, code, task.log
-    finally:
-        for _, process, _ in running:
-            _end(process)
 
 
 def explain_exit(code: int, log: Path, hidden: Mapping[str, str]) -> str:
@@ -137,7 +66,7 @@ def command(module: str, *arguments: object) -> Sequence[str]:
 
 def main(module: str, *arguments: str) -> int:
     """Run a command's module in this process, which leads a group, until it or its input ends: the
-    study holds the other end of the input and writes nothing.
+    parent holds the other end of the input and writes nothing.
 
     Args:
         module: of the command.
@@ -156,22 +85,35 @@ def main(module: str, *arguments: str) -> int:
     return code
 
 
-def _start(task: StudyProcess) -> subprocess.Popen[bytes]:
-    limits = dict.fromkeys(LIMITS, str(task.threads))
-    with task.log.open("wb") as log:
-        # Its input ends with this process. Ctrl-C reaches this process alone.
+def start(arguments: Sequence[str], log: Path, threads: int) -> subprocess.Popen[bytes]:
+    """Start a process that leads a group of its own. Ctrl-C does not reach it.
+
+    Args:
+        arguments: its command line, as of `command`, so that it ends with this process.
+        log: file of what it prints.
+        threads: of each numeric library, unless the environment says otherwise.
+
+    Returns:
+        The process.
+    """
+    limits = dict.fromkeys(LIMITS, str(threads))
+    with log.open("wb") as printed:
         return subprocess.Popen(
-            task.arguments,
+            arguments,
             stdin=subprocess.PIPE,
-            stdout=log,
+            stdout=printed,
             stderr=subprocess.STDOUT,
             env={**limits, **os.environ},
             start_new_session=True,
         )
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """Kill what is left of the process and of those that it started."""
+def end(process: subprocess.Popen[bytes]) -> None:
+    """Kill what is left of a process and of those that it started.
+
+    Args:
+        process: of `start`.
+    """
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()

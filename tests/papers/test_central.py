@@ -19,6 +19,7 @@ from fedmia.options.errors import InputError
 from fedmia.options.yamlfile import dump
 from fedmia.recording.run import RunRecording
 from fedmia.storage.durable import DiskError
+from fedmia.study.scheduler import run_jobs
 from papers import central, jobs
 from papers.central_settings import Central
 from tests.storage.disk import DELETED, KEPT, LOST, failing, recorded
@@ -93,7 +94,7 @@ def test_full_disk__ends_the_jobs_and_what_was_begun_stays(
     ended = [sys.executable, "-c", f"import sys; print({line!r}); sys.exit({DISK_FAILED})"]
     monkeypatch.setattr(folder, "start", lambda job: folder.path(job).mkdir() or ended)
     with pytest.raises(DiskError, match="^cannot write 'x': No space$"), folder.locked():
-        jobs.run_jobs([one], folder, 1, Event(), None, print)
+        run_jobs(folder.unfinished([one]), 1, Event(), True)
     assert folder.path(one).is_dir() and folder.done(one) is None
 
 
