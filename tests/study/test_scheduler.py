@@ -60,7 +60,7 @@ def test_order__the_first_that_can_start(jobs: Jobs) -> None:
 
 
 def test_needs__a_job_waits_for_its_own_alone(jobs: Jobs, tmp_path: Path) -> None:
-    """`two` ends once the job above `one` has begun: all first jobs before all others is no rule."""
+    """`two` ends once the job that needs `one` has begun: it does not wait for all first jobs."""
     mark = tmp_path / "mark"
     listed = [
         jobs.job("one"),
