@@ -26,8 +26,7 @@ from fedmia.runtime.environment import describe
 from fedmia.storage import durable
 from fedmia.storage.manifest import CONFIG
 from fedmia.storage.outfolder import locked
-from fedmia.study.processes import command, explain_exit
-from fedmia.study.scheduler import Job, simulate_command
+from fedmia.study.scheduler import ProcessJob, command, explain_exit, simulate_command
 
 DONE = "done.json"  # of a finished job: its seconds and where it took place; written last
 SETTINGS = "settings.yaml"  # of a job, as its command reads them
@@ -112,7 +111,7 @@ class JobFolder:
         except (OSError, ValueError):
             return None
 
-    def unfinished(self, jobs: Iterable[TableJob]) -> list[Job]:
+    def unfinished(self, jobs: Iterable[TableJob]) -> list[ProcessJob]:
         """The jobs of the scheduler that make what is not finished of some jobs and their needs.
 
         Args:
@@ -125,7 +124,7 @@ class JobFolder:
         waiting = [job for job in chained.values() if self.done(job) is None]
         waiting.sort(key=lambda job: job.kind != FEDERATION)
         return [
-            Job(
+            ProcessJob(
                 job.key, partial(self.start, job), partial(self._keep, job),
                 self.path(job) / "log.txt", 1, "" if job.needs is None else job.needs.key,
             )

@@ -11,8 +11,7 @@ from typing import Any, cast
 from fedmia.config.audit import Audit
 from fedmia.config.study import Cell, Study
 from fedmia.runtime.cores import count_cores
-from fedmia.study.processes import command
-from fedmia.study.scheduler import side_by_side, simulate_command
+from fedmia.study.scheduler import command, side_by_side, simulate_command
 
 # Command line of the process that makes a run: of the file of its settings, and its folder.
 Start = Callable[[Path, Path], Sequence[str]]

@@ -24,8 +24,7 @@ from fedmia.storage import durable
 from fedmia.storage.manifest import CHECKPOINT, RECORDING
 from fedmia.storage.outfolder import OutFolder
 from fedmia.storage.runfolder import RunFolder
-from fedmia.study.processes import explain_exit
-from fedmia.study.scheduler import Job, can_go_on
+from fedmia.study.scheduler import ProcessJob, can_go_on, explain_exit
 
 KEY = "settings.json"  # complete settings of a run, as `Cell.key` has them
 MARK = "jobs"  # what the settings of many runs have
@@ -115,7 +114,9 @@ class StudyFolder:
                 reports[key] = folder, cast(Report, report)
         return reports
 
-    def job(self, cell: Cell, start: Callable[[Path, Path], Sequence[str]], threads: int) -> Job:
+    def job(
+        self, cell: Cell, start: Callable[[Path, Path], Sequence[str]], threads: int
+    ) -> ProcessJob:
         """A run as a job of the scheduler.
 
         Args:
@@ -145,7 +146,7 @@ class StudyFolder:
                 shutil.rmtree(folder, ignore_errors=True)
             return reason
 
-        return Job(name, begin, keep, log, cell.threads or threads)
+        return ProcessJob(name, begin, keep, log, cell.threads or threads)
 
     def keep(self, cell: Cell) -> str | None:
         """Move a run that ended well among the finished ones; why it cannot be, or None."""

@@ -11,7 +11,9 @@ other job would fail there as well.
 
 from __future__ import annotations
 
+import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -27,14 +29,19 @@ from fedmia.runtime.device import resolve_device
 from fedmia.runtime.progress import StudyDisplay
 from fedmia.storage import durable
 from fedmia.storage.runfolder import RunFolder
-from fedmia.study.processes import command, end, explain_exit, start
+from fedmia.study.processes import end, start
 
 HINT = "the same command again goes on with what is not finished"
 PAUSE = 0.02  # seconds between two looks
+PROGRAM = """import sys
+sys.path[:] = dict.fromkeys([*sys.argv[1].split(chr(10)), *sys.path])
+from fedmia.study.processes import main
+sys.exit(main(*sys.argv[2:]))
+"""
 
 
 @dataclass(frozen=True)
-class Job:
+class ProcessJob:
     """A process that is run once.
 
     Attributes:
@@ -56,7 +63,7 @@ class Job:
 
 
 def run_jobs(
-    jobs: Sequence[Job], at_once: int, stop: Event, quiet: bool, minutes: float | None = None
+    jobs: Sequence[ProcessJob], at_once: int, stop: Event, quiet: bool, minutes: float | None = None
 ) -> dict[str, str]:
     """Run jobs until each is finished or failed, or `stop` is set.
 
@@ -75,7 +82,7 @@ def run_jobs(
     """
     limit = None if minutes is None else time.monotonic() + 60 * minutes
     waiting, failed = {job.name: job for job in jobs}, dict[str, str]()
-    running = list[tuple[Job, subprocess.Popen[bytes], list[int], float]]()
+    running = list[tuple[ProcessJob, subprocess.Popen[bytes], list[int], float]]()
     widest = len(waiting.keys() - {job.needs for job in jobs})  # no two of them need each other
     free = share_cores(min(at_once, widest))
 
@@ -167,6 +174,48 @@ def exit_code(stop: Event, failed: Mapping[str, str]) -> int:
     return INTERRUPTED if stop.is_set() else FAILED if failed else 0
 
 
+def explain_exit(code: int, log: Path, hidden: Mapping[str, str]) -> str:
+    """One line that says why a process failed: its signal, or the last line that it printed.
+
+    Args:
+        code: exit code; negative: the signal.
+        log: file of what the process printed.
+        hidden: text -> what replaces it in the line.
+
+    Returns:
+        The line.
+    """
+    if code < 0:
+        more = " (out of memory?)" if code == -signal.SIGKILL else ""
+        return f"killed by {signal.Signals(-code).name}{more}"
+    lines = log.read_text(encoding="utf-8", errors="replace").split("\n")
+    last = next((line.strip() for line in reversed(lines) if line.strip()), "")
+    for text, word in hidden.items():
+        last = last.replace(text, word)
+    last = last.removeprefix("fedmia: error: ").removeprefix("fedmia: the run failed: ")
+    no_word = "a file cannot be written" if code == os.EX_IOERR else f"ended with exit code {code}"
+    return last[:500] or no_word
+
+
+def command(module: str, *arguments: object) -> Sequence[str]:
+    """The command line of `python -m MODULE ARGUMENTS --quiet` that ends when this process does.
+
+    It finds modules where this process does: `-m` would first look into the working folder.
+
+    Args:
+        module: of the package.
+        arguments: of the command.
+
+    Returns:
+        The arguments, that of Python first.
+    """
+    path = [folder or os.getcwd() for folder in sys.path]
+    if path[-1] == os.getcwd():  # for plugins; our own packages come before
+        path.pop()
+    line = (sys.executable, "-P", "-c", PROGRAM, "\n".join(path), module, *arguments, "--quiet")
+    return [str(part) for part in line]
+
+
 def can_go_on(folder: Path) -> bool:
     """Whether a folder holds a simulation that can be gone on with, or is finished.
 
@@ -188,7 +237,7 @@ def simulate_command(config: Path, folder: Path) -> Sequence[str]:
         folder: of the run; what cannot be gone on with is deleted.
 
     Returns:
-        The arguments, as of `processes.command`.
+        The arguments, as of `command`.
     """
     if can_go_on(folder):
         return command("fedmia.simulate", "--resume", folder, "--trust-plugins")

@@ -11,8 +11,15 @@ import pytest
 
 from fedmia.cli.command import DISK_FAILED, FAILED, INTERRUPTED
 from fedmia.storage.durable import DiskError
-from fedmia.study.processes import explain_exit
-from fedmia.study.scheduler import HINT, Job, exit_code, going_on, run_jobs, side_by_side
+from fedmia.study.scheduler import (
+    HINT,
+    ProcessJob,
+    exit_code,
+    explain_exit,
+    going_on,
+    run_jobs,
+    side_by_side,
+)
 
 CORES = "import os, sys; print(sorted(os.sched_getaffinity(0)))"
 # Until a file is there, ten seconds at most.
@@ -32,7 +39,7 @@ class Jobs:
     def __init__(self, folder: Path) -> None:
         self.folder, self.events = folder, list[str]()
 
-    def job(self, name: str, text: str = "", needs: str = "") -> Job:
+    def job(self, name: str, text: str = "", needs: str = "") -> ProcessJob:
         log = self.folder / f"{name}.log"
 
         def begin() -> list[str]:
@@ -44,7 +51,7 @@ class Jobs:
             self.events.append(f"-{name}")
             return explain_exit(code, log, {}) if code else None
 
-        return Job(name, begin, keep, log, 1, needs)
+        return ProcessJob(name, begin, keep, log, 1, needs)
 
 
 @pytest.fixture
