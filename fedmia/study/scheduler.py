@@ -106,6 +106,7 @@ def run_jobs(
                     with bind_cores(share):
                         process = start(arguments, job.log, job.threads)
                     running.append((job, process, share, began))
+                assert running, f"{', '.join(waiting)} need each other"
                 # Not `stop.wait`: the handler of Ctrl-C that sets it runs in this very thread.
                 time.sleep(PAUSE)
                 for one in list(running):

@@ -79,6 +79,11 @@ def test_needs__a_job_waits_for_its_own_alone(jobs: Jobs, tmp_path: Path) -> Non
     assert jobs.events.index("+above") < jobs.events.index("-two")
 
 
+def test_needs__in_a_circle_are_no_endless_wait(jobs: Jobs) -> None:
+    with pytest.raises(AssertionError, match="a, b"):
+        run_jobs([jobs.job("a", needs="b"), jobs.job("b", needs="a")], 1, Event(), True)
+
+
 def test_need_finished_earlier__is_no_job_of_the_list(jobs: Jobs) -> None:
     assert run_jobs([jobs.job("audit", needs="encoder")], 1, Event(), True) == {}
     assert jobs.events == ["+audit", "-audit"]
@@ -88,7 +93,8 @@ def test_failed__takes_what_needs_it_and_no_other(
     jobs: Jobs, capsys: pytest.CaptureFixture[str]
 ) -> None:
     listed = [
-        jobs.job("a", "print('no images'); raise SystemExit(2)"), jobs.job("b", needs="a"),
+        jobs.job("a", "print('begun'); print('no images'); raise SystemExit(2)"),
+        jobs.job("b", needs="a"),
         jobs.job("c", needs="b"), jobs.job("d"),
     ]  # fmt: skip
     failed = run_jobs(listed, 1, Event(), False)
