@@ -67,6 +67,28 @@ def test_interrupted_training__ends_in_the_same_bits(
 
 
 @pytest.mark.slow
+def test_killed__models_after_the_last_progress_are_recorded_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where there was none yet, and where it is of epoch 1 or of the last but one."""
+    central.train_encoder(settings(), tmp_path / "run")
+    rounds = tmp_path / "run" / "recording" / "rounds.jsonl"
+    whole = rounds.read_bytes()
+    monkeypatch.setattr(central, "PAUSE", 0.0)  # progress after every epoch
+    for cut in (0, 3, 9):
+        early = tmp_path / str(cut)
+        steps = iter(range(1000))
+        central.train_encoder(settings(), early, stop=lambda at=cut, n=steps: next(n) > at)
+        for file in early.glob(central.PROGRESS):
+            file.rename(tmp_path / "run" / central.PROGRESS)
+        central.train_encoder(settings(), tmp_path / "run")
+        assert rounds.read_bytes() == whole and whole.count(b"\n") == 3
+    (tmp_path / "run" / "config.yaml").unlink()  # written last of what a training begins with
+    central.train_encoder(settings(), tmp_path / "run")
+    assert rounds.read_bytes() == whole
+
+
+@pytest.mark.slow
 def test_full_disk__one_line_and_the_same_bits_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
