@@ -160,10 +160,10 @@ def main() -> int:
     file, module, *arguments = sys.argv[1:]
     command = importlib.import_module(module)
     install(Path(file))
-    processes = importlib.import_module("fedmia.study.processes")
+    scheduler = importlib.import_module("fedmia.study.scheduler")
     own = f"import os, pathlib; sys.path.append({str(Path(__file__).parent)!r}); import _parts\n"
     own += f"_parts.install(pathlib.Path({file!r} + str(os.getpid())))\n"
-    processes.PROGRAM = processes.PROGRAM.replace("sys.exit", own + "sys.exit")
+    scheduler.PROGRAM = scheduler.PROGRAM.replace("sys.exit", own + "sys.exit")
     code: int = command.main(arguments)
     return code
 

@@ -121,13 +121,14 @@ def train_encoder(
     torch.set_num_threads(config.threads)
     members, nonmembers = draw_images(config)
     device = torch.device(resolve_device(config.device))
-    store = RunRecording(folder / RECORDING)
     method = build_method(config, members)
     if not (folder / CONFIG).is_file():
         _begin(config, folder, (members, nonmembers), method)
+    store = RunRecording(folder / RECORDING)
     method.to(device)
     optimizer = make_optimizer(method, config.train)
     losses, memory, seconds = _resume(folder, method, optimizer)
+    store.rewind(1 + len({e for e in config.keep if 0 < e <= len(losses)}))  # the others come again
     guard = _guard(config)
     steps = -(-len(members) // config.train.batch_size)
     began = written = time.perf_counter()
@@ -200,6 +201,7 @@ def _begin(config: Central, folder: Path, sides: Sequence[ImageSet], method: SSL
         with durable.replacing(folder / f"{name}.npz") as (partial,), partial.open("wb") as file:
             np.savez(file, x=pixels, y=images.labels)
     store = RunRecording(folder / RECORDING)
+    store.rewind(0)  # a kill may have left it before the settings
     store.save(BRANCH, Snapshot(0, method.shared_state(), {}))
     store.pending()[1]()
     source = config.data.source()

@@ -7,16 +7,13 @@ one that is there, and a command that is repeated makes only what is missing.
 from __future__ import annotations
 
 import hashlib
-import itertools
 import json
 import shutil
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
-from threading import Event, Timer
 from typing import Any
 
 from fedmia.config.audit import Audit
@@ -27,10 +24,9 @@ from fedmia.options.errors import InputError, opt
 from fedmia.options.yamlfile import Tree, dump
 from fedmia.runtime.environment import describe
 from fedmia.storage import durable
-from fedmia.storage.manifest import CHECKPOINT, CONFIG
+from fedmia.storage.manifest import CONFIG
 from fedmia.storage.outfolder import locked
-from fedmia.storage.runfolder import RunFolder
-from fedmia.study.processes import StudyProcess, command, explain_exit, run_all
+from fedmia.study.scheduler import ProcessJob, command, explain_exit, simulate_command
 
 DONE = "done.json"  # of a finished job: its seconds and where it took place; written last
 SETTINGS = "settings.yaml"  # of a job, as its command reads them
@@ -115,6 +111,33 @@ class JobFolder:
         except (OSError, ValueError):
             return None
 
+    def unfinished(self, jobs: Iterable[TableJob]) -> list[ProcessJob]:
+        """The jobs of the scheduler that make what is not finished of some jobs and their needs.
+
+        Args:
+            jobs: of tables.
+
+        Returns:
+            Federations first, as they take longest; then in the order of the tables.
+        """
+        chained = {job.key: job for one in jobs for job in one.chain()}
+        waiting = [job for job in chained.values() if self.done(job) is None]
+        waiting.sort(key=lambda job: job.kind != FEDERATION)
+        return [
+            ProcessJob(
+                job.key, partial(self.start, job), partial(self._keep, job),
+                self.path(job) / "log.txt", 1, "" if job.needs is None else job.needs.key,
+            )
+            for job in waiting
+        ]  # fmt: skip
+
+    def _keep(self, job: TableJob, code: int, seconds: float) -> str | None:
+        """Finish a job whose process ended well; why it failed otherwise."""
+        if code:
+            return explain_exit(code, self.path(job) / "log.txt", {str(self.root): "OUT"})
+        self.finish(job, seconds)
+        return None
+
     def finish(self, job: TableJob, seconds: float) -> None:
         """Write that a job is finished, once all that it made is on the disk.
 
@@ -143,11 +166,7 @@ class JobFolder:
         tree = {**job.tree, **self._sources(job)}
         durable.write({settings: dump(tree)})
         if job.kind == FEDERATION:
-            run = RunFolder(results)
-            if (results / CHECKPOINT).is_dir() or run.finished() is not None:
-                return command("fedmia.simulate", "--resume", results)
-            shutil.rmtree(results, ignore_errors=True)
-            return command("fedmia.simulate", "--config", settings, "--out", results)
+            return simulate_command(settings, results)
         if job.kind == ENCODER:
             return command("papers.central", settings, results)
         # An audit goes on if it is this one: folder or device may have changed since.
@@ -186,60 +205,3 @@ class JobFolder:
         if file:
             return {"name": f"{plugin}:{self.data_dir / file}"}
         return {"name": source, "dir": str(self.data_dir)}
-
-
-def run_jobs(
-    jobs: Sequence[TableJob], folder: JobFolder, side_by_side: int, stop: Event,
-    minutes: float | None, say: Callable[[str], None],
-) -> Mapping[str, str]:  # fmt: skip
-    """Make the jobs that are not finished, and what they need.
-
-    Args:
-        jobs: to be made.
-        folder: where they are kept.
-        side_by_side: processes at once.
-        stop: set to end; what was begun can be gone on with.
-        minutes: after which `stop` is set; None: never.
-        say: takes a line for the user.
-
-    Returns:
-        Key of each job that failed -> why. Those that `stop` ended are not among them.
-
-    Raises:
-        DiskError: a file could not be written or read; what was begun can be gone on with.
-    """
-    ordered = {job.key: job for one in jobs for job in one.chain()}
-    waiting = [job for job in ordered.values() if folder.done(job) is None]
-    waiting.sort(key=lambda job: job.kind != FEDERATION)  # the longest first, so no core waits
-    failed, began, count = dict[str, str](), dict[str, float](), itertools.count(1)
-
-    def starts(key: str) -> None:
-        began[key] = time.perf_counter()
-
-    with ExitStack() as at_end:
-        if minutes is not None:
-            timer = Timer(60 * minutes, stop.set)
-            timer.daemon = True
-            timer.start()
-            at_end.callback(timer.cancel)
-        depths = {job.key: len(tuple(job.chain())) for job in waiting}
-        for depth in sorted(set(depths.values())):  # a job runs after all that it needs
-            tasks = []
-            for job in (one for one in waiting if depths[one.key] == depth):
-                broken = next((above.key for above in job.chain() if above.key in failed), None)
-                if broken is not None:
-                    failed[job.key] = f"{broken} failed"
-                elif not stop.is_set():
-                    log = folder.path(job) / "log.txt"
-                    tasks.append(StudyProcess(job.key, folder.start(job), log, 1))
-            at_once = max(1, min(side_by_side, len(tasks)))
-            with closing(run_all(tasks, at_once, stop, starts)) as ends:
-                for key, code, log in ends:
-                    seconds, how = time.perf_counter() - began[key], "done"
-                    if code:
-                        failed[key] = explain_exit(code, log, {str(folder.root): "OUT"})
-                        how = f"failed: {failed[key]}"
-                    else:
-                        folder.finish(ordered[key], seconds)
-                    say(f"{next(count)}/{len(waiting)} {key} {how} ({seconds:.0f} s)")
-    return failed

@@ -7,15 +7,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from threading import Event
 
-from fedmia.cli.command import FAILED, INTERRUPTED, Invocation
+from fedmia.cli.command import Invocation
 from fedmia.options.errors import InputError, opt
-from fedmia.runtime.cores import count_cores
 from fedmia.runtime.device import resolve_device
-from fedmia.storage.durable import explain, write
+from fedmia.storage.durable import write
+from fedmia.study.scheduler import exit_code, going_on, run_jobs, side_by_side
 from papers.claims.over_targets import judge_claims
 from papers.drawing import draw, mark
 from papers.entries import Entry, TableCell, jobs_of, select
-from papers.jobs import HEAD, JobFolder, run_jobs
+from papers.jobs import HEAD, JobFolder
 from papers.settings import Reproduce
 from papers.tables import read_back, table_of, write_claims, write_seconds, write_table
 
@@ -44,24 +44,18 @@ def reproduce(invocation: Invocation, stop: Event) -> int:
     by_entry = [(e, e.cells(config.scale, data_dir, config.targets)) for e in entries]
     jobs = list(jobs_of([cell for _, cells in by_entry for cell in cells]))
     device = resolve_device(config.device)
-    at_once = config.jobs or (1 if device != "cpu" else count_cores())
+    at_once = side_by_side(config.jobs, [device], threads=1)
     folder = JobFolder(invocation.out.resolve(), data_dir, device)
-
-    def say(line: str) -> None:
-        if not invocation.quiet and not invocation.json:
-            print(f"fedmia: {line}", file=sys.stderr, flush=True)
-
-    with explain(hint="the same command goes on with what is not finished"), folder.locked():
-        failed = run_jobs(jobs, folder, at_once, stop, config.minutes, say)
+    quiet = invocation.quiet or invocation.json
+    with going_on(stop), folder.locked():
+        failed = run_jobs(folder.unfinished(jobs), at_once, stop, quiet, config.minutes)
         paths = write_all(by_entry, config, folder, failed)
     if not invocation.quiet:
         for path in paths:
             print(path.read_text(encoding="utf-8"))
-    if stop.is_set():
-        print("fedmia: the same command goes on with what is not finished", file=sys.stderr)
     for key, reason in failed.items():
         print(f"fedmia: {key} failed: {reason}", file=sys.stderr)
-    return INTERRUPTED if stop.is_set() else FAILED if failed else 0
+    return exit_code(stop, failed)
 
 
 def write_all(

@@ -349,31 +349,36 @@ class AuditDisplay(ProgressBars):
 
 
 class StudyDisplay(ProgressBars):
-    """The runs of a study; on no terminal a line for each that ends, silent if `quiet`.
+    """The jobs of a study or of papers' tables; on no terminal a line for each that ends, silent if
+    `quiet`.
 
     Args:
-        runs: number of runs to be done.
+        jobs: number of jobs to be done.
         quiet: show nothing.
     """
 
-    def __init__(self, runs: int, quiet: bool) -> None:
+    def __init__(self, jobs: int, quiet: bool) -> None:
         super().__init__(quiet, TextColumn("{task.fields[seen]}"), over=True)
-        self._runs = self._bar.add_task("runs", total=max(runs, 1), seen="")
-        self._now: list[str] = []
+        self._jobs = self._bar.add_task("jobs", total=max(jobs, 1), seen="")
+        self._done, self._all = 0, jobs
+        self._now = dict[str, float]()  # of each that runs, when it began
 
     def began(self, name: str) -> None:
-        """A run begins."""
-        self._now.append(name)
-        self._bar.update(self._runs, seen=", ".join(self._now))
+        """A job begins."""
+        self._now[name] = self._clock()
+        self._bar.update(self._jobs, seen=", ".join(self._now))
 
     def ended(self, name: str, reason: str | None) -> None:
-        """A run is over.
+        """A job is over.
 
         Args:
-            name: of the run.
+            name: of the job.
             reason: why it failed, None where it did not.
         """
-        self._now.remove(name)
-        self._bar.update(self._runs, advance=1, seen=", ".join(self._now))
+        self._done += 1
+        began = self._now.pop(name, None)  # None: what it needs failed
+        self._bar.update(self._jobs, advance=1, seen=", ".join(self._now))
+        took = "" if began is None else f" ({format_seconds(self._clock() - began)})"
         if reason or self._plain:
-            self.line(f"{name} failed: {reason}" if reason else f"{name} is finished")
+            how = f"failed: {reason}" if reason else "is finished"
+            self.line(f"{self._done}/{self._all} {name} {how}{took}")

@@ -10,11 +10,12 @@ from __future__ import annotations
 import hashlib
 import re
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import cast
 
+from fedmia.cli.command import FAILED
 from fedmia.config.study import Cell, Study, format_grid_value, tree_key
 from fedmia.options.errors import InputError, opt
 from fedmia.options.yamlfile import MOST, dump, load
@@ -23,6 +24,7 @@ from fedmia.storage import durable
 from fedmia.storage.manifest import CHECKPOINT, RECORDING
 from fedmia.storage.outfolder import OutFolder
 from fedmia.storage.runfolder import RunFolder
+from fedmia.study.scheduler import ProcessJob, can_go_on, explain_exit
 
 KEY = "settings.json"  # complete settings of a run, as `Cell.key` has them
 MARK = "jobs"  # what the settings of many runs have
@@ -112,15 +114,39 @@ class StudyFolder:
                 reports[key] = folder, cast(Report, report)
         return reports
 
-    def begin(self, cell: Cell) -> tuple[Path, Path, Path]:
-        """The settings' file of a run, the folder to make it in, and the file of what it prints."""
-        name, config = self.names[cell.key], self.config(cell)
-        durable.write({config: dump(cell.tree)})
-        return config, self.unfinished / name, self.unfinished / f"{name}.log"
+    def job(
+        self, cell: Cell, start: Callable[[Path, Path], Sequence[str]], threads: int
+    ) -> ProcessJob:
+        """A run as a job of the scheduler.
 
-    def config(self, cell: Cell) -> Path:
-        """The settings' file of a run that is not finished."""
-        return self.unfinished / f"{self.names[cell.key]}.yaml"
+        Args:
+            cell: the run, not finished.
+            start: makes its command line of the file of its settings, and the folder to fill.
+            threads: of each numeric library, where the run does not say.
+
+        Returns:
+            The job: its run is kept once it is whole, else what it printed alone.
+        """
+        name = self.names[cell.key]
+        config, folder, log = (self.unfinished / f"{name}{end}" for end in (".yaml", "", ".log"))
+
+        def begin() -> Sequence[str]:
+            durable.write({config: dump(cell.tree)})
+            return start(config, folder)
+
+        def keep(code: int, seconds: float) -> str | None:
+            # A run of which an attack alone failed is whole but for it, and its report says so.
+            reason = self.keep(cell) if code in (0, FAILED) else ""
+            if code and reason is not None:
+                hidden = {f" in {config}": "", str(self.unfinished): "unfinished"}
+                reason = explain_exit(code, log, hidden)
+            if reason is not None:
+                durable.make_folder(self.failed, self.out)
+                log.replace(self.failed / log.name)
+                shutil.rmtree(folder, ignore_errors=True)
+            return reason
+
+        return ProcessJob(name, begin, keep, log, cell.threads or threads)
 
     def keep(self, cell: Cell) -> str | None:
         """Move a run that ended well among the finished ones; why it cannot be, or None."""
@@ -141,13 +167,6 @@ class StudyFolder:
         durable.move(unfinished, finished)
         return None
 
-    def give_up(self, cell: Cell) -> None:
-        """Keep what a failed run printed, and nothing else of it."""
-        name = self.names[cell.key]
-        durable.make_folder(self.failed, self.out)
-        (self.unfinished / f"{name}.log").replace(self.failed / f"{name}.log")
-        shutil.rmtree(self.unfinished / name, ignore_errors=True)
-
 
 def settings_of(folder: Path) -> str | None:
     """The complete settings of a run as one text, None where they cannot be read."""
@@ -155,12 +174,6 @@ def settings_of(folder: Path) -> str | None:
         return tree_key(RunFolder(folder).facts())
     except InputError:
         return None
-
-
-def can_go_on(folder: Path) -> bool:
-    """Whether a folder holds a simulation that can be gone on with, or is finished."""
-    run = RunFolder(folder)
-    return run.begun() or run.finished() is not None
 
 
 def names(cells: Sequence[Cell]) -> dict[str, str]:

@@ -17,7 +17,7 @@ from fedmia.report.publish import json_text
 from fedmia.runtime.cores import bind_cores, share_cores
 from fedmia.runtime.heartbeat import format_seconds
 from fedmia.runtime.stopwatch import Stopwatch
-from fedmia.study.engine import side_by_side
+from fedmia.study.engine import count_at_once
 
 
 def plan_study(invocation: Invocation, stop: Event) -> int:
@@ -35,7 +35,7 @@ def plan_study(invocation: Invocation, stop: Event) -> int:
         KeyboardInterrupt: the user ended it.
     """
     settings: Study = invocation.settings
-    jobs, points = side_by_side(settings), dict[str, Outlook]()
+    jobs, points = count_at_once(settings), dict[str, Outlook]()
     own = time.process_time()  # what this process took to start
     from fedmia.evaluation.pilot import plan_run
     from fedmia.federation.train import train  # with Flower, as a run

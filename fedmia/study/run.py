@@ -14,7 +14,7 @@ import torch
 from rich.console import Console
 
 from fedmia import table
-from fedmia.cli.command import FAILED, INTERRUPTED, Invocation
+from fedmia.cli.command import Invocation
 from fedmia.config.study import Study
 from fedmia.options import registry
 from fedmia.options.errors import InputError
@@ -27,11 +27,12 @@ from fedmia.storage import durable
 from fedmia.storage.manifest import FIGURES
 from fedmia.study.cells import facts, notes_on, void_sentence
 from fedmia.study.columns import screen
-from fedmia.study.engine import Start, add_digests, make_runs, side_by_side, start_of
+from fedmia.study.engine import Start, add_digests, count_at_once, start_of
 from fedmia.study.folder import StudyFolder
 from fedmia.study.forecasts import say_forecasts
 from fedmia.study.outlook import plan_study
 from fedmia.study.result import FORMAT, PAGE, STUDY, StudyResult
+from fedmia.study.scheduler import exit_code, going_on, run_jobs
 
 STATES = ("finished", "failed", "not run")
 
@@ -91,16 +92,17 @@ def run_cells(
     elif not quiet:
         say_forecasts(settings)
     folder = StudyFolder(out, cells, settings)
-    hint = "the same command again goes on with this study"
-    with durable.explain(hint=hint), folder.locked():
-        jobs = side_by_side(settings)
-        failed = make_runs(folder, jobs, stop, quiet, start or start_of(settings))
+    at_once, start = count_at_once(settings), start or start_of(settings)
+    threads = max(1, count_cores() // at_once)
+    with going_on(stop), folder.locked():
+        finished = folder.finished()
+        missing = [cell for cell in folder.runs if cell.key not in finished]
+        jobs = [folder.job(cell, start, threads) for cell in missing]
+        failed = run_jobs(jobs, at_once, stop, quiet)
         study = _gather(folder, failed)
         study.about["timing"]["total_s"] = round(time.perf_counter() - began, 3)
         write(study)
-    if stop.is_set():
-        print(f"fedmia: {hint}", file=sys.stderr)
-    return study, INTERRUPTED if stop.is_set() else FAILED if failed else 0
+    return study, exit_code(stop, failed)
 
 
 def _gather(folder: StudyFolder, failed: Mapping[str, str]) -> StudyResult:
@@ -115,8 +117,8 @@ def _gather(folder: StudyFolder, failed: Mapping[str, str]) -> StudyResult:
             state = {"state": "finished", "path": where, **facts(report)}
             place = {"run": name, "seed": cell.seed, "point": cell.point}
             rows += [{**row, **place} for row in table.flatten(report)]
-        elif cell.key in failed:
-            state = {"state": "failed", "reason": failed[cell.key]}
+        elif name in failed:
+            state = {"state": "failed", "reason": failed[name]}
         grid = dict(cell.grid)
         cells.append({"name": name, "point": cell.point, "grid": grid, "seed": cell.seed, **state})
     states = Counter(cell["state"] for cell in cells)

@@ -11,7 +11,7 @@ import pytest
 
 from fedmia.options import registry
 from fedmia.options.errors import InputError
-from fedmia.study.processes import command
+from fedmia.study.scheduler import command
 from tests.cli.test_bad_input import OWN_ATTACK
 
 ROOT = Path(__file__).resolve().parents[2]

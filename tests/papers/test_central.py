@@ -19,6 +19,7 @@ from fedmia.options.errors import InputError
 from fedmia.options.yamlfile import dump
 from fedmia.recording.run import RunRecording
 from fedmia.storage.durable import DiskError
+from fedmia.study.scheduler import run_jobs
 from papers import central, jobs
 from papers.central_settings import Central
 from tests.storage.disk import DELETED, KEPT, LOST, failing, recorded
@@ -66,6 +67,28 @@ def test_interrupted_training__ends_in_the_same_bits(
 
 
 @pytest.mark.slow
+def test_killed__models_after_the_last_progress_are_recorded_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where there was none yet, and where it is of epoch 1 or of the last but one."""
+    central.train_encoder(settings(), tmp_path / "run")
+    rounds = tmp_path / "run" / "recording" / "rounds.jsonl"
+    whole = rounds.read_bytes()
+    monkeypatch.setattr(central, "PAUSE", 0.0)  # progress after every epoch
+    for cut in (0, 3, 9):
+        early = tmp_path / str(cut)
+        steps = iter(range(1000))
+        central.train_encoder(settings(), early, stop=lambda at=cut, n=steps: next(n) > at)
+        for file in early.glob(central.PROGRESS):
+            file.rename(tmp_path / "run" / central.PROGRESS)
+        central.train_encoder(settings(), tmp_path / "run")
+        assert rounds.read_bytes() == whole and whole.count(b"\n") == 3
+    (tmp_path / "run" / "config.yaml").unlink()  # written last of what a training begins with
+    central.train_encoder(settings(), tmp_path / "run")
+    assert rounds.read_bytes() == whole
+
+
+@pytest.mark.slow
 def test_full_disk__one_line_and_the_same_bits_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -93,7 +116,7 @@ def test_full_disk__ends_the_jobs_and_what_was_begun_stays(
     ended = [sys.executable, "-c", f"import sys; print({line!r}); sys.exit({DISK_FAILED})"]
     monkeypatch.setattr(folder, "start", lambda job: folder.path(job).mkdir() or ended)
     with pytest.raises(DiskError, match="^cannot write 'x': No space$"), folder.locked():
-        jobs.run_jobs([one], folder, 1, Event(), None, print)
+        run_jobs(folder.unfinished([one]), 1, Event(), True)
     assert folder.path(one).is_dir() and folder.done(one) is None
 
 

@@ -160,6 +160,22 @@ def test_audit__goes_on_where_it_was_and_begins_again_where_it_moved(tmp_path: P
     assert not (start(tmp_path / "two") / "results").exists()
 
 
+def test_federation__goes_on_from_its_checkpoint_and_begins_again_without_one(
+    tmp_path: Path,
+) -> None:
+    """A kill before the first index of a checkpoint leaves its folder alone."""
+    cells = read_entries()["federated-table-2"].cells("smoke", None)
+    job = next(up for job in jobs_of(cells) for up in job.chain() if up.kind == "federation")
+    with (folder := JobFolder(tmp_path)).locked():
+        results = folder.path(job) / "results"
+        checkpoint = results / "checkpoint"
+        checkpoint.mkdir(parents=True)
+        assert "--config" in folder.start(job) and not results.exists()
+        checkpoint.mkdir(parents=True)
+        (checkpoint / "index.json").write_text("{}")
+        assert "--resume" in folder.start(job) and checkpoint.exists()
+
+
 def test_cell__mean_and_interval_over_targets(tmp_path: Path) -> None:
     """A share ends at 0 and 1, a difference does not."""
     folder = JobFolder(tmp_path)
