@@ -122,3 +122,19 @@ def test_structure__fails_over_the_greatest_number(
         most.write_text(f"carriers: 0\nprivate imports: {limit}\nmodules under test: 0\n")
         assert STRUCTURE["main"]() == (limit == 3)
         assert ("private imports: 4, at most 3" in capsys.readouterr().out) == (limit == 3)
+
+
+@pytest.mark.parametrize(("name", "code"), [("A", 0), ("B", 1), ("own", 1)])
+def test_structure__fails_where_a_listed_type_is_no_class(
+    name: str, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    (tmp_path / "fedmia").mkdir()
+    (tmp_path / "fedmia/own.py").write_text("class A:\n    class B: ...\n")
+    most = tmp_path / "most.yaml"
+    limits = "carriers: 0\nprivate imports: 0\nmodules under test: 0\n"
+    most.write_text(f"{limits}types:\n  one AUC: [fedmia.own.A, fedmia.own.{name}]\n")
+    monkeypatch.setattr("sys.argv", ["structure.py", str(tmp_path), "--most", str(most)])
+    assert STRUCTURE["main"]() == code
+    printed = capsys.readouterr().out
+    assert "types that hold one AUC: 2" in printed
+    assert (f"one AUC: no class fedmia.own.{name}" in printed) == bool(code)

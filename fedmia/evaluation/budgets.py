@@ -12,13 +12,13 @@ from fedmia.evaluation.suite import Suite
 from fedmia.options.errors import InputError, opt
 from fedmia.options.seeding import rng
 from fedmia.records import AttackSweep, SweepPoint
-from fedmia.rounds.base import Target
+from fedmia.rounds.base import RoundModel
 from fedmia.threat import BudgetError
 
 LEAST_KNOWN = 8  # a side, below which a budget buys no attack
 
 
-def allot(suite: Suite, model: Target, name: str) -> Known:
+def allot(suite: Suite, model: RoundModel, name: str) -> Known:
     """The known images that the budget lets an attack learn from, with a note where they are fewer.
 
     Args:
@@ -45,7 +45,7 @@ def allot(suite: Suite, model: Target, name: str) -> Known:
     return known
 
 
-def afford(suite: Suite, model: Target, name: str, known: Known, budget: int | None) -> Known:
+def afford(suite: Suite, model: RoundModel, name: str, known: Known, budget: int | None) -> Known:
     """As many known images as the query budget lets the attack learn from.
 
     The cost of fitting grows linearly with the known images: two small fits give the line.
@@ -80,7 +80,7 @@ def afford(suite: Suite, model: Target, name: str, known: Known, budget: int | N
     return known if count == most else first_known(known, count)
 
 
-def _cost(suite: Suite, model: Target, name: str, known: Known) -> tuple[int, int]:
+def _cost(suite: Suite, model: RoundModel, name: str, known: Known) -> tuple[int, int]:
     """Queries of a fit on `known` and of its threshold, and of scoring one image."""
     attack, view = suite.build(name), suite.view(model, name, known, None)
     attack.fit(view, known, rng(suite.scorer.seed, "cost", name))
@@ -92,7 +92,7 @@ def _cost(suite: Suite, model: Target, name: str, known: Known) -> tuple[int, in
 
 def sweep(
     suite: Suite,
-    model: Target,
+    model: RoundModel,
     names: Iterable[str],
     spec: str,
     say: Callable[[str], None] = lambda line: None,
@@ -130,7 +130,7 @@ def sweep(
     return swept
 
 
-def _point(suite: Suite, model: Target, name: str, kind: str, value: int) -> SweepPoint:
+def _point(suite: Suite, model: RoundModel, name: str, kind: str, value: int) -> SweepPoint:
     """One attack at one value; an error where the value does not suffice for it."""
     known, budget = suite.scorer.known, suite.attacker.budget
     if kind == "query_budget":

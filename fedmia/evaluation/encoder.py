@@ -99,8 +99,8 @@ def suite_of_audit(
         The suite.
     """
     known = Known(*map(cast.pixels, KNOWN), subjects=cast.subject_sides("known"))
-    kept, stored = isinstance(rounds, KeptRounds), rounds.stored
-    vantage = VANTAGE[-1] if kept and rounds.access == "white_box" else VANTAGE[0]
+    federated, stored = isinstance(rounds, KeptRounds), rounds.stored
+    vantage = VANTAGE[-1] if federated and rounds.access == "white_box" else VANTAGE[0]
     attacker = Attacker(
         threat=Threat(rounds.access, vantage),
         known=known.without_members() if audit.knows == "nonmembers" else known,
@@ -115,7 +115,7 @@ def suite_of_audit(
         stored=stored,
     )
     deal: Partition = IID()
-    clients = cast.owner("scored_members") if kept else None
+    clients = cast.owner("scored_members") if federated else None
     if clients is None:  # all members are one data set, or one of each subject
         subjects, deal = cast.subject("scored_members"), whole
         clients = np.zeros(len(cast.ids("scored_members")), np.int64)
@@ -256,9 +256,9 @@ def control_notes(suite: Suite, results: Mapping[str, Any], ran: Sequence[str]) 
     return lines + suite.failures.notes()
 
 
-def other_attacks(suite: Suite, asked: Sequence[str]) -> list[str]:
+def other_attacks(suite: Suite, names: Sequence[str]) -> list[str]:
     """Attacks that could run and are not asked for, where all quick ones are."""
-    left = [n for n in registry.names("attack") if n not in asked]
+    left = [n for n in registry.names("attack") if n not in names]
     chosen = any(n in left for n in expand_names((QUICK,)))
     return [] if chosen else [n for n in left if _could_run(suite, n)]
 

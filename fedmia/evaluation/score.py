@@ -16,7 +16,7 @@ from fedmia.evaluation.steps.controls import pixels
 from fedmia.evaluation.suite import PLACEBO, RELEASED, Progress, Suite
 from fedmia.recording.format import MAIN
 from fedmia.records import DatasetInferenceResults, Pair, RoundInfo, ScoredAttack, list_attacks
-from fedmia.rounds.base import UNTRAINED, Target
+from fedmia.rounds.base import UNTRAINED, RoundModel
 from fedmia.runtime.cores import count_cores
 from fedmia.shadows.train import CUT
 
@@ -66,7 +66,7 @@ def score(
     if controls:
         work[UNTRAINED] = partial(_score_untrained, suite, single)
     if controls and rounds.round in rounds.models(PLACEBO):
-        placebo = Target(PLACEBO, rounds.round)
+        placebo = RoundModel(PLACEBO, rounds.round)
         work[PLACEBO] = partial(
             suite.score_attacks, placebo, single, PLACEBO, title="", threshold=False
         )
@@ -145,7 +145,9 @@ def add_leakage(
     """
     if suite.progress.stopped():
         return info
-    target = suite.main if alone and info.round == suite.main.round else Target(MAIN, info.round)
+    target = (
+        suite.main if alone and info.round == suite.main.round else RoundModel(MAIN, info.round)
+    )
     fields = suite.leakage_of_round(target, names, layers=layers)
     if suite.probe is not None:
         fields["knn"] = suite.probe(target)["knn"].value

@@ -24,7 +24,7 @@ from fedmia.options.option import option_fields
 from fedmia.recording.format import MAIN
 from fedmia.records import Curves, DatasetInferenceResults, Probe, ScoredAttack
 from fedmia.rounds.attacker import Attacker
-from fedmia.rounds.base import UNTRAINED, Rounds, Target
+from fedmia.rounds.base import UNTRAINED, RoundModel, Rounds
 from fedmia.shadows.train import CUT
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import SSLMethod
@@ -148,9 +148,9 @@ class Suite:
         )  # fmt: skip
         self.known, self.notes = dict[str, Known](), list[str]()
         self.act: Act | None = None
-        self.probe: Callable[[Target], Mapping[str, Probe]] | None = None
-        self.main = Target(MAIN, rounds.round)
-        self.untrained = Target(UNTRAINED, 0 if 0 in rounds.models() else None)
+        self.probe: Callable[[RoundModel], Mapping[str, Probe]] | None = None
+        self.main = RoundModel(MAIN, rounds.round)
+        self.untrained = RoundModel(UNTRAINED, 0 if 0 in rounds.models() else None)
         self.progress = Progress()
 
     # -- attacks ---------------------------------------------------------------------------------
@@ -215,7 +215,7 @@ class Suite:
 
     # -- views: rows and drawn images are shared between them, counts are not --------------------
 
-    def method(self, target: Target) -> SSLMethod:
+    def method(self, target: RoundModel) -> SSLMethod:
         """The network of a target, with negatives of the attacker's.
 
         Raises:
@@ -223,16 +223,16 @@ class Suite:
         """
         if target.method is None:
             method = self.rounds.load(target).to(self.attacker.device).eval()
-            held = {} if self.attacker.own is None else self.rounds.held(target.branch)
-            if (round := target.round) is not None and round in held:
-                method.load_local(held[round])
+            banks = {} if self.attacker.own is None else self.rounds.negatives(target.branch)
+            if (round := target.round) is not None and round in banks:
+                method.load_local(banks[round])
             elif self.rounds.access == "white_box":  # losses alone read the queue: no query else
                 self.attacker.fill_bank(method)
             target.method = method
         return target.method
 
     def view(
-        self, target: Target, name: str, known: Known | None = None, budget: int | None = None, *,
+        self, target: RoundModel, name: str, known: Known | None = None, budget: int | None = None, *,
         naive: bool = False, **beside: Any,
     ) -> BlackBox:  # fmt: skip
         """What the attacker has of a model while an attack runs.
@@ -261,7 +261,7 @@ class Suite:
             **beside,
         )  # fmt: skip
 
-    def plain_view(self, target: Target) -> BlackBox:
+    def plain_view(self, target: RoundModel) -> BlackBox:
         """A view that charges no attack, and leaves no rows of one side behind: an attack would be
         answered faster about these."""
         one = self.attacker
@@ -291,7 +291,7 @@ class Suite:
         return self.failures.attempt(piece, name, partial(self.once, piece, name, call))
 
     def score(
-        self, target: Target, name: str, known: Known, budget: int | None, **how: Any
+        self, target: RoundModel, name: str, known: Known, budget: int | None, **how: Any
     ) -> ScoredAttack:
         """One attack on one model by an attacker that knows `known`; `how` as in `Scorer`."""
         view = self.view(target, name, known, budget)
@@ -299,7 +299,7 @@ class Suite:
         return self.scorer.with_known(known).score_attack(name, view, **how)
 
     def score_attacks(
-        self, target: Target, names: Iterable[str], piece: str = "main", title: str = "",
+        self, target: RoundModel, names: Iterable[str], piece: str = "main", title: str = "",
         **how: Any,
     ) -> list[ScoredAttack]:  # fmt: skip
         """Score attacks on one model; they share what they compute.
@@ -333,7 +333,7 @@ class Suite:
         return done
 
     def _score_with_twin(
-        self, target: Target, name: str, known: Known, budget: int | None, **how: Any
+        self, target: RoundModel, name: str, known: Known, budget: int | None, **how: Any
     ) -> ScoredAttack:
         """An attack beside its naive twin, where its shadows know the defence."""
         scored, shadows = self.score(target, name, known, budget, **how), self.shadows
@@ -350,7 +350,7 @@ class Suite:
         )
 
     def leakage_of_round(
-        self, target: Target, names: Iterable[str], *, layers: bool
+        self, target: RoundModel, names: Iterable[str], *, layers: bool
     ) -> dict[str, Any]:
         """Scores of attacks on the model of a round, and of `internal` on each layer (Fig. 6).
 

@@ -18,7 +18,7 @@ from fedmia.federation.readings import UNTRAINED, Readings
 from fedmia.federation.result import TrainedRounds
 from fedmia.options.errors import opt
 from fedmia.records import Curves, FloatArray, ScoredAttack
-from fedmia.rounds.base import Target
+from fedmia.rounds.base import RoundModel
 from fedmia.threat import ClientView
 
 
@@ -126,7 +126,7 @@ class Trajectories:
 
     def view(self, branch: str) -> ClientView:
         """The active client's view of a branch."""
-        first = Target(branch, 0 if branch == UNTRAINED else self.run.schedule.clean)
+        first = RoundModel(branch, 0 if branch == UNTRAINED else self.run.schedule.clean)
         noted = partial(self.readings.of, branch)
         if self.attack.round_size is not None:
             idle, where = branch == "zero", "main" if branch == "zero" else branch

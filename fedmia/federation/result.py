@@ -22,7 +22,7 @@ from fedmia.recording.format import MAIN
 from fedmia.recording.run import RunRecording
 from fedmia.records import Aggregation, Fault, RoundInfo
 from fedmia.rounds.attacker import Attacker
-from fedmia.rounds.base import UNTRAINED, Rounds, Target
+from fedmia.rounds.base import UNTRAINED, RoundModel, Rounds
 from fedmia.ssl.base import SSLMethod, State
 from fedmia.storage.archive import Archive
 from fedmia.storage.snapshot import StateStore
@@ -111,8 +111,8 @@ class TrainedRounds(Rounds):
 
     @property
     def scored(self) -> list[int]:
-        kept = self.recording.rounds(MAIN)
-        return [r for r in self.schedule.evaluated() if r in kept]
+        stored = self.recording.rounds(MAIN)
+        return [r for r in self.schedule.evaluated() if r in stored]
 
     @cached_property
     def attacker(self) -> Attacker:
@@ -121,13 +121,13 @@ class TrainedRounds(Rounds):
         budget = self.plan.experiment.query_budget
         return replace(make_attacker(self.client_context, known), budget=budget)
 
-    def load(self, target: Target) -> SSLMethod:
+    def load(self, target: RoundModel) -> SSLMethod:
         if target.branch == UNTRAINED or target.round is None:
             return load_weights(self.client_context, self.recording.untrained().state)
         state = self.recording.models(target.branch)[target.round]
         return load_weights(self.client_context, state)
 
-    def held(self, branch: str = MAIN) -> Mapping[int, State]:
+    def negatives(self, branch: str = MAIN) -> Mapping[int, State]:
         return self.recording.notes(branch)
 
     def models(self, branch: str = MAIN) -> Mapping[int, State]:

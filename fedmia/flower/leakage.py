@@ -91,8 +91,8 @@ class Leakage:
             InputError: weights of another network.
             ValueError: the attack gives scores that are not finite.
         """
-        kept = KeptRounds(where="the messages", states={max(round, 1): state}, digest="")
-        method = kept.fit(self._released, strict=True).with_state(max(round, 1)).eval()
+        rounds = KeptRounds(where="the messages", states={max(round, 1): state}, digest="")
+        method = rounds.fit(self._released, strict=True).with_state(max(round, 1)).eval()
         if len(self._attacker.known.both()[0]) and self._released.access == "white_box":
             self._attacker.fill_bank(method)
         view = self._attacker.view(method)

@@ -73,14 +73,14 @@ class Attacker:
             The view.
         """
         make: Callable[..., BlackBox] = BlackBox
-        held = self.holds(known)
+        images = self.holds(known)
         if self.stored is not None:
             make = partial(StoredVectors, stored=self.stored)
         elif self.threat.access == "white_box":
             make = VIEWS[vantage]
         return make(
             method, self.augment, seed=self.seed, device=self.device,
-            held=held if len(held) else None,
+            held=images if len(images) else None,
             signals=Signals() if signals is None else signals, pixels=self.pixels,
             labels=self.labels, meter=Meter(budget), precision=self.precision, **beside,
         )  # fmt: skip

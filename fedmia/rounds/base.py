@@ -15,7 +15,7 @@ UNTRAINED = "untrained"  # the branch in which nobody trains: of the first model
 
 
 @dataclass(eq=False)
-class Target:
+class RoundModel:
     """The model after a round of a branch, with what was computed of it.
 
     Attributes:
@@ -62,7 +62,7 @@ class Rounds:
         """Rounds whose models are scored by themselves, ascending."""
         return ()
 
-    def load(self, target: Target) -> SSLMethod:
+    def load(self, target: RoundModel) -> SSLMethod:
         """The network with the weights of a target.
 
         Raises:
@@ -74,8 +74,8 @@ class Rounds:
         """The global models that were kept, by round; each is read when it is asked for."""
         return {}
 
-    def held(self, branch: str = MAIN) -> Mapping[int, State]:
-        """What the attacker's client held beside the model, such as its queue, by round."""
+    def negatives(self, branch: str = MAIN) -> Mapping[int, State]:
+        """The bank of negatives, such as a queue, of the attacker's client, by round."""
         return {}
 
     def updates(self, branch: str = MAIN) -> Mapping[int, Mapping[int, State]]:
@@ -109,5 +109,5 @@ class EncoderRounds(Rounds):
     def round(self) -> int | None:
         return self.encoder.weights.round
 
-    def load(self, target: Target) -> SSLMethod:
+    def load(self, target: RoundModel) -> SSLMethod:
         return self.encoder.untrained() if target.branch == UNTRAINED else self.encoder.method

@@ -27,7 +27,7 @@ from fedmia.options.values import disk_paths
 from fedmia.recording import Recording
 from fedmia.recording.format import MAIN, ROUNDS, RoundRecord
 from fedmia.records import Fault
-from fedmia.rounds.base import UNTRAINED, EncoderRounds, Target
+from fedmia.rounds.base import UNTRAINED, EncoderRounds, RoundModel
 from fedmia.ssl.base import SSLMethod, State, all_finite
 from fedmia.storage.states import States
 
@@ -133,7 +133,7 @@ class KeptRounds(EncoderRounds):
         """Rounds whose models are scored: all, or `MOST` of them with the first and the last."""
         return spread_rounds(sorted(r for r in self.states if r))
 
-    def load(self, target: Target) -> SSLMethod:
+    def load(self, target: RoundModel) -> SSLMethod:
         if target.branch == UNTRAINED or target.round == self.round:
             return super().load(target)
         return self.with_state(int(target.round or 0))
@@ -147,7 +147,7 @@ class KeptRounds(EncoderRounds):
     def models(self, branch: str = MAIN) -> Mapping[int, State]:
         return self.states if branch == MAIN else {}
 
-    def held(self, branch: str = MAIN) -> Mapping[int, State]:
+    def negatives(self, branch: str = MAIN) -> Mapping[int, State]:
         return self.queues if branch == MAIN else {}
 
     def updates(self, branch: str = MAIN) -> Mapping[int, Mapping[int, State]]:

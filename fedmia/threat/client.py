@@ -69,8 +69,8 @@ class ClientView(WhiteBox):
         cls, rounds: Sightings, branch: str, last: int, some: Collection[int] | None
     ) -> dict[str, Any]:
         models = rounds.models(branch)
-        kept = [r for r in models if r <= last and (some is None or r in some or r == last)]
-        return {"received": States(kept, models.__getitem__)}
+        received = [r for r in models if r <= last and (some is None or r in some or r == last)]
+        return {"received": States(received, models.__getitem__)}
 
     def at(self, round: int) -> WhiteBox:
         """The global model after `round`, one of `received`; its queries are counted here.

@@ -25,7 +25,7 @@ from fedmia.evaluation.suite import Suite
 from fedmia.options import registry
 from fedmia.recording.format import MAIN
 from fedmia.records import ScoredAttack
-from fedmia.rounds.base import Target
+from fedmia.rounds.base import RoundModel
 from fedmia.threat import Threat, WhiteBox
 
 TOP = 3  # largest confidences, as in the paper
@@ -162,7 +162,7 @@ def _read_part(suite: Suite, round: int, images: torch.Tensor) -> dict[str, NDAr
 
 def white_box(suite: Suite, round: int) -> WhiteBox:
     """What the attacker has of a round's model; nothing of it is shared with other views."""
-    view = suite.view(Target(MAIN, round), "internal")
+    view = suite.view(RoundModel(MAIN, round), "internal")
     assert isinstance(view, WhiteBox)
     return view
 

@@ -34,7 +34,7 @@ from fedmia.options import registry
 from fedmia.options.seeding import rng, torch_rng
 from fedmia.recording.format import MAIN
 from fedmia.records import Health, Probe, ScoredAttack
-from fedmia.rounds.base import Target
+from fedmia.rounds.base import RoundModel
 from fedmia.runtime.stopwatch import Stopwatch
 from fedmia.ssl.base import Recipe, State
 from fedmia.ssl.moco import MoCo
@@ -66,7 +66,7 @@ def test_passive_attack__reads_the_last_model_before_the_first_crafted_update(
     results = {a.name: a for a in scores_of(run.with_readings())["attacks"]}
     assert [results[n].under_attack for n in ("similarity", "ascent")] == [False, True]
     clean, last = (
-        evaluation(run).score_attacks(Target(MAIN, r), ["similarity"])[0] for r in (CLEAN, LAST)
+        evaluation(run).score_attacks(RoundModel(MAIN, r), ["similarity"])[0] for r in (CLEAN, LAST)
     )
     np.testing.assert_array_equal(results["similarity"].scores_members, clean.scores_members)
     np.testing.assert_array_equal(results["similarity"].scores_nonmembers, clean.scores_nonmembers)
@@ -132,7 +132,7 @@ def test_passive_attack__without_an_active_one_reads_the_last_model(
 ) -> None:
     run = finished(PASSIVE)
     (results,) = scores_of(run)["attacks"]
-    (last,) = evaluation(run).score_attacks(Target(MAIN, LAST), ["similarity"])
+    (last,) = evaluation(run).score_attacks(RoundModel(MAIN, LAST), ["similarity"])
     np.testing.assert_array_equal(results.scores_members, last.scores_members)
 
 
@@ -203,7 +203,7 @@ def test_clients_view__holds_its_own_branch_up_to_its_round(
     run = finished(ACTIVE)
     states = weights(run, branch)
     for round in (r for r in states if r):
-        view = evaluation(run).view(Target(branch, round), "loss-slope")
+        view = evaluation(run).view(RoundModel(branch, round), "loss-slope")
         assert isinstance(view, ClientView)
         assert max(view.received) == round and set(view.received) <= set(states)
         assert all(same(view.received[r], states[r]) for r in view.received)
@@ -219,7 +219,7 @@ def test_clients_view__holds_only_models_of_rounds_in_which_it_took_part(
     mine = [r for r in range(1, 7) if 3 in draw_cohort(RoundRange("", 0, 6, False, 0.5, 0), r, 4)]
     assert 0 < len(mine) < 6
     for last in range(7):
-        view = evaluation(run).view(Target(MAIN, last), "loss-slope")
+        view = evaluation(run).view(RoundModel(MAIN, last), "loss-slope")
         assert set(view.received) == {*(r - 1 for r in mine if r <= last), last}
         assert all(same(view.received[r], weights(run)[r]) for r in view.received)
 
@@ -230,7 +230,7 @@ def test_placebo__keeps_as_many_earlier_models_as_the_run(
     """Else the control of an attack on earlier rounds would be another test than the attack."""
     run, counts = finished(ACTIVE), []
     for branch in ("main", "placebo"):
-        view = evaluation(run).view(Target(branch, LAST), "loss-slope")
+        view = evaluation(run).view(RoundModel(branch, LAST), "loss-slope")
         assert sorted(view.received) == [0, 1, 2, 3, 4]
         counts += [len(kind().models(view, images[:0])) for kind in (LiRARounds, RMIARounds)]
     assert counts[:2] == counts[2:] and min(counts) > 1
@@ -242,7 +242,7 @@ def test_servers_view__holds_no_update_of_a_later_round_or_another_branch(
 ) -> None:
     run = finished(SERVER)
     for round in (CLEAN, LAST):
-        view = evaluation(run).view(Target(branch, round), "all-for-one")
+        view = evaluation(run).view(RoundModel(branch, round), "all-for-one")
         assert isinstance(view, ServerView) and sorted(view.updates) == list(range(1, round + 1))
         for r, sent in view.updates.items():
             kept = run.recording.updates(branch)[r]
@@ -369,12 +369,12 @@ def test_by_layer__is_internal_on_each_layer_alone_from_one_pass(
         return forward(self, part, layers)
 
     monkeypatch.setattr(WhiteBox, "forward", counted)
-    layers = scoring_run.leakage_of_round(Target(MAIN, LAST), [], layers=True)["layers"]
+    layers = scoring_run.leakage_of_round(RoundModel(MAIN, LAST), [], layers=True)["layers"]
     scorer = scoring_run.scorer
     assert sum(passed) == len(scorer.candidates) + len(scorer.known.both()[0])
     assert list(layers) == ["layer1", "layer2", "layer3", "layer4", "avgpool", "encoder"]
     for name in ("layer1", "encoder"):
         alone = suite_of_run(run, {"internal": {"layers": (name,)}})
-        (want,) = alone.score_attacks(Target(MAIN, LAST), ["internal"])
+        (want,) = alone.score_attacks(RoundModel(MAIN, LAST), ["internal"])
         np.testing.assert_array_equal(layers[name].scores_members, want.scores_members)
         np.testing.assert_array_equal(layers[name].scores_nonmembers, want.scores_nonmembers)

@@ -11,7 +11,7 @@ import torch
 
 from fedmia.evaluation.trajectories import Trajectories
 from fedmia.federation.attacker import load_weights
-from fedmia.rounds.base import Target
+from fedmia.rounds.base import RoundModel
 from fedmia.ssl.base import State
 from fedmia.storage.snapshot import Snapshot
 from strategies.cohort import RoundRange, draw_cohort
@@ -107,7 +107,7 @@ def test_pooled_training__comes_before_honest_rounds_and_passive_attacks_read_an
         (results["controls"]["untrained"], first),
     ):
         similarity = next(a for a in scored if a.name == "similarity")
-        target = Target("main", 9, method=load_weights(run.client_context, state))
+        target = RoundModel("main", 9, method=load_weights(run.client_context, state))
         (want,) = evaluation(run).score_attacks(target, ["similarity"])
         np.testing.assert_allclose(similarity.scores_members, want.scores_members, atol=1e-5)
     assert run.recording.rounds("untrained") == [0]

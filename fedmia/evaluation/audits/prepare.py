@@ -116,8 +116,8 @@ def load_encoder(audit: Audit, device: torch.device, objects: InMemory = NOTHING
         raise InputError(f"{opt('shadow_encoders')} '{audit.shadow_encoders}': no such folder")
     if (run := run_of(audit)) is not None:
         run.tree()  # of its plugins any may be imported later
-    kept = read_rounds(audit)
-    checkpoint = Path(audit.checkpoint) if audit.checkpoint and kept is None else None
+    recorded = read_rounds(audit)
+    checkpoint = Path(audit.checkpoint) if audit.checkpoint and recorded is None else None
     load_options: dict[str, Any] = dict(
         checkpoint=checkpoint,
         size=audit.size,
@@ -125,7 +125,7 @@ def load_encoder(audit: Audit, device: torch.device, objects: InMemory = NOTHING
         std=audit.std,
         device=device,
         seed=audit.seed,
-        key=audit.checkpoint_key if kept is None or audit.federation else None,
+        key=audit.checkpoint_key if recorded is None or audit.federation else None,
         allow_missing=audit.allow_missing,
         trust_plugins=trust_setting(audit),
         embedding=audit.embedding,
@@ -139,9 +139,9 @@ def load_encoder(audit: Audit, device: torch.device, objects: InMemory = NOTHING
         raise InputError(f"{opt('checkpoint', checkpoint)}: a module holds its own weights")
     else:
         released = load_module(objects.encoder, LoadOptions(**load_options), name=objects.name)
-    if kept is None:
+    if recorded is None:
         return EncoderRounds(released)
-    return load_rounds(released, kept, objects.loss or audit.loss)
+    return load_rounds(released, recorded, objects.loss or audit.loss)
 
 
 def images_for(audit: Audit, released: LoadedEncoder, owners: object = None) -> Cast:

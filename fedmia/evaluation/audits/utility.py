@@ -12,12 +12,12 @@ from fedmia.evaluation.suite import Suite
 from fedmia.options.seeding import rng
 from fedmia.probes.utility import NO_PROBES, mean_cosine, probe
 from fedmia.records import Health, Probe
-from fedmia.rounds.base import Target
+from fedmia.rounds.base import RoundModel
 from fedmia.statistics.matching import effective_size
 from fedmia.statistics.subjects import halves
 
 
-def probe_images(suite: Suite, cast: Cast, target: Target) -> dict[str, Probe]:
+def probe_images(suite: Suite, cast: Cast, target: RoundModel) -> dict[str, Probe]:
     """kNN and linear probe: fitted on half of the scored non-members, tested on the other half.
 
     Without two classes among the labels neither can run.
