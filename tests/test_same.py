@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import runpy
+from base64 import b64encode
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,10 @@ SAME = runpy.run_path(str(Path(__file__).resolve().parents[1] / "scripts" / "sam
 Printed = pytest.CaptureFixture[str]
 
 
-def compared(folder: Path, printed: Printed, *more: str) -> tuple[int, list[list[str]], str]:
+def compared(folder: Path, printed: Printed) -> tuple[int, list[list[str]], str]:
     """Exit code, the differences, the last line."""
     printed.readouterr()
-    code = SAME["main"]([str(folder / "A"), str(folder / "B"), *more])
+    code = SAME["main"]([str(folder / "A"), str(folder / "B")])
     *lines, last = printed.readouterr().out.splitlines()
     return code, [line.split("\t") for line in lines], last
 
@@ -40,8 +41,8 @@ def write(folder: Path, name: str, *contents: str) -> None:
         ("report.json", '{"seconds": 1}', "{}", "seconds"),  # the field itself is gone
         ("deep/rounds.jsonl", '{"r": 0}\n{"r": 1}', '{"r": 0}\n{"r": 2}', "1.r"),
         ("config.yaml", "a:\n  b: [1, 2]", "a:\n  b: [1, 3]", "a.b.1"),
-        ("scores.csv", "image,x\n3,0.1\n", "image,x\n3,0.2\n", "1.x"),
-        ("scores.csv", "image,x\n3,0.1\n", "x,image\n0.1,3\n", "0.0"),
+        ("scores.csv", "image,x\n3,0.1\n", "image,x\n3,0.2\n", "0.x"),
+        ("settings.json", '{"a": 1} # x', '{"a": 1} # y', "0"),
         ("page.html", "<p>one</p>", "<p>two</p>", "0"),
         ("figure.png", "one", "two", ""),
     ],
@@ -66,10 +67,25 @@ def test_same__leaves_out_and_counts_what_differs_between_runs(
     write(tmp_path, "report.json", about.format(1, a), about.format(2, b))
     write(tmp_path, "table.csv", table.format(1), table.format(2))
     write(tmp_path, "page.html", page.format(1, "(commit 0a)"), page.format(2, "(commit 1b)"))
+    write(tmp_path, "seconds.yaml", "a: 1", "a: 2")
     code, lines, last = compared(tmp_path, capsys)
-    assert (code, lines, last.split()[::2][:2]) == (0, [], ["0", "3"]), last
+    assert (code, lines, last.split()[:3:2], last.split()[-1]) == (0, [], ["0", "4"], "4"), last
     write(tmp_path, "page.html", page.format(1, ""), page.replace("<dd>2", "<dd>3").format(1, ""))
     assert compared(tmp_path, capsys)[0] == 1
+
+
+@pytest.mark.parametrize(("pixels", "code"), [(b"one", 0), (b"two", 1)])
+def test_same__figures_but_for_the_digest_of_their_report(
+    pixels: bytes, code: int, tmp_path: Path, capsys: Printed
+) -> None:
+    for side, digest, drawn in (("A", b"0", b"one"), ("B", b"1", pixels)):
+        (tmp_path / side).mkdir()
+        figure = b"PNGtEXtReport\0" + digest * 64 + 4 * digest + drawn
+        (tmp_path / side / "roc.png").write_bytes(figure)
+        text = f'<img src="data:image/png;base64,{b64encode(figure).decode()}">'
+        (tmp_path / side / "page.html").write_text(text)
+    found, lines, _ = compared(tmp_path, capsys)
+    assert (found, [line[0] for line in lines]) == (code, ["page.html", "roc.png"] * code)
 
 
 def test_same__arrays_to_the_bit(tmp_path: Path, capsys: Printed) -> None:
@@ -85,11 +101,10 @@ def test_same__arrays_to_the_bit(tmp_path: Path, capsys: Printed) -> None:
             assert [line[:2] for line in lines] == [["m.npz", "w"], ["m.safetensors", "w"]]
 
 
-def test_same__files_of_one_side_and_of_a_part(tmp_path: Path, capsys: Printed) -> None:
+def test_same__files_of_one_side(tmp_path: Path, capsys: Printed) -> None:
     write(tmp_path, "x/a.txt", "same", "same")
     write(tmp_path, "y/b.txt", "alone")
     code, lines, _ = compared(tmp_path, capsys)
-    assert code == 1 and lines == [["y/b.txt", "", "present", SAME["ABSENT"]]]
-    assert compared(tmp_path, capsys, "--only", "x/")[0] == 0
+    assert code == 1 and lines == [["y/b.txt", "", "['alone']", f"'{SAME['ABSENT']}'"]]
     with pytest.raises(SystemExit, match="2"):
         SAME["main"]([str(tmp_path / "A"), str(tmp_path / "none")])
