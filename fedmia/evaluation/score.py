@@ -145,9 +145,8 @@ def add_leakage(
     """
     if suite.progress.stopped():
         return info
-    target = (
-        suite.main if alone and info.round == suite.main.round else RoundModel(MAIN, info.round)
-    )
+    shared = alone and info.round == suite.main.round
+    target = suite.main if shared else RoundModel(MAIN, info.round)
     fields = suite.leakage_of_round(target, names, layers=layers)
     if suite.probe is not None:
         fields["knn"] = suite.probe(target)["knn"].value

@@ -232,8 +232,8 @@ class Suite:
         return target.method
 
     def view(
-        self, target: RoundModel, name: str, known: Known | None = None, budget: int | None = None, *,
-        naive: bool = False, **beside: Any,
+        self, target: RoundModel, name: str, known: Known | None = None,
+        budget: int | None = None, *, naive: bool = False, **beside: Any,
     ) -> BlackBox:  # fmt: skip
         """What the attacker has of a model while an attack runs.
 

@@ -36,7 +36,15 @@ def make_attacker(context: ClientContext, known: Known | None = None) -> Attacke
 
 
 def load_weights(context: ClientContext, state: State) -> SSLMethod:
-    """The network of a run with some weights, in evaluation mode, as its attacker builds it."""
+    """The network of a run with some weights, as its attacker builds it.
+
+    Args:
+        context: what all clients of the run share.
+        state: the weights by name.
+
+    Returns:
+        The network in evaluation mode.
+    """
     holder = context.experiment.holder
     method = context.method(-1, None if holder is None else len(context.parts["members"][holder]))
     method.load_shared(state)

@@ -47,7 +47,12 @@ def probe_images(suite: Suite, cast: Cast, target: RoundModel) -> dict[str, Prob
 def health(suite: Suite, cast: Cast) -> Health | None:
     """How alike the encoder's outputs are for different scored non-members.
 
-    None where there are fewer than two. The encoder's loss is not known.
+    Args:
+        suite: the attacks.
+        cast: the images in their roles.
+
+    Returns:
+        The finding, without a loss, which is not known; None where there are fewer than two images.
     """
     images = cast.pixels("scored_nonmembers")
     if len(images) < 2:
