@@ -17,7 +17,6 @@ from clients.base import Role
 from clients.client_context import ClientContext, RoundTask
 from clients.client_group import ClientGroup, form_groups
 from clients.client_round import ClientRound
-from fedmia.options import registry
 from fedmia.ssl import TwoView
 from fedmia.ssl.base import State
 from fedmia.storage.snapshot import StateStore, Update
@@ -103,7 +102,7 @@ def _work_round(
 ) -> Update:
     """One client's round."""
     began = time.perf_counter()
-    role: Role = registry.build("role", client_context.roles[client], {})
+    role: Role = client_context.role_choices[client_context.roles[client]].plugin("role")
     task, sent = _read_task(message, client), _read_arrays(message)
     update = role.answer(ClientRound(client_context, store, task, *sent))
     update.metrics.update(began=began, ended=time.perf_counter())

@@ -16,6 +16,7 @@ from torch.optim import Optimizer
 
 from clients.method_cache import MethodCache
 from fedmia.attacks.base import ActiveAttack, CraftContext, Known
+from fedmia.config.choices import PluginChoice
 from fedmia.config.experiment import Experiment
 from fedmia.data.images import ByteArray, IntArray
 from fedmia.defenses.stack import DefenseStack
@@ -96,9 +97,14 @@ class ClientContext:
         return MethodCache()
 
     @cached_property
+    def role_choices(self) -> dict[str, PluginChoice]:
+        """What clients of each role do, by its name."""
+        return {name: PluginChoice(name) for name in self.roles}
+
+    @cached_property
     def augment(self) -> Augment:
         """The recipe of the views that clients train on."""
-        return self.experiment.ssl.build("ssl").augment
+        return self.experiment.ssl.plugin("ssl").augment
 
     def method(self, client: int, images: int | None) -> SSLMethod:
         """Build an SSL method that starts from the run's first weights.
@@ -111,7 +117,7 @@ class ClientContext:
             The method on `device`.
         """
         run = self.experiment
-        net, spec = run.model.build("model"), run.ssl.build("ssl")
+        net, spec = run.model.plugin("model"), run.ssl.plugin("ssl")
         public = self.public_images if spec.public else None
         constants = pixel_constants(run, self.channels)
         recipe = Recipe(*constants, images, public, run.train.batch_size)
@@ -277,7 +283,7 @@ class ClientContext:
     def with_halt(self, event: Event) -> ClientContext:
         """The same context for one order, which ends when `event` is set."""
         # What all orders share is made first; `copy.copy` would leave it out.
-        _ = self.images, self.public_images, self.method_cache, self.augment
+        _ = self.images, self.public_images, self.method_cache, self.augment, self.role_choices
         own = object.__new__(ClientContext)
         own.__dict__.update(self.__dict__, halt=event)
         return own

@@ -43,7 +43,7 @@ def count_together(client_context: ClientContext) -> tuple[int, str]:
     if number == 1:
         return 1, ""
     whole = run.train.optimizer != "sgd" or run.train.clip_grad is not None
-    alike, strategy = sum(n for n in sizes.values() if n > 1), run.strategy.build("strategy")
+    alike, strategy = sum(n for n in sizes.values() if n > 1), run.strategy.plugin("strategy")
     method = client_context.method(-1, None)
     obstacles = {
         "federation.client_timeout is of one client": run.federation.client_timeout is not None,

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from fedmia.config.audit_attacks import AUTO, expand_names, has_rounds
-from fedmia.config.choices import Layer, Values
+from fedmia.config.choices import Layer, PluginChoice, Values
 from fedmia.config.data import channel_mean, channel_std, data_folder, image_size, pixel_range
 from fedmia.config.effects import OF_AUDITS
-from fedmia.config.fields import Settings, given_options, named_options, plugins
+from fedmia.config.fields import Settings, built_attacks, given_options, named_options, plugins
 from fedmia.config.points import parse_points
 from fedmia.config.roles import check_attack_options
 from fedmia.data.images import CHANNELS
@@ -50,6 +50,7 @@ class Audit(Settings):
         nonmembers_options: options of the data source of the non-members.
         shadow_data_options: options of the data source of the shadows.
         attack: options of each attack, by its name.
+        attack_choices: the attacks that are asked for, built once.
 
     Raises:
         InputError: on construction, for an unknown attack or option or a value out of range.
@@ -195,6 +196,7 @@ class Audit(Settings):
     nonmembers_options: Values = options_of("nonmembers", "dataset")
     shadow_data_options: Values = options_of("shadow_data", "dataset")
     attack: Mapping[str, Values] = named_options("attack")
+    attack_choices: Mapping[str, PluginChoice] = built_attacks()
 
     @classmethod
     def attack_names(cls, flat: Mapping[str, Any]) -> tuple[str, ...]:
@@ -231,8 +233,13 @@ class Audit(Settings):
         names = expand_names(self.attacks, vars(self))
         check_attack_options(self.attack, names)
         object.__setattr__(self, "attacks", names)
-        for name in names:
-            registry.build("attack", name, self.attack.get(name, {}))
+        choices = {n: PluginChoice(n, self.attack.get(n, {})) for n in names}
+        for name, choice in self.attack_choices.items():
+            if name in choices and choices[name].options == choice.options:
+                choices[name] = choice
+        for choice in choices.values():
+            choice.plugin("attack")
+        object.__setattr__(self, "attack_choices", choices)
         self._check_knowledge()
         Augment(**self.augment)
         if self.sweep is not None:

@@ -55,7 +55,7 @@ def _check_attacker(experiment: Experiment) -> None:
 
 def _check_attacks(experiment: Experiment) -> None:
     for name in experiment.attacks:
-        built = registry.build("attack", name, experiment.attack[name])
+        built = experiment.attack_choices[name].plugin("attack")
         sums = experiment.federation.secure_aggregation
         reason = refusal(type(built), experiment.attacker, built.asks_shadows(), sums)
         if reason:
@@ -99,7 +99,7 @@ def _check_training(experiment: Experiment) -> None:
     """Refuse batches of which the method learns nothing, a warm-up longer than the training, and an
     optimizer that the strategy cannot use."""
     train, federation, pretrain = experiment.train, experiment.federation, experiment.pretrain
-    experiment.ssl.build("ssl").check_batch("train.batch_size", train.batch_size)
+    experiment.ssl.plugin("ssl").check_batch("train.batch_size", train.batch_size)
     lasting = {
         "the epochs of the run": federation.rounds * train.local_epochs,
         opt("pretrain.epochs"): pretrain.epochs or math.inf,
@@ -111,7 +111,7 @@ def _check_training(experiment: Experiment) -> None:
     if train.optimizer == "sgd":
         return
     chosen = opt("train.optimizer", train.optimizer)
-    if experiment.strategy.build("strategy").gradients:
+    if experiment.strategy.plugin("strategy").gradients:
         raise InputError(
             f"{opt('strategy', experiment.strategy.name)} reads gradients off the clients' "
             f"steps, which those of {chosen} are not; {opt('train.optimizer', 'sgd')}"
@@ -135,7 +135,7 @@ def _cohort_size(experiment: Experiment) -> int:
 
 def _check_aggregation(experiment: Experiment) -> None:
     """Refuse a strategy that the cohort, the norm or secure aggregation does not allow."""
-    built = experiment.strategy.build("strategy")
+    built = experiment.strategy.plugin("strategy")
     federation, mention = experiment.federation, opt("strategy", experiment.strategy.name)
     if built.least > (cohort_size := _cohort_size(experiment)):
         raise InputError(
@@ -185,7 +185,7 @@ def _check_machine(experiment: Experiment) -> None:
 
 
 def _check_partition(experiment: Experiment) -> None:
-    built: Partition = experiment.partition.build("partition")
+    built: Partition = experiment.partition.plugin("partition")
     built.check(experiment.data.source(), experiment.data.plugin)
 
 
@@ -216,8 +216,8 @@ def _check_honest(experiment: Experiment, clients: tuple[int, ...], where: str) 
 
 
 def _check_defense(experiment: Experiment) -> None:
-    ssl: SSL = experiment.ssl.build("ssl")
-    built = [(layer, layer.build("defense")) for layer in experiment.defense]
+    ssl: SSL = experiment.ssl.plugin("ssl")
+    built = [(layer, layer.plugin("defense")) for layer in experiment.defense]
     before = experiment.pretrain.mode == "public"
     setting = RunConditions(norm_of(experiment), ssl, experiment.split.public, before)
     for layer, defense in built:
@@ -253,7 +253,7 @@ def _check_pretrain(experiment: Experiment) -> None:
 
 def _check_public(experiment: Experiment) -> None:
     """Refuse a method that trains against public images where there are none."""
-    if experiment.ssl.build("ssl").public and not experiment.split.public:
+    if experiment.ssl.plugin("ssl").public and not experiment.split.public:
         why = f"> 0 with {opt('ssl', experiment.ssl.name)}, which trains against public images here"
         raise wrong_value(opt("split.public"), 0, why)
 

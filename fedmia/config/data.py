@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fedmia.config.choices import PluginChoice, Values, option_values
+from fedmia.config.choices import PluginChoice, Values
 from fedmia.config.dataset_names import split_dataset
 from fedmia.data.base import Dataset, Request
-from fedmia.options import registry
 from fedmia.options.option import Options, option, options_of
 
 GENERATED = ("digits", "synthetic")  # sources of no file, of which the default trains on
@@ -76,10 +75,13 @@ class Data(Options):
     )
     pixel_range: tuple[float, ...] | None = pixel_range()
     options: Values = options_of("name", "dataset", flat=True)
+    _source: PluginChoice = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(self, "options", option_values(self.source()))
+        choice = PluginChoice(self.plugin, self.options).complete("dataset")
+        object.__setattr__(self, "options", choice.options)
+        object.__setattr__(self, "_source", choice)
 
     @property
     def plugin(self) -> str:
@@ -88,7 +90,7 @@ class Data(Options):
 
     def source(self) -> Dataset:
         """The data source, built."""
-        built: Dataset = registry.build("dataset", self.plugin, self.options)
+        built: Dataset = self._source.plugin("dataset")
         return built
 
     def request(self, seed: int) -> Request:
@@ -101,4 +103,4 @@ class Data(Options):
         """The method with the source's options of views where its own are not given."""
         views = {k: v for k, v in vars(self.source().views).items() if k in ssl.options}
         own = {k: v for k, v in ssl.options.items() if v is not None}
-        return replace(ssl, options={**ssl.options, **views, **own})
+        return ssl.with_options("ssl", {**ssl.options, **views, **own})

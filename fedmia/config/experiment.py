@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
 from fedmia.attacks.base import ActiveAttack
-from fedmia.config.choices import Layer, PluginChoice, Values
+from fedmia.config.choices import Layer, PluginChoice, Values, complete_attacks
 from fedmia.config.data import GENERATED, Data
 from fedmia.config.effects import OF_EXPERIMENTS
-from fedmia.config.fields import Settings, named_options, plugin, plugins, section
+from fedmia.config.fields import Settings, built_attacks, named_options, plugin, plugins, section
 from fedmia.config.points import parse_points
 from fedmia.config.roles import (
     ATTACKERS,
@@ -117,6 +117,7 @@ class Experiment(Settings):
 
     Attributes:
         attack: options of each attack, by its name.
+        attack_choices: the attacks that are run with all their options, built once.
         defense: the defences of the clients, in the order in which they act.
 
     Raises:
@@ -144,6 +145,7 @@ class Experiment(Settings):
         "long computations) and all, as far as the attacker's role permits; or none",
     )
     attack: Mapping[str, Values] = named_options("attack")
+    attack_choices: Mapping[str, PluginChoice] = built_attacks()
     query_budget: int | None = option(
         None,
         "most images that one attack may embed; it uses fewer known images to stay within this",
@@ -223,11 +225,10 @@ class Experiment(Settings):
         sums = self.federation.secure_aggregation
         names = expand_attacks(self.attacks, self.attacker, sums)
         check_attack_options(self.attack, names)
-        complete = {
-            n: PluginChoice(n, self.attack.get(n, {})).complete("attack").options for n in names
-        }
+        choices = complete_attacks(names, self.attack, self.attack_choices)
         object.__setattr__(self, "attacks", names)
-        object.__setattr__(self, "attack", complete)
+        object.__setattr__(self, "attack_choices", choices)
+        object.__setattr__(self, "attack", {n: one.options for n, one in choices.items()})
 
     @property
     def malicious_clients(self) -> tuple[int, ...]:

@@ -164,6 +164,15 @@ def plugins(kind: str, about: str) -> Any:
     return field(default=(), metadata={"form": PluginForm(kind, about, None, several=True)})
 
 
+def built_attacks() -> Any:
+    """A field of the attacks that settings run, each built once; no option.
+
+    Returns:
+        The field: name -> `PluginChoice`.
+    """
+    return field(default_factory=dict, kw_only=True, compare=False, repr=False)
+
+
 def named_options(kind: str) -> Any:
     """A field that holds options of each of several plugins of `kind`, by the plugin's name."""
     return field(default_factory=dict, metadata={"form": NamedForm(kind)})

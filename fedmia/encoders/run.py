@@ -89,10 +89,10 @@ def load(spec: str, load_options: LoadOptions) -> LoadedEncoder:
     refuse_large(f"run '{folder}'", size)
     length = sum(t.nbytes for t in state.values())
     where = f"run '{folder}'"
-    check_network(where, lambda: build_plugin("model", tree).build(3, size), length)
-    channels = _channels(state, folder, build_plugin("model", tree), size)
-    mean, std = load_options.channel_constants(channels, _own_constants(tree, source), notes)
     net: Net = build_plugin("model", tree)
+    check_network(where, lambda: net.build(3, size), length)
+    channels = _channels(state, folder, net, size)
+    mean, std = load_options.channel_constants(channels, _own_constants(tree, source), notes)
     spec_ssl: SSL = build_plugin("ssl", tree)
 
     def build() -> SSLMethod:

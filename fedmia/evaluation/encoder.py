@@ -14,6 +14,7 @@ import torch
 from fedmia.attacks.base import Known
 from fedmia.config.audit import Audit
 from fedmia.config.audit_attacks import expand_names
+from fedmia.config.choices import PluginChoice
 from fedmia.config.roles import QUICK, is_quick
 from fedmia.config.tree import to_tree
 from fedmia.data.cast import KNOWN, Cast
@@ -124,7 +125,7 @@ def suite_of_audit(
         rounds,
         cast,
         attacker,
-        audit.attack if stored is None else limit_views(audit, stored.views),
+        audit.attack_choices if stored is None else limit_views(audit, stored.views),
         clients,
         deal,
         Archive(folder, key(audit, rounds.encoder, cast, attacker.augment, device)),
@@ -270,22 +271,21 @@ def _could_run(suite: Suite, name: str) -> bool:
         return False
 
 
-def limit_views(audit: Audit, most: int) -> dict[str, Mapping[str, Any]]:
-    """Options of the attacks where a file has the views: those that leave their number open read
-    all.
+def limit_views(audit: Audit, most: int) -> dict[str, PluginChoice]:
+    """The attacks where a file has the views: those that leave their number open read all.
 
     Args:
         most: views of each image in the file.
 
     Returns:
-        Options by attack.
+        The attacks by name.
     """
-    options: dict[str, Mapping[str, Any]] = {**audit.attack}
-    for name in audit.attacks:
-        views = vars(registry.build("attack", name, options.get(name, {}))).get("views", 0)
-        if views > most > 1 and "views" not in options.get(name, {}):
-            options[name] = {**options.get(name, {}), "views": most}
-    return options
+    choices = dict(audit.attack_choices)
+    for name, choice in choices.items():
+        views = vars(choice.plugin("attack")).get("views", 0)
+        if views > most > 1 and "views" not in choice.options:
+            choices[name] = choice.with_options("attack", {**choice.options, "views": most})
+    return choices
 
 
 def whole(labels: IntArray, clients: int, draw: np.random.Generator) -> list[IntArray]:

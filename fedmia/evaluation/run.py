@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from fedmia.attacks.base import ActiveAttack
+from fedmia.config.choices import PluginChoice
 from fedmia.data.images import IntArray
 from fedmia.defenses.stack import require_account
 from fedmia.evaluation.score import explain_uncontrolled, score
@@ -43,14 +44,14 @@ class _Pieces(Progress):
 
 def suite_of_run(
     run: TrainedRounds,
-    attacks: Mapping[str, Mapping[str, Any]] | None = None,
+    attacks: Mapping[str, PluginChoice] | None = None,
     failures: Failures | None = None,
 ) -> Suite:
     """The attacks of a run on what it left.
 
     Args:
         run: its rounds over.
-        attacks: name -> options of the attacks to run; None: the run's own.
+        attacks: those to run, by name; None: the run's own.
         failures: takes what attacks raise; None: all.
 
     Returns:
@@ -58,7 +59,7 @@ def suite_of_run(
     """
     plan, cast = run.plan, run.cast
     clients = cast.owner("scored_members")
-    deal: Partition = plan.experiment.partition.build("partition")
+    deal: Partition = plan.experiment.partition.plugin("partition")
     if deal.trains_on_all():  # non-members belong to none, so they pose at random
         deal = IID()
 
@@ -72,7 +73,7 @@ def suite_of_run(
         run,
         cast,
         run.attacker,
-        plan.experiment.attack if attacks is None else attacks,
+        plan.experiment.attack_choices if attacks is None else attacks,
         np.zeros(0, np.int64) if clients is None else clients,
         deal,
         run.archive,
@@ -157,7 +158,7 @@ def score_run(
     sides = cast.ids("scored_members"), cast.ids("scored_nonmembers")
     return assemble(
         experiment,
-        drawn=not experiment.partition.build("partition").trains_on_all(),
+        drawn=not experiment.partition.plugin("partition").trains_on_all(),
         member_ids=sides[0],
         nonmember_ids=sides[1],
         member_client=suite.clients,

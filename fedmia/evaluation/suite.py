@@ -12,13 +12,13 @@ from typing import Any, Protocol, TypeVar
 from torch import Tensor
 
 from fedmia.attacks.base import Attack, DatasetAttack, Known
+from fedmia.config.choices import PluginChoice
 from fedmia.data.cast import SCORED, Cast
 from fedmia.data.images import IntArray
 from fedmia.data.sets import ImageSets
 from fedmia.evaluation.steps.datasets import Partition, form_candidate_sets, inference
 from fedmia.evaluation.steps.failures import Failures
 from fedmia.evaluation.steps.scorer import Scorer
-from fedmia.options import registry
 from fedmia.options.errors import InputError, opt
 from fedmia.options.option import option_fields
 from fedmia.recording.format import MAIN
@@ -113,7 +113,7 @@ class Suite:
         rounds: the models.
         cast: who is who among the images.
         attacker: what it has beside both.
-        attacks: name -> options of an attack.
+        attacks: name -> the attack with its options.
         clients: (n,) client of each scored member.
         deal: how members were dealt to clients, and posers are.
         archive: keeps what is scored, and has what was scored before.
@@ -134,11 +134,11 @@ class Suite:
 
     def __init__(
         self, rounds: Rounds, cast: Cast, attacker: Attacker,
-        attacks: Mapping[str, Mapping[str, Any]], clients: IntArray, deal: Partition,
+        attacks: Mapping[str, PluginChoice], clients: IntArray, deal: Partition,
         archive: Archive, failures: Failures, *, shadows: Shadows | None = None,
         refuse: Callable[[str], str | None] = lambda name: None, formed: ImageSets | None = None,
     ) -> None:  # fmt: skip
-        self.rounds, self.cast, self.attacker, self.attacks = rounds, cast, attacker, attacks
+        self.rounds, self.cast, self.attacker, self.attacks = rounds, cast, attacker, {**attacks}
         self.clients, self.deal, self.archive, self.failures = clients, deal, archive, failures
         self.shadows, self.refuse = shadows, refuse
         members, others = map(cast.pixels, SCORED)
@@ -157,12 +157,14 @@ class Suite:
 
     def build(self, name: str) -> Attack:
         """A fresh attack with the options that it was given."""
-        built: Attack = registry.build("attack", name, self.attacks.get(name, {}))
+        if name not in self.attacks:  # one that was not asked for, and could run
+            self.attacks[name] = PluginChoice(name)
+        built: Attack = self.attacks[name].build("attack")
         return built
 
     def of_kind(self, *kinds: type) -> list[str]:
         """Names of the attacks of these kinds."""
-        return [name for name in self.attacks if isinstance(self.build(name), kinds)]
+        return [n for n, one in self.attacks.items() if isinstance(one.plugin("attack"), kinds)]
 
     def check(self, name: str) -> Attack:
         """The attack.
@@ -366,8 +368,8 @@ class Suite:
         def score_layers() -> dict[str, ScoredAttack]:
             view = self.view(target, "internal", self.scorer.known, None)
             assert isinstance(view, WhiteBox)
-            options = self.attacks.get("internal", {})
-            return self.scorer.score_layers(view, options, threshold=False)
+            internal = self.build("internal")
+            return self.scorer.score_layers(view, internal, threshold=False)
 
         piece = f"round {target.round}"
         scored = self.score_attacks(target, names, piece, threshold=False)

@@ -44,7 +44,7 @@ def describe_start(plan: Plan) -> list[str]:
         if len(sizes) > 1
         else f"1 client trains on {sizes[0]} images",
     ]
-    spec, batch = experiment.ssl.build("ssl"), experiment.train.batch_size
+    spec, batch = experiment.ssl.plugin("ssl"), experiment.train.batch_size
     if noted := [size for size in sizes if spec.notes(size)]:
         lines.append(f"{len(noted)} of {len(sizes)} clients: {spec.notes(noted[0])[0]}")
     if few := [size for size in sizes if size < batch / 2]:

@@ -21,7 +21,7 @@ from fedmia.data.images import NO_PROBES, ImageSet, IntArray, digests, rank_dige
 from fedmia.data.sets import form_sets
 from fedmia.federation.schedule import Schedule
 from fedmia.options.errors import InputError, opt, prefix_errors
-from fedmia.options.registry import build, load
+from fedmia.options.registry import load
 from fedmia.options.seeding import SEEDED, torch_rng
 from fedmia.partitions.split import decode_split, make_split
 from fedmia.runtime.device import resolve_device
@@ -61,7 +61,7 @@ def make_plan(experiment: Experiment) -> Plan:
         raise InputError(f"only one active attack can run inside one federation, got {active}")
     clients, malicious = experiment.federation.clients, len(experiment.malicious_clients)
     placebo = experiment.has_placebo
-    deal, seed = experiment.partition.build("partition"), experiment.seed
+    deal, seed = experiment.partition.plugin("partition"), experiment.seed
 
     def roles(encoded: ImageSet | EncodedSet) -> Cast:
         return make_split(encoded, experiment.split, deal, clients, malicious, placebo, seed)
@@ -86,7 +86,7 @@ def make_plan(experiment: Experiment) -> Plan:
     if not data.labelled:
         notes.append(NO_PROBES)
     # Sizes, constants and pairs that do not suit are refused before anything is written.
-    method, spec = try_method(experiment, data.channels, data.size), experiment.ssl.build("ssl")
+    method, spec = try_method(experiment, data.channels, data.size), experiment.ssl.plugin("ssl")
     sized = sorted({n for size in set(map(len, split.parts)) for n in spec.notes(size)})
     if len(sized) > 3:
         sized[3:] = [f"and {len(sized) - 3} more notes of this kind, of clients of other sizes"]
@@ -114,13 +114,13 @@ def try_method(experiment: Experiment, channels: int, size: int) -> SSLMethod:
     Raises:
         InputError: a network, a method, constants or a defence that do not suit.
     """
-    backbone = experiment.model.build("model").build(channels, size)
+    backbone = experiment.model.plugin("model").build(channels, size)
     recipe = Recipe(*pixel_constants(experiment, channels))
-    spec, stream = experiment.ssl.build("ssl"), torch_rng(experiment.seed, "trial")
+    spec, stream = experiment.ssl.plugin("ssl"), torch_rng(experiment.seed, "trial")
     method: SSLMethod = spec.build(backbone, recipe, stream)
     for layer in experiment.defense:
         with prefix_errors(opt("defense", layer.name)):
-            layer.build("defense").check_method(method, channels, size)
+            layer.plugin("defense").check_method(method, channels, size)
     return method
 
 
@@ -136,7 +136,9 @@ def foresee(experiment: Experiment, split: Cast) -> None:
     for layer, sizes in defended_sizes(experiment, split):
         for size in sizes:
             try:
-                layer.build("defense").foresee(size, experiment.train, experiment.federation.rounds)
+                layer.plugin("defense").foresee(
+                    size, experiment.train, experiment.federation.rounds
+                )
             except InputError as error:
                 where = f"{opt('defense', layer.name)}, a client of {size} images"
                 raise InputError(f"{where}: {error}") from None
@@ -155,7 +157,7 @@ def forecasts(plan: Plan) -> list[str]:
     for layer, sizes in defended_sizes(experiment, plan.cast):
         for size in sizes[:1]:
             rounds = experiment.federation.rounds
-            line = layer.build("defense").forecast(size, experiment.train, rounds)
+            line = layer.plugin("defense").forecast(size, experiment.train, rounds)
             if line is not None:
                 lines.append(f"{layer.name}: {line}")
     return lines
@@ -218,7 +220,7 @@ def make_client_context(plan: Plan, workdir: Path, stop: Event) -> ClientContext
     targets = candidates[rank_digests(names)]
     active, attack = experiment.active_attack, None
     if active is not None:
-        attack = build("attack", active, experiment.attack[active])
+        attack = experiment.attack_choices[active].build("attack")
     return ClientContext(
         experiment=experiment,
         images_file=file,

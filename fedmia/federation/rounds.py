@@ -110,7 +110,7 @@ class FederatedRun:
             options.clients,
             options.on_failure,
             options.client_timeout,
-            max(options.min_clients, experiment.strategy.build("strategy").least),
+            max(options.min_clients, experiment.strategy.plugin("strategy").least),
             self.plan.cast.indispensable,
             say=self.display.warn,
             hint=f"{divergence_hint(experiment)} if training diverged",

@@ -89,7 +89,7 @@ class Probes:
             The finding of whether the model tells images apart.
         """
         client_context = self.client_context
-        run, method = client_context.experiment, client_context.experiment.ssl.build("ssl")
+        run, method = client_context.experiment, client_context.experiment.ssl.plugin("ssl")
         parts = zip(client_context.parts["members"], client_context.roles, strict=True)
         sizes = [len(part) for part, role in parts if role == "honest" and len(part)]
         by_size = {size: method.chance_loss(size, run.train.batch_size) for size in set(sizes)}

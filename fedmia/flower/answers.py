@@ -19,7 +19,6 @@ from fedmia.evaluation.run import client_rows, score_suite, suite_of_run
 from fedmia.evaluation.steps.assemble import assemble
 from fedmia.federation.plan import Plan
 from fedmia.federation.result import TrainedRounds
-from fedmia.options import registry
 from fedmia.options.bounded import parse_json
 from fedmia.recording.run import RunRecording
 from fedmia.records import ClientInfo, RunScores, ScoredAttack
@@ -63,10 +62,10 @@ def score_node(
     Returns:
         Size and defence of the client, and scores.
     """
-    options = {
-        n: dict(o)
-        for n, o in plan.experiment.attack.items()
-        if not issubclass(registry.load("attack", n), DatasetAttack)
+    attacks = {
+        name: one
+        for name, one in plan.experiment.attack_choices.items()
+        if not isinstance(one.plugin("attack"), DatasetAttack)
     }
     with tempfile.TemporaryDirectory(prefix="fedmia-") as folder:
         recording = RunRecording(Path(folder))
@@ -75,7 +74,7 @@ def score_node(
             return _answer(_client(run, client, lambda epsilon: epsilon))
         recording.save("main", Snapshot(0, untrained, {}))
         recording.save("main", Snapshot(last, final, {}))
-        results = score_suite(suite_of_run(run, options), run)
+        results = score_suite(suite_of_run(run, attacks), run)
     answer = _client(run, client, void_beside_scores)
     answer |= {"split": plan.cast.counts(), "pixels": results["pixels"]}
     for kind, attacks in {"attacks": results["attacks"], **results["controls"]}.items():

@@ -56,8 +56,8 @@ def gives_guarantee(experiment: Experiment) -> bool:
     Returns:
         True where nodes keep their scores unless they are told otherwise.
     """
-    private = experiment.strategy.build("strategy").private
-    return private or any(layer.build("defense").withholds for layer in experiment.defense)
+    private = experiment.strategy.plugin("strategy").private
+    return private or any(layer.plugin("defense").withholds for layer in experiment.defense)
 
 
 def try_settings(experiment: Experiment) -> None:

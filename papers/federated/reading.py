@@ -19,10 +19,10 @@ from fedmia.attacks.base import Scores
 from fedmia.attacks.combined import Combined
 from fedmia.attacks.internal import Internal, top_confidences
 from fedmia.attacks.similarity import Similarity
+from fedmia.config.choices import PluginChoice
 from fedmia.data.images import digests
 from fedmia.evaluation.steps.scorer import Scorer
 from fedmia.evaluation.suite import Suite
-from fedmia.options import registry
 from fedmia.recording.format import MAIN
 from fedmia.records import ScoredAttack
 from fedmia.rounds.base import RoundModel
@@ -177,8 +177,8 @@ def configured_attack(suite: Suite, name: str) -> Any:
     Returns:
         The attack, not fitted.
     """
-    own = suite.attacks.get(name, {})
-    return registry.build("attack", name, {**PAPERS.get(name, {}), **own})
+    usual = PluginChoice(name, PAPERS.get(name, {}))
+    return suite.attacks.get(name, usual).build("attack")
 
 
 def layers_of(suite: Suite) -> tuple[str, ...]:

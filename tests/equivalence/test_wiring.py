@@ -20,6 +20,7 @@ from clients.client_context import ClientContext
 from fedmia.attacks.ascent import Ascent
 from fedmia.attacks.lira import LiRARounds
 from fedmia.attacks.rmia import RMIARounds
+from fedmia.config.choices import PluginChoice
 from fedmia.data.cast import ATTACKED, KNOWN, SCORED
 from fedmia.data.images import digests
 from fedmia.data.sets import ImageSets
@@ -374,7 +375,7 @@ def test_by_layer__is_internal_on_each_layer_alone_from_one_pass(
     assert sum(passed) == len(scorer.candidates) + len(scorer.known.both()[0])
     assert list(layers) == ["layer1", "layer2", "layer3", "layer4", "avgpool", "encoder"]
     for name in ("layer1", "encoder"):
-        alone = suite_of_run(run, {"internal": {"layers": (name,)}})
+        alone = suite_of_run(run, {"internal": PluginChoice("internal", {"layers": (name,)})})
         (want,) = alone.score_attacks(RoundModel(MAIN, LAST), ["internal"])
         np.testing.assert_array_equal(layers[name].scores_members, want.scores_members)
         np.testing.assert_array_equal(layers[name].scores_nonmembers, want.scores_nonmembers)

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from fedmia.attacks.base import Known
+from fedmia.config.choices import PluginChoice
 from fedmia.data.images import digests
 from fedmia.evaluation.steps.scorer import Scorer
 from fedmia.records import Curves, ScoredAttack
@@ -43,7 +44,7 @@ class Evaluation:
         self.scorer = Scorer(
             Known(known[:KNOWN], known[KNOWN:]), self.members, self.nonmembers, 0, NotImplemented
         )
-        self.attacks: dict[str, dict[str, Any]] = {}
+        self.attacks: dict[str, PluginChoice] = {}
 
     def view(self, *_: Any) -> Any:
         return NoModel()

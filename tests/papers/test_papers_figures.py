@@ -172,7 +172,7 @@ def test_by_threshold__accuracy_where_fewer_or_more_rise_less() -> None:
 @pytest.mark.parametrize("own, pairs", [({}, "top3"), ({"similarity": {"pairs": "mean"}}, "mean")])
 def test_similarity__reads_the_papers_pairs_or_the_runs(own: Any, pairs: str) -> None:
     evaluation: Any = Evaluation()
-    evaluation.attacks = own
+    evaluation.attacks = {name: PluginChoice(name, options) for name, options in own.items()}
     assert configured_attack(evaluation, "similarity").pairs == pairs
 
 

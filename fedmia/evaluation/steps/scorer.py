@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -17,7 +17,6 @@ from torch import Tensor
 from fedmia.attacks.base import Attack, Known
 from fedmia.data.images import digests, rank_digests
 from fedmia.data.sets import ImageSets, form_sets
-from fedmia.options import registry
 from fedmia.options.errors import InputError
 from fedmia.options.seeding import rng
 from fedmia.records import ScoredAttack
@@ -158,13 +157,13 @@ class Scorer:
         return ScoredAttack(label, also=also, **shared, **own)
 
     def score_layers(
-        self, view: WhiteBox, options: Mapping[str, Any], threshold: bool = True
+        self, view: WhiteBox, internal: Attack, threshold: bool = True
     ) -> dict[str, ScoredAttack]:
         """Score the `internal` attack on each layer alone, from one pass over all layers.
 
         Args:
             view: of the model.
-            options: of the attack.
+            internal: the attack.
             threshold: whether to choose a threshold on the known images.
 
         Returns:
@@ -175,8 +174,9 @@ class Scorer:
             for images in (self.known.both()[0], self.candidates):
                 view.features(images, view.layers)
         for layer in view.layers:
-            build = partial(registry.build, "attack", options={**options, "layers": (layer,)})
-            alone = replace(self, build=build)
+            one: Any = copy.deepcopy(internal)
+            one.layers = (layer,)
+            alone = replace(self, build=partial(_copy, one))
             scores[layer] = alone.score_attack("internal", view, threshold=threshold)
         return scores
 
@@ -241,6 +241,11 @@ class Scorer:
             own = attack.score(view, self.candidates)
             scores[~rest] = match_scale(attack.score(view, images[~rest]), own, candidate_scores)
         return scores[truth == 1], scores[truth == 0]
+
+
+def _copy(attack: Attack, name: str) -> Attack:
+    """A fresh copy of an attack, whatever it is called."""
+    return copy.deepcopy(attack)
 
 
 def side_fields(name: str, values: Sides) -> dict[str, Any]:
