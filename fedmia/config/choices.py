@@ -59,6 +59,9 @@ class PluginChoice:
             kind: of the plugin.
             options: option -> value, every option of the plugin.
 
+        Returns:
+            The choice, whose plugin has these options.
+
         Raises:
             InputError: a value out of range.
         """

@@ -4,7 +4,7 @@ smallest leak that its images would show. Here of audits, and what all plans sha
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from threading import Event
 from typing import Any
@@ -12,12 +12,14 @@ from typing import Any
 import numpy as np
 import torch
 
+from fedmia.attacks.base import Attack
 from fedmia.cli.command import Invocation
 from fedmia.config.audit import Audit
 from fedmia.data.cast import SCORED
 from fedmia.evaluation.audits.prepare import device_of, prepare
 from fedmia.evaluation.audits.threads import settle_threads
 from fedmia.evaluation.encoder import examine
+from fedmia.options import registry
 from fedmia.options.errors import InputError, opt
 from fedmia.options.seeding import rng
 from fedmia.records import RunScores, ScoredAttack
@@ -28,6 +30,7 @@ from fedmia.report.format import defended_lines
 from fedmia.report.publish import json_text
 from fedmia.report.reach import leak_tests
 from fedmia.runtime.cores import count_cores
+from fedmia.runtime.forecast import cost_of, makespan
 from fedmia.runtime.heartbeat import format_seconds
 from fedmia.runtime.load import BUSY, measure_free_cores
 from fedmia.runtime.progress import AuditDisplay
@@ -56,8 +59,33 @@ def of_all(attack: ScoredAttack, name: str, images: int) -> float:
     Returns:
         The number.
     """
-    more = images / sum(map(len, attack.sides)) - 1
-    return float(getattr(attack, name) + more * getattr(attack, f"scoring_{name}"))
+    cost, scoring = getattr(attack, name), getattr(attack, f"scoring_{name}")
+    return cost_of(images, scoring, sum(map(len, attack.sides)), once=cost - scoring)
+
+
+def of_attacks(
+    pilot: RunScores, took: float, names: Collection[str], images: int,
+    models: Callable[[type[Attack]], list[str]], workers: int = 1,
+) -> float:  # fmt: skip
+    """Seconds of the attacks on all models, by those of a pilot on one.
+
+    Args:
+        pilot: its scores.
+        took: its seconds; what no attack takes is paid once.
+        names: of the attacks; readings beside them take no time of their own.
+        images: that are scored in all.
+        models: on which an attack of a type runs.
+        workers: models that are attacked side by side.
+
+    Returns:
+        The seconds.
+    """
+    seconds, ran = dict[str, float](), [one for one in pilot.attacks if one.name in names]
+    for one in ran:
+        for model in models(registry.load("attack", one.name)):
+            seconds[model] = seconds.get(model, 0.0) + of_all(one, "seconds", images)
+    once = max(took - sum(one.seconds for one in ran), 0.0)
+    return once + makespan(seconds.values(), workers)
 
 
 def conclude(
@@ -111,8 +139,9 @@ class _Clock(AuditDisplay):
 
     def shadows(self) -> float:
         """Seconds of all epochs: the first ended when the others began."""
-        gaps = np.diff(self.stamps)
-        return float(gaps.mean()) * len(self.stamps) if len(gaps) else 0.0
+        if len(self.stamps) < 2:
+            return 0.0
+        return cost_of(len(self.stamps), self.stamps[-1] - self.stamps[0], len(self.stamps) - 1)
 
 
 def plan_audit(invocation: Invocation, watch: Stopwatch, stop: Event) -> Outlook:
@@ -150,19 +179,22 @@ def plan_audit(invocation: Invocation, watch: Stopwatch, stop: Event) -> Outlook
     if not (pilot.attacks or pilot.inferences):
         why = next(iter(pilot.not_run.items()), ("", "none is asked for"))
         raise InputError(f"no attack could run; {why[0]}: {why[1]}")
-    took, passes = timer.timing(), 1 + bool(pilot.utility_untrained)
-    ran = [a for a in pilot.attacks if a.name in audit.attacks]  # once with all its readings
-    more = sum(of_all(a, "seconds", scored) - a.seconds for a in ran)
+    took, controlled = timer.timing(), bool(pilot.utility_untrained)
+
+    def models(kind: type[Attack]) -> list[str]:
+        return ["released", *["untrained"] * (controlled and not kind.reads_training())]
+
+    alone = took["attacks"] - clock.shadows()
     seconds = {
-        "shadows": clock.shadows() * epochs / min(EPOCHS, epochs),
-        "attacks": passes * max(took["attacks"] - clock.shadows() + more, 0.0),
+        "shadows": cost_of(epochs, clock.shadows(), min(EPOCHS, epochs)),
+        "attacks": of_attacks(pilot, alone, audit.attacks, scored, models),
         "probes": took["probes"],
     }
     row: Outlook = {"lines": [*rounds.encoder.notes, *split.notes], "images": images}
     if (remote := rounds.encoder.remote) is not None:  # of the known images it was sent all
-        row["images_sent"] = round(remote.sent * len(split.attacked()) / len(few.attacked()))
+        row["images_sent"] = round(cost_of(len(split.attacked()), remote.sent, len(few.attacked())))
         row["images_sent_for_the_plan"] = remote.sent
-    pilot = replace(pilot, controls={"untrained": pilot.attacks} if passes > 1 else {})
+    pilot = replace(pilot, controls={"untrained": pilot.attacks} if controlled else {})
     return conclude(invocation, watch, pilot, seconds, **row)
 
 

@@ -13,19 +13,20 @@ from typing import Any
 
 import numpy as np
 
+from fedmia.attacks.base import Attack
 from fedmia.cli.command import Invocation
 from fedmia.config.experiment import Experiment
 from fedmia.data.cast import SCORED
-from fedmia.evaluation.outlook import Outlook, conclude, of_all, pick, refuse
+from fedmia.evaluation.outlook import Outlook, conclude, of_attacks, pick, refuse
 from fedmia.evaluation.run import score_run
 from fedmia.federation.outlook import describe_start
 from fedmia.federation.plan import Plan, forecasts, make_plan
 from fedmia.federation.result import TrainedRounds
 from fedmia.federation.schedule import Schedule
-from fedmia.options import registry
 from fedmia.options.errors import InputError
 from fedmia.records import RunScores, ScoredAttack
 from fedmia.runtime.cores import count_cores
+from fedmia.runtime.forecast import cost_of, paid_once
 from fedmia.runtime.progress import Display
 from fedmia.runtime.stopwatch import Stopwatch
 from strategies.failure_policy import FederationError
@@ -130,15 +131,16 @@ def all_rounds(clock: _Clock, whole: Experiment, short: Experiment, tail: float)
     by_kind, ran = defaultdict[tuple[str, bool], list[float]](list), Schedule(short).clean
     for (branch, round), seconds in clock.rounds.items():
         by_kind[branch, round > ran].append(seconds)
-    # What the first round takes more than the second is pre-training, or done once.
-    first, *others = by_kind.get(("main", False), [0.0])
-    again = (whole.pretrain.epochs or 1) / (short.pretrain.epochs or 1) - 1
-    total = again * max(first - sum(others), 0.0) if others else 0.0
+    total = cost_of(whole.attack_rounds, tail, max(short.attack_rounds, 1))
     for (branch, attacked), (first, *others) in by_kind.items():
+        later = sum(others) or first, len(others) or 1
+        once = paid_once(first, 1, *later)
         count = whole.attack_rounds if attacked else Schedule(whole).clean
-        seconds = first + (count - 1) * (others[0] if others else first)
-        total += seconds * (1 + (branch == "main" and whole.has_placebo))
-    return total + tail * whole.attack_rounds / max(short.attack_rounds, 1)
+        total += cost_of(count, *later, once) * (1 + (branch == "main" and whole.has_placebo))
+        if short.pretrain.epochs and (branch, attacked) == ("main", False):
+            # What its first round takes more than the second is pre-training, or done once.
+            total += cost_of(whole.pretrain.epochs or 1, once, short.pretrain.epochs) - once
+    return total
 
 
 def all_attacks(pilot: RunScores, took: float, plan: Plan) -> float:
@@ -152,17 +154,16 @@ def all_attacks(pilot: RunScores, took: float, plan: Plan) -> float:
     Returns:
         The seconds.
     """
-    whole = plan.experiment
-    scored, work = sum(len(plan.cast.ids(role)) for role in SCORED), 0.0
-    for one in pilot.attacks:
-        if one.name in whole.attacks:  # once with all its readings
-            # The trained model, the untrained one, the placebo's; those of the rounds.
-            passes = 2 + bool(plan.cast.placebo_parts)
-            by_round = registry.load("attack", one.name).by_round
-            passes += by_round * (len(Schedule(whole).evaluated()) - 2)
-            work += passes * of_all(one, "seconds", scored)
-            took -= one.seconds
-    return max(took, 0.0) + work / max(1, count_cores() // whole.threads_per_client)
+    whole, cast = plan.experiment, plan.cast
+    rounds = [f"round {n}" for n in Schedule(whole).evaluated()[1:-1]]
+
+    def models(kind: type[Attack]) -> list[str]:
+        on = ["main", *["untrained"] * (not kind.reads_training())]
+        return [*on, *["placebo"] * bool(cast.placebo_parts), *rounds * kind.by_round]
+
+    scored = sum(len(cast.ids(role)) for role in SCORED)
+    workers = max(1, count_cores() // whole.threads_per_client)
+    return of_attacks(pilot, took, whole.attacks, scored, models, workers)
 
 
 def ascent(

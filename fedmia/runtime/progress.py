@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from statistics import fmean
 from typing import Any, Self
 
 from rich.console import Console
@@ -13,13 +14,16 @@ from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
     Progress,
+    ProgressColumn,
     Task,
+    TaskID,
     TextColumn,
     TimeElapsedColumn,
-    TimeRemainingColumn,
 )
+from rich.text import Text
 
 from fedmia.options.session import short_name
+from fedmia.runtime.forecast import cost_of, makespan
 from fedmia.runtime.heartbeat import INTERVAL, REFRESH, Heartbeat, format_seconds, notebook_line
 
 FEW = 3  # attacks that are not worth an estimate of their time
@@ -49,8 +53,7 @@ class ProgressBars:
         interval: float = INTERVAL, clock: Callable[[], float] = time.monotonic,
     ) -> None:  # fmt: skip
         console = Console(stderr=True)
-        time_left = TimeRemainingColumn(elapsed_when_finished=over)
-        columns = (*more_columns, TimeElapsedColumn(), TextColumn("left"), time_left)
+        columns = (*more_columns, TimeElapsedColumn(), TextColumn("left"), TimeLeft(over))
         silent = quiet or not console.is_terminal
         self._plain = silent and not quiet
         self._interval, self._clock = interval, clock
@@ -131,6 +134,17 @@ class ProgressBars:
         else:
             self._bar.console.print(f"fedmia: {text}", highlight=False, markup=False)
 
+    def _show_piece(self, task_id: TaskID, piece: str, finished: bool) -> None:
+        """A piece of a task, perhaps beside others, begins or is done."""
+        task = self._bar.tasks[task_id]
+        now, took = task.fields.setdefault("now", {}), task.fields.setdefault("took", [])
+        if finished:
+            took.append(task.get_time() - now.pop(piece))
+        else:
+            now[piece] = task.get_time()
+        most = max(len(now), task.fields.get("workers", 1))
+        self._bar.update(task_id, advance=int(finished), seen=", ".join(now), workers=most)
+
     def state(self) -> str:
         """What runs now, how much is done, the time since the start and an estimate of the rest."""
         if self._step:
@@ -152,18 +166,47 @@ def describe_task(task: Task) -> str:
 
 
 def seconds_left(task: Task) -> float | None:
-    """Seconds that the rest of a task takes at the rate so far; None before its first step.
+    """Seconds that the rest of a task takes, by what is done; None before its first step.
 
     Its fields may have steps that do not count (`skipped`), the seconds that they took (`since`),
-    and how many steps tell a rate (`least`).
+    and how many steps tell a rate (`least`). Of pieces side by side they have the seconds that each
+    `took`, when those that run `now` began, and how many ran at once (`workers`).
     """
     done = task.completed - task.fields.get("skipped", 0)
     if task.elapsed is None or done <= 0 or task.total is None:
         return None
     if done < task.fields.get("least", 0):
         return None
-    seconds = task.elapsed - task.fields.get("since", 0.0)
-    return float(seconds / done * (task.total - task.completed))
+    left = task.total - task.completed
+    if "took" not in task.fields:
+        return cost_of(left, task.elapsed - task.fields.get("since", 0.0), done)
+    each, began = fmean(task.fields["took"]), list(task.fields["now"].values())
+    rest = [max(0.0, each - (task.get_time() - at)) for at in began]
+    return makespan(rest + [each] * (int(left) - len(rest)), task.fields["workers"])
+
+
+class TimeLeft(ProgressColumn):
+    """A bar's time left, as `seconds_left` tells it.
+
+    Args:
+        over: a finished bar shows how long it took.
+    """
+
+    max_refresh = 0.5  # seconds
+
+    def __init__(self, over: bool) -> None:
+        self._over = over
+        super().__init__()
+
+    def render(self, task: Task) -> Text:
+        """`0:01:30`."""
+        over = self._over and task.finished
+        seconds = task.finished_time if over else seconds_left(task)
+        style = "progress.elapsed" if over else "progress.remaining"
+        if seconds is None:
+            return Text("-:--:--", style)
+        minutes, rest = divmod(int(seconds), 60)
+        return Text(f"{minutes // 60}:{minutes % 60:02}:{rest:02}", style)
 
 
 class Display(ProgressBars):
@@ -241,7 +284,6 @@ class Display(ProgressBars):
         """
         self._bar.update(self._task, visible=False)
         self._scoring = self._bar.add_task("attacks and controls", total=pieces, seen="")
-        self._now: list[str] = []
 
     def scoring(self, piece: str, finished: bool) -> None:
         """A piece of the scoring begins, or is done.
@@ -250,11 +292,7 @@ class Display(ProgressBars):
             piece: its name.
             finished: whether it is done.
         """
-        if finished:
-            self._now.remove(piece)
-        else:
-            self._now.append(piece)
-        self._bar.update(self._scoring, advance=int(finished), seen=", ".join(self._now))
+        self._show_piece(self._scoring, piece, finished)
 
     def skip(self, rounds: int) -> None:
         """Count rounds that an earlier process finished."""
@@ -361,12 +399,10 @@ class StudyDisplay(ProgressBars):
         super().__init__(quiet, TextColumn("{task.fields[seen]}"), over=True)
         self._jobs = self._bar.add_task("jobs", total=max(jobs, 1), seen="")
         self._done, self._all = 0, jobs
-        self._now = dict[str, float]()  # of each that runs, when it began
 
     def began(self, name: str) -> None:
         """A job begins."""
-        self._now[name] = self._clock()
-        self._bar.update(self._jobs, seen=", ".join(self._now))
+        self._show_piece(self._jobs, name, False)
 
     def ended(self, name: str, reason: str | None) -> None:
         """A job is over.
@@ -375,10 +411,13 @@ class StudyDisplay(ProgressBars):
             name: of the job.
             reason: why it failed, None where it did not.
         """
-        self._done += 1
-        began = self._now.pop(name, None)  # None: what it needs failed
-        self._bar.update(self._jobs, advance=1, seen=", ".join(self._now))
-        took = "" if began is None else f" ({format_seconds(self._clock() - began)})"
+        self._done, task, took = self._done + 1, self._bar.tasks[self._jobs], ""
+        began = task.fields.get("now", {}).get(name)
+        if began is None:  # what it needs failed
+            self._bar.update(self._jobs, advance=1)
+        else:
+            took = f" ({format_seconds(task.get_time() - began)})"
+            self._show_piece(self._jobs, name, True)
         if reason or self._plain:
             how = f"failed: {reason}" if reason else "is finished"
             self.line(f"{self._done}/{self._all} {name} {how}{took}")

@@ -15,6 +15,7 @@ from fedmia.evaluation.outlook import Outlook, describe, plan_audit
 from fedmia.options.errors import prefix_errors
 from fedmia.report.publish import json_text
 from fedmia.runtime.cores import bind_cores, share_cores
+from fedmia.runtime.forecast import makespan
 from fedmia.runtime.heartbeat import format_seconds
 from fedmia.runtime.stopwatch import Stopwatch
 from fedmia.study.engine import count_at_once
@@ -54,10 +55,11 @@ def plan_study(invocation: Invocation, stop: Event) -> int:
             print("\n  ".join([f"{name}:", *describe(row)]), flush=True)
     # Its page is drawn as that of a run.
     total = own + max(row["seconds"]["report"] for row in points.values())
-    every = [points[cell.point or "run"]["seconds"] for cell in settings.cells]
-    cached = [s["shadows"] for s, c in zip(every, settings.cells, strict=True) if shares(c)]
-    once = sum(cached[1:])  # the first of them trains the shadows of all
-    total += (sum(one["total"] for one in every) - once) / min(jobs, len(every))
+    seconds = [points[cell.point or "run"]["seconds"]["total"] for cell in settings.cells]
+    sharing = [at for at, cell in enumerate(settings.cells) if shares(cell)]
+    for at in sharing[1:]:  # the first of them trains the shadows of all
+        seconds[at] -= points[settings.cells[at].point or "run"]["seconds"]["shadows"]
+    total += makespan(seconds, min(jobs, len(seconds)))
     runs = len(settings.cells)
     line = f"study: {runs} runs, {jobs} at once: about {format_seconds(total)} on this machine\n"
     if invocation.json:

@@ -35,7 +35,8 @@ def audit(quiet: bool) -> Any:
 
 
 class Slow(Attack):
-    """Takes 3 s for each known member and .25 s for each score, by the clock of the test."""
+    """Takes 3 s for each known member and .25 s for each score, by the clock of the test, and 7 s
+    more at its first fit: it is imported."""
 
     paper: ClassVar[str] = "none"
     needs: ClassVar[Threat] = Threat("black_box", "outsider")
@@ -47,32 +48,76 @@ class Slow(Attack):
         return False
 
     def fit(self, view: object, known: Known, rng: object) -> None:
-        self.clock[0] += 3 * len(known.members)
+        self.clock[0] += 3 * len(known.members) + (self.clock[0] == 100) * 7
 
     def score(self, view: object, images: torch.Tensor) -> np.ndarray:
         self.clock[0] += 0.25 * len(images)
         return np.zeros(len(images))
 
 
-def test_rehearsal__is_scaled_up_to_all_images(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On the encoder and on its control: the fit on 20 known members, the scores of 60 images and,
-    for a threshold, of 2 x 20 known ones."""
-    clock = [100.0]
-    monkeypatch.setattr(estimate, "time", SimpleNamespace(perf_counter=lambda: clock[0]))
+def suite_of(clock: list[float], **more: Any) -> Any:
+    """20 known images a side and 60 to score; the clock stands at 100."""
     pixels = torch.zeros(60, 1, 1, 1)
-    suite: Any = SimpleNamespace(
-        scorer=SimpleNamespace(known=Known(pixels[:20], pixels[:20]), candidates=pixels, seed=0),
-        build=lambda name: Slow(clock),
-        view=lambda *given: None,
-        main=None,
-        rounds=EncoderRounds(SimpleNamespace(remote=None)),  # type: ignore[arg-type]
-    )
+    usual = {
+        "scorer": SimpleNamespace(known=Known(pixels[:20], pixels[:20]), candidates=pixels, seed=0),
+        "build": lambda name: Slow(clock),
+        "view": lambda *given: None,
+        "main": None,
+        "rounds": EncoderRounds(SimpleNamespace(remote=None)),  # type: ignore[arg-type]
+        "controlled": lambda names: ["similarity"],
+        "no_control_reason": None,
+    }
+    return SimpleNamespace(**usual | more)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    now = [100.0]
+    monkeypatch.setattr(estimate, "time", SimpleNamespace(perf_counter=lambda: now[0]))
+    return now
+
+
+def test_rehearsal__is_scaled_up_to_all_images(clock: list[float]) -> None:
+    """The fit on 20 known members, the scores of 60 images and, for a threshold, of 2 x 20 known
+    ones; on the control no threshold; what the first fit alone takes counts once."""
+    suite, work = suite_of(clock), 3 * 20 + 0.25 * 60
     rehearsal = estimate.rehearse(suite, ["similarity"])
-    assert rehearsal.seconds == {"similarity": 2 * (3 * 20 + 0.25 * (60 + 2 * 20))}
-    assert rehearsal.total() == 170 and clock == [100.0 + 3 * 8 + 0.25 * 16]
+    assert rehearsal.seconds == {"similarity": 7 + work + 0.25 * 40 + work}
+    assert clock == [100 + 7 + 3 * (4 + 8) + 0.25 * (4 + 16)]
+    clock[0] = 100.0
     short = estimate.rehearse(suite, ["similarity", "lpla"], short=True)
     assert short.seconds == rehearsal.seconds and short.without == ("lpla",)
-    assert clock == [128.0 + 3 * 4 + 0.25 * 4]  # over ten seconds, so no other began
+    assert clock == [107 + 3 * 8 + 0.25 * 8]  # over ten seconds, so no other began
+
+
+@pytest.mark.parametrize(
+    "why",
+    [{"no_control_reason": "vectors"}, {"controlled": lambda names: []}],
+    ids=["no control", "an attack that none runs on"],
+)
+def test_rehearsal__counts_the_control_where_it_is_attacked(
+    clock: list[float], why: dict[str, Any]
+) -> None:
+    rehearsal = estimate.rehearse(suite_of(clock, **why), ["similarity"])
+    assert rehearsal.total() == 7 + 3 * 20 + 0.25 * (60 + 40)
+
+
+def test_rehearsal__counts_the_images_that_an_api_is_sent(clock: list[float]) -> None:
+    """Each once: 60 scored and 40 known ones, by those of two steps."""
+    remote = SimpleNamespace(sent=5)
+
+    class Asking(Slow):
+        """Sends its images."""
+
+        def score(self, view: object, images: torch.Tensor) -> np.ndarray:
+            remote.sent += len(images)
+            return super().score(view, images)
+
+    suite = suite_of(
+        clock, rounds=EncoderRounds(SimpleNamespace(remote=remote)), build=lambda n: Asking(clock)
+    )  # type: ignore[arg-type]
+    assert estimate.rehearse(suite, ["similarity"]).images == 60 + 40
+    assert remote.sent == 5 + (4 + 2 * 4) + (16 + 2 * 8)
 
 
 @pytest.mark.slow

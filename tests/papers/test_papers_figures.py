@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fedmia.config.choices import PluginChoice
 from fedmia.report.curves import from_npz, to_npz
 from fedmia.report.figures import canvas
 from papers.federated import curves, feature_pairs

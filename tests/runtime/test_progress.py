@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from fedmia.runtime.heartbeat import format_seconds
-from fedmia.runtime.progress import AuditDisplay, Display, ProgressBars
+from fedmia.runtime.progress import AuditDisplay, Display, ProgressBars, StudyDisplay, TimeLeft
 
 Capture = pytest.CaptureFixture[str]
 
@@ -106,6 +106,40 @@ def test_estimate__is_said_once_as_soon_as_ten_seconds_of_rounds_tell_it(capsys:
         said = capsys.readouterr().err
         wanted = "fedmia: the rounds take about 8 min 0 s more, then come the attacks\n"
         assert said == (wanted if now == 24.0 else "")
+
+
+def test_time_left__on_a_terminal_is_that_of_the_line(capsys: Capture) -> None:
+    """Also of rounds of a minute, of which rich would forget each before the next."""
+    display, now = Display(10, False), 0.0
+    task = display._bar.tasks[0]
+    display._clock = task._get_time = lambda: now
+    task.start_time = 0.0
+    with display:
+        assert TimeLeft(False).render(task).plain == "-:--:--"
+        for done in (1, 2):
+            now = 60.0 * done
+            display.round("main", done, 5.0, None, 60.0)
+        assert TimeLeft(False).render(task).plain == "0:08:00"
+        assert display.state().endswith(", about 8 min 0 s left")
+
+
+def test_time_left__of_runs_side_by_side_follows_from_those_that_ended(capsys: Capture) -> None:
+    """Two at once, 60 s each: the third and the fourth begin at once, the fifth is alone."""
+    display, now = StudyDisplay(5, False), 0.0
+    task = display._bar.tasks[0]
+    display._clock = task._get_time = lambda: now
+    task.start_time = 0.0
+    with display:
+        display.began("a")
+        display.began("b")
+        now = 60.0
+        display.ended("a", None)
+        display.began("c")
+        assert display.state().endswith("1 min 0 s elapsed, about 2 min 0 s left")
+        display.ended("b", None)
+        display.began("d")
+        now = 80.0
+        assert display.state().endswith(", about 1 min 40 s left")
 
 
 @pytest.mark.parametrize(("s", "text"), [(9, "9 s"), (61, "1 min 1 s"), (7500, "2 h 5 min")])

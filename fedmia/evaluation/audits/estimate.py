@@ -9,11 +9,12 @@ from dataclasses import dataclass
 
 import torch
 
-from fedmia.attacks.base import DatasetAttack
+from fedmia.attacks.base import DatasetAttack, Known
 from fedmia.evaluation.budgets import first_known
 from fedmia.evaluation.suite import Suite
 from fedmia.options.seeding import rng
 from fedmia.rounds.base import EncoderRounds
+from fedmia.runtime.forecast import cost_of, paid_once
 
 KNOWN = 8  # known images a side of a rehearsal
 IMAGES = 16  # that it scores
@@ -41,10 +42,11 @@ class Rehearsal:
 
 
 def rehearse(suite: Suite, names: Iterable[str], short: bool = False) -> Rehearsal:
-    """Fit and score every attack on a few images, and extrapolate.
+    """Fit and score every attack on a few images, first on fewer still, and extrapolate.
 
-    Fits and scores cost in proportion to their images; what attacks share is computed once here as
-    in the audit. The scores are thrown away, and no random stream of the audit is used.
+    What the first time takes beyond its share, such as imports, is paid once. Fits and scores cost
+    in proportion to their images; what attacks share is computed once here as in the audit. The
+    scores are thrown away, and no random stream of the audit is used.
 
     Args:
         suite: the attacks of the audit, before they run.
@@ -52,36 +54,50 @@ def rehearse(suite: Suite, names: Iterable[str], short: bool = False) -> Rehears
         short: on fewer images, and no attack begins once LONG seconds have passed.
 
     Returns:
-        The seconds of each attack, twice what it takes on one model.
+        The seconds of each attack, on its control too where it has one.
     """
-    scorer = suite.scorer
-    most, (known, images) = scorer.known.least(), (FEW, FEW) if short else (KNOWN, IMAGES)
-    few, candidates = first_known(scorer.known, min(known, most)), scorer.candidates[:images]
+    assert isinstance(suite.rounds, EncoderRounds)
+    scorer, remote = suite.scorer, suite.rounds.encoder.remote
+    every, (known, images) = scorer.known, (FEW, FEW) if short else (KNOWN, IMAGES)
+    most, scored = every.least(), len(scorer.candidates)
+    both = scored + len(every.both()[0])  # a threshold from known images scores them too
+    steps = [(_last_known(every, min(FEW, most)), scorer.candidates[-FEW:])]
+    steps.append((first_known(every, min(known, most)), scorer.candidates[:images]))
+    if remote is not None:  # it is sent the known images, too
+        steps = [(few, torch.cat([some, few.both()[0]])) for few, some in steps]
     end = time.perf_counter() + LONG if short else math.inf
     seconds, without = dict[str, float](), list[str]()
-    assert isinstance(suite.rounds, EncoderRounds)
-    if (remote := suite.rounds.encoder.remote) is not None:  # thresholds score the known images too
-        candidates = torch.cat([candidates, few.both()[0]])
+    controlled = suite.controlled(names) if suite.no_control_reason is None else ()
     before = 0 if remote is None else remote.sent
     for name in names:
-        attack = suite.build(name)
-        late = time.perf_counter() > end
+        late, attack = time.perf_counter() > end, suite.build(name)
         if late or isinstance(attack, DatasetAttack) or attack.asks_shadows():
             without.append(name)
             continue
+        fits, scores = list[tuple[float, int]](), list[tuple[float, int]]()  # seconds, images
         try:
-            view = suite.view(suite.main, name, few)
-            began = time.perf_counter()
-            attack.fit(view, few, rng(scorer.seed, "rehearsal", name))
-            fitted = time.perf_counter()
-            attack.score(view, candidates)
+            for few, some in steps:
+                attack, view = suite.build(name), suite.view(suite.main, name, few)
+                began = time.perf_counter()
+                attack.fit(view, few, rng(scorer.seed, "rehearsal", name))
+                fitted = time.perf_counter()
+                attack.score(view, some)
+                fits.append((fitted - began, max(few.least(), 1)))
+                scores.append((time.perf_counter() - fitted, len(some)))
         except Exception:  # it fails in the audit too, which then says why and goes on
             without.append(name)
             continue
-        each = (time.perf_counter() - fitted) / len(candidates)
-        fit = (fitted - began) * most / few.least()
-        # A threshold from known images scores them too.
-        seconds[name] = 2 * (fit + each * (len(scorer.candidates) + 2 * most))
-    share = len(candidates) / (len(scorer.candidates) + 2 * most)
-    images = 0 if remote is None else round((remote.sent - before) / share)
-    return Rehearsal(seconds, tuple(without), images)
+        once = paid_once(*fits[0], *fits[1]) + paid_once(*scores[0], *scores[1])
+        seconds[name] = once + cost_of(most, *fits[1]) + cost_of(both, *scores[1])
+        if name in controlled:  # which has no threshold of its own
+            seconds[name] += cost_of(most, *fits[1]) + cost_of(scored, *scores[1])
+    sent = 0 if remote is None else remote.sent - before
+    return Rehearsal(
+        seconds, tuple(without), round(cost_of(both, sent, sum(len(some) for _, some in steps)))
+    )
+
+
+def _last_known(known: Known, count: int) -> Known:
+    """The last `count` known images of each side."""
+    of = known.subjects and (known.subjects[0][-count:], known.subjects[1][-count:])
+    return Known(known.members[-count:], known.nonmembers[-count:], subjects=of)
