@@ -27,7 +27,6 @@ from fedmia.options.errors import InputError, opt
 from fedmia.options.yamlfile import Tree, dump
 from fedmia.runtime.environment import describe
 from fedmia.storage import durable
-from fedmia.storage.manifest import CHECKPOINT, CONFIG
 from fedmia.storage.outfolder import locked
 from fedmia.storage.runfolder import RunFolder
 from fedmia.study.processes import StudyProcess, command, explain_exit, run_all
@@ -143,15 +142,14 @@ class JobFolder:
         tree = {**job.tree, **self._sources(job)}
         durable.write({settings: dump(tree)})
         if job.kind == FEDERATION:
-            run = RunFolder(results)
-            if (results / CHECKPOINT).is_dir() or run.finished() is not None:
+            if RunFolder(results).can_go_on():
                 return command("fedmia.simulate", "--resume", results)
             shutil.rmtree(results, ignore_errors=True)
             return command("fedmia.simulate", "--config", settings, "--out", results)
         if job.kind == ENCODER:
             return command("papers.central", settings, results)
         # An audit goes on if it is this one: folder or device may have changed since.
-        if job.kind == HEAD or not same_audit(from_tree(Audit, tree))(results / CONFIG):
+        if job.kind == HEAD or not same_audit(from_tree(Audit, tree))(results):
             shutil.rmtree(results, ignore_errors=True)
         module = ("papers.__main__", "head") if job.kind == HEAD else ("fedmia.audit",)
         return command(*module, "--config", settings, "--out", results)

@@ -27,7 +27,7 @@ from fedmia.shadows.provided import load_shadows, read_settings
 from fedmia.storage.archive import pack, unpack
 from fedmia.storage.arrays import numbers
 from fedmia.storage.runfolder import DAMAGE, UntrustedPluginError
-from fedmia.table import read
+from fedmia.storage.tablefile import read
 from strategies.fedavg import FedAvg
 from strategies.replies import RejectedReply
 

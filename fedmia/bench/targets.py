@@ -20,13 +20,13 @@ from fedmia.data.images import ByteArray, digests
 from fedmia.evaluation.audits.images import AuditSplit
 from fedmia.options.errors import InputError
 from fedmia.options.seeding import rng
-from fedmia.options.yamlfile import dump, load
+from fedmia.options.yamlfile import load
 from fedmia.partitions.split import Split
 from fedmia.recording.files import digest_of
 from fedmia.recording.format import MAIN, RoundRecord
 from fedmia.recording.run import RunRecording
-from fedmia.storage import durable
-from fedmia.storage.manifest import CONFIG, FORMAT, RECORDING
+from fedmia.storage.outfolder import write_settings
+from fedmia.storage.runfolder import RunFolder
 from fedmia.threat import Labels
 from fedmia.threat.labels import ClassNames
 
@@ -235,7 +235,8 @@ def keep_encoder(run: Path, target: Path, settings: Mapping[str, Any], trap: str
         settings: of the run, as a tree.
         trap: of an `untrained` one the first model alone is kept.
     """
-    source, own = RunRecording(run / RECORDING), RunRecording(target / RECORDING, "fedavg")
+    source, target_folder = RunRecording(RunFolder(run).recording), RunFolder(target).recording
+    own = RunRecording(target_folder, "fedavg")
     models, updates = source.models(MAIN), source.updates(MAIN)
     for round in [0] if trap == "untrained" else models:
         own.save(MAIN, replace(source.load(MAIN, round), holder={}))
@@ -243,8 +244,7 @@ def keep_encoder(run: Path, target: Path, settings: Mapping[str, Any], trap: str
             digests = {c: own.save_update(MAIN, round, c, state) for c, state in sent.items()}
             own.add(RoundRecord(MAIN, round, updates=digests, cohort=sorted(digests)))
     own.pending()[1]()
-    header = {"format": FORMAT, "fedmia": __version__}
-    durable.write({target / CONFIG: dump(settings, header)})
+    write_settings(target, settings, fedmia=__version__)
 
 
 def assign_roles(split: Split, names: list[bytes], trap: str = "", seed: int = 0) -> Roles:

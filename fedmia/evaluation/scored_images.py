@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -110,7 +110,8 @@ def of_audit(files: RunFolder, audit: Audit) -> ScoredImages:
     if audit.members is None and run is not None:
         scored = split_of_run(audit, run)
     else:
-        encoder_row = (files.read_report_or_none() or {}).get("encoder", {})
+        report: Any = files.read_report_or_none() or {}
+        encoder_row = report.get("encoder", {})
         scored = deal(audit, audit.size or encoder_row.get("size"))
     return ScoredImages(
         members=scored.scored_members.numpy(),

@@ -16,7 +16,8 @@ from fedmia.config.study import Cell, Study
 from fedmia.runtime.cores import count_cores
 from fedmia.runtime.device import resolve_device
 from fedmia.runtime.progress import StudyDisplay
-from fedmia.study.folder import StudyFolder, can_go_on
+from fedmia.storage.runfolder import RunFolder
+from fedmia.study.folder import StudyFolder
 from fedmia.study.processes import StudyProcess, command, explain_exit, run_all
 
 # Command line of the process that makes a run: of the file of its settings, and its folder.
@@ -41,7 +42,7 @@ def start_of(settings: Study) -> Start:
         return command("fedmia.audit", "--config", config, "--out", folder, *trust)
 
     def simulate(config: Path, folder: Path) -> Sequence[str]:
-        if not can_go_on(folder):
+        if not RunFolder(folder).can_go_on():
             return command("fedmia.simulate", "--config", config, "--out", folder)
         # What lies there is of the study's own settings, whose plugins its user named.
         return command("fedmia.simulate", "--resume", folder, "--trust-plugins")
