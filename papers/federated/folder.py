@@ -62,6 +62,6 @@ def open_finished_run(folder: Path, trust_plugins: bool) -> Run:
         InputError: no run, or one that was not finished.
     """
     run = open_run(folder, trust_plugins=trust_plugins)
-    if not isinstance(run.settings, Experiment):
+    if run.records and not isinstance(run.settings, Experiment):
         raise InputError(f"folder '{folder}' is no run, but an audit")
     return run
