@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NotRequired, Union, get_args, get_origin, get_type_hints, is_typeddict
 
+from fedmia.records.check import mismatches
 from fedmia.records.rows import Report
 
 STORED = Path(__file__).resolve().parent / "stored" / "run"
@@ -20,12 +21,9 @@ def completed(value: Any, kind: Any) -> Any:
     if origin in (Union, types.UnionType):
         if value is ... or value is None:
             return None if type(None) in inside else completed(value, inside[0])
-        fitting = [
-            k
-            for k in inside
-            if is_typeddict(k) and isinstance(value, dict) and value.keys() <= {*get_type_hints(k)}
-        ]
-        return completed(value, fitting[0]) if fitting else value
+        records = [k for k in inside if is_typeddict(k)] if isinstance(value, dict) else []
+        wholes = [(completed(value, kind), kind) for kind in records]
+        return next((one for one, kind in wholes if not [*mismatches(one, kind, "")]), value)
     if is_typeddict(kind):
         hints, whole = get_type_hints(kind), get_type_hints(kind, include_extras=True)
         own = {} if value is ... else value

@@ -15,7 +15,7 @@ from safetensors import SafetensorError
 
 from fedmia.options import session
 from fedmia.options.bounded import read_json
-from fedmia.options.errors import InputError
+from fedmia.options.errors import InputError, prefix_errors
 from fedmia.options.yamlfile import RUN_KEY, Tree, load_all
 from fedmia.records import Curves
 from fedmia.records.check import mismatches
@@ -160,7 +160,8 @@ class RunFolder:
         Raises:
             InputError: no run, a link that leads out of it, or a plugin that is not trusted.
         """
-        self.check()
+        with prefix_errors("resume"):
+            self.check()
         self.refuse_links()
         return self.tree()
 
