@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NotRequired, Union, get_args, get_origin, get_type_hints, is_typeddict
 
-from fedmia.records.check import mismatches
+from fedmia.records.fields import mismatches
 from fedmia.records.rows import Report
 
 STORED = Path(__file__).resolve().parent / "stored" / "run"
@@ -28,7 +28,11 @@ def completed(value: Any, kind: Any) -> Any:
         hints, whole = get_type_hints(kind), get_type_hints(kind, include_extras=True)
         own = {} if value is ... else value
         must = [k for k, hint in whole.items() if get_origin(hint) is not NotRequired]
-        return {k: completed(own.get(k, ...), hints[k]) for k in {**dict.fromkeys(must), **own}}
+        return {
+            k: completed(own.get(k, ...), hints.get(k, Any)) for k in {**dict.fromkeys(must), **own}
+        }
+    if kind is Any:
+        return value
     if value is ...:
         return [] if origin in (list, Sequence) else {} if origin in (dict, Mapping) else kind()
     return [completed(one, inside[0]) for one in value] if origin in (list, Sequence) else value

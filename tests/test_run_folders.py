@@ -257,8 +257,8 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {  # of a report: how
                                  "{run}/config.yaml: must hold a mapping of options, holds list"),
     "no settings": (lambda run: (run / "config.yaml").unlink(),
                     "folder '{run}' is no run: no config.yaml"),
-    "a folder for settings": (lambda run: ((run / "config.yaml").unlink(),
-                                           (run / "config.yaml").mkdir()),
+    "a folder for settings": (lambda run: (run / "config.yaml").rename(run / "old") and
+                              (run / "config.yaml").mkdir(),
                               "folder '{run}' is no run: no config.yaml"),
 }  # fmt: skip
 

@@ -19,10 +19,9 @@ from fedmia.report.page import page
 from fedmia.report.shortnames import shorten_names
 from fedmia.report.terminal import render
 from fedmia.runtime.stopwatch import Stopwatch
-from fedmia.storage.curves import to_npz
 from fedmia.storage.durable import make_folder, write
 from fedmia.storage.manifest import CURVES, FIGURES, PAGE, REPORT, SCORES
-from fedmia.storage.tablefile import contents
+from fedmia.storage.results import contents, to_npz
 from fedmia.table import flatten
 
 

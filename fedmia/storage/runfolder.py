@@ -18,9 +18,8 @@ from fedmia.options.bounded import read_json
 from fedmia.options.errors import InputError, prefix_errors
 from fedmia.options.yamlfile import RUN_KEY, Tree, load_all
 from fedmia.records import Curves
-from fedmia.records.check import mismatches
+from fedmia.records.fields import mismatches
 from fedmia.records.rows import Report
-from fedmia.storage.curves import from_npz
 from fedmia.storage.manifest import (
     CHECKPOINT,
     CHECKPOINT_INDEX,
@@ -32,7 +31,7 @@ from fedmia.storage.manifest import (
     SCORES,
     TABLE,
 )
-from fedmia.storage.tablefile import read
+from fedmia.storage.results import from_npz, read
 from fedmia.table import Row, flatten
 
 if TYPE_CHECKING:
@@ -135,8 +134,8 @@ class RunFolder:
 
     def inside(self) -> list[RunFolder]:
         """The runs in it, by name."""
-        found = sorted(p.parent for p in self.path.glob(f"*/{CONFIG}") if p.is_file())
-        return [RunFolder(path, self.trust) for path in found]
+        configs = sorted(p for p in self.path.glob(f"*/{CONFIG}") if p.is_file())
+        return [RunFolder(config.parent, self.trust) for config in configs]
 
     def check(self, models: bool = False) -> None:
         """Refuse a folder that is no run's.

@@ -16,8 +16,8 @@ from fedmia.options.bounded import read_json
 from fedmia.options.errors import InputError, unknown_name
 from fedmia.options.values import disk_path
 from fedmia.runs import Run, open_run
+from fedmia.storage.results import read
 from fedmia.storage.runfolder import RunFolder, check_format, damaged
-from fedmia.storage.tablefile import read
 from fedmia.study.cells import CellState
 from fedmia.study.columns import cell as text_of
 from fedmia.study.points import (
@@ -111,8 +111,11 @@ class StudyResult:
     @cached_property
     def runs(self) -> dict[str, Run]:
         """The finished runs by name: `partition.alpha=0.1_seed=0`."""
-        made = [run for run in RunFolder(self.folder / "cells").inside() if run.has_report()]
-        return {run.path.name: open_run(run.path, trust_plugins=self.trust_plugins) for run in made}
+        return {
+            run.path.name: open_run(run.path, trust_plugins=self.trust_plugins)
+            for run in RunFolder(self.folder / "cells").inside()
+            if run.has_report()
+        }
 
     @property
     def failed(self) -> dict[str, str]:

@@ -24,7 +24,7 @@ from fedmia.report.tables import flat
 from fedmia.runtime.cores import count_cores
 from fedmia.storage import durable
 from fedmia.storage.manifest import FIGURES, FORMAT
-from fedmia.storage.tablefile import write as write_table
+from fedmia.storage.results import write as write_table
 from fedmia.study.cells import facts, notes_on, void_sentence
 from fedmia.study.columns import screen
 from fedmia.study.engine import Start, add_digests, make_runs, side_by_side, start_of

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from fedmia.report.figures import canvas
-from fedmia.storage.curves import from_npz, to_npz
+from fedmia.storage.results import from_npz, to_npz
 from papers.federated import curves, feature_pairs
 from papers.federated import view as make
 from papers.federated.feature_pairs import decide, fit_classifier

@@ -8,7 +8,7 @@ from typing import Any, get_type_hints
 
 import pytest
 
-from fedmia.records.check import mismatches
+from fedmia.records.fields import mismatches
 from fedmia.records.rows import Report
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden"

@@ -21,7 +21,7 @@ from fedmia.records.rows import Report
 from fedmia.report import build
 from fedmia.report.publish import write_report
 from fedmia.storage.manifest import TABLE_TEXT
-from fedmia.storage.tablefile import read, write
+from fedmia.storage.results import read, write
 from fedmia.study.points import over_points
 from fedmia.table import COLUMNS, KEY, Row, flatten, numbers
 from tests.report.conftest import make_run, terminal

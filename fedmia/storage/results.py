@@ -1,15 +1,19 @@
-"""The table of a run or a study as files: `table.parquet`, and the same as `table.csv`."""
+"""Results as files: the table as `table.parquet` and `table.csv`, and `curves.npz`."""
 
 from __future__ import annotations
 
 import csv
+import dataclasses
 import io
 from collections.abc import Sequence
 from pathlib import Path
-from typing import cast, get_args, get_type_hints
+from typing import Any, cast, get_args, get_type_hints
 
-from fedmia.options.bounded import batch_rows, check_unfolded
+import numpy as np
+
+from fedmia.options.bounded import batch_rows, check_npz, check_unfolded
 from fedmia.options.errors import InputError
+from fedmia.records import Curves
 from fedmia.storage import durable
 from fedmia.storage.manifest import TABLE, TABLE_TEXT
 from fedmia.table import COLUMNS, Row
@@ -86,3 +90,22 @@ def read(path: Path) -> list[Row]:
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise InputError(f"cannot read {file}: {' '.join(str(error).split())[:200]}") from None
     return rows
+
+
+def to_npz(curves: Curves) -> bytes:
+    """Every array of `curves` under its field's name, those that are None left out; losses in
+    float32. The same curves give the same bytes."""
+    by_field = {f.name: getattr(curves, f.name) for f in dataclasses.fields(curves)}
+    arrays: dict[str, Any] = {n: np.asarray(v) for n, v in by_field.items() if v is not None}
+    arrays = {n: a.astype(np.float32) if a.dtype.kind == "f" else a for n, a in arrays.items()}
+    data = io.BytesIO()
+    np.savez_compressed(data, **arrays)
+    return data.getvalue()
+
+
+def from_npz(file: Path) -> Curves:
+    """The curves that `to_npz` wrote."""
+    check_npz(str(file), file)
+    with np.load(file, allow_pickle=False) as stored:
+        arrays = {name: stored[name] for name in stored.files}
+    return Curves(act=str(arrays.pop("act")), **arrays)
