@@ -14,6 +14,7 @@ from fedmia.config.study import Study, tree_key
 from fedmia.config.tree import from_tree
 from fedmia.options.errors import InputError
 from fedmia.options.yamlfile import load
+from fedmia.storage.runfolder import RunFolder
 
 PLAN = Path(__file__).parent / "plans" / "ascent.yaml"
 FINISHED = "finished"
@@ -161,7 +162,7 @@ def _one(
 
 def _results(run: Path) -> dict[str, Any]:
     """What the answer rests on of a run's report."""
-    report = json.loads((run / "report.json").read_text(encoding="utf-8"))
+    report = RunFolder(run).report()
     return {
         "verdict_code": report["verdict_code"],
         "attacks": report["attacks"],

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import io
-import json
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from fedmia.simulate import main as simulate
+from fedmia.storage.runfolder import RunFolder
 
 POLICIES = ("stop", "retry", "drop")
+VARYING = ("timing", "config", "versions", "hardware")
 Report = dict[str, Any]
 
 
@@ -26,12 +27,9 @@ def run(arguments: Sequence[str]) -> tuple[int, str, float]:
 
 def read(out: Path) -> Report | None:
     """A report less what clocks and folders tell, None where there is none."""
-    if not (out / "report.json").is_file():
+    if (report := RunFolder(out).read_report_or_none()) is None:
         return None
-    report: Report = json.loads((out / "report.json").read_text(encoding="utf-8"))
-    for name in ("timing", "config", "versions", "hardware"):
-        del report[name]
-    return report
+    return {k: v for k, v in report.items() if k not in VARYING}
 
 
 def judge_fault(report: Report, policy: str, clean: Report, code: int) -> list[str]:

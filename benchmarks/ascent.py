@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 from _ascent_plan import PLAN, Planned, Swept, load_plan, read
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -33,6 +32,7 @@ from fedmia.runtime.environment import describe
 from fedmia.statistics.auc import auc_estimate
 from fedmia.statistics.pvalues import holm
 from fedmia.statistics.spread import p_value, spread
+from fedmia.storage.runfolder import RunFolder
 from fedmia.study.points import group_by_key
 
 RESULTS = Path(__file__).parent / "results" / "ascent"
@@ -160,7 +160,7 @@ def _point(planned: Planned, cells: Sequence[Cell]) -> Iterator[Row]:
     aucs = {(*names, "image"): values for names, values in pairs(cells).items()}
     for rise, level in TOGETHER.items():
         before = aucs.get((rise, LOSS_BEFORE, "image"), {})
-        both = {c["seed"]: together(c["path"] / "scores.csv", rise, level) for c in cells}
+        both = {c["seed"]: together(RunFolder(c["path"]), rise, level) for c in cells}
         own = {s: (auc, before[s][1]) for s, auc in both.items() if auc is not None and s in before}
         if own:
             aucs[f"{rise} with its level", LOSS_BEFORE, "image"] = own
@@ -186,12 +186,12 @@ def setting(grid: Mapping[str, Any], attack: str) -> str:
     return label({k.removeprefix(f"attack.{own}."): v for k, v in options.items()}) or "default"
 
 
-def together(file: Path, rise: str, level: str) -> float | None:
+def together(run: RunFolder, rise: str, level: str) -> float | None:
     """AUC of a linear discriminant of an image's rise and level, fitted on half of the images and
     read on the other, mean of both; None where the run keeps no such scores."""
-    if not file.is_file():
+    if not run.has_scores():
         return None
-    scores = pd.read_csv(file)
+    scores = run.scores()
     if not {rise, level} <= {*scores}:
         return None
     scores = scores.sort_values("truth", ascending=False, kind="stable")

@@ -37,6 +37,7 @@ from fedmia.data.synthetic import Synthetic
 from fedmia.options import registry
 from fedmia.runtime.cores import count_cores
 from fedmia.runtime.environment import describe, version
+from fedmia.storage.runfolder import RunFolder
 
 RESULTS = Path(__file__).parent / "results" / "audit_exports.json"
 HEADS = ("fc", "classifier")
@@ -107,7 +108,7 @@ def run_audit(flags: str, out: Path) -> dict[str, Any]:
         code = audit([*shlex.split(flags), "--out", str(out)])
     if code not in (0, 1):
         raise SystemExit(f"the audit {out.name} ended with exit code {code}")
-    report = json.loads((out / "report.json").read_text())
+    report: Any = RunFolder(out).report()
     rows = {"attacks": report["attacks"]} | {
         f"{name} control": rows for name, rows in report["controls"].items() if name != "pixels"
     }

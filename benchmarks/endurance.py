@@ -38,6 +38,7 @@ from _process_faults import ACTIVE, power_cuts, process_faults
 
 from fedmia.report.figures import draw
 from fedmia.runtime.environment import describe
+from fedmia.storage.runfolder import RunFolder
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results" / "endurance.json"
@@ -157,7 +158,7 @@ def kills(count: int, folder: Path, seed: int = 0) -> list[dict[str, Any]]:
         index = out / "checkpoint" / "index.json"
         generation = json.loads(index.read_text())["generation"] if index.is_file() else 0
         # Before the folder was made there is nothing to go on with: the same command again.
-        begun = (out / "config.yaml").is_file()
+        begun = RunFolder(out).has_settings()
         again = ["--resume", str(out), "--quiet"] if begun else flags_given
         code = subprocess.run(
             [*command, *again], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, check=False

@@ -26,6 +26,7 @@ from _process import measure_process  # beside this script
 from training import Client
 
 from fedmia.runtime.environment import describe
+from fedmia.storage.runfolder import RunFolder
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results" / "federation.json"
@@ -77,8 +78,8 @@ def measure(side: str, name: str) -> dict[str, Any]:
             command(side, name, out), {"OMP_NUM_THREADS": "1"}
         )
         measurement["s_a_round"] = measurement["wall_s"] / CASES[name][2]
-        if (out / "report.json").is_file():
-            timing = json.loads((out / "report.json").read_text(encoding="utf-8"))["timing"]
+        if (report := RunFolder(out).read_report_or_none()) is not None:
+            timing = report["timing"]
             measurement["parts"] = {k: v for k, v in timing.items() if isinstance(v, float)}
     return measurement
 

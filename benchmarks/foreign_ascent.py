@@ -42,6 +42,7 @@ from fedmia.federation.plan import Plan, make_plan
 from fedmia.recording import Recording
 from fedmia.runtime.environment import describe
 from fedmia.ssl.base import State
+from fedmia.storage.runfolder import RunFolder
 from fedmia.threat.whitebox import split_in_halves
 from tests.recording.apps.my_app.task import Net
 from tests.recording.plain import PlainGrid
@@ -151,7 +152,7 @@ def foreign(roles: Plan, first: State, out: Path) -> None:
 
 def numbers(folder: Path) -> dict[str, float]:
     """AUCs as an audit prints them: of the rise, of the loss after the climb, and of controls."""
-    report = json.loads((folder / "report.json").read_text())
+    report: Any = RunFolder(folder).report()
     aucs = {row["name"]: row["auc"] for row in report["attacks"]}
     pairs = {(row["attack"], row["control"]): row["auc_control"] for row in report["paired"]}
     return {

@@ -31,6 +31,7 @@ from _process import measure_process  # beside this script
 
 from fedmia.options import registry
 from fedmia.runtime.environment import describe
+from fedmia.storage.runfolder import RunFolder
 
 RESULTS = Path(__file__).parent / "results" / "growth.json"
 FLAT = 0.05
@@ -104,7 +105,7 @@ def run(point: Mapping[str, Any], backend: str) -> dict[str, Any]:
         out = Path(folder) / "RUN"
         command = [sys.executable, "-m", "fedmia.simulate", *flags.split(), "--out", str(out)]
         measured = measure_process(command)
-        report = json.loads((out / "report.json").read_text(encoding="utf-8"))
+        report = RunFolder(out).report()
         sizes = {n: (out / n).stat().st_size for n in ("report.json", "report.html", "table.csv")}
         folder_bytes = sum(f.stat().st_size for f in out.rglob("*") if f.is_file())
     timing = report["timing"]

@@ -28,6 +28,7 @@ from fedmia.report.format import estimate
 from fedmia.runtime.environment import describe
 from fedmia.statistics.pvalues import holm
 from fedmia.statistics.spread import p_value, spread
+from fedmia.storage.runfolder import RunFolder
 
 RESULTS = Path(__file__).parent / "results"
 FILES = {"training": "knowing.json", "sent": "knowing_sent.json"}
@@ -55,11 +56,11 @@ OTHERS = 300  # non-members of a shadow federation; what is left tests its encod
 
 def run_command(module: str, flags: list[str], out: Path) -> dict[str, Any]:
     """The report of a command, which is run unless it has been."""
-    if not (out / "report.json").exists():
+    run = RunFolder(out)
+    if not run.has_report():
         command = [sys.executable, "-m", f"fedmia.{module}", *flags, "--quiet", "--out", str(out)]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-    report: dict[str, Any] = json.loads((out / "report.json").read_text())
-    return report
+    return dict(run.report())
 
 
 def one_encoder(name: str, seed: int, arguments: argparse.Namespace) -> dict[str, Any]:
@@ -78,7 +79,7 @@ def one_encoder(name: str, seed: int, arguments: argparse.Namespace) -> dict[str
 
 def own_images(run: Path, seed: int, file: Path) -> None:
     """The attacker's own: half of the non-members of `run`, which an audit would train on too."""
-    spare = split_of_run(Audit(encoder=str(run), shadows=1, seed=seed), run)
+    spare = split_of_run(Audit(encoder=str(run), shadows=1, seed=seed), RunFolder(run))
     pixels = spare.pixels("spare")
     labels = spare.labels.of(pixels)
     np.savez(file, x=pixels.permute(0, 2, 3, 1).numpy(), y=labels.astype(np.int64))
@@ -94,7 +95,7 @@ def federation(name: str, seed: int, arguments: argparse.Namespace) -> dict[str,
     shadows.mkdir(exist_ok=True)
     for one in {name, "none"}:
         shadow_run = arguments.work / f"shadow-{one}-{seed}"
-        flags = ["--config", str(arguments.work / f"none-{seed}" / "config.yaml"), *SENT[one]]
+        flags = ["--config", str(RunFolder(arguments.work / f"none-{seed}").config), *SENT[one]]
         flags += ["--dataset", f"npz:{images}", "--split.nonmembers", str(OTHERS)]
         for constant in ("mean", "std"):  # the archive does not tell what its images were
             flags += [f"--data.{constant}", str(getattr(Digits, constant)[0])]

@@ -25,6 +25,7 @@ from PIL import Image
 
 from fedmia.runtime.cores import count_cores
 from fedmia.runtime.environment import describe, version
+from fedmia.storage.runfolder import RunFolder
 
 RESULTS = Path(__file__).parent / "results" / "large_inputs.json"
 BOUND = 2048  # MiB over the encoder itself
@@ -79,7 +80,7 @@ def case(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
         f"--attack.partcrop.crops {args.crops} --device {args.device}"
     )
     whole = audit(flags, args.threads, folder / "audit")
-    report = json.loads((folder / "audit" / "report.json").read_text())
+    report = RunFolder(folder / "audit").report()
     if report["not_run"]:
         sys.exit("; ".join(f"{row['attack']}: {row['reason']}" for row in report["not_run"]))
     return {

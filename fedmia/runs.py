@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from fedmia.options import session
 from fedmia.options.errors import InputError, unknown_name
 from fedmia.options.values import disk_path
-from fedmia.storage.manifest import CONFIG, CURVES, REPORT, SCORES
 from fedmia.storage.runfolder import RunFolder, damaged
 
 if TYPE_CHECKING:
@@ -35,17 +34,15 @@ if TYPE_CHECKING:
     from fedmia.records.rows import Report
 
 Part = TypeVar("Part")
-FILES = {"settings": CONFIG, "scores": SCORES, "curves": CURVES}  # that a part rests on
-IDS = ("image", "truth", "client", "subject", "label")  # columns of scores.csv of no attack
 NOT_KEPT = {"features": "the attacks' features are not kept"}  # figures of more than a folder holds
 
 
 def _of_files(part: Callable[..., Part]) -> Callable[..., Part]:
-    """A part of a `Run`, read off its files: one line refuses what is no run's."""
+    """A part of a `Run`, made of its report: one line refuses what is no run's."""
 
     @wraps(part)
     def read(self: Run, *arguments: Any, **options: Any) -> Part:
-        with damaged(self.folder, FILES.get(part.__name__, REPORT)):
+        with damaged(self.folder):
             return part(self, *arguments, **options)
 
     return read
@@ -68,7 +65,6 @@ def open_run(folder: str | Path, *, trust_plugins: bool = False) -> Run:
             YAML; its format is of another version.
     """
     opened = RunFolder(Path(disk_path(folder)), trust_plugins)
-    opened.check(CONFIG)
     tree = opened.facts()
     if "jobs" in tree:
         raise InputError(f"folder '{folder}' is no run, but of several: open one of its cells/")
@@ -89,12 +85,12 @@ class Run:
         self.folder = files.path
 
     def __repr__(self) -> str:
-        return f"<Run {self.folder} ({'finished' if self.finished else 'not finished'})>"
+        return f"<Run {self.folder} ({self._state()})>"
 
     @_of_files
     def _repr_html_(self) -> str:
         """The run as Jupyter shows it: verdict, three answers, table of the attacks."""
-        if not self.finished:
+        if self._state() != "finished":
             return f"<p>{escape(repr(self))}</p>"
         from fedmia.report.notebook import html_summary
 
@@ -102,11 +98,14 @@ class Run:
 
     @property
     def finished(self) -> bool:
-        """Whether the run is complete."""
+        """Whether the run is complete.
+
+        Raises:
+            InputError: its report is damaged.
+        """
         return self._files.finished() is not None
 
     @cached_property
-    @_of_files
     def settings(self) -> Experiment | Audit:
         """The settings that it was started with.
 
@@ -120,7 +119,7 @@ class Run:
         from fedmia.options.errors import prefix_errors
 
         tree = self._files.tree()
-        with prefix_errors(str(self._files.config)):
+        with prefix_errors(str(config := self._files.config)), damaged(self.folder, config.name):
             if self._is_audit():
                 return from_tree(Audit, tree, trust_plugins=self._files.trust is True)
             try:
@@ -137,16 +136,14 @@ class Run:
         Raises:
             InputError: it was not finished.
         """
-        return cast("Report", self._files.report())
+        return self._files.report()
 
     @property
-    @_of_files
     def verdict(self) -> str:
         """What was found, and what controls say of it, in numbers."""
         return self.records["verdict"]
 
     @property
-    @_of_files
     def verdict_code(self) -> str:
         """The verdict in a word, such as `leaks`, `not-established` or `untested`."""
         return self.records["verdict_code"]
@@ -167,6 +164,7 @@ class Run:
         return self.records["todo"]
 
     @property
+    @_of_files
     def model_card(self) -> str:
         """Sentences for a model card in plain English, of no more than the verdict allows."""
         from fedmia.report.model_card import model_card
@@ -266,7 +264,6 @@ class Run:
         return _frame(table, "round")
 
     @cached_property
-    @_of_files
     def scores(self) -> pd.DataFrame:
         """Every attack's score of every image, higher says member: a row an image.
 
@@ -275,14 +272,9 @@ class Run:
         subjects), `label` (int64), and a float64 column an attack.
 
         Raises:
-            InputError: there is no scores.csv: it was not finished.
+            InputError: there is no scores.csv: it was not finished; or it is damaged.
         """
-        import pandas as pd
-
-        types = dict(zip(IDS, ("int64", "int64", "Int64", "str", "int64"), strict=True))
-        table = pd.read_csv(self._file(SCORES), dtype=types)
-        names = table.columns.difference(IDS)
-        return table.astype({"truth": bool} | dict.fromkeys(names, "float64"))
+        return self._files.scores()
 
     @cached_property
     @_of_files
@@ -290,19 +282,14 @@ class Run:
         """Every number of the report, a row each, with the columns of `fedmia.table.COLUMNS`."""
         import pandas as pd
 
-        from fedmia.table import COLUMNS, load_rows
+        from fedmia.table import COLUMNS
 
-        rows = load_rows(self.folder, lambda: self.records)
-        return pd.DataFrame(rows, columns=list(COLUMNS))
+        return pd.DataFrame(self._files.table(), columns=list(COLUMNS))
 
     @cached_property
-    @_of_files
     def curves(self) -> Curves | None:
         """Losses of the scored images by attacked round; None where no client attacked."""
-        from fedmia.report.curves import from_npz
-
-        file = self.folder / CURVES
-        return from_npz(file) if file.is_file() else None
+        return self._files.curves()
 
     @property
     @_of_files
@@ -342,7 +329,7 @@ class Run:
             what = "read vectors alone" if self._of_vectors() else "names one"
             raise InputError(f"'{self.folder}' is an audit: it holds no model, it {what}")
         if round is None and (report := self._files.read_report_or_none()) is not None:
-            round = report.get("utility", {}).get("round")
+            round = report["utility"]["round"]
         spec = str(self.folder) if round is None else f"{self.folder}@{round}"
         encoder: nn.Module = load(spec, trust_plugins=self._files.trust).method.encoder
         return encoder.eval()
@@ -378,11 +365,12 @@ class Run:
             if audit.members is None and (run := run_of(audit)) is not None:
                 images = split_of_run(audit, run)
             else:  # at the size that its encoder got
-                row = (self._files.read_report_or_none() or {}).get("encoder", {})
-                images = deal(audit, audit.size or row.get("size"))
+                report = self._files.read_report_or_none()
+                row = None if report is None else report.get("encoder")
+                images = deal(audit, audit.size or (None if row is None else row["size"]))
         else:
             images = cast_of(self._files, "read the data source itself")
-        if not (self.folder / SCORES).is_file():
+        if not self._files.has_scores():
             return images
         truth, order = self.scores["truth"], dict[str, list[int]]()
         for role, side in (("scored_members", truth), ("scored_nonmembers", ~truth)):
@@ -395,17 +383,17 @@ class Run:
             order[role] = [place[image] for image in scored]
         return images.only(order)
 
+    def _state(self) -> str:
+        try:
+            return "finished" if self.finished else "not finished"
+        except InputError:
+            return "damaged"
+
     def _is_audit(self) -> bool:
         return "encoder" in self._files.facts()
 
     def _of_vectors(self) -> bool:
         return self._files.facts().get("member_embeddings") is not None
-
-    def _file(self, name: str) -> Path:
-        path = self.folder / name
-        if not path.is_file():
-            raise InputError(f"run '{self.folder}' holds no {name}: it was not finished")
-        return path
 
     def _figures(self) -> dict[str, Callable[[], Figure | None]]:
         """Name -> what draws the figure again."""

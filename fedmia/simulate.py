@@ -30,7 +30,6 @@ from dataclasses import dataclass  # noqa: E402
 from functools import partial  # noqa: E402
 from pathlib import Path  # noqa: E402
 from threading import Event  # noqa: E402
-from typing import cast  # noqa: E402
 
 from fedmia.config.tree import to_tree  # noqa: E402
 from fedmia.evaluation.outlook import show as show_plan  # noqa: E402
@@ -48,7 +47,6 @@ from fedmia.runtime.interrupts import Interrupts  # noqa: E402
 from fedmia.runtime.progress import Display  # noqa: E402
 from fedmia.runtime.stopwatch import Stopwatch  # noqa: E402
 from fedmia.storage.durable import explain  # noqa: E402
-from fedmia.storage.manifest import CHECKPOINT, RECORDING  # noqa: E402
 from fedmia.storage.outfolder import OutFolder  # noqa: E402
 from fedmia.storage.runfolder import RunFolder  # noqa: E402
 from strategies.failure_policy import FederationError  # noqa: E402
@@ -128,8 +126,8 @@ def run_experiment(invocation: Invocation, watch: Stopwatch, stop: Event) -> Out
         and invocation.resume
         and (finished_report := RunFolder(invocation.out).finished()) is not None
     ):
-        return Outcome(cast(Report, finished_report))
-    place = OutFolder(invocation.out, "another run", lambda config: invocation.resume)
+        return Outcome(finished_report)
+    place = OutFolder(invocation.out, "another run", lambda folder: invocation.resume)
     observing = RunObservers(invocation.observe, invocation.out)
     display = Display(0, invocation.quiet or invocation.json, observing.round)
     with display.beating(), place:
@@ -158,7 +156,7 @@ def run_experiment(invocation: Invocation, watch: Stopwatch, stop: Event) -> Out
             whole = scores.interrupted is None and scores.failure is None
             if checkpoint and whole and not scores.failed:  # else --resume scores those again
                 checkpoint.delete()
-                RunRecording(checkpoint.root.parent / RECORDING).drop_controls()
+                RunRecording(RunFolder(checkpoint.root.parent).recording).drop_controls()
     code = INTERRUPTED if stop.is_set() else FAILED if scores.failed else 0
     resumable = stop.is_set() and checkpoint is not None and checkpoint.exists()
     return Outcome(report, code, scores.failure, resumable)
@@ -182,7 +180,7 @@ def open_checkpoint(plan: Plan, place: OutFolder) -> Iterator[Checkpoint | None]
         yield None
         return
     every = plan.experiment.checkpoint_every
-    checkpoint = Checkpoint(place.folder / CHECKPOINT, every, fingerprint(plan))
+    checkpoint = Checkpoint(RunFolder(place.folder).checkpoint, every, fingerprint(plan))
     checkpoint.open()
     try:
         with explain(hint=f"--resume {place.folder} goes on with this run"):

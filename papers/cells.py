@@ -10,11 +10,16 @@ from typing import Any
 from fedmia.options.bounded import read_json
 from fedmia.options.errors import InputError
 from fedmia.statistics.spread import clip_interval, t_interval
+from fedmia.storage.runfolder import RunFolder
 from fedmia.study.points import BySeed
 from papers.entries import TableCell
 from papers.jobs import AUDIT, ENCODER, FEDERATION, HEAD, PAPER, JobFolder
 
-FILES = {ENCODER: "losses.json", PAPER: "tables.json"}  # of jobs that write no report.json
+FILES = {
+    ENCODER: "losses.json",
+    PAPER: "tables.json",
+    HEAD: "report.json",
+}  # of jobs that are no runs
 Row = Mapping[str, Any]
 Rows = Sequence[Row]
 SHARES = {"accuracy", "auc", "precision", "recall", "f1", "tpr", "knn", "linear", "utility"}
@@ -94,14 +99,14 @@ def read_path(kind: str, results: Path, path: str) -> Reading:
     Raises:
         InputError: the file cannot be read.
     """
-    file = results / FILES.get(kind, "report.json")
+    first, *keys = path.split("/")
+    if kind in (AUDIT, FEDERATION):
+        return _of_report(RunFolder(results).report(), first, keys)
+    file = results / FILES[kind]
     try:
         content = read_json(file)
     except (OSError, ValueError):
         raise InputError(f"{file} cannot be read: delete its folder") from None
-    first, *keys = path.split("/")
-    if kind in (AUDIT, FEDERATION):
-        return _of_report(content, first, keys)
     if kind == HEAD and first != "sensitivity":
         return _of_head(content, first, keys)
     *above, last = first, *keys

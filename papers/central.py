@@ -28,15 +28,15 @@ from fedmia.defenses.base import RunConditions
 from fedmia.defenses.stack import DefenseStack, central_stack
 from fedmia.options.errors import InputError, opt
 from fedmia.options.seeding import rng, torch_rng
-from fedmia.options.yamlfile import dump, load
+from fedmia.options.yamlfile import load
 from fedmia.recording.run import RunRecording
 from fedmia.runtime.device import resolve_device
-from fedmia.runtime.environment import describe
 from fedmia.ssl.base import Encoder, Recipe, SSLMethod, iterate_parts
 from fedmia.ssl.progress import load_training, training_state
 from fedmia.ssl.train import Job, make_optimizer
 from fedmia.storage import durable
-from fedmia.storage.manifest import CONFIG, FORMAT, RECORDING
+from fedmia.storage.outfolder import write_settings
+from fedmia.storage.runfolder import RunFolder
 from fedmia.storage.snapshot import Snapshot, read_tensors, write_tensors
 from papers.central_settings import Central
 
@@ -121,10 +121,11 @@ def train_encoder(
     torch.set_num_threads(config.threads)
     members, nonmembers = draw_images(config)
     device = torch.device(resolve_device(config.device))
+    run = RunFolder(folder)
     method = build_method(config, members)
-    if not (folder / CONFIG).is_file():
+    if not run.has_settings():
         _begin(config, folder, (members, nonmembers), method)
-    store = RunRecording(folder / RECORDING)
+    store = RunRecording(run.recording)
     method.to(device)
     optimizer = make_optimizer(method, config.train)
     losses, memory, seconds = _resume(folder, method, optimizer)
@@ -200,7 +201,7 @@ def _begin(config: Central, folder: Path, sides: Sequence[ImageSet], method: SSL
         pixels = np.ascontiguousarray(images.images.transpose(0, 2, 3, 1))
         with durable.replacing(folder / f"{name}.npz") as (partial,), partial.open("wb") as file:
             np.savez(file, x=pixels, y=images.labels)
-    store = RunRecording(folder / RECORDING)
+    store = RunRecording(RunFolder(folder).recording)
     store.rewind(0)  # a kill may have left it before the settings
     store.save(BRANCH, Snapshot(0, method.shared_state(), {}))
     store.pending()[1]()
@@ -212,8 +213,7 @@ def _begin(config: Central, folder: Path, sides: Sequence[ImageSet], method: SSL
         "std": list(config.data.std or source.std),
         "size": sides[0].size,
     }
-    text = dump(tree, {"format": FORMAT, **describe()})
-    durable.write({folder / CONFIG: text})
+    write_settings(folder, tree)
 
 
 def _guard(config: Central) -> DefenseStack | None:

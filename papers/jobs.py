@@ -24,7 +24,6 @@ from fedmia.options.errors import InputError, opt
 from fedmia.options.yamlfile import Tree, dump
 from fedmia.runtime.environment import describe
 from fedmia.storage import durable
-from fedmia.storage.manifest import CONFIG
 from fedmia.storage.outfolder import locked
 from fedmia.study.scheduler import ProcessJob, command, explain_exit, simulate_command
 
@@ -170,7 +169,7 @@ class JobFolder:
         if job.kind == ENCODER:
             return command("papers.central", settings, results)
         # An audit goes on if it is this one: folder or device may have changed since.
-        if job.kind == HEAD or not same_audit(from_tree(Audit, tree))(results / CONFIG):
+        if job.kind == HEAD or not same_audit(from_tree(Audit, tree))(results):
             shutil.rmtree(results, ignore_errors=True)
         module = ("papers.__main__", "head") if job.kind == HEAD else ("fedmia.audit",)
         return command(*module, "--config", settings, "--out", results)

@@ -365,9 +365,10 @@ def copy_pictures(run: Path) -> None:
     """
     from fedmia.report.figures.canvas import encode
     from fedmia.report.figures.draw import fingerprint
+    from fedmia.storage.runfolder import RunFolder
 
     images, report = ROOT / "docs" / "images", result("default/report.json")
-    if fingerprint(json.loads((run / "report.json").read_text("utf-8"))) != fingerprint(report):
+    if fingerprint(RunFolder(run).report()) != fingerprint(report):
         sys.exit(f"{run} is another run than benchmarks/results/default/report.json")
     text = PngInfo()
     text.add_text("Report", fingerprint(report))

@@ -109,7 +109,7 @@ COMMANDS = [
     ("study strengths.yaml", "strengths", "gaussian=-1", "must be >= 0"),
     ("simulate --out OLD", "out", "old", "name a new folder"),
     ("simulate --out notes", "out", "notes.txt", "name a new folder"),
-    ("simulate --resume notes", "resume", "notes", "it holds no config.yaml"),
+    ("simulate --resume notes", "resume", "notes", "no config.yaml in it"),
     ("simulate --dataset npz:torn.npz", "npz", "torn.npz", "cannot read"),
     ("simulate --partition file:a.pkl", "partition", "a.pkl", ".json, .csv or .npy file"),
     (
@@ -128,7 +128,7 @@ CALLS: list[tuple[Callable[..., object], dict[str, Any], str, str, str]] = [
     (fedmia.run_simulation, {"clients": 0}, "clients", "0", "must be >= 1"),
     (fedmia.run_simulation, {"train": {"lr": "fast"}}, "train.lr", "fast", "must be float"),
     (fedmia.run_simulation, {"model": "nosuch:net"}, "model", "nosuch:net", "no module named"),
-    (fedmia.run_simulation, {"resume": "notes"}, "resume", "notes", "it holds no config.yaml"),
+    (fedmia.run_simulation, {"resume": "notes"}, "resume", "notes", "no config.yaml in it"),
     (
         fedmia.audit_encoder, {"members": "npz:in.npz", "others": "npz:gray.npz"},
         "size", "1x8x8", "must have the same channels",

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from fedmia.storage import manifest
 from tests.auditing.conftest import RUN
 from tests.bank import Bank
 
@@ -20,13 +21,13 @@ ROOT = Path(__file__).resolve().parents[1]
 # A module may import from its own line and from those above it. Every module of ours has a place;
 # the longest name that fits says which.
 LAYERS: tuple[tuple[str, ...], ...] = (
-    ("fedmia", "fedmia.options", "fedmia.records", "fedmia.statistics"),
+    ("fedmia", "fedmia.options", "fedmia.records", "fedmia.statistics", "fedmia.table"),
     ("fedmia.settings", "fedmia.runtime", "fedmia.lowerbounds", "fedmia.flower_internals"),
     ("fedmia.data", "fedmia.nets"),
     ("fedmia.partitions", "fedmia.probes", "fedmia.ssl"),
     ("fedmia.storage", "fedmia.threat"),
     ("fedmia.recording",),
-    ("fedmia.attacks", "fedmia.encoders", "fedmia.report", "fedmia.shadows", "fedmia.table"),
+    ("fedmia.attacks", "fedmia.encoders", "fedmia.report", "fedmia.shadows"),
     ("fedmia.rounds",),
     ("fedmia.defenses", "fedmia.observers"),
     ("fedmia.config",),
@@ -226,6 +227,44 @@ def test_imports__run_in_no_circle() -> None:
     """Not those for the type checker, nor those inside functions."""
     assert not circle(graph())
     assert circle({"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": set()}) == ["b", "c", "b"]
+
+
+READ = ("CONFIG", "REPORT", "SCORES", "CURVES", "TABLE", "RECORDING")  # of a run's folder
+# Who names them beside the reader: the writer; folders that are no run's; who damages runs or
+# measures the lengths of their files.
+NAMING = (
+    "fedmia/storage/", "fedmia/report/publish.py", "fedmia/observers/mlflow.py", "papers/cells.py",
+    "benchmarks/_stranger_folders.py", "benchmarks/_process_faults.py", "benchmarks/strangers.py",
+    "benchmarks/growth.py",
+)  # fmt: skip
+
+
+def names_of_files(source: str) -> set[str]:
+    """The files of a run's folder that a module names, by a constant or as a text of its own."""
+    constants = {name: getattr(manifest, name) for name in READ}
+    texts = {*constants.values()} - {manifest.RECORDING}  # a word like any other
+    named = set[str]()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Constant) and node.value in texts:
+            named.add(str(node.value))
+        named |= {
+            constants[name.rpartition(".")[2]]
+            for name in imported(node)
+            if name.startswith("fedmia.storage.manifest.") and name.rpartition(".")[2] in constants
+        }
+    return named
+
+
+def test_files_of_a_run__are_named_by_its_writer_and_its_one_reader() -> None:
+    files = [file for _, file in modules(*OURS, "benchmarks", "scripts")]
+    named = {
+        file.relative_to(ROOT).as_posix(): names_of_files(file.read_text(encoding="utf-8"))
+        for file in files
+    }
+    assert not {f: names for f, names in named.items() if names and not f.startswith(NAMING)}
+    assert all(any(named[f] for f in named if f.startswith(name)) for name in NAMING)
+    source = "from fedmia.storage.manifest import REPORT, PAGE\n(x / 'scores.csv', 'recording')"
+    assert names_of_files(source) == {"report.json", "scores.csv"}
 
 
 def private_imports(file: Path) -> list[str]:

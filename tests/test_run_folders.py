@@ -29,6 +29,7 @@ from fedmia.runs import Run, open_run
 from fedmia.storage.manifest import FORMAT
 from fedmia.storage.runfolder import RunFolder, outside_plugins
 from fedmia.study.__main__ import main as study_main
+from fedmia.study.result import open_study
 from fedmia.table import COLUMNS
 from papers.__main__ import main as papers
 from tests.auditing.conftest import Audit, Sides, archives, audit  # noqa: F401
@@ -226,6 +227,109 @@ def test_open_run__knows_a_run_that_ended_early(copy: Path) -> None:
     assert open_run(copy).finished
     (copy / "checkpoint").mkdir()
     assert not open_run(copy).finished
+
+
+# damaged folders
+
+
+def change_report(folder: Path, **values: object) -> None:
+    file = folder / "report.json"
+    report = json.loads(file.read_text(encoding="utf-8")) | values
+    file.write_text(json.dumps(report), encoding="utf-8")
+
+
+def cut(file: Path, length: int) -> None:
+    file.write_bytes(file.read_bytes()[:length])
+
+
+DAMAGED = "report.json of run '{run}' is damaged, or not of fedmia: "
+DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {  # of a report: how, and the line
+    "cut": (lambda run: cut(run / "report.json", 500), DAMAGED + "JSONDecodeError: "),
+    "a list": (lambda run: (run / "report.json").write_text("[]"), DAMAGED),
+    "empty": (lambda run: (run / "report.json").write_text("{}"),
+              DAMAGED + "ValueError: report.verdict: missing"),
+    "another format": (lambda run: change_report(run, format=99),
+                       DAMAGED + "ValueError: report.format: unknown"),
+    "no rows": (lambda run: change_report(run, attacks=5),
+                DAMAGED + "ValueError: report.attacks: 5 is no list"),
+    "a row": (lambda run: change_report(run, rounds=[5]), DAMAGED + "ValueError: report.rounds[0]"),
+    "settings of another format": (lambda run: rewrite(run, _run={"format": 99}),
+                                   "folder '{run}' is of format 99; this fedmia reads 1"),
+    "settings that are a list": (lambda run: (run / "config.yaml").write_text("- 1"),
+                                 "{run}/config.yaml: must hold a mapping of options, holds list"),
+    "no settings": (lambda run: (run / "config.yaml").unlink(),
+                    "folder '{run}' is no run: no config.yaml"),
+    "a folder for settings": (lambda run: (run / "config.yaml").rename(run / "old") and
+                              (run / "config.yaml").mkdir(),
+                              "folder '{run}' is no run: no config.yaml"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize(
+    ("main", "line"),
+    [
+        (simulate.main, "--resume {run}"),
+        (audit_command.main, "--encoder {run} --attacks similarity --device cpu"),
+        (study_main, "--encoders {run} --attacks similarity --seeds 2 --out {out} --device cpu"),
+        (papers, "head --encoder {run} --data synthetic --device cpu"),
+        (papers, "run {run} --device cpu"),
+    ],
+)  # fmt: skip
+def test_damage__is_one_line_at_every_command(
+    main: Callable[[list[str]], int], line: str, damage: str, copy: Path, tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    how, said = DAMAGES[damage]
+    how(copy)
+    out = tmp_path / "OUT"
+    assert main(line.format(run=copy, out=out).split()) == 2
+    err = capsys.readouterr().err
+    assert err.count("fedmia: error: ") == 1 and err.splitlines()[-1].startswith("fedmia: error: ")
+    assert said.format(run=copy) in err and not out.exists()
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_damage__is_one_line_in_python(damage: str, copy: Path) -> None:
+    how, said = DAMAGES[damage]
+    how(copy)
+    parts = ("finished", "records", "verdict", "todo", "model_card", "attacks", "clients", "rounds",
+             "figures", "encoder")  # fmt: skip
+    for part in parts:
+        with pytest.raises(InputError) as raised:
+            value = getattr(open_run(copy), part)
+            value()
+        assert said.format(run=copy) in str(raised.value) and "\n" not in str(raised.value)
+    if said.startswith(DAMAGED):
+        assert "(damaged)" in repr(open_run(copy)) and "(damaged)" in open_run(copy)._repr_html_()
+
+
+@pytest.mark.parametrize(
+    ("file", "how", "part", "said"),
+    [
+        ("scores.csv", lambda file: cut(file, 60), "scores", "similarity scores"),
+        ("scores.csv", lambda file: file.write_bytes(b"\xff\xfe"), "scores", "UnicodeDecodeError"),
+        ("scores.csv", lambda file: file.write_text(file.read_text().replace("lpla", "other")),
+         "scores", "KeyError: 'lpla'"),
+        ("curves.npz", lambda file: file.write_bytes(b"PK"), "curves", "BadZipFile"),
+        ("table.parquet", lambda file: file.write_bytes(b"PAR1"), "table", "cannot read"),
+    ],
+)  # fmt: skip
+def test_damage__of_other_files_is_met_by_what_rests_on_them(
+    file: str, how: Callable[[Path], object], part: str, said: str, copy: Path
+) -> None:
+    how(copy / file)
+    run = open_run(copy)
+    with pytest.raises(InputError, match=said) as raised:
+        getattr(run, part)
+    assert file in str(raised.value) and str(copy) in str(raised.value)
+    assert run.finished and len(run.attacks) == 2
+
+
+def test_study__of_another_format_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "study.json").write_text('{"format": 99, "cells": []}', encoding="utf-8")
+    with pytest.raises(InputError, match="is of format 99; this fedmia reads 1"):
+        open_study(tmp_path)
 
 
 def test_images__of_another_source_are_refused(copy: Path) -> None:

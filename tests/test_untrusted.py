@@ -26,8 +26,8 @@ from fedmia.runtime.stopwatch import Stopwatch
 from fedmia.shadows.provided import load_shadows, read_settings
 from fedmia.storage.archive import pack, unpack
 from fedmia.storage.arrays import numbers
+from fedmia.storage.results import read
 from fedmia.storage.runfolder import DAMAGE, UntrustedPluginError
-from fedmia.table import read
 from strategies.fedavg import FedAvg
 from strategies.replies import RejectedReply
 

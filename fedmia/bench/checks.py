@@ -39,9 +39,8 @@ from fedmia.bench.targets import (
 from fedmia.config.tree import to_tree
 from fedmia.options import registry
 from fedmia.options.errors import InputError
-from fedmia.options.yamlfile import load
 from fedmia.records.rows import BROKEN
-from fedmia.storage.manifest import CONFIG
+from fedmia.storage.runfolder import RunFolder
 
 # Ways to the objects of the evaluation, which know the roles.
 PEEKS = ("gc.get_objects", "gc.get_referrers", "sys._current_frames")
@@ -324,8 +323,7 @@ def train_again(target: Target, out: Path, seed: int) -> Target:
     from fedmia.api import run_simulation  # Flower, which no other check needs
     from fedmia.federation.plan import make_plan
 
-    tree = {k: v for k, v in load(target.folder / CONFIG).items() if not k.startswith("_")}
-    tree |= {"seed": seed, "data": {"name": DIGITS}}
+    tree = RunFolder(target.folder).facts() | {"seed": seed, "data": {"name": DIGITS}}
     out.mkdir()
     with tempfile.TemporaryDirectory() as temporary:
         run = run_simulation(tree, out=Path(temporary) / "run", quiet=True)

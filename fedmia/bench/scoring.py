@@ -29,7 +29,7 @@ from fedmia.options import registry, session
 from fedmia.options.errors import InputError
 from fedmia.options.values import plain
 from fedmia.records import ScoredAttack
-from fedmia.storage.manifest import RECORDING
+from fedmia.storage.runfolder import RunFolder
 
 Scores = NDArray[np.float64]
 SEED = 0  # of an attack's own choices, in entries
@@ -176,7 +176,7 @@ def score_target(
     Raises:
         InputError: the target cannot be read.
     """
-    federation = str(target.folder / RECORDING) if target.federated else None
+    federation = str(RunFolder(target.folder).recording) if target.federated else None
     knows = OTHERS if entrant.knows == OTHERS else BOTH
     audit = Audit(
         encoder=str(target.folder), federation=federation, attacks=(entrant.name,),

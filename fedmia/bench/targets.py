@@ -20,12 +20,12 @@ from fedmia.data.images import UNLABELLED, ByteArray, ImageSet, digests
 from fedmia.evaluation.audits.images import side_by_side
 from fedmia.options.errors import InputError
 from fedmia.options.seeding import rng
-from fedmia.options.yamlfile import dump, load
+from fedmia.options.yamlfile import load
 from fedmia.recording.files import digest_of
 from fedmia.recording.format import MAIN, RoundRecord
 from fedmia.recording.run import RunRecording
-from fedmia.storage import durable
-from fedmia.storage.manifest import CONFIG, FORMAT, RECORDING
+from fedmia.storage.outfolder import write_settings
+from fedmia.storage.runfolder import RunFolder
 
 PLAN, TARGETS, CARD, ROLES, RESULTS = "plan.yaml", "targets", "card.json", "roles.json", "results"
 # Of an audit's roles, those in roles.json; `shadows` are images of which an attacker may train.
@@ -224,7 +224,8 @@ def keep_encoder(run: Path, target: Path, settings: Mapping[str, Any], trap: str
         settings: of the run, as a tree.
         trap: of an `untrained` one the first model alone is kept.
     """
-    source, own = RunRecording(run / RECORDING), RunRecording(target / RECORDING, "fedavg")
+    source, target_folder = RunRecording(RunFolder(run).recording), RunFolder(target).recording
+    own = RunRecording(target_folder, "fedavg")
     models, updates = source.models(MAIN), source.updates(MAIN)
     for round in [0] if trap == "untrained" else models:
         own.save(MAIN, replace(source.load(MAIN, round), holder={}))
@@ -232,8 +233,7 @@ def keep_encoder(run: Path, target: Path, settings: Mapping[str, Any], trap: str
             digests = {c: own.save_update(MAIN, round, c, state) for c, state in sent.items()}
             own.add(RoundRecord(MAIN, round, updates=digests, cohort=sorted(digests)))
     own.pending()[1]()
-    header = {"format": FORMAT, "fedmia": __version__}
-    durable.write({target / CONFIG: dump(settings, header)})
+    write_settings(target, settings, fedmia=__version__)
 
 
 def assign_roles(cast: Cast, names: list[bytes], trap: str = "", seed: int = 0) -> Roles:

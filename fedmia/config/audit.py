@@ -23,7 +23,7 @@ from fedmia.runtime.device import DEVICES, check_device
 from fedmia.shadows.plan import ShadowPlan
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.train import Train
-from fedmia.storage.manifest import CONFIG
+from fedmia.storage.runfolder import RunFolder
 from fedmia.threat import ACCESS, PRECISIONS
 
 # What needs the encoder or its images.
@@ -263,9 +263,9 @@ class Audit(Settings):
         for name in ("owners", "loss", "notes"):
             if getattr(self, name) is not None and not self.of_rounds:
                 raise InputError(f"{opt(name)} is given without {opt('federation', 'RECORDING')}")
-        run = Path(self.federation or "").absolute().parent
-        if not self.encoder and self.federation and (run / CONFIG).is_file():
-            object.__setattr__(self, "encoder", str(run))
+        run = RunFolder(Path(self.federation or "").absolute().parent)
+        if not self.encoder and self.federation and run.has_settings():
+            object.__setattr__(self, "encoder", str(run.path))
 
     def _check_embeddings(self) -> None:
         """Refuse vectors of one side, and what needs an encoder or images beside them."""

@@ -24,7 +24,7 @@ from fedmia.options.option import option, option_fields
 from fedmia.options.values import Text, disk_path, from_text, plain
 from fedmia.options.yamlfile import Tree
 from fedmia.recording.format import HEADER
-from fedmia.storage.manifest import CONFIG
+from fedmia.storage.runfolder import RunFolder
 
 Grid = Mapping[str, Sequence[Any]]
 # Defaults where defences are compared: without an active step there is only one branch to train.
@@ -360,7 +360,7 @@ def _audited(spec: str) -> Tree:
     folder = Path(spec)
     if not (folder / HEADER).is_file():
         return {"encoder": spec}
-    if not (folder.parent / CONFIG).is_file():
+    if not RunFolder(folder.parent).has_settings():
         raise InputError(
             f"{opt('encoders', spec)} is a recording of no run of fedmia: fedmia audit "
             f"--federation {spec} audits it"

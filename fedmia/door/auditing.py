@@ -18,7 +18,7 @@ from fedmia.options.errors import InputError
 from fedmia.report.publish import say_not_run
 from fedmia.runs import Run
 from fedmia.runtime.stopwatch import Stopwatch
-from fedmia.storage.manifest import REPORT
+from fedmia.storage.runfolder import RunFolder
 
 
 def audit(
@@ -44,7 +44,7 @@ def audit(
     with results_folder(out) as folder, interruptible("attacks") as stop:
         invocation = Invocation(settings, folder, quiet)
         code = run_audit(invocation, watch, stop, say_not_run, objects)
-        if code and not (folder / REPORT).is_file():
+        if code and not RunFolder(folder).has_report():
             raise KeyboardInterrupt if stop.is_set() else InputError("every attack failed")
         return open_results(folder, temporary=out is None)
 

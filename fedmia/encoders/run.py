@@ -22,8 +22,8 @@ from fedmia.options.seeding import torch_rng
 from fedmia.options.values import convert, disk_path
 from fedmia.options.yamlfile import Tree
 from fedmia.recording.run import RunRecording
+from fedmia.records.rows import Report
 from fedmia.ssl.base import SSL, Recipe, SSLMethod, State
-from fedmia.storage.manifest import CONFIG, RECORDING
 from fedmia.storage.runfolder import RunFolder, damaged
 
 BRANCH = "main"
@@ -46,7 +46,7 @@ class RunModel(EncoderForm):
             raise InputError(
                 f"encoder '{source}': '{folder}' is a file; the folder of a run has rounds"
             )
-        with damaged(Path(source), CONFIG):
+        with damaged(Path(source), "the model"):
             return load(source, load_options)
 
 
@@ -68,7 +68,7 @@ def load(spec: str, load_options: LoadOptions) -> LoadedEncoder:
     name, _, round_text = (spec, "", "") if Path(spec).is_dir() else spec.rpartition("@")
     folder = Path(name)
     run = RunFolder(folder, load_options.trust_plugins)
-    tree, report = _config(run), run.read_report_or_none() or {}
+    tree, report = _config(run), run.read_report_or_none()
     store = RunRecording(run.recording)
     kept_rounds = store.rounds(BRANCH)
     if not kept_rounds:
@@ -125,7 +125,8 @@ def load(spec: str, load_options: LoadOptions) -> LoadedEncoder:
         notes.append(
             f"The run trained on {size}x{size} pixels; the images have {load_options.size}."
         )
-    attacked = [row["round"] for row in report.get("rounds", ()) if row["under_attack"]]
+    rows = report["rounds"] if report else []
+    attacked = [row["round"] for row in rows if row["under_attack"]]
     before = max((r for r in kept_rounds if r < min(attacked, default=0)), default=turn)
     if before < turn:
         here = f"round {turn}, the last of the run" if turn == kept_rounds[-1] else f"round {turn}"
@@ -149,7 +150,7 @@ def load(spec: str, load_options: LoadOptions) -> LoadedEncoder:
 
 def _config(run: RunFolder) -> Tree:
     """The run's settings, those that an encoder is built of complete."""
-    run.check(CONFIG, f"{RECORDING}/")
+    run.check(models=True)
     tree, path = run.tree(*BUILT), run.config
     for key in BUILT:
         if not isinstance(tree.get(key), dict):
@@ -200,10 +201,10 @@ def _own_constants(
 
 
 def _size(
-    report: Mapping[str, Any], tree: Mapping[str, Any], source: tuple[Dataset, str | None] | None
+    report: Report | None, tree: Mapping[str, Any], source: tuple[Dataset, str | None] | None
 ) -> int | None:
     """Pixels a side: as the report or the configuration tells it, else of the data, read again."""
-    size = report.get("split", {}).get("size") or tree["data"].get("size")
+    size = (report and report["split"].get("size")) or tree["data"].get("size")
     if isinstance(size, int):
         return size
     if source is None:

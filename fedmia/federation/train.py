@@ -22,8 +22,8 @@ from fedmia.recording.run import RunRecording
 from fedmia.runtime.progress import Display
 from fedmia.runtime.stopwatch import Stopwatch
 from fedmia.storage.archive import Archive
-from fedmia.storage.manifest import CHECKPOINT, CHECKPOINT_INDEX, RECORDING
-from fedmia.storage.runfolder import damaged
+from fedmia.storage.manifest import CHECKPOINT, CHECKPOINT_INDEX
+from fedmia.storage.runfolder import RunFolder, damaged
 from fedmia.storage.snapshot import StateStore
 
 
@@ -83,8 +83,8 @@ def train(
     device = client_context.device  # where clients' states are
     room = ROOM if device == "cpu" else torch.cuda.get_device_properties(device).total_memory // 8
     store: StateStore = nodes.store if nodes else Ledger(states_folder, room)
-    strategy = plan.experiment.strategy.name
-    recording = RunRecording((out or folder) / RECORDING, strategy, plan.cast)
+    strategy, place = plan.experiment.strategy.name, RunFolder(out or folder)
+    recording = RunRecording(place.recording, strategy, plan.cast)
     run = FederatedRun(
         plan, client_context, store, recording, probe, recorder, watch, display, checkpoint
     )

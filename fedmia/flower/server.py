@@ -30,8 +30,8 @@ from fedmia.options.values import disk_path
 from fedmia.recording.run import RunRecording
 from fedmia.report.publish import publish, show
 from fedmia.runtime.stopwatch import Stopwatch
-from fedmia.storage.manifest import RECORDING
 from fedmia.storage.outfolder import OutFolder
+from fedmia.storage.runfolder import RunFolder
 from strategies.base import wait_for_nodes
 from strategies.failure_policy import FederationError
 
@@ -145,7 +145,7 @@ def rehearse(grid: Grid, invoked: Invocation, place: OutFolder, watch: Stopwatch
         report = publish(scores, place.folder, watch)
         observing.report(report)
     if place.folder is not None:
-        RunRecording(place.folder / RECORDING).drop_controls()
+        RunRecording(RunFolder(place.folder).recording).drop_controls()
     show(report, place.folder, json=False, quiet=False)
     if scores.failure is not None:  # so that Flower marks the run as failed
         raise FederationError(f"{scores.failure}; the finished rounds are reported on")

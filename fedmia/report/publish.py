@@ -9,13 +9,11 @@ from pathlib import Path
 
 from rich.console import Console
 
-from fedmia import table
 from fedmia.records import RunScores
 from fedmia.records.rows import BROKEN, Report
 from fedmia.report.build import build_whole, to_json_types
 from fedmia.report.cohorts import condense
 from fedmia.report.csvs import scores_csv
-from fedmia.report.curves import to_npz
 from fedmia.report.format import group_by_reason
 from fedmia.report.page import page
 from fedmia.report.shortnames import shorten_names
@@ -23,6 +21,8 @@ from fedmia.report.terminal import render
 from fedmia.runtime.stopwatch import Stopwatch
 from fedmia.storage.durable import make_folder, write
 from fedmia.storage.manifest import CURVES, FIGURES, PAGE, REPORT, SCORES
+from fedmia.storage.results import contents, to_npz
+from fedmia.table import flatten
 
 
 def publish(run: RunScores, folder: Path | None, watch: Stopwatch) -> Report:
@@ -122,7 +122,7 @@ def write_report(
     if run.curves is not None:
         files[CURVES] = to_npz(run.curves)
     files |= {f"{FIGURES}/{name}": data for name, data in figures.items()}
-    files |= table.contents(table.flatten(whole or report)) | {REPORT: json_text(report).encode()}
+    files |= contents(flatten(whole or report)) | {REPORT: json_text(report).encode()}
     if figures:
         make_folder(folder / FIGURES, folder)
     by_path = {folder / name: data for name, data in files.items()}

@@ -8,7 +8,7 @@ import fcntl
 import os
 import platform
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -32,7 +32,7 @@ class OutFolder:
     Args:
         folder: None to keep nothing.
         another: what the error calls the results of another command line.
-        ours: whether a config.yaml found there is of this command line.
+        ours: whether a folder with settings is of this command line.
 
     Raises:
         InputError: the folder is a file, holds anything but what may be gone on with, cannot be
@@ -41,7 +41,7 @@ class OutFolder:
 
     folder: Path | None
     another: str
-    ours: Callable[[Path], bool] = lambda config: False
+    ours: Callable[[Path], bool] = lambda folder: False
     _new_folders: list[Path] = field(default_factory=list, init=False)
     _lock: ExitStack = field(default_factory=ExitStack, init=False)
 
@@ -78,7 +78,7 @@ class OutFolder:
         """The refusal of a folder that holds anything but what may be gone on with."""
         assert self.folder is not None
         inside = sorted(p.name for p in self.folder.iterdir() if p.name != LOCK)
-        if not inside or (CONFIG in inside and self.ours(self.folder / CONFIG)):
+        if not inside or (CONFIG in inside and self.ours(self.folder)):
             return None
         what = self.another if CONFIG in inside else f"'{inside[0]}'"
         return InputError(f"{self._where} already holds {what}; name a new folder")
@@ -117,7 +117,7 @@ class OutFolder:
             if occupied := self._find_occupant():  # by a command that has ended since
                 raise occupied
             self._new_folders = [config] * (not config.exists()) + new_folders
-            write({config: dump(tree, {"format": FORMAT, **describe()})})
+            write_settings(folder, tree)
 
     def give_up(self) -> None:
         """Remove what `begin` made, unless the folder holds results by now."""
@@ -130,6 +130,20 @@ class OutFolder:
                         path.rmdir()
                     else:
                         path.unlink(missing_ok=True)
+
+
+def write_settings(folder: Path, tree: Mapping[str, object], **about: object) -> None:
+    """Write the settings of a run, an audit or an encoder into its folder.
+
+    Args:
+        folder: that is there.
+        tree: the settings.
+        about: where and with what it takes place; none: this machine and these versions.
+
+    Raises:
+        DiskError: they cannot be written.
+    """
+    write({folder / CONFIG: dump(tree, {"format": FORMAT, **(about or describe())})})
 
 
 @contextmanager

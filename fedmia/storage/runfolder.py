@@ -9,28 +9,40 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from safetensors import SafetensorError
 
 from fedmia.options import session
 from fedmia.options.bounded import read_json
-from fedmia.options.errors import InputError
+from fedmia.options.errors import InputError, prefix_errors
 from fedmia.options.yamlfile import RUN_KEY, Tree, load_all
+from fedmia.records import Curves
+from fedmia.records.fields import mismatches
+from fedmia.records.rows import Report
 from fedmia.storage.manifest import (
     CHECKPOINT,
     CHECKPOINT_INDEX,
     CONFIG,
+    CURVES,
     FORMAT,
     RECORDING,
     REPORT,
+    SCORES,
+    TABLE,
 )
+from fedmia.storage.results import from_npz, read
+from fedmia.table import Row, flatten
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 # What reading raises where values are of other types than a run of fedmia writes, or missing.
 DAMAGE = (
     LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RuntimeError, MemoryError,
     zipfile.BadZipFile, zlib.error, SafetensorError, EOFError, csv.Error,
 )  # fmt: skip
+IDS = ("image", "truth", "client", "subject", "label")  # columns of scores.csv of no attack
 Trust = bool | Collection[str]  # whether plugins from outside may be imported, or which of them
 
 
@@ -79,7 +91,7 @@ def damaged(folder: Path, file: str = REPORT) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class RunFolder:
-    """The folder of a run, an audit or a finished cell.
+    """The folder of a run, an audit or a finished cell: the one reader of its files.
 
     Its settings may name plugins from outside (`package.module:Class`), and importing those
     executes code of whoever wrote the settings. So only a reader who trusts them gets the settings
@@ -103,20 +115,43 @@ class RunFolder:
         """Folder of its models."""
         return self.path / RECORDING
 
-    def check(self, *needed: str) -> None:
+    @property
+    def checkpoint(self) -> Path:
+        """Folder of what a run that is not finished goes on with."""
+        return self.path / CHECKPOINT
+
+    def has_settings(self) -> bool:
+        """Whether it is the folder of a run at all."""
+        return self.config.is_file()
+
+    def has_report(self) -> bool:
+        """Whether it has a report, damaged or not."""
+        return (self.path / REPORT).is_file()
+
+    def has_scores(self) -> bool:
+        """Whether it has scores by image, damaged or not."""
+        return (self.path / SCORES).is_file()
+
+    def inside(self) -> list[RunFolder]:
+        """The runs in it, by name."""
+        configs = sorted(p for p in self.path.glob(f"*/{CONFIG}") if p.is_file())
+        return [RunFolder(config.parent, self.trust) for config in configs]
+
+    def check(self, models: bool = False) -> None:
         """Refuse a folder that is no run's.
 
         Args:
-            needed: files, and folders with a `/`, that the reader needs.
+            models: whether it needs a recording.
 
         Raises:
             InputError: it lacks one; it names the runs inside it.
         """
-        if not all((self.path / name).exists() for name in needed):
-            inner = sorted(p.parent.name for p in self.path.glob(f"*/{CONFIG}"))
-            hint = f"; runs inside it: {', '.join(inner[:5])}" if inner else ""
-            what = " and ".join(needed)
-            raise InputError(f"folder '{self.path}' is no run: no {what} in it{hint}")
+        if self.has_settings() and (self.recording.is_dir() or not models):
+            return
+        names = ", ".join(run.path.name for run in self.inside()[:5])
+        what = f"{CONFIG} and {RECORDING}/" if models else CONFIG
+        hint = f"; runs inside it: {names}" if names else ""
+        raise InputError(f"folder '{self.path}' is no run: no {what} in it{hint}")
 
     def resumable(self) -> Tree:
         """The settings of a run to go on with, to be built.
@@ -124,8 +159,8 @@ class RunFolder:
         Raises:
             InputError: no run, a link that leads out of it, or a plugin that is not trusted.
         """
-        if not self.config.is_file():
-            raise InputError(f"resume '{self.path}' is no run: it holds no {CONFIG}")
+        with prefix_errors("resume"):
+            self.check()
         self.refuse_links()
         return self.tree()
 
@@ -150,48 +185,99 @@ class RunFolder:
         Raises:
             InputError: none, or a format that is not read here.
         """
+        self.check()
         tree = load_all(self.config)
         about = tree.pop(RUN_KEY, None)
-        about = about if isinstance(about, Mapping) else {}
-        version = about.get("format", FORMAT)
-        if version != FORMAT:
-            raise InputError(
-                f"folder '{self.path}' is of format {version}; this fedmia reads {FORMAT}"
-            )
+        check_format(f"folder '{self.path}'", about if isinstance(about, Mapping) else {})
         return tree
 
-    def report(self) -> dict[str, Any]:
-        """Its report.json.
+    def report(self) -> Report:
+        """Its report.json, every value of its type.
 
         Raises:
-            InputError: no run, or one that is not finished.
+            InputError: no run, one that is not finished, or the file is damaged.
         """
-        for name in (CONFIG, REPORT):
-            if not (self.path / name).is_file():
-                raise InputError(f"folder '{self.path}' holds no finished run: no {name} in it")
+        self.check()
         if (report := self.read_report_or_none()) is None:
-            raise InputError(f"{REPORT} of run '{self.path}' is no report of a run")
+            raise InputError(f"folder '{self.path}' holds no finished run: no {REPORT} in it")
         return report
 
-    def read_report_or_none(self) -> dict[str, Any] | None:
-        """Its report.json, None where there is none that can be read."""
-        try:
-            report = read_json(self.path / REPORT)
-        except (OSError, ValueError):
-            return None
-        return report if isinstance(report, dict) else None
+    def read_report_or_none(self) -> Report | None:
+        """Its report.json, None where there is none.
 
-    def complete_report(self) -> dict[str, Any] | None:
-        """Its report.json where the run is complete, else None."""
+        Raises:
+            InputError: the file is damaged.
+        """
+        if not self.has_report():
+            return None
+        with damaged(self.path):
+            report = read_json(self.path / REPORT)
+            if wrong := next(mismatches(report, Report, "report"), None):
+                raise ValueError(wrong)
+        return cast(Report, report)
+
+    def complete_report(self) -> Report | None:
+        """Its report.json where the run is complete, else None.
+
+        Raises:
+            InputError: the file is damaged.
+        """
         report = self.read_report_or_none()
-        if report is None or not {"verdict", "attacks", "timing"} <= report.keys():
+        if report is None:
             return None
         ended_early = report.get("interrupted") is not None or report.get("failure") is not None
         return None if ended_early else report
 
-    def finished(self) -> dict[str, Any] | None:
-        """Its report.json, None where the run can still be resumed."""
-        return None if (self.path / CHECKPOINT).exists() else self.complete_report()
+    def finished(self) -> Report | None:
+        """Its report.json, None where the run can still be resumed.
+
+        Raises:
+            InputError: the file is damaged.
+        """
+        return None if self.checkpoint.exists() else self.complete_report()
+
+    def scores(self) -> pd.DataFrame:
+        """Every attack's score of every image, as `fedmia.runs.Run.scores` says.
+
+        Raises:
+            InputError: there is no scores.csv, it is damaged, or it is not of the report.
+        """
+        import pandas as pd
+
+        if not self.has_scores():
+            raise InputError(f"run '{self.path}' holds no {SCORES}: it was not finished")
+        with damaged(self.path, SCORES):
+            types = dict(zip(IDS, ("int64", "int64", "Int64", "str", "int64"), strict=True))
+            table = pd.read_csv(self.path / SCORES, dtype=types)
+            names = table.columns.difference(IDS)
+            table = table.astype({"truth": bool} | dict.fromkeys(names, "float64"))
+            for row in (self.read_report_or_none() or {"attacks": []})["attacks"]:
+                scored = table.loc[table[row["name"]].notna(), "truth"]
+                sides = int(scored.sum()), int((~scored).sum())
+                if sides != (row["n_members"], row["n_nonmembers"]):
+                    raise ValueError(
+                        f"{row['name']} scores {sides[0]} members and {sides[1]} non-members; the "
+                        f"report has {row['n_members']} and {row['n_nonmembers']}"
+                    )
+        return table
+
+    def curves(self) -> Curves | None:
+        """Losses of the scored images by attacked round; None where no client attacked.
+
+        Raises:
+            InputError: the file is damaged.
+        """
+        file = self.path / CURVES
+        with damaged(self.path, CURVES):
+            return from_npz(file) if file.is_file() else None
+
+    def table(self) -> list[Row]:
+        """Every number of its report, of its table where the folder has one.
+
+        Raises:
+            InputError: neither, or the file is damaged.
+        """
+        return read(self.path) if (self.path / TABLE).is_file() else flatten(self.report())
 
     def refuse_links(self) -> None:
         """Refuse a folder with links that lead out of it, before anything is written through one.
@@ -209,15 +295,37 @@ class RunFolder:
 
     def begun(self) -> bool:
         """Whether it holds a run that can be resumed."""
-        return (self.path / CHECKPOINT / CHECKPOINT_INDEX).is_file()
+        return (self.checkpoint / CHECKPOINT_INDEX).is_file()
+
+    def can_go_on(self) -> bool:
+        """Whether it holds a simulation that can be gone on with, or is finished."""
+        try:
+            return self.begun() or self.finished() is not None
+        except InputError:
+            return False
 
     def dropped(self) -> frozenset[int]:
-        """Clients that the run dropped, none where no report tells."""
-        try:
-            faults = (self.read_report_or_none() or {})["faults"]
-            return frozenset(f["client"] for f in faults if f["action"] == "dropped")
-        except (KeyError, TypeError):
-            return frozenset()
+        """Clients that the run dropped, none where there is no report.
+
+        Raises:
+            InputError: the report is damaged.
+        """
+        faults = (self.read_report_or_none() or {"faults": []})["faults"]
+        return frozenset(f["client"] for f in faults if f["action"] == "dropped")
+
+
+def check_format(where: str, about: Mapping[str, Any]) -> None:
+    """Refuse what another version of fedmia wrote.
+
+    Args:
+        where: names it.
+        about: what it says of itself; without a `format` it is of this one.
+
+    Raises:
+        InputError: another format.
+    """
+    if (version := about.get("format", FORMAT)) != FORMAT:
+        raise InputError(f"{where} is of format {version}; this fedmia reads {FORMAT}")
 
 
 def refuse_untrusted(path: Path, tree: Mapping[str, Any], trust: Trust) -> None:

@@ -11,20 +11,18 @@ import hashlib
 import re
 import shutil
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import cast
 
 from fedmia.cli.command import FAILED
 from fedmia.config.study import Cell, Study, format_grid_value, tree_key
 from fedmia.options.errors import InputError, opt
-from fedmia.options.yamlfile import MOST, dump, load
+from fedmia.options.yamlfile import MOST, dump
 from fedmia.records.rows import Report
 from fedmia.storage import durable
-from fedmia.storage.manifest import CHECKPOINT, RECORDING
 from fedmia.storage.outfolder import OutFolder
 from fedmia.storage.runfolder import RunFolder
-from fedmia.study.scheduler import ProcessJob, can_go_on, explain_exit
+from fedmia.study.scheduler import ProcessJob, explain_exit
 
 KEY = "settings.json"  # complete settings of a run, as `Cell.key` has them
 MARK = "jobs"  # what the settings of many runs have
@@ -51,9 +49,9 @@ class StudyFolder:
         self._place = OutFolder(out, "another run", self._belongs_here)
         self.names = names(runs)
 
-    def _belongs_here(self, config: Path) -> bool:
+    def _belongs_here(self, folder: Path) -> bool:
         try:
-            if MARK not in load(config):
+            if MARK not in RunFolder(folder).facts():
                 return False
         except InputError:
             return False
@@ -104,14 +102,15 @@ class StudyFolder:
 
     def _can_go_on(self, path: Path) -> bool:
         """Whether a run can be gone on with; an audit goes on with whatever lies there."""
-        return bool(self.settings.encoders) or can_go_on(path)
+        return bool(self.settings.encoders) or RunFolder(path).can_go_on()
 
     def finished(self) -> dict[str, tuple[Path, Report]]:
         """Folder and report of every finished run that is asked for, by the key of its settings."""
         keys, reports = {cell.key for cell in self.runs}, {}
         for key, folder in self._finished_folders():
-            if key in keys and (report := RunFolder(folder).complete_report()) is not None:
-                reports[key] = folder, cast(Report, report)
+            with suppress(InputError):  # one that somebody broke is made again
+                if key in keys and (report := RunFolder(folder).complete_report()) is not None:
+                    reports[key] = folder, report
         return reports
 
     def job(
@@ -152,17 +151,17 @@ class StudyFolder:
         """Move a run that ended well among the finished ones; why it cannot be, or None."""
         name = self.names[cell.key]
         unfinished, finished = self.unfinished / name, self.cells / name
-        if RunFolder(unfinished).read_report_or_none() is None:
-            return "its report cannot be read"
-        if (
-            settings_of(unfinished) != tree_key(cell.tree)
-            or RunFolder(unfinished).complete_report() is None
-        ):
+        run = RunFolder(unfinished)
+        try:
+            whole = run.complete_report() is not None
+        except InputError as error:
+            return str(error)
+        if not whole or settings_of(unfinished) != tree_key(cell.tree):
             return "its report is of another run, or of a part of it"
         durable.write({unfinished / KEY: cell.key})
         if not self.settings.keep_snapshots:
-            for kept_to_go_on in (RECORDING, CHECKPOINT):
-                shutil.rmtree(unfinished / kept_to_go_on, ignore_errors=True)
+            for kept_to_go_on in (run.recording, run.checkpoint):
+                shutil.rmtree(kept_to_go_on, ignore_errors=True)
         shutil.rmtree(finished, ignore_errors=True)  # one that somebody broke
         durable.move(unfinished, finished)
         return None

@@ -16,8 +16,8 @@ from fedmia.options.bounded import read_json
 from fedmia.options.errors import InputError, unknown_name
 from fedmia.options.values import disk_path
 from fedmia.runs import Run, open_run
-from fedmia.storage.manifest import TABLE
-from fedmia.storage.runfolder import damaged
+from fedmia.storage.results import read
+from fedmia.storage.runfolder import RunFolder, check_format, damaged
 from fedmia.study.cells import CellState
 from fedmia.study.columns import cell as text_of
 from fedmia.study.points import (
@@ -28,14 +28,13 @@ from fedmia.study.points import (
     over_models,
     over_points,
 )
-from fedmia.table import COLUMNS, read
+from fedmia.table import COLUMNS
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
 STUDY, PAGE = "study.json", "study.html"
-FORMAT = 1
 COMPARED = "point attack baseline measure difference low high p p_holm models void"
 APART = dict.fromkeys(("control", "baseline", "target_fpr"))  # tell numbers of one metric apart
 Values = Mapping[tuple[Any, ...], SeedValues]  # point, and what else tells numbers apart -> by seed
@@ -58,7 +57,9 @@ def open_study(folder: str | Path, *, trust_plugins: bool = False) -> StudyResul
     if not (path / STUDY).is_file():
         raise InputError(f"folder '{folder}' is no study: no {STUDY} in it")
     with damaged(path, STUDY):
-        return StudyResult(path, read_json(path / STUDY), trust_plugins)
+        about = read_json(path / STUDY)
+        check_format(f"study '{folder}'", about)
+        return StudyResult(path, about, trust_plugins)
 
 
 class StudyResult:
@@ -110,8 +111,11 @@ class StudyResult:
     @cached_property
     def runs(self) -> dict[str, Run]:
         """The finished runs by name: `partition.alpha=0.1_seed=0`."""
-        folders = sorted(p.parent for p in (self.folder / "cells").glob("*/report.json"))
-        return {path.name: open_run(path, trust_plugins=self.trust_plugins) for path in folders}
+        return {
+            run.path.name: open_run(run.path, trust_plugins=self.trust_plugins)
+            for run in RunFolder(self.folder / "cells").inside()
+            if run.has_report()
+        }
 
     @property
     def failed(self) -> dict[str, str]:
@@ -126,8 +130,7 @@ class StudyResult:
         """
         import pandas as pd
 
-        rows = read(self.folder) if (self.folder / TABLE).is_file() else []
-        return pd.DataFrame(rows, columns=list(COLUMNS))
+        return pd.DataFrame(read(self.folder), columns=list(COLUMNS))
 
     @cached_property
     def points(self) -> pd.DataFrame:

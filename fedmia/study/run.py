@@ -13,7 +13,6 @@ from typing import Any
 import torch
 from rich.console import Console
 
-from fedmia import table
 from fedmia.cli.command import Invocation
 from fedmia.config.study import Study
 from fedmia.options import registry
@@ -24,15 +23,17 @@ from fedmia.report.publish import json_text
 from fedmia.report.tables import flat
 from fedmia.runtime.cores import count_cores
 from fedmia.storage import durable
-from fedmia.storage.manifest import FIGURES
+from fedmia.storage.manifest import FIGURES, FORMAT
+from fedmia.storage.results import write as write_table
 from fedmia.study.cells import facts, notes_on, void_sentence
 from fedmia.study.columns import screen
 from fedmia.study.engine import Start, add_digests, count_at_once, start_of
 from fedmia.study.folder import StudyFolder
 from fedmia.study.forecasts import say_forecasts
 from fedmia.study.outlook import plan_study
-from fedmia.study.result import FORMAT, PAGE, STUDY, StudyResult
+from fedmia.study.result import PAGE, STUDY, StudyResult
 from fedmia.study.scheduler import exit_code, going_on, run_jobs
+from fedmia.table import flatten
 
 STATES = ("finished", "failed", "not run")
 
@@ -116,14 +117,13 @@ def _gather(folder: StudyFolder, failed: Mapping[str, str]) -> StudyResult:
             name, where = path.name, path.relative_to(folder.out).as_posix()
             state = {"state": "finished", "path": where, **facts(report)}
             place = {"run": name, "seed": cell.seed, "point": cell.point}
-            rows += [{**row, **place} for row in table.flatten(report)]
+            rows += [{**row, **place} for row in flatten(report)]
         elif name in failed:
             state = {"state": "failed", "reason": failed[name]}
         grid = dict(cell.grid)
         cells.append({"name": name, "point": cell.point, "grid": grid, "seed": cell.seed, **state})
     states = Counter(cell["state"] for cell in cells)
-    if rows:
-        table.write(rows, folder.out)
+    write_table(rows, folder.out)
     about = {
         "format": FORMAT,
         "sentence": "",

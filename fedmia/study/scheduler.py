@@ -217,19 +217,6 @@ def command(module: str, *arguments: object) -> Sequence[str]:
     return [str(part) for part in line]
 
 
-def can_go_on(folder: Path) -> bool:
-    """Whether a folder holds a simulation that can be gone on with, or is finished.
-
-    Args:
-        folder: of the run.
-
-    Returns:
-        Whether `fedmia simulate --resume` takes it.
-    """
-    run = RunFolder(folder)
-    return run.begun() or run.finished() is not None
-
-
 def simulate_command(config: Path, folder: Path) -> Sequence[str]:
     """The command line that begins a simulation, or goes on with it where it can.
 
@@ -240,7 +227,7 @@ def simulate_command(config: Path, folder: Path) -> Sequence[str]:
     Returns:
         The arguments, as of `command`.
     """
-    if can_go_on(folder):
+    if RunFolder(folder).can_go_on():
         return command("fedmia.simulate", "--resume", folder, "--trust-plugins")
     shutil.rmtree(folder, ignore_errors=True)
     return command("fedmia.simulate", "--config", config, "--out", folder)

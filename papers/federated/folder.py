@@ -19,7 +19,6 @@ from fedmia.federation.result import TrainedRounds
 from fedmia.options.errors import InputError, prefix_errors
 from fedmia.recording.run import RunRecording
 from fedmia.runs import Run, open_run
-from fedmia.storage.manifest import REPORT
 from fedmia.storage.runfolder import RunFolder
 from fedmia.storage.snapshot import MemoryStore
 
@@ -38,10 +37,8 @@ def reopen_run(run: Run, device: str) -> Iterator[Suite]:
     Raises:
         InputError: its data cannot be read again.
     """
-    experiment, files = (
-        replace(cast(Experiment, run.settings), device=device),
-        RunFolder(run.folder),
-    )
+    experiment = replace(cast(Experiment, run.settings), device=device)
+    files = RunFolder(run.folder)
     check_gpu(device)
     with TemporaryDirectory(prefix="fedmia-") as work:
         with prefix_errors(str(files.config)):
@@ -66,6 +63,6 @@ def open_finished_run(folder: Path, trust_plugins: bool) -> Run:
         InputError: no run, or one that was not finished.
     """
     run = open_run(folder, trust_plugins=trust_plugins)
-    if "rounds" not in run.records:
-        raise InputError(f"{REPORT} of run '{folder}' is no report of a run")
+    if run.records and not isinstance(run.settings, Experiment):
+        raise InputError(f"folder '{folder}' is no run, but an audit")
     return run

@@ -11,7 +11,6 @@ import numpy as np
 
 from fedmia.cli.command import Invocation
 from fedmia.config.tree import to_tree
-from fedmia.options.yamlfile import load
 from fedmia.records import Curves
 from fedmia.report.figures import active, canvas
 from fedmia.report.page import picture, templates
@@ -19,6 +18,7 @@ from fedmia.report.publish import json_text
 from fedmia.report.tables import Table
 from fedmia.storage import durable
 from fedmia.storage.outfolder import OutFolder
+from fedmia.storage.runfolder import RunFolder
 from papers.claims import of_ascent
 from papers.federated import curves, feature_pairs
 from papers.federated.folder import open_finished_run, reopen_run
@@ -70,7 +70,7 @@ def make(invocation: Invocation) -> int:
     config: Paper = invocation.settings
     folder = Path(config.run)
     main = open_finished_run(folder, config.trust_plugins)  # before a folder is made in it
-    place = OutFolder(invocation.out or folder / "paper", "another run", lambda c: "run" in load(c))
+    place = OutFolder(invocation.out or folder / "paper", "another run", _is_ours)
     with place:
         place.begin(to_tree(config))
         with reopen_run(main, config.device) as suite:
@@ -86,6 +86,10 @@ def make(invocation: Invocation) -> int:
         print(*(f"{at}: {verdict}. {numbers}" for at, _, verdict, numbers, _ in rows), sep="\n")
         print(f"Tables and figures: {place.folder / 'paper.html'}")
     return 0
+
+
+def _is_ours(folder: Path) -> bool:
+    return "run" in RunFolder(folder).facts()
 
 
 def figures(results: PaperResults) -> dict[str, bytes | str]:

@@ -27,12 +27,13 @@ from fedmia.statistics.spread import Spread, clip_interval, spread, t_interval
 from fedmia.storage import durable
 from fedmia.storage.manifest import FIGURES
 from fedmia.study.columns import DIGITS, screen, table
-from papers.cells import Row, Rows
+from papers.cells import FILES, Row, Rows
 from papers.heads import figures
 from papers.heads.measure import HeadTrials
 from papers.heads.sentence import sentence
 from papers.heads.settings import Head
 from papers.heads.trial import CONFIDENCE, KNOWING, NAIVE, AttackRates, HeadTrial, ReleaseResult
+from papers.jobs import HEAD
 from papers.listing import TEMPLATES
 
 ATTACKS: Mapping[str, str] = {
@@ -301,7 +302,7 @@ def write(report: Mapping[str, Any], out: Path) -> Path:
     pngs = {name: png for name, png in drawn.items() if png is not None}
     durable.make_folder(out / FIGURES, out)
     files: dict[Path, bytes | str] = {out / FIGURES / f"{n}.png": png for n, png in pngs.items()}
-    files |= {out / "report.json": json_text(report), out / "report.html": page(report, pngs)}
+    files |= {out / FILES[HEAD]: json_text(report), out / "report.html": page(report, pngs)}
     durable.write(files)
     return out / "report.html"
 

@@ -9,7 +9,7 @@ import pytest
 
 from fedmia.attacks.lpla import LpLA
 from fedmia.options import registry
-from fedmia.table import read
+from fedmia.storage.results import read
 from tests.auditing.conftest import Audit
 from tests.auditing.test_audit_runs import breaks, counted, fail
 

@@ -17,6 +17,7 @@ from fedmia.storage.snapshot import Snapshot
 from tests.auditing.conftest import RUN
 from tests.bank import Bank
 from tests.encoders.conftest import refused
+from tests.made_up_runs import write_report
 
 
 @pytest.fixture(scope="module")
@@ -94,10 +95,10 @@ def test_run__size_that_nothing_tells(copy: Path) -> None:
     tree = yaml.safe_load((copy / "config.yaml").read_text())
     tree["data"] = {"name": f"parquet:{copy}/gone.parquet"}
     (copy / "config.yaml").write_text(yaml.safe_dump(tree))
-    (copy / "report.json").write_text("{}")
+    (copy / "report.json").unlink()
     refused("give size", copy)
     assert load(str(copy), size=8).size == 8
-    (copy / "report.json").write_text('{"split": {"size": 8}}')
+    write_report(copy, {"split": {"size": 8}})
     assert load(str(copy)).size == 8
 
 

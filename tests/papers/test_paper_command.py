@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,8 @@ import pytest
 from fedmia.cli.command import parse
 from papers.__main__ import main
 from papers.commands import RUN
+
+STORED = Path(__file__).resolve().parents[1] / "stored" / "run"
 
 Capture = pytest.CaptureFixture[str]
 
@@ -41,8 +44,8 @@ def test_run__whose_data_are_gone(tmp_path: Path, capsys: Capture) -> None:
     config = tmp_path / "config.yaml"
     config.write_text("data: parquet:gone.parquet\n", encoding="utf-8")
     assert "holds no finished run: no report.json" in refused([str(tmp_path)], capsys)
-    (tmp_path / "report.json").write_text('{"rounds": []}', encoding="utf-8")
+    shutil.copy(STORED / "report.json", tmp_path)
     said = refused([str(tmp_path)], capsys)
     assert "gone.parquet" in said and not (tmp_path / "paper").exists()
     (tmp_path / "report.json").write_text("[]", encoding="utf-8")
-    assert "is no report of a run" in refused([str(tmp_path)], capsys)
+    assert "report.json of run" in refused([str(tmp_path)], capsys)

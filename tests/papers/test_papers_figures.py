@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from fedmia.config.choices import PluginChoice
-from fedmia.report.curves import from_npz, to_npz
 from fedmia.report.figures import canvas
+from fedmia.storage.results import from_npz, to_npz
 from papers.federated import curves, feature_pairs
 from papers.federated import view as make
 from papers.federated.feature_pairs import decide, fit_classifier

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from papers.claims.over_targets import differences, judge_claims, smallest_effec
 from papers.entries import Entry, TableCell, read_entries, select
 from papers.jobs import TableJob
 from papers.listing import read_sources
+from tests.made_up_runs import write_run
 
 PLANNED = {e.name: c for e in select(["primaries"]) for c in e.claims if "primary" in c}
 POWER, LEVEL, DRAWS = 0.9, 0.05, 100_000
@@ -81,7 +81,7 @@ def test_path__of_an_attack_at_a_value_of_a_sweep(tmp_path: Path) -> None:
         for name, value, accuracy in (("lpla", 4, 0.6), ("lpla", 40, 0.7), ("sd-mi", 40, 0.8))
     ]
     sweep.append({"attack": "sd-mi", "value": 4, "not_run": "too few"})
-    (tmp_path / "report.json").write_text(json.dumps({"attacks": [], "sweep": sweep}))
+    write_run(tmp_path, {"sweep": sweep})
     numbers = [
         read_path("audit", tmp_path, f"sweep/{at}/accuracy").value
         for at in ("lpla@4", "lpla@40", "sd-mi@40", "sd-mi@4")

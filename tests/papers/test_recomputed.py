@@ -19,6 +19,7 @@ from papers.entries import Entry, TableCell
 from papers.jobs import AUDIT, DONE, JobFolder, TableJob
 from papers.listing import FOLDER, read_files
 from papers.tables import markdown, read_back, table_of, write_claims, write_seconds, write_table
+from tests.made_up_runs import write_run
 
 RESULTS = Path(__file__).resolve().parents[2] / "benchmarks" / "results"
 COMMITTED = sorted({path.parent for path in RESULTS.glob("papers-*/*-*.json")})
@@ -40,9 +41,8 @@ def made_up(folder: JobFolder, columns: dict[str, list[float]], cpus: str = "xxx
         jobs = tuple(TableJob(AUDIT, {"of": column, "seed": seed}) for seed in range(len(aucs)))
         for job, auc, cpu in zip(jobs, aucs, cpus, strict=True):
             results = folder.path(job) / "results"
-            results.mkdir(parents=True)
             row = {"name": "lpla", "auc": auc, "n_members": 5, "n_nonmembers": 7}
-            (results / "report.json").write_text(json.dumps({"attacks": [row]}))
+            write_run(results, {"attacks": [row]})
             hardware = {"cpu": cpu, "cores": 2, "gpus": []}
             done = {"seconds": 2.0, "commit": "c", "hardware": hardware, "versions": {"torch": "2"}}
             (folder.path(job) / DONE).write_text(json.dumps(done))

@@ -19,6 +19,7 @@ from papers.entries import Entry, TableCell, jobs_of, read_entries, select
 from papers.jobs import DONE, JobFolder, TableJob
 from papers.listing import list_page, read_files, read_sources
 from papers.tables import markdown, table_of, table_rows
+from tests.made_up_runs import write_run
 
 PAPERS = {"encodermi", "federated", "logistic", "lpla", "partcrop"}
 
@@ -106,14 +107,13 @@ def finished(folder: JobFolder, *aucs: float | None) -> list[TableJob]:
     jobs = [TableJob("audit", {"seed": seed}) for seed in range(len(aucs))]
     for job, auc in zip(jobs, aucs, strict=True):
         results = folder.path(job) / "results"
-        results.mkdir(parents=True)
         row = {
-            "name": "lpla", "auc": auc, "n_members": 5, "n_nonmembers": 7, "difference": auc,
+            "name": "lpla", "auc": auc, "n_members": 5, "n_nonmembers": 7, "threshold": auc,
             "auc_ci": None if auc is None else [auc - 0.1, auc + 0.1],
             "tpr_at_fpr": {"0.1": 0.3}, "tpr_at_fpr_ci": {"0.1": [0.1, 0.6]},
         }  # fmt: skip
         report = {"attacks": [row], "utility": {"knn": 0.4, "knn_ci": [0.3, 0.5], "n": 50}}
-        (results / "report.json").write_text(json.dumps(report))
+        write_run(results, report)
         done = {"seconds": 2.0, "hardware": {"cpu": "x", "cores": 2, "gpus": []}}
         done |= {"versions": {"torch": "2"}, "commit": None}
         (folder.path(job) / DONE).write_text(json.dumps(done))
@@ -177,7 +177,7 @@ def test_federation__goes_on_from_its_checkpoint_and_begins_again_without_one(
 
 
 def test_cell__mean_and_interval_over_targets(tmp_path: Path) -> None:
-    """A share ends at 0 and 1, a difference does not."""
+    """A share ends at 0 and 1, a threshold does not."""
     folder = JobFolder(tmp_path)
     jobs = finished(folder, 0.6, 0.7, 0.8)
     one = read_cell(a_cell(jobs[0]), folder)
@@ -187,7 +187,7 @@ def test_cell__mean_and_interval_over_targets(tmp_path: Path) -> None:
     for cell, mean, low, high in (
         (a_cell(*jobs), 0.7, 0.7 - three, 0.7 + three),
         (a_cell(*jobs[1:]), 0.75, 0.75 - half, 1.0),
-        (a_cell(*jobs[1:], read="lpla/difference"), 0.75, 0.75 - half, 0.75 + half),
+        (a_cell(*jobs[1:], read="lpla/threshold"), 0.75, 0.75 - half, 0.75 + half),
     ):
         several: Any = read_cell(cell, folder)
         assert several.interval == "targets" and several.value == pytest.approx(mean)

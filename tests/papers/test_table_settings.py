@@ -13,6 +13,7 @@ from papers.claims.of_ascent import RULES
 from papers.entries import Entry, jobs_of, read_entries
 from papers.jobs import AUDIT, ENCODER, HEAD, OTHERS, PAPER
 from papers.listing import read_files
+from tests.made_up_runs import write_run
 
 WIDEST = 0.5  # least share of the image in the crops of PartCrop's own defence (Sec. 7)
 
@@ -78,7 +79,7 @@ def test_f1__of_precision_and_recall(
     precision: float | None, recall: float | None, f1: float | None, tmp_path: Path
 ) -> None:
     row = {"name": "partcrop", "precision": precision, "recall": recall, "n_members": 5}
-    (tmp_path / "report.json").write_text(json.dumps({"attacks": [row]}))
+    write_run(tmp_path, {"attacks": [row]})
     value = read_path(AUDIT, tmp_path, "partcrop/f1").value
     assert value == (None if f1 is None else pytest.approx(f1, abs=1e-4))
 

@@ -21,8 +21,9 @@ from fedmia.records.rows import Report
 from fedmia.report import build
 from fedmia.report.publish import write_report
 from fedmia.storage.manifest import TABLE_TEXT
+from fedmia.storage.results import read, write
 from fedmia.study.points import over_points
-from fedmia.table import COLUMNS, KEY, Row, flatten, numbers, read, write
+from fedmia.table import COLUMNS, KEY, Row, flatten, numbers
 from tests.report.conftest import make_run, terminal
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden"

@@ -34,8 +34,8 @@ def test_occupied__what_is_new_or_empty_or_ours_passes(tmp_path: Path) -> None:
     OutFolder(tmp_path, "another")
     begun(tmp_path / "RUN", seed=1)
     calls: list[Path] = []
-    OutFolder(tmp_path / "RUN", "another", lambda config: not calls.append(config))
-    assert calls == [tmp_path / "RUN" / "config.yaml"]
+    OutFolder(tmp_path / "RUN", "another", lambda folder: not calls.append(folder))
+    assert calls == [tmp_path / "RUN"]
 
 
 def test_occupied__names_what_is_there(tmp_path: Path) -> None:

@@ -17,6 +17,8 @@ from scipy.stats import ttest_1samp
 from fedmia.cli.command import parse
 from fedmia.cli.commands import STUDY
 from fedmia.config.study import Study
+from fedmia.storage.runfolder import RunFolder
+from tests.made_up_runs import write_run
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 with pytest.MonkeyPatch.context() as patch:
@@ -109,8 +111,7 @@ def write(tmp_path: Path) -> Write:
         for nth, point in enumerate(study.points):
             for seed, shift in zip(seeds, shifts, strict=False):
                 run = out / f"cells/{nth}-{seed}"
-                run.mkdir(parents=True)
-                (run / "report.json").write_text(json.dumps(results(shift, **more)))
+                write_run(run, results(shift, **more))
                 cells.append({"name": f"run{seed}", "grid": dict(point.grid), "seed": seed,
                               "state": "finished", "path": f"cells/{nth}-{seed}"})  # fmt: skip
         fields = {"settings": study.tree(), "seeds": list(seeds), "cells": cells}
@@ -204,11 +205,12 @@ def test_together__finds_what_neither_reading_tells(tmp_path: Path) -> None:
     part, truth = draw.normal(0, 5, 400), np.repeat([1, 0], 200)
     lines = [f"0,{m},0,0,{p},{p + 2 * m + e}" for p, m, e in
              zip(part, truth, draw.normal(0, 0.5, 400), strict=True)]  # fmt: skip
-    file = tmp_path / "scores.csv"
-    file.write_text("image,truth,client,label,ascent,ascent-level\n" + "\n".join(lines))
-    assert together(file, "ascent", "ascent-level") > 0.95
-    assert together(file, "ascent", "other") is None
-    assert together(tmp_path / "none.csv", "ascent", "ascent-level") is None
+    (tmp_path / "scores.csv").write_text(
+        "image,truth,client,label,ascent,ascent-level\n" + "\n".join(lines)
+    )
+    assert together(RunFolder(tmp_path), "ascent", "ascent-level") > 0.95
+    assert together(RunFolder(tmp_path), "ascent", "other") is None
+    assert together(RunFolder(tmp_path / "none"), "ascent", "ascent-level") is None
 
 
 @pytest.mark.slow

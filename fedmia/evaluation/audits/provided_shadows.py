@@ -31,7 +31,6 @@ from fedmia.shadows.provided import load_shadows, read_settings, seals_digest
 from fedmia.shadows.train import TrainedShadow
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import SSL
-from fedmia.storage.manifest import CONFIG
 from fedmia.storage.runfolder import RunFolder, UntrustedPluginError
 
 PLAIN = "fedavg"  # the strategy of whoever has no rule
@@ -77,9 +76,8 @@ class ProvidedShadows:
     @cached_property
     def runs(self) -> list[RunFolder]:
         """Folders of federations; empty where the shadows are encoders of the cache."""
-        inside = sorted(f.parent for f in self.path.glob(f"*/{CONFIG}"))
-        folders = [self.path] if (self.path / CONFIG).is_file() else inside
-        return [RunFolder(folder, trust_setting(self.audit)) for folder in folders]
+        run = RunFolder(self.path, trust_setting(self.audit))
+        return [run] if run.has_settings() else run.inside()
 
     @cached_property
     def shadow_records(self) -> list[ShadowRecord]:

@@ -26,12 +26,12 @@ MORE = ("attacks", "attack", "sweep")
 
 
 def same_audit(audit: Audit) -> Callable[[Path], bool]:
-    """A test of whether a config.yaml is of this audit, so that its results can be continued."""
+    """A test of whether a folder is of this audit, so that its results can be continued."""
 
-    def same(config: Path) -> bool:
+    def same(folder: Path) -> bool:
         mine = to_tree(audit)
         try:
-            theirs = RunFolder(config.parent).facts()
+            theirs = RunFolder(folder).facts()
         except InputError:
             return False
         sweeps = theirs.get("sweep"), audit.sweep

@@ -8,9 +8,8 @@ from pathlib import Path
 
 from fedmia.config.audit import Audit
 from fedmia.options.errors import opt
-from fedmia.options.yamlfile import load
 from fedmia.runtime.load import fewer_threads
-from fedmia.storage.manifest import CONFIG
+from fedmia.storage.runfolder import RunFolder
 
 
 def settle_threads(audit: Audit, out: Path | None, say: Callable[[str], None]) -> Audit:
@@ -27,9 +26,8 @@ def settle_threads(audit: Audit, out: Path | None, say: Callable[[str], None]) -
     """
     if audit.threads or audit.device.startswith("cuda"):
         return audit
-    config = None if out is None else out / CONFIG
-    if config is not None and config.is_file():
-        threads = load(config).get("threads", 0)
+    if out is not None and (begun := RunFolder(out)).has_settings():
+        threads = begun.facts().get("threads", 0)
         if isinstance(threads, int) and threads:
             say(f"{threads} threads, as this audit began with")
             return replace(audit, threads=threads)
