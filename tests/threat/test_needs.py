@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fedmia.options.errors import InputError
-from fedmia.options.vantages import VANTAGE
+from fedmia.threat import VANTAGE
 from fedmia.threat.needs import ACCESS, BudgetError, Meter, Threat, require
 
 
