@@ -15,10 +15,16 @@ from fedmia.door.results import interruptible, open_results, results_folder
 from fedmia.encoders.memory import InMemory
 from fedmia.encoders.vectors import VectorSet, as_vectors
 from fedmia.options.errors import InputError
+from fedmia.records.rows import Report
 from fedmia.report.publish import say_not_run
 from fedmia.runs import Run
 from fedmia.runtime.stopwatch import Stopwatch
 from fedmia.storage.runfolder import RunFolder
+
+
+def _say(report: Report, folder: object, *, json: bool, quiet: bool) -> None:
+    """In place of the table that a terminal shows: a session shows its own."""
+    say_not_run(report, quiet=quiet)
 
 
 def audit(
@@ -43,7 +49,7 @@ def audit(
     settings = build_settings(AUDIT, None, {**options, **objects.settings()}, trust)
     with results_folder(out) as folder, interruptible("attacks") as stop:
         invocation = Invocation(settings, folder, quiet)
-        code = run_audit(invocation, watch, stop, say_not_run, objects)
+        code = run_audit(invocation, watch, stop, _say, objects)
         if code and not RunFolder(folder).has_report():
             raise KeyboardInterrupt if stop.is_set() else InputError("every attack failed")
         return open_results(folder, temporary=out is None)

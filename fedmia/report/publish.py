@@ -74,11 +74,9 @@ def show(report: Report, folder: Path | None, *, json: bool, quiet: bool) -> Non
         console.print(f"Report: {folder / 'report.html'}", highlight=False, soft_wrap=True)
 
 
-def say_not_run(
-    report: Report, folder: Path | None = None, *, json: bool = False, quiet: bool
-) -> None:
+def say_not_run(report: Report, *, quiet: bool) -> None:
     """Say on standard error why attacks did not run, where no table says it; quiet, of those alone
-    that broke. `folder` and `json` are not read: it stands in the place of `show`."""
+    that broke."""
     for names, reason in group_by_reason(report).items():
         if not quiet or reason.startswith(BROKEN):
             print(f"fedmia: not run: {names}: {reason}", file=sys.stderr)
