@@ -50,7 +50,11 @@ class PluginChoice:
 
     def complete(self, kind: str) -> Self:
         """The same choice with every option of the plugin written out."""
-        return self.with_options(kind, option_values(self.plugin(kind)))
+        # A default is shared by all settings, so it keeps nothing.
+        plugin = self._built.get(kind) or registry.build(kind, self.name, self.options)
+        other = dataclasses.replace(self, options=option_values(plugin))
+        other._built[kind] = plugin
+        return other
 
     def with_options(self, kind: str, options: Values) -> Self:
         """The same choice with all its options, some of which may have other values.

@@ -48,9 +48,9 @@ SOURCES = Need(lambda a: a.members is not None, f"without {opt('members')}")
 TRAINED = Need(lambda s: s.shadows, f"without {opt('shadows', 'N')}")
 RUNS = Need(lambda b: not b.check, f"beside {opt('check')}")
 
+WITHOUT = "without an attack that reads shadow encoders"
 SHADOWS = Need(
-    lambda s: any(_reads_shadows(name, s.attack) for name in s.attacks),
-    "without an attack that reads shadow encoders",
+    lambda s: any(c.plugin("attack").asks_shadows() for c in s.attack_choices.values()), WITHOUT
 )
 OF_EXPERIMENTS: Mapping[str, Need] = {
     "malicious": ROLE,
@@ -97,7 +97,7 @@ OF_AUDITS: Mapping[str, Need] = {
 OF_BENCHES: Mapping[str, Need] = {
     **dict.fromkeys(("knows", "targets", "submit"), RUNS),
     "cache": TRAINED,
-    "shadows": SHADOWS,
+    "shadows": Need(lambda b: any(_reads_shadows(name, b.attack) for name in b.attacks), WITHOUT),
 }
 OF_STUDIES: Mapping[str, Need] = {
     "keep_snapshots": Need(lambda s: not s.encoders, f"beside {opt('encoders')}"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 from typing import Any
 
@@ -51,10 +52,11 @@ class Leakage:
         options: Mapping[str, Any] = {}, mean: Any = None, std: Any = None,
         augment: Augment | None = None, device: str = "cpu", seed: int = 0,
     ) -> None:  # fmt: skip
-        self.attack, self._options, self._seed = attack, dict(options), seed
-        built, kind = self._build(attack), registry.load("attack", attack)
+        self.attack, self._seed = attack, seed
+        self._attack: Attack = registry.build("attack", attack, options)
+        built = self._attack
         reason = outside_reason(attack)
-        if reason is None and (issubclass(kind, DatasetAttack) or built.asks_shadows()):
+        if reason is None and (isinstance(built, DatasetAttack) or built.asks_shadows()):
             reason = "scores no single images, or trains encoders of its own"
         if reason is not None:
             raise InputError(f"attack '{attack}': {reason}")
@@ -100,8 +102,7 @@ class Leakage:
         return auc_estimate(*scored.sides)
 
     def _build(self, name: str) -> Attack:
-        built: Attack = registry.build("attack", name, self._options)
-        return built
+        return copy.deepcopy(self._attack)
 
     def _deal(self, images: ImageSet, known: int) -> tuple[Tensor, Tensor]:
         """The images that the attack learns from, and those that it scores."""

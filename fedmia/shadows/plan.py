@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
 from typing import Any, Protocol
 
 from fedmia.data.base import Views
+from fedmia.nets.base import Net
 from fedmia.options import registry
 from fedmia.options.errors import InputError, opt
 from fedmia.options.option import Options, option, option_fields, options_of
@@ -164,16 +166,21 @@ class ShadowSettings:
             f"{name} {json.dumps(dict(own), sort_keys=True)}" for name, own in self.defense
         )
 
-    @property
+    @cached_property
     def spec(self) -> SSL:
         """The method's options."""
         built: SSL = registry.build("ssl", *self.ssl)
         return built
 
+    @cached_property
+    def _net(self) -> Net:
+        built: Net = registry.build("model", *self.model)
+        return built
+
     def method(self, index: int, images: int) -> SSLMethod:
         """Shadow `index` before training, for `images` members, on the CPU; InputError where the
         images' size does not suit the architecture."""
-        net = registry.build("model", *self.model).build(self.channels, self.size)
+        net = self._net.build(self.channels, self.size)
         recipe = Recipe(self.mean, self.std, images)
         return self.spec.build(net, recipe, torch_rng(self.seed, "shadow", index))
 
