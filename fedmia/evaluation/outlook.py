@@ -190,9 +190,7 @@ def plan_audit(invocation: Invocation, watch: Stopwatch, stop: Event) -> Outlook
     }
     row: Outlook = {"lines": [*released.notes, *split.notes], "images": images}
     if (remote := released.remote) is not None:  # of the known images it was sent all
-        row["images_sent"] = round(
-            cost_of(len(split.attacked()), remote.sent, len(few.attacked()))
-        )
+        row["images_sent"] = round(cost_of(len(split.attacked()), remote.sent, len(few.attacked())))
         row["images_sent_for_the_plan"] = remote.sent
     pilot = replace(pilot, controls={"untrained": pilot.attacks} if controlled else {})
     return conclude(invocation, watch, pilot, seconds, **row)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -40,7 +40,7 @@ class Rehearsal:
         return sum(self.seconds.get(name, 0.0) for name in names or self.seconds)
 
 
-def rehearse(suite: EncoderAttackSuite, names: Iterable[str], short: bool = False) -> Rehearsal:
+def rehearse(suite: EncoderAttackSuite, names: Sequence[str], short: bool = False) -> Rehearsal:
     """Fit and score every attack on a few images, first on fewer still, and extrapolate.
 
     What the first time takes beyond its share, such as imports, is paid once. Fits and scores cost
