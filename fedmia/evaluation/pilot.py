@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from fedmia.attacks.base import Attack
 from fedmia.cli.command import Invocation
 from fedmia.config.experiment import Experiment
 from fedmia.evaluation.outlook import Outlook, conclude, of_attacks, pick, refuse
@@ -155,15 +154,13 @@ def all_attacks(pilot: RunScores, took: float, plan: Plan) -> float:
         The seconds.
     """
     whole, split = plan.experiment, plan.split
-    rounds = [f"round {n}" for n in Schedule(whole).evaluated()[1:-1]]
-
-    def models(kind: type[Attack]) -> list[str]:
-        on = ["main", *["untrained"] * (not kind.reads_training())]
-        return [*on, *["placebo"] * bool(split.placebo_parts), *rounds * kind.by_round]
-
+    controls = ["untrained", *["placebo"] * bool(split.placebo_parts)]
     scored = len(split.scored_members) + len(split.scored_nonmembers)
-    workers = max(1, count_cores() // whole.threads_per_client)
-    return of_attacks(pilot, took, whole.attacks, scored, models, workers)
+    rounds, workers = (
+        len(Schedule(whole).evaluated()) - 2,
+        count_cores() // whole.threads_per_client,
+    )
+    return of_attacks(pilot, took, whole.attacks, scored, controls, rounds, max(1, workers))
 
 
 def ascent(

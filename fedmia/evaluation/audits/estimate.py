@@ -59,7 +59,8 @@ def rehearse(suite: EncoderAttackSuite, names: Sequence[str], short: bool = Fals
     every, (known, images) = scorer.known, (FEW, FEW) if short else (KNOWN, IMAGES)
     most, scored = every.least(), len(scorer.candidates)
     both = scored + len(every.both()[0])  # a threshold from known images scores them too
-    steps = [(_last_known(every, min(FEW, most)), scorer.candidates[-FEW:])]
+    last = Known(every.members[-FEW:], every.nonmembers[-FEW:])
+    steps = [(last, scorer.candidates[-FEW:])]
     steps.append((first_known(every, min(known, most)), scorer.candidates[:images]))
     if remote is not None:  # it is sent the known images, too
         steps = [(few, torch.cat([some, few.both()[0]])) for few, some in steps]
@@ -93,9 +94,3 @@ def rehearse(suite: EncoderAttackSuite, names: Sequence[str], short: bool = Fals
     return Rehearsal(
         seconds, tuple(without), round(cost_of(both, sent, sum(len(some) for _, some in steps)))
     )
-
-
-def _last_known(known: Known, count: int) -> Known:
-    """The last `count` known images of each side."""
-    of = known.subjects and (known.subjects[0][-count:], known.subjects[1][-count:])
-    return Known(known.members[-count:], known.nonmembers[-count:], subjects=of)
