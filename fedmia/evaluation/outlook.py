@@ -4,7 +4,7 @@ smallest leak that its images would show. Here of audits, and what all plans sha
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from threading import Event
 from typing import Any
@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from fedmia.attacks.base import Attack
 from fedmia.cli.command import Invocation
 from fedmia.config.audit import Audit
 from fedmia.data.cast import SCORED
@@ -65,7 +64,7 @@ def of_all(attack: ScoredAttack, name: str, images: int) -> float:
 
 def of_attacks(
     pilot: RunScores, took: float, names: Collection[str], images: int,
-    models: Callable[[type[Attack]], list[str]], workers: int = 1,
+    controls: Sequence[str], rounds: int = 0, workers: int = 1,
 ) -> float:  # fmt: skip
     """Seconds of the attacks on all models, by those of a pilot on one.
 
@@ -74,15 +73,18 @@ def of_attacks(
         took: its seconds; what no attack takes is paid once.
         names: of the attacks; readings beside them take no time of their own.
         images: that are scored in all.
-        models: on which an attack of a type runs.
+        controls: models that attacks run on, too; on `untrained` those that read no training.
+        rounds: other rounds whose models the attacks by round run on.
         workers: models that are attacked side by side.
 
     Returns:
         The seconds.
     """
-    seconds, ran = dict[str, float](), [one for one in pilot.attacks if one.name in names]
+    seconds, ran = dict[str | int, float](), [one for one in pilot.attacks if one.name in names]
     for one in ran:
-        for model in models(registry.load("attack", one.name)):
+        kind = registry.load("attack", one.name)
+        on = [c for c in controls if c != "untrained" or not kind.reads_training()]
+        for model in ["main", *on, *range(rounds * kind.by_round)]:
             seconds[model] = seconds.get(model, 0.0) + of_all(one, "seconds", images)
     once = max(took - sum(one.seconds for one in ran), 0.0)
     return once + makespan(seconds.values(), workers)
@@ -179,22 +181,18 @@ def plan_audit(invocation: Invocation, watch: Stopwatch, stop: Event) -> Outlook
     if not (pilot.attacks or pilot.inferences):
         why = next(iter(pilot.not_run.items()), ("", "none is asked for"))
         raise InputError(f"no attack could run; {why[0]}: {why[1]}")
-    took, controlled = timer.timing(), bool(pilot.utility_untrained)
-
-    def models(kind: type[Attack]) -> list[str]:
-        return ["released", *["untrained"] * (controlled and not kind.reads_training())]
-
+    took, controls = timer.timing(), ["untrained"] * bool(pilot.utility_untrained)
     alone = took["attacks"] - clock.shadows()
     seconds = {
         "shadows": cost_of(epochs, clock.shadows(), min(EPOCHS, epochs)),
-        "attacks": of_attacks(pilot, alone, audit.attacks, scored, models),
+        "attacks": of_attacks(pilot, alone, audit.attacks, scored, controls),
         "probes": took["probes"],
     }
     row: Outlook = {"lines": [*rounds.encoder.notes, *split.notes], "images": images}
     if (remote := rounds.encoder.remote) is not None:  # of the known images it was sent all
         row["images_sent"] = round(cost_of(len(split.attacked()), remote.sent, len(few.attacked())))
         row["images_sent_for_the_plan"] = remote.sent
-    pilot = replace(pilot, controls={"untrained": pilot.attacks} if controlled else {})
+    pilot = replace(pilot, controls=dict.fromkeys(controls, pilot.attacks))
     return conclude(invocation, watch, pilot, seconds, **row)
 
 

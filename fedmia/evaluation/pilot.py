@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from fedmia.attacks.base import Attack
 from fedmia.cli.command import Invocation
 from fedmia.config.experiment import Experiment
 from fedmia.data.cast import SCORED
@@ -155,15 +154,11 @@ def all_attacks(pilot: RunScores, took: float, plan: Plan) -> float:
         The seconds.
     """
     whole, cast = plan.experiment, plan.cast
-    rounds = [f"round {n}" for n in Schedule(whole).evaluated()[1:-1]]
-
-    def models(kind: type[Attack]) -> list[str]:
-        on = ["main", *["untrained"] * (not kind.reads_training())]
-        return [*on, *["placebo"] * bool(cast.placebo_parts), *rounds * kind.by_round]
-
+    controls = ["untrained", *["placebo"] * bool(cast.placebo_parts)]
     scored = sum(len(cast.ids(role)) for role in SCORED)
+    rounds = len(Schedule(whole).evaluated()) - 2
     workers = max(1, count_cores() // whole.threads_per_client)
-    return of_attacks(pilot, took, whole.attacks, scored, models, workers)
+    return of_attacks(pilot, took, whole.attacks, scored, controls, rounds, workers)
 
 
 def ascent(

@@ -14,9 +14,11 @@ import torch
 from rich.console import Console
 
 from fedmia.cli.command import Invocation
+from fedmia.config.experiment import Experiment
 from fedmia.config.study import Study
 from fedmia.options import registry
 from fedmia.options.errors import InputError
+from fedmia.partitions.sizes import MOST_MEMBERS
 from fedmia.report.figures import canvas
 from fedmia.report.page import picture, templates
 from fedmia.report.publish import json_text
@@ -29,7 +31,6 @@ from fedmia.study.cells import facts, notes_on, void_sentence
 from fedmia.study.columns import screen
 from fedmia.study.engine import Start, add_digests, count_at_once, start_of
 from fedmia.study.folder import StudyFolder
-from fedmia.study.forecasts import say_forecasts
 from fedmia.study.outlook import plan_study
 from fedmia.study.result import PAGE, STUDY, StudyResult
 from fedmia.study.scheduler import exit_code, going_on, run_jobs
@@ -104,6 +105,31 @@ def run_cells(
         study.about["timing"]["total_s"] = round(time.perf_counter() - began, 3)
         write(study)
     return study, exit_code(stop, failed)
+
+
+def say_forecasts(settings: Study) -> None:
+    """Print which defences of a study will guarantee nothing worth the name.
+
+    No image is read: a client counts as having the mean number of images. The run itself says the
+    same of its smallest client. Each defence has one line: the first such settings, and how many
+    others.
+    """
+    lines = dict[str, dict[str, str]]()  # of each defence, by its settings
+    for experiment in (cell.first for cell in settings.points):
+        if not isinstance(experiment, Experiment):
+            continue
+        # Without a number the most: what it cannot guarantee, nobody's fewer images can.
+        members = experiment.split.members or MOST_MEMBERS
+        images = members // max(1, len(experiment.honest_clients))
+        for layer in experiment.defense:
+            defense = layer.plugin("defense")
+            line = defense.forecast(images, experiment.train, experiment.federation.rounds)
+            if line is not None and experiment.layer_client_ids(layer):
+                lines.setdefault(layer.name, {})[f"{defense} {line}"] = line
+    for name, by_setting in lines.items():
+        first, *others = by_setting.values()
+        more = f"; of its other settings in this study, {len(others)} end likewise"
+        print(f"fedmia: {name}: {first}{more * bool(others)}", file=sys.stderr)
 
 
 def _gather(folder: StudyFolder, failed: Mapping[str, str]) -> StudyResult:

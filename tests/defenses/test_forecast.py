@@ -18,7 +18,7 @@ from fedmia.federation import train as training
 from fedmia.federation.plan import make_plan
 from fedmia.runtime.stopwatch import Stopwatch
 from fedmia.ssl.train import Train
-from fedmia.study.forecasts import say_forecasts
+from fedmia.study.run import say_forecasts
 
 
 @pytest.mark.slow

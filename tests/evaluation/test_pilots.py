@@ -152,6 +152,31 @@ def test_of_all__adds_what_scoring_the_other_images_takes() -> None:
     assert len({*few}) == 16 and len({*many}) == 40 and max(few) < 20 and max(many) < 400
 
 
+@pytest.mark.parametrize(
+    ("controls", "rounds", "workers", "seconds"),
+    [
+        ([], 0, 1, 14 + 9),
+        (["untrained"], 0, 1, 2 * 14 + 9),  # lira-rounds reads training: not on the untrained one
+        (["untrained", "placebo"], 2, 1, 14 + 14 + 23 + 2 * 14 + 9),
+        (["untrained", "placebo"], 2, 2, 14 + 23 + 14),  # no model is split between two
+        (["untrained", "placebo"], 2, 99, 23),
+    ],
+)
+def test_seconds__of_attacks_are_those_of_their_models_side_by_side(
+    controls: list[str], rounds: int, workers: int, seconds: float
+) -> None:
+    """`similarity`, by round, takes 14 s on a model, and `lira-rounds` 9 s; what no attack of the
+    pilot takes, 3 s, is paid once."""
+    by_round, lira = (
+        replace(scored(n, 0.5, 8, 8, 0), seconds=s, scoring_seconds=t)
+        for n, s, t in (("similarity", 5, 1), ("lira-rounds", 9, 0))
+    )
+    pilot_scores: Any = SimpleNamespace(attacks=[by_round, lira, replace(by_round, name="other")])
+    names = "similarity", "lira-rounds"
+    took = outlook.of_attacks(pilot_scores, 17, names, 160, controls, rounds, workers)
+    assert took == 3 + seconds
+
+
 def one(auc: float, seed: int, n: int, m: int, **more: Any) -> RunScores:
     """Three attacks, one of which finds something, with independent untrained controls."""
     aucs = {"combined": auc, "similarity": 0.5, "internal": 0.5}

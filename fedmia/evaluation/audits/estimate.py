@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -41,7 +41,7 @@ class Rehearsal:
         return sum(self.seconds.get(name, 0.0) for name in names or self.seconds)
 
 
-def rehearse(suite: Suite, names: Iterable[str], short: bool = False) -> Rehearsal:
+def rehearse(suite: Suite, names: Sequence[str], short: bool = False) -> Rehearsal:
     """Fit and score every attack on a few images, first on fewer still, and extrapolate.
 
     What the first time takes beyond its share, such as imports, is paid once. Fits and scores cost
@@ -61,7 +61,8 @@ def rehearse(suite: Suite, names: Iterable[str], short: bool = False) -> Rehears
     every, (known, images) = scorer.known, (FEW, FEW) if short else (KNOWN, IMAGES)
     most, scored = every.least(), len(scorer.candidates)
     both = scored + len(every.both()[0])  # a threshold from known images scores them too
-    steps = [(_last_known(every, min(FEW, most)), scorer.candidates[-FEW:])]
+    last = Known(every.members[-FEW:], every.nonmembers[-FEW:])
+    steps = [(last, scorer.candidates[-FEW:])]
     steps.append((first_known(every, min(known, most)), scorer.candidates[:images]))
     if remote is not None:  # it is sent the known images, too
         steps = [(few, torch.cat([some, few.both()[0]])) for few, some in steps]
@@ -95,9 +96,3 @@ def rehearse(suite: Suite, names: Iterable[str], short: bool = False) -> Rehears
     return Rehearsal(
         seconds, tuple(without), round(cost_of(both, sent, sum(len(some) for _, some in steps)))
     )
-
-
-def _last_known(known: Known, count: int) -> Known:
-    """The last `count` known images of each side."""
-    of = known.subjects and (known.subjects[0][-count:], known.subjects[1][-count:])
-    return Known(known.members[-count:], known.nonmembers[-count:], subjects=of)
