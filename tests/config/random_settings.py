@@ -190,7 +190,7 @@ def run_settings(command: str, tree: dict[str, Any], folder: Path) -> str:
         AssertionError: it was refused otherwise, or its report is none.
     """
     from fedmia import audit, simulate
-    from tests.report.test_report_rows import wrong
+    from fedmia.records.fields import mismatches
 
     folder.mkdir(parents=True, exist_ok=True)
     config, out = folder / "settings.yaml", folder / "out"
@@ -216,6 +216,6 @@ def run_settings(command: str, tree: dict[str, Any], folder: Path) -> str:
         return "diverged"
     assert code == 0, (code, lines)
     report = json.loads((out / "report.json").read_text(encoding="utf-8"))
-    faults = list(wrong(report, Report, "report"))
+    faults = list(mismatches(report, Report, "report"))
     assert not faults, faults[:3]
     return "ran"
