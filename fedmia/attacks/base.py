@@ -207,7 +207,7 @@ class Attack(Options, ABC):
     @classmethod
     def reads_training(cls) -> bool:
         """Whether it reads updates or changes between rounds: an untrained encoder has neither."""
-        return cls.needs.row.reads_updates or "trajectory" in cls.looks_at
+        return bool(cls.needs.row.keeps) or "trajectory" in cls.looks_at
 
     @property
     def learns(self) -> bool:

@@ -67,7 +67,7 @@ def _check_attacks(experiment: Experiment) -> None:
 def _check_updates(experiment: Experiment, name: str) -> None:
     """Refuse an attack on clients' updates where too few updates are kept or sent."""
     cls, federation = registry.load("attack", name), experiment.federation
-    if not cls.needs.row.reads_updates:
+    if cls.needs.row.keeps != "updates":
         return
     if _cohort_size(experiment) < cls.least_clients:
         share = opt("federation.participation", f"{federation.participation:g}")

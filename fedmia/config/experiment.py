@@ -131,8 +131,8 @@ class Experiment(Settings):
     seed: int = option(0, "root of all randomness", ge=0)
     attacker: str = option(
         "none",
-        "role of the last client(s), or the honest-but-curious server (then every client is "
-        "honest)",
+        "role of the last client(s); of one that is no client, such as the server, every client is "
+        "honest",
         choices=ATTACKERS,
     )
     malicious: int = option(1, "clients that take the attacker's role", ge=1)
@@ -267,7 +267,7 @@ class Experiment(Settings):
             return placebo
         kinds = [registry.load("attack", name) for name in self.attacks]
         needed = any(issubclass(k, ActiveAttack) or k.reads_training() for k in kinds)
-        return needed or self.threat.row.reads_updates
+        return needed or bool(self.threat.row.keeps)
 
     @property
     def honest_clients(self) -> tuple[int, ...]:

@@ -8,7 +8,7 @@ from typing import Any
 from fedmia.attacks.base import ActiveAttack
 from fedmia.options import registry
 from fedmia.options.errors import InputError, opt
-from fedmia.options.vantages import VANTAGES
+from fedmia.options.vantages import OF_SUMS, VANTAGES
 from fedmia.threat import Threat
 
 # Attackers that are no client. The server is honest but curious: it aggregates as it should,
@@ -94,8 +94,7 @@ def granted_threat(attacker: str, sums: bool = False) -> Threat:
 
     Args:
         attacker: name of the attacker's role.
-        sums: whether the server sees only sums of updates. It then knows the models alone, as a
-            client that takes part in every round.
+        sums: whether the server sees only sums of updates, and so no client's own.
 
     Returns:
         The access and the vantage of the attacker.
@@ -106,7 +105,13 @@ def granted_threat(attacker: str, sums: bool = False) -> Threat:
     threat: Threat | None = APART.get(attacker) or registry.load("role", attacker).sees
     if threat is None:
         raise InputError(f"role '{attacker}' attacks nothing")
-    return Threat("white_box", "client") if sums and threat.row.reads_updates else threat
+    reads_updates = threat.row.keeps == "updates"
+    return Threat("white_box", OF_SUMS) if sums and reads_updates else threat
+
+
+def is_server(attacker: str) -> bool:
+    """Whether the server itself attacks, whatever it sees."""
+    return attacker in SEES
 
 
 def may_craft(attacker: str) -> bool:
@@ -136,7 +141,7 @@ def refusal(
     needs = attack.needs
     if granted_threat(attacker, sums).covers(needs):
         return None
-    if sums and needs.row.reads_updates:
+    if sums and needs.row.keeps == "updates":
         return (
             "reads each client's own update, of which "
             f"{opt('federation.secure_aggregation', 'true')} shows the sum alone"

@@ -64,9 +64,11 @@ def suite_of_run(
         deal = IID()
 
     def refuse(name: str) -> str | None:
-        reads_updates = registry.load("attack", name).needs.row.reads_updates
-        if reads_updates and not any(r <= run.round for r in run.updates()):
-            return "no round whose updates are kept was finished"
+        keeps = registry.load("attack", name).needs.row.keeps
+        models = run.models()
+        rounds = run.updates() if keeps == "updates" else [r for r in models if r - 1 in models]
+        if keeps and not any(r <= run.round for r in rounds):
+            return f"no round whose {keeps} are kept was finished"
         return None
 
     suite = Suite(

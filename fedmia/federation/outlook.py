@@ -76,7 +76,8 @@ def describe_disk(schedule: Schedule, state: State, branches: Collection[str]) -
         One line; none below `LITTLE`.
     """
     size = sum(tensor.numel() * tensor.element_size() for tensor in state.values())
-    models = len(schedule.evaluated()) * len(branches)
+    before = {r - 1 for r in schedule.changes_kept()}
+    models = len({*schedule.evaluated(), *before}) * len(branches)
     senders = len(branches) * schedule.experiment.federation.clients
     updates = len(schedule.updates_kept()) * senders
     beside = f" and {updates:,} updates of clients" if updates else ""

@@ -18,6 +18,7 @@ import numpy as np
 from flwr.serverapp import Grid
 
 from clients.client_context import ClientContext
+from fedmia.config.roles import is_server
 from fedmia.defenses.stack import require_account
 from fedmia.federation.checkpoint import (
     BranchState,
@@ -398,9 +399,8 @@ class FederatedRun:
     def _describe_aggregation(self, strategy: FederatedStrategy) -> Aggregation:
         """What the server has done so far, and what that promises its clients."""
         experiment = self.experiment
-        against = Adversary(
-            experiment.malicious_clients, self.active, experiment.threat.row.reads_updates
-        )
+        server = is_server(experiment.attacker)
+        against = Adversary(experiment.malicious_clients, self.active, server)
         view = "sums" if experiment.federation.secure_aggregation else "updates"
         privacy, metrics = strategy.privacy(against), strategy.aggregation_metrics(against)
         name, trained = experiment.strategy.name, tuple(self._trained)
@@ -417,9 +417,11 @@ class FederatedRun:
         line.cohort.append(update.client)
         line.examples[update.client] = update.examples
         line.metrics[update.client] = update.metrics
-        if branch in ("main", "placebo") and round in self.schedule.updates_kept():
-            if round - 1 not in self.recording.rounds(branch):
-                self.recording.save(branch, Snapshot(round - 1, received, {}))
+        scored, before = branch in ("main", "placebo"), round - 1
+        new = before not in self.recording.rounds(branch)
+        if scored and new and round in self.schedule.changes_kept():
+            self.recording.save(branch, Snapshot(before, received, {}))
+        if scored and round in self.schedule.updates_kept():
             digest = self.recording.save_update(branch, round, update.client, update.state)
             line.updates[update.client] = digest
         fork = self._fork

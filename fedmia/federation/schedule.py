@@ -49,10 +49,16 @@ class Schedule:
         or the evaluated ones where the server attacks."""
         count = self.experiment.federation.keep_updates
         if count is None:
-            reads = self.experiment.threat.row.reads_updates
+            reads = self.experiment.threat.row.keeps == "updates"
             return {r for r in self.evaluated() if r} if reads else set()
         spread = np.linspace(0, self.last, count + 1)[1:]
         return {int(r) for r in spread.round()} - {0}
+
+    def changes_kept(self) -> set[int]:
+        """Rounds before which the model stays on disk, too: those whose updates stay, and the
+        evaluated ones where the attacker reads what a round changed."""
+        reads = bool(self.experiment.threat.row.keeps)
+        return self.updates_kept() | ({r for r in self.evaluated() if r} if reads else set())
 
     def course(self, branch: str, first: int, last: int, *, craft: bool) -> RoundRange:
         """The rounds of a branch after `first`, up to `last`.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 
 @dataclass(frozen=True)
@@ -18,7 +19,8 @@ class Vantage:
         must: what somebody must do for it, in a model card; empty: nothing more.
         attacker: value of `--attacker` that grants it where no client does; empty: none.
         summary: what `--list` says of that value.
-        reads_updates: whether clients' updates must be kept for it.
+        keeps: what a run must keep for it beside models by round: `changes`, also the model before
+            a round, or `updates`, also what each client sent; empty: nothing.
     """
 
     uses: str
@@ -28,7 +30,7 @@ class Vantage:
     must: str = ""
     attacker: str = ""
     summary: str = ""
-    reads_updates: bool = False
+    keeps: Literal["", "changes", "updates"] = ""
 
 
 # Each grants what those before it grant.
@@ -53,7 +55,8 @@ VANTAGES: Mapping[str, Vantage] = {
         "see the messages that the participants of the training send",
         "server",
         "An honest but curious server: it sees every client's update, and changes nothing.",
-        reads_updates=True,
+        keeps="updates",
     ),
 }
 VANTAGE = tuple(VANTAGES)
+OF_SUMS = [name for name, one in VANTAGES.items() if one.keeps != "updates"][-1]  # shown sums alone

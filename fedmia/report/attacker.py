@@ -60,7 +60,7 @@ def what_leaks(row: AttackRow) -> str:
     if row["under_attack"]:
         return "The models under attack leak membership"
     vantage = VANTAGES[row["threat"]["vantage"]]
-    of_rounds = bool(row["rounds"]) or vantage.reads_updates
+    of_rounds = bool(row["rounds"]) or bool(vantage.keeps)
     return f"{(vantage if of_rounds else VANTAGES['outsider']).leaks} membership"
 
 

@@ -14,15 +14,16 @@ import torch
 from fedmia.attacks.base import ActiveAttack, Attack
 from fedmia.options.seeding import rng
 from fedmia.testing.attack_case import AttackCase, UncachedSignals
-from fedmia.testing.material import VIEWS, run
-from fedmia.threat import BudgetError
+from fedmia.testing.material import run
+from fedmia.threat import VIEWS, BlackBox, BudgetError
 
 
 def declares_paper_needs_and_signatures(case: AttackCase) -> None:
     """Its class says where it is from, which view it needs, and takes no truth."""
     cls = case.cls
     case.declares_paper()
-    case.must(getattr(cls, "needs", None) in VIEWS, f".needs must be one of {list(VIEWS)}")
+    grants = [view.threat for view in (BlackBox, *VIEWS.values())]
+    case.must(getattr(cls, "needs", None) in grants, f".needs must be one of {grants}")
     reserved = {"name", "learns"} & {f.name for f in dataclasses.fields(cls)}
     case.must(not reserved, f"an option cannot be called {reserved}, which every attack has")
     client = not issubclass(cls, ActiveAttack) or cls.needs.vantage == "client"

@@ -24,13 +24,12 @@ from fedmia.runtime.numerics import default_numerics
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import Recipe, SSLMethod, State
 from fedmia.ssl.moco import MoCo, MomentumContrast
-from fedmia.threat import BlackBox, ClientView, Labels, ServerView, Shadow, Trajectory, WhiteBox
+from fedmia.threat import VIEWS, BlackBox, ClientView, Labels, Shadow, Trajectory, WhiteBox
 
 PIXELS = 8
 CPU = torch.device("cpu")
 AUGMENT = Augment(hue=0.1)
 T = TypeVar("T")
-VIEWS = {view.threat: view for view in (BlackBox, WhiteBox, ClientView, ServerView)}
 
 
 class Case:
@@ -279,18 +278,17 @@ def least_view(
     Returns:
         the view.
     """
-    cls = VIEWS[attack.needs]
+    white = attack.needs.access == "white_box"
+    cls: type[Any] = VIEWS[attack.needs.vantage] if white else BlackBox
     values: dict[str, Any] = {"seed": 0, "device": CPU, "held": held}
     if attack.asks_shadows():
         own = small_shadows() if shadows is None else shadows
         values |= {"labels": ByteSumLabels(), "shadows": own}
     values |= more
-    if cls is ServerView:
-        return cls(copy.deepcopy(method), augment, **uploads(method), **values)
-    if cls is not ClientView:
-        return cls(copy.deepcopy(method), augment, **values)
     if not isinstance(attack, ActiveAttack):
-        return cls(copy.deepcopy(method), augment, received=earlier(method), **values)
+        granted = cls.granted(_Kept(method), "main", 2, None) if white else {}
+        view: BlackBox = cls(copy.deepcopy(method), augment, **granted, **values)
+        return view
     targets = targets[rank_digests(digests(targets.numpy()))]  # an order that carries no truth
     received, sent, notes = [method.shared_state()], [], dict[str, Any]()
     known, size = Known(held[: len(held) // 2], held[len(held) // 2 :]), attack.round_size
@@ -323,6 +321,22 @@ def least_view(
     return ClientView(released, augment, noted=noted, **values)
 
 
+class _Kept:
+    """Three rounds of a small training, of which views grant their part."""
+
+    def __init__(self, method: SSLMethod) -> None:
+        self.method = method
+
+    def models(self, branch: str) -> dict[int, State]:
+        return earlier(self.method)
+
+    def updates(self, branch: str) -> dict[int, dict[int, State]]:
+        return uploads(self.method)["updates"]
+
+    def before(self, branch: str) -> dict[int, State]:
+        return uploads(self.method)["before"]
+
+
 def earlier(method: SSLMethod) -> dict[int, State]:
     """Three rounds of a trajectory that ends with `method`: its weights, ever less disturbed."""
     draw, last = torch_rng(0, "earlier"), method.shared_state()
@@ -333,7 +347,7 @@ def earlier(method: SSLMethod) -> dict[int, State]:
     }  # fmt: skip
 
 
-def uploads(method: SSLMethod) -> dict[str, Any]:
+def uploads(method: SSLMethod) -> dict[str, dict[int, Any]]:
     """A server's `before` and `updates` of two rounds: the weights of `method`, disturbed by each
     of four clients."""
     draw, state = torch_rng(0, "uploads"), method.shared_state()

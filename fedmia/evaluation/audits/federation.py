@@ -105,10 +105,13 @@ def refuse(rounds: Rounds, climbed: bool, name: str) -> str | None:
         return None if climbed else f"{outside_reason(name)}; of another Flower app {NOTES}"
     if issubclass(attack, ActiveAttack) or attack.needs.vantage == "outsider":
         return outside_reason(name)
-    if attack.needs.row.reads_updates and not rounds.sent:
-        keeps = 'fedmia.flower.record(grid, folder, updates="all") keeps them'
-        return f"needs the updates of clients, and none are kept: {keeps}"
-    if loss_unknown(rounds) and attack.needs.vantage == "client" and "loss" in attack.looks_at:
+    keeps, models = attack.needs.row.keeps, rounds.states
+    if keeps == "changes" and not any(r - 1 in models for r in models):
+        return "needs the models of two rounds that follow each other, and none are kept"
+    if keeps == "updates" and not rounds.sent:
+        how = 'fedmia.flower.record(grid, folder, updates="all") keeps them'
+        return f"needs the updates of clients, and none are kept: {how}"
+    if loss_unknown(rounds) and "loss" in attack.looks_at:
         return f"needs the loss of the training: {opt('loss', 'my_app.task:loss')}"
     return None
 
