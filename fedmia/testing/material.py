@@ -286,7 +286,7 @@ def least_view(
         values |= {"labels": ByteSumLabels(), "shadows": own}
     values |= more
     if not isinstance(attack, ActiveAttack):
-        granted = cls.granted(_Kept(method), "main", 2, None) if white else {}
+        granted = cls.granted(_SmallTraining(method), "main", 2, None) if white else {}
         view: BlackBox = cls(copy.deepcopy(method), augment, **granted, **values)
         return view
     targets = targets[rank_digests(digests(targets.numpy()))]  # an order that carries no truth
@@ -321,7 +321,7 @@ def least_view(
     return ClientView(released, augment, noted=noted, **values)
 
 
-class _Kept:
+class _SmallTraining:
     """Three rounds of a small training, of which views grant their part."""
 
     def __init__(self, method: SSLMethod) -> None:

@@ -75,5 +75,7 @@ def test_disk__models_of_each_branch_and_updates_of_each_client_are_counted() ->
     assert line == f"at most {rounds} models are kept: {4 * rounds:.0f} MB of disk"
     kept = Schedule(from_tree(Experiment, {"federation": {**federation, "keep_updates": 2}}))
     (line,) = describe_disk(kept, state, ["main", "placebo"])
-    assert "and 12 updates of clients" in line and f"{4 * (2 * rounds + 12):.0f} MB" in line
+    models = 2 * (rounds + 2)  # with those before the rounds 4 and 8
+    assert f"{models} models and 12 updates of clients" in line
+    assert f"{4 * (models + 12):.0f} MB" in line
     assert describe_disk(plain, {"w": torch.zeros(10)}, ["main"]) == []
