@@ -102,7 +102,7 @@ def _work_round(
 ) -> Update:
     """One client's round."""
     began = time.perf_counter()
-    role: Role = client_context.role_choices[client_context.roles[client]].plugin("role")
+    role: Role = client_context.role_plugins[client_context.roles[client]]
     task, sent = _read_task(message, client), _read_arrays(message)
     update = role.answer(ClientRound(client_context, store, task, *sent))
     update.metrics.update(began=began, ended=time.perf_counter())

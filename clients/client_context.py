@@ -97,9 +97,9 @@ class ClientContext:
         return MethodCache()
 
     @cached_property
-    def role_choices(self) -> dict[str, PluginChoice]:
+    def role_plugins(self) -> dict[str, Any]:
         """What clients of each role do, by its name."""
-        return {name: PluginChoice(name) for name in self.roles}
+        return {name: PluginChoice(name).plugin("role") for name in dict.fromkeys(self.roles)}
 
     @cached_property
     def augment(self) -> Augment:
@@ -283,7 +283,7 @@ class ClientContext:
     def with_halt(self, event: Event) -> ClientContext:
         """The same context for one order, which ends when `event` is set."""
         # What all orders share is made first; `copy.copy` would leave it out.
-        _ = self.images, self.public_images, self.method_cache, self.augment, self.role_choices
+        _ = self.images, self.public_images, self.method_cache, self.augment, self.role_plugins
         own = object.__new__(ClientContext)
         own.__dict__.update(self.__dict__, halt=event)
         return own
