@@ -22,8 +22,11 @@ def write_header(folder: Path, header: Header, within: Path | None = None) -> No
         header: what `recording.json` says.
         within: a folder above it that must be there.
     """
+    values = asdict(header)
+    if not header.cast:  # of a federation of others nothing is said of one
+        del values["cast"]
     durable.make_folder(folder, within)
-    durable.write({folder / HEADER: json.dumps(asdict(header), indent=1) + "\n"})
+    durable.write({folder / HEADER: json.dumps(values, indent=1) + "\n"})
 
 
 def write_state(folder: Path, path: Path, state: State) -> None:
