@@ -35,6 +35,7 @@ from fedmia.shadows.provided import load_shadows, read_settings, seals_digest
 from fedmia.shadows.train import train_shadows
 from fedmia.simulate import run_experiment
 from fedmia.ssl.train import Train
+from fedmia.storage.results import contents
 
 STORED = Path(__file__).parents[1] / "tests" / "stored" / "run"
 UNFINISHED = (
@@ -311,7 +312,7 @@ def study_files() -> Files:
     return {
         **files,
         "study.json": json.dumps(study).encode(),
-        "table.parquet": table.contents(rows)["table.parquet"],  # type: ignore[arg-type]
+        "table.parquet": contents(rows)["table.parquet"],  # type: ignore[arg-type]
     }
 
 

@@ -342,7 +342,8 @@ def test_simulate__goes_on_where_an_attack_breaks(
     report = strict(capsys.readouterr().out)
     why, main = "failed: ZeroDivisionError: by nothing", piece == "main"
     assert report["not_run"] == [{"attack": "internal", "reason": why}] * main
-    assert (f"internal has no scores of untrained, it {why}" in report["notes"]) != main
+    note = f"internal has no untrained control, it failed there: {why.removeprefix('failed: ')}"
+    assert (note in report["notes"]) != main
     assert [a["name"] for a in report["attacks"]] == ["similarity", "internal"][: 2 - main]
 
     monkeypatch.setattr(Failures, "attempt", survive)

@@ -91,7 +91,7 @@ class HealthRow(TypedDict):
     """
 
     # Mean between its outputs for different test images, in [-1, 1].
-    cosine: Annotated[float, Field(log="{of}/cosine")]
+    cosine: Annotated[float | None, Field(log="{of}/cosine")]
     loss: float | None
     chance: float | None
     collapsed: bool

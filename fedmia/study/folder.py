@@ -153,6 +153,8 @@ class StudyFolder:
         unfinished, finished = self.unfinished / name, self.cells / name
         run = RunFolder(unfinished)
         try:
+            if not run.has_report():
+                return "its report cannot be read"
             whole = run.complete_report() is not None
         except InputError as error:
             return str(error)

@@ -208,7 +208,7 @@ def test_full_disk__one_line_and_finished_attacks_stay_but_for_half_a_file(
     audit: Audit, tmp_path: Path, monkeypatch: Patch
 ) -> None:
     whole, out = audit("", tmp_path / "WHOLE"), tmp_path / "AUDIT"
-    with failing(out, monkeypatch, "released-lpla"):
+    with failing(out, monkeypatch, "main-lpla"):
         stopped = audit("--quiet", out)
     assert stopped.code == DISK_FAILED and not stopped.report
     assert (
@@ -221,7 +221,7 @@ def test_full_disk__one_line_and_finished_attacks_stay_but_for_half_a_file(
     assert computed == ["lpla", "similarity", "lpla"]  # the last two on the control
     again = audit("", out)
     assert len(computed) == 3 and numbers(again.report) == numbers(whole.report)
-    file = out / "attacks" / "released-lpla.safetensors"
+    file = out / "attacks" / "main-lpla.safetensors"
     file.write_bytes(file.read_bytes()[:200])
     again = audit("", out)
     assert computed[3:] == ["lpla"] and numbers(again.report) == numbers(whole.report)

@@ -28,6 +28,7 @@ from fedmia.study.views import encoders as compare
 from fedmia.study.views.encoders import EncodersView, point_rows
 from tests.auditing.conftest import RUN, Audit, Sides, numbers
 from tests.bank import Bank
+from tests.made_up_runs import write_report
 from tests.snapshots import Snapshot as Check
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "audit.json"
@@ -45,7 +46,8 @@ open(os.path.join(folder, "config.yaml"), "w").write(text)
 report = json.load(open(golden))
 report["attacks"] = report["attacks"][:1]
 report["attacks"][0] |= {"auc": 0.5 + 0.02 * turn + 0.01 * seed, "auc_ci": [0.4 + 0.1 * seed, 0.8]}
-report |= {"versions": {}, "timing": {"total_s": 1}}
+report["attacks"][0] |= {"n_members": 20, "n_nonmembers": 20}
+report["timing"]["total_s"] = 1
 json.dump(report, open(os.path.join(folder, "report.json"), "w"))
 draw, name = random.Random(7), report["attacks"][0]["name"]
 lines = [f"image,truth,client,label,{name}"]
@@ -68,7 +70,8 @@ def serial(run: Path, archives: Sides, tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(EncodersView, "figures", lambda self, study: {})
 
     def start(config: Path, folder: Path) -> Sequence[str]:
-        own = [str(GOLDEN), str(tmp_path / "begun"), str(config), str(folder)]
+        write_report(tmp_path, json.loads(GOLDEN.read_text()) | {"versions": ..., "timing": ...})
+        own = [*map(str, (tmp_path / "report.json", tmp_path / "begun", config, folder))]
         return [sys.executable, "-I", "-S", "-c", CELL, *own]
 
     def study() -> int:

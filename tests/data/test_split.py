@@ -136,7 +136,7 @@ def test_split__scored_members_are_drawn_evenly_over_images_and_move_nothing_els
     spread = np.sqrt(draws * (1 / 3) * (2 / 3))
     assert np.all(np.abs(counts[:60] - draws / 3) < 4 * spread) and not counts[60:].any()
     largest = split_of(options=dataclasses.replace(SMALL, scored=48), placebo=False)
-    np.testing.assert_array_equal(largest.scored_members, whole.scored_members)
+    np.testing.assert_array_equal(largest.ids("scored_members"), whole.ids("scored_members"))
     with pytest.raises(InputError, match="at most 48 can be scored"):
         split_of(options=dataclasses.replace(SMALL, scored=49))
 

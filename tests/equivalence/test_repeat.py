@@ -49,7 +49,7 @@ def test_same_seed__same_report_but_for_timing(
 ) -> None:
     """Also if one thread scores where four did, or the other way round."""
     other = 1 if count_cores() > 1 else 4
-    monkeypatch.setattr("fedmia.evaluation.run.count_cores", lambda: other)
+    monkeypatch.setattr("fedmia.evaluation.score.count_cores", lambda: other)
     assert without(first, "timing") == without(reported(EVERY_ATTACK, capsys), "timing")
     assert len(first["attacks"]) >= 5
 

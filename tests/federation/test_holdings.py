@@ -73,7 +73,7 @@ def test_checkpoint__holds_all_that_a_run_holds(
     other = replace(
         live, store=Ledger(root / "clients"), rounds=[], head=None, forked=None,
         checkpoint=Checkpoint(root, key=key), aggregation=None,
-        recorder=TrajectoryRecorder(recorder.attacker, recorder.attack),
+        recorder=TrajectoryRecorder(recorder.context, recorder.attack),
     )  # fmt: skip
     other.resume()
     assert live.head is not None and live.forked is not None and live.aggregation is not None
