@@ -28,7 +28,9 @@ REMADE: Mapping[str, set[str]] = {
     "FailurePolicy": {
         "clients", "on_failure", "timeout", "least", "indispensable", "say", "hint",
     },
-    "TrajectoryRecorder": {"observer", "attack", "targets", "_at", "_lock", "failures"},
+    "TrajectoryRecorder": {
+        "context", "attacker", "attack", "targets", "_at", "_lock", "failures",
+    },
     "Scaffold": {"course", "nodes", "_global"},  # of one stretch of rounds
 }  # fmt: skip
 
