@@ -90,7 +90,7 @@ class HealthRow(TypedDict):
         collapsed: see `fedmia.report.health`.
     """
 
-    # Mean between its outputs for different test images, in [-1, 1].
+    # Mean between its outputs for different test images, in [-1, 1]; null: not finite.
     cosine: Annotated[float | None, Field(log="{of}/cosine")]
     loss: float | None
     chance: float | None

@@ -69,7 +69,8 @@ def health_sentence(row: HealthRow | None, utility: Utility) -> str | None:
     """
     if row is None:
         return None
-    parts = [f"outputs for different images have mean cosine {row['cosine']:.4f}"]
+    cosine = "that is not finite" if row["cosine"] is None else f"{row['cosine']:.4f}"
+    parts = [f"outputs for different images have mean cosine {cosine}"]
     if row["loss"] is not None and row["chance"] is not None:
         parts.append(f"training loss {row['loss']:.2f} where {row['chance']:.2f} is chance")
     return ", ".join([*parts, *(probes_below_untrained(utility) if row["collapsed"] else [])])
