@@ -210,6 +210,20 @@ def test_clients_view__holds_its_own_branch_up_to_its_round(
         assert all(same(view.received[r], states[r]) for r in view.received)
 
 
+def test_clients_model__has_the_queue_that_the_client_kept_in_that_round(
+    finished: Finished,
+) -> None:
+    """Before the first round it keeps none: keys of its own images stand in."""
+    run, queues = finished(PASSIVE), list[torch.Tensor]()
+    recorded = run.recording.notes("main")
+    assert 0 not in recorded and LAST in recorded
+    for round, state in recorded.items():
+        own = evaluation(run).method(RoundModel(MAIN, round)).local_state()
+        assert state and all(torch.equal(own[name], state[name]) for name in state)
+        queues.append(next(t for t in state.values() if t.ndim == 2))
+    assert len(queues) < 2 or not torch.equal(queues[0], queues[-1])
+
+
 def test_clients_view__holds_only_models_of_rounds_in_which_it_took_part(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
