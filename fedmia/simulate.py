@@ -33,12 +33,12 @@ from threading import Event  # noqa: E402
 
 from fedmia.config.tree import to_tree  # noqa: E402
 from fedmia.evaluation.outlook import show as show_plan  # noqa: E402
-from fedmia.evaluation.pilot import plan_run  # noqa: E402
 from fedmia.evaluation.run import score_run  # noqa: E402
 from fedmia.federation.checkpoint import Checkpoint  # noqa: E402
 from fedmia.federation.plan import Plan, fingerprint, make_plan  # noqa: E402
 from fedmia.federation.train import train  # noqa: E402
 from fedmia.observers.run_observers import RunObservers  # noqa: E402
+from fedmia.pilot import plan_run  # noqa: E402
 from fedmia.recording.run import RunRecording  # noqa: E402
 from fedmia.records.rows import Report  # noqa: E402
 from fedmia.report.publish import publish, show  # noqa: E402
@@ -78,7 +78,7 @@ def simulate(invocation: Invocation, watch: Stopwatch, stop: Event) -> int:
         FederationError: the rounds ended before their time; the finished ones are reported.
     """
     if invocation.plan:
-        return show_plan(invocation, plan_run(invocation, watch, stop, train))
+        return show_plan(invocation, plan_run(invocation, watch, stop))
     outcome = run_experiment(invocation, watch, stop)
     show(outcome.report, invocation.out, json=invocation.json, quiet=invocation.quiet)
     if outcome.resumable:

@@ -20,15 +20,14 @@ from fedmia.config.tree import to_tree
 from fedmia.data.cast import KNOWN, Cast
 from fedmia.data.images import IntArray
 from fedmia.encoders.describe import describe
-from fedmia.evaluation.audits.climb import ClimbNotes
-from fedmia.evaluation.audits.climbed import ClimbScores
+from fedmia.evaluation.active import ActiveScores
+from fedmia.evaluation.audits.climb import attack_of_notes
 from fedmia.evaluation.audits.estimate import Rehearsal, rehearse
 from fedmia.evaluation.audits.federation import (
     fields_of_rounds,
     refuse,
     round_infos,
 )
-from fedmia.evaluation.audits.prepare import read_notes_of
 from fedmia.evaluation.audits.provided_shadows import ProvidedShadows
 from fedmia.evaluation.audits.resume import key, same_audit
 from fedmia.evaluation.audits.runs import run_of
@@ -42,9 +41,10 @@ from fedmia.evaluation.suite import Progress, Suite
 from fedmia.options import registry
 from fedmia.options.errors import InputError, opt
 from fedmia.partitions.iid import IID
+from fedmia.recording.branches import UNTRAINED
 from fedmia.records import RunScores
 from fedmia.rounds.attacker import Attacker
-from fedmia.rounds.base import UNTRAINED, EncoderRounds
+from fedmia.rounds.base import EncoderRounds
 from fedmia.rounds.kept import KeptRounds
 from fedmia.runtime.heartbeat import format_seconds
 from fedmia.runtime.progress import AuditDisplay
@@ -81,8 +81,7 @@ class _Steps(Progress):
 
 def suite_of_audit(
     audit: Audit, rounds: EncoderRounds, cast: Cast, device: torch.device,
-    own: OwnShadows | None = None, folder: Path | None = None, climb: ClimbNotes | None = None,
-    augment: Augment | None = None,
+    own: OwnShadows | None = None, folder: Path | None = None, augment: Augment | None = None,
 ) -> Suite:  # fmt: skip
     """The attacks of an audit.
 
@@ -93,7 +92,6 @@ def suite_of_audit(
         device: where tensors are computed.
         own: the attacker's shadows; None: it has none.
         folder: of what was scored before and of what is scored now, or None.
-        climb: what an attacker in the rounds noted; None: there was none, or nobody knows of it.
         augment: recipe of the attacker's views; None: the encoder's.
 
     Returns:
@@ -121,6 +119,7 @@ def suite_of_audit(
         subjects, deal = cast.subject("scored_members"), whole
         clients = np.zeros(len(cast.ids("scored_members")), np.int64)
         clients = clients if subjects is None else subjects
+    act = rounds.notes if rounds.notes and rounds.notes.about["attack"] in audit.attacks else None
     suite = Suite(
         rounds,
         cast,
@@ -131,11 +130,12 @@ def suite_of_audit(
         Archive(folder, key(audit, rounds.encoder, cast, attacker.augment, device)),
         Failures((), (InputError, BudgetError, TrainingStopped)),
         shadows=own,
-        refuse=partial(refuse, rounds, climb is not None),
+        refuse=partial(refuse, rounds),
     )
     suite.probe = partial(probe_images, suite, cast)
-    if climb is not None:
-        suite.act = ClimbScores(suite, climb)
+    if act is not None:
+        suite.attacks[act.about["attack"]] = attack_of_notes(act, audit)
+        suite.act = ActiveScores(suite, act)
     if audit.knows == "nonmembers":
         suite.notes.append("The attacker knows non-members alone: none chooses a threshold.")
     return suite
@@ -182,9 +182,9 @@ def examine(
         audit, released, cast, cache, device, display.line, display.epochs, stopped, provided
     )
     augment = recipe(audit, own.augment(), cast, run_of(audit) is not None)
-    has_shadows, climb = audit.shadows or provided is not None, read_notes_of(audit, rounds)
+    has_shadows = audit.shadows or provided is not None
     shadows, archive = own if has_shadows else None, place.path_to(ATTACKS)
-    suite = suite_of_audit(audit, rounds, cast, device, shadows, archive, climb, augment)
+    suite = suite_of_audit(audit, rounds, cast, device, shadows, archive, augment)
     suite.progress = _Steps(display, stopped)
     place.begin(to_tree(audit))
     if (remote := released.remote) is not None:

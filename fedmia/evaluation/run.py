@@ -3,29 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import replace
 
 import numpy as np
 
-from fedmia.attacks.base import ActiveAttack
+from clients.client_context import ClientContext
+from fedmia.attacks.base import ActiveAttack, Known
 from fedmia.config.choices import PluginChoice
+from fedmia.data.cast import KNOWN, SCORED, Cast
 from fedmia.data.images import IntArray
+from fedmia.data.sets import ImageSets, form_sets
 from fedmia.defenses.stack import require_account
+from fedmia.evaluation.active import ActiveScores
 from fedmia.evaluation.score import explain_uncontrolled, score
 from fedmia.evaluation.steps.assemble import assemble
 from fedmia.evaluation.steps.failures import Failures
-from fedmia.evaluation.suite import PLACEBO, Progress, Suite
-from fedmia.evaluation.trajectories import Trajectories
+from fedmia.evaluation.suite import Progress, Suite
+from fedmia.federation.attacker import make_attacker
+from fedmia.federation.plan import Plan
 from fedmia.federation.result import TrainedRounds
 from fedmia.federation.utility import Probes
 from fedmia.options import registry
 from fedmia.options.errors import InputError
 from fedmia.partitions.base import Partition
 from fedmia.partitions.iid import IID
-from fedmia.recording.format import MAIN
+from fedmia.recording.branches import MAIN, PLACEBO
 from fedmia.records import ClientInfo, RunScores
+from fedmia.records.privacy import ClientDefence
+from fedmia.rounds.base import Rounds
 from fedmia.runtime.progress import Display
 from fedmia.runtime.stopwatch import Stopwatch
+from fedmia.storage.archive import Archive
+from fedmia.storage.snapshot import ClientState
 from strategies.failure_policy import FederationError
 
 
@@ -43,80 +52,75 @@ class _Pieces(Progress):
 
 
 def suite_of_run(
-    run: TrainedRounds,
-    attacks: Mapping[str, PluginChoice] | None = None,
-    failures: Failures | None = None,
+    rounds: Rounds,
+    plan: Plan,
+    context: ClientContext,
+    cast: Cast,
+    attacks: Mapping[str, PluginChoice],
+    archive: Archive,
+    failures: Failures,
 ) -> Suite:
-    """The attacks of a run on what it left.
+    """The attacks of a run's attacker on models of it.
 
     Args:
-        run: its rounds over.
-        attacks: those to run, by name; None: the run's own.
-        failures: takes what attacks raise; None: all.
+        rounds: the models.
+        plan: settings of the run, and all its images.
+        context: what its clients share.
+        cast: the images in their roles, without those of clients that were dropped.
+        attacks: those to run, by name.
+        archive: keeps what is scored, and has what was scored before.
+        failures: takes what attacks raise.
 
     Returns:
         The suite.
     """
-    plan, cast = run.plan, run.cast
-    clients = cast.owner("scored_members")
-    deal: Partition = plan.experiment.partition.plugin("partition")
+    experiment, clients = plan.experiment, cast.owner("scored_members")
+    deal: Partition = experiment.partition.plugin("partition")
     if deal.trains_on_all():  # non-members belong to none, so they pose at random
         deal = IID()
 
     def refuse(name: str) -> str | None:
         keeps = registry.load("attack", name).needs.row.keeps
-        models = run.models()
-        rounds = run.updates() if keeps == "updates" else [r for r in models if r - 1 in models]
-        if keeps and not any(r <= run.round for r in rounds):
+        models = rounds.models()
+        kept = rounds.updates() if keeps == "updates" else [r for r in models if r - 1 in models]
+        if keeps and not any(r <= (rounds.round or 0) for r in kept):
             return f"no round whose {keeps} are kept was finished"
         return None
 
+    attacker = make_attacker(context, Known(*map(cast.pixels, KNOWN)))
     suite = Suite(
-        run,
+        rounds,
         cast,
-        run.attacker,
-        plan.experiment.attack_choices if attacks is None else attacks,
+        replace(attacker, budget=experiment.query_budget),
+        attacks,
         np.zeros(0, np.int64) if clients is None else clients,
         deal,
-        run.archive,
-        failures or Failures((Exception,)),
+        archive,
+        failures,
         refuse=refuse,
-        formed=run.sets(),
+        formed=formed_sets(plan.cast, cast, experiment.seed),
     )
-    active = suite.of_kind(ActiveAttack)
-    if active and run.readings:
-        suite.act = Trajectories(suite, run, active[0], run.readings)
+    if rounds.notes is not None and rounds.notes.about["attack"] in suite.attacks:
+        suite.act = ActiveScores(suite, rounds.notes, by_sets=True)
     return suite
 
 
-def score_suite(
-    suite: Suite, run: TrainedRounds, display: Display | None = None, controls: bool = True
-) -> dict[str, Any]:
-    """Score the attacks of a run.
+def formed_sets(planned: Cast, cast: Cast, seed: int) -> ImageSets:
+    """The sets formed before the first round, without those of clients that were dropped.
 
     Args:
-        suite: the attacks.
-        run: its rounds over.
-        display: progress on the terminal; None shows nothing.
-        controls: as of `score_run`.
+        planned: the images of all clients.
+        cast: those of the clients that stayed.
+        seed: of the run.
 
     Returns:
-        Fields of `RunScores`.
+        The sets, as places among the scored images of `cast`.
     """
-    if display is not None:
-        suite.progress = _Pieces(display)
-    active = suite.of_kind(ActiveAttack)
-    passive = [name for name in suite.attacks if name not in active]
-    names = suite.able([*passive, *active * (suite.act is not None)])
-    return score(
-        suite,
-        names,
-        run.rounds,
-        controls=controls,
-        by_sets=True,
-        swept=run.plan.experiment.sweep,
-        threads=run.client_context.threads,
-    )
+    members, others = map(planned.ids, SCORED)
+    formed = form_sets(len(members), len(others), seed)
+    stayed = np.isin(members, cast.ids("scored_members"))
+    whole = formed.members[stayed[formed.members].all(axis=1)]
+    return ImageSets((np.cumsum(stayed) - 1)[whole], formed.nonmembers)
 
 
 def score_run(
@@ -132,7 +136,7 @@ def score_run(
         watch: notes the seconds of each part.
         display: progress on the terminal; None shows nothing.
         controls: whether attacks run on other models than the one under test: the untrained one,
-            the placebo's and those of the rounds.
+            the placebo's and those of the rounds. Without them an active attack is not scored.
 
     Returns:
         All that the report shows.
@@ -145,14 +149,24 @@ def score_run(
     probes = Probes(run.client_context, plan.cast)
     with watch.part("probes"):
         scored_at, end = run.round, recording.rounds(MAIN)[-1]
-        model = recording.load(MAIN, scored_at).state
+        model = recording.load(MAIN, scored_at)[0]
         utility = probes.both(model)
-        after = (probes.both(recording.load(MAIN, end).state), end) if end > scored_at else None
+        after = (probes.both(recording.load(MAIN, end)[0]), end) if end > scored_at else None
         health = probes.health(model, {r.round: r.loss for r in run.rounds}.get(scored_at))
-        untrained = probes.both(recording.untrained().state)
-    suite = suite_of_run(run, failures=Failures((InputError, FederationError)))
+        untrained = probes.both(recording.untrained()[0])
+    failures = Failures((InputError, FederationError))
+    choices, context = experiment.attack_choices, run.client_context
+    suite = suite_of_run(run, plan, context, cast, choices, run.archive, failures)
+    suite.act = suite.act if controls else None
+    if display is not None:
+        suite.progress = _Pieces(display)
+    active = [] if suite.act is None else [suite.act.name]
+    names = suite.able([n for n in choices if n not in suite.of_kind(ActiveAttack)] + active)
     with watch.part("attacks"):
-        results = score_suite(suite, run, display, controls)
+        results = score(
+            suite, names, run.rounds, controls=controls, by_sets=True, swept=experiment.sweep,
+            threads=context.threads,
+        )  # fmt: skip
     notes = [*plan.notes, *suite.failures.notes(), *suite.notes]
     notes += placebo_note(suite, run)
     classes = int(data.labels.max()) + 1
@@ -220,18 +234,38 @@ def client_rows(
     Raises:
         InputError: a privacy statement whose account lacks rounds that were trained.
     """
-    client_context, rows, last = run.client_context, [], run.last_rounds(scored_at)
-    trained = run.aggregation.trained if run.aggregation else (0,) * len(client_context.roles)
-    for client, role in enumerate(client_context.roles):
-        own, defence = client_context.parts["members"][client], None
-        if client in run.plan.experiment.defended:
-            local_state = run.store.load("main", client)
-            memory = local_state.memory.get("defense", {}) if local_state else {}
-            defence = client_context.build_defenses(client).statement(memory)
-            # A state is kept of trained rounds alone, and a node's is all that it knows of them.
-            rounds = max(trained[client], int(local_state is not None))
-            defence = defence and require_account(defence, rounds)
+    context, rows, last = run.client_context, [], run.last_rounds(scored_at)
+    trained = run.aggregation.trained if run.aggregation else (0,) * len(context.roles)
+    for client, role in enumerate(context.roles):
+        own, defended = context.parts["members"][client], client in context.experiment.defended
+        kept = run.store.load(MAIN, client) if defended else None
         counts = np.bincount(labels[own], minlength=classes).tolist()
         at = None if last is None else int(last[client])
+        defence = statement(context, client, kept, trained[client])
         rows.append(ClientInfo(client, len(own), role, defence, tuple(counts), at))
     return rows
+
+
+def statement(
+    context: ClientContext, client: int, kept: ClientState | None, trained: int = 0
+) -> ClientDefence | None:
+    """What a client's defences promise, by the account that it keeps.
+
+    Args:
+        context: what all clients of the run share.
+        client: partition id.
+        kept: what the client keeps; None before its first round.
+        trained: rounds whose updates the server took.
+
+    Returns:
+        The statement; None of a client without defences.
+
+    Raises:
+        InputError: the account lacks rounds that were trained.
+    """
+    if client not in context.experiment.defended:
+        return None
+    memory = kept.memory.get("defense", {}) if kept else {}
+    defence = context.build_defenses(client).statement(memory)
+    # A state is kept of trained rounds alone, and a node's is all that it knows of them.
+    return defence and require_account(defence, max(trained, int(kept is not None)))

@@ -13,12 +13,16 @@ import torch
 from fedmia.attacks.base import ActiveAttack, DatasetAttack, Known
 from fedmia.evaluation.budgets import allot, sweep
 from fedmia.evaluation.steps.controls import pixels
-from fedmia.evaluation.suite import PLACEBO, RELEASED, Progress, Suite
+from fedmia.evaluation.suite import RELEASED, Progress, Suite
+from fedmia.recording.branches import BRANCHES, UNTRAINED
 from fedmia.recording.format import MAIN
 from fedmia.records import DatasetInferenceResults, Pair, RoundInfo, ScoredAttack, list_attacks
-from fedmia.rounds.base import UNTRAINED, RoundModel
+from fedmia.rounds.base import RoundModel
 from fedmia.runtime.cores import count_cores
 from fedmia.shadows.train import CUT
+
+# Federations of other clients that are attacked as the one under test.
+TRAINED = [name for name, one in BRANCHES.items() if one.armed and one.trains and name != MAIN]
 
 
 def score(
@@ -65,11 +69,12 @@ def score(
     }
     if controls:
         work[UNTRAINED] = partial(_score_untrained, suite, single)
-    if controls and rounds.round in rounds.models(PLACEBO):
-        placebo = RoundModel(PLACEBO, rounds.round)
-        work[PLACEBO] = partial(
-            suite.score_attacks, placebo, single, PLACEBO, title="", threshold=False
-        )
+    for name in TRAINED if controls else ():
+        if rounds.round in rounds.models(name):
+            control = RoundModel(name, rounds.round)
+            work[name] = partial(
+                suite.score_attacks, control, single, name, title="", threshold=False
+            )
     if act is not None:
         work |= {p: partial(suite.attempt, p, act.name, call) for p, call in act.work().items()}
     by_round = [n for n in single if kinds[n].by_round]
@@ -92,7 +97,7 @@ def score(
     if "active" in results:
         scored[results["active"].name] = results["active"]
     beside = {UNTRAINED: list[ScoredAttack]()}
-    for name in (UNTRAINED, PLACEBO):
+    for name in (UNTRAINED, *TRAINED):
         if name in results:
             beside[name] = [one for one in results[name] if one.name not in lost]
             if {"active", f"active-{name}"} <= results.keys():

@@ -21,10 +21,10 @@ from fedmia.evaluation.steps.failures import Failures
 from fedmia.evaluation.steps.scorer import Scorer
 from fedmia.options.errors import InputError, opt
 from fedmia.options.option import option_fields
-from fedmia.recording.format import MAIN
+from fedmia.recording.branches import MAIN, UNTRAINED
 from fedmia.records import Curves, DatasetInferenceResults, Probe, ScoredAttack
 from fedmia.rounds.attacker import Attacker
-from fedmia.rounds.base import UNTRAINED, RoundModel, Rounds
+from fedmia.rounds.base import RoundModel, Rounds
 from fedmia.shadows.train import CUT
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import SSLMethod
@@ -41,7 +41,6 @@ from fedmia.threat import (
 from fedmia.threat.signals import PixelCache, Signals
 
 RELEASED = "released"  # what the user hears of the model under test
-PLACEBO = "placebo"  # branch of the control whose clients hold other images
 Result = TypeVar("Result")
 
 
@@ -226,10 +225,9 @@ class Suite:
         if target.method is None:
             method = self.rounds.load(target).to(self.attacker.device).eval()
             banks = {} if self.attacker.own is None else self.rounds.negatives(target.branch)
-            if (round := target.round) is not None and round in banks:
-                method.load_local(banks[round])
-            elif self.rounds.access == "white_box":  # losses alone read the queue: no query else
-                self.attacker.fill_bank(method)
+            held = None if target.round is None else banks.get(target.round)
+            if held or self.rounds.access == "white_box":  # losses alone read the queue
+                self.attacker.fill_bank(method, held)
             target.method = method
         return target.method
 

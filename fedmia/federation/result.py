@@ -1,28 +1,25 @@
-"""A run after its last round: its models and readings by round, and what its clients keep."""
+"""A run after its last round: its models and notes by round, and what its clients keep."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
 
 from clients.client_context import ClientContext
-from fedmia.attacks.base import Known
-from fedmia.data.cast import KNOWN, SCORED, Cast
+from fedmia.data.cast import Cast
 from fedmia.data.images import IntArray
-from fedmia.data.sets import ImageSets, form_sets
-from fedmia.federation.attacker import load_weights, make_attacker
+from fedmia.federation.attacker import load_weights
 from fedmia.federation.plan import Plan
-from fedmia.federation.readings import Readings
 from fedmia.federation.schedule import Schedule
 from fedmia.options.seeding import ENTROPY
-from fedmia.recording.format import MAIN
-from fedmia.recording.run import RunRecording
+from fedmia.recording.branches import MAIN, UNTRAINED
+from fedmia.recording.writer import RecordingWriter
 from fedmia.records import Aggregation, Fault, RoundInfo
-from fedmia.rounds.attacker import Attacker
-from fedmia.rounds.base import UNTRAINED, RoundModel, Rounds
+from fedmia.rounds.base import RoundModel, Rounds
+from fedmia.rounds.notes import Notes, read_notes
 from fedmia.ssl.base import SSLMethod, State
 from fedmia.storage.archive import Archive
 from fedmia.storage.snapshot import StateStore
@@ -45,13 +42,12 @@ class TrainedRounds(Rounds):
         failure: why the rounds ended before their time, where it was no interruption.
         archive: where the scores of what is finished are kept, or nowhere.
         aggregation: what the server of `main` did.
-        readings: of the active client; None where no attack was active.
     """
 
     plan: Plan
     client_context: ClientContext
     store: StateStore
-    recording: RunRecording
+    recording: RecordingWriter
     rounds: list[RoundInfo]
     complete: bool
     faults: tuple[Fault, ...] = ()
@@ -59,20 +55,11 @@ class TrainedRounds(Rounds):
     failure: str | None = None
     archive: Archive = field(default_factory=lambda: Archive(None))
     aggregation: Aggregation | None = None
-    readings: Readings | None = None
 
     @cached_property
     def cast(self) -> Cast:
         """Roles of images, without those of clients that were dropped."""
         return self.plan.cast.without_clients(self.gone)
-
-    def sets(self) -> ImageSets:
-        """The sets formed before the first round, without those of clients that were dropped."""
-        members, others = map(self.plan.cast.ids, SCORED)
-        formed = form_sets(len(members), len(others), self.plan.experiment.seed)
-        stayed = np.isin(members, self.cast.ids("scored_members"))
-        whole = formed.members[stayed[formed.members].all(axis=1)]
-        return ImageSets((np.cumsum(stayed) - 1)[whole], formed.nonmembers)
 
     def last_rounds(self, scored_at: int) -> IntArray | None:
         """Of each client the last round of `main`, up to a round, in which it trained; 0: none.
@@ -114,21 +101,14 @@ class TrainedRounds(Rounds):
         stored = self.recording.rounds(MAIN)
         return [r for r in self.schedule.evaluated() if r in stored]
 
-    @cached_property
-    def attacker(self) -> Attacker:
-        """The run's own attacker, who knows no image of a client that was dropped."""
-        known = Known(*map(self.cast.pixels, KNOWN))
-        budget = self.plan.experiment.query_budget
-        return replace(make_attacker(self.client_context, known), budget=budget)
-
     def load(self, target: RoundModel) -> SSLMethod:
         if target.branch == UNTRAINED or target.round is None:
-            return load_weights(self.client_context, self.recording.untrained().state)
+            return load_weights(self.client_context, self.recording.untrained()[0])
         state = self.recording.models(target.branch)[target.round]
         return load_weights(self.client_context, state)
 
     def negatives(self, branch: str = MAIN) -> Mapping[int, State]:
-        return self.recording.notes(branch)
+        return self.recording.held(branch)
 
     def models(self, branch: str = MAIN) -> Mapping[int, State]:
         return self.recording.models(branch)
@@ -138,3 +118,8 @@ class TrainedRounds(Rounds):
 
     def before(self, branch: str = MAIN) -> Mapping[int, State]:
         return self.recording.before(branch, self.updates(branch))
+
+    @cached_property
+    def notes(self) -> Notes | None:  # type: ignore[override]  # read once
+        """As the recording holds them."""
+        return read_notes(self.recording)

@@ -1,11 +1,11 @@
 """The rounds of a run: clean ones, attacked ones, and the control branches beside them.
 
-Branches: `main` is the federation of the experiment. With an active attack, `zero` repeats its
-attacked rounds from the same state with the attacker disarmed, and the first of them is replayed
-for each batch of images that is acted on alone (`fedmia.federation.forks`). With an active attack
-or a server that attacks, or where it is asked for, `placebo` repeats the whole run with honest
-clients that hold images outside every evaluated set. `untrained` is the first model of a run that a
-server pre-trains.
+Branches (`fedmia.recording.branches`): `main` is the federation of the experiment. With an active
+attack, `zero` repeats its attacked rounds from the same state with the attacker disarmed, and the
+first of them is replayed for each batch of images that is acted on alone
+(`fedmia.federation.replay`). With an active attack or a server that attacks, or where it is asked
+for, `placebo` repeats the whole run with honest clients that hold images outside every evaluated
+set. In `untrained` nobody trains: its attacked rounds are those of the first model.
 """
 
 from __future__ import annotations
@@ -27,25 +27,27 @@ from fedmia.federation.checkpoint import (
     restore_server,
     server_state,
 )
-from fedmia.federation.forks import Fork, bank_of
 from fedmia.federation.inline import LocalGrid
 from fedmia.federation.ledger import Ledger
+from fedmia.federation.notetaker import NoteTaker, bank_of
 from fedmia.federation.outlook import describe_disk
 from fedmia.federation.plan import Plan, divergence_hint
-from fedmia.federation.recorder import TrajectoryRecorder
+from fedmia.federation.replay import Replay, one_round
 from fedmia.federation.schedule import Schedule
+from fedmia.federation.untrained import play_untrained
 from fedmia.options.errors import prefix_errors
 from fedmia.options.option import check_type
 from fedmia.options.seeding import rng, root
+from fedmia.recording.branches import BRANCHES, MAIN, PLACEBO, UNTRAINED, ZERO
 from fedmia.recording.format import RoundRecord
-from fedmia.recording.run import FORKS, RunRecording
+from fedmia.recording.writer import REPLAYED, RecordingWriter
 from fedmia.records import Aggregation, Fault, RoundInfo
 from fedmia.records.privacy import ClientDefence
 from fedmia.runtime.progress import Display
 from fedmia.runtime.stopwatch import Stopwatch, covered_seconds
 from fedmia.ssl.base import State, under
 from fedmia.storage.archive import pack, unpack
-from fedmia.storage.snapshot import Snapshot, StateStore, Update
+from fedmia.storage.snapshot import StateStore, Update
 from strategies.base import FederatedStrategy, Round
 from strategies.cohort import RoundRange
 from strategies.failure_policy import Adversary, FailurePolicy, FederationError
@@ -56,6 +58,9 @@ CHECKPOINTED = {
     "faults": Sequence[Fault],
     "aggregation": Aggregation | None,
 }
+
+
+Sent = tuple[str, int, dict[str, float]]  # digest of the file of an update, its images and metrics
 
 
 class RunInterrupted(Exception):
@@ -72,12 +77,12 @@ class FederatedRun:
         store: local states of the clients.
         recording: models and updates of the rounds, by branch.
         probe: kNN accuracy of a global state.
-        recorder: notes what the active client sees; None where no attack is active.
+        notes: of the active client; None where no attack is active.
         watch: notes the seconds of each part.
         display: progress on the terminal.
         checkpoint: written as the rounds pass, if any; clients' states are then in a Ledger.
         head: where the branch at work stands.
-        forked: where those beside the attacked rounds begin.
+        forked: where a branch that shares the clean rounds of `main` begins.
         rounds: filled in: one row a finished round of `main`.
         aggregation: filled in: what its server did.
         failure: filled in where the rounds ended before their time, but for an interruption.
@@ -86,9 +91,9 @@ class FederatedRun:
     plan: Plan
     client_context: ClientContext
     store: StateStore
-    recording: RunRecording
+    recording: RecordingWriter
     probe: Callable[[State], float | None]
-    recorder: TrajectoryRecorder | None
+    notes: NoteTaker | None
     watch: Stopwatch
     display: Display
     checkpoint: Checkpoint | None = None
@@ -97,9 +102,10 @@ class FederatedRun:
     rounds: list[RoundInfo] = field(default_factory=list)
     aggregation: Aggregation | None = None
     failure: FederationError | None = None
-    _unsaved: Snapshot | None = field(default=None, init=False, repr=False)
+    _unsaved: tuple[int, State, State] | None = field(default=None, init=False, repr=False)
     _crafted: State | None = field(default=None, init=False, repr=False)
-    _fork: Fork | None = field(default=None, init=False, repr=False)
+    _replay: Replay | None = field(default=None, init=False, repr=False)
+    _sent: dict[int, Sent] = field(default_factory=dict, init=False, repr=False)
     _line: RoundRecord = field(default_factory=lambda: RoundRecord("", 0), init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -136,22 +142,35 @@ class FederatedRun:
         except FederationError as error:
             self.failure = error
         finally:
-            self._drop_fork()  # of a round that was not finished
+            self._drop_replay()  # of a round that was not finished
             if self.checkpoint:
                 self.checkpoint.wait_for_writes()
         if self._unsaved is not None:
-            self._keep_last(self._unsaved)
+            self._keep_last(*self._unsaved)
 
-    def _keep_last(self, last: Snapshot) -> None:
+    def finish_notes(self) -> None:
+        """Play the control that needs no client, and keep all notes that no round has kept yet, as
+        those of one that was interrupted."""
+        if (notes := self.notes) is None:
+            return
+        if notes.acted(MAIN) and UNTRAINED not in notes.facts:
+            with self.watch.part("attacks"):
+                play_untrained(notes, self.schedule, self.recording.untrained()[0])
+        for branch in notes.facts:
+            kept = self.recording.notes(branch)
+            for round in sorted(r for r in notes.facts[branch] if r not in kept):
+                self._record_notes(notes, branch, round)
+
+    def _keep_last(self, round: int, state: State, held: State) -> None:
         """Keep the last finished round of `main`, unless training had diverged by then."""
         try:
-            self.probe(last.state)
+            self.probe(state)
         except FederationError as error:
-            self.failure = self.failure and FederationError(f"round {last.round}: {error}")
-            whole = self.recording.rounds("main")[-1]
+            self.failure = self.failure and FederationError(f"round {round}: {error}")
+            whole = self.recording.rounds(MAIN)[-1]
             self.rounds[:] = [info for info in self.rounds if info.round <= whole]
         else:
-            self.recording.save("main", last)
+            self.recording.save(MAIN, round, state, held)
 
     def _note_reply(self, branch: str, client: int) -> None:
         """Show how far the round is: a client takes as long as it has images (unknown: one)."""
@@ -162,8 +181,8 @@ class FederatedRun:
 
     def branches(self) -> list[str]:
         """The branches whose rounds need clients, in their order."""
-        beside = ["zero"] if self.active else []
-        return ["main", *beside, *["placebo"] * bool(self.plan.cast.placebo_parts)]
+        runs = {MAIN: True, ZERO: self.active, PLACEBO: bool(self.plan.cast.placebo_parts)}
+        return [name for name in BRANCHES if runs.get(name, False)]
 
     @property
     def complete(self) -> bool:
@@ -197,18 +216,18 @@ class FederatedRun:
         self.head = self._load_head("head")
         if self.checkpoint.has("forked"):
             self.forked = self._load_head("forked")
-        if self.recorder is not None and self.checkpoint.has("notes"):
-            self.recorder.restore(*self.checkpoint.get("notes"))
         self.recording.rewind(int(index["recorded"]))
-        if self.head.branch == "main" and self.head.round not in self.schedule.evaluated():
-            self._unsaved = self._snapshot("main", self.head.round, self.head.state)
+        if self.notes is not None:
+            self.notes.add(self.recording)
+        if self.head.branch == MAIN and self.head.round not in self.schedule.evaluated():
+            self._unsaved = self.head.round, self.head.state, self._held(MAIN)
         self.display.skip(self._finished_rounds())
 
     def _finished_rounds(self) -> int:
         """Rounds of all branches up to the head."""
         assert self.head is not None
         order, last, clean = self.branches(), self.schedule.last, self.schedule.clean
-        begun = {b: clean if b == "zero" else 0 for b in order}
+        begun = {b: clean if BRANCHES[b].parent else 0 for b in order}
         here = order.index(self.head.branch)
         return sum(last - begun[b] for b in order[:here]) + self.head.round - begun[order[here]]
 
@@ -241,26 +260,28 @@ class FederatedRun:
 
     def _begin_branch(self, branch: str) -> BranchState:
         """Where a branch begins."""
-        if branch == "zero":
+        if BRANCHES[branch].parent:
             assert self.forked is not None
             at = replace(self.forked, branch=branch, strategy=copy.deepcopy(self.forked.strategy))
             self.keep(branch, at.round, at.state)
             return at
         state = self.client_context.method(-1, None).shared_state()
-        if branch == "main":
+        if branch == MAIN:
             for line in describe_disk(self.schedule, state, self.branches()):
                 self.display.line(line)
         self.keep(branch, 0, state)
         if self.experiment.pretrain.mode != "none":
-            self.keep("untrained", 0, state)
+            self.keep(UNTRAINED, 0, state)
             state = self.pretrain_state(branch, state)
             self.keep(branch, 0, state)
         return BranchState(branch, 0, state, self.experiment.strategy.build("strategy"))
 
-    def _begin_control(self, at: BranchState) -> None:
-        """Where the branch beside the attacked rounds begins."""
-        self.store.fork("main", "zero", len(self.client_context.roles))
-        self.forked = replace(at, strategy=copy.deepcopy(at.strategy))
+    def _fork(self, at: BranchState) -> None:
+        """Note where the branches begin that share the rounds of this one up to here."""
+        for name in self.branches():
+            if BRANCHES[name].parent == at.branch:
+                self.store.fork(at.branch, name, len(self.client_context.roles))
+                self.forked = replace(at, strategy=copy.deepcopy(at.strategy))
 
     def _checkpoint(self, at_once: bool = False) -> None:
         """Write one where a stretch ends, and every so many rounds where the disk keeps pace."""
@@ -274,8 +295,6 @@ class FederatedRun:
         parts: dict[str, CheckpointPart] = {"head": self._pack_head(at)}
         if self.forked is not None:
             parts["forked"] = "forked" if checkpoint.has("forked") else self._pack_head(self.forked)
-        if self.recorder is not None:
-            parts["notes"] = self.recorder.notes()
         self.watch.claim()
         about = {
             "rounds": pack(self.rounds, {}),
@@ -340,61 +359,61 @@ class FederatedRun:
         def observe(update: Update) -> None:
             self._note_update(course, at.state, update)
 
-        self._prepare_fork(course, at)
+        self._prepare_replay(course, at)
         for done in at.strategy.rounds(grid, course, at.state, self.failure_policy, observe):
             # 1. Keep what attacks and probes will read of the round.
             self._record(course, at.state, done)
             # 2. Note what the server did, and what privacy that promises.
-            if at.branch == "main":
+            if at.branch == MAIN:
                 self.aggregation = self._describe_aggregation(at.strategy)
             # 3. Go on from the aggregate.
             at.round, at.state = done.number, done.state
-            # 4. Before the first attacked round, note where the control branch will begin.
-            if self.active and (at.branch, at.round) == ("main", self.schedule.clean):
-                self._begin_control(at)
+            # 4. Before the first attacked round, note where the branches beside it begin.
+            if at.round == self.schedule.clean:
+                self._fork(at)
             # 5. Write a checkpoint where one is due.
             self._checkpoint()
             # 6. Keep the state before the next round, if that round will be replayed.
-            self._prepare_fork(course, at)
+            self._prepare_replay(course, at)
 
-    def _drop_fork(self) -> None:
+    def _drop_replay(self) -> None:
         """Forget the round to be replayed, with the updates that were kept for it."""
-        if self._fork is not None:
-            self.recording.drop_updates(FORKS, self._fork.round)
-        self._fork = None
+        if self._replay is not None:
+            self.recording.drop_updates(REPLAYED, self._replay.round)
+        self._replay = None
 
-    def _prepare_fork(self, course: RoundRange, at: BranchState) -> None:
+    def _prepare_replay(self, course: RoundRange, at: BranchState) -> None:
         """Note how things stand before the next round, if it is the one to be replayed."""
-        recorder, round, holder = self.recorder, at.round + 1, self.holder
-        if recorder is None or holder is None or not course.craft or not recorder.forks(at.branch):
+        notes, round, holder = self.notes, at.round + 1, self.holder
+        if notes is None or holder is None or not course.craft or not notes.replays(at.branch):
             return
         attacked = range(self.schedule.clean + 1, self.schedule.last + 1)
         if round != next((r for r in attacked if self.schedule.takes_part(holder, r)), None):
             return
-        strategy = copy.deepcopy(at.strategy)
-        strategy.course = course
-        strategy.nodes = {c: c for c in range(len(self.client_context.roles))}
-        malicious = self.experiment.malicious_clients
         own = self.client_context.branch_parts(at.branch)
-        self._drop_fork()
-        self._fork = Fork(
-            at.branch,
-            round,
+        malicious = self.experiment.malicious_clients
+        self._drop_replay()
+        self._sent = {}
+        self._replay = Replay(
+            one_round(course, round),
             at.state,
-            strategy,
-            copy.deepcopy(self.store.load(at.branch, holder)),
+            at.strategy,
+            self.store.load(at.branch, holder),
             {c: len(own[c]) for c in malicious if self.schedule.takes_part(c, round)},
-            strategy.broadcast(),
+            len(self.client_context.roles),
         )
 
-    def _replay(self, recorder: TrajectoryRecorder, round: int) -> None:
-        """Hand the finished round to the recorder, if it is the one to be replayed."""
-        fork = self._fork
-        if fork is None or fork.round != round:
+    def _play_replays(self, notes: NoteTaker, round: int) -> None:
+        """Replay the finished round, if it is the one to be replayed."""
+        replay, sent = self._replay, self._sent
+        if replay is None or replay.round != round:
             return
-        fork.honest = self.recording.update_files(FORKS, round, fork.digests)
-        recorder.forked(fork)
-        self._drop_fork()
+        files = {client: digest for client, (digest, *_) in sent.items()}
+        states = self.recording.update_files(REPLAYED, round, files)
+        replay.honest = lambda client: Update(client, round, states[client], *sent[client][1:])
+        replay.gone = {*self.failure_policy.gone}
+        notes.replay(replay)
+        self._drop_replay()
 
     def _describe_aggregation(self, strategy: FederatedStrategy) -> Aggregation:
         """What the server has done so far, and what that promises its clients."""
@@ -412,24 +431,22 @@ class FederatedRun:
     def _note_update(self, course: RoundRange, received: State, update: Update) -> None:
         """Keep what is to be read of an update, as it is taken."""
         branch, round = course.branch, update.round
-        self._trained[update.client] += branch == "main" and update.examples > 0
+        self._trained[update.client] += branch == MAIN and update.examples > 0
         line = self._line_of(branch, round)
         line.cohort.append(update.client)
         line.examples[update.client] = update.examples
         line.metrics[update.client] = update.metrics
-        scored, before = branch in ("main", "placebo"), round - 1
+        scored, before = BRANCHES[branch].armed, round - 1
         new = before not in self.recording.rounds(branch)
         if scored and new and round in self.schedule.changes_kept():
-            self.recording.save(branch, Snapshot(before, received, {}))
+            self.recording.save(branch, before, received)
         if scored and round in self.schedule.updates_kept():
             digest = self.recording.save_update(branch, round, update.client, update.state)
             line.updates[update.client] = digest
-        fork = self._fork
-        honest = fork is not None and update.client not in fork.malicious
-        if fork is not None and honest and fork.round == round and update.examples:
-            fork.numbers[update.client] = update.examples, update.metrics
-            digest = self.recording.save_update(FORKS, round, update.client, update.state)
-            fork.digests[update.client] = digest
+        replay = self._replay
+        if replay is not None and round == replay.round and update.client not in replay.malicious:
+            digest = self.recording.save_update(REPLAYED, round, update.client, update.state)
+            self._sent[update.client] = digest, update.examples, update.metrics
         if course.craft and update.client == self.holder:
             self._crafted = update.state
 
@@ -445,40 +462,54 @@ class FederatedRun:
         spans = [(m["began"], m["ended"]) for m in metrics.values() if "began" in m]
         self.watch.move("train", min(covered_seconds(spans), done.seconds))
         crafted, self._crafted = self._crafted, None
-        if crafted is not None:
-            self._read(branch, round, received)
-        if self.client_context.is_stopped():
-            self.recording.drop_updates(branch, round)
-            raise RunInterrupted
-        if crafted is not None and self.recorder is not None:
-            with self.watch.part("attacks"):
-                self.recorder.sent(branch, round, self._snapshot(branch, round, crafted))
-                self._replay(self.recorder, round)
-            # Perhaps before all was replayed: the round is made again.
-            if self.client_context.is_stopped():
-                self.recording.drop_updates(branch, round)
-                raise RunInterrupted
+        if crafted is not None and self.notes is not None:
+            self._take_notes(self.notes, branch, round, received, crafted)
+        self._refuse_stopped(branch, round)
         honest = {c: m for c, m in metrics.items() if c not in self.experiment.malicious_clients}
         losses = [m["loss"] for m in honest.values() if "loss" in m]
         loss = float(np.mean(losses)) if losses else None
         self.recording.add(replace(self._line_of(branch, round), seconds=done.seconds))
         knn = self._note(branch, round, course.craft, loss, done.state)
         self.display.round(branch, round, loss, knn, done.seconds)
-        if course.craft and round == self.schedule.last:
-            self._read(branch, round + 1, done.state)
+        if self.notes is not None:
+            if course.craft and round == self.schedule.last:
+                with self.watch.part("attacks"):
+                    self.notes.end(branch, round, done.state, self._held(branch))
+            self._record_notes(self.notes, branch, round)
 
-    def _read(self, branch: str, round: int, state: State) -> None:
-        """What the active client notes of a model that it received for `round`."""
-        if self.recorder is not None:
-            with self.watch.part("attacks"):
-                self.recorder.received(branch, round, self._snapshot(branch, round, state))
+    def _refuse_stopped(self, branch: str, round: int) -> None:
+        """End an interrupted round, which is made again; nothing of it is kept."""
+        if self.client_context.is_stopped():
+            self.recording.drop_updates(branch, round)
+            raise RunInterrupted
+
+    def _take_notes(
+        self, notes: NoteTaker, branch: str, round: int, received: State, crafted: State
+    ) -> None:
+        """Read the targets under the models of an attacked round, and replay it where that is due;
+        perhaps not all of it, where the user ends the run."""
+        held = self._held(branch)
+        with self.watch.part("attacks"):
+            notes.receive(branch, round, received, held)
+            self._refuse_stopped(branch, round)
+            notes.send(branch, round, crafted, held)
+            self._play_replays(notes, round)
+        kept = self.store.load(branch, notes.about["client"])
+        choice = kept.memory.get("attack", {}).get("choice", {}) if kept else {}
+        notes.facts_of(branch, round)["choice"] = choice
+
+    def _record_notes(self, notes: NoteTaker, branch: str, round: int) -> None:
+        """Keep what was noted of a round, if anything was."""
+        if (packed := notes.packed(branch, round)) is not None:
+            digest = self.recording.save_notes(branch, round, *packed)
+            self.recording.add(RoundRecord(branch, round, notes=digest))
 
     def _note(
         self, branch: str, round: int, attacked: bool, loss: float | None, state: State
     ) -> float | None:
         """Keep the round where it is to be scored, or hold the last of `main` for an interruption;
         its kNN accuracy, where it is probed."""
-        main, knn = branch == "main", None
+        main, knn = branch == MAIN, None
         evaluated = round in self.schedule.evaluated()
         if evaluated and main:  # before it is kept: a model that diverged is not scored
             with self.watch.part("probes"):
@@ -490,16 +521,15 @@ class FederatedRun:
             self.keep(branch, round, state)
             self._unsaved = None
         elif main:
-            self._unsaved = self._snapshot(branch, round, state)
+            self._unsaved = round, state, self._held(branch)
         if main:
             self.rounds.append(RoundInfo(round, attacked, loss, knn))
         return knn
 
     def keep(self, branch: str, round: int, state: State) -> None:
         """Write a snapshot of the global weights after a round; 0: of the first model."""
-        self.recording.save(branch, self._snapshot(branch, round, state))
+        self.recording.save(branch, round, state, self._held(branch))
 
-    def _snapshot(self, branch: str, round: int, state: State) -> Snapshot:
-        """The weights with the holder's bank."""
-        local_state = self.store.load(branch, self.holder) if self.holder is not None else None
-        return Snapshot(round, state, bank_of(local_state))
+    def _held(self, branch: str) -> State:
+        """The bank of the attacker's client; empty where it has none."""
+        return bank_of(self.store.load(branch, self.holder) if self.holder is not None else None)

@@ -14,11 +14,12 @@ from fedmia.federation.checkpoint import Checkpoint
 from fedmia.federation.ledger import ROOM, Ledger
 from fedmia.federation.outlook import describe_start
 from fedmia.federation.plan import Plan, forecasts, make_client_context
-from fedmia.federation.recorder import TrajectoryRecorder
+from fedmia.federation.notetaker import NoteTaker
 from fedmia.federation.result import TrainedRounds
 from fedmia.federation.rounds import FederatedRun
 from fedmia.federation.utility import Probes
-from fedmia.recording.run import RunRecording
+from fedmia.recording.format import Header
+from fedmia.recording.writer import RecordingWriter
 from fedmia.runtime.progress import Display
 from fedmia.runtime.stopwatch import Stopwatch
 from fedmia.storage.archive import Archive
@@ -75,10 +76,10 @@ def train(
     # From here on everyone maps the file: pages that nobody reads leave the memory.
     data = replace(plan.cast.data, images=client_context.images)
     plan = replace(plan, cast=plan.cast.with_data(data))
-    probes, recorder = Probes(client_context, plan.cast), None
+    probes, notes = Probes(client_context, plan.cast), None
     probe = probes.knn if len(plan.cast.ids("test_eval")) else lambda state: None
     if client_context.attack is not None:
-        recorder = TrajectoryRecorder(client_context, client_context.attack)
+        notes = NoteTaker(client_context, client_context.attack)
     states_folder = checkpoint.clients if checkpoint else folder / "clients"
     device = client_context.device  # where clients' states are
     room = ROOM if device == "cpu" else torch.cuda.get_device_properties(device).total_memory // 8
@@ -86,7 +87,7 @@ def train(
     strategy, place = plan.experiment.strategy.name, RunFolder(out or folder)
     recording = RunRecording(place.recording, strategy, plan.cast)
     run = FederatedRun(
-        plan, client_context, store, recording, probe, recorder, watch, display, checkpoint
+        plan, client_context, store, recording, probe, notes, watch, display, checkpoint
     )
     return federate(run, nodes.grid if nodes else None)
 
@@ -121,6 +122,7 @@ def federate(run: FederatedRun, grid: Grid | None = None) -> TrainedRounds:
         run_inline(run.run, client_context, run.store, display.line)
     if run.failure is not None and not run.rounds:
         raise run.failure
+    run.finish_notes()
     run.recording.pending()[1]()  # the report counts on it
     gone, archive = frozenset(run.failure_policy.gone), Archive(None)
     if checkpoint and run.head:
@@ -137,5 +139,4 @@ def federate(run: FederatedRun, grid: Grid | None = None) -> TrainedRounds:
         str(run.failure) if run.failure else None,
         archive,
         run.aggregation,
-        run.recorder,
     )

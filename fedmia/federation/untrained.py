@@ -1,84 +1,86 @@
-"""The active attack on the first model: honest clients return what they received."""
+"""The branch in which nobody trains: the active attack on the first model, a control of it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
-from fedmia.federation.forks import Fork
-from fedmia.federation.readings import UNTRAINED, Readings
-from fedmia.federation.recorder import TrajectoryRecorder
+from fedmia.federation.answered import AnsweredGrid
+from fedmia.federation.notetaker import NoteTaker
+from fedmia.federation.replay import Replay, one_round
 from fedmia.federation.schedule import Schedule
 from fedmia.options.errors import InputError
 from fedmia.options.seeding import rng
+from fedmia.recording.branches import UNTRAINED
 from fedmia.ssl.base import State, on_device
-from fedmia.storage.snapshot import Snapshot
+from fedmia.storage.snapshot import Update
 from strategies.base import FederatedStrategy
-from strategies.failure_policy import FederationError
+from strategies.failure_policy import FailurePolicy, FederationError
 
 
-def climb_untrained(recorder: Readings | None, schedule: Schedule, state: State) -> None:
-    """Read the attacked rounds of a federation in which nobody trains: a control of the attack.
+def play_untrained(notes: NoteTaker, schedule: Schedule, state: State) -> None:
+    """Play the attacked rounds of a federation in which nobody trains.
 
-    What an attack raises on the first model is kept beside the readings. Where these rounds were
-    read before, or none was attacked, nothing is done.
+    Honest clients send back what they received. What the attack raises is noted as why the branch
+    failed.
 
     Args:
-        recorder: of the run; takes the readings as those of the branch `untrained`. One of a run
-            that is over, or None, is left as it is.
-        schedule: its rounds.
+        notes: of the active client; takes those of this branch.
+        schedule: of the run.
         state: weights of the first model.
     """
-    if not isinstance(recorder, TrajectoryRecorder):
-        return
-    if recorder.acted(UNTRAINED) or not recorder.acted("main"):
-        return
-    experiment, context = schedule.experiment, recorder.context
-    sizes = [len(part) for part in context.parts["members"]]
-    strategy: FederatedStrategy = experiment.strategy.build("strategy")
-    strategy.course = schedule.course(UNTRAINED, schedule.clean, schedule.last, craft=True)
-    strategy.nodes = {client: client for client in range(len(sizes))}
-
-    def fork(round: int, received: State, cohort: Sequence[int]) -> Fork:
-        malicious = {c: sizes[c] for c in experiment.malicious_clients if c in cohort}
-        numbers = {c: (sizes[c], dict[str, float]()) for c in cohort if c not in malicious}
-        honest = dict.fromkeys(numbers, received)
-        return Fork(
-            UNTRAINED, round, received, strategy, None, malicious, honest=honest, numbers=numbers
-        )
-
+    play = _play_rounds if notes.attack.round_size is None else _play_batches
     try:
-        if recorder.attack.round_size is None:
-            _climb_rounds(recorder, schedule, fork, state)
-        else:  # the first attacked round for each batch alone
-            round = schedule.clean + 1
-            recorder.received(UNTRAINED, round, Snapshot(round, state, {}))
-            recorder.forked(fork(round, state, range(len(sizes))))
+        play(notes, schedule, state)
     except (InputError, FederationError) as error:
-        recorder.failures[UNTRAINED] = error
+        notes.facts_of(UNTRAINED, schedule.last)["failure"] = str(error)
 
 
-def _climb_rounds(
-    recorder: TrajectoryRecorder,
-    schedule: Schedule,
-    fork: Callable[[int, State, Sequence[int]], Fork],
-    state: State,
-) -> None:
-    client_context, notes = recorder.context, dict[str, Any]()
-    method = recorder.view(Snapshot(0, state, {})).copy_method()
-    experiment = schedule.experiment
+def _play_rounds(notes: NoteTaker, schedule: Schedule, state: State) -> None:
+    """All attacked rounds, one after the other."""
+    experiment, context, memory = schedule.experiment, notes.context, dict[str, Any]()
+    sizes = [len(part) for part in context.parts["members"]]
+    method = notes.view(state, {}).copy_method()
+    uploads = dict[int, State]()  # by round: malicious clients send the same
+
+    def craft(round: int, received: State) -> State:
+        if not schedule.takes_part(notes.about["client"], round):
+            return received
+        notes.receive(UNTRAINED, round, received, {})
+        number = len(notes.rounds(UNTRAINED))  # crafted before, as in the main branch
+        stream = rng(experiment.seed, "craft-untrained", round)
+        turn = context.craft_context(
+            method, received, received, number, memory, stream, round=round
+        )
+        crafted = on_device(notes.attack.craft(turn), "cpu")  # where a server works
+        notes.send(UNTRAINED, round, crafted, {})
+        return crafted
+
+    def answer(client: int, received: State) -> Update:
+        upload = received
+        if client in experiment.malicious_clients:
+            if round not in uploads:
+                uploads[round] = craft(round, received)
+            upload = uploads[round]
+        return Update(client, round, upload, sizes[client], {})
+
+    strategy: FederatedStrategy = experiment.strategy.build("strategy")
+    course = schedule.course(UNTRAINED, schedule.clean, schedule.last, craft=True)
+    grid, policy = AnsweredGrid(len(sizes), answer), FailurePolicy(len(sizes))
+    rounds = strategy.rounds(grid, course, state, policy)
     for round in range(schedule.clean + 1, schedule.last + 1):
-        cohort = [c for c in range(experiment.federation.clients) if schedule.takes_part(c, round)]
-        crafted = state
-        if experiment.holder in cohort:
-            stream = rng(experiment.seed, "craft-untrained", round)
-            recorder.received(UNTRAINED, round, Snapshot(round, state, {}))
-            number = len(recorder.rounds(UNTRAINED))  # crafted before, as in the main branch
-            turn = client_context.craft_context(
-                method, state, state, number, notes, stream, round=round
-            )
-            crafted = on_device(recorder.attack.craft(turn), "cpu")  # where a server works
-            recorder.sent(UNTRAINED, round, Snapshot(round, crafted, {}))
-        replay = fork(round, state, cohort)
-        state = state | replay.strategy.aggregate(state, replay.updates(crafted))
-    recorder.received(UNTRAINED, schedule.last + 1, Snapshot(schedule.last, state, {}))
+        state = next(rounds).state
+    notes.end(UNTRAINED, schedule.last, state, {})
+
+
+def _play_batches(notes: NoteTaker, schedule: Schedule, state: State) -> None:
+    """The first attacked round of all clients, for each batch alone."""
+    sizes = [len(part) for part in notes.context.parts["members"]]
+    course = schedule.course(UNTRAINED, schedule.clean, schedule.last, craft=True)
+    course = replace(one_round(course, schedule.clean + 1), participation=1.0)
+    malicious = {client: sizes[client] for client in schedule.experiment.malicious_clients}
+    strategy: FederatedStrategy = schedule.experiment.strategy.build("strategy")
+    replay = Replay(course, state, strategy, None, malicious, len(sizes))
+    replay.honest = lambda client: Update(client, course.last, state, sizes[client], {})
+    notes.receive(UNTRAINED, course.last, state, {})
+    notes.replay(replay)

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,18 +13,22 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 from clients.client_context import ClientContext
 from fedmia.attacks.base import DatasetAttack
 from fedmia.defenses.stack import require_account
-from fedmia.evaluation.run import client_rows, score_suite, suite_of_run
+from fedmia.evaluation.run import statement, suite_of_run
+from fedmia.evaluation.score import score
 from fedmia.evaluation.steps.assemble import assemble
+from fedmia.evaluation.steps.failures import Failures
+from fedmia.federation.attacker import load_weights
 from fedmia.federation.plan import Plan
 from fedmia.federation.result import TrainedRounds
 from fedmia.options.bounded import parse_json
-from fedmia.recording.run import RunRecording
+from fedmia.recording.branches import MAIN
 from fedmia.records import ClientInfo, RunScores, ScoredAttack
 from fedmia.records.privacy import ClientDefence, Epsilon
-from fedmia.ssl.base import State
-from fedmia.storage.archive import pack, unpack
+from fedmia.rounds.base import RoundModel, Rounds
+from fedmia.ssl.base import SSLMethod, State
+from fedmia.storage.archive import Archive, pack, unpack
 from fedmia.storage.arrays import numbers
-from fedmia.storage.snapshot import Snapshot, StateStore
+from fedmia.storage.snapshot import ClientState, StateStore
 
 # What is told of an attack: nothing else of it leaves the node.
 SENT_FIELDS = (
@@ -41,6 +43,28 @@ BESIDE = (
     " It covers the weights alone: this report holds one score of each scored image of the node, "
     "so nothing is promised to whoever sees the report or the scores."
 )
+
+
+class SentModels(Rounds):
+    """The models that a server sends to a node, which keeps no folder of them.
+
+    Args:
+        context: of the node.
+        states: the first model, of round 0, and the final one, by round.
+    """
+
+    def __init__(self, context: ClientContext, states: Mapping[int, State]) -> None:
+        self._context, self._states = context, states
+
+    @property
+    def round(self) -> int:
+        return max(self._states)
+
+    def load(self, target: RoundModel) -> SSLMethod:
+        return load_weights(self._context, self._states[target.round or 0])
+
+    def models(self, branch: str = MAIN) -> Mapping[int, State]:
+        return self._states if branch == MAIN else {}
 
 
 def score_node(
@@ -62,20 +86,20 @@ def score_node(
     Returns:
         Size and defence of the client, and scores.
     """
+    kept = store.load(MAIN, client)
+    if not leave:
+        return _answer(_client(client_context, client, kept, lambda epsilon: epsilon))
     attacks = {
         name: one
         for name, one in plan.experiment.attack_choices.items()
         if not isinstance(one.plugin("attack"), DatasetAttack)
     }
-    with tempfile.TemporaryDirectory(prefix="fedmia-") as folder:
-        recording = RunRecording(Path(folder))
-        run = TrainedRounds(plan, client_context, store, recording, [], True)
-        if not leave:
-            return _answer(_client(run, client, lambda epsilon: epsilon))
-        recording.save("main", Snapshot(0, untrained, {}))
-        recording.save("main", Snapshot(last, final, {}))
-        results = score_suite(suite_of_run(run, attacks), run)
-    answer = _client(run, client, void_beside_scores)
+    rounds = SentModels(client_context, {0: untrained, last: final})
+    own = Archive(None), Failures((Exception,))
+    suite = suite_of_run(rounds, plan, client_context, plan.cast, attacks, *own)
+    names = suite.able(attacks)
+    results = score(suite, names, by_sets=True, threads=client_context.threads)
+    answer = _client(client_context, client, kept, void_beside_scores)
     answer |= {"split": plan.cast.counts(), "pixels": results["pixels"]}
     for kind, attacks in {"attacks": results["attacks"], **results["controls"]}.items():
         answer[kind] = [
@@ -99,18 +123,20 @@ def void_beside_scores(epsilon: Epsilon) -> Epsilon:
 
 
 def _client(
-    run: TrainedRounds, client: int, stated: Callable[[Epsilon], Epsilon]
-) -> dict[str, Any]:
+    context: ClientContext, client: int, kept: ClientState | None,
+    stated: Callable[[Epsilon], Epsilon],
+) -> dict[str, Any]:  # fmt: skip
     """Size and defence of the client, less the metrics that rest on its images."""
-    (row,) = (r for r in client_rows(run, run.plan.cast.data.labels, 1) if r.id == client)
 
     def sent_defense(part: ClientDefence) -> ClientDefence:
-        metrics = run.client_context.build_defenses(client).leaving_metrics(dict(part.metrics))
+        metrics = context.build_defenses(client).leaving_metrics(dict(part.metrics))
         spent = part.epsilon and stated(part.epsilon)
         parts, beside = tuple(map(sent_defense, part.parts)), tuple(map(stated, part.beside))
         return ClientDefence(part.name, spent, metrics, parts, beside)
 
-    return {"size": row.size, "defence": row.defence and sent_defense(row.defence)}
+    defence = statement(context, client, kept)
+    size = len(context.parts["members"][client])
+    return {"size": size, "defence": defence and sent_defense(defence)}
 
 
 def read_answer(client: int, content: RecordDict) -> tuple[ClientInfo, dict[str, Any]]:

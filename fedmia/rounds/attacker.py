@@ -12,7 +12,7 @@ from torch import Tensor
 
 from fedmia.attacks.base import Known
 from fedmia.ssl.augment import Augment
-from fedmia.ssl.base import SSLMethod
+from fedmia.ssl.base import SSLMethod, State
 from fedmia.threat import VIEWS, BlackBox, Labels, Meter, StoredVectors, Threat
 from fedmia.threat.signals import PixelCache, Signals
 from fedmia.threat.stored import Stored
@@ -85,6 +85,10 @@ class Attacker:
             labels=self.labels, meter=Meter(budget), precision=self.precision, **beside,
         )  # fmt: skip
 
-    def fill_bank(self, method: SSLMethod) -> None:
-        """Negatives of a method whose owner's are not known: keys of the attacker's images."""
-        method.fill_bank(self.holds() if self.own is None else self.own)
+    def fill_bank(self, method: SSLMethod, held: State | None = None) -> None:
+        """Give a method negatives: what its owner held, where that is known, else keys of the
+        attacker's images."""
+        if held:
+            method.load_local(held)
+        else:
+            method.fill_bank(self.holds() if self.own is None else self.own)

@@ -6,12 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from fedmia.encoders.base import LoadedEncoder
-from fedmia.recording.format import MAIN
+from fedmia.recording.branches import MAIN, UNTRAINED
+from fedmia.rounds.notes import Notes
 from fedmia.ssl.base import SSLMethod, State
 from fedmia.threat.signals import Signals
 from fedmia.threat.stored import Stored
-
-UNTRAINED = "untrained"  # the branch in which nobody trains: of the first model
 
 
 @dataclass(eq=False)
@@ -85,6 +84,11 @@ class Rounds:
     def before(self, branch: str = MAIN) -> Mapping[int, State]:
         """What the clients of a round received, for the rounds of `updates`."""
         return {}
+
+    @property
+    def notes(self) -> Notes | None:
+        """What an attacker inside noted of its targets; None: there was none."""
+        return None
 
 
 class EncoderRounds(Rounds):

@@ -25,9 +25,11 @@ from fedmia.options.bounded import check_npz
 from fedmia.options.errors import InputError, opt
 from fedmia.options.values import disk_paths
 from fedmia.recording import Recording
-from fedmia.recording.format import MAIN, ROUNDS, RoundRecord
+from fedmia.recording.branches import MAIN, UNTRAINED
+from fedmia.recording.format import ROUNDS, RoundRecord
 from fedmia.records import Fault
-from fedmia.rounds.base import UNTRAINED, EncoderRounds, RoundModel
+from fedmia.rounds.base import EncoderRounds, RoundModel
+from fedmia.rounds.notes import Notes, read_notes
 from fedmia.ssl.base import SSLMethod, State, all_finite
 from fedmia.storage.states import States
 
@@ -47,10 +49,11 @@ class KeptRounds(EncoderRounds):
         states: the global model after each round; 0: before the first.
         digest: of all models and updates.
         sent: what each client sent, by round and client; empty where it was not kept.
-        queues: what the attacker's client of a run of fedmia held beside the model, by round.
+        held: what the attacker's client of a run of fedmia held beside the model, by round.
         records: what is known of each round; empty where models alone were kept.
         rostered: whether clients bear the numbers of their partitions.
-        notes: for the reader of the report.
+        notes: of an attacker inside; None: there was none, or nobody knows of it.
+        remarks: for the reader of the report.
         faults: updates that are not finite or zero, which attacks do not read.
     """
 
@@ -59,10 +62,11 @@ class KeptRounds(EncoderRounds):
     states: Mapping[int, State]
     digest: str
     sent: Mapping[int, Mapping[int, State]] = field(default_factory=dict)
-    queues: Mapping[int, State] = field(default_factory=dict)
+    held: Mapping[int, State] = field(default_factory=dict)
     records: Mapping[int, RoundRecord] = field(default_factory=dict)
     rostered: bool = False
-    notes: tuple[str, ...] = ()
+    notes: Notes | None = None
+    remarks: tuple[str, ...] = ()
     faults: tuple[Fault, ...] = ()
 
     def __post_init__(self) -> None:
@@ -105,7 +109,7 @@ class KeptRounds(EncoderRounds):
         updates = {
             r: fitted(sent, f"update in round {r} of client") for r, sent in self.sent.items()
         }
-        for _ in self.queues.values():
+        for _ in self.held.values():
             pass
         names = method.shared_parameters()
         faults = tuple(
@@ -117,9 +121,9 @@ class KeptRounds(EncoderRounds):
         parameters = [name.removeprefix(outer) for name in names]
         for round, state in models.items():
             self._refuse(round, {n.removeprefix(outer): t for n, t in state.items()}, parameters)
-        notes = self.notes + _left_out(faults, sum(map(len, updates.values())))
+        remarks = self.remarks + _left_out(faults, sum(map(len, updates.values())))
         return replace(
-            self, encoder=encoder, states=models, sent=updates, faults=faults, notes=notes
+            self, encoder=encoder, states=models, sent=updates, faults=faults, remarks=remarks
         )
 
     # -- as any rounds -------------------------------------------------------------------------
@@ -148,7 +152,7 @@ class KeptRounds(EncoderRounds):
         return self.states if branch == MAIN else {}
 
     def negatives(self, branch: str = MAIN) -> Mapping[int, State]:
-        return self.queues if branch == MAIN else {}
+        return self.held if branch == MAIN else {}
 
     def updates(self, branch: str = MAIN) -> Mapping[int, Mapping[int, State]]:
         """Those without `faults`; the table of suspects alone reads these."""
@@ -274,7 +278,7 @@ def read_recording(folder: Path, until: int | None = None) -> KeptRounds:
         until: the last round that counts; None: all do.
 
     Returns:
-        The rounds, with notes on what the recording lacks.
+        The rounds, with remarks on what the recording lacks.
 
     Raises:
         InputError: there is no recording, one of another format, or one without a model.
@@ -285,28 +289,28 @@ def read_recording(folder: Path, until: int | None = None) -> KeptRounds:
         rounds = recording.rounds[MAIN] = {r: one for r, one in rounds.items() if r <= until}
     models = recording.models()
     last, end = max(models, default=0), max((r for r in rounds if rounds[r].cohort), default=0)
-    notes = [f"The last model that was recorded is that of round {last}."]
+    remarks = [f"The last model that was recorded is that of round {last}."]
     if last < end:
-        notes[0] = (
+        remarks[0] = (
             f"The last model that was recorded is that of round {last}: the aggregate of round "
             f"{end} went through no message (grid.final(arrays) records it)."
         )
     rostered = recording.named_by == "roster"
     if not rostered:
-        notes.append(
+        remarks.append(
             "Clients are numbered in the order in which the server first sent to their nodes: no "
             "roster says which partition each is (ClientApp(mods=[fedmia.flower.roster]))."
         )
     if rounds and (sizes := [len(one.cohort) for one in rounds.values() if one.cohort]):
         most = f"-{max(sizes)}" * (max(sizes) > min(sizes))
-        notes.append(
+        remarks.append(
             f"Recorded: {len(sizes)} rounds with {min(sizes)}{most} of "
             f"{len(recording.clients())} clients each."
         )
     return KeptRounds(
         where=f"recording '{folder}'", states=models, digest=_digest([folder / ROUNDS]),
-        sent=recording.updates(), queues=recording.notes(), records=rounds, rostered=rostered,
-        notes=tuple(notes),
+        sent=recording.updates(), held=recording.held(), records=rounds, rostered=rostered,
+        notes=read_notes(recording), remarks=tuple(remarks),
     )  # fmt: skip
 
 
@@ -341,10 +345,10 @@ def read_files(pattern: str, key: str | None = None) -> KeptRounds:
     files = dict(sorted(by_round.items()))
     names = [f"{r} {path.name}" for r, path in files.items()]
     listed = names if len(names) < 8 else [*names[:3], "..", *names[-3:]]
-    notes = (f"Models by the last number in each file's name: {', '.join(listed)}.",)
+    remarks = (f"Models by the last number in each file's name: {', '.join(listed)}.",)
     models = States(files, lambda r: read_model(files[r], key))
     digest = _digest(files.values())
-    return KeptRounds(where=where, states=models, digest=digest, notes=notes)
+    return KeptRounds(where=where, states=models, digest=digest, remarks=remarks)
 
 
 def read_model(path: Path, key: str | None = None) -> State:

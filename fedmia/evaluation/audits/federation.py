@@ -71,7 +71,7 @@ def load_rounds(
         raise InputError(f"{opt('loss')}: {loss!r}, must be a function of (network, pixels)")
     method.load_shared(rounds.states[rounds.round])
     released.notes = [note for note in released.notes if not note.endswith(RANDOM)]
-    released.notes += rounds.notes
+    released.notes += rounds.remarks
     if len(rounds.scored) < (models := sum(r > 0 for r in rounds.states)):
         listed = ", ".join(map(str, rounds.scored))
         released.notes.append(
@@ -86,13 +86,12 @@ def load_rounds(
     return rounds
 
 
-def refuse(rounds: Rounds, climbed: bool, name: str) -> str | None:
+def refuse(rounds: Rounds, name: str) -> str | None:
     """Why an attack has no place in an audit, or None: of one encoder only an outsider's has one,
     the server needs updates, and a client whose attack reads a loss needs to know which.
 
     Args:
         rounds: under audit.
-        climbed: whether an attacker in them left notes.
         name: of the attack.
 
     Returns:
@@ -100,9 +99,11 @@ def refuse(rounds: Rounds, climbed: bool, name: str) -> str | None:
     """
     if not isinstance(rounds, KeptRounds):
         return outside_reason(name)
-    attack = registry.load("attack", name)
+    attack, notes = registry.load("attack", name), rounds.notes
+    if notes is not None and notes.about["attack"] == name:
+        return None
     if attack is Ascent:
-        return None if climbed else f"{outside_reason(name)}; of another Flower app {NOTES}"
+        return f"{outside_reason(name)}; of another Flower app {NOTES}"
     if issubclass(attack, ActiveAttack) or attack.needs.vantage == "outsider":
         return outside_reason(name)
     keeps, models = attack.needs.row.keeps, rounds.states

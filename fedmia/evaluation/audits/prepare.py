@@ -17,7 +17,7 @@ from fedmia.encoders.base import LoadedEncoder, LoadOptions, load
 from fedmia.encoders.describe import probe_encoder
 from fedmia.encoders.memory import InMemory, load_module
 from fedmia.encoders.vectors import load_vectors, read_vectors
-from fedmia.evaluation.audits.climb import ClimbNotes, read_climb
+from fedmia.evaluation.audits.climb import add_climb, require_targets
 from fedmia.evaluation.audits.federation import (
     load_rounds,
     read_rounds,
@@ -69,9 +69,10 @@ def prepare(
     owners = audit_split.owners if audit.owners else None  # a run's own need no check
     if owners is not None and isinstance(rounds, KeptRounds):
         check_owners(owners, rounds)
-    if (climb := read_notes_of(audit, rounds)) is not None:
-        climb.require(audit_split.attacked())
-        rounds.encoder.notes += climb.remarks
+    if audit.notes is not None and isinstance(rounds, KeptRounds):
+        rounds.encoder.notes += add_climb(Path(audit.notes), rounds)
+    if (notes := rounds.notes) is not None and notes.about["attack"] in audit.attacks:
+        require_targets(notes, audit_split.attacked())
     return rounds, audit_split
 
 
@@ -197,10 +198,3 @@ def check_embeddings(released: LoadedEncoder, audit_split: Cast, allow_random: b
         images = audit_split.pixels(role)
         report = probe_encoder(released, images[:LOOK], allow_random=allow_random)
         released.notes += [n for n in report if n not in released.notes]
-
-
-def read_notes_of(audit: Audit, rounds: EncoderRounds) -> ClimbNotes | None:
-    """What an attacker in the rounds noted, where the audit names it."""
-    if audit.notes is None or not isinstance(rounds, KeptRounds):
-        return None
-    return read_climb(Path(audit.notes), rounds)

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from fedmia.options.errors import InputError
 from fedmia.records.rows import BROKEN
-from fedmia.rounds.base import UNTRAINED
+from fedmia.recording.branches import UNTRAINED
 from fedmia.storage.durable import DiskError
 from fedmia.threat import BudgetError
 

@@ -1,11 +1,10 @@
-"""`fedmia simulate --plan`: a short federation on all images, scored on few of them."""
+"""`fedmia simulate --plan`: a short federation on all images, trained, and scored on few of them."""
 
 from __future__ import annotations
 
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from threading import Event
@@ -22,7 +21,9 @@ from fedmia.federation.outlook import describe_start
 from fedmia.federation.plan import Plan, forecasts, make_plan
 from fedmia.federation.result import TrainedRounds
 from fedmia.federation.schedule import Schedule
+from fedmia.federation.train import train
 from fedmia.options.errors import InputError
+from fedmia.recording.branches import MAIN, PLACEBO, UNTRAINED
 from fedmia.records import RunScores, ScoredAttack
 from fedmia.runtime.cores import count_cores
 from fedmia.runtime.forecast import cost_of, paid_once
@@ -31,7 +32,6 @@ from fedmia.runtime.stopwatch import Stopwatch
 from strategies.failure_policy import FederationError
 
 CLEAN, ATTACKED, EPOCHS = 2, 2, 2  # rounds of each kind in a pilot, and epochs of pre-training
-Train = Callable[..., TrainedRounds]
 
 
 class _Clock(Display):
@@ -47,14 +47,13 @@ class _Clock(Display):
         self.rounds[branch, round], self.last = now - self.last, now
 
 
-def plan_run(invocation: Invocation, watch: Stopwatch, stop: Event, train: Train) -> Outlook:
+def plan_run(invocation: Invocation, watch: Stopwatch, stop: Event) -> Outlook:
     """What a run would do, by a short one in a temporary folder.
 
     Args:
         invocation: what the user asked for; its settings are an `Experiment`.
         watch: timed the command so far.
         stop: set when the user interrupts.
-        train: `fedmia.federation.train.train`, as scoring trains nothing itself.
 
     Returns:
         The outlook.
@@ -78,16 +77,12 @@ def plan_run(invocation: Invocation, watch: Stopwatch, stop: Event, train: Train
             raise InputError(f"--plan: the first rounds failed: {error}") from None
         if stop.is_set():
             raise KeyboardInterrupt
-        if result.readings is not None:
-            from fedmia.federation.untrained import climb_untrained  # loads strategies
-
-            climb_untrained(result.readings, result.schedule, result.recording.untrained().state)
         tail = time.perf_counter() - clock.last
         at = {role: pick(len(cast.ids(role))) for role in SCORED}
         few = replace(result.plan, cast=result.plan.cast.only(at))
         extend_accounts(result, experiment.federation.rounds)
         timer = Stopwatch(time.perf_counter())
-        pilot = score_run(replace(result, plan=few, readings=None), timer, controls=False)
+        pilot = score_run(replace(result, plan=few), timer, controls=False)
     took = timer.timing()
     seconds = {
         "train": all_rounds(clock, experiment, short, tail),
@@ -99,7 +94,7 @@ def plan_run(invocation: Invocation, watch: Stopwatch, stop: Event, train: Train
         "images": {role: count for role, count in cast.counts().items() if count},
     }
     attacks = [*pilot.attacks, *ascent(result, experiment, *map(len, at.values()))]
-    controls = {"placebo" if cast.placebo_parts else "untrained": attacks}
+    controls = {PLACEBO if cast.placebo_parts else UNTRAINED: attacks}
     pilot = replace(pilot, attacks=attacks, controls=controls)
     return conclude(invocation, watch, pilot, seconds, **row)
 
@@ -135,8 +130,8 @@ def all_rounds(clock: _Clock, whole: Experiment, short: Experiment, tail: float)
         later = sum(others) or first, len(others) or 1
         once = paid_once(first, 1, *later)
         count = whole.attack_rounds if attacked else Schedule(whole).clean
-        total += cost_of(count, *later, once) * (1 + (branch == "main" and whole.has_placebo))
-        if short.pretrain.epochs and (branch, attacked) == ("main", False):
+        total += cost_of(count, *later, once) * (1 + (branch == MAIN and whole.has_placebo))
+        if short.pretrain.epochs and (branch, attacked) == (MAIN, False):
             # What its first round takes more than the second is pre-training, or done once.
             total += cost_of(whole.pretrain.epochs or 1, once, short.pretrain.epochs) - once
     return total
@@ -154,7 +149,7 @@ def all_attacks(pilot: RunScores, took: float, plan: Plan) -> float:
         The seconds.
     """
     whole, cast = plan.experiment, plan.cast
-    controls = ["untrained", *["placebo"] * bool(cast.placebo_parts)]
+    controls = [UNTRAINED, *[PLACEBO] * bool(cast.placebo_parts)]
     scored = sum(len(cast.ids(role)) for role in SCORED)
     rounds = len(Schedule(whole).evaluated()) - 2
     workers = max(1, count_cores() // whole.threads_per_client)
@@ -174,16 +169,17 @@ def ascent(
     Returns:
         A row for each of its readings with its queries; none without an active attack.
     """
-    if (readings := result.readings) is None:
+    notes, attack = result.notes, result.client_context.attack
+    if notes is None or attack is None:
         return []
-    attack, short = readings.attack, result.plan.experiment
+    short = result.plan.experiment
 
     def reads(attacked: int) -> int:
         return attacked + 1 + (attacked if attack.reads_uploads() else 1)
 
-    queries = readings.queries["main"] * reads(whole.attack_rounds) // reads(short.attack_rounds)
+    queries = notes.queries(MAIN) * reads(whole.attack_rounds) // reads(short.attack_rounds)
     if attack.round_size is not None:  # it reads its batches, in one round
-        queries = readings.queries["main-batches"]
+        queries = notes.queries(MAIN, "batches")
     name, m, n = str(whole.active_attack), np.zeros(members), np.zeros(others)
     one = ScoredAttack(name, "", "white_box", "client", m, n, queries=queries)
     return [one, *(replace(one, name=f"{name}-{more}") for more in attack.other_readings())]
@@ -199,7 +195,7 @@ def extend_accounts(result: TrainedRounds, rounds: int) -> None:
     """
     more = rounds / len(result.rounds)
     for client in result.plan.experiment.defended:
-        if (state := result.store.load("main", client)) is None:
+        if (state := result.store.load(MAIN, client)) is None:
             continue
         for name, defense in result.client_context.build_defenses(client).layers:
             own = state.memory.get("defense", {}).get(name, {})
@@ -208,4 +204,4 @@ def extend_accounts(result: TrainedRounds, rounds: int) -> None:
                 steps = own.get("history", [])
                 own["rounds"] = round(own["rounds"] * more)
                 own["history"] = [[*one[:-1], round(one[-1] * more)] for one in steps]
-        result.store.save("main", client, state)
+        result.store.save(MAIN, client, state)
