@@ -81,7 +81,7 @@ def plan_run(invocation: Invocation, watch: Stopwatch, stop: Event, train: Train
         if result.readings is not None:
             from fedmia.federation.untrained import climb_untrained  # loads strategies
 
-            climb_untrained(result.readings, result.schedule, result.recording.untrained().state)
+            climb_untrained(result.readings, result.schedule, result.recording.untrained())
         tail = time.perf_counter() - clock.last
         at = {role: pick(len(cast.ids(role))) for role in SCORED}
         few = replace(result.plan, cast=result.plan.cast.only(at))

@@ -145,11 +145,11 @@ def score_run(
     probes = Probes(run.client_context, plan.cast)
     with watch.part("probes"):
         scored_at, end = run.round, recording.rounds(MAIN)[-1]
-        model = recording.load(MAIN, scored_at).state
+        model = recording.models()[scored_at]
         utility = probes.both(model)
-        after = (probes.both(recording.load(MAIN, end).state), end) if end > scored_at else None
+        after = (probes.both(recording.models()[end]), end) if end > scored_at else None
         health = probes.health(model, {r.round: r.loss for r in run.rounds}.get(scored_at))
-        untrained = probes.both(recording.untrained().state)
+        untrained = probes.both(recording.untrained())
     suite = suite_of_run(run, failures=Failures((InputError, FederationError)))
     with watch.part("attacks"):
         results = score_suite(suite, run, display, controls)

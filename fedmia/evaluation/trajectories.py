@@ -61,7 +61,7 @@ class Trajectories:
         """The attack on the first model, whose rounds need no client: they are played here."""
         from fedmia.federation.untrained import climb_untrained  # loads strategies
 
-        climb_untrained(self.readings, self.run.schedule, self.run.recording.untrained().state)
+        climb_untrained(self.readings, self.run.schedule, self.run.recording.untrained())
         return self.score_branch(UNTRAINED)
 
     def score_branch(self, branch: str, label: str | None = None) -> ScoredAttack:

@@ -9,7 +9,6 @@ from fedmia.attacks.base import Known
 from fedmia.federation.schedule import Schedule
 from fedmia.rounds.attacker import Attacker
 from fedmia.ssl.base import SSLMethod, State
-from fedmia.storage.snapshot import Snapshot
 
 
 def make_attacker(context: ClientContext, known: Known | None = None) -> Attacker:
@@ -51,8 +50,8 @@ def load_weights(context: ClientContext, state: State) -> SSLMethod:
     return method.eval()
 
 
-def load_snapshot(context: ClientContext, attacker: Attacker, snapshot: Snapshot) -> SSLMethod:
-    """The network of a run with the weights of a snapshot, and the negatives of its holder.
+def load_model(context: ClientContext, attacker: Attacker, state: State, held: State) -> SSLMethod:
+    """The network of a run with some weights, and the negatives of its holder.
 
     A client's negatives are its queue in that round. Without one (round 0, or a client that does
     not train) they are keys of its own images.
@@ -60,14 +59,15 @@ def load_snapshot(context: ClientContext, attacker: Attacker, snapshot: Snapshot
     Args:
         context: what all clients of the run share.
         attacker: of the run.
-        snapshot: weights of a model, with the bank of the attacker's client.
+        state: weights of a model, by name.
+        held: what the attacker's client held beside it, such as its queue.
 
     Returns:
         The network in evaluation mode.
     """
-    method = load_weights(context, snapshot.state)
-    if snapshot.holder:
-        method.load_local(snapshot.holder)
+    method = load_weights(context, state)
+    if held:
+        method.load_local(held)
     else:
         attacker.fill_bank(method)
     return method

@@ -13,11 +13,12 @@ from clients.client_context import ClientContext, RoundTask
 from clients.client_round import ClientRound
 from fedmia.attacks.base import ActiveAttack
 from fedmia.data.images import IntArray, digests
-from fedmia.federation.attacker import load_snapshot, make_attacker
+from fedmia.federation.attacker import load_model, make_attacker
 from fedmia.federation.forks import Fork, bank_of
 from fedmia.federation.readings import SIDES, Readings, Values
 from fedmia.runtime.cores import count_cores
-from fedmia.storage.snapshot import SingleStateStore, Snapshot
+from fedmia.ssl.base import State
+from fedmia.storage.snapshot import SingleStateStore
 from fedmia.threat import WhiteBox
 
 Batch = tuple[IntArray, IntArray]  # positions that a climb acts on, and those that it is read of
@@ -36,14 +37,14 @@ class TrajectoryRecorder(Readings):
         super().__init__(attack, digests(self.targets.numpy()))
         self.context, self.attacker, self._lock = context, make_attacker(context), Lock()
 
-    def received(self, branch: str, round: int, snapshot: Snapshot) -> None:
+    def received(self, branch: str, round: int, state: State, held: State) -> None:
         """Read a model that the client received for attacked `round`, or after the last one."""
-        self.readings[f"received.{branch}.{round}"] = self._read_all(branch, snapshot)
+        self.readings[f"received.{branch}.{round}"] = self._read_all(branch, state, held)
 
-    def sent(self, branch: str, round: int, snapshot: Snapshot) -> None:
+    def sent(self, branch: str, round: int, state: State, held: State) -> None:
         """Note an upload; read it if it is the first, or if the attack reads all uploads."""
         reads = self.attack.reads_uploads() or not self._by_round("sent", branch)
-        readings = self._read_all(branch, snapshot) if reads else np.zeros(0)
+        readings = self._read_all(branch, state, held) if reads else np.zeros(0)
         self.readings[f"sent.{branch}.{round}"] = readings
 
     # -- batches that have a round to themselves -------------------------------------------------
@@ -80,8 +81,8 @@ class TrajectoryRecorder(Readings):
                 return
             acted, rows = batch
             crafted = client_round.craft(client_round.idle(), client_round.received, acted)
-            alone["sent"][rows] = read(Snapshot(fork.round, crafted, bank), rows)
-            alone["after"][rows] = read(Snapshot(fork.round, fork.end_round(crafted), bank), rows)
+            alone["sent"][rows] = read(crafted, bank, rows)
+            alone["after"][rows] = read(fork.end_round(crafted), bank, rows)
 
         climb(batches[0])  # chooses for all
         threads = client_context.threads
@@ -89,7 +90,7 @@ class TrajectoryRecorder(Readings):
         with ThreadPoolExecutor(workers, "fork", torch.set_num_threads, (threads,)) as pool:
             list(pool.map(climb, batches[1:]))
         rows = np.sort(np.concatenate([rows for _, rows in batches]))
-        alone["idle"][rows] = read(Snapshot(fork.round, fork.end_round(fork.received), bank), rows)
+        alone["idle"][rows] = read(fork.end_round(fork.received), bank, rows)
         if all(np.isfinite(values[rows]).all() for values in alone.values()):
             where = f"{kind}.{fork.branch}.{fork.round}"  # else interrupted, or a climb diverged
             self.readings |= {f"{where}.{side}": values for side, values in alone.items()}
@@ -106,22 +107,22 @@ class TrajectoryRecorder(Readings):
             for start in range(0, len(rows), size)
         ]
 
-    def _read_all(self, branch: str, snapshot: Snapshot) -> Values:
+    def _read_all(self, branch: str, state: State, held: State) -> Values:
         """(T,) readings. Two halves side by side: training waits meanwhile."""
         rows, threads = np.arange(len(self.targets)), self.context.threads
-        read = partial(self._read, branch, snapshot)
+        read = partial(self._read, branch, state, held)
         with ThreadPoolExecutor(2, "read", torch.set_num_threads, (threads,)) as pool:
             return np.concatenate(list(pool.map(read, np.array_split(rows, 2))))
 
-    def view(self, snapshot: Snapshot) -> WhiteBox:
+    def view(self, state: State, held: State) -> WhiteBox:
         """What the active client has of a model."""
-        method = load_snapshot(self.context, self.attacker, snapshot)
+        method = load_model(self.context, self.attacker, state, held)
         view = self.attacker.view(method, "client")
         assert isinstance(view, WhiteBox)
         return view
 
-    def _read(self, branch: str, snapshot: Snapshot, rows: IntArray) -> Values:
-        view = self.view(snapshot)
+    def _read(self, branch: str, state: State, held: State, rows: IntArray) -> Values:
+        view = self.view(state, held)
         readings = self.attack.read(view, self.targets[rows])
         with self._lock:
             self.queries[branch] += view.queries

@@ -19,7 +19,7 @@ from fedmia.federation.readings import Readings
 from fedmia.federation.schedule import Schedule
 from fedmia.options.seeding import ENTROPY
 from fedmia.recording.format import MAIN
-from fedmia.recording.run import RunRecording
+from fedmia.recording.reader import RecordedRounds
 from fedmia.records import Aggregation, Fault, RoundInfo
 from fedmia.rounds.attacker import Attacker
 from fedmia.rounds.base import UNTRAINED, RoundModel, Rounds
@@ -51,7 +51,7 @@ class TrainedRounds(Rounds):
     plan: Plan
     client_context: ClientContext
     store: StateStore
-    recording: RunRecording
+    recording: RecordedRounds
     rounds: list[RoundInfo]
     complete: bool
     faults: tuple[Fault, ...] = ()
@@ -123,12 +123,12 @@ class TrainedRounds(Rounds):
 
     def load(self, target: RoundModel) -> SSLMethod:
         if target.branch == UNTRAINED or target.round is None:
-            return load_weights(self.client_context, self.recording.untrained().state)
+            return load_weights(self.client_context, self.recording.untrained())
         state = self.recording.models(target.branch)[target.round]
         return load_weights(self.client_context, state)
 
     def negatives(self, branch: str = MAIN) -> Mapping[int, State]:
-        return self.recording.notes(branch)
+        return self.recording.held(branch)
 
     def models(self, branch: str = MAIN) -> Mapping[int, State]:
         return self.recording.models(branch)

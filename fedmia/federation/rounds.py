@@ -38,14 +38,14 @@ from fedmia.options.errors import prefix_errors
 from fedmia.options.option import check_type
 from fedmia.options.seeding import rng, root
 from fedmia.recording.format import RoundRecord
-from fedmia.recording.run import FORKS, RunRecording
+from fedmia.recording.writer import FORKS, RecordingWriter
 from fedmia.records import Aggregation, Fault, RoundInfo
 from fedmia.records.privacy import ClientDefence
 from fedmia.runtime.progress import Display
 from fedmia.runtime.stopwatch import Stopwatch, covered_seconds
 from fedmia.ssl.base import State, under
 from fedmia.storage.archive import pack, unpack
-from fedmia.storage.snapshot import Snapshot, StateStore, Update
+from fedmia.storage.snapshot import StateStore, Update
 from strategies.base import FederatedStrategy, Round
 from strategies.cohort import RoundRange
 from strategies.failure_policy import Adversary, FailurePolicy, FederationError
@@ -86,7 +86,7 @@ class FederatedRun:
     plan: Plan
     client_context: ClientContext
     store: StateStore
-    recording: RunRecording
+    recording: RecordingWriter
     probe: Callable[[State], float | None]
     recorder: TrajectoryRecorder | None
     watch: Stopwatch
@@ -97,7 +97,7 @@ class FederatedRun:
     rounds: list[RoundInfo] = field(default_factory=list)
     aggregation: Aggregation | None = None
     failure: FederationError | None = None
-    _unsaved: Snapshot | None = field(default=None, init=False, repr=False)
+    _unsaved: tuple[int, State, State] | None = field(default=None, init=False, repr=False)
     _crafted: State | None = field(default=None, init=False, repr=False)
     _fork: Fork | None = field(default=None, init=False, repr=False)
     _line: RoundRecord = field(default_factory=lambda: RoundRecord("", 0), init=False, repr=False)
@@ -140,18 +140,18 @@ class FederatedRun:
             if self.checkpoint:
                 self.checkpoint.wait_for_writes()
         if self._unsaved is not None:
-            self._keep_last(self._unsaved)
+            self._keep_last(*self._unsaved)
 
-    def _keep_last(self, last: Snapshot) -> None:
+    def _keep_last(self, round: int, state: State, held: State) -> None:
         """Keep the last finished round of `main`, unless training had diverged by then."""
         try:
-            self.probe(last.state)
+            self.probe(state)
         except FederationError as error:
-            self.failure = self.failure and FederationError(f"round {last.round}: {error}")
+            self.failure = self.failure and FederationError(f"round {round}: {error}")
             whole = self.recording.rounds("main")[-1]
             self.rounds[:] = [info for info in self.rounds if info.round <= whole]
         else:
-            self.recording.save("main", last)
+            self.recording.save("main", round, state, held)
 
     def _note_reply(self, branch: str, client: int) -> None:
         """Show how far the round is: a client takes as long as it has images (unknown: one)."""
@@ -201,7 +201,7 @@ class FederatedRun:
             self.recorder.restore(*self.checkpoint.get("notes"))
         self.recording.rewind(int(index["recorded"]))
         if self.head.branch == "main" and self.head.round not in self.schedule.evaluated():
-            self._unsaved = self._snapshot("main", self.head.round, self.head.state)
+            self._unsaved = self.head.round, self.head.state, self._held("main")
         self.display.skip(self._finished_rounds())
 
     def _finished_rounds(self) -> int:
@@ -420,7 +420,7 @@ class FederatedRun:
         scored, before = branch in ("main", "placebo"), round - 1
         new = before not in self.recording.rounds(branch)
         if scored and new and round in self.schedule.changes_kept():
-            self.recording.save(branch, Snapshot(before, received, {}))
+            self.recording.save(branch, before, received)
         if scored and round in self.schedule.updates_kept():
             digest = self.recording.save_update(branch, round, update.client, update.state)
             line.updates[update.client] = digest
@@ -452,7 +452,7 @@ class FederatedRun:
             raise RunInterrupted
         if crafted is not None and self.recorder is not None:
             with self.watch.part("attacks"):
-                self.recorder.sent(branch, round, self._snapshot(branch, round, crafted))
+                self.recorder.sent(branch, round, crafted, self._held(branch))
                 self._replay(self.recorder, round)
             # Perhaps before all was replayed: the round is made again.
             if self.client_context.is_stopped():
@@ -471,7 +471,7 @@ class FederatedRun:
         """What the active client notes of a model that it received for `round`."""
         if self.recorder is not None:
             with self.watch.part("attacks"):
-                self.recorder.received(branch, round, self._snapshot(branch, round, state))
+                self.recorder.received(branch, round, state, self._held(branch))
 
     def _note(
         self, branch: str, round: int, attacked: bool, loss: float | None, state: State
@@ -490,16 +490,16 @@ class FederatedRun:
             self.keep(branch, round, state)
             self._unsaved = None
         elif main:
-            self._unsaved = self._snapshot(branch, round, state)
+            self._unsaved = round, state, self._held(branch)
         if main:
             self.rounds.append(RoundInfo(round, attacked, loss, knn))
         return knn
 
     def keep(self, branch: str, round: int, state: State) -> None:
         """Write a snapshot of the global weights after a round; 0: of the first model."""
-        self.recording.save(branch, self._snapshot(branch, round, state))
+        self.recording.save(branch, round, state, self._held(branch))
 
-    def _snapshot(self, branch: str, round: int, state: State) -> Snapshot:
-        """The weights with the holder's bank."""
+    def _held(self, branch: str) -> State:
+        """The holder's bank."""
         local_state = self.store.load(branch, self.holder) if self.holder is not None else None
-        return Snapshot(round, state, bank_of(local_state))
+        return bank_of(local_state)

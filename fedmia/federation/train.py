@@ -9,6 +9,7 @@ from threading import Event
 import torch
 from flwr.serverapp import Grid
 
+from fedmia import __version__
 from fedmia.federation.backends import run_inline, run_ray
 from fedmia.federation.checkpoint import Checkpoint
 from fedmia.federation.ledger import ROOM, Ledger
@@ -18,7 +19,8 @@ from fedmia.federation.recorder import TrajectoryRecorder
 from fedmia.federation.result import TrainedRounds
 from fedmia.federation.rounds import FederatedRun
 from fedmia.federation.utility import Probes
-from fedmia.recording.run import RunRecording
+from fedmia.recording.format import Header
+from fedmia.recording.writer import RecordingWriter
 from fedmia.runtime.progress import Display
 from fedmia.runtime.stopwatch import Stopwatch
 from fedmia.storage.archive import Archive
@@ -84,7 +86,8 @@ def train(
     room = ROOM if device == "cpu" else torch.cuda.get_device_properties(device).total_memory // 8
     store: StateStore = nodes.store if nodes else Ledger(states_folder, room)
     strategy, place = plan.experiment.strategy.name, RunFolder(out or folder)
-    recording = RunRecording(place.recording, strategy, plan.cast)
+    header = Header({"fedmia": __version__, "strategy": strategy}, every=0)
+    recording = RecordingWriter(place.recording, header, plan.cast)
     run = FederatedRun(
         plan, client_context, store, recording, probe, recorder, watch, display, checkpoint
     )

@@ -12,7 +12,6 @@ from fedmia.federation.schedule import Schedule
 from fedmia.options.errors import InputError
 from fedmia.options.seeding import rng
 from fedmia.ssl.base import State, on_device
-from fedmia.storage.snapshot import Snapshot
 from strategies.base import FederatedStrategy
 from strategies.failure_policy import FederationError
 
@@ -52,7 +51,7 @@ def climb_untrained(recorder: Readings | None, schedule: Schedule, state: State)
             _climb_rounds(recorder, schedule, fork, state)
         else:  # the first attacked round for each batch alone
             round = schedule.clean + 1
-            recorder.received(UNTRAINED, round, Snapshot(round, state, {}))
+            recorder.received(UNTRAINED, round, state, {})
             recorder.forked(fork(round, state, range(len(sizes))))
     except (InputError, FederationError) as error:
         recorder.failures[UNTRAINED] = error
@@ -65,20 +64,20 @@ def _climb_rounds(
     state: State,
 ) -> None:
     client_context, notes = recorder.context, dict[str, Any]()
-    method = recorder.view(Snapshot(0, state, {})).copy_method()
+    method = recorder.view(state, {}).copy_method()
     experiment = schedule.experiment
     for round in range(schedule.clean + 1, schedule.last + 1):
         cohort = [c for c in range(experiment.federation.clients) if schedule.takes_part(c, round)]
         crafted = state
         if experiment.holder in cohort:
             stream = rng(experiment.seed, "craft-untrained", round)
-            recorder.received(UNTRAINED, round, Snapshot(round, state, {}))
+            recorder.received(UNTRAINED, round, state, {})
             number = len(recorder.rounds(UNTRAINED))  # crafted before, as in the main branch
             turn = client_context.craft_context(
                 method, state, state, number, notes, stream, round=round
             )
             crafted = on_device(recorder.attack.craft(turn), "cpu")  # where a server works
-            recorder.sent(UNTRAINED, round, Snapshot(round, crafted, {}))
+            recorder.sent(UNTRAINED, round, crafted, {})
         replay = fork(round, state, cohort)
         state = state | replay.strategy.aggregate(state, replay.updates(crafted))
-    recorder.received(UNTRAINED, schedule.last + 1, Snapshot(schedule.last, state, {}))
+    recorder.received(UNTRAINED, schedule.last + 1, state, {})

@@ -20,13 +20,13 @@ from fedmia.evaluation.steps.assemble import assemble
 from fedmia.federation.plan import Plan
 from fedmia.federation.result import TrainedRounds
 from fedmia.options.bounded import parse_json
-from fedmia.recording.run import RunRecording
+from fedmia.recording.writer import RecordingWriter
 from fedmia.records import ClientInfo, RunScores, ScoredAttack
 from fedmia.records.privacy import ClientDefence, Epsilon
 from fedmia.ssl.base import State
 from fedmia.storage.archive import pack, unpack
 from fedmia.storage.arrays import numbers
-from fedmia.storage.snapshot import Snapshot, StateStore
+from fedmia.storage.snapshot import StateStore
 
 # What is told of an attack: nothing else of it leaves the node.
 SENT_FIELDS = (
@@ -68,12 +68,12 @@ def score_node(
         if not isinstance(one.plugin("attack"), DatasetAttack)
     }
     with tempfile.TemporaryDirectory(prefix="fedmia-") as folder:
-        recording = RunRecording(Path(folder))
+        recording = RecordingWriter(Path(folder))
         run = TrainedRounds(plan, client_context, store, recording, [], True)
         if not leave:
             return _answer(_client(run, client, lambda epsilon: epsilon))
-        recording.save("main", Snapshot(0, untrained, {}))
-        recording.save("main", Snapshot(last, final, {}))
+        recording.save("main", 0, untrained)
+        recording.save("main", last, final)
         results = score_suite(suite_of_run(run, attacks), run)
     answer = _client(run, client, void_beside_scores)
     answer |= {"split": plan.cast.counts(), "pixels": results["pixels"]}
