@@ -35,7 +35,7 @@ from fedmia.federation.plan import make_client_context, make_plan
 from fedmia.federation.rounds import FederatedRun
 from fedmia.federation.train import federate
 from fedmia.options.seeding import rng
-from fedmia.recording.run import RunRecording
+from fedmia.recording.writer import RecordingWriter
 from fedmia.runtime.environment import describe
 from fedmia.runtime.progress import Display
 from fedmia.runtime.stopwatch import Stopwatch
@@ -123,7 +123,7 @@ def federation(plan: dict[str, Any], cell: Cell) -> dict[str, Any]:
         context = make_client_context(run_plan, Path(scratch), Event())
         data = replace(run_plan.cast.data, images=context.images)
         run_plan = replace(run_plan, cast=run_plan.cast.with_data(data))
-        recording = RunRecording(Path(scratch) / "recording", "fedavg")
+        recording = RecordingWriter(Path(scratch) / "recording")
         federate(MainBranch(
             run_plan, context, Ledger(Path(scratch) / "clients"), recording, lambda state: None,
             None, Stopwatch(time.perf_counter()), Display(0, quiet=True),

@@ -39,7 +39,7 @@ from fedmia.federation.plan import Plan, fingerprint, make_plan  # noqa: E402
 from fedmia.federation.train import train  # noqa: E402
 from fedmia.observers.run_observers import RunObservers  # noqa: E402
 from fedmia.pilot import plan_run  # noqa: E402
-from fedmia.recording.run import RunRecording  # noqa: E402
+from fedmia.recording.writer import RecordingWriter  # noqa: E402
 from fedmia.records.rows import Report  # noqa: E402
 from fedmia.report.publish import publish, show  # noqa: E402
 from fedmia.runtime.device import bfloat16_note, oversubscription_note  # noqa: E402
@@ -156,7 +156,7 @@ def run_experiment(invocation: Invocation, watch: Stopwatch, stop: Event) -> Out
             whole = scores.interrupted is None and scores.failure is None
             if checkpoint and whole and not scores.failed:  # else --resume scores those again
                 checkpoint.delete()
-                RunRecording(RunFolder(checkpoint.root.parent).recording).drop_controls()
+                RecordingWriter(RunFolder(checkpoint.root.parent).recording).drop_controls()
     code = INTERRUPTED if stop.is_set() else FAILED if scores.failed else 0
     resumable = stop.is_set() and checkpoint is not None and checkpoint.exists()
     return Outcome(report, code, scores.failure, resumable)

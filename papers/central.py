@@ -20,6 +20,7 @@ import torch
 from safetensors import SafetensorError
 from torch.optim import Optimizer
 
+from fedmia import __version__
 from fedmia.cli.command import DISK_FAILED, print_bad_input
 from fedmia.config.norms import norm_kind
 from fedmia.config.tree import from_tree, to_tree
@@ -29,7 +30,8 @@ from fedmia.defenses.stack import DefenseStack, central_stack
 from fedmia.options.errors import InputError, opt
 from fedmia.options.seeding import rng, torch_rng
 from fedmia.options.yamlfile import load
-from fedmia.recording.run import RunRecording
+from fedmia.recording.format import Header
+from fedmia.recording.writer import RecordingWriter
 from fedmia.runtime.device import resolve_device
 from fedmia.ssl.base import Encoder, Recipe, SSLMethod, iterate_parts
 from fedmia.ssl.progress import load_training, training_state
@@ -37,7 +39,7 @@ from fedmia.ssl.train import Job, make_optimizer
 from fedmia.storage import durable
 from fedmia.storage.outfolder import write_settings
 from fedmia.storage.runfolder import RunFolder
-from fedmia.storage.snapshot import Snapshot, read_tensors, write_tensors
+from fedmia.storage.snapshot import read_tensors, write_tensors
 from papers.central_settings import Central
 
 BRANCH = "main"  # where an audit looks for the models of a run
@@ -125,7 +127,7 @@ def train_encoder(
     method = build_method(config, members)
     if not run.has_settings():
         _begin(config, folder, (members, nonmembers), method)
-    store = RunRecording(run.recording)
+    store = RecordingWriter(run.recording)
     method.to(device)
     optimizer = make_optimizer(method, config.train)
     losses, memory, seconds = _resume(folder, method, optimizer)
@@ -156,20 +158,20 @@ def train_encoder(
             )
         losses.append(loss)
         if epoch + 1 in config.keep:
-            store.save(BRANCH, Snapshot(epoch + 1, method.shared_state(), {}))
+            store.save(BRANCH, epoch + 1, method.shared_state())
         if time.perf_counter() - written > PAUSE and epoch + 1 < config.epochs:
             spent = seconds + time.perf_counter() - began
-            store.pending()[1]()
+            store.flush()
             about = {"losses": losses, "memory": memory, "seconds": spent}
             write_tensors(training_state(method, optimizer), folder / PROGRESS, about)
             written = time.perf_counter()
-    store.save(BRANCH, Snapshot(config.epochs, method.shared_state(), {}))
+    store.save(BRANCH, config.epochs, method.shared_state())
     seconds += time.perf_counter() - began
-    store.pending()[1]()
+    store.flush()
     norms = dict[int, list[float]]()
     method.eval()
     for epoch in (*config.keep, config.epochs):
-        method.load_shared(store.load(BRANCH, epoch).state)
+        method.load_shared(store.models(BRANCH)[epoch])
         norms[epoch] = [mean_norm(method.encoder, i, device) for i in (members, nonmembers)]
     about = {"losses": losses, "norms": norms, "seconds": round(seconds, 3)}
     durable.write({folder / LOSSES: json.dumps(about)})
@@ -201,10 +203,11 @@ def _begin(config: Central, folder: Path, sides: Sequence[ImageSet], method: SSL
         pixels = np.ascontiguousarray(images.images.transpose(0, 2, 3, 1))
         with durable.replacing(folder / f"{name}.npz") as (partial,), partial.open("wb") as file:
             np.savez(file, x=pixels, y=images.labels)
-    store = RunRecording(RunFolder(folder).recording)
+    header = Header({"fedmia": __version__}, every=0)
+    store = RecordingWriter(RunFolder(folder).recording, header)
     store.rewind(0)  # a kill may have left it before the settings
-    store.save(BRANCH, Snapshot(0, method.shared_state(), {}))
-    store.pending()[1]()
+    store.save(BRANCH, 0, method.shared_state())
+    store.flush()
     source = config.data.source()
     tree = to_tree(config)
     # An audit normalises as the training did, also where the source cannot be read again.

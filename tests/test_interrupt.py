@@ -19,7 +19,7 @@ import pytest
 
 from fedmia.evaluation.suite import Suite
 from fedmia.federation.rounds import FederatedRun
-from fedmia.recording.run import RunRecording
+from fedmia.recording import Recording
 from fedmia.ssl.train import Job
 from tests.small_runs import SIMILARITY, SMALL, Report, after_round, interrupt, ran, simulate
 
@@ -46,7 +46,7 @@ def test_in_clean_rounds__the_last_finished_round_is_scored(
     assert out == report["verdict"] + "\n" and "fedmia: interrupted" in err
     assert f"fedmia: --resume {tmp_path / 'RUN'} goes on with this run" in err.splitlines()
     # What the attacks were scored on is the model of that round, not the untrained one.
-    assert RunRecording(tmp_path / "RUN" / "recording").rounds("main") == [0, 5]
+    assert Recording(tmp_path / "RUN" / "recording").rounds("main") == [0, 5]
     rows = report["attacks"][0], report["controls"]["untrained"][0]
     assert [row["round"] for row in rows] == [5, 0] and rows[0]["auc_ci"] != rows[1]["auc_ci"]
 
@@ -63,8 +63,8 @@ def interrupted_at_once(patched: Any, name: str, flags: str, folder: Path, patch
 def test_in_a_servers_training__nothing_is_finished(tmp_path: Path, monkeypatch: Patch) -> None:
     """The model that it was about to train is the untrained one."""
     interrupted_at_once(Job, "run", "--pretrain pooled", tmp_path, monkeypatch)
-    kept = RunRecording(tmp_path / "RUN" / "recording")
-    one, other = kept.load("main", 0).state, kept.untrained().state
+    kept = Recording(tmp_path / "RUN" / "recording")
+    one, other = kept.load("main", 0)[0], kept.untrained()
     assert all((t == other[n]).all() for n, t in one.items())
 
 

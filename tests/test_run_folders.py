@@ -24,7 +24,7 @@ from fedmia.config.experiment import Experiment
 from fedmia.data.cast import SCORED
 from fedmia.encoders.base import load
 from fedmia.options.errors import InputError
-from fedmia.recording.run import RunRecording
+from fedmia.recording import Recording
 from fedmia.runs import Run, open_run
 from fedmia.storage.manifest import FORMAT
 from fedmia.storage.runfolder import RunFolder, outside_plugins
@@ -109,12 +109,12 @@ def test_stored__scores_are_typed_and_give_the_auc(stored: Run) -> None:
 
 
 def test_stored__encoder_is_the_scored_model(stored: Run) -> None:
-    store = RunRecording(STORED / "recording")
+    store = Recording(STORED / "recording")
     pixels = torch.rand(3, 3, 8, 8, generator=torch.Generator().manual_seed(0))
     for round, kept in ((None, 2), (0, 0), (2, 2)):
         encoder = stored.encoder(round)
         assert not encoder.training and encoder(pixels).shape == (3, 8)
-        own, state = encoder.state_dict(), store.load("main", kept).state
+        own, state = encoder.state_dict(), store.load("main", kept)[0]
         assert len(own) and all(torch.equal(t, state[n]) for n, t in own.items() if n in state)
         assert len(own.keys() & state.keys()) >= 10
     with pytest.raises(InputError, match=r"kept no round 1; nearest is 0 \(kept: 0, 2\)"):

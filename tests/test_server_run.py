@@ -12,7 +12,7 @@ from fedmia.cli.command import parse
 from fedmia.cli.commands import SIMULATE
 from fedmia.config.compatibility import check_experiment
 from fedmia.options.errors import InputError
-from fedmia.recording.run import RunRecording
+from fedmia.recording import Recording
 from fedmia.statistics.intervals import wilson
 from tests.small_runs import SMALL, Report, after_round, interrupt, ran, read, simulate
 
@@ -77,14 +77,14 @@ def test_report__attacks_controls_and_roles(report: Report) -> None:
 
 
 def test_folder__updates_of_the_evaluated_rounds_and_nothing_of_the_placebo(folder: Path) -> None:
-    store = RunRecording(folder / "recording")
+    store = Recording(folder / "recording")
     assert store.rounds("main") == [0, 1, 2, 3, 4]  # and those that updates started from
     kept = store.updates("main")
     assert list(kept) == [2, 4]
     before = store.before("main", kept)
     for round, updates in kept.items():
         assert list(updates) == [0, 1, 2, 3]
-        merged = store.load("main", round).state
+        merged = store.load("main", round)[0]
         for name, tensor in merged.items():
             mean = sum(u[name].double() for u in updates.values()) / 4
             torch.testing.assert_close(tensor.double(), mean, atol=1e-6, rtol=1e-5)
@@ -97,11 +97,11 @@ def test_keep_updates__any_rounds_and_what_was_received_is_the_round_before(tmp_
     flags += "--federation.participation 0.5 --attacks none --federation.keep_updates 4"
     out = tmp_path / "RUN"
     assert simulate(flags, out) == 0
-    store = RunRecording(out / "recording")
+    store = Recording(out / "recording")
     kept = store.updates("main")
     assert list(kept) == [1, 2, 3, 4] == list(before := store.before("main", kept))
     for round, state in before.items():
-        received = store.load("main", round - 1).state
+        received = store.load("main", round - 1)[0]
         assert all(torch.equal(t, received[n]) for n, t in state.items())
         assert len(kept[round]) == 2  # the cohort's
 

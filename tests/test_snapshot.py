@@ -9,9 +9,9 @@ import torch
 
 from fedmia.federation.ledger import Ledger
 from fedmia.recording.format import RoundRecord
-from fedmia.recording.run import RunRecording
+from fedmia.recording.writer import RecordingWriter
 from fedmia.ssl.base import State
-from fedmia.storage.snapshot import ClientState, MemoryStore, SingleStateStore, Snapshot, StateStore
+from fedmia.storage.snapshot import ClientState, MemoryStore, SingleStateStore, StateStore
 
 
 def some_state(seed: int) -> State:
@@ -76,8 +76,8 @@ def test_carried__the_client_works_on_copies() -> None:
 def test_save__that_dies_midway_leaves_the_old_snapshot(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = RunRecording(tmp_path)
-    store.save("main", Snapshot(1, some_state(1), {}))
+    store = RecordingWriter(tmp_path)
+    store.save("main", 1, some_state(1))
 
     def dies(tensors: State, path: Path, about: object) -> None:
         path.write_bytes(b"half")
@@ -86,34 +86,34 @@ def test_save__that_dies_midway_leaves_the_old_snapshot(
     monkeypatch.setattr("fedmia.storage.snapshot.save_file", dies)
     for round in (1, 2):
         with pytest.raises(KeyboardInterrupt):
-            store.save("main", Snapshot(round, some_state(9), {}))
+            store.save("main", round, some_state(9))
     assert store.rounds("main") == [1]
-    assert same(store.load("main", 1).state, some_state(1))
+    assert same(store.load("main", 1)[0], some_state(1))
 
 
 def test_snapshots__round_trip_by_branch(tmp_path: Path) -> None:
     """Also names of tensors that hold the prefixes."""
-    store = RunRecording(tmp_path)
+    store = RecordingWriter(tmp_path)
     assert store.rounds("main") == []
-    holder = {"queue": torch.full((2,), 7.0), "global.x": torch.ones(1), "holder.x": torch.zeros(1)}
+    held = {"queue": torch.full((2,), 7.0), "global.x": torch.ones(1), "holder.x": torch.zeros(1)}
     for round in (12, 2, 100):
         state = {**some_state(round), "global.x": torch.zeros(1), "holder.x": torch.ones(1)}
-        store.save("main", Snapshot(round, state, holder))
-        found = store.load("main", round)
-        assert found.round == round and same(found.state, state) and same(found.holder, holder)
-    store.save("zero", Snapshot(2, some_state(5), {}))
+        store.save("main", round, state, held)
+        weights, tensors = store.load("main", round)
+        assert same(weights, state) and same(tensors, held)
+    store.save("zero", 2, some_state(5))
     assert store.rounds("main") == [2, 12, 100] and store.rounds("zero") == [2]
-    assert same(store.load("zero", 2).state, some_state(5)) and store.load("zero", 2).holder == {}
+    assert same(store.load("zero", 2)[0], some_state(5)) and store.load("zero", 2)[1] == {}
     store.drop_controls()
     assert store.rounds("zero") == [] and store.rounds("main") == [2, 12, 100]
     assert [folder.name for folder in (tmp_path / "models").iterdir()] == ["main"]
 
 
 def test_updates__by_round_and_client_and_what_they_started_from(tmp_path: Path) -> None:
-    store = RunRecording(tmp_path)
+    store = RecordingWriter(tmp_path)
     assert store.updates("main") == {} and len(store.before("main", [])) == 0
     for round in (12, 3):
-        store.save("main", Snapshot(round - 1, some_state(round), {}))
+        store.save("main", round - 1, some_state(round))
         digests = {
             client: store.save_update("main", round, client, some_state(100 * round + client))
             for client in (11, 2)
@@ -131,23 +131,23 @@ def test_updates__by_round_and_client_and_what_they_started_from(tmp_path: Path)
 
 def test_rewind__goes_back_to_what_a_checkpoint_counts_on(tmp_path: Path) -> None:
     """Files that no line names any more are gone; what lines name is whole after a reopening."""
-    store = RunRecording(tmp_path / "recording")
+    store = RecordingWriter(tmp_path / "recording")
     for round in (1, 2):
         digest = store.save_update("main", round, 0, some_state(round))
         store.add(RoundRecord("main", round, updates={0: digest}))
-        store.save("main", Snapshot(round, some_state(10 * round), {"queue": torch.ones(1)}))
+        store.save("main", round, some_state(10 * round), {"queue": torch.ones(1)})
     lines, force = store.pending()
     force()
-    store.save("main", Snapshot(3, some_state(3), {}))  # after the checkpoint
-    again = RunRecording(tmp_path / "recording")
+    store.save("main", 3, some_state(3))  # after the checkpoint
+    again = RecordingWriter(tmp_path / "recording")
     assert again.rounds("main") == [1, 2]
     again.rewind(lines)
     assert same(again.updates("main")[2][0], some_state(2))
-    assert same(again.load("main", 2).holder, {"queue": torch.ones(1)})
+    assert same(again.load("main", 2)[1], {"queue": torch.ones(1)})
     again.rewind(2)
     assert again.rounds("main") == [1] and list(again.updates("main")) == [1]
     assert sorted(p.relative_to(again.folder).as_posix() for p in tmp_path.rglob("*.safe*")) == [
+        "held/main/0001.safetensors",
         "models/main/0001.safetensors",
-        "notes/main/0001.safetensors",
         "updates/main/0001/0000.safetensors",
     ]

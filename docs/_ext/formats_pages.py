@@ -16,7 +16,16 @@ from mdtext import entries, escape, sections, table
 
 import fedmia.recording.format
 import fedmia.table
-from fedmia.recording.format import CAST, FORMAT, HEADER, ROUNDS, Header, RoundRecord, json_schema
+from fedmia.recording.format import (
+    ATTACKER,
+    CAST,
+    FORMAT,
+    HEADER,
+    ROUNDS,
+    Header,
+    RoundRecord,
+    json_schema,
+)
 from fedmia.records import rows
 from fedmia.records.fields import Field, fields_of
 from fedmia.report import verdict
@@ -201,14 +210,14 @@ def table_page() -> str:
 
 def recording_page() -> str:
     """The page of the format of a recording."""
-    _, files, rules, who = (fedmia.recording.format.__doc__ or "").strip().split("\n\n")
+    _, files, rules, *who = (fedmia.recording.format.__doc__ or "").strip().split("\n\n")
     lines = [
         "# What a recording contains", "",
         "A recording holds what a federation trained, round by round. `fedmia.flower.record` "
         "writes it ([any Flower app](../howto/own_flower_app.md)). Weights are safetensors files.",
         "", f"```text\n{inspect.cleandoc(files)}\n```", "", escape(rules), "",
         "A line without its line end was being written when the process died and does not count. "
-        f"This is format {FORMAT}; no other is read.", "", escape(who),
+        f"This is format {FORMAT}; no other is read.", "", escape("\n\n".join(who)),
     ]  # fmt: skip
     for name, record in ((HEADER, Header), (f"A line of {ROUNDS}", RoundRecord)):
         hints = get_type_hints(record)
@@ -218,8 +227,8 @@ def recording_page() -> str:
     schema = json.dumps(json_schema(), indent=1)
     lines += ["Keys of an object by client are numbers in quotes. A field that is empty is left "
               "out, unless it says that a file is no longer kept.", "", "## JSON Schema", "",
-              f"Of `{HEADER}`; `$defs/round` is that of a line of `{ROUNDS}`, `$defs/cast` that of "
-              f"the values beside `{CAST}`.", "",
+              f"Of `{HEADER}`; `$defs/round` is that of a line of `{ROUNDS}`, `$defs/cast` and "
+              f"`$defs/attacker` those of the values beside `{CAST}` and `{ATTACKER}`.", "",
               f"```json\n{schema}\n```"]  # fmt: skip
     return "\n".join(lines)
 

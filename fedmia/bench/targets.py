@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -22,8 +22,9 @@ from fedmia.options.errors import InputError
 from fedmia.options.seeding import rng
 from fedmia.options.yamlfile import load
 from fedmia.recording.files import digest_of
-from fedmia.recording.format import MAIN, RoundRecord
-from fedmia.recording.run import RunRecording
+from fedmia.recording.format import MAIN, Header, RoundRecord
+from fedmia.recording.reader import RecordedRounds
+from fedmia.recording.writer import RecordingWriter
 from fedmia.storage.outfolder import write_settings
 from fedmia.storage.runfolder import RunFolder
 
@@ -224,15 +225,16 @@ def keep_encoder(run: Path, target: Path, settings: Mapping[str, Any], trap: str
         settings: of the run, as a tree.
         trap: of an `untrained` one the first model alone is kept.
     """
-    source, target_folder = RunRecording(RunFolder(run).recording), RunFolder(target).recording
-    own = RunRecording(target_folder, "fedavg")
+    source = RecordedRounds(RunFolder(run).recording)
+    header = Header({"fedmia": __version__, "strategy": "fedavg"}, every=0)
+    own = RecordingWriter(RunFolder(target).recording, header)
     models, updates = source.models(MAIN), source.updates(MAIN)
     for round in [0] if trap == "untrained" else models:
-        own.save(MAIN, replace(source.load(MAIN, round), holder={}))
+        own.save(MAIN, round, models[round])
         if sent := updates.get(round):
             digests = {c: own.save_update(MAIN, round, c, state) for c, state in sent.items()}
             own.add(RoundRecord(MAIN, round, updates=digests, cohort=sorted(digests)))
-    own.pending()[1]()
+    own.flush()
     write_settings(target, settings, fedmia=__version__)
 
 

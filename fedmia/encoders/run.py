@@ -21,7 +21,7 @@ from fedmia.options.option import option_fields
 from fedmia.options.seeding import torch_rng
 from fedmia.options.values import convert, disk_path
 from fedmia.options.yamlfile import Tree
-from fedmia.recording.run import RunRecording
+from fedmia.recording.reader import RecordedRounds
 from fedmia.records.rows import Report
 from fedmia.ssl.base import SSL, Recipe, SSLMethod, State
 from fedmia.storage.runfolder import RunFolder, damaged
@@ -69,7 +69,7 @@ def load(spec: str, load_options: LoadOptions) -> LoadedEncoder:
     folder = Path(name)
     run = RunFolder(folder, load_options.trust_plugins)
     tree, report = _config(run), run.read_report_or_none()
-    store = RunRecording(run.recording)
+    store = RecordedRounds(run.recording)
     kept_rounds = store.rounds(BRANCH)
     if not kept_rounds:
         raise InputError(f"run '{folder}' holds no models in recording/models/{BRANCH}")
@@ -78,7 +78,7 @@ def load(spec: str, load_options: LoadOptions) -> LoadedEncoder:
         near = min(kept_rounds, key=lambda r: abs(r - turn))
         listed = ", ".join(map(str, kept_rounds))
         raise InputError(f"run '{folder}' kept no round {turn}; nearest is {near} (kept: {listed})")
-    state = store.load(BRANCH, turn).state
+    state = store.models(BRANCH)[turn]
     source, notes = _source(tree), list[str]()
     size = _size(report, tree, source) or load_options.size
     if size is None:
@@ -137,7 +137,7 @@ def load(spec: str, load_options: LoadOptions) -> LoadedEncoder:
         method=method(state),
         augment=spec_ssl.augment,
         # Of a pre-trained run round 0 is no untrained model.
-        untrained=lambda: method(store.untrained().state if 0 in kept_rounds else None, 0),
+        untrained=lambda: method(store.untrained() if 0 in kept_rounds else None, 0),
         untrained_how=how,
         access="white_box",
         channels=channels,

@@ -153,7 +153,7 @@ def score_run(
         utility = probes.both(model)
         after = (probes.both(recording.load(MAIN, end)[0]), end) if end > scored_at else None
         health = probes.health(model, {r.round: r.loss for r in run.rounds}.get(scored_at))
-        untrained = probes.both(recording.untrained()[0])
+        untrained = probes.both(recording.untrained())
     failures = Failures((InputError, FederationError))
     choices, context = experiment.attack_choices, run.client_context
     suite = suite_of_run(run, plan, context, cast, choices, run.archive, failures)

@@ -47,6 +47,7 @@ class NoteTaker(Notes):
             "attack": name,
             "options": dict(experiment.attack_choices[name].options),
             "client": experiment.holder,
+            "known": sum(map(len, context.known)),
             "batches": attack.round_size is not None,
         }
         super().__init__(digests(self.images.numpy()), about)

@@ -16,7 +16,7 @@ from fedmia.federation.plan import Plan
 from fedmia.federation.schedule import Schedule
 from fedmia.options.seeding import ENTROPY
 from fedmia.recording.branches import MAIN, UNTRAINED
-from fedmia.recording.writer import RecordingWriter
+from fedmia.recording.reader import RecordedRounds
 from fedmia.records import Aggregation, Fault, RoundInfo
 from fedmia.rounds.base import RoundModel, Rounds
 from fedmia.rounds.notes import Notes, read_notes
@@ -47,7 +47,7 @@ class TrainedRounds(Rounds):
     plan: Plan
     client_context: ClientContext
     store: StateStore
-    recording: RecordingWriter
+    recording: RecordedRounds
     rounds: list[RoundInfo]
     complete: bool
     faults: tuple[Fault, ...] = ()
@@ -103,7 +103,7 @@ class TrainedRounds(Rounds):
 
     def load(self, target: RoundModel) -> SSLMethod:
         if target.branch == UNTRAINED or target.round is None:
-            return load_weights(self.client_context, self.recording.untrained()[0])
+            return load_weights(self.client_context, self.recording.untrained())
         state = self.recording.models(target.branch)[target.round]
         return load_weights(self.client_context, state)
 

@@ -40,7 +40,7 @@ from fedmia.options.option import check_type
 from fedmia.options.seeding import rng, root
 from fedmia.recording.branches import BRANCHES, MAIN, PLACEBO, UNTRAINED, ZERO
 from fedmia.recording.format import RoundRecord
-from fedmia.recording.writer import REPLAYED, RecordingWriter
+from fedmia.recording.writer import FORKS, RecordingWriter
 from fedmia.records import Aggregation, Fault, RoundInfo
 from fedmia.records.privacy import ClientDefence
 from fedmia.runtime.progress import Display
@@ -155,7 +155,7 @@ class FederatedRun:
             return
         if notes.acted(MAIN) and UNTRAINED not in notes.facts:
             with self.watch.part("attacks"):
-                play_untrained(notes, self.schedule, self.recording.untrained()[0])
+                play_untrained(notes, self.schedule, self.recording.untrained())
         for branch in notes.facts:
             kept = self.recording.notes(branch)
             for round in sorted(r for r in notes.facts[branch] if r not in kept):
@@ -379,7 +379,7 @@ class FederatedRun:
     def _drop_replay(self) -> None:
         """Forget the round to be replayed, with the updates that were kept for it."""
         if self._replay is not None:
-            self.recording.drop_updates(REPLAYED, self._replay.round)
+            self.recording.drop_updates(FORKS, self._replay.round)
         self._replay = None
 
     def _prepare_replay(self, course: RoundRange, at: BranchState) -> None:
@@ -409,7 +409,7 @@ class FederatedRun:
         if replay is None or replay.round != round:
             return
         files = {client: digest for client, (digest, *_) in sent.items()}
-        states = self.recording.update_files(REPLAYED, round, files)
+        states = self.recording.update_files(FORKS, round, files)
         replay.honest = lambda client: Update(client, round, states[client], *sent[client][1:])
         replay.gone = {*self.failure_policy.gone}
         notes.replay(replay)
@@ -445,7 +445,7 @@ class FederatedRun:
             line.updates[update.client] = digest
         replay = self._replay
         if replay is not None and round == replay.round and update.client not in replay.malicious:
-            digest = self.recording.save_update(REPLAYED, round, update.client, update.state)
+            digest = self.recording.save_update(FORKS, round, update.client, update.state)
             self._sent[update.client] = digest, update.examples, update.metrics
         if course.craft and update.client == self.holder:
             self._crafted = update.state

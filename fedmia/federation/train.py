@@ -9,6 +9,7 @@ from threading import Event
 import torch
 from flwr.serverapp import Grid
 
+from fedmia import __version__
 from fedmia.federation.backends import run_inline, run_ray
 from fedmia.federation.checkpoint import Checkpoint
 from fedmia.federation.ledger import ROOM, Ledger
@@ -85,7 +86,10 @@ def train(
     room = ROOM if device == "cpu" else torch.cuda.get_device_properties(device).total_memory // 8
     store: StateStore = nodes.store if nodes else Ledger(states_folder, room)
     strategy, place = plan.experiment.strategy.name, RunFolder(out or folder)
-    recording = RunRecording(place.recording, strategy, plan.cast)
+    header = Header({"fedmia": __version__, "strategy": strategy}, every=0)
+    recording = RecordingWriter(place.recording, header, plan.cast)
+    if notes is not None:
+        recording.describe_attacker(notes.targets, notes.about)
     run = FederatedRun(
         plan, client_context, store, recording, probe, notes, watch, display, checkpoint
     )

@@ -21,7 +21,7 @@ from fedmia.flower.private import check, gives_guarantee, plan_server, try_setti
 from fedmia.flower.rounds import LogDisplay
 from fedmia.flower.store import ask_each
 from fedmia.observers.run_observers import RunObservers
-from fedmia.recording.run import RunRecording
+from fedmia.recording.reader import RecordedRounds
 from fedmia.records.rows import Report
 from fedmia.report.publish import publish
 from fedmia.runtime.stopwatch import Stopwatch
@@ -136,7 +136,7 @@ def run_rounds(
 
 
 def collect_scores(
-    grid: Grid, nodes: dict[int, int], recording: RunRecording, on_failure: str
+    grid: Grid, nodes: dict[int, int], recording: RecordedRounds, on_failure: str
 ) -> Iterator[tuple[int, RecordDict | FederationError]]:
     """Ask each client's node to score the final encoder.
 
@@ -150,8 +150,8 @@ def collect_scores(
         Each client with its answer as it comes, or with the error why there is none.
     """
     last = recording.rounds("main")[-1]
-    models = {"final": recording.load("main", last), "untrained": recording.untrained()}
-    tensors = {n: ArrayRecord(torch_state_dict=m.state) for n, m in models.items()}
+    models = {"final": recording.models()[last], "untrained": recording.untrained()}
+    tensors = {n: ArrayRecord(torch_state_dict=m) for n, m in models.items()}
     orders = dict.fromkeys(nodes, {"last": last})
     tries, comeback = (TRIES, RETURN) if on_failure == "retry" else (1, 0.0)
     yield from ask_each(grid, nodes, "score", orders, tensors, comeback=comeback, tries=tries)

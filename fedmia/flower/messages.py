@@ -11,7 +11,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from functools import partial
 from threading import RLock
 from typing import Any
 
@@ -20,6 +20,7 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 
 from fedmia.options.errors import InputError
 from fedmia.recording.format import MAIN, RoundRecord
+from fedmia.recording.thread import RecordingThread
 from fedmia.recording.writer import RecordingWriter, describe_size
 from fedmia.ssl.base import State
 from fedmia.storage.arrays import tensors
@@ -33,7 +34,7 @@ class MessageRecorder:
     """Records what a server sends and receives; every method may be called from any thread.
 
     Args:
-        writer: of the recording.
+        writer: of the recording; from now on a thread alone writes by it.
         arrays: name of the record of the weights, where a message holds several; else None.
         look: called with each new model, as it is about to be sent: the round after which it was
             made, and its weights; whether the federation goes on.
@@ -44,6 +45,7 @@ class MessageRecorder:
         look: Callable[[int, State], bool],
     ) -> None:  # fmt: skip
         self._writer, self._arrays, self._look = writer, arrays, look
+        self._thread = RecordingThread(writer.folder, log.warning)  # it alone writes
         self._lock = RLock()
         self._line: RoundRecord | None = None  # of the round that goes on
         self._began = 0.0
@@ -59,7 +61,7 @@ class MessageRecorder:
     @property
     def failure(self) -> str:
         """Why recording ended early; empty while it goes on."""
-        return self._writer.failure
+        return self._thread.failure
 
     def see_orders(self, messages: Sequence[Message]) -> int:
         """Record the model that a server sends.
@@ -75,7 +77,7 @@ class MessageRecorder:
         """
         kinds = {m.metadata.message_type.partition(".")[0] for m in messages}
         with self._lock, self._ending():
-            if self._writer.failure or self._stopped or not kinds <= {"train", "evaluate"}:
+            if self._thread.failure or self._stopped or not kinds <= {"train", "evaluate"}:
                 return 0
             models = [arrays for m in messages if (arrays := self._model(m)) is not None]
             if not models:
@@ -100,7 +102,7 @@ class MessageRecorder:
             if reply.has_content():
                 partition = partition_of(reply.content.pop(ROSTER, None))
                 with self._lock:
-                    if number and not self._writer.failure:
+                    if number and not self._thread.failure:
                         self._see_reply(number, reply, partition)
 
     def final(self, arrays: ArrayRecord) -> None:
@@ -112,7 +114,7 @@ class MessageRecorder:
         with self._lock, self._ending():
             if self._line is None:
                 log.warning("recording: final() came before the first round or after the end")
-            elif not self._writer.failure:
+            elif not self._thread.failure:
                 self._write_model(self._line.round, arrays, digest_of(arrays))
 
     def close(self) -> None:
@@ -120,7 +122,7 @@ class MessageRecorder:
         with self._lock:
             self._end_round()
             self._line = None
-            self._writer.close()
+            self._thread.close()
 
     @contextmanager
     def _ending(self) -> Iterator[None]:
@@ -131,7 +133,7 @@ class MessageRecorder:
             if self._line is None:
                 raise InputError(f"recording: {error}") from None
             self._end_round()
-            self._writer.close(str(error))
+            self._thread.close(str(error))
             log.warning("recording to %s ended: %s", self._writer.folder, error)
 
     def _model(self, order: Message) -> ArrayRecord | None:
@@ -165,10 +167,9 @@ class MessageRecorder:
 
     def _begin(self, state: State) -> None:
         self._form = {n: (t.shape, t.is_floating_point()) for n, t in state.items()}
-        header = self._writer.header
         if [*state] == [str(place) for place in range(len(state))]:
-            self._writer.replace_header(replace(header, names=False))
-        size = describe_size(state, header.updates)
+            self._thread.call(partial(self._writer.describe, names=False))
+        size = describe_size(state, self._writer.header.updates)
         log.info("recording to %s: %s", self._writer.folder, size)
 
     def _see_reply(self, number: int, reply: Message, partition: int | None) -> None:
@@ -202,7 +203,7 @@ class MessageRecorder:
             self._weights_sent = True
         elif not self._weights_sent:  # else the app sends weights, and this client others
             return self._miss(number, client, "is a change of the weights: send the weights")
-        return self._writer.write_update(number, client, state)
+        return self._thread.call(partial(self._write_update, line, client, state), tensors=True)
 
     def _miss(self, number: int, client: int, why: str) -> None:
         """Say the first of each kind."""
@@ -211,9 +212,16 @@ class MessageRecorder:
             log.warning("recording: the update of client %d in round %d %s; it is not kept, nor "
                         "are others like it", client, number, why)  # fmt: skip
 
+    def _write_update(self, line: RoundRecord, client: int, state: State) -> None:
+        line.updates[client] = self._writer.save_update(MAIN, line.round, client, state)
+
     def _end_round(self) -> None:
         if self._line is not None:
-            self._writer.end_round(self._line)
+            self._thread.call(partial(self._write_line, self._line))
+
+    def _write_line(self, line: RoundRecord) -> None:
+        self._writer.add(line)
+        self._writer.flush()
 
     def _write_model(self, number: int, arrays: ArrayRecord, digest: int) -> None:
         """Write a model that is new, and look at it."""
@@ -222,7 +230,8 @@ class MessageRecorder:
             if name := misfit(state, self._form):
                 raise InputError(f"the model differs in names or shapes from the first: '{name}'")
             self._model_sent = state
-            self._writer.write_model(number, state)
+            self._thread.call(partial(self._writer.save, MAIN, number, state), tensors=True)
+            self._thread.call(self._writer.flush)
             self._written = number, digest
             self._stopped = not self._look(number, state)
 

@@ -17,13 +17,13 @@ from flwr.serverapp import Grid, ServerApp
 from flwr.serverapp.strategy import Result
 
 import fedmia
-from fedmia.flower.messages import ROSTER, MessageRecorder, log
+from fedmia.flower.messages import ROSTER, MessageRecorder
 from fedmia.flower.watch import Watch
 from fedmia.flower_internals import ClientAppCallable
 from fedmia.options.errors import InputError
 from fedmia.options.values import disk_path
 from fedmia.recording.format import Header
-from fedmia.recording.writer import RecordingWriter
+from fedmia.recording.writer import begin_recording
 
 
 def roster(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
@@ -214,7 +214,7 @@ def _recording(
             f"every={every!r}, updates={updates!r}"
         )
     made_by = {"fedmia": fedmia.__version__, "flwr": flwr.__version__}
-    writer = RecordingWriter(folder, Header(made_by, updates=updates, every=every), log.warning)
+    writer = begin_recording(folder, Header(made_by, updates=updates, every=every))
     with watch.looking(folder, grid) if watch else nullcontext(lambda round, state: True) as look:
         recorder = MessageRecorder(writer, arrays, look)
         try:

@@ -27,7 +27,7 @@ from fedmia.flower.store import NodeStates
 from fedmia.observers.run_observers import RunObservers
 from fedmia.options.errors import InputError, opt
 from fedmia.options.values import disk_path
-from fedmia.recording.run import RunRecording
+from fedmia.recording.writer import RecordingWriter
 from fedmia.report.publish import publish, show
 from fedmia.runtime.stopwatch import Stopwatch
 from fedmia.storage.outfolder import OutFolder
@@ -145,7 +145,7 @@ def rehearse(grid: Grid, invoked: Invocation, place: OutFolder, watch: Stopwatch
         report = publish(scores, place.folder, watch)
         observing.report(report)
     if place.folder is not None:
-        RunRecording(RunFolder(place.folder).recording).drop_controls()
+        RecordingWriter(RunFolder(place.folder).recording).drop_controls()
     show(report, place.folder, json=False, quiet=False)
     if scores.failure is not None:  # so that Flower marks the run as failed
         raise FederationError(f"{scores.failure}; the finished rounds are reported on")

@@ -35,4 +35,3 @@ BRANCHES: Mapping[str, Branch] = {
     PLACEBO: Branch(images="placebo"),
     UNTRAINED: Branch(trains=False),
 }
-CONTROLS = tuple(name for name in BRANCHES if name != MAIN)

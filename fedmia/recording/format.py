@@ -4,8 +4,10 @@
     rounds.jsonl                                 what happened in each round, as it happened
     models/BRANCH/ROUND.safetensors              the global model after a round; 0: before the first
     updates/BRANCH/ROUND/CLIENT.safetensors      what a client sent in a round
-    notes/BRANCH/ROUND.safetensors               what the attacker's client held beside the model
+    held/BRANCH/ROUND.safetensors                what the attacker's client held beside the model
+    notes/BRANCH/ROUND.safetensors               what an attacker read of its targets in a round
     cast.safetensors                             which images a run was trained and is scored on
+    attacker.safetensors                         who attacked which images from inside
 
 A line of `rounds.jsonl` names a branch and a round. Several lines of one round complete each other:
 a server hears of a round's updates before it sends the model that they became. What a line names
@@ -18,6 +20,12 @@ its place in the data source), `digest` (uint8 (N, 32), SHA-256 of its shape and
 images belong to clients before they are dealt, `whose` (int64). The other values are in its
 metadata, as JSON under `about`. Nothing of it leaves a private node: a run on private nodes has no
 such file, and neither has the federation of another app.
+
+An attacker inside the federation reads its targets round by round: `notes` hold float64 tensors by
+name, and values of its own as JSON under `about` in the metadata. `attacker.safetensors` says what
+they are of: `targets` (uint8 (T, 32), SHA-256 of the shape and bytes of each image under attack, in
+the order of the notes), and under `about` the name and the options of its attack, its client, and
+how many of the targets it knows. A recording may hold notes and no models.
 """
 
 from __future__ import annotations
@@ -46,6 +54,14 @@ CAST_ABOUT: dict[str, Any] = {  # in its metadata
     "duplicates_removed": int,
     "distinct": int,
 }
+ATTACKER = "attacker.safetensors"
+ATTACKER_ABOUT: dict[str, Any] = {  # in its metadata
+    "attack": str,
+    "options": dict,
+    "client": int,
+    "known": int,  # of the targets
+    "batches": bool,  # whether each batch has a round to itself, by which it is scored
+}
 MAIN = "main"  # the federation itself; other branches are replays and controls of it
 
 
@@ -61,6 +77,7 @@ class Header:
         names: whether tensors bear names; else these are their places, 0, 1, .., and they are
             matched by order and shape.
         cast: SHA-256 of `cast.safetensors`; empty: there is none.
+        attacker: SHA-256 of `attacker.safetensors`; empty: there is none.
         format: version of the format.
     """
 
@@ -69,6 +86,7 @@ class Header:
     every: int = 1
     names: bool = True
     cast: str = ""
+    attacker: str = ""
     format: int = FORMAT
 
 
@@ -87,7 +105,8 @@ class RoundRecord:
         seconds: wall-clock seconds from the first order to the last update.
         named_by: `roster`: clients bear the numbers of their partitions; `nodes`: they are
             numbered in the order in which the server first sent to them.
-        notes: SHA-256 of the file of what the attacker's client held then, such as its queue.
+        held: SHA-256 of the file of what the attacker's client held then, such as its queue.
+        notes: SHA-256 of the file of what an attacker read of its targets in the round.
     """
 
     branch: str
@@ -99,6 +118,7 @@ class RoundRecord:
     metrics: dict[int, dict[str, float]] = field(default_factory=dict)
     seconds: float = 0.0
     named_by: str = "roster"
+    held: str = ""
     notes: str = ""
 
     def to_line(self, **more: object) -> bytes:
@@ -116,6 +136,7 @@ class RoundRecord:
         """The files that it names, of a recording in the folder `root`."""
         return [
             *[model_file(root, self.branch, self.round)] * bool(self.model),
+            *[held_file(root, self.branch, self.round)] * bool(self.held),
             *[notes_file(root, self.branch, self.round)] * bool(self.notes),
             *(update_file(root, self.branch, self.round, client) for client in self.updates),
         ]
@@ -155,7 +176,8 @@ def fits(value: Any, hint: Any) -> bool:
     kind, within = get_origin(hint) or hint, get_args(hint)
     if kind in (dict, list):
         inner = value.values() if isinstance(value, dict) else value
-        return isinstance(value, kind) and all(fits(one, within[-1]) for one in inner)
+        whole = isinstance(value, kind)
+        return whole and (not within or all(fits(one, within[-1]) for one in inner))
     return type(value) in ((int, float) if kind is float else (kind,))
 
 
@@ -173,8 +195,22 @@ def model_file(root: Path, branch: str, round: int) -> Path:
     return root / "models" / branch / f"{round:04d}.safetensors"
 
 
-def notes_file(root: Path, branch: str, round: int) -> Path:
+def held_file(root: Path, branch: str, round: int) -> Path:
     """File of what the attacker's client held beside the model of a round.
+
+    Args:
+        root: folder of the recording.
+        branch: of the federation.
+        round: 0, 1, 2, ...
+
+    Returns:
+        Its path.
+    """
+    return root / "held" / branch / f"{round:04d}.safetensors"
+
+
+def notes_file(root: Path, branch: str, round: int) -> Path:
+    """File of what an attacker read of its targets in a round.
 
     Args:
         root: folder of the recording.
@@ -257,11 +293,13 @@ def named_files(root: Path, lines: Iterable[bytes]) -> list[Path]:
 
 def json_schema() -> dict[str, Any]:
     """The JSON Schema of `recording.json`; `$defs/round` is that of a line of `rounds.jsonl`, and
-    `$defs/cast` that of the metadata of `cast.safetensors`."""
+    `$defs/cast` and `$defs/attacker` those of the metadata of these files."""
     head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": HEADER}
-    about = {name: _schema_of_hint(hint) for name, hint in CAST_ABOUT.items()}
-    cast = {"type": "object", "required": [*about], "properties": about}
-    return head | _schema_of(Header) | {"$defs": {"round": _schema_of(RoundRecord), "cast": cast}}
+    parts = {"round": _schema_of(RoundRecord)}
+    for part, hints in (("cast", CAST_ABOUT), ("attacker", ATTACKER_ABOUT)):
+        about = {name: _schema_of_hint(hint) for name, hint in hints.items()}
+        parts[part] = {"type": "object", "required": [*about], "properties": about}
+    return head | _schema_of(Header) | {"$defs": parts}
 
 
 def _schema_of(record: type) -> dict[str, Any]:
@@ -273,7 +311,7 @@ def _schema_of(record: type) -> dict[str, Any]:
 
 
 def _schema_of_hint(hint: Any) -> dict[str, Any]:
-    names = {str: "string", int: "integer", float: "number", bool: "boolean"}
+    names = {str: "string", int: "integer", float: "number", bool: "boolean", dict: "object"}
     within = get_args(hint)
     if get_origin(hint) is dict:
         keys = {"propertyNames": {"pattern": "^[0-9]+$"}} if within[0] is int else {}

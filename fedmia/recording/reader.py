@@ -7,16 +7,19 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from fedmia.options.bounded import parse_json
 from fedmia.options.errors import InputError
-from fedmia.options.filetype import check_file_type
-from fedmia.recording.files import digest_of
+from fedmia.recording.attacker import read_attacker
+from fedmia.recording.files import check_digest
 from fedmia.recording.format import (
     FORMAT,
     HEADER,
     MAIN,
     ROUNDS,
     Header,
+    held_file,
     index_rounds,
     model_file,
     notes_file,
@@ -24,43 +27,108 @@ from fedmia.recording.format import (
 )
 from fedmia.ssl.base import State
 from fedmia.storage.snapshot import read_tensors
-from fedmia.storage.states import States
+from fedmia.storage.states import ReadLate, States
 
 
 class RecordedRounds:
-    """What the lines of a recording name.
+    """What the lines of a recording name; in a folder without any, nothing.
 
     Args:
-        folder: of the recording.
-        lines: of its `rounds.jsonl`, whole ones.
+        folder: of the recording; one that still grows is read as far as it came.
         names: whether tensors bear names.
 
     Raises:
         InputError: a line is damaged.
+
+    Attributes:
+        records: what is known of each round, by branch and round.
     """
 
-    def __init__(self, folder: Path, lines: Iterable[bytes], names: bool = True) -> None:
+    def __init__(self, folder: Path, names: bool = True) -> None:
         self.folder, self._names = folder, names
-        self._records = index_rounds(folder, lines)
+        self._lines = read_lines(folder)
+        self.records = index_rounds(folder, self._lines)
+
+    def rounds(self, branch: str = MAIN) -> list[int]:
+        """Rounds whose model was kept, in order."""
+        return [*self.models(branch)]
 
     def models(self, branch: str = MAIN) -> States:
         """The global models that were kept, by round."""
-        return self._states(branch, "model", model_file)
+        return read_states(self._files(branch, "model", model_file), self._names)
 
-    def notes(self, branch: str = MAIN) -> States:
+    def held(self, branch: str = MAIN) -> States:
         """What the attacker's client of a run of fedmia held beside the model, by round."""
-        return self._states(branch, "notes", notes_file)
+        return read_states(self._files(branch, "held", held_file))
 
-    def _states(self, branch: str, name: str, file: Callable[..., Path]) -> States:
-        digests = {r: getattr(one, name) for r, one in self._records.get(branch, {}).items()}
-        files = {r: (file(self.folder, branch, r), d) for r, d in sorted(digests.items()) if d}
-        return read_states(files, self._names)
+    def load(self, branch: str, round: int) -> tuple[State, State]:
+        """The model after a round, and what the attacker's client held.
+
+        Args:
+            branch: of the federation.
+            round: that was kept.
+
+        Returns:
+            Weights by name, and tensors by name.
+        """
+        return self.models(branch)[round], self.held(branch).get(round, {})
+
+    def untrained(self) -> State:
+        """The first model, before any training."""
+        return self.models("untrained" if self.rounds("untrained") else MAIN)[0]
+
+    def before(self, branch: str, rounds: Iterable[int]) -> States:
+        """The global weights that clients received in a round, those of the round before it.
+
+        Args:
+            branch: of the federation.
+            rounds: 1, 2, ...; those before them were kept.
+
+        Returns:
+            Round -> weights.
+        """
+        models = self.models(branch)
+        return States(rounds, lambda round: models[round - 1])
+
+    def notes(self, branch: str = MAIN) -> ReadLate[tuple[State, Any]]:
+        """What an attacker inside read of its targets: tensors, and values beside them, by round.
+
+        Its items raise:
+            InputError: the file is damaged, or another than was recorded.
+        """
+        files = self._files(branch, "notes", notes_file)
+
+        def read(round: int) -> tuple[State, Any]:
+            path, digest = files[round]
+            check_digest(path, digest)
+            tensors, about = read_tensors(path)
+            if any(tensor.dtype != torch.float64 for tensor in tensors.values()):
+                raise InputError(f"'{path}' holds no notes of an attacker: they are float64")
+            return tensors, about
+
+        return ReadLate(files, read)
+
+    def attacker(self) -> tuple[list[bytes], dict[str, Any]] | None:
+        """Who attacked from inside: SHA-256 of each target, and facts; None: nobody did.
+
+        Raises:
+            InputError: the file is damaged, or another than was recorded.
+        """
+        digest = read_header(self.folder).attacker
+        return read_attacker(self.folder, digest) if digest else None
+
+    def _files(
+        self, branch: str, name: str, file: Callable[..., Path]
+    ) -> dict[int, tuple[Path, str]]:
+        """Path and SHA-256 of what is kept of one kind, by round in order."""
+        digests = {r: getattr(one, name) for r, one in self.records.get(branch, {}).items()}
+        return {r: (file(self.folder, branch, r), d) for r, d in sorted(digests.items()) if d}
 
     def updates(self, branch: str = MAIN) -> dict[int, States]:
         """The updates that were kept: round -> client -> the weights that it sent."""
         return {
             r: self.update_files(branch, r, one.updates)
-            for r, one in sorted(self._records.get(branch, {}).items())
+            for r, one in sorted(self.records.get(branch, {}).items())
             if one.updates
         }
 
@@ -81,25 +149,24 @@ class Recording(RecordedRounds):
 
     Attributes:
         header: what `recording.json` says.
-        rounds: what is known of each round, by branch and round, in their order.
+        records: what is known of each round, by branch and round, in their order.
     """
 
     def __init__(self, folder: Path) -> None:
         self.header = read_header(folder)
-        super().__init__(folder, read_lines(folder), self.header.names)
-        self.rounds = self._records = {
-            branch: dict(sorted(by_round.items())) for branch, by_round in self._records.items()
-        }
+        super().__init__(folder, self.header.names)
+        for branch, by_round in self.records.items():
+            self.records[branch] = dict(sorted(by_round.items()))
 
     @property
     def named_by(self) -> str:
         """`roster` where every client bears the number of its partition, else `nodes`."""
-        every = {one.named_by for rounds in self.rounds.values() for one in rounds.values()}
+        every = {one.named_by for rounds in self.records.values() for one in rounds.values()}
         return "nodes" if "nodes" in every else "roster"
 
     def clients(self, branch: str = MAIN) -> list[int]:
         """Every client that took part, ascending."""
-        return sorted({c for one in self.rounds.get(branch, {}).values() for c in one.cohort})
+        return sorted({c for one in self.records.get(branch, {}).values() for c in one.cohort})
 
 
 def read_header(folder: Path) -> Header:
@@ -165,22 +232,3 @@ def read_states(files: Mapping[int, tuple[Path, str]], names: bool = True) -> St
         return state if names else {n: state[n] for n in sorted(state, key=int)}
 
     return States(files, read)
-
-
-def check_digest(path: Path, digest: str) -> None:
-    """Refuse a file of another SHA-256.
-
-    Args:
-        path: of the file.
-        digest: its SHA-256 when it was recorded.
-
-    Raises:
-        InputError: it is another file than was recorded, or cannot be read.
-    """
-    try:
-        right = digest_of(path) == digest
-    except OSError as error:
-        raise InputError(f"'{path}' cannot be read: {error.strerror}") from None
-    if not right:
-        check_file_type(path)
-        raise InputError(f"'{path}' is not the file that was recorded: another SHA-256")

@@ -1,182 +1,269 @@
-"""Writes a recording while a federation runs; a disk that fails never stops the federation."""
+"""Writes a recording as rounds pass; what is written is read at once, and can be taken back."""
 
 from __future__ import annotations
 
+import json
 import shutil
-from collections import deque
-from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from threading import Lock, RLock
+from typing import Any
 
+from fedmia.data.cast import Cast
 from fedmia.options.errors import InputError
-from fedmia.recording.files import digest_of, write_header, write_lines, write_state
+from fedmia.recording.attacker import write_attacker
+from fedmia.recording.branches import BRANCHES
+from fedmia.recording.cast import write_cast
+from fedmia.recording.files import write_header, write_lines, write_state
 from fedmia.recording.format import (
+    ATTACKER,
+    CAST,
+    HEADER,
     MAIN,
+    ROUNDS,
     Header,
     RoundRecord,
     check_branch,
+    held_file,
+    index_rounds,
     model_file,
+    named_files,
+    notes_file,
     update_file,
 )
+from fedmia.recording.reader import RecordedRounds, read_header
 from fedmia.ssl.base import State
 from fedmia.storage import durable
 
-LINES = 2  # of a round: its updates and what it made
-Say = Callable[[str], None]
+FORKS = "forks"  # updates of a round that will be replayed: no line names them
 
 
-class RecordingWriter:
-    """Writes one recording; every method may be called from any thread.
+class RecordingWriter(RecordedRounds):
+    """Writes one recording, from one thread at a time; goes on where the folder holds lines.
 
-    A thread writes models and updates, forces them to the disk and writes the line that names them,
-    while the federation goes on, by at most one round. One model or update waits at most: the next
-    comes once it is written.
+    What is written is read at once. It is forced to the disk, and named in `rounds.jsonl`, when
+    something counts on it (`flush`, or a checkpoint by `pending`): it can be gone on with from any
+    such moment. A header that says so has models and updates of older rounds deleted.
 
     Args:
-        folder: of the recording: a new or an empty one, readable by its owner alone.
+        folder: of the recording, in one that is there by the first write.
+        header: what `recording.json` says; one that is there stands.
+        cast: the images of a run in their roles, written when the recording begins; None, or one
+            without images: no such file is written.
+
+    Raises:
+        InputError: what is there is damaged.
+
+    Attributes:
+        header: what `recording.json` says, or will say.
+    """
+
+    def __init__(
+        self, folder: Path, header: Header | None = None, cast: Cast | None = None
+    ) -> None:
+        self._begun = (folder / HEADER).is_file()
+        self.header = read_header(folder) if self._begun else header or Header()
+        self._cast = cast if cast is not None and len(cast.used) else None
+        super().__init__(folder, self.header.names)
+        self._on_disk, self._gone = len(self._lines), list[Path]()
+
+    def begin(self) -> None:
+        """Make the folder, with what the header says and the cast; the first write does it too.
+
+        Raises:
+            DiskError: they cannot be written.
+        """
+        if self._begun:
+            return
+        durable.make_folder(self.folder, self.folder.parent)
+        if self._cast is not None:
+            self.header = replace(self.header, cast=write_cast(self.folder, self._cast))
+        write_header(self.folder, self.header, self.folder.parent)
+        self._begun = True
+
+    def describe(self, **values: Any) -> None:
+        """Say in `recording.json` what was not known when recording began.
+
+        Args:
+            values: of `Header`, by name.
+        """
+        self.begin()
+        self.header = replace(self.header, **values)
+        self._names = self.header.names
+        write_header(self.folder, self.header, self.folder.parent)
+
+    def describe_attacker(self, targets: Sequence[bytes], about: Mapping[str, Any]) -> None:
+        """Write who attacks which images from inside, once.
+
+        Args:
+            targets: SHA-256 of the shape and bytes of each image under attack.
+            about: values by the names of `ATTACKER_ABOUT`.
+        """
+        self.begin()
+        if not self.header.attacker:
+            self.describe(attacker=write_attacker(self.folder, targets, about))
+
+    def save(self, branch: str, round: int, state: State, held: State | None = None) -> None:
+        """Write the global model after a round, and what the attacker's client held then.
+
+        Args:
+            branch: of the federation.
+            round: 0: before the first, 1, 2, ...
+            state: weights by name.
+            held: tensors of the attacker's client, such as its queue; none: no file is written.
+        """
+        line = RoundRecord(branch, round)
+        line.model = self._write(model_file, branch, round, tensors=state)
+        if held:
+            line.held = self._write(held_file, branch, round, tensors=held)
+        self.add(line)
+
+    def save_update(self, branch: str, round: int, client: int, state: State) -> str:
+        """Write what a client sent; it counts once the line of its round names it.
+
+        Args:
+            branch: of the federation.
+            round: 1, 2, ...
+            client: its number.
+            state: the weights that it sent.
+
+        Returns:
+            SHA-256 of the file, for `RoundRecord.updates`.
+        """
+        return self._write(update_file, branch, round, client, tensors=state)
+
+    def save_notes(self, branch: str, round: int, tensors: State, about: object) -> str:
+        """Write what an attacker inside read of its targets; it counts once a line names it.
+
+        Args:
+            branch: of the federation.
+            round: in which it read them.
+            tensors: float64, by name.
+            about: values of its own beside them; what JSON can hold.
+
+        Returns:
+            SHA-256 of the file, for `RoundRecord.notes`.
+        """
+        return self._write(notes_file, branch, round, tensors=tensors, about=about)
+
+    def add(self, line: RoundRecord) -> None:
+        """Add a line of a round to those before; files that are no longer kept then are deleted
+        once that is on the disk."""
+        self._append(line)
+        by_round, every, updates = self.records[line.branch], self.header.every, self.header.updates
+        if line.model and every:
+            for round in [r for r, one in by_round.items() if one.model and r % every]:
+                if round < line.round:  # it was kept as the last alone
+                    self._forget(RoundRecord(line.branch, round), model="")
+        if line.updates and isinstance(updates, int):
+            for round in sorted(r for r, one in by_round.items() if one.updates)[:-updates]:
+                self._forget(RoundRecord(line.branch, round), updates={})
+
+    def pending(self) -> tuple[int, Callable[[], None]]:
+        """What is not forced to the disk yet.
+
+        Returns:
+            The number of all lines, to go back to by `rewind`; and what forces those that are new,
+            with the files that they name. Another thread may call it.
+        """
+        force = partial(self._force, self._lines[self._on_disk :], self._gone)
+        self._on_disk, self._gone = len(self._lines), []
+        return len(self._lines), force
+
+    def flush(self) -> None:
+        """Have all lines on the disk, with the files that they name.
+
+        Raises:
+            DiskError: they cannot be written.
+        """
+        self.pending()[1]()
+
+    def rewind(self, lines: int) -> None:
+        """Go back to the first so many lines; files that they do not name are deleted."""
+        self._rewrite(self._lines[:lines])
+
+    def drop_controls(self) -> None:
+        """Delete the branches beside `main` that clients trained for scoring alone, but for an
+        attacker's notes of them."""
+        lines = list[bytes]()
+        for line in self._lines:
+            values = json.loads(line)
+            branch = BRANCHES.get(values["branch"])
+            if branch is None or values["branch"] == MAIN or not branch.trains:
+                lines.append(line)
+            elif "notes" in values:
+                kept = {n: v for n, v in values.items() if n not in ("model", "held", "updates")}
+                lines.append(json.dumps(kept).encode() + b"\n")
+        self._rewrite(lines)
+
+    def drop_updates(self, branch: str, round: int) -> None:
+        """Delete the updates of a round that did not end, or that was replayed."""
+        shutil.rmtree(update_file(self.folder, branch, round, 0).parent, ignore_errors=True)
+
+    def _write(
+        self, file: Callable[..., Path], branch: str, *at: int, tensors: State, about: object = None
+    ) -> str:
+        self.begin()
+        path = file(self.folder, check_branch(branch), *at)
+        return write_state(self.folder, path, tensors, about)
+
+    def _append(self, line: RoundRecord, **more: object) -> None:
+        self._lines.append(line.to_line(**more))
+        index_rounds(self.folder, self._lines[-1:], self.records)
+
+    def _forget(self, line: RoundRecord, **what: object) -> None:
+        """Add a line that says what of a round is no longer kept."""
+        before = {*self.records[line.branch][line.round].files(self.folder)}
+        self._append(line, **what)
+        self._gone += before.difference(self.records[line.branch][line.round].files(self.folder))
+
+    def _force(self, lines: Sequence[bytes], gone: Sequence[Path]) -> None:
+        write_lines(self.folder, lines)
+        for path in gone:
+            path.unlink(missing_ok=True)
+            with suppress(OSError):  # it holds more
+                path.parent.rmdir()
+
+    def _rewrite(self, lines: list[bytes]) -> None:
+        self._lines, self._on_disk, self._gone = lines, len(lines), []
+        self.records = index_rounds(self.folder, lines)
+        if self.folder.is_dir():
+            durable.write({self.folder / ROUNDS: b"".join(lines)})
+        whole = [
+            *(self.folder / name for name in (CAST, ATTACKER)),
+            *named_files(self.folder, lines),
+        ]
+        for file in {*self.folder.rglob("*.safetensors")}.difference(whole):
+            file.unlink()
+        for path in sorted(self.folder.rglob("*"), reverse=True):  # those within come first
+            if path.is_dir() and not any(path.iterdir()):
+                path.rmdir()
+
+
+def begin_recording(folder: Path, header: Header) -> RecordingWriter:
+    """Begin a recording in a folder of its own.
+
+    Args:
+        folder: a new or an empty one; it is readable by its owner alone.
         header: what `recording.json` says.
-        say: prints a line to the user.
+
+    Returns:
+        Its writer.
 
     Raises:
         InputError: the folder holds something, or cannot be made.
-
-    Attributes:
-        failure: why recording ended early; empty while it goes on.
     """
-
-    def __init__(self, folder: Path, header: Header, say: Say) -> None:
-        if folder.is_dir() and any(folder.iterdir()):
-            raise InputError(f"recording: '{folder}' is not empty; name a new folder")
-        self.folder, self.failure = folder, ""
-        self._say, self._lock, self._failing = say, RLock(), Lock()
-        self._last_model = dict[str, int]()  # round, by branch
-        self._sent = dict[tuple[str, int], list[int]]()  # clients, by branch and round
-        self._with_updates = dict[str, list[int]]()
-        self._thread = ThreadPoolExecutor(1, "recording")
-        self._forcing = deque[Future[None]]()  # at most the lines of one round
-        self._writing: Future[None] | None = None
-        try:
-            self._write_header(header)
-        except OSError as error:
-            raise InputError(f"recording: '{folder}' cannot be made: {error}") from None
-
-    def replace_header(self, header: Header) -> None:
-        """Say something else in `recording.json`: what was not known when recording began."""
-        self._try(lambda: self._write_header(header))
-
-    def write_model(self, round: int, state: State, branch: str = MAIN) -> None:
-        """Write the global model after a round, and delete the one before it that was kept only
-        as the last.
-
-        Args:
-            round: 0: before the first, 1, 2, ...
-            state: weights by name.
-            branch: of the federation.
-        """
-        path = model_file(self.folder, check_branch(branch), round)
-
-        def write_line() -> None:
-            self._append(RoundRecord(branch, round, model=digest_of(path)))
-            last, self._last_model[branch] = self._last_model.get(branch, 0), round
-            if last % self.header.every and last < round:
-                self._append(RoundRecord(branch, last), model="")
-                model_file(self.folder, branch, last).unlink()
-
-        self._write(path, state)
-        self._behind(write_line)
-
-    def write_update(self, round: int, client: int, state: State, branch: str = MAIN) -> None:
-        """Write what a client sent; it counts once `end_round` named it.
-
-        Args:
-            round: 1, 2, ...
-            client: its number.
-            state: weights by name.
-            branch: of the federation.
-        """
-        self._write(update_file(self.folder, check_branch(branch), round, client), state)
-        self._sent.setdefault((branch, round), []).append(client)
-
-    def end_round(self, line: RoundRecord) -> None:
-        """Write the line of a round, with the updates that came; it must not change then."""
-        branch, round = line.branch, line.round
-        sent = self._sent.pop((branch, round), [])
-
-        def write_line() -> None:
-            files = {c: update_file(self.folder, branch, round, c) for c in sent}
-            self._append(replace(line, updates={c: digest_of(f) for c, f in files.items()}))
-            if sent and isinstance(self.header.updates, int):
-                self._forget_updates(branch, round, self.header.updates)
-
-        self._behind(write_line)
-
-    def wait(self) -> None:
-        """Wait until all that was written so far is on the disk, with its lines."""
-        with self._lock:
-            while self._forcing:
-                self._forcing.popleft().result()
-
-    def close(self, why: str = "it was closed") -> None:
-        """End the recording, once all is on the disk; it can be read at any time.
-
-        Args:
-            why: it ends, for `failure`.
-        """
-        self.wait()
-        self.failure = self.failure or why
-        self._thread.shutdown()
-
-    def _forget_updates(self, branch: str, round: int, number: int) -> None:
-        """Delete the updates of rounds before the last so many."""
-        rounds = self._with_updates.setdefault(branch, [])
-        rounds.append(round)
-        while len(rounds) > number:
-            round = rounds.pop(0)
-            self._append(RoundRecord(branch, round), updates={})
-            shutil.rmtree(update_file(self.folder, branch, round, 0).parent)
-
-    def _write_header(self, header: Header) -> None:
-        self.header = header
-        write_header(self.folder, header)
-
-    def _append(self, line: RoundRecord, **more: object) -> None:
-        write_lines(self.folder, [line.to_line(**more)])
-
-    def _write(self, path: Path, state: State) -> None:
-        """Write a file in the thread; its tensors must not change then."""
-        with self._lock:
-            if self._writing is not None:
-                self._writing.result()
-            if not self.failure:
-                task = partial(write_state, self.folder, path, state)
-                self._writing = self._thread.submit(self._try, task)
-
-    def _behind(self, force: Callable[[], None]) -> None:
-        """Run in the thread, after what it was told before."""
-        with self._lock:
-            if len(self._forcing) == LINES:
-                self._forcing.popleft().result()
-            if not self.failure:
-                self._forcing.append(self._thread.submit(self._try, force))
-
-    def _try(self, write: Callable[[], None]) -> None:
-        """Write, unless the disk failed before; where it fails, say so once and go on without."""
-        if self.failure:
-            return
-        try:
-            with durable.explain():
-                write()
-        except OSError as error:
-            with self._failing:
-                first, self.failure = not self.failure, self.failure or str(error)
-            if first:
-                self._say(
-                    f"recording to '{self.folder}' ended: {error}; the federation goes on, and "
-                    "what was recorded until here can be read"
-                )
+    if folder.is_dir() and any(folder.iterdir()):
+        raise InputError(f"recording: '{folder}' is not empty; name a new folder")
+    try:
+        durable.make_folder(folder)
+        writer = RecordingWriter(folder, header)
+        writer.begin()
+    except OSError as error:
+        raise InputError(f"recording: '{folder}' cannot be made: {error}") from None
+    return writer
 
 
 def describe_size(state: State, updates: str | int) -> str:

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from fedmia.data.images import digests
 from fedmia.options.errors import InputError
-from fedmia.recording import Recording
 from fedmia.recording.branches import BRANCHES
+from fedmia.recording.reader import RecordedRounds
 from fedmia.ssl.base import State
 from fedmia.threat import ClientView, Trajectory
 
@@ -25,7 +25,6 @@ RECEIVED, SENT, AFTER = "received", "sent", "after"
 # them, under the model that the round ended with, and under that where nothing was acted on.
 SIDES = ("sent", "after", "idle")
 ALONE = ("sets", "batches")
-FACTS = {"attack": str, "options": dict, "client": int, "batches": bool}
 
 
 class Notes:
@@ -33,9 +32,8 @@ class Notes:
 
     Args:
         targets: digest of each of the T images that the attacker acts on.
-        about: `attack`, its name; its `options`; `client`, the partition id; `batches`, whether
-            each batch has a round to itself, by which it is scored; of somebody's app also `run`,
-            Flower's number of it.
+        about: values by the names of `fedmia.recording.format.ATTACKER_ABOUT`; of somebody's app
+            also `run`, Flower's number of it.
 
     Attributes:
         tables: branch -> round -> `received`, `sent`, `after`, or `KIND.SIDE` of targets alone
@@ -78,7 +76,7 @@ class Notes:
         tensors = {name: torch.from_numpy(values) for name, values in table.items()}
         return tensors, self.facts_of(branch, round)
 
-    def add(self, recording: Recording) -> None:
+    def add(self, recording: RecordedRounds) -> None:
         """Take over all that a recording holds of every branch.
 
         Raises:
@@ -203,7 +201,7 @@ class Notes:
         view.charge(self.queries(branch, kind) * images // len(self.targets))
 
 
-def read_notes(recording: Recording) -> Notes | None:
+def read_notes(recording: RecordedRounds) -> Notes | None:
     """The notes of the attacker inside a recorded federation; None: there was none.
 
     Raises:
@@ -212,8 +210,6 @@ def read_notes(recording: Recording) -> Notes | None:
     if (attacker := recording.attacker()) is None:
         return None
     targets, about = attacker
-    if any(type(about.get(name)) is not kind for name, kind in FACTS.items()):
-        raise InputError(f"'{recording.folder}' holds no notes of an attacker")
     notes = Notes(targets, about)
     notes.add(recording)
     return notes

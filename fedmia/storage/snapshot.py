@@ -1,4 +1,4 @@
-"""Client updates, the state that clients keep between rounds, and snapshots on disk."""
+"""Client updates, the state that clients keep between rounds, and files of tensors."""
 
 from __future__ import annotations
 
@@ -201,18 +201,3 @@ def _whole(path: Path) -> Iterator[None]:
         if "os error" in str(error):  # of safetensors, which tells it alone
             raise
         raise InputError(f"'{path}' is damaged: {' '.join(str(error).split())[:200]}") from None
-
-
-@dataclass(frozen=True)
-class Snapshot:
-    """The global model after a round.
-
-    Attributes:
-        round: 0, 1, 2, ...; 0 is the first model.
-        state: the global weights.
-        holder: local tensors of the attacker's client then, such as its queue.
-    """
-
-    round: int
-    state: State
-    holder: State

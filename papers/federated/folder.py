@@ -17,7 +17,7 @@ from fedmia.evaluation.suite import Suite
 from fedmia.federation.plan import make_client_context, make_plan
 from fedmia.federation.result import TrainedRounds
 from fedmia.options.errors import InputError, prefix_errors
-from fedmia.recording.run import RunRecording
+from fedmia.recording.reader import RecordedRounds
 from fedmia.runs import Run, open_run
 from fedmia.storage.runfolder import RunFolder
 from fedmia.storage.snapshot import MemoryStore
@@ -44,7 +44,7 @@ def reopen_run(run: Run, device: str) -> Iterator[Suite]:
         with prefix_errors(str(files.config)):
             plan = make_plan(experiment)
             client_context = make_client_context(plan, Path(work), Event())
-        store, gone = RunRecording(files.recording), files.dropped()
+        store, gone = RecordedRounds(files.recording), files.dropped()
         done = TrainedRounds(plan, client_context, MemoryStore(), store, [], True, gone=gone)
         yield suite_of_run(done)
 

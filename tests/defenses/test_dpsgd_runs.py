@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from fedmia.recording.run import RunRecording
+from fedmia.recording import Recording
 from fedmia.simulate import main
 
 TINY = (
@@ -39,8 +39,8 @@ def test_public_queue__earns_the_guarantee_and_is_the_same_on_ray(
         defended = [c["defence"]["epsilon"] for c in report["clients"] if c["defence"]]
         assert [e["standing"] for e in defended] == ["guaranteed"] * 2
         assert all(e["value"] > 0 and "queue" not in e["assumptions"] for e in defended)
-        states.append(RunRecording(tmp_path / backend / "recording").load("main", 2))
-    one, two = states[0].state | states[0].holder, states[1].state | states[1].holder
+        states.append(Recording(tmp_path / backend / "recording").load("main", 2))
+    one, two = ({**state, **held} for state, held in states)
     assert all(torch.equal(t, two[n]) for n, t in one.items())
     # What the attacker holds is its queue, of keys of public images.
     assert one["public"][1] > 0 and len(one["queue"]) == 6

@@ -12,8 +12,7 @@ import yaml
 from fedmia.encoders.base import load
 from fedmia.encoders.describe import probe_encoder
 from fedmia.options.errors import InputError
-from fedmia.recording.run import RunRecording
-from fedmia.storage.snapshot import Snapshot
+from fedmia.recording import Recording, RecordingWriter
 from tests.auditing.conftest import RUN
 from tests.bank import Bank
 from tests.encoders.conftest import refused
@@ -32,7 +31,7 @@ def test_run__is_its_snapshot(run: Path) -> None:
     assert (released.channels, released.size, released.fixed_size) == (3, 8, False)
     assert released.method.encoder.map_layer == "layer4"
     for turn, method in ((2, released.method), (0, released.untrained())):
-        state = RunRecording(run / "recording").load("main", turn).state
+        state = Recording(run / "recording").models()[turn]
         ours = method.shared_state()
         assert ours.keys() == state.keys()
         assert all(torch.equal(ours[n], t) for n, t in state.items())
@@ -47,16 +46,16 @@ def test_run__of_a_pretrained_model_has_the_first_one_as_its_control(
 ) -> None:
     """Round 0 of a run that was pre-trained on its clients' images knows the members."""
     shutil.copytree(run, tmp_path / "RUN")
-    recording = RunRecording(tmp_path / "RUN/recording")
+    recording = RecordingWriter(tmp_path / "RUN/recording")
     before = recording.load("main", 1)
-    recording.save("untrained", Snapshot(0, before.state, {}))
+    recording.save("untrained", 0, before[0])
     recording.pending()[1]()
     state = load(str(tmp_path / "RUN")).untrained().shared_state()
     assert all(torch.equal(state[n], t) for n, t in before.state.items())
 
 
 def test_run__a_round_by_number(run: Path) -> None:
-    weights = RunRecording(run / "recording").load("main", 1).state
+    weights = Recording(run / "recording").models()[1]
     state = load(f"{run}@1").method.shared_state()
     assert all(torch.equal(state[n], t) for n, t in weights.items())
     assert [load(f"{run}{at}").weights.round for at in ("", "@1")] == [2, 1]
@@ -66,10 +65,10 @@ def test_run__a_round_by_number(run: Path) -> None:
 
 def test_run__with_a_model_that_diverged_is_refused_by_its_round(run: Path, tmp_path: Path) -> None:
     shutil.copytree(run, folder := tmp_path / "RUN")
-    recording = RunRecording(folder / "recording")
-    last = recording.load("main", 2).state
-    recording.save("main", Snapshot(3, {n: torch.zeros_like(t) for n, t in last.items()}, {}))
-    recording.save("untrained", Snapshot(0, {n: t * torch.inf for n, t in last.items()}, {}))
+    recording = RecordingWriter(folder / "recording")
+    last = recording.load("main", 2)[0]
+    recording.save("main", 3, {n: torch.zeros_like(t) for n, t in last.items()})
+    recording.save("untrained", 0, {n: t * torch.inf for n, t in last.items()})
     recording.pending()[1]()
     refused("the model of round 3: every weight is zero", str(folder))
     with pytest.raises(InputError, match="the model of round 0: '.*' is not finite"):

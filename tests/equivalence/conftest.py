@@ -25,11 +25,10 @@ from fedmia.federation.result import TrainedRounds
 from fedmia.federation.rounds import FederatedRun
 from fedmia.federation.train import federate
 from fedmia.federation.untrained import climb_untrained
-from fedmia.recording.run import RunRecording
+from fedmia.recording.writer import RecordingWriter
 from fedmia.runtime.progress import Display
 from fedmia.runtime.stopwatch import Stopwatch
 from fedmia.ssl.base import State
-from fedmia.storage.snapshot import Snapshot
 from tests.small_context import changed
 
 TINY = (
@@ -62,14 +61,14 @@ class Recorder:
 
     def __init__(self) -> None:
         self.replayed: dict[str, Fork] = {}
-        self.models: dict[str, dict[int, Snapshot]] = defaultdict(dict)
-        self.uploads: dict[str, dict[int, Snapshot]] = defaultdict(dict)
+        self.models: dict[str, dict[int, tuple[State, State]]] = defaultdict(dict)
+        self.uploads: dict[str, dict[int, tuple[State, State]]] = defaultdict(dict)
 
-    def received(self, branch: str, round: int, snapshot: Snapshot) -> None:
-        self.models[branch][round] = copy.deepcopy(snapshot)
+    def received(self, branch: str, round: int, state: State, held: State) -> None:
+        self.models[branch][round] = copy.deepcopy((state, held))
 
-    def sent(self, branch: str, round: int, snapshot: Snapshot) -> None:
-        self.uploads[branch][round] = copy.deepcopy(snapshot)
+    def sent(self, branch: str, round: int, state: State, held: State) -> None:
+        self.uploads[branch][round] = copy.deepcopy((state, held))
 
     def forks(self, branch: str) -> bool:
         return branch in ("main", "placebo")
@@ -91,7 +90,7 @@ class Run(TrainedRounds):
     def check_mean(self, round: int, counted: int) -> None:
         """The weights of a round are the mean of what its first `counted` clients uploaded."""
         updates = self.recording.updates("main")[round]
-        for name, got in self.recording.load("main", round).state.items():
+        for name, got in self.recording.load("main", round)[0].items():
             mean = torch.stack([updates[c][name].double() for c in range(counted)]).mean(dim=0)
             torch.testing.assert_close(got.double(), mean, atol=1e-6, rtol=1e-5)
 
@@ -101,10 +100,10 @@ class Run(TrainedRounds):
         assert attack is not None
         book = TrajectoryRecorder(self.client_context, attack)
         for branch, models in self.recorder.models.items():
-            for round, snapshot in models.items():
-                book.received(branch, round, snapshot)
-            for round, snapshot in self.recorder.uploads[branch].items():
-                book.sent(branch, round, snapshot)
+            for round, (state, held) in models.items():
+                book.received(branch, round, state, held)
+            for round, (state, held) in self.recorder.uploads[branch].items():
+                book.sent(branch, round, state, held)
         for branch, fork in self.recorder.replayed.items():
             if book.forks(branch):
                 book.forked(fork)
@@ -113,7 +112,7 @@ class Run(TrainedRounds):
     def with_readings(self, book: TrajectoryRecorder | None = None) -> Run:
         """The same federation with what the attack's client read, its untrained control too."""
         book = book or self.trajectory_recorder()
-        first = self.recording.untrained().state
+        first = self.recording.untrained()
         climb_untrained(book, self.schedule, first)
         return replace(self, readings=book)
 
@@ -124,7 +123,7 @@ def federated(setup: Plan, folder: Path, **client_context: Any) -> Run:
     recorder = Recorder()
     context = changed(make_client_context(setup, folder, Event()), **client_context)
     run = FederatedRun(
-        setup, context, Ledger(folder / "clients"), RunRecording(folder / "recording"),
+        setup, context, Ledger(folder / "clients"), RecordingWriter(folder / "recording"),
         lambda state: None, recorder,  # type: ignore[arg-type]
         Stopwatch(time.perf_counter()), Display(0, True),
     )  # fmt: skip
@@ -140,7 +139,7 @@ def unattacked(setup: Plan) -> Plan:
 
 def weights(run: Run, branch: str = "main") -> dict[int, State]:
     """Global weights of `branch` by round, as they were kept."""
-    return {r: run.recording.load(branch, r).state for r in run.recording.rounds(branch)}
+    return {r: run.recording.load(branch, r)[0] for r in run.recording.rounds(branch)}
 
 
 def same(one: State, other: State) -> bool:

@@ -45,7 +45,7 @@ def test_zero_branch__is_the_run_without_ascent(finished: Finished) -> None:
     main, zero, plain = weights(armed), weights(armed, "zero"), weights(without)
     assert all(same(zero[r], plain[r]) for r in zero)
     assert same(main[CLEAN], zero[CLEAN])  # the state before the attack is shared
-    bank = [armed.recording.load(branch, CLEAN).holder for branch in ("main", "zero")]
+    bank = [armed.recording.load(branch, CLEAN)[1] for branch in ("main", "zero")]
     assert bank[0] and same(*bank)
     assert not same(main[3], zero[3])  # and the ascent does something
 
@@ -58,7 +58,7 @@ def test_active_client__is_an_honest_one_until_it_may_craft(
     roles = ("honest",) * 3 + ("passive",)
     passive = federated(unattacked(planned(ACTIVE)), tmp_path / "passive", roles=roles)
     assert all(same(weights(run)[r], weights(passive)[r]) for r in range(CLEAN + 1))
-    kept = [one.recording.load("main", CLEAN).holder for one in (run, passive)]
+    kept = [one.recording.load("main", CLEAN)[1] for one in (run, passive)]
     assert kept[0] and same(*kept)
     assert not same(weights(run)[3], weights(passive)[3])
 
@@ -169,7 +169,7 @@ def test_active_client__trains_no_more_once_it_crafts(watched: Watched) -> None:
     """Nothing of that would be used; its bank stays as its last training left it."""
     assert {r for c, r in watched.trained if c == 3} == {1, 2}
     assert {r for c, r in watched.trained if c == 0} == {1, 2, 3, 4}
-    banks = [watched.run.recording.load("main", r).holder for r in (2, 4)]
+    banks = [watched.run.recording.load("main", r)[1] for r in (2, 4)]
     assert banks[0] and same(*banks)
 
 

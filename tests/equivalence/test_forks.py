@@ -12,7 +12,6 @@ import torch
 from fedmia.attacks import ascent
 from fedmia.attacks.ascent import Ascent, AscentAlgorithm1
 from fedmia.federation.recorder import TrajectoryRecorder
-from fedmia.storage.snapshot import Snapshot
 
 from .conftest import ACTIVE, Finished, Run, same, weights
 
@@ -32,7 +31,7 @@ def trajectory_recorder(run: Run, attack: Ascent, sets: Any = None) -> Trajector
 
 def alone(book: TrajectoryRecorder, kind: str, rows: Any, idle: bool = False) -> Any:
     """(3, n): what was noted of targets before, under the upload and after their own round."""
-    view: Any = book.view(Snapshot(0, run_weights(book), {}))
+    view: Any = book.view(run_weights(book), {})
     trajectory = book.of_alone("main", kind, view, book.targets[rows], idle=idle)
     assert trajectory.rounds == [FIRST]
     return np.concatenate([trajectory.before, trajectory.sent, trajectory.after])
@@ -189,6 +188,6 @@ def test_first_attacked_round__of_main_is_a_snapshot_of_the_fork(
     run = finished(ACTIVE)
     fork = run.recorder.replayed["main"]
     assert fork.holder is not None
-    bank = run.recorder.models["main"][FIRST].holder
+    bank = run.recorder.models["main"][FIRST][1]
     assert bank and all(torch.equal(fork.holder.tensors[f"local.{n}"], t) for n, t in bank.items())
     assert same(fork.received, weights(run)[FIRST - 1])

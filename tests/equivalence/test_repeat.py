@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from fedmia.recording.run import RunRecording
+from fedmia.recording import Recording
 from fedmia.report.figures import draw
 from fedmia.runtime.cores import count_cores
 from fedmia.simulate import main
@@ -80,11 +80,11 @@ def test_config__a_runs_own_file_repeats_its_numbers(
     one, two = (json.loads((f / "report.json").read_text()) for f in folders)
     assert without(one, "timing") == without(two, "timing")
     assert len({(f / "scores.csv").read_text() for f in folders}) == 1
-    stores = [RunRecording(f / "recording") for f in folders]
+    stores = [Recording(f / "recording") for f in folders]
     rounds = stores[0].rounds("main")
     assert rounds == stores[1].rounds("main") and rounds[-1] == 4
     assert len(rounds) == 3
-    assert all(same(*(s.load("main", r).state for s in stores)) for r in rounds)
+    assert all(same(*(s.load("main", r)[0] for s in stores)) for r in rounds)
     assert str(tmp_path) not in config.read_text()  # `out` is not part of the config
 
 

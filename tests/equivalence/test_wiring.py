@@ -39,7 +39,6 @@ from fedmia.rounds.base import RoundModel
 from fedmia.runtime.stopwatch import Stopwatch
 from fedmia.ssl.base import Recipe, State
 from fedmia.ssl.moco import MoCo
-from fedmia.storage.snapshot import Snapshot
 from fedmia.threat import ClientView, ServerView, WhiteBox
 from strategies.cohort import RoundRange, draw_cohort
 
@@ -185,8 +184,8 @@ def test_active_attack__sees_the_rounds_of_the_branch_it_is_scored_on(
     images = scoring_run.scorer.candidates.flip(0)[:30]
     trajectory = Trajectories(scoring_run, run, "ascent", book).view(branch).trajectory(images)
 
-    def read(snapshot: Snapshot) -> Any:
-        return book.attack.read(book.view(snapshot), images)
+    def read(model: tuple[State, State]) -> Any:
+        return book.attack.read(book.view(*model), images)
 
     assert trajectory.rounds == [3, 4]
     assert trajectory.before.shape == trajectory.after.shape == (2, 30)
@@ -215,7 +214,7 @@ def test_clients_model__has_the_queue_that_the_client_kept_in_that_round(
 ) -> None:
     """Before the first round it keeps none: keys of its own images stand in."""
     run, queues = finished(PASSIVE), list[torch.Tensor]()
-    recorded = run.recording.notes("main")
+    recorded = run.recording.held("main")
     assert 0 not in recorded and LAST in recorded
     for round, state in recorded.items():
         own = evaluation(run).method(RoundModel(MAIN, round)).local_state()

@@ -13,7 +13,6 @@ from fedmia.evaluation.trajectories import Trajectories
 from fedmia.federation.attacker import load_weights
 from fedmia.rounds.base import RoundModel
 from fedmia.ssl.base import State
-from fedmia.storage.snapshot import Snapshot
 from strategies.cohort import RoundRange, draw_cohort
 
 from .conftest import ACTIVE, Finished, same, weights
@@ -59,7 +58,7 @@ def test_untrained_control__goes_through_the_strategys_own_aggregate(
     for name, kept in (("received", models), ("sent", uploads)):
         monkeypatch.setattr(book, name, noting(book, name, kept))
     run.with_readings(book)
-    state = run.recording.untrained().state
+    state = run.recording.untrained()
     sizes = [len(p) for p in run.client_context.parts["members"]]
     assert list(uploads) == [6, 8] and list(models) == [6, 8, 9] and len({*sizes}) > 1
     velocity = {n: torch.zeros_like(t, dtype=torch.float64) for n, t in state.items()}
@@ -83,9 +82,9 @@ def noting(book: Any, name: str, kept: dict[int, State]) -> Any:
     """A method of a notebook that keeps the states."""
     plain = getattr(book, name)
 
-    def noted(branch: str, round: int, snapshot: Snapshot) -> None:
-        kept[round] = snapshot.state
-        plain(branch, round, snapshot)
+    def noted(branch: str, round: int, state: State, held: State) -> None:
+        kept[round] = state
+        plain(branch, round, state, held)
 
     return noted
 
@@ -95,7 +94,7 @@ def test_pooled_training__comes_before_honest_rounds_and_passive_attacks_read_an
     finished: Finished,
 ) -> None:
     run = finished(f"{ACTIVE} --pretrain pooled --pretrain-epochs 2 --federation.keep_updates 4")
-    first, states = run.recording.untrained().state, weights(run)
+    first, states = run.recording.untrained(), weights(run)
     assert not same(first, states[0])
     assert [(r.round, r.under_attack) for r in run.rounds] == [
         (1, False), (2, False), (3, True), (4, True),

@@ -8,8 +8,8 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from fedmia.recording import RecordingWriter
 from fedmia.recording.format import Header, RoundRecord
+from fedmia.recording.writer import begin_recording
 from fedmia.ssl.base import State
 from tests.auditing.conftest import MEMBERS, textures
 
@@ -95,20 +95,19 @@ def record(
     def at(round: int, who: tuple[int, ...] = clients) -> State:
         return form(state_of(max(0.0, (round - 1) / (ROUNDS - 1)) if leak else 0.0, who))
 
-    writer = RecordingWriter(folder, Header({"flwr": "1"}, updates=updates), print)
-    writer.write_model(0, at(0))
+    writer = begin_recording(folder, Header({"flwr": "1"}, updates=updates))
+    writer.save("main", 0, at(0))
     for round in range(1, ROUNDS + 1):
         sent = {c: at(round, (c,)) for c in (0, 1, 2)} if updates != "none" else {}
         if aside is not None and aside[0] == round:
             usual = sent.pop(aside[1])
             if aside[2] is not None:
                 sent[aside[1]] = aside[2](at(round - 1), usual)
-        for client, state in sent.items():
-            writer.write_update(round, client, state)
+        digests = {c: writer.save_update("main", round, c, state) for c, state in sent.items()}
         metrics = {c: {"loss": 1 / round} for c in (0, 1, 2)}
-        line = RoundRecord("main", round, "", {}, [0, 1, 2], {}, metrics, named_by=named_by)
-        writer.end_round(line)
+        line = RoundRecord("main", round, "", digests, [0, 1, 2], {}, metrics, named_by=named_by)
+        writer.add(line)
         if final or round < ROUNDS:
-            writer.write_model(round, at(round))
-    writer.close()
+            writer.save("main", round, at(round))
+    writer.flush()
     return folder

@@ -16,8 +16,8 @@ import fedmia
 from fedmia.evaluation.audits import suspects
 from fedmia.evaluation.audits.suspects import measure_round, rank_suspects
 from fedmia.options.errors import InputError
-from fedmia.recording import RecordingWriter
 from fedmia.recording.format import Header, RoundRecord
+from fedmia.recording.writer import begin_recording
 from fedmia.records.client_rows import SuspectRow
 from fedmia.report.suspects import FALSE_ALARMS, HONEST, suspects_sentence
 from fedmia.ssl.base import State
@@ -88,17 +88,19 @@ def record(
 ) -> Path:  # fmt: skip
     """`about`: what a client says of itself, which is nobody's business here."""
     models, updates = states(attackers, seed)
-    writer = RecordingWriter(folder, Header({"flwr": "1"}, updates=kept), print)
-    writer.write_model(0, models[0])
+    writer = begin_recording(folder, Header({"flwr": "1"}, updates=kept))
+    writer.save("main", 0, models[0])
     for round, sent in enumerate(updates, start=1):
-        for client, state in enumerate(sent[:clients] if kept != "none" else []):
-            writer.write_update(round, client, state)
+        digests = {
+            client: writer.save_update("main", round, client, state)
+            for client, state in enumerate(sent[:clients] if kept != "none" else [])
+        }
         who = [*range(clients)]
         examples = {c: about * (c + 1) for c in who}
         metrics = {c: {"loss": about * c} for c in who}
-        writer.end_round(RoundRecord("main", round, "", {}, who, examples, metrics))
-        writer.write_model(round, models[round])
-    writer.close()
+        writer.add(RoundRecord("main", round, "", digests, who, examples, metrics))
+        writer.save("main", round, models[round])
+    writer.flush()
     return folder
 
 

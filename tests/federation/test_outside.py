@@ -14,12 +14,11 @@ from fedmia.cli.command import parse
 from fedmia.cli.commands import SIMULATE
 from fedmia.federation.recorder import TrajectoryRecorder
 from fedmia.options.errors import InputError
-from fedmia.recording.run import RunRecording
+from fedmia.recording import Recording
 from fedmia.records import RunScores
 from fedmia.records.rows import Report
 from fedmia.report import publish
 from fedmia.ssl.base import State
-from fedmia.storage.snapshot import Snapshot
 from tests.equivalence.conftest import federated, planned, same, unattacked, weights
 from tests.small_runs import SMALL, simulate
 
@@ -34,9 +33,9 @@ def test_run__is_reported_with_its_role_its_controls_and_its_curves(
     calls, plain = list[RunScores](), publish.build_whole
     uploads, noted = dict[tuple[str, int], State](), TrajectoryRecorder.sent
 
-    def sent(self: TrajectoryRecorder, branch: str, round: int, snapshot: Snapshot) -> None:
-        uploads[branch, round] = snapshot.state
-        noted(self, branch, round, snapshot)
+    def sent(self: TrajectoryRecorder, branch: str, round: int, state: State, held: State) -> None:
+        uploads[branch, round] = state
+        noted(self, branch, round, state, held)
 
     def build(scores: RunScores) -> Report:
         calls.append(scores)
@@ -72,7 +71,7 @@ def test_run__is_reported_with_its_role_its_controls_and_its_curves(
     assert not np.array_equal(curves.control_members, curves.members)  # type: ignore[arg-type]
 
     # Its uploads are its step turned and doubled.
-    received = RunRecording(tmp_path / "RUN" / "recording").load("main", 2).state
+    received = Recording(tmp_path / "RUN" / "recording").load("main", 2)[0]
     turned, kept = uploads["main", 3], uploads["zero", 3]
     for name, start in received.items():
         want = start - 2.0 * (kept[name] - start)

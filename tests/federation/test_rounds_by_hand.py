@@ -21,7 +21,7 @@ from fedmia.federation.rounds import FederatedRun, RunInterrupted
 from fedmia.federation.schedule import Schedule
 from fedmia.options.seeding import rng
 from fedmia.recording.format import RoundRecord
-from fedmia.recording.run import RunRecording
+from fedmia.recording.writer import RecordingWriter
 from fedmia.runtime.stopwatch import Stopwatch
 from fedmia.storage.snapshot import ClientState, MemoryStore, Update
 from strategies.base import Round
@@ -150,7 +150,7 @@ def test_line__of_a_round_without_updates_is_none_of_the_round_before() -> None:
 def test_run__leaves_no_update_of_a_round_to_be_replayed(
     error: type[Exception], tmp_path: Path
 ) -> None:
-    store = RunRecording(tmp_path)
+    store = RecordingWriter(tmp_path)
 
     def ends(grid: Any, branch: str) -> None:
         store.save_update("forks", 3, 0, {"w": torch.ones(1)})
@@ -168,14 +168,14 @@ def test_run__leaves_no_update_of_a_round_to_be_replayed(
     assert not [*(tmp_path / "updates/forks").iterdir()] and run._fork is None
 
 
-def test_snapshot__holds_the_holders_bank_and_not_its_key_encoder() -> None:
+def test_held__is_the_holders_bank_and_not_its_key_encoder() -> None:
     store, one = MemoryStore(), torch.ones(1)
     tensors = {"local.queue": one, "local.key.w": one, "optimizer.0": one, "strategy.w": one}
     store.save("main", 2, ClientState(tensors, {}))
     for holder, want in ((2, {"queue"}), (1, set()), (None, set())):
         run = SimpleNamespace(store=store, holder=holder)
-        found = FederatedRun._snapshot(run, "main", 4, {"w": one})  # type: ignore[arg-type]
-        assert found.round == 4 and set(found.state) == {"w"} and set(found.holder) == want
+        held = FederatedRun._held(run, "main")  # type: ignore[arg-type]
+        assert set(held) == want
 
 
 def test_indispensable__two_known_and_two_scored_members() -> None:

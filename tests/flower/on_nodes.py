@@ -15,7 +15,7 @@ from flwr.app import Context, Message, RecordDict
 from fedmia.federation.inline import InlineGrid
 from fedmia.federation.plan import make_plan
 from fedmia.flower import client, server
-from fedmia.recording.run import RunRecording
+from fedmia.recording import Recording
 from fedmia.runtime.stopwatch import Stopwatch
 from fedmia.ssl.base import State
 from fedmia.storage.outfolder import OutFolder
@@ -67,7 +67,7 @@ def run(work: Any, grid: InlineGrid, flags: str, out: Path) -> None:
 
 def last_weights(out: Path) -> State:
     """The global model after the second round."""
-    return RunRecording(out / "recording").load("main", 2).state
+    return Recording(out / "recording").load("main", 2)[0]
 
 
 def own_images(flags: str, folder: Path) -> list[dict[str, str]]:

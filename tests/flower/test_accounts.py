@@ -19,7 +19,7 @@ from fedmia.federation.train import train
 from fedmia.flower import gather, server
 from fedmia.flower.private import gives_guarantee, plan_server
 from fedmia.options.errors import InputError
-from fedmia.recording.run import RunRecording
+from fedmia.recording.writer import RecordingWriter
 from fedmia.records import Aggregation, RunScores
 from fedmia.runtime.progress import Display
 from fedmia.runtime.stopwatch import Stopwatch
@@ -122,7 +122,7 @@ def test_account__that_lacks_rounds_is_no_statement(tmp_path: Path) -> None:
     plan = plan_server(server.invocation(TINY + GAUSSIAN).settings, 1, 8)
     for trained, code in ((2, "its account has 1 rounds, but 2 were trained and sent"), (1, None)):
         done = TrainedRounds(
-            plan, node.client_context, MemoryStore(), RunRecording(tmp_path), [], True,
+            plan, node.client_context, MemoryStore(), RecordingWriter(tmp_path), [], True,
             aggregation=Aggregation("fedavg", trained=(trained, 2)),
         )  # fmt: skip
         if code is None:
@@ -140,7 +140,7 @@ def test_client_rows__never_state_an_epsilon_of_an_empty_account(tmp_path: Path)
         store = MemoryStore()
         if memory is not None:
             store.save("main", 0, ClientState({}, {"defense": memory}))
-        run = TrainedRounds(plan, client_context, store, RunRecording(tmp_path), [], True)
+        run = TrainedRounds(plan, client_context, store, RecordingWriter(tmp_path), [], True)
         if rounds is None:
             with pytest.raises(InputError, match="gaussian: its account has 0 rounds, but 1 were"):
                 client_rows(run, plan.cast.data.labels, 1)

@@ -18,11 +18,11 @@ from fedmia.federation.plan import make_client_context
 from fedmia.federation.result import TrainedRounds
 from fedmia.flower import gather, nodes, server, store
 from fedmia.flower.private import plan_server
-from fedmia.recording.run import RunRecording
+from fedmia.recording.writer import RecordingWriter
 from fedmia.records import Aggregation, RoundInfo
 from fedmia.runtime.stopwatch import Stopwatch
 from fedmia.storage.outfolder import OutFolder
-from fedmia.storage.snapshot import MemoryStore, Snapshot
+from fedmia.storage.snapshot import MemoryStore
 from strategies.failure_policy import FederationError
 from tests.observers.test_observing import HEARD, RECORDER
 
@@ -72,9 +72,12 @@ def gathered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
             observing.round("main", 3, 0.5, None, 0.1)
             plan = plan_server(experiment, **shape)
             context = make_client_context(plan, tmp_path, None)  # type: ignore[arg-type]
-            kept, state = RunRecording(place.folder / "s"), context.method(-1, None).shared_state()
+            kept, state = (
+                RecordingWriter(place.folder / "s"),
+                context.method(-1, None).shared_state(),
+            )
             for round in (0, 3):
-                kept.save("main", Snapshot(round, state, {}))
+                kept.save("main", round, state)
             done = [RoundInfo(n, False, None, None) for n in (1, 2, 3)]
             ruled = Aggregation("fedavg", trained=(3, 3))
             values = {"complete": True, "aggregation": ruled} | more
@@ -160,8 +163,8 @@ def test_scoring__waits_for_a_node_that_left_under_retry_alone(
         return iter(())
 
     monkeypatch.setattr(gather, "ask_each", ask_each)
-    kept = RunRecording(tmp_path)
-    kept.save("main", Snapshot(0, {}, {}))
+    kept = RecordingWriter(tmp_path)
+    kept.save("main", 0, {})
     assert not [*gather.collect_scores(SimpleNamespace(), {0: 7}, kept, policy)]  # type: ignore[arg-type]
     assert seen == [waits]
 

@@ -24,7 +24,7 @@ from fedmia.flower.answers import scores_from_node
 from fedmia.flower.private import plan_own, plan_server
 from fedmia.options.errors import InputError
 from fedmia.options.seeding import rng, torch_noise
-from fedmia.recording.run import RunRecording
+from fedmia.recording.writer import RecordingWriter
 from fedmia.report.build import build_report
 from fedmia.report.conditions import read_conditions
 from fedmia.runtime.stopwatch import Stopwatch
@@ -204,7 +204,9 @@ def test_scores__kept_in_leave_the_guarantee_and_a_report_without_attacks(
     assert info.defence is not None and info.defence.epsilon is not None
     assert info.defence.epsilon.standing == "guaranteed" and not found["attacks"]
     plan = plan_server(server.invocation(TINY + GAUSSIAN).settings, 1, 8)
-    done = TrainedRounds(plan, node.client_context, MemoryStore(), RunRecording(tmp_path), [], True)
+    done = TrainedRounds(
+        plan, node.client_context, MemoryStore(), RecordingWriter(tmp_path), [], True
+    )
     report = build_report(scores_from_node(0, content, done))
     assert report["not_run"] == [
         {"attack": "similarity", "reason": "the node keeps the scores of its images"}
@@ -269,7 +271,7 @@ def test_server__of_private_images_draws_cohorts_and_noise_anew(
         )
         assert done.aggregation is not None and (spent := done.aggregation.epsilon) is not None
         assert spent.noise_source == "entropy" and spent.value == pytest.approx(4.0)
-        start = done.recording.untrained().state
+        start = done.recording.untrained()
         noises.append(flat(sent_by) - flat(start))
         assert [draw_cohort(courses[-1], r, 20) for r in (1, 2)] != seeded
         assert str(courses[-1].seed) not in repr(courses[-1])

@@ -134,7 +134,7 @@ def judge(folder: Path) -> None:
             assert values == {**(leakage if kind == query else {"metrics": one}), **roster}
     recording = Recording(folder / "REC")
     assert [*recording.models()] == [0, 1, 2]
-    assert {r: len(line.cohort) for r, line in recording.rounds["main"].items()} == {
+    assert {r: len(line.cohort) for r, line in recording.records["main"].items()} == {
         0: 0, 1: 2, 2: 2,
     }  # fmt: skip
 

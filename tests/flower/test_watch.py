@@ -124,7 +124,7 @@ def test_watch__stops_at_the_first_look_after_the_bound_is_passed(
     torch.testing.assert_close(result.to_torch_state_dict()["late.strength"], torch.ones(()))
     recording = Recording(tmp_path / "REC")
     assert [*recording.models()] == [*range(9)]
-    assert {r: len(line.cohort) for r, line in recording.rounds["main"].items()} == {
+    assert {r: len(line.cohort) for r, line in recording.records["main"].items()} == {
         0: 0, **dict.fromkeys(range(1, 9), 5),
     }  # fmt: skip
     said = [line for line in lines.messages if line.startswith("watch: ")]
@@ -280,7 +280,7 @@ def test_watch__of_flowers_old_loop_keeps_the_model_that_is_not_sent(
     assert kept == pytest.approx([1, 3, 5, 7, 7, 7, 7])
     recording = Recording(tmp_path / "REC")
     assert [*recording.models()] == [0, 1, 2, 3]
-    assert {r: len(line.cohort) for r, line in recording.rounds["main"].items()} == {
+    assert {r: len(line.cohort) for r, line in recording.records["main"].items()} == {
         0: 0, 1: 5, 2: 5, 3: 5,
     }  # fmt: skip
 

@@ -17,7 +17,7 @@ from fedmia.config.tree import from_tree
 from fedmia.encoders.base import load
 from fedmia.options.errors import InputError
 from fedmia.options.yamlfile import dump
-from fedmia.recording.run import RunRecording
+from fedmia.recording import Recording
 from fedmia.storage.durable import DiskError
 from fedmia.study.scheduler import run_jobs
 from papers import central, jobs
@@ -42,7 +42,7 @@ def settings(**more: object) -> Central:
 
 
 def state(folder: Path, epoch: int) -> dict[str, torch.Tensor]:
-    return RunRecording(folder / "recording").load("main", epoch).state
+    return Recording(folder / "recording").load("main", epoch)[0]
 
 
 def test_interrupted_training__ends_in_the_same_bits(

@@ -66,7 +66,7 @@ def check(folder: Path, clients: int) -> None:
     for round, sent in recording.updates().items():
         values = {c: float(s["1"][0]) for c, s in sent.items()}
         assert values == {c: models[round - 1] + c for c in range(clients)}
-        assert recording.rounds["main"][round].examples == dict.fromkeys(range(clients), 10)
+        assert recording.records["main"][round].examples == dict.fromkeys(range(clients), 10)
 
 
 if __name__ == "__main__":

@@ -81,7 +81,7 @@ def run(flower: Deployment, server: str, connection: str) -> None:
         assert list(updates[round]) == [0, 1]
         mean = sum(sent[names["0.weight"]] for sent in updates[round].values()) / 2
         torch.testing.assert_close(mean, models[round][names["0.weight"]])
-        assert set(recording.rounds["main"][round].examples.values()) == {16}
+        assert set(recording.records["main"][round].examples.values()) == {16}
 
 
 @pytest.mark.parametrize("server", ["fedavg", "loop"])

@@ -25,9 +25,9 @@ from fedmia.flower.private import plan_server
 from fedmia.options.errors import InputError
 from fedmia.recording.cast import read_cast, write_cast
 from fedmia.recording.format import CAST, CAST_ABOUT, HEADER, Header, json_schema
-from fedmia.recording.run import RunRecording
+from fedmia.recording.writer import RecordingWriter
 from fedmia.runs import open_run
-from fedmia.storage.snapshot import Snapshot, read_tensors, write_tensors
+from fedmia.storage.snapshot import read_tensors, write_tensors
 from tests.bank import Bank
 
 FLAGS = (
@@ -175,8 +175,8 @@ def test_cast__of_private_nodes_is_not_written_and_a_rewind_keeps_one(
     server = plan_server(parse(SIMULATE, shlex.split(FLAGS)).settings, 3, 8).cast
     weights = {"w": torch.zeros(1)}
     for name, one in (("SERVER", server), ("RUN", cast)):
-        recording = RunRecording(tmp_path / name, "fedavg", one)
-        recording.save("main", Snapshot(0, weights, {}))
+        recording = RecordingWriter(tmp_path / name, cast=one)
+        recording.save("main", 0, weights)
         recording.rewind(0)
         assert (tmp_path / name / CAST).exists() is (one is cast)
         header = json.loads((tmp_path / name / HEADER).read_text())

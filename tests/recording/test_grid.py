@@ -68,7 +68,7 @@ def test_record__changes_nothing_and_keeps_every_model_and_update(
             np.testing.assert_array_equal(
                 sent[client]["weight"].numpy(), before + (client + 1) / round
             )
-    line = recording.rounds["main"][2]
+    line = recording.records["main"][2]
     assert (
         line.cohort == [0, 1, 2, 3, 4] and line.examples[4] == 50 and line.metrics[0]["loss"] == 0.5
     )
@@ -86,7 +86,7 @@ def test_record__without_final_lacks_the_last_aggregate(tmp_path: Path) -> None:
     with record(PlainGrid(make_app()), tmp_path / "REC") as grid:
         start(grid, "FedAvg")
     recording = Recording(tmp_path / "REC")
-    assert list(recording.models()) == [0, 1, 2] and list(recording.rounds["main"]) == [0, 1, 2, 3]
+    assert list(recording.models()) == [0, 1, 2] and list(recording.records["main"]) == [0, 1, 2, 3]
 
 
 def test_roster__says_which_partition_a_node_holds(tmp_path: Path) -> None:
@@ -96,7 +96,7 @@ def test_roster__says_which_partition_a_node_holds(tmp_path: Path) -> None:
         with record(PlainGrid(make_app(*mods)), folder) as grid:
             start(grid, "FedAvg", rounds=1)
         recording = Recording(folder)
-        examples = recording.rounds["main"][1].examples
+        examples = recording.records["main"][1].examples
         assert sorted(examples.values()) == [10, 20, 30, 40, 50]
         assert ([examples[c] for c in range(5)] == [10, 20, 30, 40, 50]) is bool(mods)
         assert recording.named_by == ("roster" if mods else "nodes")
@@ -138,7 +138,7 @@ def test_record__of_a_loop_that_pushes_and_pulls(tmp_path: Path, says: str) -> N
         1: 1,
         2: 2,
     }
-    assert {r: len(line.cohort) for r, line in recording.rounds["main"].items()} == {
+    assert {r: len(line.cohort) for r, line in recording.records["main"].items()} == {
         0: 0, 1: 5, 2: 5, 3: 5,
     }  # fmt: skip
     assert {r: sent[4]["weight"][0, 0] for r, sent in recording.updates().items()} == {
@@ -249,7 +249,7 @@ def test_reply__that_comes_after_its_round_is_named(
         (late,) = grid.pull_messages(early[:1])
     assert ROSTER not in late.content
     assert "the update of client 4 in round 1 came after its round" in caplog.text
-    assert [len(line.cohort) for line in Recording(tmp_path / "REC").rounds["main"].values()] == [
+    assert [len(line.cohort) for line in Recording(tmp_path / "REC").records["main"].values()] == [
         0, 4, 5,
     ]  # fmt: skip
 

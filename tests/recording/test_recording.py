@@ -7,9 +7,11 @@ import math
 import shutil
 import stat
 import weakref
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from threading import Event, Thread
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -22,14 +24,17 @@ from fedmia.recording.format import (
     ROUNDS,
     Header,
     RoundRecord,
+    held_file,
     json_schema,
     model_file,
+    notes_file,
     update_file,
 )
-from fedmia.recording.run import RunRecording
+from fedmia.recording.thread import RecordingThread
+from fedmia.recording.writer import begin_recording
 from fedmia.ssl.base import State
 from fedmia.storage import durable
-from fedmia.storage.snapshot import Snapshot, write_tensors
+from fedmia.storage.snapshot import write_tensors
 
 
 def state(value: float) -> State:
@@ -38,16 +43,15 @@ def state(value: float) -> State:
 
 def write(folder: Path, rounds: int = 3, **options: object) -> RecordingWriter:
     """A recording of two clients: the model of a round is full of its number."""
-    lines = list[str]()
-    writer = RecordingWriter(folder, Header({"flwr": "1"}, **options), lines.append)  # type: ignore[arg-type]
-    writer.write_model(0, state(0))
+    writer = begin_recording(folder, Header({"flwr": "1"}, **options))  # type: ignore[arg-type]
+    writer.save("main", 0, state(0))
     for round in range(1, rounds + 1):
-        for client in (0, 1):
-            writer.write_update(round, client, state(round + client / 10))
+        sent = {c: state(round + c / 10) for c in (0, 1) if writer.header.updates != "none"}
+        digests = {c: writer.save_update("main", round, c, one) for c, one in sent.items()}
         metrics = {c: {"loss": 1 / round} for c in (0, 1)}
-        writer.end_round(RoundRecord("main", round, "", {}, [0, 1], {0: 5, 1: 7}, metrics))
-        writer.write_model(round, state(round))
-    writer.close()
+        writer.add(RoundRecord("main", round, "", digests, [0, 1], {0: 5, 1: 7}, metrics))
+        writer.save("main", round, state(round))
+        writer.flush()
     return writer
 
 
@@ -66,7 +70,7 @@ def test_recording__is_what_was_written(tmp_path: Path) -> None:
     updates = recording.updates()
     assert list(updates) == [1, 2, 3] and list(updates[2]) == [0, 1]
     assert torch.equal(updates[2][1]["weight"], state(2.1)["weight"])
-    last = recording.rounds["main"][3]
+    last = recording.records["main"][3]
     assert last.examples == {0: 5, 1: 7} and last.metrics[1] == {"loss": 1 / 3}
 
 
@@ -94,10 +98,10 @@ def test_lines__one_that_was_being_written_is_left_out(tmp_path: Path) -> None:
     for cut in range(len(content) + 1):
         file.write_bytes(content[:cut])
         recording = Recording(tmp_path / "REC")
-        assert len(recording.rounds.get("main", {})) <= 3
+        assert len(recording.records.get("main", {})) <= 3
         for number in recording.models():
             assert recording.models()[number]["weight"][0, 0] == number
-        assert RunRecording(tmp_path / "REC").rounds("main") == [*recording.models()]
+        assert RecordingWriter(tmp_path / "REC").rounds("main") == [*recording.models()]
 
 
 def test_reader__refuses_what_is_no_recording_or_was_changed(tmp_path: Path) -> None:
@@ -130,12 +134,12 @@ def test_models__are_compared_with_their_digest_the_first_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An attack reads a model again and again; each reader of the folder looks for itself."""
-    run, hashed = RunRecording(tmp_path / "REC"), list[str]()
+    run, hashed = RecordingWriter(tmp_path / "REC"), list[str]()
     for round in (1, 2):
-        run.save("main", Snapshot(round, {"w": torch.full((2,), float(round))}, {}))
+        run.save("main", round, {"w": torch.full((2,), float(round))})
     plain = digest_of
     monkeypatch.setattr(
-        "fedmia.recording.reader.digest_of", lambda path: hashed.append(path.name) or plain(path)
+        "fedmia.recording.files.digest_of", lambda path: hashed.append(path.name) or plain(path)
     )
     models = run.models("main")
     assert [float(models[r]["w"][0]) for r in (1, 2, 1, 1)] == [1.0, 2.0, 1.0, 1.0]
@@ -151,39 +155,65 @@ def test_writer__wants_a_folder_of_its_own(tmp_path: Path) -> None:
         write(tmp_path / "REC")
 
 
+def beside(folder: Path, say: Callable[[str], None] = pytest.fail) -> Beside:
+    writer = begin_recording(folder, Header(updates="all"))
+    return Beside(writer, RecordingThread(folder, say))
+
+
+class Beside(NamedTuple):
+    """A writer in a thread, as an app's is."""
+
+    writer: RecordingWriter
+    thread: RecordingThread
+
+    def save(self, round: int, model: State) -> None:
+        self.thread.call(partial(self.writer.save, "main", round, model), tensors=True)
+        self.thread.call(self.writer.flush)
+
+    def save_update(self, line: RoundRecord, client: int, update: State) -> None:
+        def write() -> None:
+            line.updates[client] = self.writer.save_update("main", line.round, client, update)
+
+        self.thread.call(write, tensors=True)
+
+    def add(self, line: RoundRecord) -> None:
+        self.thread.call(lambda: (self.writer.add(line), self.writer.flush()))
+
+
 def test_disk__that_fails_ends_the_recording_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lines, folder = list[str](), tmp_path / "REC"
-    writer = RecordingWriter(folder, Header(), lines.append)
-    writer.write_model(0, state(0))
-    writer.wait()
+    app = beside(folder, lines.append)
+    app.save(0, state(0))
+    app.thread.wait()
 
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(durable, "force_all", full)
-    writer.write_model(1, state(1))
-    writer.wait()
-    assert "No space left" in writer.failure
+    app.save(1, state(1))
+    app.thread.wait()
+    assert "No space left" in app.thread.failure
     for round in (1, 2):
-        writer.write_model(round, state(round))
-        writer.write_update(round, 0, state(0))
-        writer.end_round(RoundRecord("main", round))
-    writer.close()
+        line = RoundRecord("main", round)
+        app.save(round, state(round))
+        app.save_update(line, 0, state(0))
+        app.add(line)
+    app.thread.close()
     assert len(lines) == 1 and "No space left" in lines[0] and str(folder) in lines[0]
     assert list(Recording(folder).models()) == [0]
 
 
-def test_writer__takes_updates_from_many_threads(tmp_path: Path) -> None:
-    writer = RecordingWriter(tmp_path / "REC", Header(updates="all"), print)
-    threads = [Thread(target=writer.write_update, args=(1, c, state(c))) for c in range(16)]
+def test_thread__takes_updates_from_many_threads(tmp_path: Path) -> None:
+    app, line = beside(tmp_path / "REC"), RoundRecord("main", 1)
+    threads = [Thread(target=app.save_update, args=(line, c, state(c))) for c in range(16)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    writer.end_round(RoundRecord("main", 1))
-    writer.wait()
+    app.add(line)
+    app.thread.wait()
     updates = Recording(tmp_path / "REC").updates()[1]
     assert list(updates) == list(range(16))
     assert [int(updates[c]["weight"][0, 0]) for c in updates] == list(range(16))
@@ -197,58 +227,115 @@ def test_line__comes_after_what_it_names_is_on_the_disk(
     force = durable.force
 
     def note(path: Path) -> None:
-        named = [*Recording(folder).rounds.get("main", {}).values()]
+        named = [*Recording(folder).records.get("main", {}).values()]
         assert path.suffix != ".safetensors" or digest_of(path) not in repr(named)
         force(path)
         forced.add(path)
 
-    writer = RecordingWriter(folder, Header(updates="all"), pytest.fail)
+    writer = begin_recording(folder, Header(updates="all"))
     monkeypatch.setattr(durable, "force", note)
-    writer.write_model(0, state(0))
-    writer.write_update(1, 0, state(1))
-    writer.end_round(RoundRecord("main", 1, cohort=[0]))
-    writer.close()
-    assert not writer.failure.startswith("'") and Recording(folder).updates()[1][0]
-    files = [model_file(folder, "main", 0), update_file(folder, "main", 1, 0)]
+    writer.save("main", 0, state(0), {"queue": torch.ones(2)})
+    writer.flush()
+    line = RoundRecord("main", 1, cohort=[0])
+    line.updates[0] = writer.save_update("main", 1, 0, state(1))
+    line.notes = writer.save_notes("main", 1, {"after": torch.ones(3).double()}, {})
+    writer.add(line)
+    writer.flush()
+    assert Recording(folder).updates()[1][0]
+    files = [file(folder, "main", 0) for file in (model_file, held_file)]
+    files += [update_file(folder, "main", 1, 0), notes_file(folder, "main", 1)]
     assert forced >= {*files, *(p for f in files for p in f.parents if p not in folder.parents)}
 
 
-def test_writer__keeps_no_tensors_and_lags_by_one_round(
+def test_thread__keeps_no_tensors_and_lags_by_one_round(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A disk that takes its time holds a later round up, not the first; what waits are paths."""
     go, force_all = Event(), durable.force_all
-    writer = RecordingWriter(tmp_path / "REC", Header(), pytest.fail)
-    monkeypatch.setattr("fedmia.recording.writer.digest_of", lambda p: go.wait(99) and digest_of(p))
+    app = beside(tmp_path / "REC")
     monkeypatch.setattr(durable, "force_all", lambda files: go.wait(99) and force_all(files))
     models = [state(0), state(1)]
     gone = [weakref.ref(model["weight"]) for model in models]
-    writer.write_model(0, models.pop(0))
-    writer.end_round(RoundRecord("main", 1))
+    app.save(0, models.pop(0))
+    app.add(RoundRecord("main", 1))
     while gone[0]() is not None:
         go.wait(0.01)
-    assert not Recording(tmp_path / "REC").rounds
-    second = Thread(target=lambda: writer.write_model(1, models[0]))
+    assert not Recording(tmp_path / "REC").records
+    second = Thread(target=lambda: app.save(1, models[0]))
     second.start()
     second.join(0.2)
     assert second.is_alive()
     go.set()
     second.join()
-    writer.close()
+    app.thread.close()
+    assert list(Recording(tmp_path / "REC").models()) == [0, 1]
+
+
+def test_thread__holds_one_model_at_most(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    go, plain, written = Event(), write_tensors, list[Path]()
+
+    def slow(tensors: State, path: Path, *rest: object, **options: bool) -> None:
+        written.append(path)
+        go.wait(99)
+        plain(tensors, path, *rest, **options)
+
+    app = beside(tmp_path / "REC")
+    monkeypatch.setattr("fedmia.recording.files.write_tensors", slow)
+    app.save(0, state(0))
+    second = Thread(target=lambda: app.save(1, state(1)))
+    second.start()
+    second.join(0.2)
+    assert second.is_alive() and written == [model_file(tmp_path / "REC", "main", 0)]
+    go.set()
+    second.join()
+    app.thread.close()
     assert list(Recording(tmp_path / "REC").models()) == [0, 1]
 
 
 def test_folder__that_vanishes_ends_the_recording_alone(tmp_path: Path) -> None:
-    lines, folder = list[str](), tmp_path / "REC"
-    writer = RecordingWriter(folder, Header(updates="all"), lines.append)
-    shutil.rmtree(folder)
-    folder.write_text("a file in its place")
-    writer.write_update(1, 0, state(0))
-    writer.write_model(0, state(0))
-    writer.close()
-    assert len(lines) == 1 and str(folder) in lines[0] and "goes on" in lines[0]
+    for instead in ("", "a file in its place"):
+        lines, folder = list[str](), tmp_path / f"REC{len(instead)}"
+        app = beside(folder, lines.append)
+        shutil.rmtree(folder)
+        if instead:
+            folder.write_text(instead)
+        app.save_update(RoundRecord("main", 1), 0, state(0))
+        app.save(0, state(0))
+        app.thread.close()
+        assert len(lines) == 1 and str(folder) in lines[0] and "goes on" in lines[0]
     with pytest.raises(InputError, match="cannot be made"):
-        RecordingWriter(folder / "REC", Header(), lines.append)
+        begin_recording(folder / "REC", Header())
+
+
+def test_writer__forgets_on_the_disk_before_it_deletes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A power cut in between leaves a file too many, never a line that names none."""
+    folder, unlink = tmp_path / "REC", Path.unlink
+
+    def note(path: Path, *rest: Any, **options: Any) -> None:
+        if path.suffix == ".safetensors" and path.exists():
+            kept = Recording(folder)
+            named = [f for one in kept.records["main"].values() for f in one.files(folder)]
+            assert path not in named and len(list(kept.models())) > 1
+        unlink(path, *rest, **options)
+
+    monkeypatch.setattr(Path, "unlink", note)
+    write(folder, rounds=5, every=9, updates=1)
+    assert len(list(folder.rglob("*.safetensors"))) == 4
+
+
+def test_line__that_was_torn_gives_way_to_the_next(tmp_path: Path) -> None:
+    """A writer that goes on where a process died writes no line behind half a one."""
+    folder = tmp_path / "REC"
+    write(folder, rounds=2)
+    whole = (folder / ROUNDS).read_bytes()
+    for cut in (1, 20):
+        (folder / ROUNDS).write_bytes(whole[:-cut])
+        writer = RecordingWriter(folder)
+        writer.save("main", 7, state(7))
+        writer.flush()
+        assert list(Recording(folder).models()) == [0, 1, 7]
 
 
 def test_schema__fits_what_is_written_and_nothing_else(tmp_path: Path) -> None:
@@ -258,14 +345,14 @@ def test_schema__fits_what_is_written_and_nothing_else(tmp_path: Path) -> None:
     header = jsonschema.Draft202012Validator(schema)
     line = jsonschema.Draft202012Validator(schema["$defs"]["round"])
     write(tmp_path / "REC", rounds=4, every=3, updates=2)
-    writer = RecordingWriter(tmp_path / "NAN", Header(), pytest.fail)
-    writer.end_round(RoundRecord("main", 1, cohort=[3], metrics={3: {"loss": math.nan, "lr": 0.1}}))
-    writer.close()
+    writer = begin_recording(tmp_path / "NAN", Header())
+    writer.add(RoundRecord("main", 1, cohort=[3], metrics={3: {"loss": math.nan, "lr": 0.1}}))
+    writer.flush()
     for folder in (tmp_path / "REC", tmp_path / "NAN"):
         header.validate(json.loads((folder / HEADER).read_text()))
         for text in (folder / ROUNDS).read_text().splitlines():
             line.validate(json.loads(text, parse_constant=pytest.fail))
-    assert Recording(tmp_path / "NAN").rounds["main"][1].metrics == {3: {"lr": 0.1}}
+    assert Recording(tmp_path / "NAN").records["main"][1].metrics == {3: {"lr": 0.1}}
     for bad in ({}, {"format": 2}, {"format": 1, "every": "1"}, {"format": 1, "updates": 1.5}):
         assert not header.is_valid(bad), bad
     good = {"branch": "main", "round": 1}

@@ -97,7 +97,7 @@ def test_app__records_and_looks(
     app(PlainGrid(client, 4, **config), Context(1, 1, {}, RecordDict(), config))
     recording = Recording(tmp_path / "recording")
     assert list(recording.models()) == [0, 1, 2] and recording.clients() == [0, 1, 2, 3]
-    assert sum(recording.rounds["main"][2].examples.values()) == 128
+    assert sum(recording.records["main"][2].examples.values()) == 128
     looks = re.findall(r"watch: round (\d+): similarity AUC", caplog.text)
     assert looks == ["0", "2"]
     members, others = (np.load(tmp_path / f"{name}.npz")["x"] for name in ("members", "others"))

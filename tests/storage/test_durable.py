@@ -12,11 +12,11 @@ import pytest
 import torch
 from safetensors import SafetensorError
 
-from fedmia.recording.run import RunRecording
+from fedmia.recording.writer import RecordingWriter
 from fedmia.storage import durable
 from fedmia.storage.archive import Archive
 from fedmia.storage.durable import CURES, WAYS_ROUND, DiskError
-from fedmia.storage.snapshot import Snapshot, write_tensors
+from fedmia.storage.snapshot import write_tensors
 from tests.storage.disk import DELETED, KEPT, LOST, recorded
 
 Patch = pytest.MonkeyPatch
@@ -66,9 +66,9 @@ def test_snapshots__are_forced_when_asked_for_alone(tmp_path: Path, monkeypatch:
     """None of a round costs a forcing; one index forces those since the last."""
     root = tmp_path / "RUN"
     with recorded(root, monkeypatch) as disk:
-        store = RunRecording(root / "recording")
+        store = RecordingWriter(root / "recording")
         for round in (1, 2, 3):
-            store.save("main", Snapshot(round, {"w": torch.zeros(2)}, {}))
+            store.save("main", round, {"w": torch.zeros(2)})
         assert not [path for call, path in disk.calls if call == "fsync" and "models" in path]
         (root / "recording/models/main/0002.safetensors").unlink()
         lines, force = store.pending()
@@ -123,10 +123,10 @@ def test_failed_write__names_file_and_reason_and_leaves_the_file_before(
 def test_folder_that_vanished__is_not_made_again(tmp_path: Path) -> None:
     run = tmp_path / "RUN"
     run.mkdir()
-    store, scores = RunRecording(run / "recording"), Archive(run / "attacks")
+    store, scores = RecordingWriter(run / "recording"), Archive(run / "attacks")
     shutil.rmtree(run)
     for write in (
-        lambda: store.save("main", Snapshot(1, {"w": torch.zeros(2)}, {})),
+        lambda: store.save("main", 1, {"w": torch.zeros(2)}),
         lambda: scores.save("lpla", {}),
         lambda: write_tensors({"w": torch.zeros(2)}, run / "x.safetensors"),
         lambda: durable.write({run / "report.json": "{}"}),
@@ -176,8 +176,8 @@ def test_files_and_folders__are_their_owners_alone_and_those_of_others_stay(tmp_
         durable.make_folder(tmp_path)
         durable.write({tmp_path / "a" / "x": "y"})
         write_tensors({"w": torch.zeros(2)}, tmp_path / "a" / "b" / "w")
-        store = RunRecording(tmp_path / "recording")
-        store.save("main", Snapshot(1, {"w": torch.zeros(2)}, {}))
+        store = RecordingWriter(tmp_path / "recording")
+        store.save("main", 1, {"w": torch.zeros(2)})
         store.pending()[1]()
     finally:
         os.umask(before)
