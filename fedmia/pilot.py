@@ -1,4 +1,4 @@
-"""`fedmia simulate --plan`: a short federation on all images, trained, and scored on few of them."""
+"""`fedmia simulate --plan`: a short federation on all images, scored on few of them."""
 
 from __future__ import annotations
 

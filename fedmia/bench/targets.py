@@ -21,8 +21,9 @@ from fedmia.evaluation.audits.images import side_by_side
 from fedmia.options.errors import InputError
 from fedmia.options.seeding import rng
 from fedmia.options.yamlfile import load
+from fedmia.recording.branches import MAIN
 from fedmia.recording.files import digest_of
-from fedmia.recording.format import MAIN, Header, RoundRecord
+from fedmia.recording.format import Header, RoundRecord
 from fedmia.recording.reader import RecordedRounds
 from fedmia.recording.writer import RecordingWriter
 from fedmia.storage.outfolder import write_settings

@@ -14,8 +14,7 @@ from fedmia.attacks.base import ActiveAttack, DatasetAttack, Known
 from fedmia.evaluation.budgets import allot, sweep
 from fedmia.evaluation.steps.controls import pixels
 from fedmia.evaluation.suite import RELEASED, Progress, Suite
-from fedmia.recording.branches import BRANCHES, UNTRAINED
-from fedmia.recording.format import MAIN
+from fedmia.recording.branches import BRANCHES, MAIN, UNTRAINED
 from fedmia.records import DatasetInferenceResults, Pair, RoundInfo, ScoredAttack, list_attacks
 from fedmia.rounds.base import RoundModel
 from fedmia.runtime.cores import count_cores

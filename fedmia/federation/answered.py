@@ -13,7 +13,7 @@ from fedmia.ssl.base import State
 from fedmia.storage.arrays import record, tensors
 from fedmia.storage.snapshot import Update
 
-Answer = Callable[[int, State], Update]
+Answer = Callable[[int, int, State], Update]
 
 
 class AnsweredGrid(Grid):
@@ -21,7 +21,7 @@ class AnsweredGrid(Grid):
 
     Args:
         clients: number of clients; the node of each is its partition id + 1.
-        answer: of the partition id and the weights that the client received: its update.
+        answer: of the partition id, the round and the weights that the client received: its update.
     """
 
     def __init__(self, clients: int, answer: Answer) -> None:
@@ -79,7 +79,9 @@ class AnsweredGrid(Grid):
 
     def _reply(self, order: Message) -> Message:
         arrays: Any = order.content.array_records["arrays"]
-        update = self._answer(order.metadata.dst_node_id - 1, tensors(arrays))
+        config: Any = order.content.config_records["config"]
+        client, round = order.metadata.dst_node_id - 1, config["server-round"]
+        update = self._answer(client, round, tensors(arrays))
         counts = {"client": update.client, "num-examples": update.examples}
         metrics = MetricRecord({**counts, **update.metrics})
         content = RecordDict({"arrays": record(update.state), "metrics": metrics})

@@ -50,9 +50,7 @@ def load_weights(context: ClientContext, state: State) -> SSLMethod:
     return method.eval()
 
 
-def load_model(
-    context: ClientContext, attacker: Attacker, state: State, held: State
-) -> SSLMethod:
+def load_model(context: ClientContext, attacker: Attacker, state: State, held: State) -> SSLMethod:
     """The network of a run with some weights, and the negatives of its holder.
 
     A client's negatives are its queue in that round. Without one (round 0, or a client that does

@@ -26,7 +26,8 @@ from fedmia.storage.snapshot import ClientState, SingleStateStore
 from fedmia.threat import WhiteBox
 from strategies.failure_policy import FederationError
 
-T, R = TypeVar("T"), TypeVar("R")
+T = TypeVar("T")
+R = TypeVar("R")
 Batch = tuple[IntArray, IntArray]  # positions that a climb acts on, and those that it is read of
 
 

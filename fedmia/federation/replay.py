@@ -70,9 +70,9 @@ class Replay:
         """
         upload = on_device(crafted, "cpu")  # where a server works
 
-        def answer(client: int, received: State) -> Update:
+        def answer(client: int, round: int, received: State) -> Update:
             if client in self.malicious:
-                return Update(client, self.round, upload, self.malicious[client], {})
+                return Update(client, round, upload, self.malicious[client], {})
             return self.honest(client)
 
         policy = FailurePolicy(self.clients, gone={*self.gone})

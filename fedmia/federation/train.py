@@ -13,9 +13,9 @@ from fedmia import __version__
 from fedmia.federation.backends import run_inline, run_ray
 from fedmia.federation.checkpoint import Checkpoint
 from fedmia.federation.ledger import ROOM, Ledger
+from fedmia.federation.notetaker import NoteTaker
 from fedmia.federation.outlook import describe_start
 from fedmia.federation.plan import Plan, forecasts, make_client_context
-from fedmia.federation.notetaker import NoteTaker
 from fedmia.federation.result import TrainedRounds
 from fedmia.federation.rounds import FederatedRun
 from fedmia.federation.utility import Probes

@@ -56,7 +56,7 @@ def _play_rounds(notes: NoteTaker, schedule: Schedule, state: State) -> None:
         notes.send(UNTRAINED, round, crafted, {})
         return crafted
 
-    def answer(client: int, received: State) -> Update:
+    def answer(client: int, round: int, received: State) -> Update:
         upload = received
         if client in experiment.malicious_clients:
             if round not in uploads:
@@ -67,9 +67,8 @@ def _play_rounds(notes: NoteTaker, schedule: Schedule, state: State) -> None:
     strategy: FederatedStrategy = experiment.strategy.build("strategy")
     course = schedule.course(UNTRAINED, schedule.clean, schedule.last, craft=True)
     grid, policy = AnsweredGrid(len(sizes), answer), FailurePolicy(len(sizes))
-    rounds = strategy.rounds(grid, course, state, policy)
-    for round in range(schedule.clean + 1, schedule.last + 1):
-        state = next(rounds).state
+    for done in strategy.rounds(grid, course, state, policy):
+        state = done.state
     notes.end(UNTRAINED, schedule.last, state, {})
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Container, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -20,18 +20,22 @@ import torch
 from flwr.app import Array, ArrayRecord, Context, Error, Message, RecordDict
 from torch import Tensor, nn
 
-from fedmia.attacks.ascent import even_batches
+from fedmia import __version__
+from fedmia.attacks.ascent import Ascent, even_batches
 from fedmia.attacks.ascent_static import climb
-from fedmia.data.images import ImageSet
+from fedmia.data.images import ImageSet, digests
 from fedmia.encoders.memory import Network, build_network
-from fedmia.evaluation.audits.climb import TWIN, ClimbNotes, load_notes, save_notes
-from fedmia.federation.readings import UNTRAINED
+from fedmia.evaluation.audits.climb import notes_folder
 from fedmia.flower.messages import is_change, misfit, round_number
 from fedmia.flower_internals import ClientAppCallable, Mod
 from fedmia.options.errors import InputError, check_arguments
 from fedmia.options.seeding import rng
-from fedmia.recording.format import MAIN
+from fedmia.recording.branches import MAIN, UNTRAINED, ZERO
+from fedmia.recording.format import Header, RoundRecord
+from fedmia.recording.writer import RecordingWriter
+from fedmia.rounds.notes import AFTER, RECEIVED, SENT, Notes
 from fedmia.ssl.base import State
+from fedmia.storage import durable
 from fedmia.storage.arrays import tensors
 from fedmia.threat.owner_loss import OwnerLoss, fixed_choices, owner_loss, read_owner_loss
 
@@ -79,9 +83,8 @@ def ascend(
     clients = frozenset(partitions)
     if not clients or min(clients) < 0:
         raise InputError(f"ascend: partitions={sorted(clients)}, must be one or more, from 0")
-    climbing = ClimbNotes(-1, "", steps, float(lr), batch)
-    pixels = torch.from_numpy(images)
-    return Ascending(net, pixels, loss, climbing, Path(notes), rounds, clients, seed)
+    pixels, options = torch.from_numpy(images), {"steps": steps, "lr": float(lr), "batch": batch}
+    return Ascending(net, pixels, loss, options, Path(notes), rounds, clients, seed)
 
 
 @dataclass(frozen=True)
@@ -92,7 +95,8 @@ class Ascending:
         net: the network, or a function that makes it.
         targets: uint8 (T, C, H, W).
         loss: of (network, pixels).
-        climbing: how the targets are climbed; notes of no client yet.
+        options: how the targets are climbed: `steps`, passes over them in a round, `lr` of the
+            ascent, and `batch`, targets in a step.
         folder: of the notes.
         rounds: in which it attacks; None: all.
         partitions: the clients that attack.
@@ -102,7 +106,7 @@ class Ascending:
     net: Network
     targets: Tensor
     loss: OwnerLoss
-    climbing: ClimbNotes
+    options: Mapping[str, Any]
     folder: Path
     rounds: Container[int] | None
     partitions: frozenset[int]
@@ -118,7 +122,7 @@ class Ascending:
             attacker = _Attacker(self, client, str(context.run_id))
             count = int(context.node_config.get("num-partitions", len(self.partitions)))
             if kind == "evaluate":
-                attacker.receive(message, attacker.notes.trained + 1, trains=False)
+                attacker.receive(message, trains=False)
                 return call_next(message, context)
             attacks = attacker.begin_round(message, len(self.partitions) / count)
             reply = call_next(message, context)
@@ -151,10 +155,32 @@ class _Attacker:
     """One attacker at work on one message."""
 
     def __init__(self, mod: Ascending, client: int, run: str) -> None:
-        self.mod, branch = mod, MAIN if mod.climbing.steps else TWIN
-        own = replace(mod.climbing, client=client, run=run)
-        self.notes = load_notes(mod.folder, own, branch, mod.targets)
-        self.branch, self.received = branch, State()
+        self.mod, self.branch = mod, MAIN if mod.options["steps"] else ZERO
+        self.received, self._touched = State(), set[tuple[str, int]]()
+        about = {
+            "attack": Ascent.name, "options": dict(mod.options), "client": client, "known": 0,
+            "batches": False, "run": run,
+        }  # fmt: skip
+        self.notes = Notes(digests(mod.targets.numpy()), about)
+        folder = notes_folder(mod.folder, client, self.branch)
+        try:
+            durable.make_folder(mod.folder)
+            self.recording = RecordingWriter(folder, Header({"fedmia": __version__}, every=0))
+            self.recording.begin()
+            if self.recording.header.attacker:
+                targets, before = self.recording.attacker() or ([], {})
+                if (targets, before.get("run")) != (self.notes.targets, run):
+                    other = "is of another run or other targets; name a new folder"
+                    raise InputError(f"notes: '{folder}' {other}")
+                self.notes.add(self.recording)
+            self.recording.describe_attacker(self.notes.targets, about)
+        except OSError as error:
+            raise InputError(f"notes: {error}") from None
+
+    @property
+    def trained(self) -> int:
+        """The last round in which the client was asked to train; 0: none."""
+        return max(self.notes.facts.get(self.branch, {}), default=0)
 
     @cached_property
     def net(self) -> nn.Module:
@@ -173,28 +199,29 @@ class _Attacker:
         A round is counted as the recording does, whatever the message says. Attackers make up
         `share` of the clients.
         """
-        label = round_number(message)
-        if label is None or label != self.notes.label or not self.notes.trained:  # else asked again
-            self.notes.trained = max(self.notes.trained + 1, label or 0)
-            self.notes.label = label
-        noted = f"received.{UNTRAINED}.1" in self.notes.readings.readings
-        if self.notes.trained == 1 and self.mod.climbing.steps and not noted:
+        label, trained = round_number(message), self.trained
+        asked_again = trained and label is not None
+        if not asked_again or label != self.notes.facts_of(self.branch, trained).get("label"):
+            trained = max(trained + 1, label or 0)
+        facts = self._facts(self.branch, trained)
+        facts |= {"label": label, "choice": dict(self.mod.options)}
+        noted = RECEIVED in self.notes.tables.get(UNTRAINED, {}).get(1, {})
+        if trained == 1 and self.mod.options["steps"] and not noted:
             self._climb_untrained(message, share)
-        rounds = self.mod.rounds
-        attacks = rounds is None or self.notes.trained in rounds
-        self.receive(message, self.notes.trained, trains=True, attacks=attacks)
+        attacks = self.mod.rounds is None or trained in self.mod.rounds
+        self.receive(message, trains=True, attacks=attacks)
         return attacks
 
-    def receive(self, message: Message, round: int, *, trains: bool, attacks: bool = False) -> None:
+    def receive(self, message: Message, *, trains: bool, attacks: bool = False) -> None:
         """Read the targets under a model that came, where a climb is before or behind it."""
-        readings, branch = self.notes.readings, self.branch
-        waits = readings.uploads(branch) != readings.rounds(branch)
+        notes, branch, round = self.notes, self.branch, self.trained
+        waits = notes.uploads(branch) != notes.rounds(branch)
         if not (attacks or (waits and message.content.array_records)):
             return
         _, arrays = self._weights(message, "the message")
         self.received = self._by_name(arrays)
-        if trains or f"received.{branch}.{round}" not in readings.readings:
-            self._read("received", round, self.received)
+        if trains or AFTER not in notes.tables[branch].get(round, {}):
+            self._read(RECEIVED if trains else AFTER, branch, round, self.received)
         if not trains:
             self.save()
 
@@ -203,8 +230,8 @@ class _Attacker:
         name, arrays = self._weights(reply, "the app's reply")
         if is_change(self._by_name(arrays), self.received):
             raise InputError("the app's reply is a change of the weights: it must send the weights")
-        crafted, round = self._climb(), self.notes.trained
-        self._read("sent", round, crafted)
+        crafted = self._climb()
+        self._read(SENT, self.branch, self.trained, crafted)
         own = dict(zip(arrays, self._names(arrays), strict=True))
         replaced = {
             n: Array(crafted[own[n]].cpu().numpy().astype(a.dtype))
@@ -218,46 +245,61 @@ class _Attacker:
         """Climb the first model as if nobody trained and honest clients sent it back: a control."""
         try:
             self.received = self._by_name(self._weights(message, "the message")[1])
-            self._read("received", 1, self.received, UNTRAINED)
-            self._read("sent", 1, crafted := self._climb(), UNTRAINED)
+            self._facts(UNTRAINED, 1)["choice"] = dict(self.mod.options)
+            self._read(RECEIVED, UNTRAINED, 1, self.received)
+            self._read(SENT, UNTRAINED, 1, crafted := self._climb())
             mean = {n: t + share * (crafted[n] - t) for n, t in self.received.items()}
-            self._read("received", 2, mean, UNTRAINED)
+            self._read(AFTER, UNTRAINED, 1, mean)
         except InputError:
             return  # said where it attacks
 
     def save(self) -> None:
-        """Keep the notes."""
-        save_notes(self.mod.folder, self.notes, self.branch)
+        """Have what was noted since the last time on the disk."""
+        try:
+            for branch, round in sorted(self._touched):
+                if (packed := self.notes.packed(branch, round)) is not None:
+                    digest = self.recording.save_notes(branch, round, *packed)
+                    self.recording.add(RoundRecord(branch, round, notes=digest))
+            self.recording.flush()
+        except OSError as error:
+            raise InputError(f"notes: {error}") from None
+        self._touched.clear()
+
+    def _facts(self, branch: str, round: int) -> dict[str, Any]:
+        self._touched.add((branch, round))
+        return self.notes.facts_of(branch, round)
 
     def _climb(self) -> State:
         """The received weights, climbed on the targets."""
-        mod, how = self.mod, self.mod.climbing
+        mod, options = self.mod, self.mod.options
         self.net.load_state_dict(self.received)
         weights = [p for p in self.net.parameters() if p.requires_grad]
-        stream = rng(mod.seed, "ascend", self.notes.trained, self.notes.client)
+        stream = rng(mod.seed, "ascend", self.trained, self.notes.about["client"])
         with fixed_choices(int(stream.integers(2**32)), self.device), torch.enable_grad():
-            for _ in range(how.steps):
-                for rows in even_batches(stream.permutation(len(mod.targets)), how.batch):
+            for _ in range(options["steps"]):
+                for rows in even_batches(stream.permutation(len(mod.targets)), options["batch"]):
                     pixels = mod.targets[rows].to(self.device).float() / 255
-                    climb(weights, partial(owner_loss, mod.loss, self.net, pixels), 1, how.lr)
+                    loss = partial(owner_loss, mod.loss, self.net, pixels)
+                    climb(weights, loss, 1, options["lr"])
         climbed = {
             n: p.detach().clone() for n, p in self.net.named_parameters(remove_duplicate=False)
         }
         return {**self.received, **climbed}
 
-    def _read(self, what: str, round: int, state: State, branch: str = "") -> None:
+    def _read(self, what: str, branch: str, round: int, state: State) -> None:
         """Note the loss of each target under some weights."""
-        mod, readings, branch = self.mod, self.notes.readings, branch or self.branch
+        mod = self.mod
         self.net.load_state_dict(state)
         losses = read_owner_loss(mod.loss, self.net, mod.targets, self.device, mod.seed)
         if bad := int((~losses.isfinite()).sum()):
-            hint = "; a lower lr helps" if what == "sent" else ""
+            hint = "; a lower lr helps" if what == SENT else ""
             raise InputError(
                 f"the loss of {bad} of {len(losses)} targets is not finite under the weights "
                 f"{what} in round {round}{hint}"
             )
-        readings.readings[f"{what}.{branch}.{round}"] = losses.double().numpy()
-        readings.queries[branch] += len(losses)
+        self._facts(branch, round)
+        self.notes.note(branch, round, **{what: losses.double().numpy()})
+        self.notes.charge(branch, round, len(losses))
 
     def _weights(self, message: Message, where: str) -> tuple[str, ArrayRecord]:
         """The one record of weights of a message, and its name."""

@@ -19,7 +19,8 @@ import torch
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 
 from fedmia.options.errors import InputError
-from fedmia.recording.format import MAIN, RoundRecord
+from fedmia.recording.branches import MAIN
+from fedmia.recording.format import RoundRecord
 from fedmia.recording.thread import RecordingThread
 from fedmia.recording.writer import RecordingWriter, describe_size
 from fedmia.ssl.base import State

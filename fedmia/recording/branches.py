@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from fedmia.recording.format import MAIN
-
-ZERO, PLACEBO, UNTRAINED = "zero", "placebo", "untrained"
+MAIN, ZERO, PLACEBO, UNTRAINED = "main", "zero", "placebo", "untrained"
 
 
 @dataclass(frozen=True)

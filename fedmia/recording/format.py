@@ -62,7 +62,6 @@ ATTACKER_ABOUT: dict[str, Any] = {  # in its metadata
     "known": int,  # of the targets
     "batches": bool,  # whether each batch has a round to itself, by which it is scored
 }
-MAIN = "main"  # the federation itself; other branches are replays and controls of it
 
 
 @dataclass(frozen=True)

@@ -12,11 +12,11 @@ import torch
 from fedmia.options.bounded import parse_json
 from fedmia.options.errors import InputError
 from fedmia.recording.attacker import read_attacker
+from fedmia.recording.branches import MAIN
 from fedmia.recording.files import check_digest
 from fedmia.recording.format import (
     FORMAT,
     HEADER,
-    MAIN,
     ROUNDS,
     Header,
     held_file,

@@ -14,14 +14,13 @@ from typing import Any
 from fedmia.data.cast import Cast
 from fedmia.options.errors import InputError
 from fedmia.recording.attacker import write_attacker
-from fedmia.recording.branches import BRANCHES
+from fedmia.recording.branches import BRANCHES, MAIN
 from fedmia.recording.cast import write_cast
 from fedmia.recording.files import write_header, write_lines, write_state
 from fedmia.recording.format import (
     ATTACKER,
     CAST,
     HEADER,
-    MAIN,
     ROUNDS,
     Header,
     RoundRecord,
@@ -146,6 +145,10 @@ class RecordingWriter(RecordedRounds):
         Returns:
             SHA-256 of the file, for `RoundRecord.notes`.
         """
+        known = self.records.get(branch, {}).get(round)
+        if known is not None and known.notes:  # a kill in between loses them, and damages nothing
+            self._append(RoundRecord(branch, round), notes="")
+            self.flush()
         return self._write(notes_file, branch, round, tensors=tensors, about=about)
 
     def add(self, line: RoundRecord) -> None:

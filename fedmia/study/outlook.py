@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from threading import Event
 
@@ -38,8 +37,7 @@ def plan_study(invocation: Invocation, stop: Event) -> int:
     settings: Study = invocation.settings
     jobs, points = count_at_once(settings), dict[str, Outlook]()
     own = time.process_time()  # what this process took to start
-    from fedmia.evaluation.pilot import plan_run
-    from fedmia.federation.train import train  # with Flower, as a run
+    from fedmia.pilot import plan_run  # with Flower, as a run
 
     loaded = time.process_time()
     for cell in settings.points:
@@ -47,7 +45,7 @@ def plan_study(invocation: Invocation, stop: Event) -> int:
         watch.add({"import": loaded})
         # A run of a study also draws its figures.
         one = replace(invocation, settings=cell.first, out=Path())
-        plan = plan_audit if isinstance(cell.first, Audit) else partial(plan_run, train=train)
+        plan = plan_audit if isinstance(cell.first, Audit) else plan_run
         name = cell.point or "run"
         with prefix_errors(name), bind_cores(share_cores(jobs)[0]):
             points[name] = row = plan(one, watch, stop)

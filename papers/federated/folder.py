@@ -13,6 +13,7 @@ from typing import cast
 from fedmia.config.compatibility import check_gpu
 from fedmia.config.experiment import Experiment
 from fedmia.evaluation.run import suite_of_run
+from fedmia.evaluation.steps.failures import Failures
 from fedmia.evaluation.suite import Suite
 from fedmia.federation.plan import make_client_context, make_plan
 from fedmia.federation.result import TrainedRounds
@@ -46,7 +47,8 @@ def reopen_run(run: Run, device: str) -> Iterator[Suite]:
             client_context = make_client_context(plan, Path(work), Event())
         store, gone = RecordedRounds(files.recording), files.dropped()
         done = TrainedRounds(plan, client_context, MemoryStore(), store, [], True, gone=gone)
-        yield suite_of_run(done)
+        choices, failures = experiment.attack_choices, Failures((Exception,))
+        yield suite_of_run(done, plan, client_context, done.cast, choices, done.archive, failures)
 
 
 def open_finished_run(folder: Path, trust_plugins: bool) -> Run:

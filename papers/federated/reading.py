@@ -23,7 +23,7 @@ from fedmia.config.choices import PluginChoice
 from fedmia.data.images import digests
 from fedmia.evaluation.steps.scorer import Scorer
 from fedmia.evaluation.suite import Suite
-from fedmia.recording.format import MAIN
+from fedmia.recording.branches import MAIN
 from fedmia.records import ScoredAttack
 from fedmia.rounds.base import RoundModel
 from fedmia.threat import Threat, WhiteBox

@@ -33,7 +33,7 @@ from fedmia.federation.utility import Probes
 from fedmia.nets.smallnet import SmallNet
 from fedmia.options import registry
 from fedmia.options.seeding import rng, torch_rng
-from fedmia.recording.format import MAIN
+from fedmia.recording.branches import MAIN
 from fedmia.records import Health, Probe, ScoredAttack
 from fedmia.rounds.base import RoundModel
 from fedmia.runtime.stopwatch import Stopwatch

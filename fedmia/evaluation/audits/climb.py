@@ -1,4 +1,4 @@
-"""The notes of an attacker inside a federation, for an audit: its own recording's, or a folder's."""
+"""The notes of an attacker inside a federation, for an audit: its recording's, or a folder's."""
 
 from __future__ import annotations
 

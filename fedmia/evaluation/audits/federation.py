@@ -21,7 +21,8 @@ from fedmia.evaluation.audits.suspects import PUBLIC, public_loss, rank_suspects
 from fedmia.evaluation.suite import Suite
 from fedmia.options import registry
 from fedmia.options.errors import InputError, opt
-from fedmia.recording.format import MAIN, RoundRecord
+from fedmia.recording.branches import MAIN
+from fedmia.recording.format import RoundRecord
 from fedmia.records import ClientInfo, RoundInfo
 from fedmia.records.client_rows import SuspectRow
 from fedmia.rounds.base import Rounds

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from fedmia.options.errors import InputError
-from fedmia.records.rows import BROKEN
 from fedmia.recording.branches import UNTRAINED
+from fedmia.records.rows import BROKEN
 from fedmia.storage.durable import DiskError
 from fedmia.threat import BudgetError
 
