@@ -17,7 +17,7 @@ from fedmia.federation.attacker import load_snapshot, make_attacker
 from fedmia.federation.forks import Fork, bank_of
 from fedmia.federation.readings import SIDES, Readings, Values
 from fedmia.runtime.cores import count_cores
-from fedmia.storage.snapshot import SingleStateStore, Snapshot
+from fedmia.storage.snapshot import Snapshot
 from fedmia.threat import WhiteBox
 
 Batch = tuple[IntArray, IntArray]  # positions that a climb acts on, and those that it is read of
@@ -70,9 +70,7 @@ class TrajectoryRecorder(Readings):
         holder = client_context.experiment.holder
         assert holder is not None
         task = RoundTask(holder, fork.round, fork.branch, craft=True)
-        client_round = ClientRound(
-            client_context, SingleStateStore(fork.holder), task, fork.received, fork.broadcast
-        )
+        client_round = ClientRound(client_context, fork.holder, task, fork.received, fork.broadcast)
         bank, read = bank_of(fork.holder), partial(self._read, f"{fork.branch}-{kind}")
 
         def climb(batch: Batch) -> None:
