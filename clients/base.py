@@ -9,7 +9,7 @@ from typing import ClassVar
 from clients.client_round import ClientRound
 from fedmia.defenses.base import Metrics
 from fedmia.ssl.base import State
-from fedmia.storage.snapshot import Update
+from fedmia.storage.snapshot import ClientState, Update
 from fedmia.threat import Threat
 
 
@@ -24,6 +24,6 @@ class Role(ABC):
     def work(self, client_round: ClientRound) -> tuple[State, Metrics]:
         """Work one round: the weights to upload, and metrics."""
 
-    def answer(self, client_round: ClientRound) -> Update:
-        """Work the whole round: store the local state, and return the upload."""
-        return client_round.finish_round(*self.work(client_round))
+    def answer(self, client_round: ClientRound) -> tuple[Update, ClientState | None]:
+        """Work the whole round: the upload, and what the client keeps; None: as before."""
+        return client_round.final(*self.work(client_round))

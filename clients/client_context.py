@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -33,7 +33,7 @@ class ClientContext:
 
     Attributes:
         experiment: the settings of the run.
-        images_file: `.npy` of all images, memory-mapped by each worker.
+        image_array: uint8 (N, C, H, W) of all images, or their `.npy`, which each worker maps.
         roles: role of each client, by partition id.
         parts: data set name (`members` or `placebo`) -> index arrays by partition id.
         targets: indices that the active attacker climbs, in an order without truth.
@@ -49,12 +49,11 @@ class ClientContext:
         size: side of an image in pixels.
         device: where clients train.
         noise_source: of all that a client or the server draws as it works, SEEDED or ENTROPY.
-        stop: of the whole run, in this process.
-        halt: of one order.
+        stop: set when the whole run is to end; of this process.
     """
 
     experiment: Experiment
-    images_file: Path
+    image_array: ByteArray | Path
     roles: tuple[str, ...]
     parts: dict[str, tuple[IntArray, ...]]
     targets: IntArray
@@ -70,11 +69,10 @@ class ClientContext:
     device: str
     noise_source: str = SEEDED
     stop: Event | None = field(default=None, compare=False)
-    halt: Event | None = field(default=None, compare=False)
 
     def __getstate__(self) -> dict[str, Any]:
         shared = {f.name: getattr(self, f.name) for f in fields(self)}  # not of this process
-        return shared | {"stop": None, "halt": None}
+        return shared | {"stop": None}
 
     @property
     def threads(self) -> int:
@@ -84,7 +82,8 @@ class ClientContext:
     @cached_property
     def images(self) -> ByteArray:
         """uint8 (N, C, H, W), read only."""
-        return np.load(self.images_file, mmap_mode="r")
+        array = self.image_array
+        return np.load(array, mmap_mode="r") if isinstance(array, Path) else array
 
     @cached_property
     def public_images(self) -> ByteArray | None:
@@ -157,7 +156,8 @@ class ClientContext:
 
     def job(
         self, method: SSLMethod, images: ByteArray, round: int, stream: np.random.Generator,
-        attacked: bool = False, optimizer: Optimizer | None = None,
+        attacked: bool = False, optimizer: Optimizer | None = None, halt: Event | None = None,
+        build: Callable[..., Job] = Job,
     ) -> Job:  # fmt: skip
         """The local training of one round, at its place in the run's schedule.
 
@@ -168,6 +168,8 @@ class ClientContext:
             stream: source of randomness.
             attacked: whether the round is one that the attacker may craft in.
             optimizer: of the method; a new one where none is given.
+            halt: set when nobody waits for the training any more.
+            build: makes the job of its fields, by name.
 
         Returns:
             A job that is ready to run.
@@ -176,7 +178,7 @@ class ClientContext:
         steps = train.local_epochs * -(-len(images) // train.batch_size)
         if attacked and run.federation.attacked_rate == "constant":
             train = self.attacked_training(round, len(images))
-        return Job(
+        return build(
             method=method,
             optimizer=optimizer or make_optimizer(method, train),
             images=images,
@@ -186,7 +188,7 @@ class ClientContext:
             step=(round - 1) * steps,
             total_steps=run.federation.rounds * steps,
             device=torch.device(self.device),
-            stop=self.is_stopped,
+            stop=partial(self.is_stopped, halt),
             noise_source=self.noise_source,
         )
 
@@ -276,17 +278,13 @@ class ClientContext:
         """float32 (N, C, H, W) in [0, 1] of the images at `indices`, on the device."""
         return self.take(indices).to(self.device).float() / 255
 
-    def is_stopped(self) -> bool:
-        """Whether the run was interrupted, or this client's order was given up."""
-        return any(event is not None and event.is_set() for event in (self.stop, self.halt))
+    def is_stopped(self, halt: Event | None = None) -> bool:
+        """Whether the run was interrupted, or a client's order was given up.
 
-    def with_halt(self, event: Event) -> ClientContext:
-        """The same context for one order, which ends when `event` is set."""
-        # What all orders share is made first; `copy.copy` would leave it out.
-        _ = self.images, self.public_images, self.method_cache, self.augment, self.role_plugins
-        own = object.__new__(ClientContext)
-        own.__dict__.update(self.__dict__, halt=event)
-        return own
+        Args:
+            halt: of the order, set when nobody waits for it any more.
+        """
+        return any(event is not None and event.is_set() for event in (self.stop, halt))
 
 
 @dataclass(frozen=True)

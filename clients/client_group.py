@@ -10,18 +10,18 @@ from __future__ import annotations
 import copy
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
+from functools import partial
 from typing import Any
-
-from torch.optim import Optimizer
 
 from clients.client_context import ClientContext
 from clients.client_round import ClientRound
+from clients.local_state import begin_training, end_training
 from fedmia.ssl import TwoView
-from fedmia.ssl.base import SSLMethod, State
+from fedmia.ssl.base import State, on_device
 from fedmia.ssl.stacked import StackedJob, stack, stack_method, unstack
-from fedmia.ssl.train import Job, make_optimizer
-from fedmia.storage.snapshot import ClientState, StrategyContext, Update
+from fedmia.ssl.train import make_optimizer
+from fedmia.storage.snapshot import ClientState, Update
 
 # What `auto` takes: more are hardly faster. On a CPU a step of more than TINY numbers of pixels
 # costs more in arithmetic than in calls, which a pass of many saves.
@@ -56,55 +56,56 @@ def count_together(client_context: ClientContext) -> tuple[int, str]:
     return 1 if reason else int(number), reason
 
 
-class ClientGroup(ClientRound):
+def train_group(
+    rounds: Sequence[ClientRound], plain: TwoView
+) -> list[tuple[Update, ClientState | None]]:
     """Clients of as many images each, at work as if they were one client with stacked tensors.
 
     Args:
         rounds: of the clients, one group of `form_groups`.
         plain: a method of one client, on the CPU; stays as it is.
+
+    Returns:
+        What each client sends, and what it keeps.
     """
+    first, count, context = rounds[0], len(rounds), rounds[0].client_context
+    device, train = context.device, context.experiment.train
+    plain = copy.deepcopy(plain)  # of its own: other threads draw other clients' banks
+    method = stack_method(plain, count, device)
+    method.load_shared({n: t.expand(count, *t.shape) for n, t in first.received.items()})
+    members = [(context.images[one.indices], one.stream("train")) for one in rounds]
+    job = context.job(
+        method, members[0][0], first.task.round, first.stream("train"), first.task.craft,
+        make_optimizer(method, train), first.halt, partial(StackedJob, members=members),
+    )  # fmt: skip
+    assert isinstance(job, StackedJob)
+    kept = [one.kept.tensors for one in rounds]
+    begin_training(job, stack(kept, device) if kept[0] else {})
+    if not kept[0]:
+        method.load_local(stack(_first_banks(rounds, plain), device))
+    seconds = job.run()["seconds"] / count
+    trained, staying = end_training(job, context)
+    sent = unstack(on_device(trained, "cpu"), count)
+    results = list[tuple[Update, ClientState | None]]()
+    for i, own in enumerate(unstack(staying, count)):
+        # Rows of their own: one client's state would keep all others' in memory.
+        rounds[i].note_trained(sent[i], {n: t.clone() for n, t in own.items()})
+        about = {"loss": job.client_losses[i], "seconds": seconds}
+        results.append(rounds[i].final(sent[i], about))
+    return results
 
-    def __init__(self, rounds: Sequence[ClientRound], plain: TwoView) -> None:
-        self.__dict__.update(vars(rounds[0]))
-        # Of its own: other threads draw other clients' banks.
-        self._rounds, self._plain, self.memory = rounds, copy.deepcopy(plain), {}
-        self.received = {n: t.expand(len(rounds), *t.shape) for n, t in self.received.items()}
-        before, device = [one._kept_tensors for one in rounds], self.client_context.device
-        self.kept = ClientState(stack(before, device)) if before[0] else None
 
-    def work(self) -> list[Update]:
-        """The updates of all clients; what they keep goes into each one's own store."""
-        _, metrics, _ = self.train()
-        assert self._trained is not None and isinstance(self._job_done, StackedJob)
-        local, trained, staying = self._trained
-        count, losses, updates = len(self._rounds), self._job_done.client_losses, list[Update]()
-        sent = unstack({n: t.cpu() for n, t in trained.items()}, count)
-        for i, own in enumerate(unstack(staying, count)):
-            # Rows of their own: one client's state would keep all others' in memory.
-            self._rounds[i]._trained = local, sent[i], {n: t.clone() for n, t in own.items()}
-            about = {"loss": losses[i], "seconds": metrics["seconds"] / count}
-            updates.append(self._rounds[i].finish_round(sent[i], about))
-        return updates
+def _first_banks(rounds: Sequence[ClientRound], plain: TwoView) -> list[State]:
+    """What each client's method draws beside its weights; the momentum encoder is what it receives.
 
-    def _take_cached(self) -> tuple[SSLMethod, Optimizer]:
-        method = stack_method(self._plain, len(self._rounds), self.client_context.device)
-        return method, make_optimizer(method, self._run.train)
-
-    def _make_job(self, *order: Any, **options: Any) -> tuple[Job, StrategyContext]:
-        job, local = super()._make_job(*order, **options)
-        images = self.client_context.images
-        members = [(images[one.indices], one.stream("train")) for one in self._rounds]
-        own = {field.name: getattr(job, field.name) for field in fields(Job)}
-        return StackedJob(**own, members=members), local
-
-    def _restore_state(self, job: Job, local: StrategyContext) -> None:
-        super()._restore_state(job, local)
-        if self.kept is None:
-            banks, on_cpu = list[State](), replace(self.client_context, device="cpu")
-            for one in self._rounds:  # their momentum encoder is what they receive
-                on_cpu.renew(self._plain, one.task.client, len(one.indices))
-                banks.append(TwoView.local_state(self._plain))
-            job.method.load_local(stack(banks, self.client_context.device))
+    Args:
+        plain: a method of one client, on the CPU; changes.
+    """
+    banks, on_cpu = list[State](), replace(rounds[0].client_context, device="cpu")
+    for one in rounds:
+        on_cpu.renew(plain, one.task.client, len(one.indices))
+        banks.append(TwoView.local_state(plain))
+    return banks
 
 
 def form_groups(rounds: Sequence[ClientRound]) -> list[list[int]]:
@@ -123,7 +124,7 @@ def form_groups(rounds: Sequence[ClientRound]) -> list[list[int]]:
             continue
         key = tuple(
             (n, t.shape, t.dtype, () if t.is_floating_point() else tuple(t.flatten().tolist()))
-            for n, t in sorted(one._kept_tensors.items())
+            for n, t in sorted(one.kept.tensors.items())
         )
         groups.setdefault((len(one.indices), key), []).append(place)
     return [group for group in groups.values() if len(group) > 1]

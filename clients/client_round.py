@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import hashlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from threading import Event
 from typing import Any
 
 import numpy as np
@@ -13,49 +13,52 @@ import torch
 from torch.optim import Optimizer
 
 from clients.client_context import ClientContext, RoundTask
+from clients.local_state import begin_training, end_training
 from fedmia.data.images import IntArray
 from fedmia.defenses.base import Metrics, PreparationContext
 from fedmia.options.seeding import rng, root
 from fedmia.ssl.base import SSLMethod, State, all_finite, on_device, under
-from fedmia.ssl.optimizers import optimizer_state, restore
 from fedmia.ssl.train import Job
-from fedmia.storage.snapshot import ClientState, Knowledge, StateStore, StrategyContext, Update
+from fedmia.storage.snapshot import ClientState, Knowledge, StrategyContext, Update
 from fedmia.threat import WhiteBox
 
 GUESSES = 8  # of honest clients' uploads at most, by an attacker who knows the server's rule
 
 
-@dataclass
 class ClientRound:
     """One client at work in one round: its images, its method, its state, its upload.
 
-    Attributes:
+    A role calls `train`, which is `init` and the steps, or crafts an upload, or neither; `final`
+    ends the round. Nothing is stored here: the client works on copies of what it kept, and whoever
+    executes the round keeps what `final` gives.
+
+    Args:
         client_context: what all clients of the run share.
-        store: local states of the clients.
+        kept: what the client keeps from before this round; None before its first.
         task: the order of this round.
         received: global weights of the round.
         broadcast: what the server sends beside the weights.
+        halt: set when nobody waits for the client any more.
     """
 
-    client_context: ClientContext
-    store: StateStore
-    task: RoundTask
-    received: State
-    broadcast: State = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        client_context, task = self.client_context, self.task
+    def __init__(
+        self, client_context: ClientContext, kept: ClientState | None, task: RoundTask,
+        received: State, broadcast: State | None = None, halt: Event | None = None,
+    ) -> None:  # fmt: skip
+        self.client_context, self.task, self.halt = client_context, task, halt
         self._run = client_context.experiment
-        self.received = on_device(self.received, client_context.device)
-        self.broadcast = on_device(self.broadcast, client_context.device)
+        self.received = on_device(received, client_context.device)
+        self.broadcast = on_device(broadcast or {}, client_context.device)
         self.indices = client_context.branch_parts(task.branch)[task.client]
-        self.kept = self.store.load(task.branch, task.client)
-        self.memory: dict[str, Any] = dict(self.kept.memory) if self.kept else {}
+        self.first = kept is None
+        self.kept = ClientState() if kept is None else kept.copy()
+        self.memory = self.kept.memory
         self.strategy = self._run.strategy.build("strategy")
         self.defense = client_context.build_defenses(task.client)
         self._root = root(client_context.noise_source, self._run.seed)
-        self._trained: tuple[StrategyContext, State, State] | None = None
-        self._job_done: Job | None = None
+        self._local = StrategyContext(self.received, self.broadcast, {}, self.memory, {})
+        self._job: Job | None = None
+        self._trained: tuple[State, State] | None = None
         self._crafted = False
         self._guesses: list[State] | None = None
 
@@ -63,25 +66,35 @@ class ClientRound:
         """Randomness of (seed, round, partition), by name; unseeded, of this round alone."""
         return rng(self._root, name, self.task.round, self.task.client)
 
+    def init(self) -> Job:
+        """The round's training, ready to run from the strategy's weights and its own state."""
+        own = under("strategy.", self.kept.tensors)
+        self._local.own_state = on_device(own, self.client_context.device)
+        self._job = self._make_job(self.indices, self._local, self._take_cached())
+        begin_training(self._job, self.kept.tensors)
+        if self.defense and self.first:
+            self.defense.prepare(self.preparation(), self._defense_memory)
+        return self._job
+
     def train(self) -> tuple[State, Metrics, SSLMethod]:
         """Train the local epochs, from the weights that the strategy chooses.
 
         Returns the weights that may leave the client, metrics, and the method.
         """
-        pair = self._take_cached()
-        own = self._tensors_under("strategy.")
-        job, local = self._make_job(self.indices, own, self.memory, pair)
-        method = job.method
-        self._restore_state(job, local)
-        if self.defense and self.kept is None:
-            self.defense.prepare(self.preparation(), self._defense_memory)
+        job = self.init()
         metrics = self.defense.train(job, self._defense_memory)
-        state = method.shared_state()
-        trained = {n: t for n, t in state.items() if self.client_context.is_shared(n)}
-        staying = {f"running.{n}": t for n, t in state.items() if n not in trained}
-        self._trained = local, trained, staying | self._local_tensors(job, local)
-        self._job_done = job
-        return trained, metrics, method
+        trained, staying = end_training(job, self.client_context)
+        self.note_trained(trained, staying)
+        return trained, metrics, job.method
+
+    def note_trained(self, trained: State, staying: State) -> None:
+        """Note what the client's training left, wherever it ran.
+
+        Args:
+            trained: weights that may leave the client.
+            staying: tensors that stay with it.
+        """
+        self._trained = trained, staying
 
     def release(self, trained: State) -> tuple[State, Metrics]:
         """Pass the trained weights through the client's defences; what leaves, and metrics."""
@@ -109,8 +122,8 @@ class ClientRound:
             rehearse_public, self.rehearse_alone,
         )  # fmt: skip
 
-    def finish_round(self, state: State, metrics: Metrics) -> Update:
-        """Make the upload, store the local state, and hand the method to the thread's next client.
+    def final(self, state: State, metrics: Metrics) -> tuple[Update, ClientState | None]:
+        """Make the upload and the state to keep, and hand the method to the thread's next client.
 
         Tensors that never leave the client are cut from the upload. The upload depends on no image
         if the client neither trained nor crafted.
@@ -120,25 +133,23 @@ class ClientRound:
             metrics: numbers that travel with the upload.
 
         Returns:
-            What the client sends.
+            What the client sends, and what it keeps; None: what it kept before.
         """
         sent = {n: t for n, t in state.items() if self.client_context.is_shared(n)}
         leaving = self.defense.leaving_metrics(metrics)
-        works, tensors = self._trained is not None or self._crafted, self._kept_tensors
+        works, tensors = self._trained is not None or self._crafted, self.kept.tensors
         if self._trained is not None:
-            local, trained, staying = self._trained
-            leaving |= self.strategy.finish(local, trained, sent)
-            staying |= {f"strategy.{n}": t for n, t in local.own_state.items()}
+            trained, staying = self._trained
+            leaving |= self.strategy.finish(self._local, trained, sent)
+            staying |= {f"strategy.{n}": t for n, t in self._local.own_state.items()}
             if all_finite(staying.values()):  # else as if it had rested
                 tensors = staying
-        if works:
-            local_state = ClientState(tensors, self.memory)
-            self.store.save(self.task.branch, self.task.client, local_state)
         changed = self._crafted or self.defense.adapts  # perhaps, by an attack or a defence
-        if self._job_done is not None and not changed:
-            self.client_context.method_cache.give(self._job_done.method, self._job_done.optimizer)
+        if self._job is not None and not changed:
+            self.client_context.method_cache.give(self._job.method, self._job.optimizer)
         images = len(self.indices) if works else 0
-        return Update(self.task.client, self.task.round, sent, images, leaving)
+        update = Update(self.task.client, self.task.round, sent, images, leaving)
+        return update, ClientState(tensors, self.memory) if works else None
 
     @property
     def crafts(self) -> bool:
@@ -197,7 +208,7 @@ class ClientRound:
         parts = np.array_split(pool, min(honest, max(1, len(pool) // max(1, len(own)))))
         sent = []
         for part in parts:
-            job, _ = self._make_job(part, {}, {}, start=start)
+            job = self._make_job(part, self._local_anew(start))
             job.method.begin_first_round()
             job.run()
             sent.append(job.method.shared_state())
@@ -222,8 +233,10 @@ class ClientRound:
     def _guess_upload(self, indices: IntArray) -> State:
         """Weights after training on the images at `indices` from where this client's own left its
         queue and momenta; nothing is kept."""
-        job, local = self._make_job(indices, {}, copy.deepcopy(self.memory))
-        self._restore_state(job, local)
+        memory = copy.deepcopy(self.memory)
+        local = StrategyContext(self.received, self.broadcast, {}, memory, {})
+        job = self._make_job(indices, local)
+        begin_training(job, self.kept.tensors)
         job.run()
         return job.method.shared_state()
 
@@ -235,8 +248,8 @@ class ClientRound:
         """
         method = self.client_context.method(self.task.client, len(self.indices))
         method.load_shared(self.received)
-        if local := self._tensors_under("local."):
-            method.load_local(local)
+        if local := under("local.", self.kept.tensors):
+            method.load_local(on_device(local, self.client_context.device))
         else:
             method.begin_first_round()
             method.fill_bank(self.client_context.pixels(self.indices))
@@ -255,7 +268,7 @@ class ClientRound:
         return self.received, self._rehearse_images(indices)
 
     def _rehearse_images(self, indices: IntArray) -> State:
-        job, _ = self._make_job(indices, {}, {})
+        job = self._make_job(indices, self._local_anew(self.received))
         job.method.begin_first_round()
         self.defense.adapt(job, copy.deepcopy(self._defense_memory))
         job.run()
@@ -286,7 +299,9 @@ class ClientRound:
             if round > 1:
                 method.begin_round()
             stream = rng(self._root, "rehearse", round, self.task.client)
-            job = client_context.job(method, images, round, stream, optimizer=optimizer)
+            job = client_context.job(
+                method, images, round, stream, optimizer=optimizer, halt=self.halt
+            )
             optimizer = job.optimizer if run.train.optimizer_state == "keep" else None
             recipe = job.augment
             change(job)
@@ -298,69 +313,38 @@ class ClientRound:
         """What this thread keeps, if the client can go on with it: its own state is set
         afterwards, or, in its first round, the method becomes as one that is built for it."""
         pair = self.client_context.method_cache.take()
-        if pair is None or self._kept_tensors:
+        if pair is None or self.kept.tensors:
             return pair
-        anew = self.kept is None and self.client_context.renew(
+        anew = self.first and self.client_context.renew(
             pair[0], self.task.client, len(self.indices)
         )
         return pair if anew else None
 
+    def _local_anew(self, start: State) -> StrategyContext:
+        """The strategy's side of a client that has received `start` and keeps nothing."""
+        return StrategyContext(start, self.broadcast, {}, {}, {})
+
     def _make_job(
-        self, indices: IntArray, local_tensors: State, memory: dict[str, Any],
-        pair: tuple[SSLMethod, Optimizer] | None = None, start: State | None = None,
-    ) -> tuple[Job, StrategyContext]:  # fmt: skip
+        self, indices: IntArray, local: StrategyContext,
+        pair: tuple[SSLMethod, Optimizer] | None = None,
+    ) -> Job:  # fmt: skip
         """This round's training on the images at `indices`, from where the strategy starts.
 
         Args:
+            local: the strategy's side of the client; is given the parameters.
             pair: a method and its optimizer; else both are built, with the client's first weights.
-            start: in place of the weights received.
         """
-        client_context = self.client_context
-        method, optimizer = pair or (client_context.method(self.task.client, len(indices)), None)
-        weights = dict(zip(method.shared_parameters(), method.trainable(), strict=True))
-        received = self.received if start is None else start
-        local = StrategyContext(received, self.broadcast, local_tensors, memory, weights)
+        client_context, task = self.client_context, self.task
+        method, optimizer = pair or (client_context.method(task.client, len(indices)), None)
+        local.weights = dict(zip(method.shared_parameters(), method.trainable(), strict=True))
         method.load_shared(self.strategy.begin(local))
-        task = self.task
-        stream = self.stream("train")
-        images = client_context.images[indices]
-        job = client_context.job(method, images, task.round, stream, task.craft, optimizer)
-        job.after_backward = make_backward_hook(
-            job.optimizer,
-            self._run.train.momentum,
-            local,
-            self.strategy.after_backward,
-        )
-        return job, local
-
-    @property
-    def _kept_tensors(self) -> State:
-        """Tensors that the client kept from before this round."""
-        return self.kept.tensors if self.kept else {}
-
-    def _tensors_under(self, prefix: str) -> State:
-        """Those whose names begin with `prefix`, without it."""
-        return on_device(under(prefix, self._kept_tensors), self.client_context.device)
-
-    def _restore_state(self, job: Job, local: StrategyContext) -> None:
-        """Go on where the last round ended."""
-        method, weights = job.method, list(local.weights.values())
-        if not self._kept_tensors:
-            method.begin_first_round()
-            return
-        method.load_local(self._tensors_under("local."))
-        method.begin_round()
-        if running := self._tensors_under("running."):
-            method.load_shared(method.shared_state() | running)
-        restore(job.optimizer, weights, self._tensors_under("optimizer."))
-
-    def _local_tensors(self, job: Job, local: StrategyContext) -> State:
-        """What `_restore_state` takes up in the next round, by name."""
-        tensors = {f"local.{n}": t for n, t in job.method.local_state().items()}
-        if self._run.train.optimizer_state == "keep":
-            momenta = optimizer_state(job.optimizer, list(local.weights.values()))
-            tensors |= {f"optimizer.{n}": t for n, t in momenta.items()}
-        return tensors
+        job = client_context.job(
+            method, client_context.images[indices], task.round, self.stream("train"), task.craft,
+            optimizer, self.halt,
+        )  # fmt: skip
+        momentum, hook = self._run.train.momentum, self.strategy.after_backward
+        job.after_backward = make_backward_hook(job.optimizer, momentum, local, hook)
+        return job
 
 
 def make_backward_hook(

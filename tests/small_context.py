@@ -10,11 +10,13 @@ from typing import Any
 import numpy as np
 
 from clients.client_context import ClientContext
+from clients.client_round import ClientRound
 from fedmia.config.choices import Layer, PluginChoice
 from fedmia.config.data import Data
 from fedmia.config.experiment import Experiment, Federation
 from fedmia.data.images import IntArray
 from fedmia.ssl.train import Train
+from fedmia.storage.snapshot import ClientState, StateStore, Update
 
 OWN = {field.name for field in fields(ClientContext)}
 OF_FEDERATION = {"rounds", "batch_norm", "attacked_rate"}
@@ -49,3 +51,11 @@ def changed(context: ClientContext, **more: Any) -> ClientContext:
         more["defense"] = tuple(Layer(n, o, tuple(c)) for n, o, c in more["defense"])
     more["federation"] = replace(experiment.federation, **federation)
     return replace(context, experiment=replace(experiment, **more), **own)
+
+
+def settle(store: StateStore, at: ClientRound, answer: tuple[Update, ClientState | None]) -> Update:
+    """A client's upload; what it keeps goes into the store."""
+    update, state = answer
+    if state is not None:
+        store.save(at.task.branch, at.task.client, state)
+    return update

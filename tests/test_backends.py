@@ -18,8 +18,9 @@ from flwr.clientapp import ClientApp
 from fedmia.config.experiment import Experiment
 from fedmia.federation import inline
 from fedmia.federation.backends import run_inline
-from fedmia.federation.inline import AppOf, InlineGrid
-from fedmia.storage.snapshot import MemoryStore
+from fedmia.federation.inline import InlineGrid
+from fedmia.federation.ledger import Ledger
+from tests.flower_clients import answering
 from tests.small_runs import SMALL, simulate
 
 CLIENTS = 4
@@ -43,17 +44,12 @@ def echo() -> ClientApp:
     return app
 
 
-def always(app: ClientApp) -> AppOf:
-    """One app, whatever a client keeps and however it is told to end."""
-    return lambda kept, halt: app
-
-
 barrier = threading.Barrier(2)
 
 
 @pytest.fixture
 def grid() -> Iterator[InlineGrid]:
-    built = InlineGrid(always(echo()), CLIENTS, workers=2, threads=1)
+    built = InlineGrid(answering(echo()), CLIENTS, workers=2, threads=1)
     yield built
     built.close()
 
@@ -121,7 +117,7 @@ def test_late_clients__each_leaves_a_thread_for_the_others(monkeypatch: pytest.M
             results += grid.pull_messages(sent)
         return results[0]
 
-    grid = InlineGrid(always(app), CLIENTS, workers=1, threads=1, timeout=0.1)
+    grid = InlineGrid(answering(app), CLIENTS, workers=1, threads=1, timeout=0.1)
     nodes = list(grid.get_node_ids())
     try:
         for node in nodes[:2]:
@@ -143,7 +139,7 @@ def test_run_inline__hands_on_what_the_server_raises_and_ends_its_threads() -> N
         parts={"members": [range(9)] * 10}, channels=3, size=8,
     )  # fmt: skip
     with pytest.raises(KeyError, match="mine"):
-        run_inline(server, nobody, MemoryStore())  # type: ignore[arg-type]
+        run_inline(server, nobody, Ledger())  # type: ignore[arg-type]
     assert {*threading.enumerate()} <= before
 
 
@@ -200,7 +196,7 @@ def test_arrays__are_read_once_by_no_client_and_are_each_clients_own(
         state["w"].add_(1.0)  # nobody else's
         return Message(RecordDict(), reply_to=message)
 
-    grid = InlineGrid(always(app), CLIENTS, workers=2, threads=1)
+    grid = InlineGrid(answering(app), CLIENTS, workers=2, threads=1)
     content = RecordDict({"arrays": ArrayRecord(torch_state_dict={"w": torch.arange(3.0)})})
     list(grid.send_and_receive(
         Message(content, dst_node_id=n, message_type=MessageType.TRAIN) for n in grid.get_node_ids()

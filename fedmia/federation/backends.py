@@ -6,10 +6,11 @@ import logging
 import os
 from collections.abc import Callable
 from contextlib import closing
+from functools import partial
 
 from flwr.serverapp import Grid
 
-from clients.app import client_app, together_app
+from clients.app import answer, together_app
 from clients.client_context import ClientContext
 from clients.client_group import count_together
 from fedmia.federation.inline import InlineGrid
@@ -43,7 +44,7 @@ def run_inline(
     most = clients if client_context.device == "cpu" else min(clients, gpu_workers)
     workers = max(1, min(most, count_cores() // threads))
     grid = InlineGrid(
-        lambda local_store, halt: client_app(client_context.with_halt(halt), local_store),
+        partial(answer, client_context),
         clients, workers, threads, store, client_context.experiment.federation.client_timeout,
         together_app(client_context) if at_once > 1 else None, at_once, say,
     )  # fmt: skip

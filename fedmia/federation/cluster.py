@@ -28,7 +28,7 @@ from ray import cloudpickle
 from ray.exceptions import GetTimeoutError, OutOfMemoryError, RayActorError, RayError
 from ray.job_config import JobConfig
 
-from clients.app import client_app
+from clients.app import answer
 from clients.client_context import ClientContext
 from fedmia.data.images import ByteArray
 from fedmia.federation.inline import (
@@ -36,7 +36,6 @@ from fedmia.federation.inline import (
     SERVER,
     LocalGrid,
     PendingMessage,
-    context_of,
     error_reply,
 )
 from fedmia.flower_internals import set_identity
@@ -44,7 +43,7 @@ from fedmia.options import session
 from fedmia.options.errors import InputError, opt
 from fedmia.runtime.cores import count_cores
 from fedmia.runtime.device import client_device
-from fedmia.storage.snapshot import ClientState, SingleStateStore, StateStore
+from fedmia.storage.snapshot import ClientState, StateStore
 from strategies.failure_policy import FederationError
 
 START = 120.0  # seconds in which a first worker is ready
@@ -197,8 +196,8 @@ class Worker:
         session.receive(classes)
         set_identity(SERVER)
         device = client_device(share.device, share.gpus)
-        self.site = replace(client_context, device=device)
-        self.site.__dict__["images"] = images  # in the object store of its machine
+        # The images are in the object store of its machine.
+        self.site = replace(client_context, device=device, image_array=images)
         torch.set_num_threads(client_context.threads)
         if device != "cpu" and share.gpus < 1:  # a share of Ray's is no limit by itself
             torch.cuda.set_per_process_memory_fraction(share.gpus)
@@ -210,24 +209,23 @@ class Worker:
         return Placement(node, ray.util.get_node_ip_address(), visible, self.site.device)
 
     def answer(
-        self, content: RecordDict, kind: str, node: int, clients: int, state: Packed | None
+        self, content: RecordDict, kind: str, client: int, state: Packed | None
     ) -> tuple[Message, Packed | None]:
-        """Let the client of a node answer a message.
+        """Let a client answer an order.
 
         Args:
             content: all that the message holds.
-            kind: Flower's message type, `train` or `query`.
-            node: Flower node id.
-            clients: number of clients of the run.
+            kind: Flower's message type.
+            client: partition id of the client.
             state: the client's local state; None before its first round.
 
         Returns:
             The reply, and the client's new state where it has one.
         """
-        carried = SingleStateStore(unpack_state(state) if state is not None else None)
-        message = Message(content, dst_node_id=node, message_type=kind)
-        reply = client_app(self.site, carried)(message, context_of(node, clients))
-        return reply, pack_state(carried.new) if carried.new is not None else None
+        kept = unpack_state(state) if state is not None else None
+        message = Message(content, dst_node_id=SERVER + 1 + client, message_type=kind)
+        reply, new = answer(self.site, message, client, kept)
+        return reply, pack_state(new) if new is not None else None
 
 
 def pack_state(state: ClientState) -> Packed:
@@ -314,8 +312,7 @@ class RayGrid(LocalGrid):
             order.actor, order.began = self._idle.pop(), time.monotonic()
             reply = order.actor.answer.remote(
                 self._store_content(message.content), message.metadata.message_type,
-                message.metadata.dst_node_id, self.clients,
-                pack_state(local_state) if local_state is not None else None,
+                self.client(order), pack_state(local_state) if local_state is not None else None,
             )  # fmt: skip
             self._working[reply] = order
 
@@ -359,10 +356,10 @@ class RayGrid(LocalGrid):
             self._say(line)
 
     def _note_answered(self, one: Any) -> None:
-        order, state = self._working.pop(one), SingleStateStore(None)
+        order, new = self._working.pop(one), None
         try:
-            reply, new = ray.get(one)
-            state.new = unpack_state(new) if new is not None else None
+            reply, packed = ray.get(one)
+            new = unpack_state(packed) if packed is not None else None
             self._idle.append(order.actor)
         except RayError as error:
             reply = error_reply(order.message, describe_failure(error))
@@ -373,7 +370,7 @@ class RayGrid(LocalGrid):
             for actor in doubtful:
                 self._call(actor)
         self._took[order.message.metadata.dst_node_id] = time.monotonic() - order.began
-        self._done[order.name] = order, reply, state
+        self._done[order.name] = order, reply, new
 
     def _replace_worker(self, actor: Any) -> None:
         """Another actor for one that died, or that does not answer."""

@@ -13,19 +13,19 @@ from threading import Condition, Event, Thread
 from typing import Any
 
 import torch
-from flwr.app import Context, Error, Message, RecordDict
-from flwr.clientapp import ClientApp
+from flwr.app import Error, Message, RecordDict
 from flwr.serverapp import Grid
 
-from clients.app import Together
+from clients.app import Answer, Together
+from fedmia.federation.ledger import Ledger
 from fedmia.flower_internals import set_identity
 from fedmia.storage.arrays import make_lazy
-from fedmia.storage.snapshot import ClientState, MemoryStore, SingleStateStore, StateStore
+from fedmia.storage.snapshot import ClientState, StateStore
 
 SERVER = 1  # Flower's node id of the server; clients are the nodes after it
 LOOK = 0.5  # seconds between looks for clients that are over their time
 LEAVE = 5.0  # seconds that threads have to end
-AppOf = Callable[[StateStore, Event], ClientApp]
+Work = Callable[[Message, int, ClientState | None, Event], Answer]
 
 
 @dataclass(order=True)
@@ -54,8 +54,7 @@ class LocalGrid(Grid):
 
     A client's new state comes with its reply. The grid keeps it once the update is accepted.
 
-    A client that gets no order costs nothing: its context is built with its order, and which node
-    it is follows from its number.
+    A client that gets no order costs nothing: which node it is follows from its number.
 
     Args:
         clients: number of clients.
@@ -81,7 +80,7 @@ class LocalGrid(Grid):
         self._changed = Condition()
         self._waiting: list[PendingMessage] = []
         self._working: dict[Any, PendingMessage] = {}
-        self._done: dict[str, tuple[PendingMessage, Message, SingleStateStore]] = {}
+        self._done: dict[str, tuple[PendingMessage, Message, ClientState | None]] = {}
         self._took: dict[int, float] = {}
         self._brought: dict[int, tuple[PendingMessage, ClientState | None]] = {}
 
@@ -109,10 +108,6 @@ class LocalGrid(Grid):
     def client_nodes(self) -> dict[int, int]:
         """Node id of each client, which no roll call has to ask for."""
         return dict(enumerate(self.get_node_ids()))
-
-    def context(self, node: int) -> Context:
-        """The context of a node's client, anew for each order."""
-        return context_of(node, self.clients)
 
     def get_nodes(self) -> Iterable[Any]:
         """Facts of those nodes that may begin anew: of none."""
@@ -152,8 +147,8 @@ class LocalGrid(Grid):
                 self._wait()
             self._give_up()
             done = [self._done.pop(name) for name in sorted(wanted_ids & self._done.keys())]
-        for order, _, state in done:  # which waits for `accept`
-            self._brought[order.message.metadata.dst_node_id] = order, state.new
+        for order, _, new in done:  # which waits for `accept`
+            self._brought[order.message.metadata.dst_node_id] = order, new
             self.on_reply(branch_of(order.message), self.client(order))
         return [reply for _, reply, _ in done]
 
@@ -172,7 +167,7 @@ class LocalGrid(Grid):
                 del self._working[key]
                 self._abandon(order)
                 late = error_reply(order.message, f"no answer within {self._timeout:g} s")
-                self._done[order.name] = order, late, SingleStateStore(None)
+                self._done[order.name] = order, late, None
 
     def _sort_orders(self, message: Message) -> PendingMessage:
         """The slowest first, by their last order, so that none is waited for at the end."""
@@ -195,12 +190,6 @@ class LocalGrid(Grid):
         return order.message.metadata.dst_node_id - SERVER - 1
 
 
-def context_of(node: int, clients: int) -> Context:
-    """The context of Flower's node `node`, the client of partition id `node` - 2."""
-    config: dict[str, Any] = {"partition-id": node - SERVER - 1, "num-partitions": clients}
-    return Context(1, node, config, RecordDict(), {})
-
-
 def branch_of(message: Message) -> str:
     """The branch of the run that an order is of; none of the roll call's."""
     config = message.content.config_records.get("config")
@@ -219,8 +208,8 @@ class InlineGrid(LocalGrid):
     of the interpreter lock inside its kernels. A fork after torch has started threads hangs.
 
     Args:
-        app_of: the clients' app over the states that one of them may read and write, told by an
-            event when nobody waits for it any more.
+        work: answers an order of a client from what it keeps, told by an event when nobody waits
+            for it any more.
         clients: number of clients.
         workers: clients at work at once.
         threads: of each, for torch.
@@ -233,13 +222,13 @@ class InlineGrid(LocalGrid):
     """
 
     def __init__(
-        self, app_of: AppOf, clients: int, workers: int, threads: int,
+        self, work: Work, clients: int, workers: int, threads: int,
         store: StateStore | None = None, timeout: float | None = None,
         together: Together | None = None, at_once: int = 1,
         say: Callable[[str], None] = lambda line: None,
     ) -> None:  # fmt: skip
-        super().__init__(clients, workers, store or MemoryStore(), timeout)
-        self._app_of, self._threads = app_of, threads
+        super().__init__(clients, workers, store or Ledger(), timeout)
+        self._work_order, self._threads = work, threads
         self._together, self._at_once, self._say = together, at_once, say
         self._awaited = False
         # Some train while others are added up; who is pushed later begins another pass.
@@ -288,11 +277,11 @@ class InlineGrid(LocalGrid):
             with self._changed:
                 if None in [self._working.pop(order.name, None) for order in orders]:
                     return  # given up: another thread has its place
-                for order, reply, state in answers:
+                for order, reply, new in answers:
                     if self._at_once == 1:  # else the order of the orders decides
                         took = time.monotonic() - order.began
                         self._took[order.message.metadata.dst_node_id] = took
-                    self._done[order.name] = order, reply, state
+                    self._done[order.name] = order, reply, new
                 self._changed.notify_all()
 
     def _is_due(self) -> bool:
@@ -302,32 +291,29 @@ class InlineGrid(LocalGrid):
 
     def _answer_all(
         self, orders: list[PendingMessage]
-    ) -> list[tuple[PendingMessage, Message, SingleStateStore]]:
-        """The replies of those that work in one pass, and of each other by itself."""
-        replies, stores = dict[int, Message](), list[SingleStateStore]()
+    ) -> list[tuple[PendingMessage, Message, ClientState | None]]:
+        """The answers of those that work in one pass, and of each other by itself."""
+        answers = dict[int, Answer]()
         if self._together is not None and len(orders) > 1:
             try:
-                stores = [SingleStateStore(self.load_client_state(order)) for order in orders]
-                sent = [(o.message, self.client(o), s) for o, s in zip(orders, stores, strict=True)]
-                replies = self._together(sent, orders[0].halt)
+                sent = [(o.message, self.client(o), self.load_client_state(o)) for o in orders]
+                answers = self._together(sent, orders[0].halt)
             except Exception as error:  # each by itself says whose it was
                 short = isinstance(error, torch.OutOfMemoryError)  # of memory for so many
                 self._at_once = len(orders) // 2 if short else 1
                 why = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
                 self._say(f"{len(orders)} clients failed in one pass, now {self._at_once}: {why}")
         return [
-            (order, replies[i], stores[i]) if i in replies else (order, *self._answer(order))
+            (order, *(answers[i] if i in answers else self._answer(order)))
             for i, order in enumerate(orders)
         ]
 
-    def _answer(self, order: PendingMessage) -> tuple[Message, SingleStateStore]:
-        message, state = order.message, SingleStateStore(None)
+    def _answer(self, order: PendingMessage) -> Answer:
         try:
-            state = SingleStateStore(self.load_client_state(order))
-            context = self.context(message.metadata.dst_node_id)
-            return self._app_of(state, order.halt)(message, context), state
+            kept = self.load_client_state(order)
+            return self._work_order(order.message, self.client(order), kept, order.halt)
         except Exception as error:  # as Flower does: the strategy says whose it was
-            return error_reply(message, f"{type(error).__name__}: {error}"), SingleStateStore(None)
+            return error_reply(order.message, f"{type(error).__name__}: {error}"), None
 
     def _wait(self) -> None:
         self._awaited = True

@@ -1,7 +1,8 @@
-"""Local states of all clients: the latest in memory, as far as there is room, others on disk."""
+"""Local states of all clients, in the server's process."""
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,15 +19,16 @@ Key = tuple[str, int]
 class Ledger(StateStore):
     """Local states of all clients: the latest in memory while there is room, others on disk.
 
-    Each file is written once. It is deleted when neither a current state nor an index needs it.
+    A state that is given out is never changed. Each file is written once. It is deleted when
+    neither a current state nor an index needs it.
 
     Args:
-        root: folder of the files, in one that is there.
+        root: folder of the files, in one that is there; None: all stay in memory.
         room: bytes of tensors that may stay in memory.
     """
 
-    def __init__(self, root: Path, room: int = ROOM) -> None:
-        self.root, self.room = root, room
+    def __init__(self, root: Path | None = None, room: int = ROOM) -> None:
+        self.root, self.room = root, math.inf if root is None else room
         self._in_memory: dict[Key, ClientState] = {}
         self._files: dict[Key, str] = {}  # of states that are on disk as they are now
         self._uses: Counter[str] = Counter()
@@ -45,7 +47,7 @@ class Ledger(StateStore):
                 return None
             if state := self._waiting.get(name):
                 return state
-            return ClientState(*read_tensors(self.root / name))
+            return ClientState(*read_tensors(self._file(name)))
 
     def save(self, branch: str, client: int, state: ClientState) -> None:
         """Keep a client's state, in memory until a checkpoint is written."""
@@ -102,7 +104,7 @@ class Ledger(StateStore):
             self._files = {(str(b), int(c)): str(name) for b, c, name in index["files"]}
             self._uses = Counter(self._files.values())
             self._indexed = set(self._uses)
-            for file in self.root.glob("*"):
+            for file in self._file("").glob("*"):
                 if file.name not in self._indexed:
                     file.unlink()
 
@@ -112,9 +114,14 @@ class Ledger(StateStore):
         self._in_memory[key] = state  # the last in order
 
     def _write_file(self, name: str, state: ClientState) -> None:
-        make_folder(self.root, self.root.parent)
-        write_tensors(state.tensors, self.root / name, state.memory, forced=False)
-        self._unforced.append(self.root / name)
+        path = self._file(name)
+        make_folder(path.parent, path.parent.parent)
+        write_tensors(state.tensors, path, state.memory, forced=False)
+        self._unforced.append(path)
+
+    def _file(self, name: str) -> Path:
+        assert self.root is not None  # else none is ever written
+        return self.root / name
 
     def _new_file_name(self, key: Key) -> str:
         """A new file for the state of a key."""
@@ -136,7 +143,7 @@ class Ledger(StateStore):
     def _delete(self, name: str) -> None:
         if not self._uses[name] and name not in self._indexed:
             del self._uses[name]
-            (self.root / name).unlink(missing_ok=True)
+            self._file(name).unlink(missing_ok=True)
 
 
 def size(state: ClientState) -> int:

@@ -22,7 +22,7 @@ from fedmia.recording.branches import BRANCHES, MAIN
 from fedmia.rounds.notes import AFTER, RECEIVED, SENT, SIDES, Notes, Values
 from fedmia.runtime.cores import count_cores
 from fedmia.ssl.base import State, under
-from fedmia.storage.snapshot import ClientState, SingleStateStore
+from fedmia.storage.snapshot import ClientState
 from fedmia.threat import WhiteBox
 from strategies.failure_policy import FederationError
 
@@ -109,7 +109,7 @@ class NoteTaker(Notes):
         alone = {side: np.full(len(self.images), np.nan) for side in SIDES}
         task = RoundTask(self.about["client"], round, branch, craft=True)
         client_round = ClientRound(
-            context, SingleStateStore(replay.holder), task, replay.received, replay.broadcast()
+            context, replay.holder, task, replay.received, replay.broadcast()
         )
         read = partial(self._read, branch, round, held=bank_of(replay.holder), kind=kind)
 

@@ -223,7 +223,7 @@ def make_client_context(plan: Plan, workdir: Path, stop: Event) -> ClientContext
         attack = experiment.attack_choices[active].build("attack")
     return ClientContext(
         experiment=experiment,
-        images_file=file,
+        image_array=file,
         roles=("honest",) * honest + (experiment.attacker,) * malicious,
         parts={"members": split.parts, "placebo": (*split.placebo_parts, *own)},
         held=np.concatenate([*own[:1], *known]),

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
 from flwr.app import ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
-from clients.app import client_app
+from clients.app import answer
 from fedmia import __version__
 from fedmia.flower.node import Node
 from fedmia.flower.private import gives_guarantee
 from fedmia.flower.store import pack_state
+from fedmia.recording.format import MAIN
 
 app = ClientApp()
 
@@ -53,13 +55,12 @@ def train(message: Message, context: Context) -> Message:
     Returns:
         The client's update.
     """
-    node, order = Node.from_context(context), message.content.config_records["config"]
+    node = Node.from_context(context)
     client_context = node.prepared()[1]
-    if node.sources:
-        return node.releases().answer(
-            message, lambda r: client_app(client_context, r)(message, context)
-        )
-    return client_app(client_context, node.store(int(str(order["server-round"]))))(message, context)
+    # Releases of private images are accounted together, whatever branch an order names.
+    branch = MAIN if node.sources else str(message.content.config_records["config"]["branch"])
+    work = partial(answer, client_context, message, node.client)
+    return node.store.answer(branch, node.client, message, work)
 
 
 @app.query("fork")
@@ -70,7 +71,7 @@ def fork(message: Message, context: Context) -> Message:
         An empty reply.
     """
     order, node = read_order(message), Node.from_context(context)
-    node.open().fork_one(order["source"], order["target"], node.client)
+    node.open().fork(order["source"], order["target"], order["clients"])
     return Message(RecordDict(), reply_to=message)
 
 
@@ -102,7 +103,7 @@ def score(message: Message, context: Context) -> Message:
         message.content.array_records[name].to_torch_state_dict() for name in ("final", "untrained")
     )
     last = read_order(message)["last"]
-    run = plan, client_context, node.client, node.releases()
+    run = plan, client_context, node.client, node.store
     leave = not gives_guarantee(plan.experiment) if node.scores is None else node.scores
     return Message(score_node(*run, last, final, untrained, leave), reply_to=message)
 

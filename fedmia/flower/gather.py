@@ -13,6 +13,7 @@ from flwr.serverapp import Grid
 from fedmia.cli.command import Invocation
 from fedmia.config.experiment import Experiment
 from fedmia.config.tree import to_tree
+from fedmia.federation.ledger import Ledger
 from fedmia.federation.result import TrainedRounds
 from fedmia.federation.train import Nodes, train
 from fedmia.flower.answers import scores_from_node
@@ -28,7 +29,6 @@ from fedmia.runtime.stopwatch import Stopwatch
 from fedmia.storage.durable import make_folder
 from fedmia.storage.outfolder import OutFolder
 from fedmia.storage.runfolder import DAMAGE
-from fedmia.storage.snapshot import MemoryStore
 from strategies.failure_policy import TRIES, FederationError
 from strategies.replies import RETURN, RejectedReply
 
@@ -62,7 +62,7 @@ def gather(grid: Grid, invocation: Invocation, place: OutFolder, watch: Stopwatc
         shape = {name: prepared_by[0][name] for name in ("channels", "size")}
         check_agreement(prepared_by, **shape)
         observing.begin(to_tree(experiment))
-        done = run_rounds(experiment, shape, Nodes(grid, MemoryStore()), place, watch, observing)
+        done = run_rounds(experiment, shape, Nodes(grid, Ledger()), place, watch, observing)
         remaining = {client: nodes[client] for client in nodes if client not in done.gone}
         failures = [] if done.failure is None else [str(done.failure)]
         policy = experiment.federation.on_failure

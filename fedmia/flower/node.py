@@ -14,9 +14,8 @@ from flwr.app import Context
 
 from clients.client_context import ClientContext
 from fedmia.federation.plan import Plan, fingerprint, foresee, make_plan, try_method
+from fedmia.flower.node_store import NodeStore
 from fedmia.flower.private import SIDES, SOURCES, plan_own, read_experiment, remote_context
-from fedmia.flower.releases import Releases
-from fedmia.flower.store import NodeStore
 from fedmia.options.errors import InputError
 from fedmia.options.values import disk_path
 from fedmia.storage.durable import make_folder, write
@@ -64,13 +63,10 @@ class Node:
         folder = root / f"run-{context.run_id}" / f"client-{client:04d}"
         return Node(client, folder, tuple(str(config[s]) for s in sources), scores)
 
-    def store(self, round: int | None = None) -> NodeStore:
-        """Local states of the run, for `round` or the latest."""
-        return NodeStore(self.folder / "states", round)
-
-    def releases(self) -> Releases:
-        """Local states of a node with images of its own."""
-        return Releases(self.folder / "released.safetensors")
+    @property
+    def store(self) -> NodeStore:
+        """Local states of the run."""
+        return NodeStore(self.folder / "states")
 
     def begin(self, settings: str, private: bool) -> dict[str, Any]:
         """Keep the run's settings, and say what they mean here; all nodes must agree.
@@ -117,7 +113,7 @@ class Node:
         """
         if self.sources:
             raise InputError(f"client {self.client} has images of its own: what it keeps stays")
-        return self.store()
+        return self.store
 
     def settings(self) -> str:
         """The settings that the server sent, as JSON.

@@ -1,13 +1,11 @@
-"""Local states in a deployment: on the disk of each node, and how the server comes by them."""
+"""What the server asks of its nodes, and how it comes by what they keep in a rehearsal."""
 
 from __future__ import annotations
 
 import json
-import re
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator
-from pathlib import Path
 from typing import Any
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
@@ -16,8 +14,7 @@ from flwr.serverapp import Grid
 from fedmia.flower_internals import NODE_UNAVAILABLE
 from fedmia.options.bounded import parse_json
 from fedmia.storage.arrays import tensors as read_arrays
-from fedmia.storage.durable import make_folder
-from fedmia.storage.snapshot import ClientState, StateStore, read_tensors, write_tensors
+from fedmia.storage.snapshot import ClientState, StateStore
 from strategies.failure_policy import FederationError
 from strategies.replies import RETURN, NodeWatch, sender_of
 
@@ -25,59 +22,6 @@ PATIENCE = 3600.0  # seconds in which every node answers
 PAUSE = 0.1  # seconds between questions to Flower whether a node has answered
 SAY = 30.0  # seconds between two lines that name the clients that have not answered
 Who = Callable[[Collection[int]], str]
-
-
-class NodeStore(StateStore):
-    """Local states in a folder of the node's own disk, of the last two rounds of each branch.
-
-    Tensors and memory are in one file, written as a whole: a node that is killed never finds the
-    tensors of one round with the memory of another. A round that is ordered again starts from the
-    state of the round before it.
-
-    Args:
-        root: folder of the node's own disk.
-        round: at work; None: the one after the last that was kept.
-    """
-
-    def __init__(self, root: Path, round: int | None = None) -> None:
-        self.root, self.round = root, round
-
-    def load(self, branch: str, client: int) -> ClientState | None:
-        """The state before the round at work; None before the first round."""
-        files = self._state_files(branch, client)
-        return ClientState(*read_tensors(files[-1])) if files else None
-
-    def save(self, branch: str, client: int, state: ClientState) -> None:
-        """Write a state; the one before the last is deleted."""
-        files = self._state_files(branch, client)
-        self._write(branch, client, self.round or (_round(files[-1]) if files else 0) + 1, state)
-        for old in self._state_files(branch, client)[:-1]:
-            old.unlink()
-
-    def fork_one(self, source: str, target: str, client: int) -> None:
-        """Give branch `target` a copy of the client's state in branch `source`, if it has one.
-
-        Args:
-            source: branch to copy from.
-            target: branch to copy to.
-            client: partition id of the client.
-        """
-        if files := self._state_files(source, client):
-            self._write(target, client, _round(files[-1]), ClientState(*read_tensors(files[-1])))
-
-    def _state_files(self, branch: str, client: int) -> list[Path]:
-        """Files of the rounds before this one, in order."""
-        files = sorted((self.root / branch / f"client-{client:04d}").glob("round-*.safetensors"))
-        return [f for f in files if self.round is None or _round(f) < self.round]
-
-    def _write(self, branch: str, client: int, round: int, state: ClientState) -> None:
-        path = self.root / branch / f"client-{client:04d}" / f"round-{round:06d}.safetensors"
-        make_folder(path.parent, self.root.parent)
-        write_tensors(state.tensors, path, state.memory)
-
-
-def _round(path: Path) -> int:
-    return int(re.findall(r"\d+", path.name)[-1])
 
 
 class NodeStates(StateStore):
@@ -105,7 +49,7 @@ class NodeStates(StateStore):
         raise NotImplementedError("a node's state is its own")
 
     def fork(self, source: str, target: str, clients: int) -> None:
-        order = {"source": source, "target": target}
+        order = {"source": source, "target": target, "clients": clients}
         ask(self._grid, self._nodes, "fork", dict.fromkeys(range(clients), order))
 
 

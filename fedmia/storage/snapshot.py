@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import copy
 import json
-from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
@@ -54,6 +53,11 @@ class ClientState:
     tensors: State = field(default_factory=dict)
     memory: dict[str, Any] = field(default_factory=dict)
 
+    def copy(self) -> ClientState:
+        """A copy that shares nothing: the state stays as it was, should the client work again."""
+        tensors = {name: tensor.clone() for name, tensor in self.tensors.items()}
+        return ClientState(tensors, copy.deepcopy(self.memory))
+
 
 @dataclass
 class StrategyContext:
@@ -95,65 +99,23 @@ class Knowledge:
     fellows: int
 
 
-class StateStore(ABC):
+class StateStore(Protocol):
     """Where clients keep their local state, by branch of the run and partition id."""
 
-    @abstractmethod
     def load(self, branch: str, client: int) -> ClientState | None:
         """The state of a client in a branch of the run, None where it has none."""
 
-    @abstractmethod
     def save(self, branch: str, client: int, state: ClientState) -> None:
         """Keep the state of a client in a branch of the run."""
 
     def fork(self, source: str, target: str, clients: int) -> None:
-        """Give one branch a copy of every client state of another.
+        """Give one branch every client state of another.
 
         Args:
             source: branch that is copied.
             target: branch that gets the copies.
             clients: number of clients.
         """
-        for client in range(clients):
-            if (state := self.load(source, client)) is not None:
-                self.save(target, client, copy.deepcopy(state))
-
-
-class MemoryStore(StateStore):
-    """Local states in this process (inline backend)."""
-
-    def __init__(self) -> None:
-        self._kept: dict[tuple[str, int], ClientState] = {}
-
-    def load(self, branch: str, client: int) -> ClientState | None:
-        """The state of a client, None where it has none."""
-        return self._kept.get((branch, client))
-
-    def save(self, branch: str, client: int, state: ClientState) -> None:
-        """Keep the state of a client."""
-        self._kept[branch, client] = state
-
-
-class SingleStateStore(StateStore):
-    """Carries the state of one client to where it trains, and back; any other state is lost.
-
-    The client works on copies: the state stays as it was, in case the client has to train again.
-    """
-
-    def __init__(self, state: ClientState | None) -> None:
-        self._kept = state
-        self.new: ClientState | None = None
-
-    def load(self, branch: str, client: int) -> ClientState | None:
-        """A copy of the client's state."""
-        if self._kept is None:
-            return None
-        own = {name: tensor.clone() for name, tensor in self._kept.tensors.items()}
-        return ClientState(own, copy.deepcopy(self._kept.memory))
-
-    def save(self, branch: str, client: int, state: ClientState) -> None:
-        """Keep the client's new state as `new`."""
-        self.new = state
 
 
 def write_tensors(tensors: State, path: Path, about: object = None, forced: bool = True) -> None:

@@ -15,13 +15,13 @@ from fedmia.config.experiment import Experiment
 from fedmia.evaluation.run import suite_of_run
 from fedmia.evaluation.steps.failures import Failures
 from fedmia.evaluation.suite import Suite
+from fedmia.federation.ledger import Ledger
 from fedmia.federation.plan import make_client_context, make_plan
 from fedmia.federation.result import TrainedRounds
 from fedmia.options.errors import InputError, prefix_errors
 from fedmia.recording.reader import RecordedRounds
 from fedmia.runs import Run, open_run
 from fedmia.storage.runfolder import RunFolder
-from fedmia.storage.snapshot import MemoryStore
 
 
 @contextmanager
@@ -46,7 +46,7 @@ def reopen_run(run: Run, device: str) -> Iterator[Suite]:
             plan = make_plan(experiment)
             client_context = make_client_context(plan, Path(work), Event())
         store, gone = RecordedRounds(files.recording), files.dropped()
-        done = TrainedRounds(plan, client_context, MemoryStore(), store, [], True, gone=gone)
+        done = TrainedRounds(plan, client_context, Ledger(), store, [], True, gone=gone)
         choices, failures = experiment.attack_choices, Failures((Exception,))
         yield suite_of_run(done, plan, client_context, done.cast, choices, done.archive, failures)
 

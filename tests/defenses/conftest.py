@@ -12,11 +12,11 @@ import torch
 
 from clients.client_context import RoundTask
 from clients.client_round import ClientRound
+from fedmia.federation.ledger import Ledger
 from fedmia.options.seeding import rng
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import SSLMethod, State
 from fedmia.ssl.train import Job, Train, make_optimizer
-from fedmia.storage.snapshot import MemoryStore
 from tests.small_context import small_context
 
 MakeJob = Callable[..., Job]
@@ -56,7 +56,7 @@ def make_desk(tmp_path: Path, textures: Callable[..., torch.Tensor]) -> MakeDesk
     np.save(file, textures(10).numpy())
 
     def make(
-        name: str, options: dict[str, Any], store: MemoryStore | None = None, round: int = 1,
+        name: str, options: dict[str, Any], store: Ledger | None = None, round: int = 1,
         received: State | None = None, **more: Any,
     ) -> ClientRound:  # fmt: skip
         values: dict[str, Any] = {
@@ -67,13 +67,13 @@ def make_desk(tmp_path: Path, textures: Callable[..., torch.Tensor]) -> MakeDesk
         client_context = small_context(file, [np.arange(10)], **{**values, **more})
         start = client_context.method(-1, None).shared_state() if received is None else received
         return ClientRound(
-            client_context, store or MemoryStore(), RoundTask(0, round, "main", False), start
+            client_context, store and kept(store), RoundTask(0, round, "main", False), start
         )
 
     return make
 
 
-def kept(store: MemoryStore) -> Any:
+def kept(store: Ledger) -> Any:
     """What client 0 keeps."""
     return store.load("main", 0)
 

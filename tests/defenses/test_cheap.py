@@ -21,6 +21,7 @@ from fedmia.defenses._estimate import LeakEstimate, similarity
 from fedmia.defenses.base import PreparationContext, RunConditions
 from fedmia.defenses.crop_range import CropRange, fine_shares
 from fedmia.defenses.early_stopping import EarlyStopping
+from fedmia.federation.ledger import Ledger
 from fedmia.nets.smallnet import SmallNet
 from fedmia.options.errors import InputError
 from fedmia.options.seeding import rng, torch_rng
@@ -28,7 +29,7 @@ from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import Recipe, State
 from fedmia.ssl.moco import MoCo
 from fedmia.ssl.train import Job, Train, make_optimizer
-from fedmia.storage.snapshot import MemoryStore
+from tests.small_context import settle
 
 RECIPE = Recipe((0.5,) * 3, (0.25,) * 3, 12)
 TRAIN = Train(local_epochs=1, batch_size=5)
@@ -40,7 +41,7 @@ def same(a: State, b: State) -> bool:
 
 
 def sent(client_round: ClientRound) -> State:
-    return Honest().answer(client_round).state
+    return Honest().answer(client_round)[0].state
 
 
 @pytest.fixture
@@ -53,7 +54,7 @@ def beside_public(make_desk: Any, tmp_path: Path, textures: Callable[..., torch.
     ) -> ClientRound:
         file = tmp_path / f"{private}-{public}.npy"
         np.save(file, torch.cat([textures(10, seed=private), textures(12, seed=9 + public)]))
-        return make_desk(name, options, images_file=file, public=PUBLIC, **more)
+        return make_desk(name, options, image_array=file, public=PUBLIC, **more)
 
     return make
 
@@ -67,10 +68,9 @@ def test_weight_decay__is_the_option_of_that_client_alone(make_desk: Any) -> Non
     twin = sent(make_desk("", {}, train=replace(TRAIN, weight_decay=0.3), defense=()))
     halves, ends = {"members": (np.arange(5), np.arange(5, 10))}, []
     for defenses in (layers, ()):
-        store = MemoryStore()
-        first = make_desk("", {}, store, defense=defenses, parts=halves)
+        first = make_desk("", {}, defense=defenses, parts=halves)
         second = ClientRound(
-            first.client_context, store, RoundTask(1, 1, "main", False), first.received
+            first.client_context, None, RoundTask(1, 1, "main", False), first.received
         )
         whole = make_desk("", {}, defense=defenses)
         ends.append([sent(whole), sent(first), sent(second)])
@@ -89,10 +89,10 @@ def test_crop_range__trains_as_with_the_narrower_option(make_desk: Any) -> None:
 
 
 def test_early_stopping__rests_after_its_own_rounds(make_desk: Any) -> None:
-    store, state = MemoryStore(), None
+    store, state = Ledger(), None
     for round in (1, 3, 4):
         client_round = make_desk("early-stopping", {"after": 2}, store, round, state)
-        update = Honest().answer(client_round)
+        update = settle(store, client_round, Honest().answer(client_round))
         assert update.examples == (10 if round < 4 else 0)
         assert state is None or same(update.state, state) == (round == 4)
         state = update.state

@@ -27,6 +27,7 @@ from fedmia.defenses._persample import (
 from fedmia.defenses.accounting import epsilon_spent
 from fedmia.defenses.base import RunConditions
 from fedmia.defenses.dpsgd import DPSGD
+from fedmia.federation.ledger import Ledger
 from fedmia.options.errors import InputError
 from fedmia.options.seeding import rng
 from fedmia.ssl.base import SSLMethod
@@ -36,9 +37,10 @@ from fedmia.ssl.moco import MoCo
 from fedmia.ssl.optimizers import noise_moves
 from fedmia.ssl.simclr import SimCLR
 from fedmia.ssl.train import Job, Train, make_optimizer
-from fedmia.storage.snapshot import MemoryStore, StrategyContext
+from fedmia.storage.snapshot import StrategyContext
 from strategies.fedprox import FedProx
 from tests.defenses.conftest import kept
+from tests.small_context import settle
 
 OPEN = DPSGD(noise_multiplier=0.0, max_grad_norm=1e6)
 
@@ -197,11 +199,12 @@ def test_poisson_batches__each_image_enters_with_rate_b_over_n(moco_job: Any) ->
 
 def test_train__two_rounds_continue_what_one_desk_began(make_desk: Any) -> None:
     """Momentum, queue and accountant are kept: round 2 starts where round 1 ended."""
-    options, store = {"noise_multiplier": 1.0}, MemoryStore()
-    first = Honest().answer(make_desk("dpsgd", options, store)).state
+    options, store = {"noise_multiplier": 1.0}, Ledger()
+    at = make_desk("dpsgd", options)
+    first = settle(store, at, Honest().answer(at)).state
     momenta = {n: t.clone() for n, t in kept(store).tensors.items() if n.startswith("optimizer.")}
     client_round = make_desk("dpsgd", options, store, 2, first)
-    second = Honest().answer(client_round).state
+    second = settle(store, client_round, Honest().answer(client_round)).state
     # By hand: one method and one optimizer, never stored.
     context, by_hand = client_round.client_context, make_desk("dpsgd", options)
     method, images = context.method(0, 10), context.images[by_hand.indices]

@@ -20,14 +20,16 @@ from fedmia.defenses.heads.stack import HeadStack
 from fedmia.defenses.laplace import Laplace
 from fedmia.defenses.logistic import Logistic
 from fedmia.defenses.sensitivity import sampled_sensitivity
+from fedmia.federation.ledger import Ledger
 from fedmia.options.errors import InputError
 from fedmia.options.seeding import rng
 from fedmia.ssl.base import State
-from fedmia.storage.snapshot import MemoryStore, Update
+from fedmia.storage.snapshot import Update
 from strategies.base import FederatedStrategy
 from strategies.dp_fedavg import DPFedAvg
 from strategies.norm_clip import NormClip
 from tests.defenses.conftest import kept
+from tests.small_context import settle
 
 KINDS = [Logistic, Laplace, Gaussian]
 NUMBERS = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf, "norm overflows": 1e308}
@@ -92,7 +94,7 @@ def test_server__takes_an_update_of_no_finite_norm_for_none(
 
 def test_client__that_diverged_sends_noise_and_goes_on_from_before(make_desk: Any) -> None:
     """Its queue, key encoder and momenta too: a number that is not finite would stay in them."""
-    options, store = {"scale": 1e-6, "clip": 0.5}, MemoryStore()
+    options, store = {"scale": 1e-6, "clip": 0.5}, Ledger()
     first = make_desk("gaussian", options, store, 1)
     weights = sum(t.numel() for t in first.received.values())
     for round, spoil in enumerate((True, False, True, False), start=1):
@@ -103,9 +105,9 @@ def test_client__that_diverged_sends_noise_and_goes_on_from_before(make_desk: An
             assert not all(t.isfinite().all() for t in trained.values())
             at.received = first.received
             released, more = at.release(trained)
-            update = at.finish_round(released, metrics | more)
+            update = settle(store, at, at.final(released, metrics | more))
         else:
-            update = Honest().answer(at)
+            update = settle(store, at, Honest().answer(at))
         client_state = kept(store)
         assert client_state.memory["defense"]["gaussian"]["rounds"] == round
         tensors = [*update.state.values(), *client_state.tensors.values()]
@@ -113,8 +115,8 @@ def test_client__that_diverged_sends_noise_and_goes_on_from_before(make_desk: An
         assert all(math.isfinite(v) for v in update.metrics.values())
         assert bool(client_state.tensors) == (round > 1)
         if round == 2:  # the first that counts
-            anew = make_desk("gaussian", options, MemoryStore(), 2, first.received)
-            fresh = Honest().answer(anew).state
+            anew = make_desk("gaussian", options, None, 2, first.received)
+            fresh = Honest().answer(anew)[0].state
             assert all(torch.equal(t, update.state[n]) for n, t in fresh.items())
         moved = float(sum((update.state[n] - t).norm() ** 2 for n, t in first.received.items()))
         assert (moved**0.5 > 2e-6 * weights**0.5) != spoil  # trained, or noise alone

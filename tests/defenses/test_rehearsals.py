@@ -13,12 +13,13 @@ import torch
 from clients.honest import Honest
 from fedmia.defenses.logistic import Logistic
 from fedmia.defenses.sensitivity import sampled_sensitivity
+from fedmia.federation.ledger import Ledger
 from fedmia.options.errors import InputError
 from fedmia.options.seeding import rng
 from fedmia.ssl.base import State
-from fedmia.storage.snapshot import MemoryStore
 from tests.defenses.conftest import kept
 from tests.defenses.test_release_noise import flat, preparation
+from tests.small_context import settle
 
 OPTIONS = {"sensitivity": "sampled", "samples": 3}
 
@@ -51,9 +52,9 @@ def naive(client_round: Any, pairs: int, order: int) -> float:
 
 @pytest.mark.parametrize("name, order", [("logistic", 1), ("gaussian", 2)])
 def test_sampler__equals_the_naive_loop(name: str, order: int, make_desk: Any) -> None:
-    store = MemoryStore()
+    store = Ledger()
     client_round = make_desk(name, OPTIONS, store)
-    Honest().answer(client_round)
+    settle(store, client_round, Honest().answer(client_round))
     memory = kept(store).memory["defense"][name]
     sensitivity = memory["sensitivity"]
     assert sensitivity == pytest.approx(naive(client_round, 3, order), rel=1e-9) and sensitivity > 0
@@ -65,15 +66,15 @@ def test_sampler__equals_the_naive_loop(name: str, order: int, make_desk: Any) -
 
 
 def test_sampler__sampled_once_and_training_is_what_it_was(make_desk: Any) -> None:
-    store, sensitivities = MemoryStore(), []
-    other, _, _ = make_desk("logistic", {}, MemoryStore()).train()
+    store, sensitivities = Ledger(), []
+    other, _, _ = make_desk("logistic", {}).train()
     for round in (1, 2):
         client_round = make_desk("logistic", OPTIONS, store, round)
         if round == 2:
             client_round.rehearse = lambda positions: pytest.fail("sampled a second time")
         one, _, _ = client_round.train()
         assert round == 2 or all(torch.equal(one[n], other[n]) for n in one)
-        client_round.finish_round(one, {})
+        settle(store, client_round, client_round.final(one, {}))
         sensitivities.append(kept(store).memory["defense"]["logistic"]["sensitivity"])
     assert sensitivities[0] == sensitivities[1]
 
@@ -103,10 +104,10 @@ def test_clip__is_the_norm_of_a_first_round_on_public_images(
     """Three of them over and over, for seven images of the client's own; it looks at none."""
     bounds = []
     for own in (np.arange(7), np.array([9, 0, 1, 2, 3, 4, 5])):
-        store = MemoryStore()
+        store = Ledger()
         client_round = make_desk(name, {}, store, public=PUBLIC, parts={"members": (own,)})
         rehearsed = first_round(client_round, [7, 8, 9, 7, 8, 9, 7])
-        Honest().answer(client_round)
+        settle(store, client_round, Honest().answer(client_round))
         memory = kept(store).memory["defense"][name]
         expected = np.linalg.norm(flat(rehearsed, client_round.received), order)
         assert memory["clip"] == pytest.approx(expected, rel=1e-9)

@@ -18,14 +18,15 @@ from fedmia.defenses.base import PreparationContext, RunConditions
 from fedmia.defenses.gaussian import Gaussian
 from fedmia.defenses.laplace import Laplace
 from fedmia.defenses.logistic import Logistic
+from fedmia.federation.ledger import Ledger
 from fedmia.lowerbounds.gdp import epsilon_at
 from fedmia.options.errors import InputError
 from fedmia.options.seeding import rng
 from fedmia.ssl.base import State
 from fedmia.ssl.moco import MoCo
 from fedmia.ssl.simclr import SimCLR
-from fedmia.storage.snapshot import MemoryStore
 from tests.defenses.conftest import kept
+from tests.small_context import settle
 
 LAWS: list[tuple[type[ReleaseNoise], Any]] = [
     (Logistic, stats.logistic), (Laplace, stats.laplace), (Gaussian, stats.norm),
@@ -161,10 +162,10 @@ def test_check__averaged_batch_norm_is_refused(cls: Any) -> None:
 
 @pytest.mark.parametrize("name", ["logistic", "laplace", "gaussian"])
 def test_honest__the_rounds_of_the_run_reach_the_defence(name: str, make_desk: Any) -> None:
-    store, received = MemoryStore(), None
+    store, received = Ledger(), None
     for round in (1, 2, 3, 4):
         client_round = make_desk(name, {"epsilon": 5.0}, store, round, received)
-        update = Honest().answer(client_round)
+        update = settle(store, client_round, Honest().answer(client_round))
         received = update.state
         assert update.metrics["noise_std"] > 0
     memory = kept(store).memory["defense"]

@@ -15,12 +15,13 @@ from fedmia.defenses.dpsgd import DPSGD
 from fedmia.defenses.gaussian import Gaussian
 from fedmia.defenses.laplace import Laplace
 from fedmia.defenses.stack import DefenseStack, check_exclusive, smallest_epsilon
+from fedmia.federation.ledger import Ledger
 from fedmia.options.errors import InputError
 from fedmia.options.seeding import rng
 from fedmia.records.privacy import ClientDefence, Epsilon
 from fedmia.ssl.base import State
-from fedmia.storage.snapshot import MemoryStore
 from tests.defenses.conftest import kept
+from tests.small_context import settle
 
 LAYERS = (
     ("dpsgd", {"noise_multiplier": 1.0}, frozenset({0})),
@@ -81,9 +82,9 @@ def test_desk__one_defence_in_a_stack_is_that_defence(make_desk: Any) -> None:
     """And two are the second's release of the first's training."""
     sent = []
     for layers in (LAYERS[:1], LAYERS):
-        store = MemoryStore()
+        store = Ledger()
         client_round = make_desk("dpsgd", {}, store, defense=layers)
-        sent.append(Honest().answer(client_round).state)
+        sent.append(settle(store, client_round, Honest().answer(client_round)).state)
         assert list(kept(store).memory["defense"]) == [name for name, _, _ in layers]
     defense, stream = Gaussian(scale=0.2, clip=3.0), rng(0, "release", 1, 0)
     released, _ = defense.release(client_round.received, sent[0], {}, stream)
@@ -96,8 +97,8 @@ def test_desk__one_guarantee_withholds_whatever_stands_beside_it(make_desk: Any)
     open_one = ("weight-decay", {}, frozenset({0}))
 
     def told(*layers: Any) -> set[str]:
-        at = make_desk("", {}, MemoryStore(), defense=layers)
-        return set(Honest().answer(at).metrics)
+        at = make_desk("", {}, defense=layers)
+        return set(Honest().answer(at)[0].metrics)
 
     for layer in LAYERS:
         for layers in ((layer,), (layer, open_one), (open_one, layer)):
@@ -108,12 +109,13 @@ def test_desk__one_guarantee_withholds_whatever_stands_beside_it(make_desk: Any)
 def test_desk__a_client_that_rests_sends_what_it_received(
     make_desk: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = MemoryStore()
-    first = Honest().answer(make_desk("", {}, store, defense=LAYERS[:1]))
+    store = Ledger()
+    at = make_desk("", {}, defense=LAYERS[:1])
+    first = settle(store, at, Honest().answer(at))
     client_round = make_desk("", {}, store, 2, first.state, defense=LAYERS[:1])
     client_state = kept(store)
     monkeypatch.setattr(DPSGD, "sits_out", lambda self, memory: "history" in memory)
-    update = Honest().answer(client_round)
+    update = settle(store, client_round, Honest().answer(client_round))
     assert update.examples == 0 and update.metrics == {}
     assert all(torch.equal(t, first.state[n]) for n, t in update.state.items())
     assert kept(store) is client_state
@@ -157,9 +159,9 @@ def test_statement__what_nothing_beats(parts: list[ClientDefence], kept_ones: st
 
 
 def test_statement__parts_in_order(make_desk: Any) -> None:
-    store = MemoryStore()
+    store = Ledger()
     client_round = make_desk("", {}, store, defense=LAYERS)
-    Honest().answer(client_round)
+    settle(store, client_round, Honest().answer(client_round))
     statement = client_round.defense.statement(kept(store).memory["defense"])
     assert statement.name == "dpsgd, gaussian"
     assert [p.name for p in statement.parts] == ["dpsgd", "gaussian"]
@@ -178,7 +180,7 @@ def test_exclusive__two_of_a_kind() -> None:
 
 
 def test_preparation__contains_the_public_images(make_desk: Any) -> None:
-    client_round = make_desk("", {}, MemoryStore(), defense=LAYERS, public=np.array([1, 3]))
+    client_round = make_desk("", {}, defense=LAYERS, public=np.array([1, 3]))
     assert (client_round.preparation().public == client_round.client_context.images[[1, 3]]).all()
 
 

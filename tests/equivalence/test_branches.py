@@ -136,8 +136,10 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Watched:
         trained.add((client_round.task.client, client_round.task.round))
         return train(client_round)
 
-    def rated(self: ClientContext, method: Any, images: Any, round: int, *rest: Any) -> Any:
-        job = plain(self, method, images, round, *rest)
+    def rated(
+        self: ClientContext, method: Any, images: Any, round: int, *rest: Any, **more: Any
+    ) -> Any:
+        job = plain(self, method, images, round, *rest, **more)
         job.begin_step()
         rates.setdefault(round, set()).add(job.optimizer.param_groups[0]["lr"])
         return job

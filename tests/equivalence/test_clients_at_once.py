@@ -12,16 +12,18 @@ import numpy as np
 import pytest
 import torch
 
+from clients import app
 from clients.client_context import ClientContext, RoundTask
-from clients.client_group import ClientGroup, count_together, form_groups
+from clients.client_group import count_together, form_groups, train_group
 from clients.client_round import ClientRound
 from clients.honest import Honest
 from fedmia.config.choices import PluginChoice
+from fedmia.federation.ledger import Ledger
 from fedmia.runtime.progress import Display
 from fedmia.ssl.base import State
 from fedmia.ssl.train import Train
-from fedmia.storage.snapshot import MemoryStore, Update
-from tests.small_context import changed, small_context
+from fedmia.storage.snapshot import Update
+from tests.small_context import changed, settle, small_context
 
 from .conftest import Run, federated, planned, same, weights
 
@@ -54,29 +56,31 @@ def context(tmp_path: Path) -> ClientContext:
 
 
 def rounds_of(
-    context: ClientContext, store: MemoryStore, round: int, clients: Sequence[int]
+    context: ClientContext, store: Ledger, round: int, clients: Sequence[int]
 ) -> list[ClientRound]:
     """Clients before their work; what they receive differs from round to round."""
     received = context.method(-1, None).shared_state()
     received = {name: tensor * (1 + 0.1 * round) for name, tensor in received.items()}
     tasks = [RoundTask(client, round, "main", False) for client in clients]
-    return [ClientRound(context, store, task, received) for task in tasks]
+    kept = [store.load("main", client) for client in clients]
+    return [ClientRound(context, *pair, received) for pair in zip(kept, tasks, strict=True)]
 
 
-def worked(
-    context: ClientContext, together: bool, third: int = 2
-) -> tuple[list[Update], MemoryStore]:
+def worked(context: ClientContext, together: bool, third: int = 2) -> tuple[list[Update], Ledger]:
     """The updates of three rounds. One client misses the second; where its bank is then at another
     place than those of the others, or its norms count otherwise, only two of them train together in
     the third."""
-    updates, store = list[Update](), MemoryStore()
+    updates, store = list[Update](), Ledger()
     plain: Any = replace(context, device="cpu").method(-1, None)
     for round, clients in enumerate(([0, 1, 2, 3], [0, 2, 3], [0, 1, 2, 3]), 1):
         rounds = rounds_of(context, store, round, clients)
         groups = form_groups(rounds) if together else []
-        new = [u for group in groups for u in ClientGroup([rounds[i] for i in group], plain).work()]
+        new = list[Update]()
+        for group in groups:
+            results = train_group([rounds[place] for place in group], plain)
+            new += [settle(store, rounds[i], one) for i, one in zip(group, results, strict=True)]
         alone = {*range(len(rounds))} - {place for group in groups for place in group}
-        new += [Honest().answer(rounds[place]) for place in alone]
+        new += [settle(store, rounds[place], Honest().answer(rounds[place])) for place in alone]
         assert not together or [len(g) for g in groups] == [{1: 3, 2: 2, 3: third}[round]]
         updates += sorted(new, key=lambda update: update.client)
     return updates, store
@@ -141,8 +145,8 @@ def test_group__in_bfloat16_is_near(name: str, context: ClientContext) -> None:
 
 def test_plain__stays_as_it_is_for_other_threads(context: ClientContext) -> None:
     plain: Any = context.method(-1, None)
-    rounds, before = rounds_of(context, MemoryStore(), 1, [0, 1]), copy.deepcopy(plain)
-    ClientGroup(rounds, plain).work()
+    rounds, before = rounds_of(context, Ledger(), 1, [0, 1]), copy.deepcopy(plain)
+    train_group(rounds, plain)
     assert same(plain.state_dict(), before.state_dict()) and plain.bank.pointer == 0
 
 
@@ -215,7 +219,7 @@ def test_form_groups__of_honest_clients_without_defence(context: ClientContext) 
     roles = ("passive", "honest", "honest", "honest")
     defended = [("gaussian", {}, [1])]
     for more in ({"roles": roles}, {"defense": defended}):
-        rounds = rounds_of(changed(context, **more), MemoryStore(), 1, range(4))
+        rounds = rounds_of(changed(context, **more), Ledger(), 1, range(4))
         groups = form_groups(rounds)
         assert groups == [[1, 3]] if "roles" in more else groups == [[0, 3]]
 
@@ -248,13 +252,13 @@ def lines(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 @pytest.fixture
 def passes(monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
     """The clients of each pass."""
-    clients, work = list[list[int]](), ClientGroup.work
+    clients = list[list[int]]()
 
-    def noted(self: ClientGroup) -> list[Update]:
-        clients.append([one.task.client for one in self._rounds])
-        return work(self)
+    def noted(rounds: Sequence[ClientRound], plain: Any) -> Any:
+        clients.append([one.task.client for one in rounds])
+        return train_group(rounds, plain)
 
-    monkeypatch.setattr(ClientGroup, "work", noted)
+    monkeypatch.setattr(app, "train_group", noted)
     return clients
 
 
@@ -277,13 +281,13 @@ def test_run__in_passes_of_four_is_one_after_the_other_and_repeats(
 def test_run__goes_on_one_by_one_where_a_pass_fails_and_says_so(
     passes: list[list[int]], lines: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    alone, work = federated(planned(FLAGS), tmp_path / "alone"), ClientGroup.work
+    alone, work = federated(planned(FLAGS), tmp_path / "alone"), app.train_group
 
-    def broken(self: ClientGroup) -> list[Update]:
-        work(self)
+    def broken(rounds: Sequence[ClientRound], plain: Any) -> Any:
+        work(rounds, plain)
         raise RuntimeError("no batching rule\nfor it")
 
-    monkeypatch.setattr(ClientGroup, "work", broken)
+    monkeypatch.setattr(app, "train_group", broken)
     broke = federated(planned(FLAGS + "--clients-at-once 7"), tmp_path / "broken")
     for branch in ("main", "placebo"):
         pairs = zip(weights(alone, branch).values(), weights(broke, branch).values(), strict=True)
@@ -295,14 +299,14 @@ def test_run__goes_on_one_by_one_where_a_pass_fails_and_says_so(
 def test_run__takes_half_as_many_where_memory_is_short(
     passes: list[list[int]], lines: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    alone, work = federated(planned(FLAGS), tmp_path / "alone"), ClientGroup.work
+    alone, work = federated(planned(FLAGS), tmp_path / "alone"), app.train_group
 
-    def short(self: ClientGroup) -> list[Update]:
-        if len(self._rounds) > 3:
+    def short(rounds: Sequence[ClientRound], plain: Any) -> Any:
+        if len(rounds) > 3:
             raise torch.OutOfMemoryError("of 8 GiB")
-        return work(self)
+        return work(rounds, plain)
 
-    monkeypatch.setattr(ClientGroup, "work", short)
+    monkeypatch.setattr(app, "train_group", short)
     halved = federated(planned(FLAGS + "--clients-at-once 7"), tmp_path / "halved")
     close_runs(alone, halved)
     assert [line for line in lines if "one pass" in line] == [

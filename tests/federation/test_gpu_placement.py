@@ -22,7 +22,7 @@ import pytest
 
 from fedmia.federation import cluster
 from fedmia.federation.cluster import ClientResources, Placement, RayGrid
-from fedmia.storage.snapshot import MemoryStore
+from fedmia.federation.ledger import Ledger
 from tests.small_runs import SIMILARITY, SMALL, after_round, ran
 
 pytestmark = pytest.mark.slow(seconds=40)
@@ -89,7 +89,7 @@ def places(machines: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
     def place(gpus: float, clients: int) -> list[tuple[str, str]]:
         assert ray.cluster_resources()["GPU"] == 2 * GPUS
         share = ClientResources(0.01, gpus)
-        with closing(RayGrid(context, clients, share, MemoryStore())) as grid:
+        with closing(RayGrid(context, clients, share, Ledger())) as grid:
             end = time.monotonic() + PATIENCE
             while grid._starting and time.monotonic() < end:
                 grid._wait()

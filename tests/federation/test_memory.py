@@ -62,7 +62,7 @@ def test_site__holds_the_images_that_have_a_role(tmp_path: Path) -> None:
     assert 0 < len(used) < 200 and client_context.images.shape == (600, 3, 64, 64)
     assert np.array_equal(client_context.images[used], plan.cast.data.images[used])
     assert not np.delete(client_context.images, used, axis=0).any()
-    assert client_context.images_file.stat().st_blocks * 512 < client_context.images.nbytes / 2
+    assert client_context.image_array.stat().st_blocks * 512 < client_context.images.nbytes / 2
 
     def changed(at: int) -> str:
         images = plan.cast.data.images.copy()

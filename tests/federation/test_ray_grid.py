@@ -17,8 +17,8 @@ from clients.client_context import ClientContext
 from fedmia.config.experiment import Experiment
 from fedmia.federation import cluster, inline
 from fedmia.federation.cluster import ClientResources, Placement, RayGrid, describe_placements
+from fedmia.federation.ledger import Ledger
 from fedmia.options.errors import InputError
-from fedmia.storage.snapshot import MemoryStore
 
 Answer = Callable[[float], Any]
 NEVER = TimeoutError("an order that is never answered")
@@ -70,11 +70,11 @@ class StandIn:
 
         return Actor(number, SimpleNamespace(remote=ready), SimpleNamespace(remote=answer))
 
-    def _work(self, content: RecordDict, kind: str, node: int, clients: int, state: Any) -> int:
+    def _work(self, content: RecordDict, kind: str, client: int, state: Any) -> int:
         result = self.answer(float(content.metric_records["m"]["value"]))  # type: ignore[arg-type]
         if isinstance(result, Exception):
             return self._later(result)
-        message = Message(content, dst_node_id=node, message_type=kind)
+        message = Message(content, dst_node_id=client + 2, message_type=kind)
         reply = Message(RecordDict({"m": MetricRecord({"value": result})}), reply_to=message)
         return self._later((reply, None))
 
@@ -104,7 +104,7 @@ def start(monkeypatch: pytest.MonkeyPatch) -> Callable[..., RayGrid]:
         for module in (cluster, inline):
             monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: ray.now))
         context: Any = SimpleNamespace(images=np.zeros((1, 3, 8, 8), np.uint8))
-        return RayGrid(context, 3, ClientResources(cpus, gpus), MemoryStore(), timeout)
+        return RayGrid(context, 3, ClientResources(cpus, gpus), Ledger(), timeout)
 
     return grid
 
@@ -237,7 +237,7 @@ def test_placements__are_said_where_the_rounds_end_before_all_have_started(
     monkeypatch.setattr(cluster, "ray", ray)
     context: Any = SimpleNamespace(images=np.zeros((1, 3, 8, 8), np.uint8))
     share = ClientResources(1.0, 0.25)
-    grid = RayGrid(context, 3, share, MemoryStore(), None, lines.append)
+    grid = RayGrid(context, 3, share, Ledger(), None, lines.append)
     assert values(ask(grid, 1.0)) == [1.0] * 3 and lines == []
     grid.close()
     assert lines == ["clients at once: 2 on GPU  of 127.0.0.1; they train on the CPU"]

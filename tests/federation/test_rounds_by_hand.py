@@ -17,13 +17,14 @@ from fedmia.cli.commands import SIMULATE
 from fedmia.config.experiment import Experiment
 from fedmia.data.cast import Cast
 from fedmia.federation.checkpoint import BranchState
+from fedmia.federation.ledger import Ledger
 from fedmia.federation.rounds import FederatedRun, RunInterrupted
 from fedmia.federation.schedule import Schedule
 from fedmia.options.seeding import rng
 from fedmia.recording.format import RoundRecord
 from fedmia.recording.writer import RecordingWriter
 from fedmia.runtime.stopwatch import Stopwatch
-from fedmia.storage.snapshot import ClientState, MemoryStore, Update
+from fedmia.storage.snapshot import ClientState, Update
 from strategies.base import Round
 from strategies.cohort import RoundRange
 from strategies.fedavg import FedAvg
@@ -169,7 +170,7 @@ def test_run__leaves_no_update_of_a_round_to_be_replayed(
 
 
 def test_held__is_the_holders_bank_and_not_its_key_encoder() -> None:
-    store, one = MemoryStore(), torch.ones(1)
+    store, one = Ledger(), torch.ones(1)
     tensors = {"local.queue": one, "local.key.w": one, "optimizer.0": one, "strategy.w": one}
     store.save("main", 2, ClientState(tensors, {}))
     for holder, want in ((2, {"queue"}), (1, set()), (None, set())):

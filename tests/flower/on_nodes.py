@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from flwr.app import Context, Message, RecordDict
+from flwr.app import Message, RecordDict
 
+from clients.app import Answer
 from fedmia.federation.inline import InlineGrid
 from fedmia.federation.plan import make_plan
 from fedmia.flower import client, server
@@ -19,7 +19,7 @@ from fedmia.recording import Recording
 from fedmia.runtime.stopwatch import Stopwatch
 from fedmia.ssl.base import State
 from fedmia.storage.outfolder import OutFolder
-from fedmia.storage.snapshot import MemoryStore
+from tests.flower_clients import context_of
 from tests.small_runs import SIMILARITY, SMALL
 
 ROUNDS = SMALL + "--clients 2 --rounds 2 "
@@ -30,15 +30,15 @@ class Seen(InlineGrid):
     """Keeps what nodes answered, by the type of what was asked."""
 
     def __init__(self, clients: int) -> None:
-        super().__init__(lambda kept, halt: client.app, clients, 1, 1, MemoryStore(), None)
+        super().__init__(self._answer_as_node, clients, 1, 1)
         self.answers: dict[str, list[RecordDict]] = {}
-        self.kept = {node: super(Seen, self).context(node) for node in self.get_node_ids()}
+        self.config: dict[int, dict[str, Any]] = {number: {} for number in range(clients)}
 
-    def context(self, node: int) -> Context:
-        return copy.copy(self.kept[node])
+    def _answer_as_node(self, message: Message, number: int, *_: Any) -> Answer:
+        return client.app(message, context_of(number, **self.config[number])), None
 
     def give(self, client: int, **config: Any) -> None:
-        list(self.kept.values())[client].node_config.update(config)
+        self.config[client].update(config)
 
     def pull_messages(self, message_ids: Any) -> Any:
         replies: list[Message] = list(super().pull_messages(message_ids))

@@ -22,7 +22,6 @@ from fedmia.flower_internals import set_identity
 from fedmia.records import ClientInfo
 from fedmia.ssl.base import State
 from fedmia.storage.arrays import record, tensors
-from fedmia.storage.snapshot import MemoryStore
 
 TINY = (
     "--clients 2 --rounds 4 --train.local_epochs 1 --model.width 2 --device cpu --split.known 2 "
@@ -74,15 +73,13 @@ class Private:
         """What the same client of a simulation sends in its first round."""
         file = Path(str(self.config["folder"])) / "images.npy"
         np.save(file, self.client_context.images)
-        client_context = replace(self.client_context, noise_source="seeded", images_file=file)
-        client_round = ClientRound(
-            client_context, MemoryStore(), RoundTask(0, 1, "main", False), self.start
-        )
-        return Honest().answer(client_round).state
+        client_context = replace(self.client_context, noise_source="seeded", image_array=file)
+        client_round = ClientRound(client_context, None, RoundTask(0, 1, "main", False), self.start)
+        return Honest().answer(client_round)[0].state
 
     def spent(self) -> float:
         """Epsilon by what the node keeps."""
-        client_state = self.node.releases().load("main", 0)
+        client_state = self.node.store.load("main", 0)
         assert client_state is not None
         stated = self.client_context.build_defenses(0).statement(client_state.memory["defense"])
         assert stated is not None and stated.epsilon is not None

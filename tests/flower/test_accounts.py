@@ -13,6 +13,7 @@ import pytest
 from fedmia.defenses.accounting import epsilon_at
 from fedmia.defenses.dpsgd import DPSGD
 from fedmia.evaluation.run import client_rows, score_run
+from fedmia.federation.ledger import Ledger
 from fedmia.federation.plan import make_plan
 from fedmia.federation.result import TrainedRounds
 from fedmia.federation.train import train
@@ -23,7 +24,7 @@ from fedmia.recording.writer import RecordingWriter
 from fedmia.records import Aggregation, RunScores
 from fedmia.runtime.progress import Display
 from fedmia.runtime.stopwatch import Stopwatch
-from fedmia.storage.snapshot import ClientState, MemoryStore
+from fedmia.storage.snapshot import ClientState
 from strategies.replies import RejectedReply
 from tests.flower import on_nodes
 from tests.flower.on_nodes import nodes, own_images
@@ -116,13 +117,13 @@ def test_account__that_lacks_rounds_is_no_statement(tmp_path: Path) -> None:
     """A node whose disk was emptied after its first round, and one that sent nothing at all."""
     node = Private(tmp_path, GAUSSIAN)
     node.train()
-    (file,) = tmp_path.rglob("released*")
+    (file,) = tmp_path.rglob("main-*")
     file.unlink()
     content, _, _ = scored(node)
     plan = plan_server(server.invocation(TINY + GAUSSIAN).settings, 1, 8)
     for trained, code in ((2, "its account has 1 rounds, but 2 were trained and sent"), (1, None)):
         done = TrainedRounds(
-            plan, node.client_context, MemoryStore(), RecordingWriter(tmp_path), [], True,
+            plan, node.client_context, Ledger(), RecordingWriter(tmp_path), [], True,
             aggregation=Aggregation("fedavg", trained=(trained, 2)),
         )  # fmt: skip
         if code is None:
@@ -137,7 +138,7 @@ def test_client_rows__never_state_an_epsilon_of_an_empty_account(tmp_path: Path)
     node = Private(tmp_path, GAUSSIAN)
     plan, client_context = node.node.prepared()
     for memory, rounds in (({"gaussian": {}}, None), (None, 0)):
-        store = MemoryStore()
+        store = Ledger()
         if memory is not None:
             store.save("main", 0, ClientState({}, {"defense": memory}))
         run = TrainedRounds(plan, client_context, store, RecordingWriter(tmp_path), [], True)

@@ -14,7 +14,8 @@ import pytest
 from flwr.app import Error, Message
 
 from fedmia.config.tree import to_tree
-from fedmia.flower import client, server
+from fedmia.flower import server
+from fedmia.flower.node_store import NodeStore
 from fedmia.flower.private import plan_own
 from fedmia.flower.store import ask
 from fedmia.options.errors import InputError, opt
@@ -71,20 +72,18 @@ def test_rehearsal__a_round_whose_reply_is_lost_is_done_again_to_the_same_end(
     tmp_path: Path, monkeypatch: Patch, inline: Inline
 ) -> None:
     """Its node had kept the new state by then."""
-    lost, work = [], client.client_app
+    lost, plain = [], NodeStore.answer
 
-    def losing(client_context: Any, store: Any) -> Any:
-        def answer(message: Message, context: Any) -> Message:
-            reply = work(client_context, store)(message, context)
-            if store.round == 2 and context.node_config["partition-id"] == 1 and not lost:
-                lost.append(reply)
-                return Message(Error(code=0, reason="the line broke"), reply_to=message)
-            return reply
-
-        return answer
+    def losing(self: NodeStore, branch: str, client: int, message: Message, work: Any) -> Message:
+        reply, order = plain(self, branch, client, message, work), message.content
+        round: Any = order.config_records["config"]["server-round"]
+        if (round, client) == (2, 1) and not lost:
+            lost.append(reply)
+            return Message(Error(code=0, reason="the line broke"), reply_to=message)
+        return reply
 
     flags = TINY + "--train.optimizer_state keep "
-    monkeypatch.setattr("fedmia.flower.client.client_app", losing)
+    monkeypatch.setattr(NodeStore, "answer", losing)
     with nodes() as grid:
         run(server.rehearse, grid, flags + "--on-failure retry", tmp_path / "again")
     assert lost and same(last_weights(tmp_path / "again"), last_weights(inline(flags)))

@@ -14,6 +14,7 @@ from flwr.clientapp import ClientApp
 
 from fedmia import __version__
 from fedmia.federation.inline import InlineGrid
+from fedmia.federation.ledger import Ledger
 from fedmia.federation.plan import make_client_context
 from fedmia.federation.result import TrainedRounds
 from fedmia.flower import gather, nodes, server, store
@@ -22,8 +23,8 @@ from fedmia.recording.writer import RecordingWriter
 from fedmia.records import Aggregation, RoundInfo
 from fedmia.runtime.stopwatch import Stopwatch
 from fedmia.storage.outfolder import OutFolder
-from fedmia.storage.snapshot import MemoryStore
 from strategies.failure_policy import FederationError
+from tests.flower_clients import answering
 from tests.observers.test_observing import HEARD, RECORDER
 
 FLAGS = "--clients 2 --rounds 5 --model.width 2 --attacks similarity --device cpu "
@@ -57,7 +58,7 @@ class Answering(InlineGrid):
         def end(message: Message, context: Context) -> Message:
             return Message(RecordDict(), reply_to=message)
 
-        super().__init__(lambda storage, halt: app, 2, 1, 1, MemoryStore(), None)
+        super().__init__(answering(app), 2, 1, 1)
 
 
 @pytest.fixture
@@ -81,7 +82,7 @@ def gathered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
             done = [RoundInfo(n, False, None, None) for n in (1, 2, 3)]
             ruled = Aggregation("fedavg", trained=(3, 3))
             values = {"complete": True, "aggregation": ruled} | more
-            return TrainedRounds(plan, context, MemoryStore(), kept, done, **values)
+            return TrainedRounds(plan, context, Ledger(), kept, done, **values)
 
         monkeypatch.setattr(gather, "run_rounds", rounds)
         grids.append(Answering(broken))

@@ -8,15 +8,16 @@ from typing import Any
 
 import pytest
 import torch
-from flwr.app import ConfigRecord, RecordDict
+from flwr.app import ConfigRecord, Error, Message, MetricRecord, RecordDict
 
 from fedmia import __version__
 from fedmia.flower.answers import WEIGHTS, void_beside_scores
+from fedmia.flower.node_store import NodeStore, digest
 from fedmia.flower.nodes import check_agreement
-from fedmia.flower.releases import digest
-from fedmia.flower.store import NodeStates, NodeStore, pack_state
+from fedmia.flower.store import NodeStates, pack_state
+from fedmia.flower_internals import set_identity
 from fedmia.records.privacy import Epsilon
-from fedmia.storage.arrays import record
+from fedmia.storage.arrays import record, tensors
 from fedmia.storage.snapshot import ClientState
 from strategies.failure_policy import FederationError
 
@@ -58,9 +59,9 @@ def test_beside_scores__withdraws_the_standing_and_nothing_else() -> None:
     assert (found.unit, found.noise_source) == ("client", "entropy")
 
 
-def numbers(root: Path, *asked: tuple[int | None, str, int]) -> list[int | None]:
-    """What is there for a round, a branch and a client."""
-    found = [NodeStore(root, round).load(branch, client) for round, branch, client in asked]
+def numbers(root: Path, *asked: tuple[str, int]) -> list[int | None]:
+    """What is there of a branch and a client."""
+    found = [NodeStore(root).load(branch, client) for branch, client in asked]
     assert all(one is None or float(one.tensors["a"][0]) == one.memory["n"] for one in found)
     return [one and one.memory["n"] for one in found]
 
@@ -69,30 +70,60 @@ def state(number: int) -> ClientState:
     return ClientState({"a": torch.tensor([float(number)])}, {"n": number})
 
 
+def answered(root: Path, round: int, branch: str = "main", fails: bool = False) -> Any:
+    """The node's answer to an order: how often it worked by then."""
+
+    def work(kept: ClientState | None) -> Any:
+        if fails:
+            return Message(Error(0, "no room"), reply_to=message), None
+        times = kept.memory["n"] + 1 if kept else 1
+        metrics = MetricRecord({"loss": float(times), "client": 0})
+        arrays = record({"w": torch.full((2,), float(times))})
+        content = RecordDict({"arrays": arrays, "metrics": metrics})
+        return Message(content, reply_to=message), state(times)
+
+    message = Message(order(round, branch), dst_node_id=2, message_type="train")
+    reply = NodeStore(root).answer(branch, 0, message, work)
+    if reply.has_error():
+        return reply.error.reason
+    sent = tensors(reply.content.array_records["arrays"])["w"]
+    metrics = reply.content.metric_records["metrics"]
+    assert dict(metrics) == {"loss": float(sent[1]), "client": 0}
+    return metrics["loss"]
+
+
 def test_node_store__branches_and_clients_are_apart(tmp_path: Path) -> None:
-    """Round 10 comes after round 9; a round that is ordered again starts where it began; and a
-    branch that nobody forked is empty."""
-    for round in (9, 10, 11):
-        store = NodeStore(tmp_path, round)
-        store.save("main", 0, state(round))
-        store.save("zero", 1, state(-round))
-    assert numbers(
-        tmp_path, (None, "main", 0), (11, "main", 0), (12, "zero", 1), (10, "main", 0),
-        (None, "main", 1), (None, "zero", 0),
-    ) == [11, 10, -11, None, None, None]  # fmt: skip
-    assert len([*tmp_path.rglob("main/**/*.safetensors")]) == 2  # as many as can be asked for
-    NodeStore(tmp_path).fork_one("main", "zero", 0)
-    NodeStore(tmp_path, 12).save("main", 0, state(12))
-    assert numbers(tmp_path, (12, "zero", 0), (None, "main", 0)) == [11, 12]
+    """A branch that nobody forked is empty, and what follows a fork is its own."""
+    store = NodeStore(tmp_path)
+    for number in (9, 10, 11):
+        store.save("main", 0, state(number))
+        store.save("zero", 1, state(-number))
+    assert numbers(tmp_path, ("main", 0), ("zero", 1), ("main", 1), ("zero", 0)) == [
+        11, -11, None, None,
+    ]  # fmt: skip
+    store.fork("main", "zero", 2)
+    store.save("main", 0, state(12))
+    assert numbers(tmp_path, ("zero", 0), ("main", 0), ("zero", 1)) == [11, 12, -11]
+
+
+def test_node_store__an_order_that_comes_again_is_answered_and_not_worked(tmp_path: Path) -> None:
+    """Any other order goes on from the last release, and an error is none."""
+    set_identity(1)
+    assert [answered(tmp_path, round) for round in (1, 2, 2, 3, 3)] == [1, 2, 2, 3, 3]
+    assert answered(tmp_path, 4, fails=True) == "no room" and answered(tmp_path, 3) == 3
+    assert answered(tmp_path, 2) == 4  # was released; accounted again
+    NodeStore(tmp_path).fork("main", "zero", 1)
+    assert [answered(tmp_path, 3, "zero") for _ in range(2)] == [5, 5]
+    assert numbers(tmp_path, ("main", 0), ("zero", 0)) == [4, 5]
 
 
 def test_node_store__a_save_that_dies_leaves_the_old_state_whole(tmp_path: Path) -> None:
-    NodeStore(tmp_path, 1).save("main", 3, state(1))
+    store = NodeStore(tmp_path)
+    store.save("main", 3, state(1))
     with pytest.raises(TypeError):
-        broken = ClientState({"a": torch.zeros(3)}, {"round": object()})
-        NodeStore(tmp_path, 2).save("main", 3, broken)
-    (tmp_path / "main" / "client-0003" / "round-000002.partial").write_bytes(b"cut sh")
-    assert numbers(tmp_path, (None, "main", 3)) == [1]
+        store.save("main", 3, ClientState({"a": torch.zeros(3)}, {"round": object()}))
+    (tmp_path / "main-0003.partial").write_bytes(b"cut sh")
+    assert numbers(tmp_path, ("main", 3)) == [1]
 
 
 def test_node_states__come_as_the_node_keeps_them(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -109,7 +140,7 @@ def test_node_states__come_as_the_node_keeps_them(monkeypatch: pytest.MonkeyPatc
     assert client_state is not None and client_state.memory == {"n": [1]}
     assert client_state.tensors["a"].tolist() == [0, 1, 2] and store.load("zero", 1) is None
     store.fork("main", "zero", 2)
-    whole = {"source": "main", "target": "zero"}
+    whole = {"source": "main", "target": "zero", "clients": 2}
     assert calls == [
         ("kept", {0: {"branch": "zero"}}), ("kept", {1: {"branch": "zero"}}),
         ("fork", {0: whole, 1: whole}),

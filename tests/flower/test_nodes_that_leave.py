@@ -15,11 +15,11 @@ from fedmia.flower import client, server
 from fedmia.flower.store import ask
 from fedmia.flower_internals import NODE_UNAVAILABLE
 from fedmia.ssl.base import State
-from fedmia.storage.snapshot import MemoryStore
 from strategies import replies
 from strategies.failure_policy import FederationError
 from tests.equivalence.conftest import same
 from tests.flower.on_nodes import TINY, last_weights, run
+from tests.flower_clients import answering
 
 LEAVER = SERVER + 2  # node of client 1
 
@@ -33,7 +33,7 @@ class SuperLink(InlineGrid):
     """
 
     def __init__(self, kind: str, looks: float) -> None:
-        super().__init__(lambda storage, halt: client.app, 2, 1, 1, MemoryStore(), None)
+        super().__init__(answering(client.app), 2, 1, 1)
         self.kind, self.looks, self.sent_to_nobody = kind, looks, 0
         self._lost: dict[str, Message] = {}
 

@@ -16,6 +16,7 @@ from flwr.app import ConfigRecord, RecordDict
 from fedmia.defenses.accounting import epsilon_at
 from fedmia.defenses.gaussian import Gaussian
 from fedmia.defenses.stack import OPEN
+from fedmia.federation.ledger import Ledger
 from fedmia.federation.result import TrainedRounds
 from fedmia.federation.schedule import Schedule
 from fedmia.federation.train import Nodes
@@ -30,7 +31,7 @@ from fedmia.report.conditions import read_conditions
 from fedmia.runtime.stopwatch import Stopwatch
 from fedmia.ssl.base import State
 from fedmia.storage.outfolder import OutFolder
-from fedmia.storage.snapshot import MemoryStore, Update, read_tensors
+from fedmia.storage.snapshot import Update, read_tensors
 from strategies.base import Round
 from strategies.cohort import RoundRange, draw_cohort
 from strategies.dp_fedavg import DPFedAvg
@@ -115,10 +116,10 @@ def test_killed_between_release_and_send__the_next_process_sends_what_was_releas
         def killed(*_: object) -> None:
             raise KeyboardInterrupt
 
-        patch.setattr("fedmia.flower.releases.MetricRecord", killed)
+        patch.setattr("fedmia.flower.node_store.MetricRecord", killed)
         with pytest.raises(KeyboardInterrupt):
             node.train()
-    (file,) = tmp_path.rglob("released*")
+    (file,) = tmp_path.rglob("main-*")
     released, _ = read_tensors(file)
     reply = node.train()
     assert len(trained) == 1
@@ -146,7 +147,7 @@ def test_order__that_comes_again_gets_the_same_bytes_and_any_other_is_a_release_
 def test_rest__is_no_release(tmp_path: Path) -> None:
     node = Private(tmp_path, "--defense early-stopping,gaussian --defense.early-stopping.after 1")
     node.train()
-    (file,) = tmp_path.rglob("released*")
+    (file,) = tmp_path.rglob("main-*")
     before = file.read_bytes()
     reply = node.train(2)
     assert reply.content.metric_records["metrics"]["num-examples"] == 0
@@ -204,9 +205,7 @@ def test_scores__kept_in_leave_the_guarantee_and_a_report_without_attacks(
     assert info.defence is not None and info.defence.epsilon is not None
     assert info.defence.epsilon.standing == "guaranteed" and not found["attacks"]
     plan = plan_server(server.invocation(TINY + GAUSSIAN).settings, 1, 8)
-    done = TrainedRounds(
-        plan, node.client_context, MemoryStore(), RecordingWriter(tmp_path), [], True
-    )
+    done = TrainedRounds(plan, node.client_context, Ledger(), RecordingWriter(tmp_path), [], True)
     report = build_report(scores_from_node(0, content, done))
     assert report["not_run"] == [
         {"attack": "similarity", "reason": "the node keeps the scores of its images"}
@@ -265,7 +264,7 @@ def test_server__of_private_images_draws_cohorts_and_noise_anew(
     noises, nobody = [], SimpleNamespace(round=lambda *finished: None)
     for name in "ab":
         (tmp_path / name).mkdir()
-        place, beside = OutFolder(tmp_path / name, "a run"), Nodes(None, MemoryStore())  # type: ignore[arg-type]
+        place, beside = OutFolder(tmp_path / name, "a run"), Nodes(None, Ledger())  # type: ignore[arg-type]
         done = gather.run_rounds(
             settings, {"channels": 1, "size": 8}, beside, place, Stopwatch(0.0), nobody
         )

@@ -209,11 +209,11 @@ def test_simulate__lets_clients_train_in_one_pass(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("flwr")
-    from clients.client_group import ClientGroup
+    from clients import app
     from fedmia.simulate import main
 
-    sizes, work = list[int](), ClientGroup.work
-    monkeypatch.setattr(ClientGroup, "work", lambda s: sizes.append(len(s._rounds)) or work(s))
+    sizes, work = list[int](), app.train_group
+    monkeypatch.setattr(app, "train_group", lambda *g: sizes.append(len(g[0])) or work(*g))
     flags = (
         "--clients 8 --rounds 2 --train.local_epochs 1 --model.width 4 --split.members 64 "
         "--split.nonmembers 60 --split.known 8 --split.test 20 --attacks similarity --device cuda "

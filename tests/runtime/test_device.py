@@ -17,10 +17,10 @@ from fedmia.evaluation.audits.prepare import device_of
 from fedmia.federation import backends
 from fedmia.federation.backends import GPU_WORKERS
 from fedmia.federation.inline import InlineGrid
+from fedmia.federation.ledger import Ledger
 from fedmia.options.errors import InputError
 from fedmia.runtime import device as devices
 from fedmia.runtime.device import bfloat16_note, gpus_if_missing, resolve_device
-from fedmia.storage.snapshot import MemoryStore
 
 
 @pytest.fixture(params=[0, 1, 2])
@@ -107,5 +107,5 @@ def test_inline__few_clients_at_once_on_a_gpu(
         device=device, roles=("honest",) * 20, threads=1, experiment=Experiment(clients_at_once=1),
         parts={"members": [range(9)] * 10}, channels=3, size=8,
     )  # fmt: skip
-    backends.run_inline(lambda grid: None, context, MemoryStore())
+    backends.run_inline(lambda grid: None, context, Ledger())
     assert counts == [workers]

@@ -16,24 +16,26 @@ from clients.client_round import ClientRound
 from clients.honest import Honest
 from fedmia.attacks.ascent import Ascent, AscentAlgorithm1
 from fedmia.attacks.ascent_static import attack_losses
+from fedmia.federation.ledger import Ledger
 from fedmia.options.seeding import rng
 from fedmia.ssl.base import State
 from fedmia.ssl.train import draw_two_views
-from fedmia.storage.snapshot import ClientState, MemoryStore, StrategyContext
+from fedmia.storage.snapshot import ClientState, StrategyContext
 from fedmia.threat.whitebox import split_in_halves
 from strategies.fedema import FedEMA
 from tests.defenses.conftest import kept
-from tests.small_context import changed
+from tests.small_context import changed, settle
 from tests.strategies.conftest import exactly
 
 
 def client_round(
-    client_context: ClientContext, store: MemoryStore, received: State, round: int,
+    client_context: ClientContext, store: Ledger, received: State, round: int,
     name: str = "fedavg", *, client: int = 0, craft: bool = False, **options: Any,
 ) -> ClientRound:  # fmt: skip
     """A client in a round under the strategy `name`."""
     context = changed(client_context, strategy=(name, options))
-    return ClientRound(context, store, RoundTask(client, round, "main", craft), received)
+    task = RoundTask(client, round, "main", craft)
+    return ClientRound(context, store.load("main", client), task, received)
 
 
 @pytest.fixture
@@ -42,9 +44,9 @@ def first(client_context: ClientContext) -> State:
     return client_context.method(-1, None).shared_state()
 
 
-def sent(at: ClientRound) -> State:
+def sent(at: ClientRound, store: Ledger | None = None) -> State:
     """A whole round of an honest client."""
-    return Honest().answer(at).state
+    return settle(store or Ledger(), at, Honest().answer(at)).state
 
 
 def distance(a: State, b: State) -> float:
@@ -55,9 +57,9 @@ def distance(a: State, b: State) -> float:
 def test_fedema__start_of_a_round_by_the_formula(
     client_context: ClientContext, first: State, tau: float
 ) -> None:
-    store = MemoryStore()
-    own = sent(client_round(client_context, store, first, 1, "fedema", tau=tau))
-    plain = sent(client_round(client_context, MemoryStore(), first, 1))
+    store = Ledger()
+    own = sent(client_round(client_context, store, first, 1, "fedema", tau=tau), store)
+    plain = sent(client_round(client_context, Ledger(), first, 1))
     assert exactly(own, plain)  # nothing of its own to mix in yet
 
     scale = None
@@ -74,7 +76,7 @@ def test_fedema__start_of_a_round_by_the_formula(
         torch.testing.assert_close(start, want, atol=1e-6, rtol=1e-5)
         if round == 2:
             assert mu == pytest.approx(tau)
-        own = sent(client_round(client_context, store, received, round, "fedema", tau=tau))
+        own = sent(client_round(client_context, store, received, round, "fedema", tau=tau), store)
     assert kept(store).memory["ema_mu"] == pytest.approx(mu, rel=1e-4)
 
 
@@ -82,10 +84,10 @@ def test_fedprox__mu_reaches_the_steps_and_0_is_fedavg(
     client_context: ClientContext, first: State
 ) -> None:
     ends = [
-        sent(client_round(client_context, MemoryStore(), first, 1, "fedprox", mu=mu))
+        sent(client_round(client_context, Ledger(), first, 1, "fedprox", mu=mu))
         for mu in (0.0, 0.5, 5.0)
     ]
-    assert exactly(sent(client_round(client_context, MemoryStore(), first, 1)), ends[0])
+    assert exactly(sent(client_round(client_context, Ledger(), first, 1)), ends[0])
     far = [distance(end, first) for end in ends]
     assert far[0] > far[1] > far[2]
 
@@ -98,10 +100,10 @@ def test_scaffold__reach_counts_what_momentum_makes_of_a_step(
     what was sent over W: Algorithm 1 at momentum 0, so many times a step under momentum."""
     train, store = (
         replace(client_context.experiment.train, momentum=momentum, schedule="constant"),
-        MemoryStore(),
+        Ledger(),
     )
     at = client_round(changed(client_context, train=train), store, first, 1, "scaffold")
-    update = Honest().answer(at)
+    update = settle(store, at, Honest().answer(at))
     want = 3 * 0.05 / (1 - momentum)  # six images, two a step
     assert update.metrics["scaffold_reach"] == pytest.approx(want)
     for name in dict(client_context.method(-1, None).encoder.named_parameters()):
@@ -112,20 +114,19 @@ def test_scaffold__reach_counts_what_momentum_makes_of_a_step(
 def test_desk__resumes_queue_key_encoder_and_momentum(
     client_context: ClientContext, first: State
 ) -> None:
-    store = MemoryStore()
+    store = Ledger()
     at = client_round(client_context, store, first, 1)
     trained, metrics, method = at.train()
     assert kept(store) is None  # until the upload is settled
-    at.finish_round(trained, metrics)
+    settle(store, at, at.final(trained, metrics))
     tensors = dict(kept(store).tensors)
     assert torch.equal(tensors["local.queue"], method.local_state()["queue"])
     assert any(n.startswith("optimizer.") for n in tensors)
     assert not any(n.startswith(("strategy.", "running.")) for n in tensors)
-    again = MemoryStore()
+    again = Ledger()
     again.save("main", 0, ClientState(tensors, {}))
     onward, fresh, resumed = (
-        client_round(client_context, one, trained, 2).train()[0]
-        for one in (store, MemoryStore(), again)
+        client_round(client_context, one, trained, 2).train()[0] for one in (store, Ledger(), again)
     )
     assert not exactly(onward, fresh) and exactly(resumed, onward)
 
@@ -138,11 +139,11 @@ def test_two_malicious_clients__send_the_same_where_they_know_the_server(
     attack = Ascent(steps=1, lr=0.05, server="known" if knows else "unknown")
     context = attacked(client_context, attack, malicious=2, share=1 / 3)
     assert context.fellows == ((1, 2) if knows else (1,))
-    store, uploads = MemoryStore(), []
+    store, uploads = Ledger(), []
     for client in (1, 2):
         for craft in (False, True):
             at = client_round(context, store, first, 1 + craft, client=client, craft=craft)
-            state = Active().answer(at).state
+            state = settle(store, at, Active().answer(at)).state
         uploads.append(state)
     assert exactly(*uploads) == knows
     method, stream = client_context.method(-1, None), np.random.default_rng(0)
@@ -181,8 +182,8 @@ def test_passing__rests_on_guesses_by_the_attackers_own_images(
     attack = Ascent(steps=2, lr=0.5, server="known")
     context, ways = attacked(client_context, attack, malicious, share=share), []
     for client in context.fellows:
-        at = client_round(context, MemoryStore(), first, 1, name, client=client, craft=True)
-        crafted = Active().answer(at).state
+        at = client_round(context, Ledger(), first, 1, name, client=client, craft=True)
+        crafted = Active().answer(at)[0].state
         ways.append(draws.copy())
         draws.clear()
     own = {image.tobytes() for image in context.images[context.parts["members"][3 - malicious]]}
@@ -198,14 +199,14 @@ def test_settle__what_is_not_finite_is_not_kept(
     client_context: ClientContext, first: State
 ) -> None:
     """The client goes on from where it was, and its defences' memory from where it is."""
-    store, states = MemoryStore(), []
+    store, states = Ledger(), []
     for round, lr in ((1, 0.05), (2, 1e38)):
         context = changed(client_context, train=replace(client_context.experiment.train, lr=lr))
         at = client_round(context, store, first, round)
         trained, metrics, _ = at.train()
         assert all(bool(t.isfinite().all()) for t in trained.values()) == (round == 1)
         at.memory["rounds"] = round
-        assert at.finish_round(first, metrics).examples == 6
+        assert settle(store, at, at.final(first, metrics)).examples == 6
         states.append((dict(kept(store).tensors), kept(store).memory["rounds"]))
     assert exactly(states[0][0], states[1][0]) and [n for _, n in states] == [1, 2]
 
@@ -213,10 +214,10 @@ def test_settle__what_is_not_finite_is_not_kept(
 def test_settle__without_training_nothing_is_kept_and_no_image_counts(
     client_context: ClientContext, first: State
 ) -> None:
-    store = MemoryStore()
-    update = client_round(client_context, store, first, 3).finish_round(first, {})
+    store = Ledger()
+    update, new = client_round(client_context, store, first, 3).final(first, {})
     assert (update.client, update.round, update.examples) == (0, 3, 0)
-    assert kept(store) is None and exactly(update.state, first)
+    assert new is None and exactly(update.state, first)
 
 
 @pytest.mark.parametrize("attacked", [False, True])
@@ -257,7 +258,7 @@ def test_matched__climbs_as_honest_clients_train(
     context = attacked(
         client_context, AscentAlgorithm1(batch=6), train=train, attacked_rate=attacked_rate
     )
-    at = client_round(context, MemoryStore(), first, 3, client=2, craft=True)
+    at = client_round(context, Ledger(), first, 3, client=2, craft=True)
     crafted = at.craft(at.idle(), first)
 
     method, stream = at.idle(), rng(0, "craft", 3, 2)
@@ -284,10 +285,11 @@ def test_resumed__momentum_where_it_is_kept_and_statistics_that_stay(
         client_context, batch_norm="local", model=("smallnet", {"width": 2, "norm": "batch"}),
         train=replace(client_context.experiment.train, optimizer_state=keep),
     )  # fmt: skip
-    store, received = MemoryStore(), context.method(-1, None).shared_state()
+    store, received = Ledger(), context.method(-1, None).shared_state()
     names = [n for n in received if ".running_" in n]
     for round in (1, 2):
-        update = Honest().answer(client_round(context, store, received, round))
+        at = client_round(context, store, received, round)
+        update = settle(store, at, Honest().answer(at))
         tensors = kept(store).tensors
         assert not [n for n in update.state if ".running_" in n]
         assert any(n.startswith("optimizer.") for n in tensors) == (keep == "keep")
@@ -300,7 +302,7 @@ def test_resumed__momentum_where_it_is_kept_and_statistics_that_stay(
 def test_client__works_where_it_trains(client_context: ClientContext, first: State) -> None:
     """Whoever sends the weights: a server's are on the CPU."""
     elsewhere = replace(client_context, device="meta")
-    at = client_round(elsewhere, MemoryStore(), first, 1)
+    at = client_round(elsewhere, Ledger(), first, 1)
     turn = elsewhere.craft_context(
         client_context.method(-1, None), first, first, 0, {}, rng(0, "craft")
     )

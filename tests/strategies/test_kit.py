@@ -15,9 +15,9 @@ from clients.client_context import ClientContext, RoundTask
 from clients.client_round import ClientRound
 from clients.honest import Honest
 from fedmia.defenses.base import Defense
+from fedmia.federation.ledger import Ledger
 from fedmia.ssl.base import SSLMethod
 from fedmia.ssl.train import Job, Train
-from fedmia.storage.snapshot import MemoryStore
 from tests.small_context import changed
 from tests.strategies.conftest import exactly
 
@@ -41,13 +41,15 @@ class Decays(Defense):
 
 def uploads(client_context: ClientContext, *, keep: bool) -> Weights:
     """What clients send and keep in two rounds; each with a kit of its own unless `keep`."""
-    store, rounds = MemoryStore(), []
+    store, rounds = Ledger(), []
     received = client_context.method(-1, None).shared_state()
     for round in (1, 2):
         for client in (0, 1):
             at = client_context if keep else replace(client_context)
-            client_round = ClientRound(at, store, RoundTask(client, round, "main", False), received)
-            rounds.append(Honest().answer(client_round).state)
+            client_round = ClientRound(
+                at, store.load("main", client), RoundTask(client, round, "main", False), received
+            )
+            rounds.append(settle(store, client_round, Honest().answer(client_round)).state)
             client_state: Any = store.load("main", client)
             rounds.append({n: t.clone() for n, t in client_state.tensors.items()})
         received = received | rounds[-2]
@@ -94,12 +96,19 @@ def test_kit__builds_one_method_for_all_clients(
     assert built == [-1, 0]
 
 
-def test_site__orders_share_what_stays_in_this_process(client_context: ClientContext) -> None:
+def test_job__ends_with_its_own_order_or_with_the_run(client_context: ClientContext) -> None:
     context = replace(client_context, stop=threading.Event())
-    one, other = (context.with_halt(threading.Event()) for _ in range(2))
-    assert one.method_cache is other.method_cache and one.images is other.images
+    received = context.method(-1, None).shared_state()
+    halts = [threading.Event() for _ in range(2)]
+    jobs = [
+        ClientRound(context, None, RoundTask(0, 1, "main", False), received, halt=halt).init()
+        for halt in halts
+    ]
+    assert not jobs[0].stop() and not jobs[1].stop()
+    halts[0].set()
+    assert jobs[0].stop() and not jobs[1].stop()
     context.stop.set()  # type: ignore[union-attr]
-    assert one.is_stopped() and other.is_stopped() and one.halt is not other.halt
+    assert jobs[1].stop()
 
 
 def test_kit__is_a_threads_own_and_stays_at_home(uneven: ClientContext) -> None:

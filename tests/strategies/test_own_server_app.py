@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +16,14 @@ from flwr.serverapp import Grid, ServerApp
 from flwr.serverapp.strategy import DifferentialPrivacyServerSideFixedClipping
 from flwr.simulation import run_simulation
 
-from clients.app import client_app
+from clients.app import answer, client_app
 from clients.client_context import ClientContext
 from fedmia.federation.inline import InlineGrid
-from fedmia.flower.store import NodeStore
+from fedmia.flower.node_store import NodeStore
 from fedmia.options import registry
 from fedmia.options.errors import InputError
 from fedmia.ssl.base import State
 from fedmia.storage.arrays import record, tensors
-from fedmia.storage.snapshot import MemoryStore
 from strategies.base import FederatedStrategy, call_roll
 from strategies.cohort import RoundRange
 from strategies.failure_policy import FailurePolicy, FederationError
@@ -31,7 +31,7 @@ from strategies.fedavg import FedAvg
 from tests.recording.plain import PlainGrid, arrays, make_app
 from tests.small_context import small_context
 from tests.strategies.conftest import exactly, some_state
-from tests.strategies.test_rounds import Failing, Shuffled, app_of, drift, spoiled
+from tests.strategies.test_rounds import Failing, Shuffled, drift, spoiled, work_of
 
 NAMES = registry.names("strategy")
 ON_CLIENTS = {"fedema", "fedprox", "scaffold"}
@@ -54,9 +54,7 @@ def context_of(tmp_path: Path, images: torch.Tensor) -> Iterator[Any]:
 
 
 def grid_of(context: ClientContext) -> InlineGrid:
-    return InlineGrid(
-        lambda store, halt: client_app(context.with_halt(halt), store), CLIENTS, 2, 1, MemoryStore()
-    )
+    return InlineGrid(partial(answer, context), CLIENTS, 2, 1)
 
 
 def own_rounds(context: ClientContext, share: float, seed: int) -> State:
@@ -124,8 +122,8 @@ def test_start__takes_replies_in_any_order_and_evaluates_on_the_server() -> None
         seen.append(round)
         return MetricRecord({"bias": float(tensors(models)["bias"].sum())})
 
-    one = start(InlineGrid(app_of(drift), 7, 2, 1), evaluate_fn=evaluate)
-    other = start(Shuffled(app_of(drift), 7, 2, 1))
+    one = start(InlineGrid(work_of(drift), 7, 2, 1), evaluate_fn=evaluate)
+    other = start(Shuffled(work_of(drift), 7, 2, 1))
     assert exactly(tensors(one.arrays), tensors(other.arrays)) and seen == [0, 1, 2, 3]
     assert one.evaluate_metrics_serverapp[3]["bias"] == tensors(one.arrays)["bias"].sum().item()
 
@@ -153,14 +151,14 @@ def test_reply__that_is_missing_or_no_update_ends_the_rounds(
     grid: type[InlineGrid], reply: Any, words: str
 ) -> None:
     with pytest.raises(FederationError, match=words):
-        start(grid(app_of(reply), 4, 2, 1))
+        start(grid(work_of(reply), 4, 2, 1))
 
 
 def test_start__refuses_too_few_clients_and_a_share_out_of_range() -> None:
     with pytest.raises(FederationError, match="round 1: 2 clients answered, at least 3 are needed"):
-        start(InlineGrid(app_of(drift), 2, 2, 1), registry.build("strategy", "median", {}))
+        start(InlineGrid(work_of(drift), 2, 2, 1), registry.build("strategy", "median", {}))
     with pytest.raises(InputError, match=r"participation: 1.5, must be in \(0, 1\]"):
-        start(InlineGrid(app_of(drift), 2, 2, 1), participation=1.5)
+        start(InlineGrid(work_of(drift), 2, 2, 1), participation=1.5)
     with pytest.raises(FederationError, match="5 of 6 clients connected"):
         call_roll(PlainGrid(make_app()), 6, patience=0.0)
 

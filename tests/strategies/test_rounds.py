@@ -16,16 +16,17 @@ from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
 from fedmia.federation import inline
-from fedmia.federation.inline import AppOf, InlineGrid, PendingMessage, error_reply
+from fedmia.federation.inline import InlineGrid, PendingMessage, Work, error_reply
 from fedmia.options import registry
 from fedmia.options.seeding import rng
 from fedmia.ssl.base import State, all_finite
-from fedmia.storage.snapshot import SingleStateStore, Update
+from fedmia.storage.snapshot import Update
 from strategies import replies
 from strategies.base import FederatedStrategy
 from strategies.cohort import RoundRange, draw_cohort
 from strategies.failure_policy import TRIES, FailurePolicy, FederationError
 from strategies.fedavg import FedAvg
+from tests.flower_clients import answering
 from tests.strategies.conftest import exactly, some_state
 
 NAMES = registry.names("strategy")
@@ -73,7 +74,7 @@ class Failing(InlineGrid):
 
     def _answer(self, order: PendingMessage) -> Any:
         if "arrays" in order.message.content and self.client(order) == 1:
-            return error_reply(order.message, "out of memory"), SingleStateStore(None)
+            return error_reply(order.message, "out of memory"), None
         return super()._answer(order)
 
 
@@ -106,8 +107,8 @@ def drift(client: int, round: int, state: State) -> State:
 Seen = list[tuple[int, State, list[Update]]]
 
 
-def app_of(reply: Reply, resting: frozenset[int] = frozenset()) -> AppOf:
-    return lambda store, halt: echo(reply, resting)
+def work_of(reply: Reply, resting: frozenset[int] = frozenset()) -> Work:
+    return answering(echo(reply, resting))
 
 
 def federate(
@@ -115,7 +116,7 @@ def federate(
     clients: int = 4, rounds: int = 3, share: float = 1.0, first: int = 5,
     failure_policy: FailurePolicy | None = None, resting: frozenset[int] = frozenset(),
 ) -> tuple[State, Seen]:  # fmt: skip
-    grid = grid_type(app_of(reply, resting), clients, 2, 1)
+    grid = grid_type(work_of(reply, resting), clients, 2, 1)
     calls: Seen = []
     taken: list[Update] = []
     try:

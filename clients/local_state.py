@@ -1,0 +1,49 @@
+"""The tensors of a training that stay with its client: where the next round goes on from.
+
+Both executors use it: of one client, and of many whose tensors are stacked.
+"""
+
+from __future__ import annotations
+
+from clients.client_context import ClientContext
+from fedmia.ssl.base import State, on_device, under
+from fedmia.ssl.optimizers import optimizer_state, restore
+from fedmia.ssl.train import Job
+
+
+def begin_training(job: Job, kept: State) -> None:
+    """Go on where the last round ended.
+
+    Args:
+        job: its method has the weights of the round, and changes in place.
+        kept: what `end_training` gave then, on any device; empty in a first round.
+    """
+    method, kept = job.method, on_device(kept, job.device)
+    if not kept:
+        method.begin_first_round()
+        return
+    method.load_local(under("local.", kept))
+    method.begin_round()
+    if running := under("running.", kept):
+        method.load_shared(method.shared_state() | running)
+    restore(job.optimizer, method.trainable(), under("optimizer.", kept))
+
+
+def end_training(job: Job, client_context: ClientContext) -> tuple[State, State]:
+    """What a training leaves.
+
+    Args:
+        job: the training.
+        client_context: what all clients of the run share.
+
+    Returns:
+        The weights that may leave the client, and the tensors that stay with it.
+    """
+    state, method = job.method.shared_state(), job.method
+    trained = {n: t for n, t in state.items() if client_context.is_shared(n)}
+    staying = {f"running.{n}": t for n, t in state.items() if n not in trained}
+    staying |= {f"local.{n}": t for n, t in method.local_state().items()}
+    if client_context.experiment.train.optimizer_state == "keep":
+        momenta = optimizer_state(job.optimizer, method.trainable())
+        staying |= {f"optimizer.{n}": t for n, t in momenta.items()}
+    return trained, staying

@@ -1,0 +1,25 @@
+"""Clients of a grid of ours whose work is a Flower app of anybody's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from flwr.app import Context, Message, RecordDict
+from flwr.clientapp import ClientApp
+
+from clients.app import Answer
+from fedmia.federation.inline import SERVER, Work
+
+
+def context_of(client: int, **config: Any) -> Context:
+    """The context of a client's node."""
+    return Context(1, SERVER + 1 + client, {"partition-id": client, **config}, RecordDict(), {})
+
+
+def answering(app: ClientApp) -> Work:
+    """The app, whatever a client keeps and however it is told to end."""
+
+    def work(message: Message, client: int, *_: Any) -> Answer:
+        return app(message, context_of(client)), None
+
+    return work
