@@ -137,7 +137,8 @@ if __name__ == "__main__":
         watch = fedmia.flower.Watch(every=2)
         with fedmia.flower.record(grid, place / "REC", watch=watch) as recorded:
             recorded.final(FedAvg(**PLAIN).start(recorded, first(), 5).arrays)
-        (place / "looks.json").write_text(json.dumps([(one.round, one.auc) for one in watch.looks]))
+        looks = [(round, one.value) for round, one in watch.looks.items()]
+        (place / "looks.json").write_text(json.dumps(looks))
 
     client = make_app(attack(place / "NOTES"), fedmia.flower.roster)
     fedmia.flower.serve(client, Net, own_images, mean=0, std=1, options={"views": 3})
