@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -101,10 +102,12 @@ def first() -> ArrayRecord:
     return ArrayRecord(Net().state_dict())
 
 
-def run(folder: Path, *mods: Any, rounds: int = 5, **strategy: Any) -> None:
-    """Train five rounds, recorded into `folder`."""
+def run(
+    folder: Path, *mods: Any, rounds: int = 5, config: Mapping[str, Any] = {}, **strategy: Any
+) -> None:
+    """Train five rounds, recorded into `folder`; `config` is the run's."""
     app = make_app(*mods, fedmia.flower.roster)
-    with fedmia.flower.record(PlainGrid(app, CLIENTS), folder, updates="all") as grid:
+    with fedmia.flower.record(PlainGrid(app, CLIENTS, **config), folder, updates="all") as grid:
         result = FedAvg(**{**PLAIN, **strategy}).start(grid, first(), rounds)
         grid.final(result.arrays)
 

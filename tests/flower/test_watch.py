@@ -415,7 +415,8 @@ def test_page__its_blocks_watch_and_stop(tmp_path: Path) -> None:
     page = "docs/howto/watch.md"
     names: dict[str, Any] = {
         "fedmia": fedmia, "Net": Net, "members": IMAGES[:MEMBERS], "others": IMAGES[MEMBERS:],
-        "VIEWS": VIEWS, "strategy": FedAvg(**QUIET), "first": first(), "grid": PlainGrid(app := App()),
+        "strategy": FedAvg(**QUIET), "first": first(), "grid": PlainGrid(app := App()),
+        "VIEWS": VIEWS,
     }  # fmt: skip
     code = block(page, "watch=watch").replace("/data", str(tmp_path))
     exec(code.replace("stop_above=0.6", "stop_above=0.6, **VIEWS"), names)
