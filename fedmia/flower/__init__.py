@@ -10,6 +10,6 @@ its clients.
 from fedmia.flower.ascend import ascend
 from fedmia.flower.record import RecordingGrid, record, roster
 from fedmia.flower.serve import serve
-from fedmia.flower.watch import Look, Watch
+from fedmia.flower.watch import Watch
 
-__all__ = ["Look", "RecordingGrid", "Watch", "ascend", "record", "roster", "serve"]
+__all__ = ["RecordingGrid", "Watch", "ascend", "record", "roster", "serve"]

@@ -28,7 +28,7 @@ from fedmia.encoders.memory import Network, build_network
 from fedmia.evaluation.audits.climb import notes_folder
 from fedmia.flower.messages import is_change, misfit, round_number
 from fedmia.flower_internals import ClientAppCallable, Mod
-from fedmia.options.errors import InputError, check_arguments
+from fedmia.options.errors import InputError, check_arguments, format_value, unknown_value
 from fedmia.options.seeding import rng
 from fedmia.recording.branches import MAIN, UNTRAINED, ZERO
 from fedmia.recording.format import Header, RoundRecord
@@ -39,6 +39,8 @@ from fedmia.storage import durable
 from fedmia.storage.arrays import tensors
 from fedmia.threat.owner_loss import OwnerLoss, fixed_choices, owner_loss, read_owner_loss
 
+SWITCH = ("on", "off", "zero")  # values of `ascend` in the config of a run
+
 
 def ascend(
     net: Network, targets: Any, loss: OwnerLoss, *, steps: int, lr: float, notes: Path | str,
@@ -46,6 +48,9 @@ def ascend(
     seed: int = 0,
 ) -> Mod:  # fmt: skip
     """A mod that makes attackers of chosen clients: `ClientApp(mods=[fedmia.flower.ascend(..)])`.
+
+    The key `ascend` of the run's config switches it: `on`, as without the key; `off`: every message
+    passes through; `zero`: the twin without ascent, as by `steps=0`.
 
     Args:
         net: the network whose weights the messages carry, by the names of its `state_dict()` or as
@@ -114,12 +119,18 @@ class Ascending:
 
     def __call__(self, message: Message, context: Context, call_next: ClientAppCallable) -> Message:
         """Let the app work; on an attacker's node replace the weights of its reply."""
-        kind = message.metadata.message_type.partition(".")[0]
+        kind, switch = message.metadata.message_type.partition(".")[0], _switch(context)
+        if switch == "off":
+            return call_next(message, context)
         try:
+            if switch not in SWITCH:
+                raise unknown_value("run config", switch, SWITCH)
             client = self._client(context)
             if client not in self.partitions or kind not in ("train", "evaluate"):
                 return call_next(message, context)
-            attacker = _Attacker(self, client, str(context.run_id))
+            twin = replace(self, climbing=replace(self.climbing, steps=0))
+            mod = twin if switch == "zero" else self
+            attacker = _Attacker(mod, client, str(context.run_id))
             count = int(context.node_config.get("num-partitions", len(self.partitions)))
             if kind == "evaluate":
                 attacker.receive(message, trains=False)
@@ -149,6 +160,12 @@ class Ascending:
             allowed = f"the federation's are 0 to {int(count or 0) - 1}"
             raise InputError(f"partitions: {unknown[0]} is unknown; {allowed}")
         return int(partition)
+
+
+def _switch(context: Context) -> str:
+    """What `ascend` is in the run's config; true and false are on and off."""
+    value = format_value(context.run_config.get("ascend", "on"))
+    return {"true": "on", "false": "off"}.get(value, value)
 
 
 class _Attacker:

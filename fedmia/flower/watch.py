@@ -5,9 +5,9 @@ A look scores the model that the server is about to send, before it is sent.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,30 +21,10 @@ from fedmia.flower.serve import ask_nodes
 from fedmia.observers.run_observers import RunObservers
 from fedmia.options.errors import InputError, check_arguments
 from fedmia.ssl.base import State
-from fedmia.statistics.auc import AucEstimate, auc_interval
+from fedmia.statistics.auc import AucEstimate, as_sure, auc_interval
 from fedmia.statistics.spending import ALPHA, lower_limit, spend
 
 Measure = Callable[[int, State], AucEstimate]
-
-
-@dataclass(frozen=True)
-class Look:
-    """What a watch saw of one model.
-
-    Attributes:
-        round: after which the model was made; 0: before the first.
-        auc: of the attack, in [0, 1].
-        low: lower end of its 95 % interval.
-        high: upper end.
-        limit: lower limit at the error that this look may spend, by which it is decided whether to
-            stop; None: no look that may stop.
-    """
-
-    round: int
-    auc: float
-    low: float
-    high: float
-    limit: float | None
 
 
 class Watch:
@@ -63,6 +43,9 @@ class Watch:
         stop_above: the bound of the AUC, in [0.5, 1); None: nothing is stopped.
         looks: planned ones; later looks stop nothing.
         alpha: chance that any of them stops a federation that leaks no more than the bound.
+        rehearse: an AUC over the bound, in (0.5, 1), that takes the place of the one that is
+            measured, from the first round on, to see a federation stop; None: the watch is in
+            earnest.
         observe: observers, such as `tensorboard`, by name.
         leakage: further options of the attack and the network: `options`, `mean`, `std`, `augment`,
             `device` and `seed`, as of `fedmia.flower.leakage.Leakage`.
@@ -71,24 +54,33 @@ class Watch:
         InputError: a value out of range, or images, attack or network that cannot be used.
 
     Attributes:
-        looks: what was seen so far.
+        looks: the AUC that was measured after each round that was looked at; 0: before the first.
+        limits: the lower limit of the AUC at each look that could stop the federation, by which it
+            was decided.
         stopped: whether the bound was passed.
     """
 
     def __init__(
         self, net: Network | None = None, members: Any = None, others: Any = None, *,
         every: int = 5, attack: str = "similarity", stop_above: float | None = None,
-        looks: int = 20, alpha: float = ALPHA, observe: Sequence[str] = (), **leakage: Any,
+        looks: int = 20, alpha: float = ALPHA, rehearse: float | None = None,
+        observe: Sequence[str] = (), **leakage: Any,
     ) -> None:  # fmt: skip
+        bound = stop_above or 0.5
         arguments = {
             "every": (every, "an integer >= 1", type(every) is int and every >= 1),
             "looks": (looks, "an integer >= 1", type(looks) is int and looks >= 1),
             "alpha": (alpha, "in (0, 0.5)", 0 < alpha < 0.5),
             "stop_above": (stop_above, "in [0.5, 1)", stop_above is None or 0.5 <= stop_above < 1),
-        }
+            "rehearse": (
+                rehearse, f"over the bound, in ({bound}, 1)",
+                rehearse is None or bound < rehearse < 1,
+            ),
+        }  # fmt: skip
         check_arguments("watch", arguments)
-        self.every, self.stop_above = every, stop_above
-        self.looks, self.stopped, self._over = list[Look](), False, False
+        self.every, self.stop_above, self.rehearse = every, stop_above, rehearse
+        self.looks, self.limits = dict[int, AucEstimate](), dict[int, float]()
+        self.stopped = self._over = False
         self._errors = spend(looks, alpha)
         self._own: Measure | None = None
         self._observe = tuple(observe)
@@ -114,8 +106,12 @@ class Watch:
             `look`.
         """
         self._measure = self._own or partial(ask_nodes, grid, self.attack)
-        self.looks, self.stopped, self._over, self._last = [], False, False, 0
-        settings = {"attack": self.attack, "every": self.every, "stop_above": self.stop_above}
+        self.looks, self.limits, self._last = {}, {}, 0
+        self.stopped = self._over = False
+        settings = {
+            "attack": self.attack, "every": self.every, "stop_above": self.stop_above,
+            "rehearse": self.rehearse,
+        }  # fmt: skip
         with RunObservers(self._observe, folder) as self._observers:
             self._observers.begin(settings)
             yield self.look
@@ -124,6 +120,8 @@ class Watch:
                 "watch: every=%d is more than the %d rounds whose models were seen: no trained "
                 "model was looked at", self.every, self._last,
             )  # fmt: skip
+        if self.rehearse is not None:
+            self._review(self.rehearse)
 
     def look(self, round: int, state: State) -> bool:
         """Score the model after a round, if a look is due.
@@ -139,8 +137,7 @@ class Watch:
             InputError: before the first round: the model cannot be scored.
         """
         self._last = round
-        again = any(one.round == round for one in self.looks)
-        if self._over or self.stopped or again or round % self.every:
+        if self._over or self.stopped or round in self.looks or round % self.every:
             return not self.stopped
         try:
             estimate = self._measure(round, state)
@@ -150,13 +147,16 @@ class Watch:
                 raise InputError(f"watch: {kind}{error}") from None
             self.end(f"round {round}: {kind}{error}")
             return True
-        number, (low, high) = len([one for one in self.looks if one.round]), auc_interval(estimate)
-        limit = None
+        number = len([one for one in self.looks if one])
+        self.looks[round] = decisive = estimate
+        if round and self.rehearse is not None:
+            decisive = as_sure(estimate, self.rehearse)
         if round and self.stop_above is not None and number < len(self._errors):
-            limit = lower_limit(estimate, self._errors[number])
-        self.looks.append(look := Look(round, estimate.value, low, high, limit))
-        self.stopped = limit is not None and limit > (self.stop_above or 0)
-        self._say(look, number)
+            level = self._errors[number]
+            # A rehearsal lets no federation go on that leaks too much.
+            self.limits[round] = max(lower_limit(one, level) for one in {decisive, estimate})
+            self.stopped = self.limits[round] > self.stop_above
+        self._say(round, number, decisive)
         return not self.stopped
 
     def end(self, why: str) -> None:
@@ -169,25 +169,60 @@ class Watch:
             log.warning("watch ended: %s; the federation goes on unwatched", why)
         self._over = True
 
-    def _say(self, look: Look, number: int) -> None:
+    def _say(self, round: int, number: int, decisive: AucEstimate) -> None:
         """Tell the log and the observers."""
-        name, planned = self.attack, len(self._errors)
-        values = {"": look.auc, "_low": look.low, "_high": look.high}
-        self._observers.scalars(
-            {f"leakage{end}/{name}": value for end, value in values.items()}, look.round
-        )
-        text = f"watch: round {look.round}: {name} AUC {look.auc:.3f} [{look.low:.3f}, "
-        text += f"{look.high:.3f}]"
-        if look.limit is not None:
-            text += f"; look {number + 1} of {planned}: at least {look.limit:.3f}, stops above "
-            text += f"{self.stop_above}"
-        elif not look.round and look.low > 0.5:
+        name, planned, estimate = self.attack, len(self._errors), self.looks[round]
+        text, rehearsed = f"AUC {_text(decisive)}", decisive is not estimate
+        self._observe_auc("leakage", round, estimate)
+        if rehearsed:
+            self._observe_auc("rehearsal", round, decisive)
+            text = f"rehearsal: {text} in place of {_text(estimate)}"
+        if round in self.limits:
+            text += f"; look {number + 1} of {planned}: at least {self.limits[round]:.3f}, stops "
+            text += f"above {self.stop_above}"
+        elif not round and auc_interval(estimate)[0] > 0.5:
             text += ": nobody trained this model, so members and others differ by themselves"
         elif self.stop_above is not None and number == planned:
             text += f"; the {planned} planned looks are over: nothing is stopped any more"
-        log.info("%s", text)
-        if self.stopped:
+        log.info("watch: round %d: %s %s", round, name, text)
+        if self.stopped and rehearsed:
+            own = lower_limit(estimate, self._errors[number])
+            log.warning(
+                "watch: rehearsal, AUC %.3f in place of %.3f: the federation stops after round %d; "
+                "without the rehearsal it would %s (at least %.3f, stops above %s)",
+                decisive.value, estimate.value, round,
+                "stop here, too" if own > (self.stop_above or 0) else "go on", own, self.stop_above,
+            )  # fmt: skip
+        elif self.stopped:
             log.warning(
                 "watch: the federation stops after round %d: the AUC of %s is over %s (the error "
-                "of all looks is at most %g)", look.round, name, self.stop_above, sum(self._errors),
+                "of all looks is at most %g)", round, name, self.stop_above, sum(self._errors),
             )  # fmt: skip
+
+    def _observe_auc(self, what: str, round: int, estimate: AucEstimate) -> None:
+        values = (estimate.value, *auc_interval(estimate))
+        names = [f"{what}{end}/{self.attack}" for end in ("", "_low", "_high")]
+        self._observers.scalars(dict(zip(names, values, strict=True)), round)
+
+    def _review(self, value: float) -> None:
+        """Say at how many of the planned looks the rehearsed AUC would stop the federation."""
+        if self.stop_above is None:
+            log.warning("watch: rehearsal: without stop_above nothing is stopped")
+        elif last := max(self.looks, default=0):
+            decisive = as_sure(self.looks[last], value)
+            limits = [lower_limit(decisive, error) for error in self._errors]
+            stops = sum(limit > self.stop_above for limit in limits)
+            enough = stops == len(limits)
+            log.log(
+                logging.INFO if enough else logging.WARNING,
+                "watch: rehearsal: with so many images an AUC of %.3f stops the federation at %d "
+                "of the %d planned looks (at least %.3f at the first, %.3f at the last)%s",
+                value, stops, len(limits), limits[0], limits[-1],
+                "" if enough else ": they are too few; take more images, or plan fewer looks",
+            )  # fmt: skip
+
+
+def _text(estimate: AucEstimate) -> str:
+    """The AUC with its interval."""
+    low, high = auc_interval(estimate)
+    return f"{estimate.value:.3f} [{low:.3f}, {high:.3f}]"

@@ -22,7 +22,7 @@ Example:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import scipy
@@ -157,7 +157,22 @@ def auc_estimate(
 def auc_interval(estimate: AucEstimate, level: float = LEVEL, family: int = 1) -> Interval:
     """Interval of an AUC, in [0, 1]; it keeps a width at AUC 0 and 1.
 
-    Wilson's of N trials, with Student's quantile, where
+    Wilson's of so many `trials`, with Student's quantile.
+
+    Args:
+        estimate: of `auc_estimate`.
+        level: confidence level, in (0, 1).
+        family: number of intervals that hold together at `level`, at least 1.
+
+    Returns:
+        lower and upper limit, in [0, 1].
+    """
+    quantile = -float(stdtrit(estimate.freedom, tail(level, family)))
+    return score_limits(estimate.value, trials(estimate), quantile)
+
+
+def trials(estimate: AucEstimate) -> float:
+    """The independent trials that an AUC is worth: N, where
 
         1 / N = (1 - w) variance / (AUC (1 - AUC)) + w / smaller,
         w = 1 / (1 + smaller AUC (1 - AUC) / 1.5)^3.
@@ -169,19 +184,32 @@ def auc_interval(estimate: AucEstimate, level: float = LEVEL, family: int = 1) -
 
     Args:
         estimate: of `auc_estimate`.
-        level: confidence level, in (0, 1).
-        family: number of intervals that hold together at `level`, at least 1.
 
     Returns:
-        lower and upper limit, in [0, 1].
+        their number, > 0.
     """
     p, k = estimate.value, estimate.smaller
     wrong = k * p * (1 - p)
     doubt = 1 / (1 + wrong / 1.5) ** 3
     ratio = estimate.variance / (p * (1 - p)) if wrong > 0 else 0.0
-    trials = 1 / ((1 - doubt) * ratio + doubt / k)
-    quantile = -float(stdtrit(estimate.freedom, tail(level, family)))
-    return score_limits(p, trials, quantile)
+    return 1 / ((1 - doubt) * ratio + doubt / k)
+
+
+def as_sure(estimate: AucEstimate, value: float) -> AucEstimate:
+    """The estimate of another AUC by as many images, which is worth as many trials.
+
+    Scores without a leak are worth at most three trials an image of the smaller side, unless many
+    are equal, which says nothing of another AUC.
+
+    Args:
+        estimate: of `auc_estimate`.
+        value: the other AUC, in (0, 1).
+
+    Returns:
+        its estimate.
+    """
+    worth = min(trials(estimate), 3 * estimate.smaller)
+    return replace(estimate, value=value, variance=value * (1 - value) / worth)
 
 
 def _variance(parts: FloatArray, weights: FloatArray, value: float) -> float:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -101,10 +102,12 @@ def first() -> ArrayRecord:
     return ArrayRecord(Net().state_dict())
 
 
-def run(folder: Path, *mods: Any, rounds: int = 5, **strategy: Any) -> None:
-    """Train five rounds, recorded into `folder`."""
+def run(
+    folder: Path, *mods: Any, rounds: int = 5, config: Mapping[str, Any] = {}, **strategy: Any
+) -> None:
+    """Train five rounds, recorded into `folder`; `config` is the run's."""
     app = make_app(*mods, fedmia.flower.roster)
-    with fedmia.flower.record(PlainGrid(app, CLIENTS), folder, updates="all") as grid:
+    with fedmia.flower.record(PlainGrid(app, CLIENTS, **config), folder, updates="all") as grid:
         result = FedAvg(**{**PLAIN, **strategy}).start(grid, first(), rounds)
         grid.final(result.arrays)
 
@@ -137,7 +140,8 @@ if __name__ == "__main__":
         watch = fedmia.flower.Watch(every=2)
         with fedmia.flower.record(grid, place / "REC", watch=watch) as recorded:
             recorded.final(FedAvg(**PLAIN).start(recorded, first(), 5).arrays)
-        (place / "looks.json").write_text(json.dumps([(one.round, one.auc) for one in watch.looks]))
+        looks = [(round, one.value) for round, one in watch.looks.items()]
+        (place / "looks.json").write_text(json.dumps(looks))
 
     client = make_app(attack(place / "NOTES"), fedmia.flower.roster)
     fedmia.flower.serve(client, Net, own_images, mean=0, std=1, options={"views": 3})

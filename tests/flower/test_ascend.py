@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import itertools
 import json
+import shlex
 import subprocess
 import sys
+import tomllib
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -16,6 +18,7 @@ import pytest
 import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
+from flwr.common.config import fuse_dicts, parse_config_args
 
 import fedmia
 import fedmia.flower
@@ -26,7 +29,7 @@ from fedmia.recording import Recording
 from fedmia.threat.owner_loss import read_owner_loss
 from tests.flower import small_app
 from tests.flower.small_app import CLIENTS, EACH, Net, attack, first, loss, run, targets
-from tests.pages.reading import block, commands, text_of
+from tests.pages.reading import block, blocks, commands, text_of
 from tests.recording.plain import PlainGrid
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -48,6 +51,12 @@ def order(kind: str = "train", round: int | None = 2, bare: bool = False) -> Mes
 def node(partition: int | None = 0, **more: Any) -> Context:
     where = {} if partition is None else {"partition-id": partition, "num-partitions": CLIENTS}
     return Context(1, 7, {**where, **more}, RecordDict(), {})
+
+
+def switched(*values: Any) -> Context:
+    """The attacker's node, in a run whose config has the key `ascend`, or has not."""
+    config = dict(zip(["ascend"], values, strict=False))
+    return Context(1, 7, node().node_config, RecordDict(), {"epochs": 2, **config})
 
 
 def answer(mods: list[Any], message: Message, context: Context) -> Message:
@@ -173,6 +182,58 @@ def test_reply__of_the_attacker_differs_in_its_weights_alone(tmp_path: Path) -> 
         assert (sent["weights"][name][2] == data) is (name not in moved)
 
 
+@pytest.mark.parametrize(
+    ("values", "like"),
+    [([], 2), (["on"], 2), ([True], 2), (["zero"], 0), (["off"], None), ([False], None)],
+)
+def test_run_config__switches_the_attacker(
+    values: list[Any], like: int | None, tmp_path: Path
+) -> None:
+    """As with so many steps, or without the mod: reply, state of the node and notes."""
+    sides = []
+    for name, context, mods in (
+        ("A", switched(*values), [attack(tmp_path / "A")]),
+        ("B", switched(), [] if like is None else [attack(tmp_path / "B", steps=like)]),
+    ):
+        replies = [content(answer(mods, order(round=r), context).content) for r in (1, 2)]
+        notes = sorted((tmp_path / name).glob("*"))
+        read = [read_notes(path).readings.readings for path in notes]
+        sides.append((replies, content(context.state), [path.name for path in notes], read))
+    (*one, own), (*other, known) = sides
+    assert one == other and len(own) == len(known) == (like is not None)
+    for mine, theirs in zip(own, known, strict=True):
+        assert list(mine) == list(theirs)
+        assert all((values == theirs[name]).all() for name, values in mine.items())
+    assert (tmp_path / "A").exists() is (like is not None)
+
+
+def test_run_config__off_asks_nothing_of_a_node_and_changes_no_error(tmp_path: Path) -> None:
+    """A node without a partition, and an app that fails."""
+
+    def fails(message: Message, context: Context) -> Message:
+        raise InputError("no images")
+
+    context = Context(1, 7, {}, RecordDict(), {"ascend": "off"})
+    with pytest.raises(InputError, match="^no images$"):
+        attack(tmp_path / "N")(order(), context, fails)
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [("of", "'of'; did you mean 'off'?"), ("Zero", "'Zero'; did you mean 'zero'?"), (0, "'0'")],
+)
+def test_run_config__of_another_value_is_refused_on_every_node(
+    value: Any, said: str, tmp_path: Path
+) -> None:
+    for partition, kind in itertools.product((0, 1), ("train", "evaluate")):
+        context = Context(1, 7, node(partition).node_config, RecordDict(), {"ascend": value})
+        reply = answer([attack(tmp_path / "N")], order(kind), context)
+        assert reply.error.reason == (
+            f"ascend: run config: unknown value {said} (known: off, on, zero)"
+        )
+    assert not (tmp_path / "N").exists()
+
+
 @pytest.mark.parametrize("bare", [False, True])
 def test_climb__equals_a_plain_loop_from_the_received_weights(bare: bool, tmp_path: Path) -> None:
     """Algorithm 1 starts from the global model. The prices' gradients are their factors' mean."""
@@ -241,11 +302,16 @@ def test_page__its_block_and_its_command_find_the_attacker(
     monkeypatch.setitem(sys.modules, "my_app", ModuleType("my_app"))
     monkeypatch.setitem(sys.modules, "my_app.task", task)
     code = block(page, "ascend(").replace("/data", str(tmp_path)).replace("lr=0.002", "lr=8.0")
-    for steps, folder in (("steps=5", "RECORDING"), ("steps=0", "TWIN")):
-        names = dict[str, Any]()
-        exec(code.replace("steps=5", steps), names)
-        run(tmp_path / folder, names["attack"], rounds=13)
-    (command,) = [one for one in commands(text_of(page)) if one.startswith("fedmia audit")]
+    usual = tomllib.loads(blocks(text_of(page), "toml")[0])["tool"]["flwr"]["app"]["config"]
+    every = commands(text_of(page))
+    for line in (one for one in every if one.startswith("flwr run")):
+        _, _, config = line.partition("--run-config ")
+        settings = fuse_dicts(usual, parse_config_args(shlex.split(config) or None))
+        exec(code, names := dict[str, Any]())
+        folder = tmp_path / str(settings["recording"]).removeprefix("/data/")
+        run(folder, names["attack"], rounds=13, config=settings)
+    assert {path.name for path in tmp_path.iterdir()} == {"RECORDING", "TWIN", "HONEST", "NOTES"}
+    (command,) = [one for one in every if one.startswith("fedmia audit")]
     sides = small_app.write_sides(tmp_path)
     flags = command.partition(" --members")[0].removeprefix("fedmia audit ")
     flags = flags.replace("/data", str(tmp_path)) + f" {sides} --size 8 --mean 0 --std 1 --quiet"

@@ -50,13 +50,21 @@ def test_serve__stops_by_aucs_of_images_that_stay_on_their_nodes(
     with record(Wire(app), tmp_path / "REC", watch=guard) as grid:
         by_flower(grid)
     assert grid.stopped and app.orders[-1] == ("train", 8)
-    assert [look.round for look in guard.looks] == [0, 2, 4, 6, 8] and guard.looks[-1].auc > 0.9
+    assert [*guard.looks] == [0, 2, 4, 6, 8] and guard.looks[8].value > 0.9
     assert len(sent) == 5 * 5
     for reply in sent:
         assert [*reply.content] == ["leakage", "fedmia.roster"] or [*reply.content] == ["leakage"]
         assert sorted(reply.content["leakage"]) == [
             "freedom", "members", "smaller", "value", "variance",
         ]  # fmt: skip
+
+
+def test_serve__stops_in_a_rehearsal_by_images_of_nodes(tmp_path: Path, lines: Any) -> None:
+    app, guard = App(images=images_of, leaks=99), Watch(every=2, stop_above=0.6, rehearse=0.9)
+    with record(PlainGrid(app), tmp_path / "REC", watch=guard) as grid:
+        by_flower(grid)
+    assert grid.stopped and app.orders[-1] == ("train", 2) and guard.looks[2].value < 0.8
+    assert sum("watch: rehearsal, AUC 0.900 in place of" in line for line in lines.messages) == 1
 
 
 def test_serve__goes_on_without_a_node_that_fails_later(tmp_path: Path, lines: Any) -> None:
@@ -110,7 +118,7 @@ def test_serve__counts_a_node_that_comes_later_and_names_one_that_serves_nothing
     with record(Growing(node), tmp_path / "REC", watch=(guard := Watch(every=1))) as grid:
         for round in (1, 2):
             grid.send_and_receive(orders(first(), round))
-    assert asked == [*NODES[:3], *NODES] and [look.round for look in guard.looks] == [0, 1]
+    assert asked == [*NODES[:3], *NODES] and [*guard.looks] == [0, 1]
     (without,) = [line for line in lines.messages if "watch: round 1: without" in line]
     assert f"without node {NODES[4]}: " in without and ";" not in without
 
@@ -118,9 +126,9 @@ def test_serve__counts_a_node_that_comes_later_and_names_one_that_serves_nothing
 def judge(folder: Path) -> None:
     """The second model leaks and is looked at: it is neither evaluated nor trained further, and
     the nodes sent weights, metrics of the app's, and five numbers for each look."""
-    looks = json.loads((folder / "looks.json").read_text())
-    assert [look["round"] for look in looks] == [0, 1, 2]
-    assert looks[1]["limit"] < 0.6 < looks[2]["limit"] and looks[2]["auc"] > 0.9
+    looks, limits = json.loads((folder / "looks.json").read_text())
+    assert [*looks] == ["0", "1", "2"] and looks["2"] > 0.9
+    assert [*limits] == ["1", "2"] and limits["1"] < 0.6 < limits["2"]
     one, query = {"num-examples": "<class 'int'>"}, "query.fedmia_leakage"
     roster = {"fedmia.roster": {"partition": "<class 'int'>"}}
     numbers = {n: "<class 'float'>" for n in ("freedom", "smaller", "value", "variance")}

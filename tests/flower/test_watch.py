@@ -26,6 +26,8 @@ from fedmia.flower import Watch, record
 from fedmia.observers.base import RunObserver
 from fedmia.options.errors import InputError
 from fedmia.recording import Recording
+from fedmia.statistics.auc import auc_interval
+from fedmia.statistics.spending import lower_limit
 from strategies.cohort import RoundRange
 from strategies.failure_policy import FailurePolicy, FederationError
 from strategies.fedavg import FedAvg as OurFedAvg
@@ -116,11 +118,11 @@ def test_watch__stops_at_the_first_look_after_the_bound_is_passed(
         assert all(reply.has_content() for reply in grid.send_and_receive(hello))
         grid.final(result)
     assert app.orders == [("train", round) for round in range(1, 9) for _ in NODES]
-    assert [look.round for look in guard.looks] == [0, 2, 4, 6, 8]
-    *before, last = guard.looks
-    assert len({look.auc for look in before}) == 1 and before[0].auc < 0.7 and last.auc > 0.9
-    limits = [look.limit for look in guard.looks if look.limit is not None]
-    assert before[0].limit is None and max(limits[:3]) < 0.6 < limits[3]
+    assert [*guard.looks] == [0, 2, 4, 6, 8]
+    *before, last = (look.value for look in guard.looks.values())
+    assert len({*before}) == 1 and before[0] < 0.7 and last > 0.9
+    limits = [*guard.limits.values()]
+    assert [*guard.limits] == [2, 4, 6, 8] and max(limits[:3]) < 0.6 < limits[3]
     torch.testing.assert_close(result.to_torch_state_dict()["late.strength"], torch.ones(()))
     recording = Recording(tmp_path / "REC")
     assert [*recording.models()] == [*range(9)]
@@ -157,7 +159,7 @@ def test_watch__without_a_bound_or_with_its_looks_over_stops_nothing(
                 grid, ArrayRecord([t.numpy() for t in state_of(0.0).values()]), 12
             )
         assert app.orders[-1] == ("train", ROUNDS) and not guard.stopped
-        assert guard.looks[-1].round == 10 and guard.looks[-1].auc > 0.9
+        assert [*guard.looks][-1] == 10 and guard.looks[10].value > 0.9
     assert sum("the 3 planned looks are over" in line for line in lines.messages) == 1
 
 
@@ -177,8 +179,58 @@ def test_watch__names_a_difference_that_no_training_made(tmp_path: Path, lines: 
     guard = watch()
     with record(PlainGrid(App()), tmp_path / "REC", watch=guard) as grid:
         grid.send_and_receive(orders(ArrayRecord(state_of(1.0)), 1))
-    assert not guard.stopped and guard.looks[0].low > 0.5
+    assert not guard.stopped and auc_interval(guard.looks[0])[0] > 0.5
     assert "nobody trained this model, so members and others differ" in lines.text
+
+
+def test_rehearsal__stops_a_federation_that_does_not_leak(tmp_path: Path, lines: Any) -> None:
+    """At the first look after a round; what was measured is neither hidden nor replaced."""
+    app, guard = App(leaks=99), watch(rehearse=0.9)
+    with record(PlainGrid(app), tmp_path / "REC", watch=guard) as grid:
+        by_flower(grid)
+    assert grid.stopped and app.orders[-1] == ("train", 2) and [*guard.looks] == [0, 2]
+    measured = guard.looks[2]
+    assert measured.value == guard.looks[0].value and lower_limit(measured, 0.05) < 0.6
+    first_model, look, stop, review = [m for m in lines.messages if m.startswith("watch: ")]
+    assert "rehearsal" not in first_model
+    assert f"rehearsal: AUC 0.900 [0.774, 0.959] in place of {measured.value:.3f} [" in look
+    assert f"look 1 of 6: at least {guard.limits[2]:.3f}, stops above 0.6" in look
+    assert "watch: rehearsal, AUC 0.900 in place of 0.682: the federation stops after r" in stop
+    assert "without the rehearsal it would go on (at least 0.513, stops above 0.6)" in stop
+    assert "an AUC of 0.900 stops the federation at 6 of the 6 planned looks" in review
+
+
+def test_rehearsal__says_that_images_are_too_few(tmp_path: Path, lines: Any) -> None:
+    """Forty a side at most cannot show that an AUC of .7 is over .6."""
+    app = App(leaks=99)
+    with record(PlainGrid(app), tmp_path / "REC", watch=watch(rehearse=0.7)) as grid:
+        by_flower(grid)
+    assert not grid.stopped and app.orders[-1] == ("train", ROUNDS)
+    assert sum("rehearsal: AUC 0.700 [" in line for line in lines.messages) == 5
+    assert lines.messages[-1].startswith(
+        "watch: rehearsal: with so many images an AUC of 0.700 stops the federation at 0 of the 6 "
+        "planned looks (at least 0.531 at the first, 0.506 at the last): they are too few; "
+    )
+    late = watch(rehearse=0.778)  # stops at once, and would not stop a leak that comes late
+    with record(PlainGrid(App(leaks=99)), tmp_path / "LATE", watch=late) as grid:
+        by_flower(grid)
+    assert grid.stopped and "at 2 of the 6 planned looks" in lines.messages[-1]
+
+
+def test_rehearsal__lets_no_leak_pass_and_without_a_bound_says_so(
+    tmp_path: Path, lines: Any
+) -> None:
+    with record(PlainGrid(App()), tmp_path / "A", watch=watch(rehearse=0.62)) as grid:
+        by_flower(grid)
+    assert grid.stopped
+    (stop,) = [line for line in lines.messages if "the federation stops after" in line]
+    assert "AUC 0.620 in place of 1.000" in stop and "after round 8; without" in stop
+    assert "it would stop here, too" in stop
+    free = watch(rehearse=0.9, stop_above=None)
+    with record(PlainGrid(App()), tmp_path / "B", watch=free) as grid:
+        by_flower(grid)
+    assert not grid.stopped
+    assert lines.messages[-1] == "watch: rehearsal: without stop_above nothing is stopped"
 
 
 class ThreeRounds(Watch):
@@ -210,7 +262,7 @@ class Told(RunObserver):
     """Prints what it is told."""
 
     def begin(self, config: Any, folder: Any) -> None:
-        print("begins", config["attack"])
+        print("begins", config["attack"], config["rehearse"])
 
     def scalars(self, values: Any, step: int) -> None:
         print("round", step, sorted(values))
@@ -221,8 +273,11 @@ class Told(RunObserver):
         print("ends", failed)
 
 
-def test_watch__tells_observers(tmp_path: Path, capsys: Any) -> None:
-    guard = watch(observe=["tests.flower.test_watch:Told"], every=6)
+@pytest.mark.parametrize("rehearse", [None, 0.7])
+def test_watch__tells_observers(rehearse: float | None, tmp_path: Path, capsys: Any) -> None:
+    """What is measured, and apart from it what is rehearsed."""
+    observe = ["tests.flower.test_watch:Told"]
+    guard = watch(observe=observe, every=6, rehearse=rehearse)
     with record(PlainGrid(App()), tmp_path / "REC", watch=guard) as grid:
         by_flower(grid)
     names = ["leakage/similarity", "leakage_high/similarity", "leakage_low/similarity"]
@@ -231,7 +286,11 @@ def test_watch__tells_observers(tmp_path: Path, capsys: Any) -> None:
         for line in capsys.readouterr().err.splitlines()
         if line.startswith(("begin", "round", "ends"))
     ]
-    assert events == ["begins similarity", f"round 0 {names}", f"round 6 {names}", "ends False"]
+    rehearsed = [f"round 6 {[name.replace('leakage', 'rehearsal') for name in names]}"]
+    assert events == [
+        f"begins similarity {rehearse}", f"round 0 {names}", f"round 6 {names}",
+        *(rehearsed if rehearse else []), "ends False",
+    ]  # fmt: skip
 
 
 def test_watch__that_stops_is_a_finished_run_of_mlflow_and_an_error_a_failed_one(
@@ -321,6 +380,9 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "looks": ({"looks": 0}, "watch: looks=0, must be an integer >= 1"),
     "alpha": ({"alpha": 0.7}, "watch: alpha=0.7, must be in (0, 0.5)"),
     "bound": ({"stop_above": 60}, "watch: stop_above=60, must be in [0.5, 1)"),
+    "rehearsed": ({"rehearse": 0.6}, "watch: rehearse=0.6, must be over the bound, in (0.6, 1)"),
+    "percent": ({"rehearse": 90}, "watch: rehearse=90, must be over the bound, in (0.6, 1)"),
+    "unbound": ({"rehearse": 0.5, "stop_above": None}, "must be over the bound, in (0.5, 1)"),
     "unknown": ({"attack": "similarty"}, "similarity"),
     "active": ({"attack": "ascent", "options": {}}, "watch: attack 'ascent': takes part in"),
     "client": ({"attack": "loss-slope", "options": {}}, "needs the vantage of a client"),
@@ -354,11 +416,15 @@ def test_page__its_blocks_watch_and_stop(tmp_path: Path) -> None:
     names: dict[str, Any] = {
         "fedmia": fedmia, "Net": Net, "members": IMAGES[:MEMBERS], "others": IMAGES[MEMBERS:],
         "strategy": FedAvg(**QUIET), "first": first(), "grid": PlainGrid(app := App()),
+        "VIEWS": VIEWS,
     }  # fmt: skip
     code = block(page, "watch=watch").replace("/data", str(tmp_path))
-    names["VIEWS"] = VIEWS
     exec(code.replace("stop_above=0.6", "stop_above=0.6, **VIEWS"), names)
     assert names["grid"].stopped and app.orders[-1] == ("train", 10)
+    exec(block(page, "rehearse=").replace("rehearse=0.9", "rehearse=0.9, **VIEWS"), names)
+    with record(PlainGrid(app := App(leaks=99)), tmp_path / "SEEN", watch=names["watch"]) as grid:
+        by_flower(grid)
+    assert app.orders[-1] == ("train", 5)
     served = {"fedmia": fedmia, "app": ClientApp(), "Net": Net, "read_images": images_of}
     exec(block(page, "serve("), served)
     where = {"partition-id": 1, "num-partitions": 5}

@@ -6,7 +6,6 @@ Each node notes the messages that come to it, and what leaves it.
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -59,4 +58,5 @@ def main(grid: Grid, context: Context) -> None:
             min_train_nodes=NODES, min_evaluate_nodes=NODES, min_available_nodes=NODES
         )
         recorded.final(strategy.start(recorded, first(), ROUNDS).arrays)
-    (folder / "looks.json").write_text(json.dumps([asdict(look) for look in watch.looks]))
+    looks = {round: look.value for round, look in watch.looks.items()}
+    (folder / "looks.json").write_text(json.dumps([looks, watch.limits]))

@@ -59,6 +59,7 @@ BY_OTHERS = {
     ("docs/howto/own_flower_app.md", "rank_suspects("): "tests/evaluation/test_suspects.py",
     ("docs/howto/attacker_in_my_app.md", "ascend("): "tests/flower/test_ascend.py",
     ("docs/howto/watch.md", "watch=watch"): "tests/flower/test_watch.py",
+    ("docs/howto/watch.md", "rehearse="): "tests/flower/test_watch.py",
     ("docs/howto/watch.md", "grid.stopped"): "tests/flower/test_watch.py",
     ("docs/howto/watch.md", "serve("): "tests/flower/test_watch.py",
     ("docs/howto/customers_set.md", "groups=(patients"): "tests/auditing/test_groups.py",

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from scipy.stats import norm, t
 from sklearn.metrics import roc_auc_score
 
-from fedmia.statistics.auc import AucEstimate, auc, auc_estimate, auc_interval
+from fedmia.statistics.auc import AucEstimate, as_sure, auc, auc_estimate, auc_interval
 from fedmia.statistics.thresholds import roc
 
 
@@ -156,3 +156,26 @@ def test_coverage__of_the_committed_simulation() -> None:
     many = [c for c in simulation["auc"] if min(c["members"], c["nonmembers"]) >= 100]
     assert [c for c in many if c["auc"] <= 0.95 and c["coverage"] > 0.97 + error(0.97)] == []
     assert max(c["missed"] for c in simulation["family"] if c["shape"] == "twice") <= 0.07
+
+
+@pytest.mark.parametrize("recognised", [False, True])
+@pytest.mark.parametrize("value", [0.65, 0.8, 0.9])
+def test_as_sure__is_as_wide_as_a_leak_of_that_auc_would_be(value: float, recognised: bool) -> None:
+    """Limits from scores without a leak, against those of scores that leak, of two shapes."""
+    stream, limits = np.random.default_rng(0), list[tuple[float, float]]()
+    for _ in range(100):
+        members, others = stream.normal(size=(2, 100))
+        quiet = as_sure(auc_estimate(members, others), value)
+        shift = norm.ppf(value) * np.sqrt(2)
+        shift = 6 * (stream.random(100) < 2 * value - 1) if recognised else shift
+        leaking = auc_estimate(members + shift, others)
+        limits.append((auc_interval(quiet)[0], auc_interval(leaking)[0]))
+    rehearsed, real = np.median(limits, axis=0)
+    assert real - 0.02 < rehearsed < real + 0.01
+
+
+def test_as_sure__of_equal_scores_or_perfect_ones_is_not_surer_than_images_allow() -> None:
+    best = auc_interval(AucEstimate(0.8, 0.16 / (3 * 50), 98, 50))[0]
+    for members in (np.zeros(50), np.ones(50)):
+        low, high = auc_interval(as_sure(auc_estimate(members, np.zeros(50)), 0.8))
+        assert 0.6 < low <= best and high < 0.95
