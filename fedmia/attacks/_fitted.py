@@ -106,7 +106,6 @@ class ShadowFitted(Attack):
             yield self.inputs(encoder, images), truth
 
 
-@dataclass
 class ThresholdFitted(ShadowFitted):
     """One number an image, and the threshold that is most accurate on the shadows."""
 
