@@ -47,7 +47,6 @@ def best_threshold(values: NDArray[np.float64], truth: NDArray[np.int64]) -> flo
     return float(middle if middle > below else above)
 
 
-@dataclass
 class ShadowFitted(Attack):
     """An attack fitted on encoders whose members the attacker knows: its shadows.
 
