@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from sklearn.pipeline import Pipeline
 
 
-@dataclass
 class BaselineA(DownstreamFitted):
     """Sorted confidence scores of a downstream classifier, in a network fitted on shadows.
 

@@ -126,7 +126,6 @@ def score_all(parts: list[Attack], view: BlackBox, images: Tensor) -> Scores:
     return np.stack([part.score(view, images) for part in parts], axis=1)
 
 
-@dataclass
 class StackingWhite(Stacking):
     """Stacked attacks of a white box: a classifier on all their scores."""
 
@@ -135,7 +134,6 @@ class StackingWhite(Stacking):
     looks_at: ClassVar[tuple[str, ...]] = ("similarity", "norm", "loss", "features", "layers")
 
 
-@dataclass
 class StackingRounds(Stacking):
     """Stacked attacks of a client, of the rounds among them: a classifier on all their scores."""
 

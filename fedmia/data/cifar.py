@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from fedmia.data._torchvision import TorchvisionDataset
 
 
-@dataclass(frozen=True)
 class _Cifar(TorchvisionDataset):
     paper: ClassVar[str] = (
         "Krizhevsky, 'Learning Multiple Layers of Features from Tiny Images', 2009"
@@ -16,7 +14,6 @@ class _Cifar(TorchvisionDataset):
     by_flag: ClassVar[bool] = True
 
 
-@dataclass(frozen=True)
 class Cifar10(_Cifar):
     """CIFAR-10: 50,000 training and 10,000 test colour images of 10 classes, 32x32."""
 
@@ -27,7 +24,6 @@ class Cifar10(_Cifar):
     files: ClassVar[str] = "cifar-10-batches-py"
 
 
-@dataclass(frozen=True)
 class Cifar100(_Cifar):
     """CIFAR-100: 50,000 training and 10,000 test colour images of 100 classes, 32x32."""
 

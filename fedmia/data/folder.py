@@ -6,7 +6,7 @@ import os
 from collections import Counter
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -112,19 +112,7 @@ def folder_names(root: Path, files: list[Path], request: Request) -> NDArray[np.
     return np.array([escape_name(parents[int(depth) - 1]) for parents in folders])
 
 
-class FolderImages(NamedTuple):
-    """The image files at any depth under a folder.
-
-    Attributes:
-        files: sorted.
-        left_out: `: 2 hidden files or folders left out`, or empty.
-    """
-
-    files: list[Path]
-    left_out: str
-
-
-def list_images(folder: Path) -> FolderImages:
+def list_images(folder: Path) -> tuple[list[Path], str]:
     """Image files at any depth under `folder`. Links to folders are followed, into each folder
     once, so that no circle of them is endless; hidden files and folders are left out.
 
@@ -132,7 +120,7 @@ def list_images(folder: Path) -> FolderImages:
         folder: to look in.
 
     Returns:
-        The files, and what else was met.
+        The files, sorted, and what else was met: `: 2 hidden files or folders left out`, or empty.
 
     Raises:
         InputError: a folder that cannot be read.
@@ -163,4 +151,4 @@ def list_images(folder: Path) -> FolderImages:
             else:
                 counts["broken links left out"] += 1
     listed = ", ".join(f"{count} {what}" for what, count in sorted(counts.items()) if count)
-    return FolderImages(sorted(files), f": {listed}" if listed else "")
+    return sorted(files), f": {listed}" if listed else ""

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from fedmia.data._torchvision import TorchvisionDataset
 
 
-@dataclass(frozen=True)
 class Svhn(TorchvisionDataset):
     """SVHN: 73,257 training and 26,032 test colour images of house numbers, 32x32."""
 

@@ -62,7 +62,7 @@ class TinyImageNet(FileDataset):
 
 def _list(folder: Path) -> list[Path]:
     """Images of a folder; none where it is absent."""
-    return list_images(folder).files if folder.is_dir() else []
+    return list_images(folder)[0] if folder.is_dir() else []
 
 
 def _read_train(root: Path) -> dict[str, list[Path]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -12,7 +11,6 @@ from numpy.typing import NDArray
 from fedmia.defenses._noise import ReleaseNoise
 
 
-@dataclass(frozen=True)
 class Logistic(ReleaseNoise):
     """Logistic noise of scale s on the update clipped in L1: epsilon = 2C/s a round, delta 0.
 

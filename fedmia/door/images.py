@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import itertools
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
@@ -48,7 +47,6 @@ class LabelledArrays(NamedTuple):
     notes: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
 class ArrayDataset(Dataset):
     """Images that a Python session holds. A subclass holds the arrays."""
 

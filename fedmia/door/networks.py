@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from inspect import signature
 from typing import ClassVar
 
@@ -17,7 +16,6 @@ from fedmia.options import session
 from fedmia.options.errors import InputError
 
 
-@dataclass(frozen=True)
 class FactoryNet(Net):
     """A network that a function of the session builds. A subclass holds the function."""
 

@@ -9,7 +9,6 @@ Pearson's (1934) limits (Jagielski, Ullman, Oprea, 2020, section 3).
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 import scipy
@@ -20,24 +19,9 @@ RATES = (0.01, 0.05, 0.1, 0.25)  # false-alarm rates tried, both sides: fixed be
 TRIED = 2 * len(RATES)  # bounds of one attack
 
 
-@dataclass(frozen=True)
-class RateBound:
-    """The best of an attack's bounds.
-
-    Attributes:
-        epsilon: >= 0; 0 where nothing is refuted.
-        rate: the true rate of false alarms that it was found at, one of RATES.
-        says: what the test calls an image at that rate: `member` or `non-member`.
-    """
-
-    epsilon: float
-    rate: float
-    says: str
-
-
 def rates_bound(
     members: FloatArray, nonmembers: FloatArray, delta: float, error: float
-) -> RateBound:
+) -> tuple[float, float, str]:
     """The largest bound over RATES and both sides; together they hold with 1 - `error`.
 
     Higher scores say member. Images must be independent draws, which those of one training run
@@ -49,17 +33,18 @@ def rates_bound(
         error: in (0, 1), shared equally by the TRIED bounds.
 
     Returns:
-        the bound and the operating point that gives it.
+        the bound of epsilon, >= 0, 0 where nothing is refuted; the true rate of false alarms, one
+        of RATES, that gives it; what the test calls an image there, `member` or `non-member`.
     """
     each = error / TRIED
     bounds = [
-        RateBound(_bound(hit, other, delta, rate, each), rate, says)
+        (_bound(hit, other, delta, rate, each), rate, says)
         for says, hit, other in (
             ("member", members, nonmembers), ("non-member", -nonmembers, -members),
         )
         for rate in RATES
     ]  # fmt: skip
-    return max(bounds, key=lambda b: b.epsilon)
+    return max(bounds, key=lambda bound: bound[0])
 
 
 def _bound(hit: FloatArray, other: FloatArray, delta: float, rate: float, error: float) -> float:

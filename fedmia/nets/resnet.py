@@ -168,7 +168,6 @@ class _Depth(Net):
         return ResNet(self.block, self.depths, channels, self.width, self.norm, stem)
 
 
-@dataclass(frozen=True)
 class ResNet18(_Depth):
     """ResNet-18, group norm by default, CIFAR stem below 128 pixels (11.2 million weights)."""
 
@@ -177,7 +176,6 @@ class ResNet18(_Depth):
     depths: ClassVar[tuple[int, ...]] = (2, 2, 2, 2)
 
 
-@dataclass(frozen=True)
 class ResNet34(_Depth):
     """ResNet-34, group norm by default, CIFAR stem below 128 pixels (21.3 million weights)."""
 
@@ -186,7 +184,6 @@ class ResNet34(_Depth):
     depths: ClassVar[tuple[int, ...]] = (3, 4, 6, 3)
 
 
-@dataclass(frozen=True)
 class ResNet50(_Depth):
     """ResNet-50, group norm by default, CIFAR stem below 128 pixels (23.5 million weights)."""
 

@@ -59,7 +59,6 @@ class _Size(Net):
         return VisionTransformer(channels, size, patch, self)
 
 
-@dataclass(frozen=True)
 class ViTTiny(_Size):
     """ViT-Tiny: 12 blocks of width 192 with 3 heads (5.4 million weights)."""
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import io
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,6 @@ from fedmia.records.rows import Report
 LONGEST = 500  # characters of a parameter's value that every server takes
 
 
-@dataclass
 class MLflow(RunObserver):
     """A run on the MLflow server of MLFLOW_TRACKING_URI: the extra `mlflow`."""
 

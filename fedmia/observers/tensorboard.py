@@ -6,7 +6,6 @@ import importlib
 import io
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,6 @@ from fedmia.records.rows import Report
 from fedmia.storage.durable import make_folder
 
 
-@dataclass
 class TensorBoard(RunObserver):
     """Event files for TensorBoard in `OUT/tensorboard`: the extra `tensorboard`."""
 

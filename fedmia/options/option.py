@@ -1,7 +1,8 @@
 """Options: dataclass fields that carry their help, range and choices, checked when built.
 
-Every section of the configuration and every plugin is a dataclass of such fields. The command
-line, the YAML schema and the tables of `--list` are read off them, so an option is written once.
+Every section of the configuration and every plugin is a dataclass of such fields; one that adds
+none to those of its base needs no decorator of its own. The command line, the YAML schema and the
+tables of `--list` are read off them, so an option is written once.
 """
 
 from __future__ import annotations
@@ -100,11 +101,26 @@ def option_fields(cls: type) -> list[tuple[dataclasses.Field[Any], Any]]:
     Raises:
         InputError: the class lacks @dataclass, as plugins from outside may.
     """
-    if not dataclasses.is_dataclass(cls):
+    if not has_its_options(cls):
         raise InputError(f"{cls.__name__} must be a dataclass: it lacks @dataclass")
     hints = type_hints(cls)
     fields = dataclasses.fields(cls)
     return [(f, hints[f.name]) for f in fields if f.init and "help" in f.metadata]
+
+
+@functools.cache
+def has_its_options(cls: type) -> bool:
+    """Whether a class is a dataclass with every option that it and its bases declare.
+
+    One that declares none is a dataclass as its base is.
+    """
+    own = getattr(cls, "__dataclass_fields__", None)
+    return own is not None and all(
+        name in own
+        for one in cls.__mro__
+        for name, value in {**vars(one), **vars(one).get("__dataclass_fields__", {})}.items()
+        if isinstance(value, dataclasses.Field) and "help" in value.metadata
+    )
 
 
 @functools.cache  # they are strings to be evaluated, the same for every instance

@@ -148,16 +148,15 @@ def attack_bound(run: RunScores, family: int) -> AttackBoundRow | None:
     worst = max(e.value for e in stated.values() if e.value is not None)
     delta = max(e.delta for e in stated.values())
 
-    def best(error: float) -> tuple[float, ScoredAttack, float, str]:
+    def best(error: float) -> tuple[float, float, str, ScoredAttack]:
         each = error / len(usable)
         bounds = [
-            (rates_bound(a.scores_members[members], a.scores_nonmembers[others], delta, each), a)
+            (*rates_bound(a.scores_members[members], a.scores_nonmembers[others], delta, each), a)
             for a in usable
         ]
-        bound, attack = max(bounds, key=lambda f: f[0].epsilon)
-        return bound.epsilon, attack, bound.rate, bound.says
+        return max(bounds, key=lambda bound: bound[0])
 
-    value, attack, rate, says = best(1 - LEVEL)
+    value, rate, says, attack = best(1 - LEVEL)
     together = best((1 - LEVEL) / family)[0]
     return {
         "value": value,

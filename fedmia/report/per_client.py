@@ -90,14 +90,14 @@ def per_client(run: RunScores, attack: ScoredAttack, *stream: str) -> PerClientR
     weights = np.stack([mix_weights(kinds[clients == k], like) for k in ids])[at]
     generator = rng(run.seed, "per-client", attack.name, *stream)
     mine = attack.by_client_members[members, columns]
-    result = client_auc(mine, others, weights, TARGET, generator)
+    auc, auc_ci, reached, resolved = client_auc(mine, others, weights, TARGET, generator)
     n, m = others.shape
-    rate, ci = result.reached / n, clopper_pearson(result.reached, n)
+    rate, ci = reached / n, clopper_pearson(reached, n)
     return {
-        "auc": result.auc,
-        "auc_ci": result.auc_ci,
-        "tpr_at_fpr": {str(TARGET): rate if result.resolved else None},
-        "tpr_at_fpr_ci": {str(TARGET): ci if result.resolved else None},
+        "auc": auc,
+        "auc_ci": auc_ci,
+        "tpr_at_fpr": {str(TARGET): rate if resolved else None},
+        "tpr_at_fpr_ci": {str(TARGET): ci if resolved else None},
         "n_members": n,
         "n_nonmembers": m,
         "clients": len(ids),
@@ -126,14 +126,14 @@ def named_null(run: RunScores, attack: ScoredAttack) -> NamingNull | None:
     if ids is None or named_clients is None or others is None or min(n, len(like)) < 2:
         return None
     owners, same = run.member_client[members], kinds[members, None] == like
-    null = matched_naming_rate(
+    value, ci, difference, difference_ci = matched_naming_rate(
         named_clients[members] == owners, owners, ids[others.argmax(axis=1)], same, like
     )
     return {
-        "accuracy": null.value,
-        "ci": null.ci,
-        "difference": null.difference,
-        "difference_ci": null.difference_ci,
+        "accuracy": value,
+        "ci": ci,
+        "difference": difference,
+        "difference_ci": difference_ci,
         "n_members": n,
         "alike": "class" if run.whose is None else "client",
     }

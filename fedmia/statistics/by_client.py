@@ -8,8 +8,6 @@ beyond that rate, it learned from the image.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import scipy
 from numpy.typing import NDArray
@@ -30,27 +28,10 @@ DRAWS = 1000
 ROUNDING = 1e-12  # of sums of weights
 
 
-@dataclass(frozen=True)
-class ClientAuc:
-    """How well scores separate members from matched non-members, asked about one client each.
-
-    Attributes:
-        auc: in [0, 1].
-        auc_ci: its 95 % interval, or None.
-        reached: members whose score at most the target share of their non-members reach.
-        resolved: whether the target share is one non-member at least.
-    """
-
-    auc: float
-    auc_ci: Interval | None
-    reached: int
-    resolved: bool
-
-
 def client_auc(
     members: FloatArray, nonmembers: FloatArray, weights: FloatArray, target: float,
     generator: np.random.Generator,
-) -> ClientAuc:  # fmt: skip
+) -> tuple[float, Interval | None, int, bool]:  # fmt: skip
     """How well scores tell whether one given client trained on an image.
 
     A member is compared with the non-members asked about the same client, weighted to the class mix
@@ -66,18 +47,17 @@ def client_auc(
         generator: of the bootstrap.
 
     Returns:
-        the AUC, its interval, and the members at the target rate.
+        the AUC, in [0, 1]; its 95 % interval, or None; how many members have a score that at most
+        the target share of their non-members reach; whether that share is one non-member at least.
     """
     mine = members[:, None]
     wins = weights * ((mine > nonmembers) + (mine == nonmembers) / 2)
     fewest = min(map(effective_size, weights))
     over = (weights * (nonmembers >= mine)).sum(axis=1)
-    return ClientAuc(
-        auc=min(float(wins.sum(axis=1).mean()), 1.0),
-        auc_ci=interval_over_images(wins, weights, generator),
-        reached=int((over <= target + ROUNDING).sum()),
-        resolved=fewest * target >= 1 - 1e-9,
-    )
+    auc = min(float(wins.sum(axis=1).mean()), 1.0)
+    reached = int((over <= target + ROUNDING).sum())
+    interval = interval_over_images(wins, weights, generator)
+    return auc, interval, reached, fewest * target >= 1 - 1e-9
 
 
 def interval_over_images(
@@ -115,27 +95,10 @@ def interval_over_images(
     return float(low), float(high)
 
 
-@dataclass(frozen=True)
-class MatchedNamingRate:
-    """How often non-members of a member's kind are named its client, and the members' excess.
-
-    Attributes:
-        value: share of matched non-members that are named the member's client, in [0, 1].
-        ci: its 95 % interval.
-        difference: the members' rate less `value`, in [-1, 1].
-        difference_ci: its 95 % interval.
-    """
-
-    value: float
-    ci: Interval
-    difference: float
-    difference_ci: Interval
-
-
 def matched_naming_rate(
     right: NDArray[np.bool_], owners: IntArray, named_clients: IntArray, same: NDArray[np.bool_],
     like: IntArray,
-) -> MatchedNamingRate:  # fmt: skip
+) -> tuple[float, Interval, float, Interval]:  # fmt: skip
     """How often non-members of a member's kind are named its client.
 
     The value is the exact mean over pairs of a member and a non-member of its kind, all members
@@ -152,7 +115,7 @@ def matched_naming_rate(
         like: (m,) kind of each non-member.
 
     Returns:
-        the rate and the difference to the members' rate, with their intervals.
+        the rate, in [0, 1], and its 95 % interval; the members' rate less it, likewise.
     """
     n = len(owners)
     weights = same / same.sum(axis=1, keepdims=True)
@@ -167,7 +130,7 @@ def matched_naming_rate(
     scale = float(np.sqrt(over_members[0, 0] * variance))
     correlation = over_members[0, 1] / scale if scale > 1e-12 else 0.0
     low, high = mover_difference(share, wilson(correct.sum(), n), value, ci, correlation)
-    return MatchedNamingRate(value, ci, share - value, (max(low, -1.0), min(high, 1.0)))
+    return value, ci, share - value, (max(low, -1.0), min(high, 1.0))
 
 
 def _over_nonmembers(parts: FloatArray, most: FloatArray, like: IntArray) -> float:

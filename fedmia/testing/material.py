@@ -19,6 +19,7 @@ from fedmia.data.classes import ClassNames
 from fedmia.data.images import digests, rank_digests
 from fedmia.data.synthetic import Synthetic
 from fedmia.nets.smallnet import SmallNet
+from fedmia.options.option import has_its_options
 from fedmia.options.seeding import rng, torch_rng
 from fedmia.runtime.numerics import default_numerics
 from fedmia.ssl.augment import Augment
@@ -41,13 +42,13 @@ class Case:
         limits: largest values of options, which keep the check fast.
 
     Raises:
-        AssertionError: its class is no dataclass of its own, or of another kind than `base`.
+        AssertionError: its class is no dataclass of its options, or of another kind than `base`.
     """
 
     def __init__(self, plugin: Any, base: type, limits: Mapping[str, int]) -> None:
         self.names(plugin, base)
         cls = self.cls
-        self.must("__dataclass_fields__" in vars(cls), " must be a dataclass: it lacks @dataclass")
+        self.must(has_its_options(cls), " must be a dataclass: it lacks @dataclass")
         usual: dict[str, Any] = {f.name: f.default for f in dataclasses.fields(cls)}
         cut = {k: v for k, v in limits.items() if isinstance(usual.get(k), int) and usual[k] > v}
         self.first = cls(**cut) if plugin is cls else plugin

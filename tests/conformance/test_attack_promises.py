@@ -293,8 +293,9 @@ def test_check_attack__says_what_is_wrong(sentence: str) -> None:
     assert broken(check, wrong).startswith(sentence)
 
 
-def test_check_attack__wants_a_dataclass() -> None:
-    bare = type("Bare", (Norm,), {})
+def test_check_attack__wants_a_dataclass_of_its_options() -> None:
+    options = {"rounds": option(3, "models", ge=1), "__annotations__": {"rounds": "int"}}
+    bare = type("Bare", (Norm,), options)
     assert broken(check_attack, bare) == "Bare must be a dataclass: it lacks @dataclass"
 
 

@@ -36,6 +36,30 @@ def test_options__defaults_are_accepted_and_listed_in_order() -> None:
     assert (Knobs().speed, Knobs(speed=2).speed) == ("auto", 2)
 
 
+def test_option_fields__an_option_that_no_dataclass_has_is_refused() -> None:
+    class Same(Knobs):
+        """Adds no option, and needs no decorator."""
+
+    class Bare(Knobs):
+        """Would lose its option."""
+
+        more: int = option(1, "one more")
+
+    @dataclass(frozen=True)
+    class Other(Options):
+        """Options of another base."""
+
+        other: int = option(1, "another")
+
+    class Both(Knobs, Other):
+        """Would lose those of its second base."""
+
+    assert option_fields(Same) == option_fields(Knobs)
+    for cls in (Bare, Both):
+        with pytest.raises(InputError, match=f"{cls.__name__} must be a dataclass: it lacks"):
+            option_fields(cls)
+
+
 def test_options__refused_with_field_and_value(snapshot: Snapshot) -> None:
     values: dict[str, tuple[object, ...]] = {
         "count": (0, 10, True, 2.0),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Sequence, Sized
 from dataclasses import replace
-from typing import NamedTuple
 
 import numpy as np
 
@@ -64,15 +63,16 @@ def deal_sets(audit: Audit, members: Source, others: Source, views: Views) -> Ca
     sides = dict(zip(SIDES, unify_classes(members, others), strict=True))
     subjects = read_subjects(audit, sides)
     while True:
-        roles = _roles(audit, {n: s.digests() for n, s in sides.items()}, subjects)
-        parts = [take(s, n, np.concatenate(roles.of[n])) for n, s in sides.items()]
+        digested = {n: s.digests() for n, s in sides.items()}
+        places, spared, notes = _roles(audit, digested, subjects)
+        parts = [take(s, n, np.concatenate(places[n])) for n, s in sides.items()]
         if all(apart for _, apart in parts):
             break
     m, o = (images.with_channels(audit.channels) for images, _ in parts)
     _refuse_unlike(m, o)
     names = digests(m.images), digests(o.images)
-    _refuse_overlap(*names, [np.concatenate(roles.of[n]) for n in SIDES])
-    notes = [*unlike_classes(members, others), *roles.notes]
+    _refuse_overlap(*names, [np.concatenate(places[n]) for n in SIDES])
+    notes = [*unlike_classes(members, others), *notes]
     notes += dict.fromkeys(n for images, _ in parts for n in images.notes)
     for flag, images in zip(SIDES, (m, o), strict=True):
         # Real sets hold a few; as many as stand in for lost images would tell one side.
@@ -85,13 +85,13 @@ def deal_sets(audit: Audit, members: Source, others: Source, views: Views) -> Ca
     if not others.labelled:
         notes.append(NO_PROBES)
     if subjects is not None:
-        notes.append(_settle_subjects(subjects, roles))
+        notes.append(_settle_subjects(subjects, places))
     return Cast(
         (m, o),
-        side_by_side(roles.of["members"], "known_members", "scored_members")
-        | side_by_side(roles.of["nonmembers"], "known_nonmembers", "scored_nonmembers", "spare"),
-        where=(np.concatenate(roles.of["members"]), np.concatenate(roles.of["nonmembers"])),
-        spared=roles.spared,
+        side_by_side(places["members"], "known_members", "scored_members")
+        | side_by_side(places["nonmembers"], "known_nonmembers", "scored_nonmembers", "spare"),
+        where=(np.concatenate(places["members"]), np.concatenate(places["nonmembers"])),
+        spared=spared,
         labels=_labels(names, m, o),
         views=views,
         notes=tuple(notes),
@@ -114,11 +114,11 @@ def side_by_side(ids: Sequence[Sized], *roles: str) -> dict[str, IntArray]:
     return {role: np.arange(*ends[i : i + 2]) for i, role in enumerate(roles)}
 
 
-def _settle_subjects(subjects: Subjects, roles: _Roles) -> str:
+def _settle_subjects(subjects: Subjects, places: dict[str, list[IntArray]]) -> str:
     """A note of how many images of how many subjects play which role; each known member of a
     subject in question becomes one of its own."""
     names, of = subjects
-    by_role = {n: [of[n][places] for places in roles.of[n]] for n in SIDES}
+    by_role = {n: [of[n][role] for role in places[n]] for n in SIDES}
     (known, scored, _), (others, scored_others, _) = by_role.values()
     counts = [
         f"{len(one)} {what} of {len(np.unique(one))}"
@@ -131,26 +131,16 @@ def _settle_subjects(subjects: Subjects, roles: _Roles) -> str:
     ).format(*counts)
     if len({*known.tolist(), *scored.tolist()}) == 1:  # its images are dealt one by one
         note += f" All members are of {names[scored[0]]}, in question as a whole."
-        of["members"][roles.of["members"][0]] = -1 - np.arange(len(known))
+        of["members"][places["members"][0]] = -1 - np.arange(len(known))
     return note
 
 
-class _Roles(NamedTuple):
-    """Places of the images in their sources.
-
-    Attributes:
-        of: side -> those known, those scored, and those that shadows are trained on.
-        spared: non-members without another part.
-        notes: copies that were left out.
+def _roles(
+    audit: Audit, names: dict[str, list[bytes]], subjects: Subjects | None
+) -> tuple[dict[str, list[IntArray]], int, list[str]]:
+    """Side -> places in their source of the images known, of those scored, and of those that
+    shadows are trained on; number of non-members without another part; notes on copies left out.
     """
-
-    of: dict[str, list[IntArray]]
-    spared: int
-    notes: list[str]
-
-
-def _roles(audit: Audit, names: dict[str, list[bytes]], subjects: Subjects | None) -> _Roles:
-    """Roles of the images with these digests."""
     members, others = names.values()
     _refuse_overlap(members, others)
     orders, notes = [order_by_content(audit.seed, n) for n in names.values()], []
@@ -171,7 +161,7 @@ def _roles(audit: Audit, names: dict[str, list[bytes]], subjects: Subjects | Non
     if not spares:
         cut[1][2] = NONE
     cut[0][2] = NONE
-    return _Roles(dict(zip(SIDES, cut, strict=True)), spared, notes)
+    return dict(zip(SIDES, cut, strict=True)), spared, notes
 
 
 def _refuse_unlike(members: ImageSet, others: ImageSet) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from fedmia.options import session
@@ -19,7 +18,6 @@ COLUMNS = heads(
 )
 
 
-@dataclass(frozen=True)
 class BaselineView(View):
     """Every other attack less one, by point of the study."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -54,7 +53,6 @@ POINTS = heads(
 )
 
 
-@dataclass(frozen=True)
 class EncodersView(View):
     """Every attack on every encoder over the seeds, and each encoder beside the last one."""
 

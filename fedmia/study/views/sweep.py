@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from fedmia.config.study import format_grid_value, label
@@ -36,7 +35,6 @@ DIFFERENCES = heads(
 )
 
 
-@dataclass(frozen=True)
 class SweepView(View):
     """Every point over its models, and points that differ in one option."""
 

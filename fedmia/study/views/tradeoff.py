@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from fedmia.config.defense_points import NONE, UNDEFENDED
@@ -62,7 +61,6 @@ GROUPS = {
 }
 
 
-@dataclass(frozen=True)
 class TradeoffView(View):
     """Each defence at each strength: what leaks, what use is left, which leaks least."""
 
