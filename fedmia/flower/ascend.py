@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Container, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -128,7 +128,7 @@ class Ascending:
             client = self._client(context)
             if client not in self.partitions or kind not in ("train", "evaluate"):
                 return call_next(message, context)
-            twin = replace(self, climbing=replace(self.climbing, steps=0))
+            twin = replace(self, options={**self.options, "steps": 0})
             mod = twin if switch == "zero" else self
             attacker = _Attacker(mod, client, str(context.run_id))
             count = int(context.node_config.get("num-partitions", len(self.partitions)))

@@ -14,7 +14,7 @@ from fedmia import __version__
 from fedmia.flower.node import Node
 from fedmia.flower.private import gives_guarantee
 from fedmia.flower.store import pack_state
-from fedmia.recording.format import MAIN
+from fedmia.recording.branches import MAIN
 
 app = ClientApp()
 

@@ -14,13 +14,13 @@ from typing import Any
 
 import pytest
 import torch
+from fedmia.federation.forks import Fork
+from fedmia.federation.recorder import TrajectoryRecorder
 
 from fedmia.cli.command import parse
 from fedmia.cli.commands import SIMULATE
-from fedmia.federation.forks import Fork
 from fedmia.federation.ledger import Ledger
 from fedmia.federation.plan import Plan, make_client_context, make_plan
-from fedmia.federation.recorder import TrajectoryRecorder
 from fedmia.federation.result import TrainedRounds
 from fedmia.federation.rounds import FederatedRun
 from fedmia.federation.train import federate

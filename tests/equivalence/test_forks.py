@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from fedmia.federation.recorder import TrajectoryRecorder
 
 from fedmia.attacks import ascent
 from fedmia.attacks.ascent import Ascent, AscentAlgorithm1
-from fedmia.federation.recorder import TrajectoryRecorder
 
 from .conftest import ACTIVE, Finished, Run, same, weights
 

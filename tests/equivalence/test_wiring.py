@@ -14,6 +14,7 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 import torch
+from fedmia.evaluation.trajectories import Trajectories
 from scipy.stats import rankdata
 
 from clients.client_context import ClientContext
@@ -27,7 +28,6 @@ from fedmia.data.sets import ImageSets
 from fedmia.evaluation import run as scoring
 from fedmia.evaluation.run import score_suite, suite_of_run
 from fedmia.evaluation.suite import Suite
-from fedmia.evaluation.trajectories import Trajectories
 from fedmia.federation.plan import make_client_context
 from fedmia.federation.utility import Probes
 from fedmia.nets.smallnet import SmallNet

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-
 from fedmia.evaluation.trajectories import Trajectories
+
 from fedmia.federation.attacker import load_weights
 from fedmia.rounds.base import RoundModel
 from fedmia.ssl.base import State

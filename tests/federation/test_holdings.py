@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from fedmia.federation.recorder import TrajectoryRecorder
 from torch import Tensor
 
 from fedmia.federation.checkpoint import Checkpoint
 from fedmia.federation.ledger import Ledger
-from fedmia.federation.recorder import TrajectoryRecorder
 from fedmia.federation.rounds import FederatedRun
 from tests.small_runs import BRANCHES, Killed, simulate
 

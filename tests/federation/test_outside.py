@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from fedmia.federation.recorder import TrajectoryRecorder
 
 from fedmia.cli.command import parse
 from fedmia.cli.commands import SIMULATE
-from fedmia.federation.recorder import TrajectoryRecorder
 from fedmia.options.errors import InputError
 from fedmia.recording import Recording
 from fedmia.records import RunScores

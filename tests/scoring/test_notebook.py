@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from fedmia.federation.readings import SIDES, Readings
+from fedmia.federation.recorder import TrajectoryRecorder
 from torch import Tensor
 
 from fedmia.data.images import digests
 from fedmia.evaluation.steps.failures import Failures
-from fedmia.federation.readings import SIDES, Readings
-from fedmia.federation.recorder import TrajectoryRecorder
 from fedmia.options.errors import InputError
 from fedmia.testing import material
 
