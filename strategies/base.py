@@ -22,6 +22,7 @@ from fedmia.storage.arrays import record, tensors
 from fedmia.storage.snapshot import Knowledge, StrategyContext, Update
 from strategies.cohort import RoundRange, draw_cohort
 from strategies.failure_policy import Adversary, FailurePolicy, FederationError
+from strategies.grids import extras_of
 from strategies.replies import ReplyReader, collect_updates, read_replies
 
 SETTLE = 1.0  # seconds between two counts of nodes, where nobody says how many there are
@@ -204,7 +205,7 @@ class FederatedStrategy(Options, Strategy):
             cohort = draw_cohort(course, round, len(self.nodes))
             cohort = [client for client in cohort if client not in failure_policy.gone]
             # 2. Send each client the global model, and what the strategy broadcasts beside it.
-            orders, reader = self._open_round(grid, round, arrays, cohort)
+            orders, reader = self._open_round(round, arrays, cohort)
             reader.hint = failure_policy.hint
             # 3. Each client trains on its own images (`clients.app`) and uploads an update, which
             #    is checked as it arrives. A client that fails is asked again, or dropped.
@@ -218,7 +219,7 @@ class FederatedStrategy(Options, Strategy):
             yield Round(round, self._global, metrics, time.perf_counter() - began)
 
     def _open_round(
-        self, grid: Grid, round: int, arrays: ArrayRecord, cohort: Sequence[int],
+        self, round: int, arrays: ArrayRecord, cohort: Sequence[int],
         config: Mapping[str, Any] = {},
     ) -> tuple[dict[int, Message], ReplyReader]:  # fmt: skip
         """The message to each client of the cohort, by partition id, and what reads the replies."""
@@ -232,10 +233,8 @@ class FederatedStrategy(Options, Strategy):
             client: Message(content, dst_node_id=self.nodes[client], message_type=MessageType.TRAIN)
             for client in cohort
         }
-        # A grid of ours keeps what a client brought once that is taken; Flower's nodes keep theirs.
-        accept = getattr(grid, "accept", lambda node: None)
         client_of_node = {self.nodes[client]: client for client in cohort}
-        return orders, ReplyReader(self._global, client_of_node, round, accept, self.has_halves)
+        return orders, ReplyReader(self._global, client_of_node, round, self.has_halves)
 
     @property
     def has_halves(self) -> bool:
@@ -312,7 +311,7 @@ class FederatedStrategy(Options, Strategy):
         self._grid = grid
         self.nodes = self.nodes or find_nodes(grid)  # a wrapper has a `start` of its own
         cohort = draw_cohort(self.course, server_round, len(self.nodes))
-        orders, self._reader = self._open_round(grid, server_round, arrays, cohort, config)
+        orders, self._reader = self._open_round(server_round, arrays, cohort, config)
         return list(orders.values())
 
     def aggregate_train(
@@ -331,10 +330,10 @@ class FederatedStrategy(Options, Strategy):
             FederationError: a reply is missing, or holds no update that can be averaged.
         """
         reader, self._reader = self._reader, None
-        assert reader is not None
-        if getattr(self._grid, "stopped", False):
+        assert reader is not None and self._grid is not None
+        if extras_of(self._grid).stopped:
             return None, None
-        metrics = self._aggregate_updates(read_replies(replies, reader))
+        metrics = self._aggregate_updates(read_replies(self._grid, replies, reader))
         FailurePolicy(len(self.nodes), least=self.least).require_updates(server_round, len(metrics))
         return record(self._global), MetricRecord()
 
@@ -384,8 +383,8 @@ def find_nodes(grid: Grid, clients: int | None = None) -> dict[int, int]:
     Returns:
         Flower node id by partition id.
     """
-    own: Callable[[], dict[int, int]] | None = getattr(grid, "client_nodes", None)
-    return call_roll(grid, clients) if own is None else own()
+    own = extras_of(grid).client_nodes()
+    return call_roll(grid, clients) if own is None else own
 
 
 def call_roll(grid: Grid, clients: int | None = None, patience: float = 120.0) -> dict[int, int]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from flwr.app import Error, Message
@@ -15,6 +16,7 @@ from fedmia.ssl.base import State, all_finite
 from fedmia.storage.arrays import tensors
 from fedmia.storage.snapshot import Update
 from strategies.failure_policy import FailurePolicy, FederationError
+from strategies.grids import extras_of
 
 PATIENCE = 3600.0  # seconds without any reply after which the nodes are given up
 PAUSE = 0.05  # seconds between questions to a grid that does not wait by itself
@@ -25,6 +27,135 @@ LOOK = 5.0  # seconds between looks for nodes that began anew
 
 class RejectedReply(Exception):
     """What a client did in place of an update that can be averaged: `failed: ..`, `sent ..`."""
+
+
+class Exchange:
+    """Messages to clients, and the replies as they come; nobody's absence holds up the others.
+
+    A node that left may come back: whoever sends decides whether it is waited for. A node that
+    began anew lost what it had been sent, and Flower tells nobody: a killed node that is back
+    before Flower missed it would be waited for in vain.
+
+    Args:
+        grid: Flower's way to the clients.
+        messages: the message to each client, by partition id.
+        idempotent: whether a message may do its work twice: a node that began anew is then sent it
+            again. Else the client's reply is an error.
+
+    Attributes:
+        waiting: clients that have not answered, each with the id of its message; None where none
+            is out.
+        away: those that are sent their message again once their node is connected, each with the
+            time at which it is sent in any case.
+    """
+
+    def __init__(self, grid: Grid, messages: Mapping[int, Message], idempotent: bool) -> None:
+        self._grid, self._messages, self._idempotent = grid, messages, idempotent
+        self._node = {client: sent.metadata.dst_node_id for client, sent in messages.items()}
+        self._client = {node: client for client, node in self._node.items()}
+        self.waiting, self.away = dict[int, str | None](), dict[int, float]()
+        self._began, self._next_look = self._look_up_nodes(), time.monotonic() + LOOK
+        self._next_count = 0.0
+
+    def send(self, client: int) -> None:
+        """Send a client its message.
+
+        Args:
+            client: partition id of the client.
+
+        Raises:
+            FederationError: a watch stopped the federation.
+        """
+        message, self.waiting[client] = self._messages[client], None
+        self.away.pop(client, None)
+        again = Message(
+            message.content, dst_node_id=self._node[client],
+            message_type=message.metadata.message_type, ttl=message.metadata.ttl,
+        )  # fmt: skip
+        names = list(self._grid.push_messages([again]))
+        if not names and extras_of(self._grid).stopped:
+            raise FederationError("the watch stopped the federation")
+        self.waiting[client] = next(iter(names), None)
+
+    def send_again(self, client: int, patience: float = math.inf) -> None:
+        """Send a client its message again as soon as its node is connected.
+
+        Args:
+            client: partition id of the client.
+            patience: seconds after which it is sent in any case. Of a node that is not connected
+                Flower says so then.
+        """
+        self.waiting[client], self.away[client] = None, time.monotonic() + patience
+        self._next_count = 0.0
+        self._send_to_returned()
+
+    def drop(self, client: int) -> None:
+        """Wait for a client no longer.
+
+        Args:
+            client: partition id of the client.
+        """
+        self.waiting.pop(client, None)
+        self.away.pop(client, None)
+
+    def pull(self) -> dict[int, Message]:
+        """Take the replies that have come, and send again what is due.
+
+        Returns:
+            Replies by client, errors among them.
+        """
+        sent = {name: client for client, name in self.waiting.items() if name is not None}
+        pulled = self._grid.pull_messages(list(sent)) if sent else ()
+        replies = {self._sender(reply, sent): reply for reply in pulled}
+        for client in replies:
+            self.drop(client)
+        for client in self._find_restarted():
+            if self._idempotent:
+                self._resend(client)
+            else:
+                replies[client] = self._fail(client, NODE_UNAVAILABLE, "its node began anew")
+        unsent = {client for client, name in self.waiting.items() if name is None}
+        for client in sorted(unsent - self.away.keys()):
+            replies[client] = self._fail(client, 0, "Flower did not take its message")
+        self._send_to_returned()
+        return replies
+
+    def _fail(self, client: int, code: int, reason: str) -> Message:
+        self.drop(client)
+        return Message(Error(code, reason), reply_to=self._messages[client])
+
+    def _sender(self, reply: Message, sent: Mapping[str, int]) -> int:
+        """Who a reply is of, or about: for a node that left Flower's SuperLink answers itself."""
+        about = reply.metadata.reply_to_message_id
+        return sent[about] if about in sent else self._client[reply.metadata.src_node_id]
+
+    def _send_to_returned(self) -> None:
+        if not self.away or time.monotonic() < self._next_count:
+            return
+        connected, now = {*self._grid.get_node_ids()}, time.monotonic()
+        self._next_count = now + RECOUNT
+        for client, until in list(self.away.items()):
+            if self._node[client] in connected or now >= until:
+                self._resend(client)
+
+    def _resend(self, client: int) -> None:
+        node = self._node[client]
+        self._began[node] = self._look_up_nodes().get(node, "")  # what it lost before is known
+        self.send(client)
+
+    def _find_restarted(self) -> list[int]:
+        """Clients whose node began anew since the last look; none where that was just now."""
+        if time.monotonic() < self._next_look:
+            return []
+        now = self._look_up_nodes()
+        restarted = {node for node, began in now.items() if self._began.get(node, began) != began}
+        self._began, self._next_look = self._began | now, time.monotonic() + LOOK
+        present = self.waiting.keys() - self.away.keys()
+        return sorted(client for client in present if self._node[client] in restarted)
+
+    def _look_up_nodes(self) -> dict[int, str]:
+        """When each node began."""
+        return {info.node_id: info.last_activated_at for info in self._grid.get_nodes()}
 
 
 def collect_updates(
@@ -51,33 +182,55 @@ def collect_updates(
     Raises:
         FederationError: the failure policy ends the run, or no reply came for PATIENCE seconds.
     """
-    waiting, out, back = deque(sorted(orders)), dict[str, int](), dict[int, Message]()
-    watch = NodeWatch(grid)
-    ahead = getattr(grid, "ahead", len(orders))  # a grid of Flower's own takes all at once
+    exchange, extras = Exchange(grid, orders, idempotent=False), extras_of(grid)
+    unsent, back = deque(sorted(orders)), dict[int, Message]()
     for client in sorted(orders):
         while True:
             while client not in back:
-                while waiting and len(out) + len(back) < ahead:
-                    out |= push_order(grid, waiting.popleft(), orders)
-                for reply in pull_replies(grid, out, orders, reader.round, watch):
-                    answered = sender_of(reply, out, reader.names)
-                    out = {name: c for name, c in out.items() if c != answered}
-                    back[answered] = reply
+                while unsent and len(exchange.waiting) + len(back) < extras.ahead:
+                    exchange.send(unsent.popleft())
+                back |= wait_for_replies(exchange, reader.round)
             try:
-                yield reader(back.pop(client))
+                update = reader(back.pop(client))
+                extras.accept(orders[client].metadata.dst_node_id)
+                yield update
                 break
             except RejectedReply as error:
                 if not failure_policy.note_failure(branch, reader.round, client, str(error)):
                     break
-                wait_for_node(grid, orders[client].metadata.dst_node_id)
-                watch.note_sent(orders[client].metadata.dst_node_id)
-                out |= push_order(grid, client, orders)
+                exchange.send_again(client, RETURN)
 
 
-def read_replies(replies: Iterable[Message], reader: ReplyReader) -> Iterator[Update]:
+def wait_for_replies(exchange: Exchange, round: int) -> dict[int, Message]:
+    """Wait for replies to the orders that are out.
+
+    Args:
+        exchange: of a round's orders.
+        round: number of the round, from 1.
+
+    Returns:
+        At least one reply, by client.
+
+    Raises:
+        FederationError: none came for PATIENCE seconds.
+    """
+    deadline = time.monotonic() + PATIENCE
+    while not (replies := exchange.pull()):
+        now = time.monotonic()
+        if exchange.away:  # these are waited for RETURN seconds more
+            deadline = now + PATIENCE
+        elif now > deadline:
+            silent = sorted(exchange.waiting)
+            raise FederationError(f"round {round}: no reply from clients {silent}")
+        time.sleep(PAUSE)
+    return replies
+
+
+def read_replies(grid: Grid, replies: Iterable[Message], reader: ReplyReader) -> Iterator[Update]:
     """The update of each client, in the order of partition ids, once all replies came.
 
     Args:
+        grid: through which they came.
         replies: of the whole cohort, in any order.
         reader: of them.
 
@@ -87,126 +240,17 @@ def read_replies(replies: Iterable[Message], reader: ReplyReader) -> Iterator[Up
     Raises:
         FederationError: a client sent no update that can be averaged, or nothing.
     """
+    extras = extras_of(grid)
     answers = {message.metadata.src_node_id: message for message in replies}
     if silent := [client for node, client in reader.names.items() if node not in answers]:
         raise FederationError(f"round {reader.round}: no reply from clients {silent}")
     for node, client in reader.names.items():
         try:
-            yield reader(answers[node])
+            update = reader(answers[node])
         except RejectedReply as error:
             raise FederationError(f"round {reader.round}: client {client} {error}") from error
-
-
-def push_order(grid: Grid, client: int, orders: Mapping[int, Message]) -> dict[str, int]:
-    """Send one client its order.
-
-    Args:
-        client: partition id of the client.
-        orders: the message to each client, by partition id.
-
-    Returns:
-        The message's id, with the partition id.
-
-    Raises:
-        FederationError: a watch stopped the federation.
-    """
-    order = orders[client]
-    message = Message(
-        order.content, dst_node_id=order.metadata.dst_node_id,
-        message_type=order.metadata.message_type, ttl=order.metadata.ttl,
-    )  # fmt: skip
-    names = dict.fromkeys(grid.push_messages([message]), client)
-    if getattr(grid, "stopped", False):
-        raise FederationError("the watch stopped the federation")
-    return names
-
-
-def sender_of(reply: Message, out: Mapping[str, int], names: Mapping[int, int]) -> int:
-    """Who a reply is of, or about: for a node that is gone Flower's SuperLink answers itself.
-
-    Args:
-        reply: to one of the messages that are out.
-        out: partition id of each message that awaits its reply.
-        names: partition id of each node.
-
-    Returns:
-        The partition id.
-    """
-    about = reply.metadata.reply_to_message_id
-    return out[about] if about in out else names[reply.metadata.src_node_id]
-
-
-def wait_for_node(grid: Grid, node: int, patience: float = RETURN) -> None:
-    """Wait until a node is connected. Of one that is not Flower says so when it is sent a message.
-
-    Args:
-        node: Flower node id of the client.
-        patience: seconds to wait.
-    """
-    deadline = time.monotonic() + patience
-    while node not in grid.get_node_ids() and time.monotonic() < deadline:
-        time.sleep(RECOUNT)
-
-
-class NodeWatch:
-    """Which nodes began anew: what they had been sent is lost, and Flower tells nobody.
-
-    A killed node that is back before Flower missed it would be waited for in vain.
-
-    Args:
-        grid: Flower's way to the clients.
-    """
-
-    def __init__(self, grid: Grid) -> None:
-        self._list = grid.get_nodes
-        self._began, self._next = self._look(), time.monotonic() + LOOK
-
-    def note_sent(self, node: int) -> None:
-        """A node is about to be sent a message: what it lost before is known."""
-        self._began[node] = self._look().get(node, "")
-
-    def find_restarted(self) -> set[int]:
-        """Nodes that began anew since the last look; none where that was just now."""
-        if time.monotonic() < self._next:
-            return set()
-        now = self._look()
-        again = {node for node, began in now.items() if self._began.get(node, began) != began}
-        self._began, self._next = self._began | now, time.monotonic() + LOOK
-        return again
-
-    def _look(self) -> dict[int, str]:
-        return {info.node_id: info.last_activated_at for info in self._list()}
-
-
-def pull_replies(
-    grid: Grid, out: Mapping[str, int], orders: Mapping[int, Message], round: int, watch: NodeWatch
-) -> list[Message]:
-    """Wait for replies to the messages that are out.
-
-    Args:
-        out: partition id of each message that awaits its reply.
-        orders: the message to each client, by partition id.
-        round: number of the round, from 1.
-        watch: knows which nodes began anew.
-
-    Returns:
-        At least one reply; an error for each client whose node began anew.
-
-    Raises:
-        FederationError: none came for PATIENCE seconds.
-    """
-    deadline = time.monotonic() + PATIENCE
-    while not (replies := list(grid.pull_messages(list(out)))):
-        restarted = watch.find_restarted()
-        silent = sorted(out.values())
-        lost = [orders[c] for c in silent if orders[c].metadata.dst_node_id in restarted]
-        if lost:
-            error = Error(NODE_UNAVAILABLE, "its node began anew")
-            return [Message(error, reply_to=order) for order in lost]
-        if time.monotonic() > deadline:
-            raise FederationError(f"round {round}: no reply from clients {silent}")
-        time.sleep(PAUSE)
-    return replies
+        extras.accept(node)
+        yield update
 
 
 @dataclass
@@ -217,7 +261,6 @@ class ReplyReader:
         received: the weights that its clients had.
         names: partition id of each node, ascending.
         round: number of the round, from 1.
-        accept: called with the node of each update that is taken.
         halves: whether the strategy acts on the clients too.
         first: client and tensors of the round's first update, which all others must have too.
         hint: what helps where training diverged.
@@ -226,7 +269,6 @@ class ReplyReader:
     received: State
     names: Mapping[int, int]
     round: int
-    accept: Callable[[int], None] = lambda node: None
     halves: bool = False
     first: tuple[int, set[str]] | None = None
     hint: str = "training diverged"
@@ -240,7 +282,7 @@ class ReplyReader:
         """
         if message.has_error():
             raise RejectedReply(f"failed: {message.error.reason}")
-        client = self.names[node := message.metadata.src_node_id]
+        client = self.names[message.metadata.src_node_id]
         try:
             values = {k: float(v) for k, v in message.content["metrics"].items()}  # type: ignore[arg-type]
             examples, sender = int(values.pop("num-examples")), values.pop("client", None)
@@ -257,7 +299,6 @@ class ReplyReader:
             raise RejectedReply(f"says that it has {examples} images")
         self._check(state)
         self.first = self.first or (client, set(state))
-        self.accept(node)
         return Update(client, self.round, state, examples, values)
 
     def _check(self, state: State) -> None:

@@ -12,11 +12,12 @@ from flwr.serverapp import Grid
 from fedmia.ssl.base import State
 from fedmia.storage.arrays import record, tensors
 from fedmia.storage.snapshot import Update
+from strategies.grids import PlainExtras
 
 Answer = Callable[[int, int, State], Update]
 
 
-class AnsweredGrid(Grid):
+class AnsweredGrid(Grid, PlainExtras):
     """Clients whose updates are known, or follow from what they receive: controls and replays.
 
     Args:

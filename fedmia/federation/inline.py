@@ -21,6 +21,7 @@ from fedmia.federation.ledger import Ledger
 from fedmia.flower_internals import set_identity
 from fedmia.storage.arrays import make_lazy
 from fedmia.storage.snapshot import ClientState, StateStore
+from strategies.grids import GridExtras, ReplyObserver
 
 SERVER = 1  # Flower's node id of the server; clients are the nodes after it
 LOOK = 0.5  # seconds between looks for clients that are over their time
@@ -49,7 +50,7 @@ class PendingMessage:
     actor: Any = field(default=None, compare=False)
 
 
-class LocalGrid(Grid):
+class LocalGrid(Grid, GridExtras):
     """A Flower grid whose clients are nodes, with node id = partition id + 2.
 
     A client's new state comes with its reply. The grid keeps it once the update is accepted.
@@ -61,10 +62,6 @@ class LocalGrid(Grid):
         workers: how many clients work at once.
         store: local states of the clients.
         timeout: seconds that a client may work on an order; then it is given up. None: any number.
-
-    Attributes:
-        ahead: orders that may be out at once.
-        on_reply: called with branch and client of each reply.
     """
 
     def __init__(
@@ -72,9 +69,9 @@ class LocalGrid(Grid):
     ) -> None:
         set_identity(SERVER)
         self.clients = clients
-        self.ahead = max(16, 4 * workers)
+        self._ahead = max(16, 4 * workers)
         self.store = store
-        self.on_reply: Callable[[str, int], None] = lambda branch, client: None
+        self._observe: ReplyObserver = lambda branch, client: None
         self._timeout = timeout
         self._names = itertools.count()
         self._changed = Condition()
@@ -108,6 +105,17 @@ class LocalGrid(Grid):
     def client_nodes(self) -> dict[int, int]:
         """Node id of each client, which no roll call has to ask for."""
         return dict(enumerate(self.get_node_ids()))
+
+    @property
+    def ahead(self) -> float:
+        return self._ahead
+
+    @property
+    def stopped(self) -> bool:
+        return False
+
+    def observe_replies(self, observe: ReplyObserver) -> None:
+        self._observe = observe
 
     def get_nodes(self) -> Iterable[Any]:
         """Facts of those nodes that may begin anew: of none."""
@@ -149,7 +157,7 @@ class LocalGrid(Grid):
             done = [self._done.pop(name) for name in sorted(wanted_ids & self._done.keys())]
         for order, _, new in done:  # which waits for `accept`
             self._brought[order.message.metadata.dst_node_id] = order, new
-            self.on_reply(branch_of(order.message), self.client(order))
+            self._observe(branch_of(order.message), self.client(order))
         return [reply for _, reply, _ in done]
 
     @abstractmethod
@@ -232,7 +240,7 @@ class InlineGrid(LocalGrid):
         self._together, self._at_once, self._say = together, at_once, say
         self._awaited = False
         # Some train while others are added up; who is pushed later begins another pass.
-        self.ahead = at_once * max(workers + 1, -(-self.ahead // at_once))
+        self._ahead = at_once * max(workers + 1, -(-self._ahead // at_once))
         self._open = True
         self._workers = [self._start_worker() for _ in range(workers)]
 

@@ -27,7 +27,6 @@ from fedmia.federation.checkpoint import (
     restore_server,
     server_state,
 )
-from fedmia.federation.inline import LocalGrid
 from fedmia.federation.ledger import Ledger
 from fedmia.federation.notetaker import NoteTaker, bank_of
 from fedmia.federation.outlook import describe_disk
@@ -51,6 +50,7 @@ from fedmia.storage.snapshot import StateStore, Update
 from strategies.base import FederatedStrategy, Round
 from strategies.cohort import RoundRange
 from strategies.failure_policy import Adversary, FailurePolicy, FederationError
+from strategies.grids import extras_of
 
 # Records of a checkpoint's index.
 CHECKPOINTED = {
@@ -131,8 +131,7 @@ class FederatedRun:
         It returns early, with the finished rounds, when the user interrupts the run or the failure
         policy ends it.
         """
-        if isinstance(grid, LocalGrid):
-            grid.on_reply = self._note_reply
+        extras_of(grid).observe_replies(self._note_reply)
         try:
             for branch in self.branches():
                 self._run_branch(grid, branch)

@@ -24,6 +24,7 @@ from fedmia.options.errors import InputError
 from fedmia.options.values import disk_path
 from fedmia.recording.format import Header
 from fedmia.recording.writer import begin_recording
+from strategies.grids import GridExtras, ReplyObserver, extras_of
 
 
 def roster(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
@@ -43,7 +44,7 @@ def roster(message: Message, context: Context, call_next: ClientAppCallable) -> 
     return reply
 
 
-class RecordingGrid(Grid):
+class RecordingGrid(Grid, GridExtras):
     """A grid that records what passes through another one, which does the work.
 
     Args:
@@ -55,10 +56,8 @@ class RecordingGrid(Grid):
 
     def __init__(self, grid: Grid, recorder: MessageRecorder, watch: Watch | None = None) -> None:
         self._grid, self._recorder, self.watch = grid, recorder, watch
+        self._extras = extras_of(grid)
         self._rounds = dict[str, int]()  # of each order that is out
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._grid, name)
 
     def final(self, arrays: ArrayRecord) -> None:
         """Record the last aggregate, which no message carries.
@@ -71,7 +70,20 @@ class RecordingGrid(Grid):
     @property
     def stopped(self) -> bool:
         """Whether the watch stopped the federation, for loops of your own."""
-        return self.watch is not None and self.watch.stopped
+        return self._extras.stopped or (self.watch is not None and self.watch.stopped)
+
+    @property
+    def ahead(self) -> float:
+        return self._extras.ahead
+
+    def client_nodes(self) -> dict[int, int] | None:
+        return self._extras.client_nodes()
+
+    def accept(self, node: int) -> None:
+        self._extras.accept(node)
+
+    def observe_replies(self, observe: ReplyObserver) -> None:
+        self._extras.observe_replies(observe)
 
     def should_stop(self, server_round: int, result: Result) -> bool:
         """For `strategy.start(.., should_stop=grid.should_stop)`, in Flower from 1.43 on.

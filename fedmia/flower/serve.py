@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -17,6 +18,7 @@ from fedmia.ssl.base import State
 from fedmia.statistics.auc import AucEstimate
 from fedmia.statistics.spending import pool
 from fedmia.storage.arrays import record, tensors
+from strategies.replies import PAUSE, Exchange
 
 ACTION = "fedmia_leakage"  # of the query
 PATIENCE = 3600.0  # seconds in which every node answers
@@ -81,9 +83,14 @@ def ask_nodes(grid: Grid, attack: str, round: int, state: State) -> AucEstimate:
     order = ConfigRecord({"attack": attack, "round": round})
     content = RecordDict({"order": order, "arrays": record(state)})
     nodes = list(grid.get_node_ids())
-    orders = [Message(content, node, f"query.{ACTION}") for node in nodes]
-    replies = list(grid.send_and_receive(orders, timeout=PATIENCE))
-    answered = {reply.metadata.src_node_id: reply for reply in replies}
+    orders = {node: Message(content, node, f"query.{ACTION}") for node in nodes}
+    exchange, answered = Exchange(grid, orders, idempotent=True), dict[int, Message]()
+    for node in nodes:
+        exchange.send(node)
+    end = time.monotonic() + PATIENCE
+    while exchange.waiting and time.monotonic() < end:
+        answered |= exchange.pull()
+        time.sleep(PAUSE)
     estimates, failed = list[tuple[AucEstimate, float]](), list[str]()
     for node in nodes:
         reply = answered.get(node)

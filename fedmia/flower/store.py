@@ -16,7 +16,7 @@ from fedmia.options.bounded import parse_json
 from fedmia.storage.arrays import tensors as read_arrays
 from fedmia.storage.snapshot import ClientState, StateStore
 from strategies.failure_policy import FederationError
-from strategies.replies import RETURN, NodeWatch, sender_of
+from strategies.replies import RETURN, Exchange
 
 PATIENCE = 3600.0  # seconds in which every node answers
 PAUSE = 0.1  # seconds between questions to Flower whether a node has answered
@@ -112,24 +112,21 @@ def ask_each(
     Yields:
         Each client with its answer, or with the error why there is none.
     """
-    out, failures, began = dict[str, int](), Counter[int](), time.monotonic()
-    names, waiting, away = {nodes[client]: client for client in orders}, {*orders}, set[int]()
-    watch, end, back, last_line = NodeWatch(grid), began + patience, began + comeback, began
-
-    def send(client: int) -> None:
-        for name in [name for name, receiver in out.items() if receiver == client]:
-            del out[name]
-        content = RecordDict({"order": ConfigRecord(orders[client]), **(tensors or {})})
-        message = Message(content, dst_node_id=nodes[client], message_type=f"query.{action}")
-        out.update(dict.fromkeys(grid.push_messages([message]), client))
-
+    messages = {
+        client: Message(
+            RecordDict({"order": ConfigRecord(order), **(tensors or {})}),
+            dst_node_id=nodes[client], message_type=f"query.{action}",
+        )
+        for client, order in orders.items()
+    }  # fmt: skip
+    exchange, failures = Exchange(grid, messages, idempotent=True), Counter[int]()
+    began = last_line = time.monotonic()
+    end, back = began + patience, began + comeback
     for client in orders:
-        send(client)
-    while waiting:
-        for reply in grid.pull_messages([name for name, c in out.items() if c in waiting - away]):
-            client = sender_of(reply, out, names)
+        exchange.send(client)
+    while exchange.waiting:
+        for client, reply in exchange.pull().items():
             if not reply.has_error():
-                waiting.discard(client)
                 yield client, reply.content
                 continue
             left = reply.error.code == NODE_UNAVAILABLE
@@ -137,21 +134,15 @@ def ask_each(
             why = f"{action}: {who({client})} failed: {reply.error.reason}"
             if time.monotonic() < back if left else failures[client] < tries:
                 print(f"fedmia: {why} (asked again)", flush=True)
-                away.add(client)
+                exchange.send_again(client)
             else:
-                waiting.discard(client)
                 yield client, FederationError(why)
-        restarted, here = watch.find_restarted(), {*grid.get_node_ids()} if away else set[int]()
-        for client in [c for c in waiting if nodes[c] in (here if c in away else restarted)]:
-            away.discard(client)
-            watch.note_sent(nodes[client])
-            send(client)
         now = time.monotonic()
-        late = waiting if now > end else waiting & away if now > back else ()
+        late = exchange.waiting if now > end else exchange.away if now > back else ()
         for client in sorted(late):
-            waiting.discard(client)
+            exchange.drop(client)
             yield client, FederationError(f"{action}: no answer from {who({client})}")
-        if waiting and now > last_line + SAY:
+        if exchange.waiting and now > last_line + SAY:
             last_line = now
-            print(f"fedmia: {action}: waiting for {who(waiting)}", flush=True)
+            print(f"fedmia: {action}: waiting for {who(exchange.waiting)}", flush=True)
         time.sleep(PAUSE)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Iterable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,8 +16,10 @@ from flwr.serverapp.strategy import FedAvg
 
 import fedmia.flower
 from fedmia.flower import Watch, record
+from fedmia.flower.serve import ask_nodes
 from fedmia.options.errors import InputError
 from fedmia.recording import Recording
+from strategies import replies
 from tests.evaluation.memory import Net
 from tests.flower import watched_app
 from tests.flower.deployed import Deployment
@@ -121,6 +125,35 @@ def test_serve__counts_a_node_that_comes_later_and_names_one_that_serves_nothing
     assert asked == [*NODES[:3], *NODES] and [*guard.looks] == [0, 1]
     (without,) = [line for line in lines.messages if "watch: round 1: without" in line]
     assert f"without node {NODES[4]}: " in without and ";" not in without
+
+
+def test_serve__asks_a_node_again_that_began_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed with the question in its hands, and back before Flower missed it."""
+    monkeypatch.setattr(replies, "LOOK", 0.0)
+    asked = list[int]()
+
+    class Restarting(PlainGrid):
+        def get_nodes(self) -> Any:
+            began = {NODES[1]: str(bool(asked))}
+            return [
+                SimpleNamespace(node_id=n, last_activated_at=began.get(n, "")) for n in self._nodes
+            ]
+
+        def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
+            messages = list(messages)
+            asked.extend(m.metadata.dst_node_id for m in messages)
+            return super().push_messages(messages)
+
+        def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
+            lost = asked.count(NODES[1]) == 1
+            names = [n for n in message_ids if not (lost and n.startswith(f"{NODES[1]}-"))]
+            return super().pull_messages(names)
+
+    grid = Restarting(App(images=images_of))
+    estimate = ask_nodes(grid, "similarity", 0, first().to_torch_state_dict())
+    assert asked == [*NODES, NODES[1]] and 0 <= estimate.value <= 1
 
 
 def judge(folder: Path) -> None:
