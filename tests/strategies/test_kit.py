@@ -18,7 +18,7 @@ from fedmia.defenses.base import Defense
 from fedmia.federation.ledger import Ledger
 from fedmia.ssl.base import SSLMethod
 from fedmia.ssl.train import Job, Train
-from tests.small_context import changed
+from tests.small_context import changed, settle
 from tests.strategies.conftest import exactly
 
 Weights = list[dict[str, torch.Tensor]]
