@@ -56,7 +56,7 @@ class ClientRound:
         self.strategy = self._run.strategy.build("strategy")
         self.defense = client_context.build_defenses(task.client)
         self._root = root(client_context.noise_source, self._run.seed)
-        self._local = StrategyContext(self.received, self.broadcast, {}, self.memory, {})
+        self._local: StrategyContext | None = None
         self._job: Job | None = None
         self._trained: tuple[State, State] | None = None
         self._crafted = False
@@ -68,8 +68,8 @@ class ClientRound:
 
     def init(self) -> Job:
         """The round's training, ready to run from the strategy's weights and its own state."""
-        own = under("strategy.", self.kept.tensors)
-        self._local.own_state = on_device(own, self.client_context.device)
+        own = on_device(under("strategy.", self.kept.tensors), self.client_context.device)
+        self._local = StrategyContext(self.received, self.broadcast, own, self.memory, {})
         self._job = self._make_job(self.indices, self._local, self._take_cached())
         begin_training(self._job, self.kept.tensors)
         if self.defense and self.first:
@@ -140,8 +140,9 @@ class ClientRound:
         works, tensors = self._trained is not None or self._crafted, self.kept.tensors
         if self._trained is not None:
             trained, staying = self._trained
-            leaving |= self.strategy.finish(self._local, trained, sent)
-            staying |= {f"strategy.{n}": t for n, t in self._local.own_state.items()}
+            if self._local is not None:  # else of a stacked job: the strategy has no client's half
+                leaving |= self.strategy.finish(self._local, trained, sent)
+                staying |= {f"strategy.{n}": t for n, t in self._local.own_state.items()}
             if all_finite(staying.values()):  # else as if it had rested
                 tensors = staying
         changed = self._crafted or self.defense.adapts  # perhaps, by an attack or a defence
