@@ -50,7 +50,7 @@ def load_weights(context: ClientContext, state: State) -> SSLMethod:
     return method.eval()
 
 
-def load_model(context: ClientContext, attacker: Attacker, state: State, held: State) -> SSLMethod:
+def load_model(context: ClientContext, attacker: Attacker, state: State, bank: State) -> SSLMethod:
     """The network of a run with some weights, and the negatives of its holder.
 
     A client's negatives are its queue in that round. Without one (round 0, or a client that does
@@ -60,14 +60,14 @@ def load_model(context: ClientContext, attacker: Attacker, state: State, held: S
         context: what all clients of the run share.
         attacker: of the run.
         state: weights of a model, by name.
-        held: what the attacker's client held beside it, such as its queue.
+        bank: what the attacker's client held beside it, such as its queue.
 
     Returns:
         The network in evaluation mode.
     """
     method = load_weights(context, state)
-    if held:
-        method.load_local(held)
+    if bank:
+        method.load_local(bank)
     else:
         attacker.fill_bank(method)
     return method

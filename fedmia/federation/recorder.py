@@ -37,14 +37,14 @@ class TrajectoryRecorder(Readings):
         super().__init__(attack, digests(self.targets.numpy()))
         self.context, self.attacker, self._lock = context, make_attacker(context), Lock()
 
-    def received(self, branch: str, round: int, state: State, held: State) -> None:
+    def received(self, branch: str, round: int, state: State, bank: State) -> None:
         """Read a model that the client received for attacked `round`, or after the last one."""
-        self.readings[f"received.{branch}.{round}"] = self._read_all(branch, state, held)
+        self.readings[f"received.{branch}.{round}"] = self._read_all(branch, state, bank)
 
-    def sent(self, branch: str, round: int, state: State, held: State) -> None:
+    def sent(self, branch: str, round: int, state: State, bank: State) -> None:
         """Note an upload; read it if it is the first, or if the attack reads all uploads."""
         reads = self.attack.reads_uploads() or not self._by_round("sent", branch)
-        readings = self._read_all(branch, state, held) if reads else np.zeros(0)
+        readings = self._read_all(branch, state, bank) if reads else np.zeros(0)
         self.readings[f"sent.{branch}.{round}"] = readings
 
     # -- batches that have a round to themselves -------------------------------------------------
@@ -107,22 +107,30 @@ class TrajectoryRecorder(Readings):
             for start in range(0, len(rows), size)
         ]
 
-    def _read_all(self, branch: str, state: State, held: State) -> Values:
+    def _read_all(self, branch: str, state: State, bank: State) -> Values:
         """(T,) readings. Two halves side by side: training waits meanwhile."""
         rows, threads = np.arange(len(self.targets)), self.context.threads
-        read = partial(self._read, branch, state, held)
+        read = partial(self._read, branch, state, bank)
         with ThreadPoolExecutor(2, "read", torch.set_num_threads, (threads,)) as pool:
             return np.concatenate(list(pool.map(read, np.array_split(rows, 2))))
 
-    def view(self, state: State, held: State) -> WhiteBox:
-        """What the active client has of a model."""
-        method = load_model(self.context, self.attacker, state, held)
+    def view(self, state: State, bank: State) -> WhiteBox:
+        """What the active client has of a model.
+
+        Args:
+            state: its weights, by name.
+            bank: what the client held beside them, such as its queue.
+
+        Returns:
+            The model in its hands.
+        """
+        method = load_model(self.context, self.attacker, state, bank)
         view = self.attacker.view(method, "client")
         assert isinstance(view, WhiteBox)
         return view
 
-    def _read(self, branch: str, state: State, held: State, rows: IntArray) -> Values:
-        view = self.view(state, held)
+    def _read(self, branch: str, state: State, bank: State, rows: IntArray) -> Values:
+        view = self.view(state, bank)
         readings = self.attack.read(view, self.targets[rows])
         with self._lock:
             self.queries[branch] += view.queries

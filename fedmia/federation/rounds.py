@@ -142,7 +142,7 @@ class FederatedRun:
         if self._unsaved is not None:
             self._keep_last(*self._unsaved)
 
-    def _keep_last(self, round: int, state: State, held: State) -> None:
+    def _keep_last(self, round: int, state: State, bank: State) -> None:
         """Keep the last finished round of `main`, unless training had diverged by then."""
         try:
             self.probe(state)
@@ -151,7 +151,7 @@ class FederatedRun:
             whole = self.recording.rounds("main")[-1]
             self.rounds[:] = [info for info in self.rounds if info.round <= whole]
         else:
-            self.recording.save("main", round, state, held)
+            self.recording.save("main", round, state, bank)
 
     def _note_reply(self, branch: str, client: int) -> None:
         """Show how far the round is: a client takes as long as it has images (unknown: one)."""
@@ -201,7 +201,7 @@ class FederatedRun:
             self.recorder.restore(*self.checkpoint.get("notes"))
         self.recording.rewind(int(index["recorded"]))
         if self.head.branch == "main" and self.head.round not in self.schedule.evaluated():
-            self._unsaved = self.head.round, self.head.state, self._held("main")
+            self._unsaved = self.head.round, self.head.state, self._bank("main")
         self.display.skip(self._finished_rounds())
 
     def _finished_rounds(self) -> int:
@@ -452,7 +452,7 @@ class FederatedRun:
             raise RunInterrupted
         if crafted is not None and self.recorder is not None:
             with self.watch.part("attacks"):
-                self.recorder.sent(branch, round, crafted, self._held(branch))
+                self.recorder.sent(branch, round, crafted, self._bank(branch))
                 self._replay(self.recorder, round)
             # Perhaps before all was replayed: the round is made again.
             if self.client_context.is_stopped():
@@ -471,7 +471,7 @@ class FederatedRun:
         """What the active client notes of a model that it received for `round`."""
         if self.recorder is not None:
             with self.watch.part("attacks"):
-                self.recorder.received(branch, round, state, self._held(branch))
+                self.recorder.received(branch, round, state, self._bank(branch))
 
     def _note(
         self, branch: str, round: int, attacked: bool, loss: float | None, state: State
@@ -490,16 +490,16 @@ class FederatedRun:
             self.keep(branch, round, state)
             self._unsaved = None
         elif main:
-            self._unsaved = round, state, self._held(branch)
+            self._unsaved = round, state, self._bank(branch)
         if main:
             self.rounds.append(RoundInfo(round, attacked, loss, knn))
         return knn
 
     def keep(self, branch: str, round: int, state: State) -> None:
         """Write a snapshot of the global weights after a round; 0: of the first model."""
-        self.recording.save(branch, round, state, self._held(branch))
+        self.recording.save(branch, round, state, self._bank(branch))
 
-    def _held(self, branch: str) -> State:
+    def _bank(self, branch: str) -> State:
         """The holder's bank."""
         local_state = self.store.load(branch, self.holder) if self.holder is not None else None
         return bank_of(local_state)
