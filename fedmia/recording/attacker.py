@@ -11,7 +11,7 @@ import torch
 
 from fedmia.options.errors import InputError
 from fedmia.recording.files import check_digest, digest_of
-from fedmia.recording.format import ATTACKER, ATTACKER_ABOUT, fits
+from fedmia.recording.format import ATTACKER, ATTACKER_ABOUT, fits_each
 from fedmia.storage.snapshot import read_tensors, write_tensors
 
 DIGEST = 32  # bytes of a SHA-256
@@ -53,8 +53,7 @@ def read_attacker(folder: Path, digest: str) -> tuple[list[bytes], dict[str, Any
     check_digest(path, digest)
     tensors, about = read_tensors(path)
     rows = tensors.get("targets", torch.zeros(0))
-    told = isinstance(about, dict) and all(fits(about.get(n), h) for n, h in ATTACKER_ABOUT.items())
     shaped = rows.dtype == torch.uint8 and rows.shape[1:] == (DIGEST,)
-    if not (told and shaped and 0 <= about["known"] <= len(rows)):
+    if not (shaped and fits_each(about, ATTACKER_ABOUT) and 0 <= about["known"] <= len(rows)):
         raise InputError(f"'{path}' names no attacker and its targets")
     return [bytes(row) for row in rows.numpy()], about

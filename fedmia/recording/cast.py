@@ -14,7 +14,7 @@ from fedmia.data.encoded import EncodedSet
 from fedmia.data.images import ImageSet, IntArray, digests
 from fedmia.options.errors import InputError
 from fedmia.recording.files import check_digest, digest_of
-from fedmia.recording.format import CAST, CAST_ABOUT, fits
+from fedmia.recording.format import CAST, CAST_ABOUT, fits_each
 from fedmia.recording.reader import read_header
 from fedmia.storage.snapshot import read_tensors, write_tensors
 
@@ -104,8 +104,7 @@ def read_cast(
     check_digest(path, digest)
     table, about = read_tensors(path)
     columns = {name: tensor.dtype for name, tensor in table.items() if name != "whose"}
-    known = isinstance(about, dict) and all(fits(about.get(n), h) for n, h in CAST_ABOUT.items())
-    if columns != COLUMNS or not known:
+    if columns != COLUMNS or not fits_each(about, CAST_ABOUT):
         raise InputError(f"'{path}' holds no cast of a run")
     rows: dict[str, Any] = {name: tensor.numpy() for name, tensor in table.items()}
     ids = rows["id"]

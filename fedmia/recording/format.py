@@ -180,6 +180,19 @@ def fits(value: Any, hint: Any) -> bool:
     return type(value) in ((int, float) if kind is float else (kind,))
 
 
+def fits_each(values: Any, hints: dict[str, Any]) -> bool:
+    """Whether a value of JSON is an object with a value of each type.
+
+    Args:
+        values: as JSON gives it.
+        hints: a type by name, such as `CAST_ABOUT`.
+
+    Returns:
+        True where it is.
+    """
+    return isinstance(values, dict) and all(fits(values.get(n), h) for n, h in hints.items())
+
+
 def model_file(root: Path, branch: str, round: int) -> Path:
     """File of the global model after a round.
 

@@ -197,8 +197,8 @@ class RecordingWriter(RecordedRounds):
             if branch is None or values["branch"] == MAIN or not branch.trains:
                 lines.append(line)
             elif "notes" in values:
-                kept = {n: v for n, v in values.items() if n not in ("model", "held", "updates")}
-                lines.append(json.dumps(kept).encode() + b"\n")
+                rest = {n: v for n, v in values.items() if n not in ("model", "held", "updates")}
+                lines.append(json.dumps(rest).encode() + b"\n")
         self._rewrite(lines)
 
     def drop_updates(self, branch: str, round: int) -> None:

@@ -51,7 +51,7 @@ def test_run__of_a_pretrained_model_has_the_first_one_as_its_control(
     recording.save("untrained", 0, before[0])
     recording.pending()[1]()
     state = load(str(tmp_path / "RUN")).untrained().shared_state()
-    assert all(torch.equal(state[n], t) for n, t in before.state.items())
+    assert all(torch.equal(state[n], t) for n, t in before[0].items())
 
 
 def test_run__a_round_by_number(run: Path) -> None:

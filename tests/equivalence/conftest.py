@@ -85,7 +85,7 @@ class Run(TrainedRounds):
 
     def sent(self, branch: str) -> dict[int, State]:
         """What the active client uploaded, by round."""
-        return {r: s.state for r, s in self.recorder.uploads[branch].items()}
+        return {r: state for r, (state, _) in self.recorder.uploads[branch].items()}
 
     def check_mean(self, round: int, counted: int) -> None:
         """The weights of a round are the mean of what its first `counted` clients uploaded."""

@@ -25,7 +25,7 @@ def trajectory_recorder(run: Run, attack: Ascent, sets: Any = None) -> Trajector
     sets = run.client_context.sets if sets is None else sets
     client_context = replace(run.client_context, attack=attack, sets=sets)
     book = TrajectoryRecorder(client_context, attack)
-    book.received("main", FIRST, run.recorder.models["main"][FIRST])
+    book.received("main", FIRST, *run.recorder.models["main"][FIRST])
     return book
 
 
@@ -51,13 +51,13 @@ def test_ended__is_what_the_server_made_of_the_upload(strategy: str, finished: F
     for branch in ("main", "placebo"):
         fork = run.recorder.replayed[branch]
         assert (fork.branch, fork.round, list(fork.malicious)) == (branch, FIRST, [3])
-        assert same(fork.received, run.recorder.models[branch][FIRST].state)
+        assert same(fork.received, run.recorder.models[branch][FIRST][0])
         assert set(fork.honest) == set(fork.numbers) == {0, 1, 2}
         for _ in range(2):  # nothing of the first stays with the server
             ended = fork.end_round(run.sent(branch)[FIRST])
-            assert same(ended, run.recorder.models[branch][FIRST + 1].state)
+            assert same(ended, run.recorder.models[branch][FIRST + 1][0])
     fork = run.recorder.replayed["main"]
-    assert same(fork.end_round(fork.received), run.recorder.models["zero"][FIRST + 1].state)
+    assert same(fork.end_round(fork.received), run.recorder.models["zero"][FIRST + 1][0])
     assert not (run.recorder.replayed.keys() - {"main", "placebo"})
 
 
@@ -84,12 +84,12 @@ def test_sets__each_has_its_round_whatever_the_others(finished: Finished) -> Non
     before, sent, after = alone(whole, "sets", rows)
     assert (sent - before).mean() > 0 and not np.array_equal(sent, after)
     own = trajectory_recorder(run, SETS)
-    own.received("main", FIRST + 1, run.recorder.models["main"][FIRST + 1])
-    own.sent("main", FIRST, run.recorder.uploads["main"][FIRST])
-    view: Any = own.view(run.recorder.models["main"][FIRST])
+    own.received("main", FIRST + 1, *run.recorder.models["main"][FIRST + 1])
+    own.sent("main", FIRST, *run.recorder.uploads["main"][FIRST])
+    view: Any = own.view(*run.recorder.models["main"][FIRST])
     assert not np.array_equal(own.of("main", view, own.targets[rows]).after[0], after)
     zero = trajectory_recorder(run, SETS)
-    zero.received("zero", FIRST + 1, run.recorder.models["zero"][FIRST + 1])
+    zero.received("zero", FIRST + 1, *run.recorder.models["zero"][FIRST + 1])
     idle = alone(whole, "sets", rows, idle=True)
     np.testing.assert_array_equal(idle[0], idle[1])
     np.testing.assert_allclose(

@@ -178,8 +178,8 @@ def test_active_attack__sees_the_rounds_of_the_branch_it_is_scored_on(
     run = finished(ACTIVE)
     models, state = run.recorder.models[branch], weights(run, branch)
     assert sorted(models) == [3, 4, 5] and sorted(run.sent(branch)) == [3, 4]
-    assert all(same(models[r].state, state[r - 1]) for r in models)
-    assert branch == "main" or not same(models[LAST + 1].state, weights(run)[LAST])
+    assert all(same(models[r][0], state[r - 1]) for r in models)
+    assert branch == "main" or not same(models[LAST + 1][0], weights(run)[LAST])
     book, scoring_run = run.trajectory_recorder(), evaluation(run)
     images = scoring_run.scorer.candidates.flip(0)[:30]
     trajectory = Trajectories(scoring_run, run, "ascent", book).view(branch).trajectory(images)

@@ -175,7 +175,7 @@ def test_held__is_the_holders_bank_and_not_its_key_encoder() -> None:
     store.save("main", 2, ClientState(tensors, {}))
     for holder, want in ((2, {"queue"}), (1, set()), (None, set())):
         run = SimpleNamespace(store=store, holder=holder)
-        held = FederatedRun._held(run, "main")  # type: ignore[arg-type]
+        held = FederatedRun._bank(run, "main")  # type: ignore[arg-type]
         assert set(held) == want
 
 
