@@ -82,8 +82,10 @@ def suite_of_run(
     def refuse(name: str) -> str | None:
         keeps = registry.load("attack", name).needs.row.keeps
         models = rounds.models()
-        kept = rounds.updates() if keeps == "updates" else [r for r in models if r - 1 in models]
-        if keeps and not any(r <= (rounds.round or 0) for r in kept):
+        recorded = (
+            rounds.updates() if keeps == "updates" else [r for r in models if r - 1 in models]
+        )
+        if keeps and not any(r <= (rounds.round or 0) for r in recorded):
             return f"no round whose {keeps} are kept was finished"
         return None
 
@@ -238,23 +240,23 @@ def client_rows(
     trained = run.aggregation.trained if run.aggregation else (0,) * len(context.roles)
     for client, role in enumerate(context.roles):
         own, defended = context.parts["members"][client], client in context.experiment.defended
-        kept = run.store.load(MAIN, client) if defended else None
+        local_state = run.store.load(MAIN, client) if defended else None
         counts = np.bincount(labels[own], minlength=classes).tolist()
         at = None if last is None else int(last[client])
-        defence = statement(context, client, kept, trained[client])
+        defence = statement(context, client, local_state, trained[client])
         rows.append(ClientInfo(client, len(own), role, defence, tuple(counts), at))
     return rows
 
 
 def statement(
-    context: ClientContext, client: int, kept: ClientState | None, trained: int = 0
+    context: ClientContext, client: int, local_state: ClientState | None, trained: int = 0
 ) -> ClientDefence | None:
     """What a client's defences promise, by the account that it keeps.
 
     Args:
         context: what all clients of the run share.
         client: partition id.
-        kept: what the client keeps; None before its first round.
+        local_state: what the client keeps; None before its first round.
         trained: rounds whose updates the server took.
 
     Returns:
@@ -265,7 +267,7 @@ def statement(
     """
     if client not in context.experiment.defended:
         return None
-    memory = kept.memory.get("defense", {}) if kept else {}
+    memory = local_state.memory.get("defense", {}) if local_state else {}
     defence = context.build_defenses(client).statement(memory)
     # A state is kept of trained rounds alone, and a node's is all that it knows of them.
-    return defence and require_account(defence, max(trained, int(kept is not None)))
+    return defence and require_account(defence, max(trained, int(local_state is not None)))

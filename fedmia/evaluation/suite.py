@@ -225,9 +225,9 @@ class Suite:
         if target.method is None:
             method = self.rounds.load(target).to(self.attacker.device).eval()
             banks = {} if self.attacker.own is None else self.rounds.negatives(target.branch)
-            held = None if target.round is None else banks.get(target.round)
-            if held or self.rounds.access == "white_box":  # losses alone read the queue
-                self.attacker.fill_bank(method, held)
+            bank = None if target.round is None else banks.get(target.round)
+            if bank or self.rounds.access == "white_box":  # losses alone read the queue
+                self.attacker.fill_bank(method, bank)
             target.method = method
         return target.method
 

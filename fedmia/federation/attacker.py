@@ -50,7 +50,7 @@ def load_weights(context: ClientContext, state: State) -> SSLMethod:
     return method.eval()
 
 
-def load_model(context: ClientContext, attacker: Attacker, state: State, held: State) -> SSLMethod:
+def load_model(context: ClientContext, attacker: Attacker, state: State, bank: State) -> SSLMethod:
     """The network of a run with some weights, and the negatives of its holder.
 
     A client's negatives are its queue in that round. Without one (round 0, or a client that does
@@ -60,11 +60,11 @@ def load_model(context: ClientContext, attacker: Attacker, state: State, held: S
         context: what all clients of the run share.
         attacker: of the run.
         state: the weights by name.
-        held: the bank of the attacker's client; may be empty.
+        bank: negatives of the attacker's client; may be empty.
 
     Returns:
         The network in evaluation mode.
     """
     method = load_weights(context, state)
-    attacker.fill_bank(method, held)
+    attacker.fill_bank(method, bank)
     return method

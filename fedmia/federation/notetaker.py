@@ -53,36 +53,36 @@ class NoteTaker(Notes):
         }
         super().__init__(digests(self.images.numpy()), about)
 
-    def receive(self, branch: str, round: int, state: State, held: State) -> None:
+    def receive(self, branch: str, round: int, state: State, bank: State) -> None:
         """Read a model that the client received for an attacked round.
 
         Args:
             branch: of the run.
             round: 1, 2, ...
             state: global weights.
-            held: what the client holds beside the model, such as its queue.
+            bank: what the client holds beside the model, such as its queue.
         """
-        self.note(branch, round, **{RECEIVED: self._read_all(branch, round, state, held)})
+        self.note(branch, round, **{RECEIVED: self._read_all(branch, round, state, bank)})
 
-    def send(self, branch: str, round: int, state: State, held: State) -> None:
+    def send(self, branch: str, round: int, state: State, bank: State) -> None:
         """Note an upload; read it if it is the first, or if the attack reads all uploads.
 
         Args:
-            branch, round, held: as of `receive`.
+            branch, round, bank: as of `receive`.
             state: the weights that it uploads.
         """
         reads = self.attack.reads_uploads() or not self.uploads(branch)
-        readings = self._read_all(branch, round, state, held) if reads else np.zeros(0)
+        readings = self._read_all(branch, round, state, bank) if reads else np.zeros(0)
         self.note(branch, round, **{SENT: readings})
 
-    def end(self, branch: str, round: int, state: State, held: State) -> None:
+    def end(self, branch: str, round: int, state: State, bank: State) -> None:
         """Read the model after the last round.
 
         Args:
-            branch, round, held: as of `receive`.
+            branch, round, bank: as of `receive`.
             state: global weights after it.
         """
-        self.note(branch, round, **{AFTER: self._read_all(branch, round, state, held)})
+        self.note(branch, round, **{AFTER: self._read_all(branch, round, state, bank)})
 
     # -- batches that have a round to themselves -------------------------------------------------
 
@@ -111,7 +111,7 @@ class NoteTaker(Notes):
         client_round = ClientRound(
             context, replay.holder, task, replay.received, replay.broadcast()
         )
-        read = partial(self._read, branch, round, held=bank_of(replay.holder), kind=kind)
+        read = partial(self._read, branch, round, bank=bank_of(replay.holder), kind=kind)
 
         def end(upload: State) -> State:
             return replay.play({n: t for n, t in upload.items() if context.is_shared(n)})
@@ -145,22 +145,22 @@ class NoteTaker(Notes):
             for start in range(0, len(rows), size)
         ]
 
-    def _read_all(self, branch: str, round: int, state: State, held: State) -> Values:
+    def _read_all(self, branch: str, round: int, state: State, bank: State) -> Values:
         """(T,) readings. Two halves side by side: training waits meanwhile."""
         halves = np.array_split(np.arange(len(self.images)), 2)
-        read = partial(self._read, branch, round, state, held=held)
+        read = partial(self._read, branch, round, state, bank=bank)
         return np.concatenate(run_in_threads(read, halves, self.context.threads))
 
-    def view(self, state: State, held: State) -> WhiteBox:
+    def view(self, state: State, bank: State) -> WhiteBox:
         """What the active client has of a model."""
-        view = self.attacker.view(load_model(self.context, self.attacker, state, held), "client")
+        view = self.attacker.view(load_model(self.context, self.attacker, state, bank), "client")
         assert isinstance(view, WhiteBox)
         return view
 
     def _read(
-        self, branch: str, round: int, state: State, rows: IntArray, *, held: State, kind: str = ""
+        self, branch: str, round: int, state: State, rows: IntArray, *, bank: State, kind: str = ""
     ) -> Values:
-        view = self.view(state, held)
+        view = self.view(state, bank)
         readings = self.attack.read(view, self.images[rows])
         with self._lock:
             self.charge(branch, round, view.queries, kind)

@@ -156,11 +156,11 @@ class FederatedRun:
             with self.watch.part("attacks"):
                 play_untrained(notes, self.schedule, self.recording.untrained())
         for branch in notes.facts:
-            kept = self.recording.notes(branch)
-            for round in sorted(r for r in notes.facts[branch] if r not in kept):
+            recorded = self.recording.notes(branch)
+            for round in sorted(r for r in notes.facts[branch] if r not in recorded):
                 self._record_notes(notes, branch, round)
 
-    def _keep_last(self, round: int, state: State, held: State) -> None:
+    def _keep_last(self, round: int, state: State, bank: State) -> None:
         """Keep the last finished round of `main`, unless training had diverged by then."""
         try:
             self.probe(state)
@@ -169,7 +169,7 @@ class FederatedRun:
             whole = self.recording.rounds(MAIN)[-1]
             self.rounds[:] = [info for info in self.rounds if info.round <= whole]
         else:
-            self.recording.save(MAIN, round, state, held)
+            self.recording.save(MAIN, round, state, bank)
 
     def _note_reply(self, branch: str, client: int) -> None:
         """Show how far the round is: a client takes as long as it has images (unknown: one)."""
@@ -219,7 +219,7 @@ class FederatedRun:
         if self.notes is not None:
             self.notes.add(self.recording)
         if self.head.branch == MAIN and self.head.round not in self.schedule.evaluated():
-            self._unsaved = self.head.round, self.head.state, self._held(MAIN)
+            self._unsaved = self.head.round, self.head.state, self._bank(MAIN)
         self.display.skip(self._finished_rounds())
 
     def _finished_rounds(self) -> int:
@@ -473,7 +473,7 @@ class FederatedRun:
         if self.notes is not None:
             if course.craft and round == self.schedule.last:
                 with self.watch.part("attacks"):
-                    self.notes.end(branch, round, done.state, self._held(branch))
+                    self.notes.end(branch, round, done.state, self._bank(branch))
             self._record_notes(self.notes, branch, round)
 
     def _refuse_stopped(self, branch: str, round: int) -> None:
@@ -487,14 +487,14 @@ class FederatedRun:
     ) -> None:
         """Read the targets under the models of an attacked round, and replay it where that is due;
         perhaps not all of it, where the user ends the run."""
-        held = self._held(branch)
+        bank = self._bank(branch)
         with self.watch.part("attacks"):
-            notes.receive(branch, round, received, held)
+            notes.receive(branch, round, received, bank)
             self._refuse_stopped(branch, round)
-            notes.send(branch, round, crafted, held)
+            notes.send(branch, round, crafted, bank)
             self._play_replays(notes, round)
-        kept = self.store.load(branch, notes.about["client"])
-        choice = kept.memory.get("attack", {}).get("choice", {}) if kept else {}
+        local_state = self.store.load(branch, notes.about["client"])
+        choice = local_state.memory.get("attack", {}).get("choice", {}) if local_state else {}
         notes.facts_of(branch, round)["choice"] = choice
 
     def _record_notes(self, notes: NoteTaker, branch: str, round: int) -> None:
@@ -520,15 +520,15 @@ class FederatedRun:
             self.keep(branch, round, state)
             self._unsaved = None
         elif main:
-            self._unsaved = round, state, self._held(branch)
+            self._unsaved = round, state, self._bank(branch)
         if main:
             self.rounds.append(RoundInfo(round, attacked, loss, knn))
         return knn
 
     def keep(self, branch: str, round: int, state: State) -> None:
         """Write a snapshot of the global weights after a round; 0: of the first model."""
-        self.recording.save(branch, round, state, self._held(branch))
+        self.recording.save(branch, round, state, self._bank(branch))
 
-    def _held(self, branch: str) -> State:
+    def _bank(self, branch: str) -> State:
         """The bank of the attacker's client; empty where it has none."""
         return bank_of(self.store.load(branch, self.holder) if self.holder is not None else None)

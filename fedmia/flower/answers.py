@@ -86,9 +86,9 @@ def score_node(
     Returns:
         Size and defence of the client, and scores.
     """
-    kept = store.load(MAIN, client)
+    local_state = store.load(MAIN, client)
     if not leave:
-        return _answer(_client(client_context, client, kept, lambda epsilon: epsilon))
+        return _answer(_client(client_context, client, local_state, lambda epsilon: epsilon))
     attacks = {
         name: one
         for name, one in plan.experiment.attack_choices.items()
@@ -99,7 +99,7 @@ def score_node(
     suite = suite_of_run(rounds, plan, client_context, plan.cast, attacks, *own)
     names = suite.able(attacks)
     results = score(suite, names, by_sets=True, threads=client_context.threads)
-    answer = _client(client_context, client, kept, void_beside_scores)
+    answer = _client(client_context, client, local_state, void_beside_scores)
     answer |= {"split": plan.cast.counts(), "pixels": results["pixels"]}
     for kind, attacks in {"attacks": results["attacks"], **results["controls"]}.items():
         answer[kind] = [
@@ -123,7 +123,7 @@ def void_beside_scores(epsilon: Epsilon) -> Epsilon:
 
 
 def _client(
-    context: ClientContext, client: int, kept: ClientState | None,
+    context: ClientContext, client: int, local_state: ClientState | None,
     stated: Callable[[Epsilon], Epsilon],
 ) -> dict[str, Any]:  # fmt: skip
     """Size and defence of the client, less the metrics that rest on its images."""
@@ -134,7 +134,7 @@ def _client(
         parts, beside = tuple(map(sent_defense, part.parts)), tuple(map(stated, part.beside))
         return ClientDefence(part.name, spent, metrics, parts, beside)
 
-    defence = statement(context, client, kept)
+    defence = statement(context, client, local_state)
     size = len(context.parts["members"][client])
     return {"size": size, "defence": defence and sent_defense(defence)}
 

@@ -85,10 +85,15 @@ class Attacker:
             labels=self.labels, meter=Meter(budget), precision=self.precision, **beside,
         )  # fmt: skip
 
-    def fill_bank(self, method: SSLMethod, held: State | None = None) -> None:
-        """Give a method negatives: what its owner held, where that is known, else keys of the
-        attacker's images."""
-        if held:
-            method.load_local(held)
+    def fill_bank(self, method: SSLMethod, bank: State | None = None) -> None:
+        """Give a method negatives: its owner's, where they are known, else keys of the attacker's
+        images.
+
+        Args:
+            method: gets them.
+            bank: its owner's, by name; None or empty: not known.
+        """
+        if bank:
+            method.load_local(bank)
         else:
             method.fill_bank(self.holds() if self.own is None else self.own)

@@ -49,7 +49,7 @@ class KeptRounds(EncoderRounds):
         states: the global model after each round; 0: before the first.
         digest: of all models and updates.
         sent: what each client sent, by round and client; empty where it was not kept.
-        held: what the attacker's client of a run of fedmia held beside the model, by round.
+        banks: what the attacker's client of a run of fedmia held beside the model, by round.
         records: what is known of each round; empty where models alone were kept.
         rostered: whether clients bear the numbers of their partitions.
         notes: of an attacker inside; None: there was none, or nobody knows of it.
@@ -62,7 +62,7 @@ class KeptRounds(EncoderRounds):
     states: Mapping[int, State]
     digest: str
     sent: Mapping[int, Mapping[int, State]] = field(default_factory=dict)
-    held: Mapping[int, State] = field(default_factory=dict)
+    banks: Mapping[int, State] = field(default_factory=dict)
     records: Mapping[int, RoundRecord] = field(default_factory=dict)
     rostered: bool = False
     notes: Notes | None = None
@@ -109,7 +109,7 @@ class KeptRounds(EncoderRounds):
         updates = {
             r: fitted(sent, f"update in round {r} of client") for r, sent in self.sent.items()
         }
-        for _ in self.held.values():
+        for _ in self.banks.values():
             pass
         names = method.shared_parameters()
         faults = tuple(
@@ -152,7 +152,7 @@ class KeptRounds(EncoderRounds):
         return self.states if branch == MAIN else {}
 
     def negatives(self, branch: str = MAIN) -> Mapping[int, State]:
-        return self.held if branch == MAIN else {}
+        return self.banks if branch == MAIN else {}
 
     def updates(self, branch: str = MAIN) -> Mapping[int, Mapping[int, State]]:
         """Those without `faults`; the table of suspects alone reads these."""
@@ -309,7 +309,7 @@ def read_recording(folder: Path, until: int | None = None) -> KeptRounds:
         )
     return KeptRounds(
         where=f"recording '{folder}'", states=models, digest=_digest([folder / ROUNDS]),
-        sent=recording.updates(), held=recording.held(), records=rounds, rostered=rostered,
+        sent=recording.updates(), banks=recording.held(), records=rounds, rostered=rostered,
         notes=read_notes(recording), remarks=tuple(remarks),
     )  # fmt: skip
 
