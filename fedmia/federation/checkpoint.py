@@ -33,7 +33,8 @@ INDEX = CHECKPOINT_INDEX
 FORMAT = 1
 MOST = 1 << 31  # files that a run may have written
 PATIENCE = 1.0  # seconds that rounds wait for the writing of a checkpoint
-CheckpointPart = tuple[State, Any] | str  # tensors and what is JSON-able about them
+Packed = tuple[State, Any]  # tensors, and what is JSON-able about them
+CheckpointPart = Packed | str  # the name is that of a part whose file it shares
 
 
 @dataclass
@@ -186,7 +187,7 @@ class Checkpoint:
         if running is not None:
             running.result()
 
-    def get(self, name: str) -> tuple[State, Any]:
+    def get(self, name: str) -> Packed:
         """The part `name` of the index that was read."""
         return read_tensors(self.root / self._files[name])
 
@@ -227,6 +228,39 @@ def versions() -> dict[str, str | None]:
 def format_versions(versions: Mapping[str, str | None]) -> str:
     """The versions, for a sentence."""
     return ", ".join(f"{name} {number}" for name, number in versions.items())
+
+
+def pack_branch(at: BranchState) -> Packed:
+    """Where a branch stands, for a checkpoint that is written later.
+
+    Args:
+        at: weights, and what its server keeps between rounds.
+
+    Returns:
+        Its tensors, and the values.
+    """
+    tensors, plain = server_state(at.strategy)
+    both = {f"global.{n}": t for n, t in at.state.items()}
+    both |= {f"server.{n}": t.clone() for n, t in tensors.items()}
+    return both, {"branch": at.branch, "round": at.round, "server": plain}
+
+
+def unpack_branch(packed: Packed, strategy: FederatedStrategy) -> BranchState:
+    """Undo `pack_branch`.
+
+    Args:
+        packed: what it returned.
+        strategy: of the run, which gets what its server kept.
+
+    Returns:
+        Where the branch stands.
+
+    Raises:
+        LookupError, TypeError, ValueError: it is no such state.
+    """
+    tensors, about = packed
+    restore_server(strategy, under("server.", tensors), about["server"])
+    return BranchState(about["branch"], about["round"], under("global.", tensors), strategy)
 
 
 def server_state(strategy: FederatedStrategy) -> tuple[State, dict[str, Any]]:

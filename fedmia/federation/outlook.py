@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import statistics
 from collections.abc import Collection
 
@@ -58,10 +57,10 @@ def describe_start(plan: Plan) -> list[str]:
             f"WARNING: the server first trains {experiment.pretrain.epochs} epochs on all clients' "
             "private images, as no real server would"
         )
-    rounds, attacked = experiment.federation.rounds, experiment.attack_rounds
-    planned = [f"{rounds} main", f"{attacked} zero", f"{rounds} placebo"]
-    ran = True, bool(attacked), bool(split.placebo_parts)
-    return [*lines, f"rounds: {' + '.join(itertools.compress(planned, ran))}"]
+    schedule = Schedule(experiment)
+    firsts = schedule.branches(bool(split.placebo_parts)).items()
+    planned = [f"{schedule.last - first} {name}" for name, first in firsts]
+    return [*lines, f"rounds: {' + '.join(planned)}"]
 
 
 def describe_disk(schedule: Schedule, state: State, branches: Collection[str]) -> list[str]:

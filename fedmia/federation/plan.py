@@ -46,8 +46,9 @@ class Plan:
 
     def total_rounds(self) -> int:
         """Rounds over all branches."""
-        rounds, placebo = self.experiment.federation.rounds, bool(self.cast.placebo_parts)
-        return rounds * (1 + placebo) + self.experiment.attack_rounds
+        schedule = Schedule(self.experiment)
+        firsts = schedule.branches(bool(self.cast.placebo_parts)).values()
+        return sum(schedule.last - first for first in firsts)
 
 
 def make_plan(experiment: Experiment) -> Plan:

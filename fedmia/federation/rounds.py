@@ -24,8 +24,8 @@ from fedmia.federation.checkpoint import (
     BranchState,
     Checkpoint,
     CheckpointPart,
-    restore_server,
-    server_state,
+    pack_branch,
+    unpack_branch,
 )
 from fedmia.federation.ledger import Ledger
 from fedmia.federation.notetaker import NoteTaker, bank_of
@@ -37,14 +37,14 @@ from fedmia.federation.untrained import play_untrained
 from fedmia.options.errors import prefix_errors
 from fedmia.options.option import check_type
 from fedmia.options.seeding import rng, root
-from fedmia.recording.branches import BRANCHES, MAIN, PLACEBO, UNTRAINED, ZERO
+from fedmia.recording.branches import BRANCHES, MAIN, UNTRAINED
 from fedmia.recording.format import RoundRecord
 from fedmia.recording.writer import FORKS, RecordingWriter
 from fedmia.records import Aggregation, Fault, RoundInfo
 from fedmia.records.privacy import ClientDefence
 from fedmia.runtime.progress import Display
 from fedmia.runtime.stopwatch import Stopwatch, covered_seconds
-from fedmia.ssl.base import State, under
+from fedmia.ssl.base import State
 from fedmia.storage.archive import pack, unpack
 from fedmia.storage.snapshot import StateStore, Update
 from strategies.base import FederatedStrategy, Round
@@ -180,8 +180,7 @@ class FederatedRun:
 
     def branches(self) -> list[str]:
         """The branches whose rounds need clients, in their order."""
-        runs = {MAIN: True, ZERO: self.active, PLACEBO: bool(self.plan.cast.placebo_parts)}
-        return [name for name in BRANCHES if runs.get(name, False)]
+        return [*self.schedule.branches(bool(self.plan.cast.placebo_parts))]
 
     @property
     def complete(self) -> bool:
@@ -212,9 +211,9 @@ class FederatedRun:
         self.failure_policy.gone.update(map(int, index["gone"]))
         self.failure_policy.faults[:] = parts["faults"]
         self.watch.add(index["seconds"])
-        self.head = self._load_head("head")
+        self.head = self._unpack("head")
         if self.checkpoint.has("forked"):
-            self.forked = self._load_head("forked")
+            self.forked = self._unpack("forked")
         self.recording.rewind(int(index["recorded"]))
         if self.notes is not None:
             self.notes.add(self.recording)
@@ -225,27 +224,26 @@ class FederatedRun:
     def _finished_rounds(self) -> int:
         """Rounds of all branches up to the head."""
         assert self.head is not None
-        order, last, clean = self.branches(), self.schedule.last, self.schedule.clean
-        begun = {b: clean if BRANCHES[b].parent else 0 for b in order}
-        here = order.index(self.head.branch)
-        return sum(last - begun[b] for b in order[:here]) + self.head.round - begun[order[here]]
+        at, finished = self.head, 0
+        for name, first in self.schedule.branches(bool(self.plan.cast.placebo_parts)).items():
+            finished += (at.round if name == at.branch else self.schedule.last) - first
+            if name == at.branch:
+                break
+        return finished
 
-    def _load_head(self, part: str) -> BranchState:
-        """A head as the checkpoint keeps it."""
+    def _unpack(self, part: str) -> BranchState:
+        """Where a branch stood, as the checkpoint has it."""
         assert self.checkpoint is not None
-        tensors, about = self.checkpoint.get(part)
-        strategy: FederatedStrategy = self.experiment.strategy.build("strategy")
-        restore_server(strategy, under("server.", tensors), about["server"])
-        state = under("global.", tensors)
+        at = unpack_branch(self.checkpoint.get(part), self.experiment.strategy.build("strategy"))
         shapes = [
             {name: (tensor.shape, tensor.dtype) for name, tensor in one.items()}
-            for one in (state, self.client_context.method(-1, None).shared_state())
+            for one in (at.state, self.client_context.method(-1, None).shared_state())
         ]
         if shapes[0] != shapes[1]:
             raise ValueError("its weights are of another model than its settings say")
-        if not 0 <= about["round"] <= self.schedule.last:
-            raise ValueError(f"it says round {about['round']} of {self.schedule.last}")
-        return BranchState(about["branch"], about["round"], state, strategy)
+        if not 0 <= at.round <= self.schedule.last:
+            raise ValueError(f"it says round {at.round} of {self.schedule.last}")
+        return at
 
     def _run_branch(self, grid: Grid, branch: str) -> None:
         """The rounds of a branch that are left."""
@@ -291,9 +289,9 @@ class FederatedRun:
         if not at_once and (at.round % checkpoint.every or checkpoint.is_behind()):
             return
         assert isinstance(self.store, Ledger)
-        parts: dict[str, CheckpointPart] = {"head": self._pack_head(at)}
+        parts: dict[str, CheckpointPart] = {"head": pack_branch(at)}
         if self.forked is not None:
-            parts["forked"] = "forked" if checkpoint.has("forked") else self._pack_head(self.forked)
+            parts["forked"] = "forked" if checkpoint.has("forked") else pack_branch(self.forked)
         self.watch.claim()
         about = {
             "rounds": pack(self.rounds, {}),
@@ -304,13 +302,6 @@ class FederatedRun:
         }
         about["recorded"], force = self.recording.pending()
         checkpoint.write(about, parts, self.store, force)
-
-    def _pack_head(self, at: BranchState) -> CheckpointPart:
-        """A head as the checkpoint keeps it."""
-        tensors, plain = server_state(at.strategy)
-        both = {f"global.{n}": t for n, t in at.state.items()}
-        both |= {f"server.{n}": t.clone() for n, t in tensors.items()}  # it is written later
-        return both, {"branch": at.branch, "round": at.round, "server": plain}
 
     def pretrain_state(self, branch: str, state: State) -> State:
         """Train on the server before the first round, on all clients' images or on public ones.
