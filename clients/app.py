@@ -27,13 +27,13 @@ if TYPE_CHECKING:
     from flwr.app import Context, Message, RecordDict
     from flwr.clientapp import ClientApp
 
-Kept = ClientState | None  # of a client; None before its first round
-Answer = tuple["Message", Kept]  # what a client sends, and what it keeps; None: as before
-Together = Callable[[Sequence[tuple["Message", int, Kept]], Event], dict[int, Answer]]
+LocalState = ClientState | None  # of a client; None before its first round
+Answer = tuple["Message", LocalState]  # what a client sends, and what it keeps; None: as before
+Together = Callable[[Sequence[tuple["Message", int, LocalState]], Event], dict[int, Answer]]
 
 
 def answer(
-    client_context: ClientContext, message: Message, client: int, kept: Kept,
+    client_context: ClientContext, message: Message, client: int, local_state: LocalState,
     halt: Event | None = None,
 ) -> Answer:  # fmt: skip
     """One client's round. A client that fails answers why.
@@ -42,7 +42,7 @@ def answer(
         client_context: what all clients of the run share.
         message: the order.
         client: partition id of the client.
-        kept: what it keeps from before; stays as it is.
+        local_state: what it keeps from before; stays as it is.
         halt: set when nobody waits for the client any more.
 
     Returns:
@@ -55,7 +55,7 @@ def answer(
     try:
         role: Role = client_context.role_plugins[client_context.roles[client]]
         task, (received, broadcast) = _read_task(message, client), _read_arrays(message)
-        client_round = ClientRound(client_context, kept, task, received, broadcast, halt)
+        client_round = ClientRound(client_context, local_state, task, received, broadcast, halt)
         update, new = role.answer(client_round)
         update.metrics.update(began=began, ended=time.perf_counter())
     except Exception as error:  # the strategy says whose it was; Ray would print pages of it
@@ -78,15 +78,15 @@ def together_app(client_context: ClientContext) -> Together:
     plain = replace(client_context, device="cpu").method(-1, None)
     assert isinstance(plain, TwoView)  # no other method is stackable
 
-    def train(orders: Sequence[tuple[Message, int, Kept]], halt: Event) -> dict[int, Answer]:
+    def train(orders: Sequence[tuple[Message, int, LocalState]], halt: Event) -> dict[int, Answer]:
         began, rounds = time.perf_counter(), list[ClientRound]()
         first = orders[0][0]
         received = _read_arrays(first)[0]
-        for message, client, kept in orders:
+        for message, client, local_state in orders:
             if message.content is not first.content:
                 break  # of another round
             task = _read_task(message, client)
-            rounds.append(ClientRound(client_context, kept, task, received, halt=halt))
+            rounds.append(ClientRound(client_context, local_state, task, received, halt=halt))
             received = rounds[0].received  # on the device
         answers = dict[int, Answer]()
         for group in form_groups(rounds):
@@ -124,8 +124,8 @@ def client_app(client_context: ClientContext, store: StateStore) -> ClientApp:
     @app.train()
     def train(message: Message, context: Context) -> Message:
         task = _read_task(message, int(context.node_config["partition-id"]))
-        kept = store.load(task.branch, task.client)
-        reply, new = answer(client_context, message, task.client, kept)
+        local_state = store.load(task.branch, task.client)
+        reply, new = answer(client_context, message, task.client, local_state)
         if new is not None:
             store.save(task.branch, task.client, new)
         return reply

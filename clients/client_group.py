@@ -79,9 +79,9 @@ def train_group(
         make_optimizer(method, train), first.halt, partial(StackedJob, members=members),
     )  # fmt: skip
     assert isinstance(job, StackedJob)
-    kept = [one.kept.tensors for one in rounds]
-    begin_training(job, stack(kept, device) if kept[0] else {})
-    if not kept[0]:
+    before = [one.local_state.tensors for one in rounds]
+    begin_training(job, stack(before, device) if before[0] else {})
+    if not before[0]:
         method.load_local(stack(_first_banks(rounds, plain), device))
     seconds = job.run()["seconds"] / count
     trained, staying = end_training(job, context)
@@ -124,7 +124,7 @@ def form_groups(rounds: Sequence[ClientRound]) -> list[list[int]]:
             continue
         key = tuple(
             (n, t.shape, t.dtype, () if t.is_floating_point() else tuple(t.flatten().tolist()))
-            for n, t in sorted(one.kept.tensors.items())
+            for n, t in sorted(one.local_state.tensors.items())
         )
         groups.setdefault((len(one.indices), key), []).append(place)
     return [group for group in groups.values() if len(group) > 1]

@@ -34,7 +34,7 @@ class ClientRound:
 
     Args:
         client_context: what all clients of the run share.
-        kept: what the client keeps from before this round; None before its first.
+        local_state: what the client keeps from before this round; None before its first.
         task: the order of this round.
         received: global weights of the round.
         broadcast: what the server sends beside the weights.
@@ -42,7 +42,7 @@ class ClientRound:
     """
 
     def __init__(
-        self, client_context: ClientContext, kept: ClientState | None, task: RoundTask,
+        self, client_context: ClientContext, local_state: ClientState | None, task: RoundTask,
         received: State, broadcast: State | None = None, halt: Event | None = None,
     ) -> None:  # fmt: skip
         self.client_context, self.task, self.halt = client_context, task, halt
@@ -50,9 +50,9 @@ class ClientRound:
         self.received = on_device(received, client_context.device)
         self.broadcast = on_device(broadcast or {}, client_context.device)
         self.indices = client_context.branch_parts(task.branch)[task.client]
-        self.first = kept is None
-        self.kept = ClientState() if kept is None else kept.copy()
-        self.memory = self.kept.memory
+        self.first = local_state is None
+        self.local_state = ClientState() if local_state is None else local_state.copy()
+        self.memory = self.local_state.memory
         self.strategy = self._run.strategy.build("strategy")
         self.defense = client_context.build_defenses(task.client)
         self._root = root(client_context.noise_source, self._run.seed)
@@ -68,10 +68,10 @@ class ClientRound:
 
     def init(self) -> Job:
         """The round's training, ready to run from the strategy's weights and its own state."""
-        own = on_device(under("strategy.", self.kept.tensors), self.client_context.device)
+        own = on_device(under("strategy.", self.local_state.tensors), self.client_context.device)
         self._local = StrategyContext(self.received, self.broadcast, own, self.memory, {})
         self._job = self._make_job(self.indices, self._local, self._take_cached())
-        begin_training(self._job, self.kept.tensors)
+        begin_training(self._job, self.local_state.tensors)
         if self.defense and self.first:
             self.defense.prepare(self.preparation(), self._defense_memory)
         return self._job
@@ -137,7 +137,7 @@ class ClientRound:
         """
         sent = {n: t for n, t in state.items() if self.client_context.is_shared(n)}
         leaving = self.defense.leaving_metrics(metrics)
-        works, tensors = self._trained is not None or self._crafted, self.kept.tensors
+        works, tensors = self._trained is not None or self._crafted, self.local_state.tensors
         if self._trained is not None:
             trained, staying = self._trained
             if self._local is not None:  # else of a stacked job: the strategy has no client's half
@@ -237,7 +237,7 @@ class ClientRound:
         memory = copy.deepcopy(self.memory)
         local = StrategyContext(self.received, self.broadcast, {}, memory, {})
         job = self._make_job(indices, local)
-        begin_training(job, self.kept.tensors)
+        begin_training(job, self.local_state.tensors)
         job.run()
         return job.method.shared_state()
 
@@ -249,7 +249,7 @@ class ClientRound:
         """
         method = self.client_context.method(self.task.client, len(self.indices))
         method.load_shared(self.received)
-        if local := under("local.", self.kept.tensors):
+        if local := under("local.", self.local_state.tensors):
             method.load_local(on_device(local, self.client_context.device))
         else:
             method.begin_first_round()
@@ -314,7 +314,7 @@ class ClientRound:
         """What this thread keeps, if the client can go on with it: its own state is set
         afterwards, or, in its first round, the method becomes as one that is built for it."""
         pair = self.client_context.method_cache.take()
-        if pair is None or self.kept.tensors:
+        if pair is None or self.local_state.tensors:
             return pair
         anew = self.first and self.client_context.renew(
             pair[0], self.task.client, len(self.indices)

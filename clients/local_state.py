@@ -11,22 +11,22 @@ from fedmia.ssl.optimizers import optimizer_state, restore
 from fedmia.ssl.train import Job
 
 
-def begin_training(job: Job, kept: State) -> None:
+def begin_training(job: Job, tensors: State) -> None:
     """Go on where the last round ended.
 
     Args:
         job: its method has the weights of the round, and changes in place.
-        kept: what `end_training` gave then, on any device; empty in a first round.
+        tensors: what `end_training` gave then, on any device; empty in a first round.
     """
-    method, kept = job.method, on_device(kept, job.device)
-    if not kept:
+    method, tensors = job.method, on_device(tensors, job.device)
+    if not tensors:
         method.begin_first_round()
         return
-    method.load_local(under("local.", kept))
+    method.load_local(under("local.", tensors))
     method.begin_round()
-    if running := under("running.", kept):
+    if running := under("running.", tensors):
         method.load_shared(method.shared_state() | running)
-    restore(job.optimizer, method.trainable(), under("optimizer.", kept))
+    restore(job.optimizer, method.trainable(), under("optimizer.", tensors))
 
 
 def end_training(job: Job, client_context: ClientContext) -> tuple[State, State]:

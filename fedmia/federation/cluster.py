@@ -222,9 +222,9 @@ class Worker:
         Returns:
             The reply, and the client's new state where it has one.
         """
-        kept = unpack_state(state) if state is not None else None
+        local_state = unpack_state(state) if state is not None else None
         message = Message(content, dst_node_id=SERVER + 1 + client, message_type=kind)
-        reply, new = answer(self.site, message, client, kept)
+        reply, new = answer(self.site, message, client, local_state)
         return reply, pack_state(new) if new is not None else None
 
 

@@ -318,8 +318,8 @@ class InlineGrid(LocalGrid):
 
     def _answer(self, order: PendingMessage) -> Answer:
         try:
-            kept = self.load_client_state(order)
-            return self._work_order(order.message, self.client(order), kept, order.halt)
+            local_state = self.load_client_state(order)
+            return self._work_order(order.message, self.client(order), local_state, order.halt)
         except Exception as error:  # as Flower does: the strategy says whose it was
             return error_reply(order.message, f"{type(error).__name__}: {error}"), None
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from flwr.app import Message, MetricRecord, RecordDict
 
-from clients.app import Answer, Kept
+from clients.app import Answer, LocalState
 from fedmia.ssl.base import State, under
 from fedmia.storage.arrays import record, tensors
 from fedmia.storage.durable import make_folder
@@ -48,7 +48,7 @@ class NodeStore(StateStore):
                 self.save(target, client, state)
 
     def answer(
-        self, branch: str, client: int, message: Message, work: Callable[[Kept], Answer]
+        self, branch: str, client: int, message: Message, work: Callable[[LocalState], Answer]
     ) -> Message:
         """Answer an order: with the last release, if the order is the same, else with new work.
 
