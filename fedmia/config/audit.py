@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from fedmia.config.audit_attacks import AUTO, expand_names, has_rounds
-from fedmia.config.choices import Layer, PluginChoice, Values
+from fedmia.config.choices import Layer, PluginChoice, Values, choose_attacks
 from fedmia.config.data import channel_mean, channel_std, data_folder, image_size, pixel_range
 from fedmia.config.effects import OF_AUDITS
 from fedmia.config.fields import Settings, built_attacks, given_options, named_options, plugins
@@ -233,12 +233,7 @@ class Audit(Settings):
         names = expand_names(self.attacks, vars(self))
         check_attack_options(self.attack, names)
         object.__setattr__(self, "attacks", names)
-        choices = {n: PluginChoice(n, self.attack.get(n, {})) for n in names}
-        for name, choice in self.attack_choices.items():
-            if name in choices and choices[name].options == choice.options:
-                choices[name] = choice
-        for choice in choices.values():
-            choice.plugin("attack")
+        choices = choose_attacks(names, self.attack, self.attack_choices, complete=False)
         object.__setattr__(self, "attack_choices", choices)
         self._check_knowledge()
         Augment(**self.augment)

@@ -91,9 +91,10 @@ def option_values(built: Any) -> dict[str, Any]:
     return {one.name: getattr(built, one.name) for one, _ in option_fields(type(built))}
 
 
-def complete_attacks(
-    names: Iterable[str], options: Mapping[str, Values], before: Mapping[str, PluginChoice]
-) -> dict[str, PluginChoice]:
+def choose_attacks(
+    names: Iterable[str], options: Mapping[str, Values], before: Mapping[str, PluginChoice],
+    complete: bool = True,
+) -> dict[str, PluginChoice]:  # fmt: skip
     """The attacks of some settings, each built once.
 
     Args:
@@ -101,9 +102,10 @@ def complete_attacks(
         options: name -> those of its options that are given.
         before: attacks that were built for settings like these; they are kept where their options
             are the same.
+        complete: whether every option is written out, or those alone that are given.
 
     Returns:
-        The choices by name, with every option.
+        The choices by name.
 
     Raises:
         InputError: unknown attack or option, or a value out of range.
@@ -112,5 +114,7 @@ def complete_attacks(
     for name in names:
         own, known = options.get(name, {}), before.get(name)
         same = known is not None and known.options == own
-        choices[name] = known if known and same else PluginChoice(name, own).complete("attack")
+        choice = known if known and same else PluginChoice(name, own)
+        choices[name] = choice.complete("attack") if complete and choice is not known else choice
+        choices[name].plugin("attack")  # built, or refused, here
     return choices

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
 from fedmia.attacks.base import ActiveAttack
-from fedmia.config.choices import Layer, PluginChoice, Values, complete_attacks
+from fedmia.config.choices import Layer, PluginChoice, Values, choose_attacks
 from fedmia.config.data import GENERATED, Data
 from fedmia.config.effects import OF_EXPERIMENTS
 from fedmia.config.fields import Settings, built_attacks, named_options, plugin, plugins, section
@@ -225,7 +225,7 @@ class Experiment(Settings):
         sums = self.federation.secure_aggregation
         names = expand_attacks(self.attacks, self.attacker, sums)
         check_attack_options(self.attack, names)
-        choices = complete_attacks(names, self.attack, self.attack_choices)
+        choices = choose_attacks(names, self.attack, self.attack_choices)
         object.__setattr__(self, "attacks", names)
         object.__setattr__(self, "attack_choices", choices)
         object.__setattr__(self, "attack", {n: one.options for n, one in choices.items()})
