@@ -62,7 +62,7 @@ def answer(
         reason = f"{type(error).__name__}: {error}"
         return Message(Error(code=0, reason=reason), reply_to=message), None
     sent = {n: t.detach().clone() for n, t in update.state.items()}  # the next client's train on
-    return Message(_write_content(update, sent), reply_to=message), new
+    return Message(write_content(update, sent), reply_to=message), new
 
 
 def together_app(client_context: ClientContext) -> Together:
@@ -93,7 +93,7 @@ def together_app(client_context: ClientContext) -> Together:
             results = train_group([rounds[place] for place in group], plain)
             for place, (update, new) in zip(group, results, strict=True):
                 update.metrics.update(began=began, ended=time.perf_counter())
-                content = _write_content(update, update.state)
+                content = write_content(update, update.state)
                 answers[place] = Message(content, reply_to=orders[place][0]), new
         return answers
 
@@ -146,8 +146,16 @@ def _read_arrays(message: Message) -> list[State]:
     return [dict(records.get(n, ArrayRecord()).to_torch_state_dict()) for n in names]
 
 
-def _write_content(update: Update, sent: State) -> RecordDict:
-    """The reply's content, with the weights `sent`, which must not be changed from now on."""
+def write_content(update: Update, sent: State) -> RecordDict:
+    """What a reply holds.
+
+    Args:
+        update: of the client.
+        sent: its weights, which must not be changed from now on.
+
+    Returns:
+        The content.
+    """
     from flwr.app import MetricRecord, RecordDict
 
     from fedmia.storage.arrays import record

@@ -22,6 +22,7 @@ from fedmia.data.images import ByteArray, IntArray
 from fedmia.defenses.stack import DefenseStack
 from fedmia.options.errors import InputError, opt
 from fedmia.options.seeding import SEEDED, torch_rng
+from fedmia.recording.branches import BRANCHES
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import Recipe, SSLMethod, State, on_device
 from fedmia.ssl.train import Job, Train, make_optimizer
@@ -268,7 +269,7 @@ class ClientContext:
 
     def branch_parts(self, branch: str) -> tuple[IntArray, ...]:
         """Indices of the images of each client in a branch of the run."""
-        return self.parts["placebo" if branch == "placebo" else "members"]
+        return self.parts[BRANCHES[branch].images]
 
     def take(self, indices: IntArray) -> Tensor:
         """uint8 (N, C, H, W) of the images at `indices`."""

@@ -17,6 +17,7 @@ from clients.local_state import begin_training, end_training
 from fedmia.data.images import IntArray
 from fedmia.defenses.base import Metrics, PreparationContext
 from fedmia.options.seeding import rng, root
+from fedmia.recording.branches import BRANCHES
 from fedmia.ssl.base import SSLMethod, State, all_finite, on_device, under
 from fedmia.ssl.train import Job
 from fedmia.storage.snapshot import ClientState, Knowledge, StrategyContext, Update
@@ -171,7 +172,7 @@ class ClientRound:
         """
         attack, client_context = self.client_context.attack, self.client_context
         assert attack is not None
-        if self.task.branch == "zero":
+        if not BRANCHES[self.task.branch].armed:
             attack = attack.disarmed()
         notes = self.memory.setdefault("attack", {})
         number = notes.setdefault("turn", 0)

@@ -6,11 +6,12 @@ import itertools
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from flwr.app import Message, MetricRecord, RecordDict
+from flwr.app import Message
 from flwr.serverapp import Grid
 
+from clients.app import write_content
 from fedmia.ssl.base import State
-from fedmia.storage.arrays import record, tensors
+from fedmia.storage.arrays import tensors
 from fedmia.storage.snapshot import Update
 from strategies.grids import PlainExtras
 
@@ -83,7 +84,4 @@ class AnsweredGrid(Grid, PlainExtras):
         config: Any = order.content.config_records["config"]
         client, round = order.metadata.dst_node_id - 1, config["server-round"]
         update = self._answer(client, round, tensors(arrays))
-        counts = {"client": update.client, "num-examples": update.examples}
-        metrics = MetricRecord({**counts, **update.metrics})
-        content = RecordDict({"arrays": record(update.state), "metrics": metrics})
-        return Message(content, reply_to=order)
+        return Message(write_content(update, update.state), reply_to=order)
