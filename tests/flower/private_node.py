@@ -64,8 +64,8 @@ class Private:
         message = Message(RecordDict(content), dst_node_id=1, message_type=kind)
         return client.app(message, self.context)
 
-    def train(self, round: int = 1, received: State | None = None) -> Message:
-        config = ConfigRecord({"server-round": round, "craft": False, "branch": "main"})
+    def train(self, round: int = 1, received: State | None = None, branch: str = "main") -> Message:
+        config = ConfigRecord({"server-round": round, "craft": False, "branch": branch})
         arrays = record(self.start if received is None else received)
         return self.tell("train", {"arrays": arrays, "config": config})
 

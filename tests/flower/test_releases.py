@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
 from pathlib import Path
@@ -132,16 +133,16 @@ def test_killed_between_release_and_send__the_next_process_sends_what_was_releas
 def test_order__that_comes_again_gets_the_same_bytes_and_any_other_is_a_release_more(
     tmp_path: Path,
 ) -> None:
-    """Also one for a round that was released."""
+    """Also one for a round that was released, or of a branch that no private run has."""
     node = Private(tmp_path, GAUSSIAN)
     first, again = node.train(), node.train()
     assert as_bytes(first) == as_bytes(again)
     assert node.spent() == pytest.approx(epsilon_at(2 * CLIP / SCALE, 1e-5))
     other = node.train(received={n: t + 0.1 for n, t in node.start.items()})
-    third = node.train()
-    ups = [as_bytes(reply)[0] for reply in (first, other, third)]
-    assert all(ups[a] != ups[b] for a, b in ((0, 1), (1, 2), (0, 2)))
-    assert node.spent() == pytest.approx(epsilon_at(2 * CLIP / SCALE * 3**0.5, 1e-5))
+    third, elsewhere = node.train(), node.train(branch="zero")
+    ups = [as_bytes(reply)[0] for reply in (first, other, third, elsewhere)]
+    assert all(one != another for one, another in itertools.combinations(ups, 2))
+    assert node.spent() == pytest.approx(epsilon_at(2 * CLIP / SCALE * 4**0.5, 1e-5))
 
 
 def test_rest__is_no_release(tmp_path: Path) -> None:

@@ -220,6 +220,23 @@ def test_settle__without_training_nothing_is_kept_and_no_image_counts(
     assert new is None and exactly(update.state, first)
 
 
+def test_round__leaves_the_state_that_it_began_from(
+    client_context: ClientContext, first: State
+) -> None:
+    """A client that is asked again begins from the same: tensors, and its defences' memory."""
+    store, layer = Ledger(), ("gaussian", {"scale": 0.1}, frozenset({0}))
+    context, ends = changed(client_context, defense=(layer,)), []
+    sent(client_round(context, store, first, 1), store)
+    before = kept(store)
+    twin = before.copy()
+    for _ in range(2):
+        ends.append(Honest().answer(client_round(context, store, first, 2)))
+        assert exactly(before.tensors, twin.tensors) and before.memory == twin.memory
+    (update, new), (again, renewed) = ends
+    assert exactly(update.state, again.state) and exactly(new.tensors, renewed.tensors)
+    assert new.memory == renewed.memory != before.memory
+
+
 @pytest.mark.parametrize("attacked", [False, True])
 @pytest.mark.parametrize("rate", ["schedule", "constant"])
 def test_job__stands_where_the_round_is_in_the_run(
