@@ -83,6 +83,7 @@ def plan_run(invocation: Invocation, watch: Stopwatch, stop: Event) -> Outlook:
         extend_accounts(result, experiment.federation.rounds)
         timer = Stopwatch(time.perf_counter())
         pilot = score_run(replace(result, plan=few), timer, controls=False)
+        attacks = [*pilot.attacks, *ascent(result, experiment, *map(len, at.values()))]
     took = timer.timing()
     seconds = {
         "train": all_rounds(clock, experiment, short, tail),
@@ -93,7 +94,6 @@ def plan_run(invocation: Invocation, watch: Stopwatch, stop: Event) -> Outlook:
         "lines": [*describe_start(plan), *forecasts(plan)],
         "images": {role: count for role, count in cast.counts().items() if count},
     }
-    attacks = [*pilot.attacks, *ascent(result, experiment, *map(len, at.values()))]
     controls = {PLACEBO if cast.placebo_parts else UNTRAINED: attacks}
     pilot = replace(pilot, attacks=attacks, controls=controls)
     return conclude(invocation, watch, pilot, seconds, **row)

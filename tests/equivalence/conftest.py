@@ -14,21 +14,25 @@ from typing import Any
 
 import pytest
 import torch
-from fedmia.federation.forks import Fork
-from fedmia.federation.recorder import TrajectoryRecorder
 
 from fedmia.cli.command import parse
 from fedmia.cli.commands import SIMULATE
 from fedmia.federation.ledger import Ledger
+from fedmia.federation.notetaker import NoteTaker
 from fedmia.federation.plan import Plan, make_client_context, make_plan
+from fedmia.federation.replay import Replay
 from fedmia.federation.result import TrainedRounds
 from fedmia.federation.rounds import FederatedRun
 from fedmia.federation.train import federate
-from fedmia.federation.untrained import climb_untrained
+from fedmia.federation.untrained import play_untrained
+from fedmia.recording.branches import MAIN, PLACEBO
 from fedmia.recording.writer import RecordingWriter
+from fedmia.rounds.notes import Notes
 from fedmia.runtime.progress import Display
 from fedmia.runtime.stopwatch import Stopwatch
 from fedmia.ssl.base import State
+from fedmia.storage.snapshot import Update
+from strategies.cohort import draw_cohort
 from tests.small_context import changed
 
 TINY = (
@@ -55,37 +59,51 @@ def planned(flags: str) -> Plan:
     return make_plan(experiment)
 
 
-class Recorder:
+class Recorder(Notes):
     """Keeps what an active client could note: models by branch and round for which they were
-    received, or after the last; uploads by branch and round; and forked rounds by branch."""
+    received, or after the last; uploads by branch and round; replays by branch, and what honest
+    clients sent in them. It reads nothing, and nothing of it is recorded."""
 
-    def __init__(self) -> None:
-        self.replayed: dict[str, Fork] = {}
+    def __init__(self, client: int | None) -> None:
+        super().__init__((), {"client": client, "batches": False})
+        self.played: dict[str, Replay] = {}
+        self.honest: dict[str, dict[int, Update]] = {}
         self.models: dict[str, dict[int, tuple[State, State]]] = defaultdict(dict)
-        self.uploads: dict[str, dict[int, tuple[State, State]]] = defaultdict(dict)
+        self.sent: dict[str, dict[int, tuple[State, State]]] = defaultdict(dict)
 
-    def received(self, branch: str, round: int, state: State, held: State) -> None:
+    def receive(self, branch: str, round: int, state: State, held: State) -> None:
         self.models[branch][round] = copy.deepcopy((state, held))
 
-    def sent(self, branch: str, round: int, state: State, held: State) -> None:
-        self.uploads[branch][round] = copy.deepcopy((state, held))
+    def send(self, branch: str, round: int, state: State, held: State) -> None:
+        self.sent[branch][round] = copy.deepcopy((state, held))
 
-    def forks(self, branch: str) -> bool:
-        return branch in ("main", "placebo")
+    def end(self, branch: str, round: int, state: State, held: State) -> None:
+        self.receive(branch, round + 1, state, held)
 
-    def forked(self, fork: Fork) -> None:
-        self.replayed[fork.branch] = copy.deepcopy(replace(fork, honest=dict(fork.honest)))
+    def packed(self, branch: str, round: int) -> None:
+        return None
+
+    def replays(self, branch: str) -> bool:
+        return branch in (MAIN, PLACEBO)
+
+    def replay(self, replay: Replay) -> None:
+        """Keep it with all that it reads: the updates of its clients are deleted after it."""
+        cohort = draw_cohort(replay.course, replay.round, replay.clients)
+        honest = {int(c): replay.honest(int(c)) for c in cohort if c not in replay.malicious}
+        replay.honest = honest.__getitem__
+        self.played[replay.branch], self.honest[replay.branch] = replay, honest
 
 
 @dataclass(frozen=True, kw_only=True)
 class Run(TrainedRounds):
-    """A finished federation with its recorder."""
+    """A finished federation with its recorder, and what its attacker noted, if anything."""
 
     recorder: Recorder
+    notes: Notes | None = None  # type: ignore[assignment]
 
     def sent(self, branch: str) -> dict[int, State]:
         """What the active client uploaded, by round."""
-        return {r: state for r, (state, _) in self.recorder.uploads[branch].items()}
+        return {r: state for r, (state, _) in self.recorder.sent[branch].items()}
 
     def check_mean(self, round: int, counted: int) -> None:
         """The weights of a round are the mean of what its first `counted` clients uploaded."""
@@ -94,41 +112,43 @@ class Run(TrainedRounds):
             mean = torch.stack([updates[c][name].double() for c in range(counted)]).mean(dim=0)
             torch.testing.assert_close(got.double(), mean, atol=1e-6, rtol=1e-5)
 
-    def trajectory_recorder(self) -> TrajectoryRecorder:
+    def note_taker(self) -> NoteTaker:
         """What the attack's client would have noted."""
         attack = self.client_context.attack
         assert attack is not None
-        book = TrajectoryRecorder(self.client_context, attack)
+        notes = NoteTaker(self.client_context, attack)
         for branch, models in self.recorder.models.items():
-            for round, (state, held) in models.items():
-                book.received(branch, round, state, held)
-            for round, (state, held) in self.recorder.uploads[branch].items():
-                book.sent(branch, round, state, held)
-        for branch, fork in self.recorder.replayed.items():
-            if book.forks(branch):
-                book.forked(fork)
-        return book
+            uploads = self.recorder.sent[branch]
+            for round, model in models.items():
+                if round in uploads:
+                    notes.receive(branch, round, *model)
+                else:  # after the last
+                    notes.end(branch, round - 1, *model)
+            for round, upload in uploads.items():
+                notes.send(branch, round, *upload)
+        for branch, replay in self.recorder.played.items():
+            if notes.replays(branch):
+                notes.replay(replay)
+        return notes
 
-    def with_readings(self, book: TrajectoryRecorder | None = None) -> Run:
+    def with_notes(self, notes: NoteTaker | None = None) -> Run:
         """The same federation with what the attack's client read, its untrained control too."""
-        book = book or self.trajectory_recorder()
-        first = self.recording.untrained()
-        climb_untrained(book, self.schedule, first)
-        return replace(self, readings=book)
+        notes = notes or self.note_taker()
+        play_untrained(notes, self.schedule, self.recording.untrained())
+        return replace(self, notes=notes)
 
 
 def federated(setup: Plan, folder: Path, **client_context: Any) -> Run:
     """The rounds of every branch on the inline backend; `site` replaces fields of the clients'."""
     folder.mkdir()
-    recorder = Recorder()
+    recorder = Recorder(setup.experiment.holder)
     context = changed(make_client_context(setup, folder, Event()), **client_context)
     run = FederatedRun(
         setup, context, Ledger(folder / "clients"), RecordingWriter(folder / "recording"),
         lambda state: None, recorder,  # type: ignore[arg-type]
         Stopwatch(time.perf_counter()), Display(0, True),
     )  # fmt: skip
-    found = federate(run)
-    return Run(**{**vars(found), "readings": None}, recorder=recorder)
+    return Run(**vars(federate(run)), recorder=recorder)
 
 
 def unattacked(setup: Plan) -> Plan:

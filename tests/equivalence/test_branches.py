@@ -162,7 +162,7 @@ def test_disk__holds_no_file_of_an_attacked_round_that_is_not_evaluated(watched:
     models = [f"main/{r:04d}" for r in (0, 2, 4)] + [f"placebo/{r:04d}" for r in (0, 2, 4)]
     models += [f"zero/{r:04d}" for r in (2, 4)]
     want = {f"models/{name}.safetensors" for name in models}
-    want |= {f"notes/{name}.safetensors" for name in models if not name.endswith("0000")}
+    want |= {f"held/{name}.safetensors" for name in models if not name.endswith("0000")}
     assert {*watched.files} == want | {"recording.json", "rounds.jsonl"}
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import itertools
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from threading import Event
 from types import SimpleNamespace
@@ -14,11 +15,11 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 import torch
-from fedmia.evaluation.trajectories import Trajectories
 from scipy.stats import rankdata
 
 from clients.client_context import ClientContext
 from fedmia.attacks.ascent import Ascent
+from fedmia.attacks.base import ActiveAttack
 from fedmia.attacks.lira import LiRARounds
 from fedmia.attacks.rmia import RMIARounds
 from fedmia.config.choices import PluginChoice
@@ -26,7 +27,10 @@ from fedmia.data.cast import ATTACKED, KNOWN, SCORED
 from fedmia.data.images import digests
 from fedmia.data.sets import ImageSets
 from fedmia.evaluation import run as scoring
-from fedmia.evaluation.run import score_suite, suite_of_run
+from fedmia.evaluation.active import ActiveScores
+from fedmia.evaluation.run import suite_of_run
+from fedmia.evaluation.score import score
+from fedmia.evaluation.steps.failures import Failures
 from fedmia.evaluation.suite import Suite
 from fedmia.federation.plan import make_client_context
 from fedmia.federation.utility import Probes
@@ -42,20 +46,26 @@ from fedmia.ssl.moco import MoCo
 from fedmia.threat import ClientView, ServerView, WhiteBox
 from strategies.cohort import RoundRange, draw_cohort
 
-from .conftest import ACTIVE, Finished, federated, planned, same, weights
+from .conftest import ACTIVE, Finished, Run, federated, planned, same, weights
 
 CLEAN, LAST = 2, 4  # rounds of the tiny experiment: the last before an attack, the last of all
 PASSIVE = "--attacker passive --attacks similarity --attack.similarity.views 4"
 SERVER = "--attacker server --attacks all-for-one --federation.keep_updates 4 "
 
 
-def evaluation(run: Any) -> Suite:
-    return suite_of_run(run)
+def evaluation(run: Run, attacks: Mapping[str, PluginChoice] | None = None) -> Suite:
+    """The attacks of a run, or others, on its models."""
+    chosen = run.plan.experiment.attack_choices if attacks is None else attacks
+    return suite_of_run(
+        run, run.plan, run.client_context, run.cast, chosen, run.archive, Failures()
+    )
 
 
-def scores_of(run: Any) -> dict[str, Any]:
+def scores_of(run: Run) -> dict[str, Any]:
     """All that is scored of a run."""
-    return score_suite(suite_of_run(run), run)
+    suite = evaluation(run)
+    names = [n for n in suite.attacks if n not in suite.of_kind(ActiveAttack) or suite.act]
+    return score(suite, suite.able(names), run.rounds, by_sets=True)
 
 
 @pytest.mark.slow
@@ -63,7 +73,7 @@ def test_passive_attack__reads_the_last_model_before_the_first_crafted_update(
     finished: Finished,
 ) -> None:
     run = finished(ACTIVE)
-    results = {a.name: a for a in scores_of(run.with_readings())["attacks"]}
+    results = {a.name: a for a in scores_of(run.with_notes())["attacks"]}
     assert [results[n].under_attack for n in ("similarity", "ascent")] == [False, True]
     clean, last = (
         evaluation(run).score_attacks(RoundModel(MAIN, r), ["similarity"])[0] for r in (CLEAN, LAST)
@@ -83,7 +93,7 @@ def test_probes__are_of_the_model_that_passive_attacks_are_scored_on(
     losses = {info.round: info.loss for info in run.rounds}
     monkeypatch.setattr(Probes, "both", lambda self, state: {"knn": Probe(total(state), 1)})
     monkeypatch.setattr(Probes, "health", lambda self, state, loss: Health(total(state), loss))
-    monkeypatch.setattr(scoring, "score_suite", lambda *_: {})
+    monkeypatch.setattr(scoring, "score", lambda *_, **more: {})
     scores = scoring.score_run(run, Stopwatch(time.perf_counter()))
     assert len(set(sums.values())) == len(sums) and losses[CLEAN] != losses[LAST]
     assert (scores.round, scores.utility["knn"].value) == (CLEAN, sums[CLEAN])
@@ -113,18 +123,20 @@ def test_with_sets__reads_the_rounds_in_which_sets_are_climbed_alone() -> None:
     attack, level = Mock(spec=Ascent), Mock(spec=Ascent)
     attack.judge, level.judge = lambda seen: seen, lambda seen: 2 * seen
     attack.other_readings = lambda: {"level": level}
-    found: Any = Trajectories.__new__(Trajectories)
-    found.attack = attack
-    found.readings = SimpleNamespace(of_alone=alone, rounds_alone=lambda branch, kind: [3])
-    found.view, found.suite = lambda branch: branch, SimpleNamespace(scorer=scorer)
+    active: Any = ActiveScores.__new__(ActiveScores)
+    active.attack, active._by_sets = attack, True
+    active.notes = SimpleNamespace(of_alone=alone, rounds_alone=lambda branch, kind: [3])
+    active.view, active.suite = lambda branch: branch, SimpleNamespace(scorer=scorer)
     other = ScoredAttack("a-level", "", "white_box", "client", none, none, reading="level")
-    told = found.with_sets(ScoredAttack("a", "", "white_box", "client", none, none, also=[other]))
+    told = active._with_sets(ScoredAttack("a", "", "white_box", "client", none, none, also=[other]))
     np.testing.assert_array_equal(told.sets_members, [[10.5, 0.5], [12.5, 2.5]])
     np.testing.assert_array_equal(told.sets_nonmembers, [[15.5, 5.5], [15.5, 5.5]])
     np.testing.assert_array_equal(told.also[0].sets_members, [[21.0, 1.0], [25.0, 5.0]])
     np.testing.assert_array_equal(told.also[0].sets_nonmembers, [[31.0, 11.0], [31.0, 11.0]])
-    found.readings.rounds_alone = lambda branch, kind: []
-    assert found.with_sets(other) is other
+    active._by_sets = False
+    assert active._with_sets(other) is other
+    active._by_sets, active.notes.rounds_alone = True, lambda branch, kind: []
+    assert active._with_sets(other) is other
 
 
 def test_passive_attack__without_an_active_one_reads_the_last_model(
@@ -180,12 +192,12 @@ def test_active_attack__sees_the_rounds_of_the_branch_it_is_scored_on(
     assert sorted(models) == [3, 4, 5] and sorted(run.sent(branch)) == [3, 4]
     assert all(same(models[r][0], state[r - 1]) for r in models)
     assert branch == "main" or not same(models[LAST + 1][0], weights(run)[LAST])
-    book, scoring_run = run.trajectory_recorder(), evaluation(run)
-    images = scoring_run.scorer.candidates.flip(0)[:30]
-    trajectory = Trajectories(scoring_run, run, "ascent", book).view(branch).trajectory(images)
+    notes, suite = run.note_taker(), evaluation(run)
+    images = suite.scorer.candidates.flip(0)[:30]
+    trajectory = ActiveScores(suite, notes).view(branch).trajectory(images)
 
     def read(model: tuple[State, State]) -> Any:
-        return book.attack.read(book.view(*model), images)
+        return notes.attack.read(notes.view(*model), images)
 
     assert trajectory.rounds == [3, 4]
     assert trajectory.before.shape == trajectory.after.shape == (2, 30)
@@ -193,7 +205,7 @@ def test_active_attack__sees_the_rounds_of_the_branch_it_is_scored_on(
         np.testing.assert_allclose(trajectory.before[i], read(models[round]), atol=1e-5)
         np.testing.assert_allclose(trajectory.after[i], read(models[round + 1]), atol=1e-5)
     # Of the uploads the first is read: `level` needs none.
-    np.testing.assert_allclose(trajectory.sent, [read(run.recorder.uploads[branch][3])], atol=1e-5)
+    np.testing.assert_allclose(trajectory.sent, [read(run.recorder.sent[branch][3])], atol=1e-5)
 
 
 @pytest.mark.parametrize("branch", ["main", "placebo"])
@@ -388,7 +400,7 @@ def test_by_layer__is_internal_on_each_layer_alone_from_one_pass(
     assert sum(passed) == len(scorer.candidates) + len(scorer.known.both()[0])
     assert list(layers) == ["layer1", "layer2", "layer3", "layer4", "avgpool", "encoder"]
     for name in ("layer1", "encoder"):
-        alone = suite_of_run(run, {"internal": PluginChoice("internal", {"layers": (name,)})})
+        alone = evaluation(run, {"internal": PluginChoice("internal", {"layers": (name,)})})
         (want,) = alone.score_attacks(RoundModel(MAIN, LAST), ["internal"])
         np.testing.assert_array_equal(layers[name].scores_members, want.scores_members)
         np.testing.assert_array_equal(layers[name].scores_nonmembers, want.scores_nonmembers)

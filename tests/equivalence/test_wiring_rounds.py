@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from fedmia.evaluation.trajectories import Trajectories
 
+from fedmia.evaluation.active import ActiveScores
 from fedmia.federation.attacker import load_weights
 from fedmia.rounds.base import RoundModel
 from fedmia.ssl.base import State
@@ -33,14 +33,15 @@ def test_partial_participation__without_a_finished_round_the_attack_is_not_run(
     """Half of four rounds are the client's, of this seed; it reads every image in both."""
     run = finished(PARTIAL)
     assert list(run.sent("main")) == [6, 8] and run.client_context.turns == 2
-    scoring_run, book = evaluation(run), run.trajectory_recorder()
-    active = Trajectories(scoring_run, run, "ascent", book)
+    suite, notes = evaluation(run), run.note_taker()
+    active = ActiveScores(suite, notes)
     assert active.unscored() is None
-    trajectory = active.view("main").trajectory(scoring_run.scorer.candidates)
+    trajectory = active.view("main").trajectory(suite.scorer.candidates)
     assert trajectory.rounds == [6, 8] and np.isfinite(trajectory.after).all()
-    missed = run.trajectory_recorder()
-    missed.readings = {n: v for n, v in missed.readings.items() if not n.startswith("sent.main.")}
-    result = scores_of(replace(run, readings=missed))
+    missed = run.note_taker()
+    for table in missed.tables["main"].values():
+        table.pop("sent", None)
+    result = scores_of(replace(run, notes=missed))
     assert "its client finished no attacked round" in result["not_run"]["ascent"]
     assert result["attacks"] == [] and result["pairs"] == []
 
@@ -54,10 +55,10 @@ def test_untrained_control__goes_through_the_strategys_own_aggregate(
     run = finished(PARTIAL)
     models: dict[int, State] = {}
     uploads: dict[int, State] = {}
-    book = run.trajectory_recorder()
-    for name, kept in (("received", models), ("sent", uploads)):
-        monkeypatch.setattr(book, name, noting(book, name, kept))
-    run.with_readings(book)
+    notes = run.note_taker()
+    for name, kept, later in (("receive", models, 0), ("end", models, 1), ("send", uploads, 0)):
+        monkeypatch.setattr(notes, name, noting(notes, name, kept, later))
+    run.with_notes(notes)
     state = run.recording.untrained()
     sizes = [len(p) for p in run.client_context.parts["members"]]
     assert list(uploads) == [6, 8] and list(models) == [6, 8, 9] and len({*sizes}) > 1
@@ -78,12 +79,12 @@ def test_untrained_control__goes_through_the_strategys_own_aggregate(
     assert not same(state, start)
 
 
-def noting(book: Any, name: str, kept: dict[int, State]) -> Any:
-    """A method of a notebook that keeps the states."""
-    plain = getattr(book, name)
+def noting(notes: Any, name: str, kept: dict[int, State], later: int) -> Any:
+    """A method of notes that keeps the states, by the round or so many later."""
+    plain = getattr(notes, name)
 
     def noted(branch: str, round: int, state: State, held: State) -> None:
-        kept[round] = state
+        kept[round + later] = state
         plain(branch, round, state, held)
 
     return noted
@@ -100,7 +101,7 @@ def test_pooled_training__comes_before_honest_rounds_and_passive_attacks_read_an
         (1, False), (2, False), (3, True), (4, True),
     ]  # fmt: skip
     run.check_mean(CLEAN, 4)
-    results = scores_of(run.with_readings())
+    results = scores_of(run.with_notes())
     for scored, state in (
         (results["attacks"], states[CLEAN]),
         (results["controls"]["untrained"], first),

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedmia import audit, simulate
+from fedmia import audit, pilot, simulate
 from fedmia.config.experiment import Experiment, Pretrain
-from fedmia.evaluation import outlook, pilot
+from fedmia.evaluation import outlook
 from fedmia.records import RunScores
 from fedmia.report.build import build_report
 from fedmia.report.reach import leak_tests

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fedmia.federation.recorder import TrajectoryRecorder
 from torch import Tensor
 
 from fedmia.federation.checkpoint import Checkpoint
 from fedmia.federation.ledger import Ledger
+from fedmia.federation.notetaker import NoteTaker
 from fedmia.federation.rounds import FederatedRun
 from tests.small_runs import BRANCHES, Killed, simulate
 
@@ -22,15 +22,13 @@ REMADE: Mapping[str, set[str]] = {
     "FederatedRun": {
         "experiment", "client_context", "split", "probe", "display", "checkpoint", "schedule",
         "holder", "active", "watch", "recording", "store", "failure", "_root", "_unsaved",
-        "_crafted", "_fork", "_line",
+        "_crafted", "_replay", "_sent", "_line",
     },
     "BranchState": set(),
     "FailurePolicy": {
         "clients", "on_failure", "timeout", "least", "indispensable", "say", "hint",
     },
-    "TrajectoryRecorder": {
-        "context", "attacker", "attack", "targets", "_at", "_lock", "failures",
-    },
+    "NoteTaker": {"context", "attacker", "attack", "images", "_lock"},
     "Scaffold": {"course", "nodes", "_global"},  # of one stretch of rounds
 }  # fmt: skip
 
@@ -69,13 +67,13 @@ def test_checkpoint__holds_all_that_a_run_holds(
     with pytest.raises(Killed):
         simulate(f"{BRANCHES} --attack.ascent.lr 1", tmp_path / "RUN")
     (live,) = seen
-    recorder = live.recorder
-    assert live.checkpoint is not None and isinstance(recorder, TrajectoryRecorder)
+    notes = live.notes
+    assert live.checkpoint is not None and notes is not None
     root, key = live.checkpoint.root, live.checkpoint.key
     other = replace(
         live, store=Ledger(root / "clients"), rounds=[], head=None, forked=None,
         checkpoint=Checkpoint(root, key=key), aggregation=None,
-        recorder=TrajectoryRecorder(recorder.context, recorder.attack),
+        notes=NoteTaker(notes.context, notes.attack),
     )  # fmt: skip
     other.resume()
     assert live.head is not None and live.forked is not None and live.aggregation is not None

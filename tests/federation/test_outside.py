@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from fedmia.federation.recorder import TrajectoryRecorder
 
 from fedmia.cli.command import parse
 from fedmia.cli.commands import SIMULATE
+from fedmia.federation.notetaker import NoteTaker
 from fedmia.options.errors import InputError
 from fedmia.recording import Recording
 from fedmia.records import RunScores
@@ -31,17 +31,17 @@ def test_run__is_reported_with_its_role_its_controls_and_its_curves(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls, plain = list[RunScores](), publish.build_whole
-    uploads, noted = dict[tuple[str, int], State](), TrajectoryRecorder.sent
+    uploads, send = dict[tuple[str, int], State](), NoteTaker.send
 
-    def sent(self: TrajectoryRecorder, branch: str, round: int, state: State, held: State) -> None:
+    def sent(self: NoteTaker, branch: str, round: int, state: State, held: State) -> None:
         uploads[branch, round] = state
-        noted(self, branch, round, state, held)
+        send(self, branch, round, state, held)
 
     def build(scores: RunScores) -> Report:
         calls.append(scores)
         return plain(scores)
 
-    monkeypatch.setattr(TrajectoryRecorder, "sent", sent)
+    monkeypatch.setattr(NoteTaker, "send", sent)
     monkeypatch.setattr(publish, "build_whole", build)
     flags = SMALL.replace("snapshots 1", "snapshots 2") + "--clients 4 --rounds 4 "
     assert simulate(f"{flags}{ASKED}--attack.similarity.views 4", tmp_path / "RUN") == 0

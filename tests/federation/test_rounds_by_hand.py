@@ -21,6 +21,7 @@ from fedmia.federation.ledger import Ledger
 from fedmia.federation.rounds import FederatedRun, RunInterrupted
 from fedmia.federation.schedule import Schedule
 from fedmia.options.seeding import rng
+from fedmia.recording.branches import MAIN, ZERO
 from fedmia.recording.format import RoundRecord
 from fedmia.recording.writer import RecordingWriter
 from fedmia.runtime.stopwatch import Stopwatch
@@ -96,25 +97,31 @@ def test_stretch__notes_each_round_with_what_its_clients_received(
     notes, strategy, main = list[Any](), Told(), branch == "main"
     beside = main and active
     head = BranchState(branch, 5, {"w": torch.tensor(5.0)}, strategy)
+    branches = [MAIN, ZERO] if active else [MAIN]
     run = SimpleNamespace(
         schedule=Schedule(settings(ACTIVE)), _root=77, failure_policy=None, aggregation="none",
-        active=active,
+        branches=lambda: branches, client_context=SimpleNamespace(roles=("honest",) * 5),
+        store=SimpleNamespace(fork=lambda *of: notes.append(("beside", *of))), forked=None,
+        _fork=lambda at: FederatedRun._fork(run, at),  # type: ignore[arg-type]
         _note_update=lambda course, state, up: notes.append(("seen", up.round, float(state["w"]))),
         _record=lambda course, state, done: notes.append(("done", done.number, float(state["w"]))),
         _describe_aggregation=lambda of: f"after {head.round + 1}",
-        _begin_control=lambda at: notes.append(("beside", at.round, float(at.state["w"]))),
         _checkpoint=lambda: notes.append(("kept", head.round)),
-        _prepare_fork=lambda course, at: notes.append(("fork", at.round, float(at.state["w"]))),
+        _prepare_replay=lambda course, at: notes.append(("replay", at.round, float(at.state["w"]))),
     )  # fmt: skip
     for _ in range(2):  # the second time nothing is left
         FederatedRun._run_rounds(run, None, head, 8, craft=True)  # type: ignore[arg-type]
-    assert notes == [("fork", 5, 5.0)] + [
+    assert notes == [("replay", 5, 5.0)] + [
         note for r in (6, 7, 8)
         for note in (
-            ("seen", r, r - 1.0), ("done", r, r - 1.0), *[("beside", 7, 7.0)] * (r == 7 and beside),
-            ("kept", r), ("fork", r, float(r)),
+            ("seen", r, r - 1.0), ("done", r, r - 1.0),
+            *[("beside", "main", "zero", 5)] * (r == 7 and beside),
+            ("kept", r), ("replay", r, float(r)),
         )
     ]  # fmt: skip
+    assert (run.forked is not None) is beside
+    if beside:
+        assert (run.forked.round, float(run.forked.state["w"])) == (7, 7.0)
     assert run.aggregation == ("after 8" if main else "none")
     asked = strategy.asked
     assert (asked.branch, asked.first, asked.last, asked.craft) == (branch, 5, 8, True)
@@ -125,8 +132,8 @@ def test_record__the_loss_is_of_honest_clients() -> None:
     """Of the last round, of clients whose losses are 1 and 3, and the attacker's of 100."""
     notes, new = dict[str, Any](), {"new": torch.ones(1)}
     run = SimpleNamespace(
-        watch=Stopwatch(0.0), client_context=SimpleNamespace(is_stopped=lambda: False),
-        _crafted=None, experiment=settings(ACTIVE), schedule=SimpleNamespace(last=10),
+        watch=Stopwatch(0.0), _crafted=None, notes=None, _refuse_stopped=lambda *of: None,
+        experiment=settings(ACTIVE), schedule=SimpleNamespace(last=10),
         _note=lambda *of: notes.update(note=of),
         display=SimpleNamespace(round=lambda *of: notes.update(shown=of)),
         recording=SimpleNamespace(add=lambda line: notes.update(line=line)),
@@ -160,13 +167,13 @@ def test_run__leaves_no_update_of_a_round_to_be_replayed(
 
     run = SimpleNamespace(
         branches=lambda: ["main"], _run_branch=ends, checkpoint=None, recording=store,
-        _unsaved=None, _fork=SimpleNamespace(round=3),
-        _drop_fork=lambda: FederatedRun._drop_fork(run),  # type: ignore[arg-type]
+        _unsaved=None, _replay=SimpleNamespace(round=3),
+        _drop_replay=lambda: FederatedRun._drop_replay(run),  # type: ignore[arg-type]
     )  # fmt: skip
     with contextlib.suppress(KeyError):
         FederatedRun.run(run, None)  # type: ignore[arg-type]
     assert [p.name for p in (tmp_path / "updates").iterdir()] == ["forks", "main"]
-    assert not [*(tmp_path / "updates/forks").iterdir()] and run._fork is None
+    assert not [*(tmp_path / "updates/forks").iterdir()] and run._replay is None
 
 
 def test_held__is_the_holders_bank_and_not_its_key_encoder() -> None:
