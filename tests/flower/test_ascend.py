@@ -23,9 +23,10 @@ from flwr.common.config import fuse_dicts, parse_config_args
 import fedmia
 import fedmia.flower
 from fedmia.audit import main as audit
-from fedmia.evaluation.audits.climb import ClimbNotes, read_climb, read_notes
+from fedmia.evaluation.audits.climb import add_climb, notes_folder
 from fedmia.options.errors import InputError
 from fedmia.recording import Recording
+from fedmia.rounds.notes import Notes, read_notes
 from fedmia.threat.owner_loss import read_owner_loss
 from tests.flower import small_app
 from tests.flower.small_app import CLIENTS, EACH, Net, attack, first, loss, run, targets
@@ -75,8 +76,20 @@ def content(records: RecordDict) -> dict[str, Any]:
     }
 
 
-def notes_of(folder: Path, branch: str = "main") -> ClimbNotes:
-    return read_notes(folder / f"client-0000-{branch}.safetensors")
+def notes_of(folder: Path, branch: str = "main") -> Notes:
+    notes = read_notes(Recording(notes_folder(folder, 0, branch)))
+    assert notes is not None
+    return notes
+
+
+def readings(notes: Notes) -> dict[str, Any]:
+    """All losses, by `NAME.BRANCH.ROUND`."""
+    return {
+        f"{name}.{branch}.{round}": values
+        for branch, rounds in notes.tables.items()
+        for round, table in rounds.items()
+        for name, values in table.items()
+    }
 
 
 @pytest.fixture(scope="module")
@@ -123,14 +136,14 @@ def test_notes__are_the_losses_under_the_recorded_models(attacked: Path) -> None
     known = {f"received.main.{r}": models[r - 1] for r in (2, 3, 4)}
     known |= {f"sent.main.{r}": updates[r][0] for r in (2, 3)}
     known["received.untrained.1"] = models[0]
-    others = {"sent.untrained.1", "received.untrained.2"}
-    assert {*notes.readings.readings} == {*known} | others
+    others = {"sent.untrained.1", "after.untrained.1"}
+    assert {*readings(notes)} == {*known} | others
     for name, state in known.items():
         net = Net().eval()
         net.load_state_dict(state)
         expected = read_owner_loss(loss, net, targets(), torch.device("cpu"), 0)
-        np.testing.assert_array_equal(notes.readings.readings[name], expected.double().numpy())
-    assert (notes.client, notes.trained, notes.run) == (0, 5, "1")
+        np.testing.assert_array_equal(readings(notes)[name], expected.double().numpy())
+    assert (notes.about["client"], max(notes.facts["main"]), notes.about["run"]) == (0, 5, "1")
     assert (attacked / "NOTES").stat().st_mode & 0o777 == 0o700
 
 
@@ -197,7 +210,7 @@ def test_run_config__switches_the_attacker(
     ):
         replies = [content(answer(mods, order(round=r), context).content) for r in (1, 2)]
         notes = sorted((tmp_path / name).glob("*"))
-        read = [read_notes(path).readings.readings for path in notes]
+        read = [readings(notes_of(path.parent, path.name[12:])) for path in notes]
         sides.append((replies, content(context.state), [path.name for path in notes], read))
     (*one, own), (*other, known) = sides
     assert one == other and len(own) == len(known) == (like is not None)
@@ -250,18 +263,16 @@ def test_climb__equals_a_plain_loop_from_the_received_weights(bare: bool, tmp_pa
     for name, values in zip(start, twin.content["weights"].to_numpy_ndarrays(), strict=True):
         if start[name].is_floating_point():
             np.testing.assert_array_equal(values, start[name].numpy())
-    assert list(notes_of(tmp_path / "Z", "zero").readings.readings) == [
-        "received.zero.2", "sent.zero.2",
-    ]  # fmt: skip
+    assert [*readings(notes_of(tmp_path / "Z", "zero"))] == ["received.zero.2", "sent.zero.2"]
 
 
 def test_rounds__are_counted_where_messages_do_not(tmp_path: Path) -> None:
     mod = attack(tmp_path / "N", rounds=(2,))
     for _ in range(4):
         answer([mod], order(round=None, bare=True), node())
-    readings = notes_of(tmp_path / "N").readings
-    assert readings.rounds("main") == [2] and sorted(readings.readings) == [
-        "received.main.2", "received.main.3", "received.untrained.1", "received.untrained.2",
+    notes = notes_of(tmp_path / "N")
+    assert notes.rounds("main") == [2] and sorted(readings(notes)) == [
+        "after.untrained.1", "received.main.2", "received.main.3", "received.untrained.1",
         "sent.main.2", "sent.untrained.1",
     ]  # fmt: skip
 
@@ -270,15 +281,12 @@ def test_control__climbs_the_first_model_as_if_nobody_trained(tmp_path: Path) ->
     """A price rises by lr in a step of one batch; one attacker of four clients moves a quarter."""
     mod = attack(tmp_path / "N", steps=1, lr=8.0)
     answer([mod], order(round=1), node())
-    readings = notes_of(tmp_path / "N").readings
-    start, sent, after = (
-        readings.readings[name].mean()
-        for name in ("received.untrained.1", "sent.untrained.1", "received.untrained.2")
-    )
+    notes = notes_of(tmp_path / "N")
+    table = notes.tables["untrained"][1]
+    start, sent, after = (table[name].mean() for name in ("received", "sent", "after"))
     assert sent > start + 0.05 and after - start == pytest.approx((sent - start) / CLIENTS)
-    queries = dict(readings.queries)
     answer([mod], order(round=1), node())  # asked again
-    assert notes_of(tmp_path / "N").readings.queries == queries
+    assert notes_of(tmp_path / "N").queries("untrained") == notes.queries("untrained") > 0
     steep = {"lr": 1e30, "loss": lambda net, x: loss(net, x).exp()}
     for name, how, round in (("L", {}, 3), ("Z", {"steps": 0}, 1), ("I", steep, 1)):
         reply = answer([attack(tmp_path / name, **how)], order(round=round), node())
@@ -290,7 +298,7 @@ def test_notes__of_an_evaluated_model_need_no_further_round(tmp_path: Path) -> N
     every: dict[str, Any] = {"fraction_evaluate": 1.0, "min_evaluate_nodes": CLIENTS}
     for name, strategy, acted in (("E", every, [2, 3]), ("P", {}, [2])):
         run(tmp_path / name, attack(tmp_path / f"N{name}"), rounds=3, **strategy)
-        assert notes_of(tmp_path / f"N{name}").readings.rounds("main") == acted
+        assert notes_of(tmp_path / f"N{name}").rounds("main") == acted
 
 
 def test_page__its_block_and_its_command_find_the_attacker(
@@ -409,12 +417,12 @@ def test_notes__of_too_strong_a_climb_say_that_the_rise_ranks_backwards(tmp_path
         mod = attack(folder, lr=lr, loss=lambda net, x: loss(net, x).clamp(max=3.0))
         for round in (2, 3, 4):
             answer([mod], order(round=round), node())
-        said = " ".join(read_climb(folder, history).remarks)
+        said = " ".join(add_climb(folder, history))
         assert ("the loss before, backwards (correlation -1.00)" in said) is strong
 
 
 def damage(folder: Path) -> None:
-    path = folder / "client-0000-main.safetensors"
+    path = folder / "client-0000-main" / "notes" / "main" / "0003.safetensors"
     path.write_bytes(path.read_bytes()[:-9])
 
 
@@ -431,7 +439,7 @@ def test_refusals__of_notes(attacked: Path, tmp_path: Path, capsys: Any) -> None
         (tmp_path / "EMPTY", attacked / "REC", "no notes of an attacker"),
         (tmp_path / "FEW", attacked / "REC", "60 of the 80 images of the audit are none of the 20"),
         (tmp_path / "LAST", attacked / "REC", "client 0 received no model after its ascent"),
-        (tmp_path / "BAD", attacked / "REC", "client-0000-main.safetensors' is damaged"),
+        (tmp_path / "BAD", attacked / "REC", "main/0003.safetensors' is not the file that"),
         (attacked / "NOTES", tmp_path / "SHORT", "of round 3, and recording"),
     ]
     for notes, recording, message in cases:
@@ -449,8 +457,8 @@ def test_ascend__on_simulated_nodes(attacked: Path, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "tests.flower.small_app", str(tmp_path)]
     subprocess.run(command, cwd=ROOT, check=True, timeout=240)
     one, other = notes_of(attacked / "NOTES"), notes_of(tmp_path / "NOTES")
-    assert one.readings.rounds("main") == other.readings.rounds("main") == [2, 3]
-    for name, values in one.readings.readings.items():
-        np.testing.assert_allclose(other.readings.readings[name], values, rtol=1e-5)
+    assert one.rounds("main") == other.rounds("main") == [2, 3]
+    for name, values in readings(one).items():
+        np.testing.assert_allclose(readings(other)[name], values, rtol=1e-5)
     looks = dict(json.loads((tmp_path / "looks.json").read_text()))
     assert list(looks) == [0, 2, 4] and all(0 < auc < 1 for auc in looks.values())
