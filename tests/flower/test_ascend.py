@@ -8,6 +8,8 @@ import shlex
 import subprocess
 import sys
 import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -27,6 +29,7 @@ from fedmia.evaluation.audits.climb import add_climb, notes_folder
 from fedmia.options.errors import InputError
 from fedmia.recording import Recording
 from fedmia.rounds.notes import Notes, read_notes
+from fedmia.storage import durable
 from fedmia.threat.owner_loss import read_owner_loss
 from tests.flower import small_app
 from tests.flower.small_app import CLIENTS, EACH, Net, attack, first, loss, run, targets
@@ -128,6 +131,28 @@ def test_audit__says_what_the_climb_adds(attacked: Path, tmp_path: Path) -> None
         known=4, notes=str(attacked / "NOTES"), attacks=["ascent"], threads=1, quiet=True,
     )  # fmt: skip
     assert run_.attacks.auc["ascent"] == rows["ascent"]["auc"]
+
+
+def test_audit__takes_another_reading_and_no_other_option(
+    attacked: Path, tmp_path: Path, capsys: Any
+) -> None:
+    """What was noted under other weights cannot be had of these."""
+    flags = f"{ENCODER}--federation {attacked / 'REC'} --notes {attacked / 'NOTES'} "
+    flags = (
+        f"{flags.replace('3 ', '3 --attack.ascent.steps {} ', 1)}{small_app.write_sides(tmp_path)}"
+    )
+    for steps, code in (("7", 2), ("2", 0)):
+        more = f"--attack.ascent.reading level --out {tmp_path / steps}"
+        assert audit(f"{flags.format(steps)} {more}".split()) == code
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0] == (
+        "fedmia: error: attack.ascent.steps 7: the rounds were attacked with 2, and what was noted "
+        "in them cannot change"
+    )
+    report = json.loads((tmp_path / "2" / "report.json").read_text())
+    assert [row["name"] for row in report["attacks"]] == ["similarity", "ascent", "ascent-rise"]
+    pairs = {row["attack"]: row["control"] for row in report["paired"][:2]}
+    assert pairs == {"ascent": "ascent-zero", "ascent-rise": "ascent-rise-zero"}
 
 
 def test_notes__are_the_losses_under_the_recorded_models(attacked: Path) -> None:
@@ -399,6 +424,57 @@ def test_node__answers_with_one_line_what_is_wrong(name: str, tmp_path: Path) ->
     reply = mod(order(), context, app or small_app.make_app())
     assert reply.has_error() and message in reply.error.reason
     assert reply.error.reason.startswith("ascend: ") and "\n" not in reply.error.reason
+
+
+class Killed(BaseException):
+    """Nothing that anybody catches."""
+
+
+@contextmanager
+def killed_at(call: int) -> Iterator[None]:
+    """The process ends where it is about to write, replace or force a file for the `call`th time."""
+    left = [call]
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("replacing", "make_file", "force_all"):
+
+            def dies(*rest: Any, plain: Any = getattr(durable, name), **more: Any) -> Any:
+                left[0] -= 1
+                if not left[0]:
+                    raise Killed
+                return plain(*rest, **more)
+
+            patch.setattr(durable, name, dies)
+        yield
+
+
+def test_node__that_is_killed_finds_its_notes_whole(tmp_path: Path) -> None:
+    """Wherever it is: it lacks at most the round of the message, which it may be sent again."""
+    messages = [order(round=1), order(round=2), order("evaluate", 2)]
+    how = {"steps": 1, "rounds": None}
+    for message in messages:
+        answer([attack(tmp_path / "WHOLE", **how)], message, node())
+    whole, kills = readings(notes_of(tmp_path / "WHOLE")), 0
+    assert sorted(name for name in whole if "untrained" not in name) == [
+        "received.main.1", "received.main.2", "received.main.3", "sent.main.1", "sent.main.2",
+    ]  # fmt: skip
+    for call in itertools.count(1):
+        folder, before = tmp_path / f"{call}", dict[str, Any]()
+        try:
+            with killed_at(call):
+                for at, message in enumerate(messages):
+                    answer([attack(folder, **how)], message, node())
+                    before = readings(notes_of(folder))
+            break
+        except Killed:
+            kills += 1
+        if at:
+            assert {*before} <= {*readings(notes_of(folder))} <= {*whole}
+        for message in messages[at:]:
+            answer([attack(folder, **how)], message, node())
+        again = readings(notes_of(folder))
+        assert {*again} == {*whole}
+        assert all((values == whole[name]).all() for name, values in again.items())
+    assert kills > 12
 
 
 def test_node__refuses_notes_of_another_run(tmp_path: Path) -> None:
