@@ -46,6 +46,7 @@ from fedmia.records import RunScores
 from fedmia.rounds.attacker import Attacker
 from fedmia.rounds.base import EncoderRounds
 from fedmia.rounds.kept import KeptRounds
+from fedmia.rounds.notes import Notes
 from fedmia.runtime.heartbeat import format_seconds
 from fedmia.runtime.progress import AuditDisplay
 from fedmia.runtime.stopwatch import Stopwatch
@@ -199,6 +200,8 @@ def examine(
                 display.line(describe_images(rehearsal, released.name, audit.rate))
             quick = [n for n in rehearsal.seconds if is_quick(registry.load("attack", n))]
             display.forecast(rehearsal.total(), rehearsal.total(quick), rehearsal.without)
+        if rounds.notes is not None and suite.act is None:
+            display.line(offer(rounds.notes))
         if not display.quiet and (others := other_attacks(suite, audit.attacks)):
             # An API is not asked about images for attacks that do not run.
             rest = Rehearsal({}, ()) if remote is not None else rehearse(suite, others, short=True)
@@ -255,6 +258,12 @@ def control_notes(suite: Suite, results: Mapping[str, Any], ran: Sequence[str]) 
         left = [name for name in ran if name not in climbed]
         lines += explain_uncontrolled(suite, left, "they have no control")
     return lines + suite.failures.notes()
+
+
+def offer(notes: Notes) -> str:
+    """How to score an attack that took part in the rounds, where an audit does not run it."""
+    name, client = notes.about["attack"], notes.about["client"]
+    return f"client {client} attacked these rounds by {name}: --attacks {name} scores what it noted"
 
 
 def other_attacks(suite: Suite, names: Sequence[str]) -> list[str]:

@@ -97,8 +97,8 @@ def score(
         scored[results["active"].name] = results["active"]
     beside = {UNTRAINED: list[ScoredAttack]()}
     for name in (UNTRAINED, *TRAINED):
-        if name in results:
-            beside[name] = [one for one in results[name] if one.name not in lost]
+        if results.keys() & {name, f"active-{name}"}:
+            beside[name] = [one for one in results.get(name, ()) if one.name not in lost]
             if {"active", f"active-{name}"} <= results.keys():
                 beside[name].append(results[f"active-{name}"])
     pairs = list[Pair]()

@@ -197,7 +197,8 @@ class _Attacker:
     @property
     def trained(self) -> int:
         """The last round in which the client was asked to train; 0: none."""
-        return max(self.notes.facts.get(self.branch, {}), default=0)
+        facts = self.notes.facts.get(self.branch, {})
+        return max((round for round, one in facts.items() if "label" in one), default=0)
 
     @cached_property
     def net(self) -> nn.Module:
@@ -231,14 +232,14 @@ class _Attacker:
 
     def receive(self, message: Message, *, trains: bool, attacks: bool = False) -> None:
         """Read the targets under a model that came, where a climb is before or behind it."""
-        notes, branch, round = self.notes, self.branch, self.trained
+        notes, branch = self.notes, self.branch
         waits = notes.uploads(branch) != notes.rounds(branch)
         if not (attacks or (waits and message.content.array_records)):
             return
         _, arrays = self._weights(message, "the message")
         self.received = self._by_name(arrays)
-        if trains or AFTER not in notes.tables[branch].get(round, {}):
-            self._read(RECEIVED if trains else AFTER, branch, round, self.received)
+        # One to be evaluated is noted as of the next round: what is on the disk of a round stays.
+        self._read(RECEIVED, branch, self.trained + (not trains), self.received)
         if not trains:
             self.save()
 

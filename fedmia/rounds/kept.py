@@ -284,9 +284,10 @@ def read_recording(folder: Path, until: int | None = None) -> KeptRounds:
         InputError: there is no recording, one of another format, or one without a model.
     """
     recording = Recording(folder)
-    rounds = recording.records.get(MAIN, {})
     if until is not None:
-        rounds = recording.records[MAIN] = {r: one for r, one in rounds.items() if r <= until}
+        for branch, every in recording.records.items():
+            recording.records[branch] = {r: one for r, one in every.items() if r <= until}
+    rounds = recording.records.get(MAIN, {})
     models = recording.models()
     last, end = max(models, default=0), max((r for r in rounds if rounds[r].cohort), default=0)
     remarks = [f"The last model that was recorded is that of round {last}."]

@@ -43,7 +43,7 @@ def test_recording_of_a_run__scores_equal_the_run(
     tmp_path: Path, attacker: str, attacks: str, of_run: str, options: str
 ) -> None:
     """Attacked rounds are no part of a passive attack's model: `RUN@ROUND` is the one before them.
-    An active attack acts in the rounds themselves, and is left out."""
+    The rounds in which an active attack acts are no part of that audit, so it is left out."""
     run, out, names = tmp_path / "RUN", tmp_path / "OUT", attacks.removesuffix(",ascent").split(",")
     flags = f"{RUN} {options} {of_run} --attacker {attacker} --attacks {attacks} --out {run}"
     assert simulate(flags.split()) == 0

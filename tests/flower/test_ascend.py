@@ -8,6 +8,8 @@ import shlex
 import subprocess
 import sys
 import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -23,9 +25,11 @@ from flwr.common.config import fuse_dicts, parse_config_args
 import fedmia
 import fedmia.flower
 from fedmia.audit import main as audit
-from fedmia.evaluation.audits.climb import ClimbNotes, read_climb, read_notes
+from fedmia.evaluation.audits.climb import add_climb, notes_folder
 from fedmia.options.errors import InputError
 from fedmia.recording import Recording
+from fedmia.rounds.notes import Notes, read_notes
+from fedmia.storage import durable
 from fedmia.threat.owner_loss import read_owner_loss
 from tests.flower import small_app
 from tests.flower.small_app import CLIENTS, EACH, Net, attack, first, loss, run, targets
@@ -75,8 +79,20 @@ def content(records: RecordDict) -> dict[str, Any]:
     }
 
 
-def notes_of(folder: Path, branch: str = "main") -> ClimbNotes:
-    return read_notes(folder / f"client-0000-{branch}.safetensors")
+def notes_of(folder: Path, branch: str = "main") -> Notes:
+    notes = read_notes(Recording(notes_folder(folder, 0, branch)))
+    assert notes is not None
+    return notes
+
+
+def readings(notes: Notes) -> dict[str, Any]:
+    """All losses, by `NAME.BRANCH.ROUND`."""
+    return {
+        f"{name}.{branch}.{round}": values
+        for branch, rounds in notes.tables.items()
+        for round, table in rounds.items()
+        for name, values in table.items()
+    }
 
 
 @pytest.fixture(scope="module")
@@ -117,20 +133,42 @@ def test_audit__says_what_the_climb_adds(attacked: Path, tmp_path: Path) -> None
     assert run_.attacks.auc["ascent"] == rows["ascent"]["auc"]
 
 
+def test_audit__takes_another_reading_and_no_other_option(
+    attacked: Path, tmp_path: Path, capsys: Any
+) -> None:
+    """What was noted under other weights cannot be had of these."""
+    flags = f"{ENCODER}--federation {attacked / 'REC'} --notes {attacked / 'NOTES'} "
+    flags = (
+        f"{flags.replace('3 ', '3 --attack.ascent.steps {} ', 1)}{small_app.write_sides(tmp_path)}"
+    )
+    for steps, code in (("7", 2), ("2", 0)):
+        more = f"--attack.ascent.reading level --out {tmp_path / steps}"
+        assert audit(f"{flags.format(steps)} {more}".split()) == code
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0] == (
+        "fedmia: error: attack.ascent.steps 7: the rounds were attacked with 2, and what was noted "
+        "in them cannot change"
+    )
+    report = json.loads((tmp_path / "2" / "report.json").read_text())
+    assert [row["name"] for row in report["attacks"]] == ["similarity", "ascent", "ascent-rise"]
+    pairs = {row["attack"]: row["control"] for row in report["paired"][:2]}
+    assert pairs == {"ascent": "ascent-zero", "ascent-rise": "ascent-rise-zero"}
+
+
 def test_notes__are_the_losses_under_the_recorded_models(attacked: Path) -> None:
     recording, notes = Recording(attacked / "REC"), notes_of(attacked / "NOTES")
     models, updates = recording.models(), recording.updates()
     known = {f"received.main.{r}": models[r - 1] for r in (2, 3, 4)}
     known |= {f"sent.main.{r}": updates[r][0] for r in (2, 3)}
     known["received.untrained.1"] = models[0]
-    others = {"sent.untrained.1", "received.untrained.2"}
-    assert {*notes.readings.readings} == {*known} | others
+    others = {"sent.untrained.1", "after.untrained.1"}
+    assert {*readings(notes)} == {*known} | others
     for name, state in known.items():
         net = Net().eval()
         net.load_state_dict(state)
         expected = read_owner_loss(loss, net, targets(), torch.device("cpu"), 0)
-        np.testing.assert_array_equal(notes.readings.readings[name], expected.double().numpy())
-    assert (notes.client, notes.trained, notes.run) == (0, 5, "1")
+        np.testing.assert_array_equal(readings(notes)[name], expected.double().numpy())
+    assert (notes.about["client"], max(notes.facts["main"]), notes.about["run"]) == (0, 5, "1")
     assert (attacked / "NOTES").stat().st_mode & 0o777 == 0o700
 
 
@@ -197,7 +235,7 @@ def test_run_config__switches_the_attacker(
     ):
         replies = [content(answer(mods, order(round=r), context).content) for r in (1, 2)]
         notes = sorted((tmp_path / name).glob("*"))
-        read = [read_notes(path).readings.readings for path in notes]
+        read = [readings(notes_of(path.parent, path.name[12:])) for path in notes]
         sides.append((replies, content(context.state), [path.name for path in notes], read))
     (*one, own), (*other, known) = sides
     assert one == other and len(own) == len(known) == (like is not None)
@@ -250,18 +288,16 @@ def test_climb__equals_a_plain_loop_from_the_received_weights(bare: bool, tmp_pa
     for name, values in zip(start, twin.content["weights"].to_numpy_ndarrays(), strict=True):
         if start[name].is_floating_point():
             np.testing.assert_array_equal(values, start[name].numpy())
-    assert list(notes_of(tmp_path / "Z", "zero").readings.readings) == [
-        "received.zero.2", "sent.zero.2",
-    ]  # fmt: skip
+    assert [*readings(notes_of(tmp_path / "Z", "zero"))] == ["received.zero.2", "sent.zero.2"]
 
 
 def test_rounds__are_counted_where_messages_do_not(tmp_path: Path) -> None:
     mod = attack(tmp_path / "N", rounds=(2,))
     for _ in range(4):
         answer([mod], order(round=None, bare=True), node())
-    readings = notes_of(tmp_path / "N").readings
-    assert readings.rounds("main") == [2] and sorted(readings.readings) == [
-        "received.main.2", "received.main.3", "received.untrained.1", "received.untrained.2",
+    notes = notes_of(tmp_path / "N")
+    assert notes.rounds("main") == [2] and sorted(readings(notes)) == [
+        "after.untrained.1", "received.main.2", "received.main.3", "received.untrained.1",
         "sent.main.2", "sent.untrained.1",
     ]  # fmt: skip
 
@@ -270,15 +306,12 @@ def test_control__climbs_the_first_model_as_if_nobody_trained(tmp_path: Path) ->
     """A price rises by lr in a step of one batch; one attacker of four clients moves a quarter."""
     mod = attack(tmp_path / "N", steps=1, lr=8.0)
     answer([mod], order(round=1), node())
-    readings = notes_of(tmp_path / "N").readings
-    start, sent, after = (
-        readings.readings[name].mean()
-        for name in ("received.untrained.1", "sent.untrained.1", "received.untrained.2")
-    )
+    notes = notes_of(tmp_path / "N")
+    table = notes.tables["untrained"][1]
+    start, sent, after = (table[name].mean() for name in ("received", "sent", "after"))
     assert sent > start + 0.05 and after - start == pytest.approx((sent - start) / CLIENTS)
-    queries = dict(readings.queries)
     answer([mod], order(round=1), node())  # asked again
-    assert notes_of(tmp_path / "N").readings.queries == queries
+    assert notes_of(tmp_path / "N").queries("untrained") == notes.queries("untrained") > 0
     steep = {"lr": 1e30, "loss": lambda net, x: loss(net, x).exp()}
     for name, how, round in (("L", {}, 3), ("Z", {"steps": 0}, 1), ("I", steep, 1)):
         reply = answer([attack(tmp_path / name, **how)], order(round=round), node())
@@ -290,7 +323,7 @@ def test_notes__of_an_evaluated_model_need_no_further_round(tmp_path: Path) -> N
     every: dict[str, Any] = {"fraction_evaluate": 1.0, "min_evaluate_nodes": CLIENTS}
     for name, strategy, acted in (("E", every, [2, 3]), ("P", {}, [2])):
         run(tmp_path / name, attack(tmp_path / f"N{name}"), rounds=3, **strategy)
-        assert notes_of(tmp_path / f"N{name}").readings.rounds("main") == acted
+        assert notes_of(tmp_path / f"N{name}").rounds("main") == acted
 
 
 def test_page__its_block_and_its_command_find_the_attacker(
@@ -393,6 +426,57 @@ def test_node__answers_with_one_line_what_is_wrong(name: str, tmp_path: Path) ->
     assert reply.error.reason.startswith("ascend: ") and "\n" not in reply.error.reason
 
 
+class Killed(BaseException):
+    """Nothing that anybody catches."""
+
+
+@contextmanager
+def killed_at(call: int) -> Iterator[None]:
+    """The process ends where it is about to write, replace or force a file for the `call`th time."""
+    left = [call]
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("replacing", "make_file", "force_all"):
+
+            def dies(*rest: Any, plain: Any = getattr(durable, name), **more: Any) -> Any:
+                left[0] -= 1
+                if not left[0]:
+                    raise Killed
+                return plain(*rest, **more)
+
+            patch.setattr(durable, name, dies)
+        yield
+
+
+def test_node__that_is_killed_finds_its_notes_whole(tmp_path: Path) -> None:
+    """Wherever it is: it lacks at most the round of the message, which it may be sent again."""
+    messages = [order(round=1), order(round=2), order("evaluate", 2)]
+    how = {"steps": 1, "rounds": None}
+    for message in messages:
+        answer([attack(tmp_path / "WHOLE", **how)], message, node())
+    whole, kills = readings(notes_of(tmp_path / "WHOLE")), 0
+    assert sorted(name for name in whole if "untrained" not in name) == [
+        "received.main.1", "received.main.2", "received.main.3", "sent.main.1", "sent.main.2",
+    ]  # fmt: skip
+    for call in itertools.count(1):
+        folder, before = tmp_path / f"{call}", dict[str, Any]()
+        try:
+            with killed_at(call):
+                for at, message in enumerate(messages):
+                    answer([attack(folder, **how)], message, node())
+                    before = readings(notes_of(folder))
+            break
+        except Killed:
+            kills += 1
+        if at:
+            assert {*before} <= {*readings(notes_of(folder))} <= {*whole}
+        for message in messages[at:]:
+            answer([attack(folder, **how)], message, node())
+        again = readings(notes_of(folder))
+        assert {*again} == {*whole}
+        assert all((values == whole[name]).all() for name, values in again.items())
+    assert kills > 12
+
+
 def test_node__refuses_notes_of_another_run(tmp_path: Path) -> None:
     answer([attack(tmp_path / "N")], order(), node())
     other = Context(2, 7, node().node_config, RecordDict(), {})
@@ -409,12 +493,12 @@ def test_notes__of_too_strong_a_climb_say_that_the_rise_ranks_backwards(tmp_path
         mod = attack(folder, lr=lr, loss=lambda net, x: loss(net, x).clamp(max=3.0))
         for round in (2, 3, 4):
             answer([mod], order(round=round), node())
-        said = " ".join(read_climb(folder, history).remarks)
+        said = " ".join(add_climb(folder, history))
         assert ("the loss before, backwards (correlation -1.00)" in said) is strong
 
 
 def damage(folder: Path) -> None:
-    path = folder / "client-0000-main.safetensors"
+    path = folder / "client-0000-main" / "notes" / "main" / "0003.safetensors"
     path.write_bytes(path.read_bytes()[:-9])
 
 
@@ -431,7 +515,7 @@ def test_refusals__of_notes(attacked: Path, tmp_path: Path, capsys: Any) -> None
         (tmp_path / "EMPTY", attacked / "REC", "no notes of an attacker"),
         (tmp_path / "FEW", attacked / "REC", "60 of the 80 images of the audit are none of the 20"),
         (tmp_path / "LAST", attacked / "REC", "client 0 received no model after its ascent"),
-        (tmp_path / "BAD", attacked / "REC", "client-0000-main.safetensors' is damaged"),
+        (tmp_path / "BAD", attacked / "REC", "main/0003.safetensors' is not the file that"),
         (attacked / "NOTES", tmp_path / "SHORT", "of round 3, and recording"),
     ]
     for notes, recording, message in cases:
@@ -449,8 +533,8 @@ def test_ascend__on_simulated_nodes(attacked: Path, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "tests.flower.small_app", str(tmp_path)]
     subprocess.run(command, cwd=ROOT, check=True, timeout=240)
     one, other = notes_of(attacked / "NOTES"), notes_of(tmp_path / "NOTES")
-    assert one.readings.rounds("main") == other.readings.rounds("main") == [2, 3]
-    for name, values in one.readings.readings.items():
-        np.testing.assert_allclose(other.readings.readings[name], values, rtol=1e-5)
+    assert one.rounds("main") == other.rounds("main") == [2, 3]
+    for name, values in readings(one).items():
+        np.testing.assert_allclose(readings(other)[name], values, rtol=1e-5)
     looks = dict(json.loads((tmp_path / "looks.json").read_text()))
     assert list(looks) == [0, 2, 4] and all(0 < auc < 1 for auc in looks.values())
