@@ -160,8 +160,10 @@ def test_scoring__calls_nothing_that_plays_trains_or_records(watched: Watched) -
 
 def test_scoring__scores_every_branch(watched: Watched) -> None:
     """So that what is watched is all of it."""
-    assert {"similarity", "ascent"} <= {one.name for one in watched.scores.attacks}
-    assert {"untrained", "placebo", "zero"} <= {*watched.scores.controls}
+    scored = {one.name for one in watched.scores.attacks}
+    assert {"similarity", "ascent"} <= scored
+    assert "ascent-zero" in {pair.control.name for pair in watched.scores.pairs}
+    assert {*watched.scores.controls} == {"untrained", "placebo"}
     assert {branch for branch, *_ in watched.before[1]} == {"main", "zero", "placebo"}
 
 
