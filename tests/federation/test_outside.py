@@ -33,9 +33,9 @@ def test_run__is_reported_with_its_role_its_controls_and_its_curves(
     calls, plain = list[RunScores](), publish.build_whole
     uploads, noted = dict[tuple[str, int], State](), TrajectoryRecorder.sent
 
-    def sent(self: TrajectoryRecorder, branch: str, round: int, state: State, held: State) -> None:
+    def sent(self: TrajectoryRecorder, branch: str, round: int, state: State, bank: State) -> None:
         uploads[branch, round] = state
-        noted(self, branch, round, state, held)
+        noted(self, branch, round, state, bank)
 
     def build(scores: RunScores) -> Report:
         calls.append(scores)

@@ -42,7 +42,7 @@ def trajectory_recorder(uploads: bool = False) -> Any:
     Readings.__init__(book, Reads(uploads), digests(TARGETS.numpy()))  # type: ignore[arg-type]
     book.targets, book._lock = TARGETS, Lock()
     book.context = SimpleNamespace(threads=1, sets=[np.array([1, 3]), np.array([3, 4])])
-    book.view = lambda model: SimpleNamespace(model=model, queries=0)
+    book.view = lambda model, bank: SimpleNamespace(model=model, queries=0)
     return book
 
 
@@ -50,8 +50,8 @@ def filled(uploads: bool) -> Any:
     """Rounds 4, 6 and 7 begun, the last of them not followed by a model."""
     book = trajectory_recorder(uploads)
     for turn, received, sent in ((4, 100.0, 1000.0), (6, 200.0, 2000.0), (7, 300.0, 3000.0)):
-        book.received("main", turn, received)
-        book.sent("main", turn, sent)
+        book.received("main", turn, received, {})
+        book.sent("main", turn, sent, {})
     return book
 
 
@@ -111,7 +111,7 @@ def test_notes__of_all_that_was_read_and_nothing_else() -> None:
     }
     assert about == {"queries": {"main": 60}, "choices": book.choices}
     again = trajectory_recorder()
-    again.received("zero", 9, 1.0)
+    again.received("zero", 9, 1.0, {})
     note(again, "sets.main.4", values)
     again.choices["main"] = {"steps": 9}
     again.restore(tensors, about)
