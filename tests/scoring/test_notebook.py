@@ -154,9 +154,7 @@ def test_notes__of_all_that_was_read_and_nothing_else(tmp_path: Path) -> None:
 def test_notes__of_other_targets_are_refused(tmp_path: Path) -> None:
     writer, notes = RecordingWriter(tmp_path / "recording"), filled(False)
     notes.note("main", 4, received=np.zeros(6))
-    writer.add(
-        RoundRecord("main", 4, notes=writer.save_notes("main", 4, *notes.packed("main", 4)))
-    )
+    writer.add(RoundRecord("main", 4, notes=writer.save_notes("main", 4, *notes.packed("main", 4))))
     with pytest.raises(InputError, match="holds no notes of an attacker"):
         note_taker().add(writer)
 
