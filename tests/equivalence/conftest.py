@@ -6,7 +6,7 @@ import copy
 import shlex
 import time
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Event
@@ -17,6 +17,10 @@ import torch
 
 from fedmia.cli.command import parse
 from fedmia.cli.commands import SIMULATE
+from fedmia.config.choices import PluginChoice
+from fedmia.evaluation.run import suite_of_run
+from fedmia.evaluation.steps.failures import Failures
+from fedmia.evaluation.suite import Suite
 from fedmia.federation.ledger import Ledger
 from fedmia.federation.notetaker import NoteTaker
 from fedmia.federation.plan import Plan, make_client_context, make_plan
@@ -149,6 +153,14 @@ def federated(setup: Plan, folder: Path, **client_context: Any) -> Run:
         Stopwatch(time.perf_counter()), Display(0, True),
     )  # fmt: skip
     return Run(**vars(federate(run)), recorder=recorder)
+
+
+def evaluation(run: Run, attacks: Mapping[str, PluginChoice] | None = None) -> Suite:
+    """The attacks of a run, or others, on its models."""
+    chosen = run.plan.experiment.attack_choices if attacks is None else attacks
+    return suite_of_run(
+        run, run.plan, run.client_context, run.cast, chosen, run.archive, Failures()
+    )
 
 
 def unattacked(setup: Plan) -> Plan:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Mapping
 from pathlib import Path
 from threading import Event
 from types import SimpleNamespace
@@ -28,10 +27,7 @@ from fedmia.data.images import digests
 from fedmia.data.sets import ImageSets
 from fedmia.evaluation import run as scoring
 from fedmia.evaluation.active import ActiveScores
-from fedmia.evaluation.run import suite_of_run
 from fedmia.evaluation.score import score
-from fedmia.evaluation.steps.failures import Failures
-from fedmia.evaluation.suite import Suite
 from fedmia.federation.plan import make_client_context
 from fedmia.federation.utility import Probes
 from fedmia.nets.smallnet import SmallNet
@@ -46,19 +42,11 @@ from fedmia.ssl.moco import MoCo
 from fedmia.threat import ClientView, ServerView, WhiteBox
 from strategies.cohort import RoundRange, draw_cohort
 
-from .conftest import ACTIVE, Finished, Run, federated, planned, same, weights
+from .conftest import ACTIVE, Finished, Run, evaluation, federated, planned, same, weights
 
 CLEAN, LAST = 2, 4  # rounds of the tiny experiment: the last before an attack, the last of all
 PASSIVE = "--attacker passive --attacks similarity --attack.similarity.views 4"
 SERVER = "--attacker server --attacks all-for-one --federation.keep_updates 4 "
-
-
-def evaluation(run: Run, attacks: Mapping[str, PluginChoice] | None = None) -> Suite:
-    """The attacks of a run, or others, on its models."""
-    chosen = run.plan.experiment.attack_choices if attacks is None else attacks
-    return suite_of_run(
-        run, run.plan, run.client_context, run.cast, chosen, run.archive, Failures()
-    )
 
 
 def scores_of(run: Run) -> dict[str, Any]:

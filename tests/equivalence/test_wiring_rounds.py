@@ -15,8 +15,8 @@ from fedmia.rounds.base import RoundModel
 from fedmia.ssl.base import State
 from strategies.cohort import RoundRange, draw_cohort
 
-from .conftest import ACTIVE, Finished, same, weights
-from .test_wiring import CLEAN, evaluation, scores_of
+from .conftest import ACTIVE, Finished, evaluation, same, weights
+from .test_wiring import CLEAN, scores_of
 
 PARTIAL = (
     "--attacker active --attacks ascent --attack.ascent.pairs 1 "

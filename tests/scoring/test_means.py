@@ -16,13 +16,13 @@ from fedmia.cli.commands import SIMULATE
 from fedmia.config.experiment import Experiment
 from fedmia.config.tree import from_tree, to_tree
 from fedmia.evaluation.budgets import first_known
-from fedmia.evaluation.run import score_run, suite_of_run
+from fedmia.evaluation.run import score_run
 from fedmia.flower.private import check
 from fedmia.options.errors import InputError
 from fedmia.records import RunScores
 from fedmia.report.build import build_report
 from fedmia.runtime.stopwatch import Stopwatch
-from tests.equivalence.conftest import Run, federated, planned
+from tests.equivalence.conftest import Run, evaluation, federated, planned
 
 FLAGS = (
     "--attacker passive --attacks similarity,lpla,dataset-inference --rounds 2 "
@@ -46,7 +46,7 @@ def asking(run: Run, **options: Any) -> Run:
 
 def scored(run: Run) -> RunScores:
     return score_run(
-        run.with_readings() if run.client_context.attack else run, Stopwatch(time.perf_counter())
+        run.with_notes() if run.client_context.attack else run, Stopwatch(time.perf_counter())
     )
 
 
@@ -79,7 +79,7 @@ def test_query_budget__an_active_attack_over_it_does_not_run(tmp_path: Path) -> 
 
 
 def test_fewer_known_images__are_fewer_that_the_attacker_holds(run: Run) -> None:
-    suite = suite_of_run(run)
+    suite = evaluation(run)
     known = suite.scorer.known
     every, few = (
         suite.view(suite.main, "lpla", some).held for some in (known, first_known(known, 3))
