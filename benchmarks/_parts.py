@@ -31,9 +31,9 @@ PARTS: dict[str, str | Label] = {
         lambda self, method, trained, batch=None: "ascent, sets" if batch is not None else "ascent"
     ),
     "clients.client_round:ClientRound._rehearse_round": "+, rehearsal",
-    "fedmia.federation.untrained:climb_untrained": "ascent, untrained",
-    "fedmia.federation.recorder:TrajectoryRecorder._read": "ascent, readings",
-    "fedmia.federation.forks:Fork.end_round": "ascent, replayed means",
+    "fedmia.federation.untrained:play_untrained": "ascent, untrained",
+    "fedmia.federation.notetaker:NoteTaker._read": "ascent, readings",
+    "fedmia.federation.replay:Replay.play": "ascent, replayed rounds",
     "strategies.base:FederatedStrategy.rounds": "server",
     "fedmia.evaluation.suite:Suite.attempt": lambda self, piece, name, call: (
         f"{name}, {piece.partition(' ')[0]}"

@@ -33,8 +33,8 @@ KILLED = (
     ("before the report", "fedmia.simulate.publish", 0),
     ("in its figures", "fedmia.report.figures.draw.draw_all", 0),
     ("in a checkpoint", "fedmia.federation.checkpoint.Checkpoint.write", 4),
-    ("at the fork", "fedmia.federation.rounds.FederatedRun._prepare_fork", 0),
-    ("as it reads a model", "fedmia.federation.recorder.TrajectoryRecorder._read", 3),
+    ("at the fork", "fedmia.federation.rounds.FederatedRun._prepare_replay", 0),
+    ("as it reads a model", "fedmia.federation.notetaker.NoteTaker._read", 3),
     ("as it keeps scores", "fedmia.storage.archive.Archive.save", 2),
     ("in the last branch", "fedmia.federation.rounds.FederatedRun._note", 4),
 )

@@ -35,7 +35,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("fedmia.cli",),
     ("fedmia.federation",),
     ("fedmia.evaluation",),
-    ("fedmia.runs",),
+    ("fedmia.runs", "fedmia.pilot"),
     ("fedmia.testing", "fedmia.flower"),
     ("fedmia.study",),
     ("fedmia.simulate", "fedmia.audit"),
@@ -54,15 +54,15 @@ PURE = (
     "fedmia.settings",
     "fedmia.shadows", "fedmia.audit", "fedmia.runtime",
     "fedmia.evaluation.steps", "fedmia.evaluation.audits", "fedmia.evaluation.encoder",
-    "fedmia.evaluation.suite", "fedmia.evaluation.score", "fedmia.rounds",
+    "fedmia.evaluation.suite", "fedmia.evaluation.score", "fedmia.evaluation.active",
+    "fedmia.rounds",
     "fedmia.observers", "papers.heads", "fedmia.lowerbounds", "fedmia.statistics", "fedmia.table",
     "fedmia.study",
 )  # fmt: skip
 REPORTING = ("fedmia.report.build", "fedmia.report.figures.draw", "fedmia.report.publish",
              "fedmia.report.terminal")  # fmt: skip
 ADAPTERS = tuple(f"fedmia.evaluation.{name}" for name in ("run", "encoder"))
-OF_A_RUN = ("fedmia.evaluation.trajectories",)
-SCORING = tuple(f"fedmia.evaluation.{name}" for name in ("suite", "budgets", "score"))
+SCORING = tuple(f"fedmia.evaluation.{name}" for name in ("suite", "budgets", "score", "active"))
 ROLES = ("fedmia.partitions.split", "fedmia.data.cast")  # who is a member
 FEDERATED = ("flwr", "ray", "opacus", "clients", "strategies")
 # What Flower documents; of all else any version may be another.
@@ -309,12 +309,11 @@ def test_root__holds_commands_and_what_all_share() -> None:
         ("fedmia.report", ("fedmia.attacks", "fedmia.defenses", "fedmia.evaluation")),
         ("fedmia.records", ("fedmia",)),
         *((f"fedmia.evaluation.{name}", ("fedmia.report",))
-          for name in ("steps", "suite", "score", "trajectories", "run", "encoder")),
+          for name in ("steps", "suite", "score", "active", "run", "encoder")),
         ("fedmia.evaluation.steps", (*ROLES, "fedmia.defenses",
-                                     *SCORING, *OF_A_RUN, "fedmia.evaluation.audits", *ADAPTERS)),
-        *((name, (*OF_A_RUN, "fedmia.evaluation.audits", *ADAPTERS)) for name in SCORING),
-        *((name, ("fedmia.evaluation.audits", *ADAPTERS)) for name in OF_A_RUN),
-        ("fedmia.evaluation.audits", (*OF_A_RUN, *ADAPTERS)),
+                                     *SCORING, "fedmia.evaluation.audits", *ADAPTERS)),
+        *((name, ("fedmia.evaluation.audits", *ADAPTERS)) for name in SCORING),
+        ("fedmia.evaluation.audits", ADAPTERS),
         ("fedmia.evaluation", ("fedmia.federation.train", "fedmia.federation.rounds")),
         *((f"fedmia.evaluation.{name}", ("fedmia.partitions.split", "fedmia.federation.rounds"))
           for name in ("audits", "encoder")),

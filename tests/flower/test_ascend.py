@@ -9,7 +9,8 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -432,18 +433,17 @@ class Killed(BaseException):
 
 @contextmanager
 def killed_at(call: int) -> Iterator[None]:
-    """The process ends where it is about to write, replace or force a file for the `call`th time."""
-    left = [call]
+    """The process ends where it would write, replace or force files for the `call`th time."""
+    calls = itertools.count(1)
+
+    def dying(plain: Any, *rest: Any, **more: Any) -> Any:
+        if next(calls) == call:
+            raise Killed
+        return plain(*rest, **more)
+
     with pytest.MonkeyPatch.context() as patch:
         for name in ("replacing", "make_file", "force_all"):
-
-            def dies(*rest: Any, plain: Any = getattr(durable, name), **more: Any) -> Any:
-                left[0] -= 1
-                if not left[0]:
-                    raise Killed
-                return plain(*rest, **more)
-
-            patch.setattr(durable, name, dies)
+            patch.setattr(durable, name, partial(dying, getattr(durable, name)))
         yield
 
 
@@ -458,18 +458,18 @@ def test_node__that_is_killed_finds_its_notes_whole(tmp_path: Path) -> None:
         "received.main.1", "received.main.2", "received.main.3", "sent.main.1", "sent.main.2",
     ]  # fmt: skip
     for call in itertools.count(1):
-        folder, before = tmp_path / f"{call}", dict[str, Any]()
-        try:
-            with killed_at(call):
-                for at, message in enumerate(messages):
-                    answer([attack(folder, **how)], message, node())
-                    before = readings(notes_of(folder))
+        folder, before, left = tmp_path / f"{call}", dict[str, Any](), [*messages]
+        with suppress(Killed), killed_at(call):
+            while left:
+                answer([attack(folder, **how)], left[0], node())
+                before = readings(notes_of(folder))
+                del left[0]
+        if not left:
             break
-        except Killed:
-            kills += 1
-        if at:
+        kills += 1
+        if before:
             assert {*before} <= {*readings(notes_of(folder))} <= {*whole}
-        for message in messages[at:]:
+        for message in left:
             answer([attack(folder, **how)], message, node())
         again = readings(notes_of(folder))
         assert {*again} == {*whole}

@@ -114,9 +114,9 @@ def require_targets(notes: Notes, images: Tensor) -> None:
     if missing := sum(name not in names for name in digests(images.numpy())):
         where = opt("notes" if notes.foreign else "federation")
         raise InputError(
-            f"{where}: {missing} of the {len(images)} images of the audit are none of the "
-            f"{len(names)} targets of client {notes.about['client']}: it must climb them all, at "
-            "the size of the audit"
+            f"{where}: {missing} of the {len(images)} images of the audit are none of "
+            f"the {len(names)} targets of client {notes.about['client']}: it must climb them all, "
+            "at the size of the audit"
         )
 
 
