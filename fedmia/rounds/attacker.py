@@ -86,8 +86,13 @@ class Attacker:
         )  # fmt: skip
 
     def fill_bank(self, method: SSLMethod, held: State | None = None) -> None:
-        """Give a method negatives: what its owner held, where that is known, else keys of the
-        attacker's images."""
+        """Give a method negatives.
+
+        Args:
+            method: the network with its weights.
+            held: what its owner held, such as its queue; None or empty: not known, and keys of the
+                attacker's images stand in.
+        """
         if held:
             method.load_local(held)
         else:

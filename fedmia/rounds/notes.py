@@ -69,7 +69,15 @@ class Notes:
         counts[kind] = counts.get(kind, 0) + queries
 
     def packed(self, branch: str, round: int) -> tuple[State, dict[str, Any]] | None:
-        """Tensors and JSON of a round, for a recording; None where nothing was noted."""
+        """A round for a recording.
+
+        Args:
+            branch: of the federation.
+            round: 1, 2, ...
+
+        Returns:
+            Its tensors, and JSON beside them; None where nothing was noted.
+        """
         if round not in self.tables.get(branch, {}) and round not in self.facts.get(branch, {}):
             return None
         table = self.tables.get(branch, {}).get(round, {})
@@ -128,7 +136,16 @@ class Notes:
         return self.of(branch, view, images)
 
     def of(self, branch: str, view: ClientView, images: Tensor) -> Trajectory:
-        """As `trajectory`, from the rounds that all targets shared."""
+        """What targets read in the rounds that all of them shared.
+
+        Args:
+            branch: of the federation.
+            view: of the active client; counts its queries.
+            images: uint8 (N, C, H, W), all of them targets.
+
+        Returns:
+            Readings before, of the uploads and after, for each round.
+        """
         rows = self._rows(images)
         self._charge(branch, "", view, len(images))
         rounds, received = self.rounds(branch), self._received(branch)
