@@ -35,7 +35,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("fedmia.cli",),
     ("fedmia.federation",),
     ("fedmia.evaluation",),
-    ("fedmia.runs",),
+    ("fedmia.runs", "fedmia.pilot"),
     ("fedmia.testing", "fedmia.flower"),
     ("fedmia.study",),
     ("fedmia.simulate", "fedmia.audit"),
@@ -54,15 +54,15 @@ PURE = (
     "fedmia.settings",
     "fedmia.shadows", "fedmia.audit", "fedmia.runtime",
     "fedmia.evaluation.steps", "fedmia.evaluation.audits", "fedmia.evaluation.encoder",
-    "fedmia.evaluation.suite", "fedmia.evaluation.score", "fedmia.rounds",
+    "fedmia.evaluation.suite", "fedmia.evaluation.score", "fedmia.evaluation.active",
+    "fedmia.rounds",
     "fedmia.observers", "papers.heads", "fedmia.lowerbounds", "fedmia.statistics", "fedmia.table",
     "fedmia.study",
 )  # fmt: skip
 REPORTING = ("fedmia.report.build", "fedmia.report.figures.draw", "fedmia.report.publish",
              "fedmia.report.terminal")  # fmt: skip
 ADAPTERS = tuple(f"fedmia.evaluation.{name}" for name in ("run", "encoder"))
-OF_A_RUN = ("fedmia.evaluation.trajectories",)
-SCORING = tuple(f"fedmia.evaluation.{name}" for name in ("suite", "budgets", "score"))
+SCORING = tuple(f"fedmia.evaluation.{name}" for name in ("suite", "budgets", "score", "active"))
 ROLES = ("fedmia.partitions.split", "fedmia.data.cast")  # who is a member
 FEDERATED = ("flwr", "ray", "opacus", "clients", "strategies")
 # What Flower documents; of all else any version may be another.
@@ -229,6 +229,39 @@ def test_imports__run_in_no_circle() -> None:
     assert circle({"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": set()}) == ["b", "c", "b"]
 
 
+# What scoring may reach of a federation: settings, images and models, and who took part when.
+OF_FEDERATIONS = ("clients", "strategies", "fedmia.federation", "fedmia.flower")
+READ_OF_RUNS = {
+    "clients.client_context", "clients.method_cache", "strategies.cohort",
+    "strategies.failure_policy",
+    *(f"fedmia.federation.{n}" for n in ("attacker", "plan", "result", "schedule", "utility")),
+}  # fmt: skip
+
+
+def reached(edges: dict[str, set[str]], *names: str) -> set[str]:
+    """All that modules import, by way of others too."""
+    results, waiting = set[str](), [*names]
+    while waiting:
+        new = edges.get(waiting.pop(), set()) - results
+        results |= new
+        waiting += new
+    return results
+
+
+def test_training_writes__scoring_reads() -> None:
+    """Nothing that scores imports what plays a round or writes a recording, at load or in a
+    function; the adapter of a run alone knows of federations. `--plan` plays its rounds outside."""
+    edges, writer = graph(), "fedmia.recording.writer"
+    scoring = [name for name, _ in modules("fedmia.evaluation")]
+    assert {n for n in reached(edges, *scoring) if within(n, OF_FEDERATIONS)} == READ_OF_RUNS
+    of_run = "fedmia.evaluation.run"
+    assert not [n for n in scoring if writer in edges[n]]
+    rest = reached(edges, *(n for n in scoring if n != of_run))
+    assert not [n for n in rest if n == of_run or within(n, OF_FEDERATIONS)]
+    assert {of_run, "fedmia.federation.train"} <= edges["fedmia.pilot"]
+    assert reached({"a": {"b"}, "b": {"c"}, "d": {"a"}}, "a") == {"b", "c"}
+
+
 READ = ("CONFIG", "REPORT", "SCORES", "CURVES", "TABLE", "RECORDING")  # of a run's folder
 # Who names them beside the reader: the writer; folders that are no run's; who damages runs or
 # measures the lengths of their files.
@@ -309,12 +342,11 @@ def test_root__holds_commands_and_what_all_share() -> None:
         ("fedmia.report", ("fedmia.attacks", "fedmia.defenses", "fedmia.evaluation")),
         ("fedmia.records", ("fedmia",)),
         *((f"fedmia.evaluation.{name}", ("fedmia.report",))
-          for name in ("steps", "suite", "score", "trajectories", "run", "encoder")),
+          for name in ("steps", "suite", "score", "active", "run", "encoder")),
         ("fedmia.evaluation.steps", (*ROLES, "fedmia.defenses",
-                                     *SCORING, *OF_A_RUN, "fedmia.evaluation.audits", *ADAPTERS)),
-        *((name, (*OF_A_RUN, "fedmia.evaluation.audits", *ADAPTERS)) for name in SCORING),
-        *((name, ("fedmia.evaluation.audits", *ADAPTERS)) for name in OF_A_RUN),
-        ("fedmia.evaluation.audits", (*OF_A_RUN, *ADAPTERS)),
+                                     *SCORING, "fedmia.evaluation.audits", *ADAPTERS)),
+        *((name, ("fedmia.evaluation.audits", *ADAPTERS)) for name in SCORING),
+        ("fedmia.evaluation.audits", ADAPTERS),
         ("fedmia.evaluation", ("fedmia.federation.train", "fedmia.federation.rounds")),
         *((f"fedmia.evaluation.{name}", ("fedmia.partitions.split", "fedmia.federation.rounds"))
           for name in ("audits", "encoder")),
