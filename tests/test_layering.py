@@ -229,6 +229,39 @@ def test_imports__run_in_no_circle() -> None:
     assert circle({"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": set()}) == ["b", "c", "b"]
 
 
+# What scoring may reach of a federation: settings, images and models, and who took part when.
+OF_FEDERATIONS = ("clients", "strategies", "fedmia.federation", "fedmia.flower")
+READ_OF_RUNS = {
+    "clients.client_context", "clients.method_cache", "strategies.cohort",
+    "strategies.failure_policy",
+    *(f"fedmia.federation.{n}" for n in ("attacker", "plan", "result", "schedule", "utility")),
+}  # fmt: skip
+
+
+def reached(edges: dict[str, set[str]], *names: str) -> set[str]:
+    """All that modules import, by way of others too."""
+    results, waiting = set[str](), [*names]
+    while waiting:
+        new = edges.get(waiting.pop(), set()) - results
+        results |= new
+        waiting += new
+    return results
+
+
+def test_training_writes__scoring_reads() -> None:
+    """Nothing that scores imports what plays a round or writes a recording, at load or in a
+    function; the adapter of a run alone knows of federations. `--plan` plays its rounds outside."""
+    edges, writer = graph(), "fedmia.recording.writer"
+    scoring = [name for name, _ in modules("fedmia.evaluation")]
+    assert {n for n in reached(edges, *scoring) if within(n, OF_FEDERATIONS)} == READ_OF_RUNS
+    of_run = "fedmia.evaluation.run"
+    assert not [n for n in scoring if writer in edges[n]]
+    rest = reached(edges, *(n for n in scoring if n != of_run))
+    assert not [n for n in rest if n == of_run or within(n, OF_FEDERATIONS)]
+    assert {of_run, "fedmia.federation.train"} <= edges["fedmia.pilot"]
+    assert reached({"a": {"b"}, "b": {"c"}, "d": {"a"}}, "a") == {"b", "c"}
+
+
 READ = ("CONFIG", "REPORT", "SCORES", "CURVES", "TABLE", "RECORDING")  # of a run's folder
 # Who names them beside the reader: the writer; folders that are no run's; who damages runs or
 # measures the lengths of their files.
