@@ -11,15 +11,19 @@ import numpy as np
 import pytest
 import torch
 
+from clients.client_round import ClientRound
 from fedmia.attacks import ascent
 from fedmia.attacks.ascent import Ascent, AscentAlgorithm1
+from fedmia.evaluation.active import ActiveScores
 from fedmia.federation.notetaker import NoteTaker
 from fedmia.recording.format import RoundRecord
 from fedmia.recording.reader import Recording
 from fedmia.recording.writer import RecordingWriter
 from fedmia.rounds.notes import Notes, read_notes
+from fedmia.ssl.base import State
+from strategies.failure_policy import FederationError
 
-from .conftest import ACTIVE, Finished, Run, same, weights
+from .conftest import ACTIVE, Finished, Run, evaluation, same, weights
 
 FIRST = 3  # the first attacked round of the tiny experiment
 SETS = Ascent(pairs=1, steps=1, lr=0.05)
@@ -198,3 +202,29 @@ def test_replay__of_main_begins_with_the_last_clean_round(
     own = replay.holder.tensors
     assert bank and all(torch.equal(own[f"local.{n}"], t) for n, t in bank.items())
     assert same(replay.received, weights(run)[FIRST - 1])
+
+
+def test_batch__whose_climb_diverged_costs_the_readings_of_all(
+    finished: Finished, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server refuses such an upload; no other round is lost by it, and it is said why."""
+    run, craft, climbs = finished(ACTIVE), ClientRound.craft, list[int]()
+    replay = run.recorder.played["main"]
+    broken = {name: torch.full_like(t, torch.nan) for name, t in replay.received.items()}
+    with pytest.raises(FederationError):
+        replay.play(broken)
+
+    def diverged(self: ClientRound, *arguments: Any) -> State:
+        climbs.append(1)
+        return broken if len(climbs) == 2 else craft(self, *arguments)
+
+    monkeypatch.setattr(ClientRound, "craft", diverged)
+    notes = note_taker(run, BATCHES, ())
+    some = notes.batches(16)[:2]
+    monkeypatch.setattr(notes, "batches", lambda size: some)
+    notes.replay(replay)
+    notes.send("main", FIRST, *run.recorder.sent["main"][FIRST])
+    notes.end("main", FIRST, *run.recorder.models["main"][FIRST + 1])
+    assert len(climbs) == 2 and notes.rounds("main") == [FIRST]
+    assert notes.rounds_alone("main", "batches") == [] == notes.acted("main")
+    assert "climb of a batch diverged" in str(ActiveScores(evaluation(run), notes).unscored())
