@@ -157,7 +157,8 @@ class LocalGrid(Grid, GridExtras):
             done = [self._done.pop(name) for name in sorted(wanted_ids & self._done.keys())]
         for order, _, new in done:  # which waits for `accept`
             self._brought[order.message.metadata.dst_node_id] = order, new
-            self._observe(branch_of(order.message), self.client(order))
+            if branch := branch_of(order.message):  # a query is of none
+                self._observe(branch, self.client(order))
         return [reply for _, reply, _ in done]
 
     @abstractmethod

@@ -24,12 +24,10 @@ from fedmia.evaluation.suite import Suite
 from fedmia.federation.ledger import Ledger
 from fedmia.federation.notetaker import NoteTaker
 from fedmia.federation.plan import Plan, make_client_context, make_plan
-from fedmia.federation.replay import Replay
 from fedmia.federation.result import TrainedRounds
 from fedmia.federation.rounds import FederatedRun
 from fedmia.federation.train import federate
 from fedmia.federation.untrained import play_untrained
-from fedmia.recording.branches import MAIN, PLACEBO
 from fedmia.recording.writer import RecordingWriter
 from fedmia.rounds.notes import Notes
 from fedmia.runtime.progress import Display
@@ -70,7 +68,7 @@ class Recorder(Notes):
 
     def __init__(self, client: int | None) -> None:
         super().__init__((), {"client": client, "batches": False})
-        self.played: dict[str, Replay] = {}
+        self.played: dict[str, Any] = {}
         self.honest: dict[str, dict[int, Update]] = {}
         self.models: dict[str, dict[int, tuple[State, State]]] = defaultdict(dict)
         self.sent: dict[str, dict[int, tuple[State, State]]] = defaultdict(dict)
@@ -88,9 +86,9 @@ class Recorder(Notes):
         return None
 
     def replays(self, branch: str) -> bool:
-        return branch in (MAIN, PLACEBO)
+        return branch in ("main", "placebo")
 
-    def replay(self, replay: Replay) -> None:
+    def replay(self, replay: Any) -> None:
         """Keep it with all that it reads: the updates of its clients are deleted after it."""
         cohort = draw_cohort(replay.course, replay.round, replay.clients)
         honest = {int(c): replay.honest(int(c)) for c in cohort if c not in replay.malicious}

@@ -16,8 +16,8 @@ from fedmia.attacks import ascent
 from fedmia.attacks.ascent import Ascent, AscentAlgorithm1
 from fedmia.evaluation.active import ActiveScores
 from fedmia.federation.notetaker import NoteTaker
+from fedmia.recording import Recording
 from fedmia.recording.format import RoundRecord
-from fedmia.recording.reader import Recording
 from fedmia.recording.writer import RecordingWriter
 from fedmia.rounds.notes import Notes, read_notes
 from fedmia.ssl.base import State

@@ -33,7 +33,6 @@ from fedmia.federation.utility import Probes
 from fedmia.nets.smallnet import SmallNet
 from fedmia.options import registry
 from fedmia.options.seeding import rng, torch_rng
-from fedmia.recording.branches import MAIN
 from fedmia.records import Health, Probe, ScoredAttack
 from fedmia.rounds.base import RoundModel
 from fedmia.runtime.stopwatch import Stopwatch
@@ -64,7 +63,8 @@ def test_passive_attack__reads_the_last_model_before_the_first_crafted_update(
     results = {a.name: a for a in scores_of(run.with_notes())["attacks"]}
     assert [results[n].under_attack for n in ("similarity", "ascent")] == [False, True]
     clean, last = (
-        evaluation(run).score_attacks(RoundModel(MAIN, r), ["similarity"])[0] for r in (CLEAN, LAST)
+        evaluation(run).score_attacks(RoundModel("main", r), ["similarity"])[0]
+        for r in (CLEAN, LAST)
     )
     np.testing.assert_array_equal(results["similarity"].scores_members, clean.scores_members)
     np.testing.assert_array_equal(results["similarity"].scores_nonmembers, clean.scores_nonmembers)
@@ -132,7 +132,7 @@ def test_passive_attack__without_an_active_one_reads_the_last_model(
 ) -> None:
     run = finished(PASSIVE)
     (results,) = scores_of(run)["attacks"]
-    (last,) = evaluation(run).score_attacks(RoundModel(MAIN, LAST), ["similarity"])
+    (last,) = evaluation(run).score_attacks(RoundModel("main", LAST), ["similarity"])
     np.testing.assert_array_equal(results.scores_members, last.scores_members)
 
 
@@ -217,7 +217,7 @@ def test_clients_model__has_the_queue_that_the_client_kept_in_that_round(
     recorded = run.recording.held("main")
     assert 0 not in recorded and LAST in recorded
     for round, state in recorded.items():
-        own = evaluation(run).method(RoundModel(MAIN, round)).local_state()
+        own = evaluation(run).method(RoundModel("main", round)).local_state()
         assert state and all(torch.equal(own[name], state[name]) for name in state)
         queues.append(next(t for t in state.values() if t.ndim == 2))
     assert len(queues) < 2 or not torch.equal(queues[0], queues[-1])
@@ -233,7 +233,7 @@ def test_clients_view__holds_only_models_of_rounds_in_which_it_took_part(
     mine = [r for r in range(1, 7) if 3 in draw_cohort(RoundRange("", 0, 6, False, 0.5, 0), r, 4)]
     assert 0 < len(mine) < 6
     for last in range(7):
-        view = evaluation(run).view(RoundModel(MAIN, last), "loss-slope")
+        view = evaluation(run).view(RoundModel("main", last), "loss-slope")
         assert set(view.received) == {*(r - 1 for r in mine if r <= last), last}
         assert all(same(view.received[r], weights(run)[r]) for r in view.received)
 
@@ -383,12 +383,12 @@ def test_by_layer__is_internal_on_each_layer_alone_from_one_pass(
         return forward(self, part, layers)
 
     monkeypatch.setattr(WhiteBox, "forward", counted)
-    layers = scoring_run.leakage_of_round(RoundModel(MAIN, LAST), [], layers=True)["layers"]
+    layers = scoring_run.leakage_of_round(RoundModel("main", LAST), [], layers=True)["layers"]
     scorer = scoring_run.scorer
     assert sum(passed) == len(scorer.candidates) + len(scorer.known.both()[0])
     assert list(layers) == ["layer1", "layer2", "layer3", "layer4", "avgpool", "encoder"]
     for name in ("layer1", "encoder"):
         alone = evaluation(run, {"internal": PluginChoice("internal", {"layers": (name,)})})
-        (want,) = alone.score_attacks(RoundModel(MAIN, LAST), ["internal"])
+        (want,) = alone.score_attacks(RoundModel("main", LAST), ["internal"])
         np.testing.assert_array_equal(layers[name].scores_members, want.scores_members)
         np.testing.assert_array_equal(layers[name].scores_nonmembers, want.scores_nonmembers)

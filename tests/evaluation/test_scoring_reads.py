@@ -22,7 +22,6 @@ import torch
 import fedmia.simulate
 from fedmia.evaluation.run import score_run
 from fedmia.federation.result import TrainedRounds
-from fedmia.recording.branches import BRANCHES as NAMES
 from fedmia.records import RunScores
 from fedmia.storage.archive import Archive
 from fedmia.storage.snapshot import StateStore
@@ -97,7 +96,7 @@ def files_of(run: TrainedRounds) -> dict[Path, bytes]:
 def states_of(run: TrainedRounds) -> dict[tuple[str, int, str], Any]:
     """What each client keeps in each branch: the bytes of its tensors, and its memory."""
     kept = dict[tuple[str, int, str], Any]()
-    for branch in NAMES:
+    for branch in ("main", "zero", "placebo", "untrained"):
         for client in range(len(run.cast.parts)):
             if (state := run.store.load(branch, client)) is not None:
                 kept[branch, client, "memory"] = repr(state.memory)

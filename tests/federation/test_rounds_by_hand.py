@@ -21,7 +21,6 @@ from fedmia.federation.ledger import Ledger
 from fedmia.federation.rounds import FederatedRun, RunInterrupted
 from fedmia.federation.schedule import Schedule
 from fedmia.options.seeding import rng
-from fedmia.recording.branches import MAIN, ZERO
 from fedmia.recording.format import RoundRecord
 from fedmia.recording.writer import RecordingWriter
 from fedmia.runtime.stopwatch import Stopwatch
@@ -97,7 +96,7 @@ def test_stretch__notes_each_round_with_what_its_clients_received(
     notes, strategy, main = list[Any](), Told(), branch == "main"
     beside = main and active
     head = BranchState(branch, 5, {"w": torch.tensor(5.0)}, strategy)
-    branches = [MAIN, ZERO] if active else [MAIN]
+    branches = ["main", "zero"] if active else ["main"]
     run = SimpleNamespace(
         schedule=Schedule(settings(ACTIVE)), _root=77, failure_policy=None, aggregation="none",
         branches=lambda: branches, client_context=SimpleNamespace(roles=("honest",) * 5),

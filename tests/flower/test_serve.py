@@ -16,7 +16,6 @@ from flwr.serverapp.strategy import FedAvg
 
 import fedmia.flower
 from fedmia.flower import Watch, record
-from fedmia.flower.serve import ask_nodes
 from fedmia.options.errors import InputError
 from fedmia.recording import Recording
 from strategies import replies
@@ -152,8 +151,9 @@ def test_serve__asks_a_node_again_that_began_anew(
             return super().pull_messages(names)
 
     grid = Restarting(App(images=images_of))
-    estimate = ask_nodes(grid, "similarity", 0, first().to_torch_state_dict())
-    assert asked == [*NODES, NODES[1]] and 0 <= estimate.value <= 1
+    with (watch := Watch()).looking(tmp_path, grid) as look:
+        assert look(0, first().to_torch_state_dict())
+    assert asked == [*NODES, NODES[1]] and 0 <= watch.looks[0].value <= 1
 
 
 def judge(folder: Path) -> None:

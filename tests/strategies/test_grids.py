@@ -12,8 +12,8 @@ from flwr.serverapp import Grid
 
 from fedmia.federation.cluster import RayGrid
 from fedmia.federation.inline import InlineGrid, LocalGrid
+from fedmia.flower import Watch
 from fedmia.flower.record import RecordingGrid, record
-from fedmia.flower.watch import Watch
 from strategies.base import find_nodes
 from strategies.cohort import RoundRange
 from strategies.failure_policy import FailurePolicy
@@ -21,14 +21,14 @@ from strategies.fedavg import FedAvg
 from strategies.grids import GridExtras, PlainExtras, extras_of
 from tests.recording.plain import PlainGrid, make_app
 from tests.strategies.conftest import exactly, some_state
-from tests.strategies.test_rounds import app_of, course_of, drift
+from tests.strategies.test_rounds import course_of, drift, work_of
 from tests.test_layering import ROOT
 
 # Public methods of our grids that only those call who made the grid, or the grid itself.
 OWN = {
-    LocalGrid: {"client", "context", "load_client_state"},
-    InlineGrid: {"client", "close", "context", "load_client_state"},
-    RayGrid: {"client", "close", "context", "load_client_state"},
+    LocalGrid: {"client", "load_client_state"},
+    InlineGrid: {"client", "close", "load_client_state"},
+    RayGrid: {"client", "close", "load_client_state"},
     RecordingGrid: {"final", "should_stop"},
 }
 
@@ -102,7 +102,7 @@ def test_recording_grid__passes_on_what_the_grid_inside_can_do(tmp_path: Path) -
             accepted.append(node)
             super().accept(node)
 
-    inner = Accepting(app_of(drift), 4, 2, 1)
+    inner = Accepting(work_of(drift), 4, 2, 1)
     try:
         with record(inner, tmp_path / "REC") as grid:
             assert extras_of(grid) is grid and grid.ahead == inner.ahead
