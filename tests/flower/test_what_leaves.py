@@ -174,8 +174,8 @@ def check_bytes(noted: Noted) -> None:
     wanted |= {str(noted.folder).encode(), b"own-members", b"own-nonmembers", b".npz"}
     for kind, number, reply in noted.replies:
         shown = as_sent(reply)
-        found = [form for form in wanted if form in shown]
-        assert not found, f"client {number} sent {found[0]!r} in {kind}"
+        leaks = [form for form in wanted if form in shown]
+        assert not leaks, f"client {number} sent {leaks[0]!r} in {kind}"
 
 
 @pytest.mark.parametrize("leave", [True, False])
