@@ -20,8 +20,9 @@ from fedmia.rounds.base import RoundModel
 from fedmia.runtime.cores import count_cores
 from fedmia.shadows.train import CUT
 
-# Federations of other clients that are attacked as the one under test.
-TRAINED = [name for name, one in BRANCHES.items() if one.armed and one.trains and name != MAIN]
+# Branches that are attacked as the one under test; of these, whose models are their own.
+ATTACKED = [name for name, one in BRANCHES.items() if one.armed and name not in (MAIN, UNTRAINED)]
+OWN = [name for name in ATTACKED if not BRANCHES[name].parent]
 
 
 def score(
@@ -68,7 +69,7 @@ def score(
     }
     if controls:
         work[UNTRAINED] = partial(_score_untrained, suite, single)
-    for name in TRAINED if controls else ():
+    for name in OWN if controls else ():
         if rounds.round in rounds.models(name):
             control = RoundModel(name, rounds.round)
             work[name] = partial(
@@ -96,7 +97,7 @@ def score(
     if "active" in results:
         scored[results["active"].name] = results["active"]
     beside = {UNTRAINED: list[ScoredAttack]()}
-    for name in (UNTRAINED, *TRAINED):
+    for name in (UNTRAINED, *ATTACKED):
         if results.keys() & {name, f"active-{name}"}:
             beside[name] = [one for one in results.get(name, ()) if one.name not in lost]
             if {"active", f"active-{name}"} <= results.keys():

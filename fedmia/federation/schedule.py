@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedmia.config.experiment import Experiment
-from fedmia.recording.branches import BRANCHES, MAIN, PLACEBO, ZERO
+from fedmia.recording.branches import BRANCHES
 from strategies.cohort import RoundRange, draw_cohort
 
 
@@ -36,9 +36,11 @@ class Schedule:
             Name -> the last round that it shares with its parent; 0: it begins with the first.
         """
         attacked = self.experiment.active_attack is not None
-        runs = {MAIN: True, ZERO: attacked, PLACEBO: placebo}
-        firsts = {name: self.clean if one.parent else 0 for name, one in BRANCHES.items()}
-        return {name: first for name, first in firsts.items() if runs.get(name, False)}
+        return {
+            name: self.clean if one.parent else 0
+            for name, one in BRANCHES.items()
+            if one.runs(attacked, placebo)
+        }
 
     def evaluated(self) -> list[int]:
         """Rounds whose model is scored: evenly spread, with 0, the last clean one and the last."""

@@ -19,17 +19,28 @@ class Branch:
         armed: whether its active attacker acts.
         trains: whether clients train; else they send back what they receive, and no client is
             needed.
+        leaks: whether anything of the scored images can leak in it; if not, an attack that finds
+            them there voids the run.
+        head: what the head of its column says: `AUC of the same attack on ..`.
     """
 
     parent: str = ""
     images: str = "members"
     armed: bool = True
     trains: bool = True
+    leaks: bool = False
+    head: str = ""
+
+    def runs(self, attacked: bool, placebo: bool) -> bool:
+        """Whether clients train it in a run that is attacked from inside, or has images for a
+        placebo."""
+        own = self.images == "members"
+        return self.trains and (attacked or not self.parent) and (placebo or own)
 
 
 BRANCHES: Mapping[str, Branch] = {
-    MAIN: Branch(),
-    ZERO: Branch(parent=MAIN, armed=False),
-    PLACEBO: Branch(images="placebo"),
-    UNTRAINED: Branch(trains=False),
+    MAIN: Branch(leaks=True),
+    ZERO: Branch(parent=MAIN, armed=False, leaks=True),
+    PLACEBO: Branch(images="placebo", head="an encoder that was trained on other images"),
+    UNTRAINED: Branch(trains=False, head="an encoder that was not trained"),
 }

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from fedmia.recording.branches import BRANCHES
 from fedmia.records.attack_rows import Json
 from fedmia.report.format import TOGETHER
 
@@ -17,8 +18,7 @@ TITLES = {
     AUC: "How often the attack ranks a random member over a random non-member (0.5: guessing), and "
     f"its interval {TOGETHER.format('of a kind')}",
     "AUC": "How often the attack ranks a random member over a random non-member; 0.5: guessing",
-    "untrained": "AUC of the same attack on an encoder that was not trained",
-    "placebo": "AUC of the same attack on an encoder that was trained on other images",
+    **{name: f"AUC of the same attack on {one.head}" for name, one in BRANCHES.items() if one.head},
     "TPR at 1 % FPR": "Share of members found where 1 of 100 non-members is taken for a member; "
     "guessing: 0.01",
     "accuracy": "Share of right decisions, members and non-members weighted equally",
