@@ -21,6 +21,7 @@ CLOCKED = {
     "flower/test_deployment.py::wait": "slow tests alone call it",
     "flower/test_watch.py::SlowThreeRounds": "the longer a look takes, the later all else comes",
     "public/test_public_reports.py::started": "slow tests alone call it",
+    "strategies/test_exchange.py::Leaving": "a node is back by its clock, however late",
     "strategies/test_rounds.py::Shuffled": "it waits for what comes, however late",
 }
 

@@ -45,6 +45,8 @@ FORMAT = 1
 HEADER = "recording.json"
 ROUNDS = "rounds.jsonl"
 CAST = "cast.safetensors"
+# Of files of which there is one a round, by the field of `RoundRecord` that has their SHA-256.
+FOLDERS = {"model": "models", "held": "held", "notes": "notes"}
 CAST_ABOUT: dict[str, Any] = {  # in its metadata
     "roles": list[str],  # by their numbers
     "clients": int,
@@ -134,9 +136,7 @@ class RoundRecord:
     def files(self, root: Path) -> list[Path]:
         """The files that it names, of a recording in the folder `root`."""
         return [
-            *[model_file(root, self.branch, self.round)] * bool(self.model),
-            *[held_file(root, self.branch, self.round)] * bool(self.held),
-            *[notes_file(root, self.branch, self.round)] * bool(self.notes),
+            *(round_file(root, k, self.branch, self.round) for k in FOLDERS if getattr(self, k)),
             *(update_file(root, self.branch, self.round, client) for client in self.updates),
         ]
 
@@ -193,46 +193,19 @@ def fits_each(values: Any, hints: dict[str, Any]) -> bool:
     return isinstance(values, dict) and all(fits(values.get(n), h) for n, h in hints.items())
 
 
-def model_file(root: Path, branch: str, round: int) -> Path:
-    """File of the global model after a round.
+def round_file(root: Path, kind: str, branch: str, round: int) -> Path:
+    """A file of which there is one a round at most.
 
     Args:
         root: folder of the recording.
+        kind: one of FOLDERS.
         branch: of the federation.
-        round: 0, 1, 2, ...
+        round: 0: before the first, 1, 2, ...
 
     Returns:
         Its path.
     """
-    return root / "models" / branch / f"{round:04d}.safetensors"
-
-
-def held_file(root: Path, branch: str, round: int) -> Path:
-    """File of what the attacker's client held beside the model of a round.
-
-    Args:
-        root: folder of the recording.
-        branch: of the federation.
-        round: 0, 1, 2, ...
-
-    Returns:
-        Its path.
-    """
-    return root / "held" / branch / f"{round:04d}.safetensors"
-
-
-def notes_file(root: Path, branch: str, round: int) -> Path:
-    """File of what an attacker read of its targets in a round.
-
-    Args:
-        root: folder of the recording.
-        branch: of the federation.
-        round: 0, 1, 2, ...
-
-    Returns:
-        Its path.
-    """
-    return root / "notes" / branch / f"{round:04d}.safetensors"
+    return root / FOLDERS[kind] / branch / f"{round:04d}.safetensors"
 
 
 def update_file(root: Path, branch: str, round: int, client: int) -> Path:

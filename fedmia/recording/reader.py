@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -19,10 +19,8 @@ from fedmia.recording.format import (
     HEADER,
     ROUNDS,
     Header,
-    held_file,
     index_rounds,
-    model_file,
-    notes_file,
+    round_file,
     update_file,
 )
 from fedmia.ssl.base import State
@@ -55,11 +53,23 @@ class RecordedRounds:
 
     def models(self, branch: str = MAIN) -> States:
         """The global models that were kept, by round."""
-        return read_states(self._files(branch, "model", model_file), self._names)
+        return read_states(self._files("model", branch), self._names)
 
     def held(self, branch: str = MAIN) -> States:
         """What the attacker's client of a run of fedmia held beside the model, by round."""
-        return read_states(self._files(branch, "held", held_file))
+        return self.tensors("held", branch)
+
+    def tensors(self, kind: str, branch: str = MAIN) -> States:
+        """The tensors of the files of a kind, by round; each is read when it is asked for.
+
+        Args:
+            kind: one of `fedmia.recording.format.FOLDERS`.
+            branch: of the federation.
+
+        Returns:
+            Round -> tensors by name.
+        """
+        return read_states(self._files(kind, branch))
 
     def load(self, branch: str, round: int) -> tuple[State, State]:
         """The model after a round, and what the attacker's client held.
@@ -96,7 +106,7 @@ class RecordedRounds:
         Its items raise:
             InputError: the file is damaged, or another than was recorded.
         """
-        files = self._files(branch, "notes", notes_file)
+        files = self._files("notes", branch)
 
         def read(round: int) -> tuple[State, Any]:
             path, digest = files[round]
@@ -117,12 +127,10 @@ class RecordedRounds:
         digest = read_header(self.folder).attacker
         return read_attacker(self.folder, digest) if digest else None
 
-    def _files(
-        self, branch: str, name: str, file: Callable[..., Path]
-    ) -> dict[int, tuple[Path, str]]:
+    def _files(self, kind: str, branch: str) -> dict[int, tuple[Path, str]]:
         """Path and SHA-256 of what is kept of one kind, by round in order."""
-        digests = {r: getattr(one, name) for r, one in self.records.get(branch, {}).items()}
-        return {r: (file(self.folder, branch, r), d) for r, d in sorted(digests.items()) if d}
+        digests = {r: getattr(one, kind) for r, one in sorted(self.records.get(branch, {}).items())}
+        return {r: (round_file(self.folder, kind, branch, r), d) for r, d in digests.items() if d}
 
     def updates(self, branch: str = MAIN) -> dict[int, States]:
         """The updates that were kept: round -> client -> the weights that it sent."""

@@ -20,16 +20,15 @@ from fedmia.recording.files import write_header, write_lines, write_state
 from fedmia.recording.format import (
     ATTACKER,
     CAST,
+    FOLDERS,
     HEADER,
     ROUNDS,
     Header,
     RoundRecord,
     check_branch,
-    held_file,
     index_rounds,
-    model_file,
     named_files,
-    notes_file,
+    round_file,
     update_file,
 )
 from fedmia.recording.reader import RecordedRounds, read_header
@@ -114,9 +113,9 @@ class RecordingWriter(RecordedRounds):
             held: tensors of the attacker's client, such as its queue; none: no file is written.
         """
         line = RoundRecord(branch, round)
-        line.model = self._write(model_file, branch, round, tensors=state)
+        line.model = self.save_file("model", branch, round, state)
         if held:
-            line.held = self._write(held_file, branch, round, tensors=held)
+            line.held = self.save_file("held", branch, round, held)
         self.add(line)
 
     def save_update(self, branch: str, round: int, client: int, state: State) -> str:
@@ -131,25 +130,29 @@ class RecordingWriter(RecordedRounds):
         Returns:
             SHA-256 of the file, for `RoundRecord.updates`.
         """
-        return self._write(update_file, branch, round, client, tensors=state)
+        return self._write(update_file(self.folder, check_branch(branch), round, client), state)
 
-    def save_notes(self, branch: str, round: int, tensors: State, about: object) -> str:
-        """Write what an attacker inside read of its targets; it counts once a line names it.
+    def save_file(
+        self, kind: str, branch: str, round: int, tensors: State, about: object = None
+    ) -> str:
+        """Write a file of a round; it counts once the line of its round names it.
 
         Args:
+            kind: one of `fedmia.recording.format.FOLDERS`.
             branch: of the federation.
-            round: in which it read them.
-            tensors: float64, by name.
-            about: values of its own beside them; what JSON can hold.
+            round: 0: before the first, 1, 2, ...
+            tensors: by name.
+            about: values beside them; what JSON can hold.
 
         Returns:
-            SHA-256 of the file, for `RoundRecord.notes`.
+            SHA-256 of the file, for the field `kind` of `RoundRecord`.
         """
         known = self.records.get(branch, {}).get(round)
-        if known is not None and known.notes:  # a kill in between loses them, and damages nothing
-            self._append(RoundRecord(branch, round), notes="")
+        if known is not None and getattr(known, kind):  # a kill loses it, and damages nothing
+            self._append(RoundRecord(branch, round), **{kind: ""})
             self.flush()
-        return self._write(notes_file, branch, round, tensors=tensors, about=about)
+        path = round_file(self.folder, kind, check_branch(branch), round)
+        return self._write(path, tensors, about)
 
     def add(self, line: RoundRecord) -> None:
         """Add a line of a round to those before; files that are no longer kept then are deleted
@@ -197,7 +200,8 @@ class RecordingWriter(RecordedRounds):
             if branch is None or values["branch"] == MAIN or not branch.trains:
                 lines.append(line)
             elif "notes" in values:
-                rest = {n: v for n, v in values.items() if n not in ("model", "held", "updates")}
+                gone = {*FOLDERS, "updates"} - {"notes"}
+                rest = {n: v for n, v in values.items() if n not in gone}
                 lines.append(json.dumps(rest).encode() + b"\n")
         self._rewrite(lines)
 
@@ -205,11 +209,8 @@ class RecordingWriter(RecordedRounds):
         """Delete the updates of a round that did not end, or that was replayed."""
         shutil.rmtree(update_file(self.folder, branch, round, 0).parent, ignore_errors=True)
 
-    def _write(
-        self, file: Callable[..., Path], branch: str, *at: int, tensors: State, about: object = None
-    ) -> str:
+    def _write(self, path: Path, tensors: State, about: object = None) -> str:
         self.begin()
-        path = file(self.folder, check_branch(branch), *at)
         return write_state(self.folder, path, tensors, about)
 
     def _append(self, line: RoundRecord, **more: object) -> None:

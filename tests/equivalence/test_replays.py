@@ -162,7 +162,7 @@ def test_notes__give_the_replays_again(finished: Finished, tmp_path: Path) -> No
     writer, packed = RecordingWriter(tmp_path / "recording"), notes.packed("main", FIRST)
     assert packed is not None
     writer.describe_attacker(notes.targets, notes.about)
-    writer.add(RoundRecord("main", FIRST, notes=writer.save_notes("main", FIRST, *packed)))
+    writer.add(RoundRecord("main", FIRST, notes=writer.save_file("notes", "main", FIRST, *packed)))
     writer.flush()
     again = read_notes(Recording(tmp_path / "recording"))
     assert again is not None and (again.targets, again.about) == (notes.targets, notes.about)

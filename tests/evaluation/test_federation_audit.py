@@ -18,7 +18,7 @@ from scipy import stats
 
 import fedmia
 from fedmia.options.errors import InputError
-from fedmia.recording.format import HEADER, model_file, update_file
+from fedmia.recording.format import HEADER, round_file, update_file
 from fedmia.recording.format import ROUNDS as LINES
 from fedmia.rounds.kept import KeptRounds
 from fedmia.ssl.augment import Augment
@@ -230,8 +230,16 @@ def other_format(folder: Path) -> None:
         (shutil.rmtree, BASE, "is no recording"),
         (lambda f: (f / LINES).write_text(""), BASE, "holds no model after a round"),
         (other_format, BASE, "is of format 99"),
-        (lambda f: edit(model_file(f, "main", 2)), BASE, f"{MODEL}' is not the file that was"),
-        (lambda f: model_file(f, "main", 2).unlink(), BASE, f"{MODEL}' cannot be read: No such"),
+        (
+            lambda f: edit(round_file(f, "model", "main", 2)),
+            BASE,
+            f"{MODEL}' is not the file that was",
+        ),
+        (
+            lambda f: round_file(f, "model", "main", 2).unlink(),
+            BASE,
+            f"{MODEL}' cannot be read: No such",
+        ),
         (lambda f: edit(update_file(f, "main", 3, 1)), BASE, f"{UPDATE}' is not the file that"),
         (lambda f: update_file(f, "main", 3, 1).unlink(), BASE, f"{UPDATE}' cannot be read: No"),
         (lambda f: add_line(f, branch="main", round="2"), BASE, f"{LINE}: not a round"),

@@ -166,7 +166,7 @@ def test_run__leaves_no_update_of_a_round_to_be_replayed(
 
     run = SimpleNamespace(
         branches=lambda: ["main"], _run_branch=ends, checkpoint=None, recording=store,
-        _unsaved=None, _replay=SimpleNamespace(round=3),
+        _unsaved=None, _replay=SimpleNamespace(round=3), _note_reply=None,
         _drop_replay=lambda: FederatedRun._drop_replay(run),  # type: ignore[arg-type]
     )  # fmt: skip
     with contextlib.suppress(KeyError):

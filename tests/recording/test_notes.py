@@ -23,13 +23,15 @@ from fedmia.recording.format import (
     RoundRecord,
     fits,
     json_schema,
-    notes_file,
+    round_file,
 )
 from fedmia.ssl.base import State
 from fedmia.storage.snapshot import read_tensors, write_tensors
 
 TARGETS = [bytes([number]) * 32 for number in (7, 0, 255)]
-ABOUT: dict[str, Any] = {"attack": "ascent", "options": {"lr": 0.5}, "client": 3, "known": 2}
+ABOUT: dict[str, Any] = {
+    "attack": "ascent", "options": {"lr": 0.5}, "client": 3, "known": 2, "batches": False,
+}  # fmt: skip
 
 
 def readings(value: float) -> State:
@@ -38,7 +40,7 @@ def readings(value: float) -> State:
 
 def note(writer: RecordingWriter, branch: str, *rounds: int) -> None:
     for round in rounds:
-        digest = writer.save_notes(branch, round, readings(round), {"queries": round})
+        digest = writer.save_file("notes", branch, round, readings(round), {"queries": round})
         writer.add(RoundRecord(branch, round, notes=digest))
 
 
@@ -120,7 +122,7 @@ def test_drop_controls__leaves_their_notes_alone(folder: Path) -> None:
         digest = writer.save_update(branch, 3, 0, state)
         line = RoundRecord(branch, 3, updates={0: digest}, cohort=[0])
         if branch == "zero":
-            line.notes = writer.save_notes(branch, 3, readings(9), {"queries": 9})
+            line.notes = writer.save_file("notes", branch, 3, readings(9), {"queries": 9})
         writer.add(line)
     note(writer, "zero", 4)
     writer.drop_controls()
@@ -139,7 +141,7 @@ def test_drop_controls__leaves_their_notes_alone(folder: Path) -> None:
 
 
 def test_notes__that_were_damaged_are_refused(folder: Path) -> None:
-    path, recording = notes_file(folder, "main", 1), Recording(folder)
+    path, recording = round_file(folder, "notes", "main", 1), Recording(folder)
     path.write_bytes(path.read_bytes()[:-1] + b"x")
     with pytest.raises(InputError, match="not the file that was recorded"):
         recording.notes()[1]

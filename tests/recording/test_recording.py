@@ -24,10 +24,8 @@ from fedmia.recording.format import (
     ROUNDS,
     Header,
     RoundRecord,
-    held_file,
     json_schema,
-    model_file,
-    notes_file,
+    round_file,
     update_file,
 )
 from fedmia.recording.thread import RecordingThread
@@ -109,7 +107,7 @@ def test_reader__refuses_what_is_no_recording_or_was_changed(tmp_path: Path) -> 
         Recording(tmp_path)
     folder = tmp_path / "REC"
     write(folder, updates="all")
-    path = model_file(folder, "main", 2)
+    path = round_file(folder, "model", "main", 2)
     path.write_bytes(path.read_bytes()[:-1] + b"x")
     with pytest.raises(InputError, match="SHA-256"):
         Recording(folder).models()[2]
@@ -238,12 +236,12 @@ def test_line__comes_after_what_it_names_is_on_the_disk(
     writer.flush()
     line = RoundRecord("main", 1, cohort=[0])
     line.updates[0] = writer.save_update("main", 1, 0, state(1))
-    line.notes = writer.save_notes("main", 1, {"after": torch.ones(3).double()}, {})
+    line.notes = writer.save_file("notes", "main", 1, {"after": torch.ones(3).double()}, {})
     writer.add(line)
     writer.flush()
     assert Recording(folder).updates()[1][0]
-    files = [file(folder, "main", 0) for file in (model_file, held_file)]
-    files += [update_file(folder, "main", 1, 0), notes_file(folder, "main", 1)]
+    files = [round_file(folder, kind, "main", 0) for kind in ("model", "held")]
+    files += [update_file(folder, "main", 1, 0), round_file(folder, "notes", "main", 1)]
     assert forced >= {*files, *(p for f in files for p in f.parents if p not in folder.parents)}
 
 
@@ -285,7 +283,7 @@ def test_thread__holds_one_model_at_most(tmp_path: Path, monkeypatch: pytest.Mon
     second = Thread(target=lambda: app.save(1, state(1)))
     second.start()
     second.join(0.2)
-    assert second.is_alive() and written == [model_file(tmp_path / "REC", "main", 0)]
+    assert second.is_alive() and written == [round_file(tmp_path / "REC", "model", "main", 0)]
     go.set()
     second.join()
     app.thread.close()

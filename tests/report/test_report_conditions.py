@@ -59,7 +59,8 @@ def without(attack: Any) -> Any:
         ([row("a", 0.4, 0.6), row("b", 0.3, 0.8, 0.5)], {}, "not-established", "; a is"),
         ([row("a", 0.6, 0.7, threat={"vantage": "server"})], {}, "leaks", "The clients' updates"),
         ([row("a", 0.6, 0.7)], {"untrained": [row("a", 0.5, 0.6)]}, "leaks", "a separates"),
-        ([row("a", 0.6, 0.7)], {"zero": [row("c", 0.51, 0.6)]}, "control-failed", ": c under"),
+        ([row("a", 0.6, 0.7)], {"own": [row("c", 0.51, 0.6)]}, "control-failed", ": c under"),
+        ([row("a", 0.6, 0.7)], {"zero": [row("c", 0.51, 0.6)]}, "leaks", "a "),
         ([row("a", 0.6, 0.7)], {"untrained": [row("c", 0.51, 0.6), row("d", 0.2, 0.3)]},
          "control-failed", ": d under"),  # farthest from a half, either side
         ([row("a", 0.6, 0.7)], {"untrained": [row("c", 0.51, 0.6)], "pixels": row("", 0.1, 0.4)},

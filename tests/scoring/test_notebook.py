@@ -133,7 +133,7 @@ def test_notes__of_all_that_was_read_and_nothing_else(tmp_path: Path) -> None:
             names = {"received", "sent"} if branch == "main" else {f"batches.{s}" for s in SIDES}
             assert set(tensors) == names
             assert about["queries"] == ({"": 30 if round == 4 else 15} if branch == "main" else {})
-            digest = writer.save_notes(branch, round, tensors, about)
+            digest = writer.save_file("notes", branch, round, tensors, about)
             writer.add(RoundRecord(branch, round, notes=digest))
     again = note_taker()
     again.add(writer)
@@ -154,7 +154,9 @@ def test_notes__of_all_that_was_read_and_nothing_else(tmp_path: Path) -> None:
 def test_notes__of_other_targets_are_refused(tmp_path: Path) -> None:
     writer, notes = RecordingWriter(tmp_path / "recording"), filled(False)
     notes.note("main", 4, received=np.zeros(6))
-    writer.add(RoundRecord("main", 4, notes=writer.save_notes("main", 4, *notes.packed("main", 4))))
+    writer.add(
+        RoundRecord("main", 4, notes=writer.save_file("notes", "main", 4, *notes.packed("main", 4)))
+    )
     with pytest.raises(InputError, match="holds no notes of an attacker"):
         note_taker().add(writer)
 
