@@ -125,15 +125,15 @@ def all_rounds(clock: _Clock, whole: Experiment, short: Experiment, tail: float)
     by_kind, ran = defaultdict[tuple[str, bool], list[float]](list), Schedule(short).clean
     for (branch, round), seconds in clock.rounds.items():
         by_kind[branch, round > ran].append(seconds)
-    seen = {branch for branch, _ in by_kind}  # other branches take as long as the federation
+    of_pilot = {branch for branch, _ in by_kind}  # others take as long as the federation
     firsts = Schedule(whole).branches(whole.has_placebo).items()
-    unseen = {name: first for name, first in firsts if name not in seen}
+    beside = {name: first for name, first in firsts if name not in of_pilot}
     total = cost_of(whole.attack_rounds, tail, max(short.attack_rounds, 1))
     for (branch, attacked), (first, *others) in by_kind.items():
         later = sum(others) or first, len(others) or 1
         once = paid_once(first, 1, *later)
         count = whole.attack_rounds if attacked else Schedule(whole).clean
-        alike = sum(attacked or not first for first in unseen.values()) if branch == MAIN else 0
+        alike = sum(attacked or not first for first in beside.values()) if branch == MAIN else 0
         total += cost_of(count, *later, once) * (1 + alike)
         if short.pretrain.epochs and (branch, attacked) == (MAIN, False):
             # What its first round takes more than the second is pre-training, or done once.
