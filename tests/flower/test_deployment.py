@@ -111,7 +111,7 @@ def test_deployment__through_faults_reports_as_inline_and_scores_private_images(
 
         # With its database a SuperLink knows its nodes again: they go on, the run does not.
         flower.begin("cut")
-        wait(lambda: [*tmp_path.glob("state0/**/round-000001.safetensors")], "round 1")
+        wait(lambda: [*tmp_path.glob("state0/**/main-0000.safetensors")], "round 1")
         flower.kill(link)
         flower.start(link_command, "link-again.log")
         flower.answers("18000", "link-again.log", PATIENCE)
@@ -123,7 +123,7 @@ def test_deployment__through_faults_reports_as_inline_and_scores_private_images(
         # A node is killed as soon as it has kept its state of round 1, and starts anew until
         # Flower, which has to miss it first, takes it back.
         flower.begin("out")
-        wait(lambda: [*tmp_path.glob("state1/**/round-000001.safetensors")], "round 1")
+        wait(lambda: [*tmp_path.glob("state1/**/main-0001.safetensors")], "round 1")
         flower.kill(nodes[1])
         nodes[1] = flower.start(commands[1], "node1.log")
         while "SuperNode ID" not in flower.log("node1"):
