@@ -276,6 +276,7 @@ class _Attacker:
         try:
             for branch, round in sorted(self._touched):
                 if (packed := self.notes.packed(branch, round)) is not None:
+                    self.recording.forget("notes", branch, round)
                     digest = self.recording.save_file("notes", branch, round, *packed)
                     self.recording.add(RoundRecord(branch, round, notes=digest))
             self.recording.flush()

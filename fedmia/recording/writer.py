@@ -147,12 +147,22 @@ class RecordingWriter(RecordedRounds):
         Returns:
             SHA-256 of the file, for the field `kind` of `RoundRecord`.
         """
-        known = self.records.get(branch, {}).get(round)
-        if known is not None and getattr(known, kind):  # a kill loses it, and damages nothing
-            self._append(RoundRecord(branch, round), **{kind: ""})
-            self.flush()
         path = round_file(self.folder, kind, check_branch(branch), round)
         return self._write(path, tensors, about)
+
+    def forget(self, kind: str, branch: str, round: int) -> None:
+        """Have it on the disk that a file counts no more, before another takes its place: a kill in
+        between loses it, and damages nothing.
+
+        Args:
+            kind: one of `fedmia.recording.format.FOLDERS`.
+            branch: of the federation.
+            round: 0: before the first, 1, 2, ...
+        """
+        record = self.records.get(branch, {}).get(round)
+        if record is not None and getattr(record, kind):
+            self._append(RoundRecord(branch, round), **{kind: ""})
+            self.flush()
 
     def add(self, line: RoundRecord) -> None:
         """Add a line of a round to those before; files that are no longer kept then are deleted
