@@ -47,6 +47,7 @@ def best_threshold(values: NDArray[np.float64], truth: NDArray[np.int64]) -> flo
     return float(middle if middle > below else above)
 
 
+@dataclass
 class ShadowFitted(Attack):
     """An attack fitted on encoders whose members the attacker knows: its shadows.
 
@@ -105,6 +106,7 @@ class ShadowFitted(Attack):
             yield self.inputs(encoder, images), truth
 
 
+@dataclass
 class ThresholdFitted(ShadowFitted):
     """One number an image, and the threshold that is most accurate on the shadows."""
 

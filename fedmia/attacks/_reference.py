@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedmia.attacks._measure import SIGNALS, logit, membership_signal
+from fedmia.attacks._measure import SIGNALS, MembershipSignal, logit
 from fedmia.attacks.base import Attack, Known, Scores, refuse_other_size
 from fedmia.data.images import digests, rank_digests
 from fedmia.options.errors import InputError
@@ -72,9 +72,8 @@ class ReferenceAttack(Attack):
         Raises:
             InputError: too few known images for the signal.
         """
-        return membership_signal(
-            view, images, self._others, self.signal, self.views, self.layer, self.temperature
-        )
+        measure = MembershipSignal(self.signal, self.views, self.layer, self.temperature)
+        return measure(view, images, self._others)
 
     def read(self, view: BlackBox, images: Tensor) -> ReferenceSignals:
         """The signals of images (N, C, H, W) under the target and under every reference model.

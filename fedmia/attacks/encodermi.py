@@ -125,6 +125,7 @@ class EncoderMIS(_PairSimilarities, NetworkFitted):
         return Scaling(inputs.mean(), inputs.std())
 
 
+@dataclass
 class EncoderMIT(_PairSimilarities, ThresholdFitted):
     """EncoderMI with a threshold: mean similarity of the views, less the shadows' best threshold.
 

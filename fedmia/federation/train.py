@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from threading import Event
 
@@ -29,19 +29,6 @@ from fedmia.storage.runfolder import RunFolder, damaged
 from fedmia.storage.snapshot import StateStore
 
 
-@dataclass(frozen=True)
-class Nodes:
-    """Clients that Flower runs elsewhere.
-
-    Attributes:
-        grid: Flower's way to the clients.
-        store: local states of the clients.
-    """
-
-    grid: Grid
-    store: StateStore
-
-
 def train(
     plan: Plan,
     folder: Path,
@@ -49,7 +36,8 @@ def train(
     stop: Event,
     watch: Stopwatch,
     display: Display,
-    nodes: Nodes | None = None,
+    grid: Grid | None = None,
+    store: StateStore | None = None,
     checkpoint: Checkpoint | None = None,
 ) -> TrainedRounds:
     """Run the rounds of a plan on the chosen backend.
@@ -61,7 +49,8 @@ def train(
         stop: set when the user interrupts the run.
         watch: notes the seconds of each part.
         display: progress on the terminal.
-        nodes: clients that Flower runs elsewhere, in place of a backend's.
+        grid: of clients that Flower runs elsewhere, in place of a backend's.
+        store: of their local states.
         checkpoint: gone on with, and written as the rounds pass; it holds what clients keep.
 
     Returns:
@@ -84,7 +73,7 @@ def train(
     states_folder = checkpoint.clients if checkpoint else folder / "clients"
     device = client_context.device  # where clients' states are
     room = ROOM if device == "cpu" else torch.cuda.get_device_properties(device).total_memory // 8
-    store: StateStore = nodes.store if nodes else Ledger(states_folder, room)
+    store = store or Ledger(states_folder, room)
     strategy, place = plan.experiment.strategy.name, RunFolder(out or folder)
     header = Header({"fedmia": __version__, "strategy": strategy}, every=0)
     recording = RecordingWriter(place.recording, header, plan.cast)
@@ -93,7 +82,7 @@ def train(
     run = FederatedRun(
         plan, client_context, store, recording, probe, notes, watch, display, checkpoint
     )
-    return federate(run, nodes.grid if nodes else None)
+    return federate(run, grid)
 
 
 def federate(run: FederatedRun, grid: Grid | None = None) -> TrainedRounds:

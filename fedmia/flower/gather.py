@@ -15,7 +15,7 @@ from fedmia.config.experiment import Experiment
 from fedmia.config.tree import to_tree
 from fedmia.federation.ledger import Ledger
 from fedmia.federation.result import TrainedRounds
-from fedmia.federation.train import Nodes, train
+from fedmia.federation.train import train
 from fedmia.flower.answers import scores_from_node
 from fedmia.flower.nodes import check_agreement, open_nodes
 from fedmia.flower.private import check, gives_guarantee, plan_server, try_settings
@@ -62,7 +62,7 @@ def gather(grid: Grid, invocation: Invocation, place: OutFolder, watch: Stopwatc
         shape = {name: prepared_by[0][name] for name in ("channels", "size")}
         check_agreement(prepared_by, **shape)
         observing.begin(to_tree(experiment))
-        done = run_rounds(experiment, shape, Nodes(grid, Ledger()), place, watch, observing)
+        done = run_rounds(experiment, shape, grid, place, watch, observing)
         remaining = {client: nodes[client] for client in nodes if client not in done.gone}
         failures = [] if done.failure is None else [str(done.failure)]
         policy = experiment.federation.on_failure
@@ -113,14 +113,14 @@ def report_node(
 
 
 def run_rounds(
-    experiment: Experiment, shape: dict[str, int], nodes: Nodes, place: OutFolder,
+    experiment: Experiment, shape: dict[str, int], grid: Grid, place: OutFolder,
     watch: Stopwatch, observing: RunObservers,
 ) -> TrainedRounds:  # fmt: skip
     """Run the rounds, on a server that holds no image.
 
     Args:
         shape: channels and size of the images.
-        nodes: the clients that Flower runs, with their states.
+        grid: Flower's way to the clients, which keep their states.
         place: where the server keeps the run.
         watch: notes the seconds of each part.
         observing: observers of the run.
@@ -132,7 +132,9 @@ def run_rounds(
     plan = plan_server(experiment, **shape)
     with tempfile.TemporaryDirectory(prefix="fedmia-") as folder:
         display = LogDisplay(plan.total_rounds(), observing)
-        return train(plan, Path(folder), place.folder, Event(), watch, display, nodes)
+        return train(
+            plan, Path(folder), place.folder, Event(), watch, display, grid, Ledger()
+        )  # fmt: skip
 
 
 def collect_scores(

@@ -18,7 +18,7 @@ from fedmia.cli.commands import SIMULATE
 from fedmia.config.tree import to_tree
 from fedmia.evaluation.run import score_run
 from fedmia.federation.plan import fingerprint
-from fedmia.federation.train import Nodes, train
+from fedmia.federation.train import train
 from fedmia.flower.gather import gather
 from fedmia.flower.node import plan_rehearsal
 from fedmia.flower.nodes import check_agreement, open_nodes
@@ -136,10 +136,12 @@ def rehearse(grid: Grid, invoked: Invocation, place: OutFolder, watch: Stopwatch
         with open_nodes(grid, invoked.settings, place, False) as (nodes, answers):
             check_agreement(answers, fingerprint=fingerprint(plan))
             observing.begin(to_tree(invoked.settings))
-            beside = Nodes(grid, NodeStates(grid, nodes))
+            store = NodeStates(grid, nodes)
             display = LogDisplay(plan.total_rounds(), observing)
             with tempfile.TemporaryDirectory(prefix="fedmia-") as folder, display:
-                trained = train(plan, Path(folder), place.folder, Event(), watch, display, beside)
+                trained = train(
+                    plan, Path(folder), place.folder, Event(), watch, display, grid, store
+                )  # fmt: skip
                 display.say("attacks")
                 scores = score_run(trained, watch, display)
         report = publish(scores, place.folder, watch)

@@ -20,7 +20,6 @@ from fedmia.defenses.stack import OPEN
 from fedmia.federation.ledger import Ledger
 from fedmia.federation.result import TrainedRounds
 from fedmia.federation.schedule import Schedule
-from fedmia.federation.train import Nodes
 from fedmia.flower import gather, server
 from fedmia.flower.answers import scores_from_node
 from fedmia.flower.private import plan_own, plan_server
@@ -265,10 +264,8 @@ def test_server__of_private_images_draws_cohorts_and_noise_anew(
     noises, nobody = [], SimpleNamespace(round=lambda *finished: None)
     for name in "ab":
         (tmp_path / name).mkdir()
-        place, beside = OutFolder(tmp_path / name, "a run"), Nodes(None, Ledger())  # type: ignore[arg-type]
-        done = gather.run_rounds(
-            settings, {"channels": 1, "size": 8}, beside, place, Stopwatch(0.0), nobody
-        )
+        place, shape = OutFolder(tmp_path / name, "a run"), {"channels": 1, "size": 8}
+        done = gather.run_rounds(settings, shape, None, place, Stopwatch(0.0), nobody)  # type: ignore[arg-type]
         assert done.aggregation is not None and (spent := done.aggregation.epsilon) is not None
         assert spent.noise_source == "entropy" and spent.value == pytest.approx(4.0)
         start = done.recording.untrained()
