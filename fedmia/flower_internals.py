@@ -14,3 +14,11 @@ def set_identity(node: int) -> None:
     """Set the node that a `Message` of this process comes from, as Flower's own runners do."""
     TaskIdentity.task_id = TaskIdentity.run_id = 1
     TaskIdentity.node_id = node
+
+
+def identify(node: int) -> None:
+    """As `set_identity`, in a process that has no identity yet: Flower's own stays."""
+    try:
+        _ = TaskIdentity.node_id
+    except RuntimeError:
+        set_identity(node)

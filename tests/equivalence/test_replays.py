@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from flwr.supercore.task_identity import TaskIdentity
 
 from clients.client_round import ClientRound
 from fedmia.attacks import ascent
@@ -228,3 +229,15 @@ def test_batch__whose_climb_diverged_costs_the_readings_of_all(
     assert len(climbs) == 2 and notes.rounds("main") == [FIRST]
     assert notes.rounds_alone("main", "batches") == [] == notes.acted("main")
     assert "climb of a batch diverged" in str(ActiveScores(evaluation(run), notes).unscored())
+
+
+def test_replay__needs_no_other_grid_in_its_process(
+    finished: Finished, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run that was killed while it was scored goes on without one."""
+    run = finished(ACTIVE)
+    replay = run.recorder.played["main"]
+    for name in ("_task_id", "_run_id", "_node_id"):
+        monkeypatch.setattr(TaskIdentity, name, None)
+    ended = replay.play(run.sent("main")[FIRST])
+    assert same(ended, run.recorder.models["main"][FIRST + 1][0])
