@@ -491,8 +491,7 @@ class FederatedRun:
     def _record_notes(self, notes: NoteTaker, branch: str, round: int) -> None:
         """Keep what was noted of a round, if anything was."""
         if (packed := notes.packed(branch, round)) is not None:
-            digest = self.recording.save_file("notes", branch, round, *packed)
-            self.recording.add(RoundRecord(branch, round, notes=digest))
+            self.recording.record_file("notes", branch, round, *packed)
 
     def _note(
         self, branch: str, round: int, attacked: bool, loss: float | None, state: State

@@ -31,7 +31,7 @@ from fedmia.flower_internals import ClientAppCallable, Mod
 from fedmia.options.errors import InputError, check_arguments, format_value, unknown_value
 from fedmia.options.seeding import rng
 from fedmia.recording.branches import MAIN, UNTRAINED, ZERO
-from fedmia.recording.format import Header, RoundRecord
+from fedmia.recording.format import Header
 from fedmia.recording.writer import RecordingWriter
 from fedmia.rounds.notes import AFTER, RECEIVED, SENT, Notes
 from fedmia.ssl.base import State
@@ -276,9 +276,7 @@ class _Attacker:
         try:
             for branch, round in sorted(self._touched):
                 if (packed := self.notes.packed(branch, round)) is not None:
-                    self.recording.forget("notes", branch, round)
-                    digest = self.recording.save_file("notes", branch, round, *packed)
-                    self.recording.add(RoundRecord(branch, round, notes=digest))
+                    self.recording.record_file("notes", branch, round, *packed)
             self.recording.flush()
         except OSError as error:
             raise InputError(f"notes: {error}") from None

@@ -150,19 +150,22 @@ class RecordingWriter(RecordedRounds):
         path = round_file(self.folder, kind, check_branch(branch), round)
         return self._write(path, tensors, about)
 
-    def forget(self, kind: str, branch: str, round: int) -> None:
-        """Have it on the disk that a file counts no more, before another takes its place: a kill in
-        between loses it, and damages nothing.
+    def record_file(
+        self, kind: str, branch: str, round: int, tensors: State, about: object = None
+    ) -> None:
+        """Write a file of a round, in place of one before it, and the line that names it. A kill in
+        between loses the one before, and damages nothing.
 
         Args:
-            kind: one of `fedmia.recording.format.FOLDERS`.
-            branch: of the federation.
-            round: 0: before the first, 1, 2, ...
+            kind, branch, round, tensors, about: as of `save_file`.
         """
         record = self.records.get(branch, {}).get(round)
         if record is not None and getattr(record, kind):
             self._append(RoundRecord(branch, round), **{kind: ""})
             self.flush()
+        line = RoundRecord(branch, round)
+        setattr(line, kind, self.save_file(kind, branch, round, tensors, about))
+        self.add(line)
 
     def add(self, line: RoundRecord) -> None:
         """Add a line of a round to those before; files that are no longer kept then are deleted
