@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from fedmia.config.experiment import Experiment
     from fedmia.data.cast import Cast
     from fedmia.records import Curves, RunScores
+    from fedmia.records.attack_rows import OverControlRow
     from fedmia.records.rows import Report
 
 Part = TypeVar("Part")
@@ -141,27 +142,27 @@ class Run:
     @property
     def verdict(self) -> str:
         """What was found, and what controls say of it, in numbers."""
-        return self.records["verdict"]
+        return self.records.verdict
 
     @property
     def verdict_code(self) -> str:
         """The verdict in a word, such as `leaks`, `not-established` or `untested`."""
-        return self.records["verdict_code"]
+        return self.records.verdict_code
 
     @property
     def means(self) -> str:
         """What the verdict means, in plain words."""
-        return self.records["means"]
+        return self.records.means
 
     @property
     def sure(self) -> str:
         """How sure that is: how many members the best attack finds, or the least that shows."""
-        return self.records["sure"]
+        return self.records.sure
 
     @property
     def todo(self) -> str:
         """What to do next."""
-        return self.records["todo"]
+        return self.records.todo
 
     @property
     @_of_files
@@ -185,31 +186,33 @@ class Run:
         `queries`, `n_members`, `n_nonmembers`.
         """
         controls = {
-            name: {row["name"]: row["auc"] for row in rows}
-            for name, rows in self.records["controls"].items()
-            if isinstance(rows, list)
+            name: {row.name: row.auc for row in rows}
+            for name, rows in self.records.controls.items()
         }
         table = [
             {
-                "name": row["name"],
-                "auc": row["auc"],
-                "low": row["low"],
-                "high": row["high"],
-                "lower_limit": row.get("lower_limit"),
-                **_ends("", row["auc_ci"]),
-                "over_control": (over := row.get("over_control")) and over["difference"],
-                **{
-                    f"over_control_{end}": over and over[end]
-                    for end in ("low", "high", "lower_limit")
-                },
-                **_rates(row["tpr_at_fpr"], row["tpr_at_fpr_ci"]),
-                **{key: row[key] for key in ("accuracy", "precision", "recall", "threshold")},
-                **{f"auc_{name}": aucs.get(row["name"]) for name, aucs in controls.items()},
-                **row["threat"],
-                **{key: row[key] for key in ("round", "under_attack", "queries")},
-                **{key: row[key] for key in ("n_members", "n_nonmembers")},
+                "name": row.name,
+                "auc": row.auc,
+                "low": row.low,
+                "high": row.high,
+                "lower_limit": row.lower_limit,
+                **_ends("", row.auc_ci),
+                **_over_control(row.over_control),
+                **_rates(row.tpr_at_fpr, row.tpr_at_fpr_ci),
+                "accuracy": row.accuracy,
+                "precision": row.precision,
+                "recall": row.recall,
+                "threshold": row.threshold,
+                **{f"auc_{name}": aucs.get(row.name) for name, aucs in controls.items()},
+                "access": row.access,
+                "vantage": row.vantage,
+                "round": row.round,
+                "under_attack": row.under_attack,
+                "queries": row.queries,
+                "n_members": row.n_members,
+                "n_nonmembers": row.n_nonmembers,
             }
-            for row in self.records["attacks"]
+            for row in self.records.attacks
         ]
         return _frame(table, "name")
 
@@ -223,23 +226,22 @@ class Run:
         non-members who pose as its members; `n_members`, `attack` that clients are compared by.
         """
         table = []
-        for row in self.records["clients"]:
-            defence = row["defence"] or {"name": None, "epsilon": None}
-            epsilon = defence["epsilon"] or {"value": None}
+        for row in self.records.clients:
+            epsilon = row.defence and row.defence.epsilon
             table.append({
-                "id": row.get("name", row["id"]),
-                "size": row["size"],
-                "role": row["role"],
-                "defence": defence["name"],
-                "epsilon": epsilon["value"],
-                "auc": row["auc"],
-                "low": row["low"],
-                "high": row["high"],
-                **_ends("", row["auc_ci"]),
-                "null_auc": row["null_auc"],
-                **_ends("null_", row["null_ci"]),
-                "n_members": row["n_members"],
-                "attack": row["attack"],
+                "id": row.id if row.name is None else row.name,
+                "size": row.size,
+                "role": row.role,
+                "defence": row.defence and row.defence.name,
+                "epsilon": epsilon and epsilon.value,
+                "auc": row.auc,
+                "low": row.low,
+                "high": row.high,
+                **_ends("", row.auc_ci),
+                "null_auc": row.null_auc,
+                **_ends("null_", row.null_ci),
+                "n_members": row.n_members,
+                "attack": row.attack,
             })  # fmt: skip
         return _frame(table, "id")
 
@@ -253,14 +255,15 @@ class Run:
         `auc:internal:LAYER`: missing where the round was not scored.
         """
         table = []
-        for row in self.records["rounds"]:
+        for row in self.records.rounds:
             line: dict[str, Any] = {
-                key: row[key] for key in ("round", "under_attack", "loss", "knn")
-            }
-            for name, auc in row["leakage"].items():
-                low, high = row["leakage_ci"].get(name) or (None, None)
+                "round": row.round, "under_attack": row.under_attack, "loss": row.loss,
+                "knn": row.knn,
+            }  # fmt: skip
+            for name, auc in row.leakage.items():
+                low, high = row.leakage_ci.get(name) or (None, None)
                 line |= {f"auc:{name}": auc, f"ci_low:{name}": low, f"ci_high:{name}": high}
-            table.append(line | {f"auc:internal:{n}": auc for n, auc in row["layers"].items()})
+            table.append(line | {f"auc:internal:{n}": auc for n, auc in row.layers.items()})
         return _frame(table, "round")
 
     @cached_property
@@ -329,7 +332,7 @@ class Run:
             what = "read vectors alone" if self._of_vectors() else "names one"
             raise InputError(f"'{self.folder}' is an audit: it holds no model, it {what}")
         if round is None and (report := self._files.read_report_or_none()) is not None:
-            round = report["utility"]["round"]
+            round = report.utility.round
         spec = str(self.folder) if round is None else f"{self.folder}@{round}"
         encoder: nn.Module = load(spec, trust_plugins=self._files.trust).method.encoder
         return encoder.eval()
@@ -366,8 +369,8 @@ class Run:
                 images = split_of_run(audit, run)
             else:  # at the size that its encoder got
                 report = self._files.read_report_or_none()
-                row = None if report is None else report.get("encoder")
-                images = deal(audit, audit.size or (None if row is None else row["size"]))
+                row = None if report is None else report.encoder
+                images = deal(audit, audit.size or (None if row is None else row.size))
         else:
             images = cast_of(self._files, "read the data source itself")
         if not self._files.has_scores():
@@ -411,14 +414,15 @@ class Run:
         inside, outside = self.scores[truth], self.scores[~truth]
         attacks = [
             ScoredAttack(
-                name=row["name"],
-                paper=row["paper"],
-                **row["threat"],
-                scores_members=inside[row["name"]].to_numpy(),
-                scores_nonmembers=outside[row["name"]].to_numpy(),
-                act=act if row["reading"] is not None else "",
+                name=row.name,
+                paper=row.paper,
+                access=row.access,
+                vantage=row.vantage,
+                scores_members=inside[row.name].to_numpy(),
+                scores_nonmembers=outside[row.name].to_numpy(),
+                act=act if row.reading is not None else "",
             )
-            for row in self.records["attacks"]
+            for row in self.records.attacks
         ]
         return RunScores(
             seed=0,  # of nulls, which the records hold
@@ -442,6 +446,16 @@ def _ends(before: str, interval: Sequence[float] | None) -> dict[str, float | No
     """The ends of a 95 % interval by itself as two columns."""
     low, high = (None, None) if interval is None else interval
     return {f"{before}ci_low": low, f"{before}ci_high": high}
+
+
+def _over_control(row: OverControlRow | None) -> dict[str, float | None]:
+    """Columns of what an attack adds to its own control."""
+    return {
+        "over_control": None if row is None else row.difference,
+        "over_control_low": None if row is None else row.low,
+        "over_control_high": None if row is None else row.high,
+        "over_control_lower_limit": None if row is None else row.lower_limit,
+    }
 
 
 def _rates(rates: Mapping[str, Any], intervals: Mapping[str, Any]) -> dict[str, float | None]:

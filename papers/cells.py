@@ -9,6 +9,7 @@ from typing import Any
 
 from fedmia.options.bounded import read_json
 from fedmia.options.errors import InputError
+from fedmia.records.rows import Report
 from fedmia.statistics.spread import clip_interval, t_interval
 from fedmia.storage.runfolder import RunFolder
 from fedmia.study.points import BySeed
@@ -113,23 +114,24 @@ def read_path(kind: str, results: Path, path: str) -> Reading:
     return _reading(_down(content, above), last)
 
 
-def _of_report(report: Mapping[str, Any], first: str, keys: Sequence[str]) -> Reading:
+def _of_report(report: Report, first: str, keys: Sequence[str]) -> Reading:
     if first == "utility":
-        return _reading(report["utility"], keys[-1])
-    rows = report["attacks"]
+        return _reading(vars(report.utility), keys[-1])
+    rows = {row.name: row for row in report.attacks}
     if first == "sweep":
         first, _, at = keys[0].partition("@")
-        rows = [r for r in report["sweep"] if str(r["value"]) == at and not r["not_run"]]
+        rows = {r.attack: r.scored for r in report.sweep if r.scored and str(r.value) == at}
     if first == "untrained":
-        rows, (first, *keys) = report["controls"]["untrained"] or (), keys
-    row = next((row for row in rows if row["name"] == first), None)
+        rows, (first, *keys) = {row.name: row for row in report.controls["untrained"]}, keys
+    if (scored := rows.get(first)) is None:
+        return Reading(None)
+    row = dict(vars(scored))
     metric, _, rate = keys[-1].partition("@")
-    if row is not None and metric == "tpr":
-        ci = row["tpr_at_fpr_ci"].get(rate)
-        row = {**row, "tpr": row["tpr_at_fpr"].get(rate), "tpr_ci": ci}
-    if row is not None and metric == "f1" and row["precision"] is not None:
-        both = row["precision"] + row["recall"]
-        row = {**row, "f1": 2 * row["precision"] * row["recall"] / both if both else 0.0}
+    if metric == "tpr":
+        row |= {"tpr": scored.tpr_at_fpr.get(rate), "tpr_ci": scored.tpr_at_fpr_ci.get(rate)}
+    if metric == "f1" and scored.precision is not None and scored.recall is not None:
+        both = scored.precision + scored.recall
+        row["f1"] = 2 * scored.precision * scored.recall / both if both else 0.0
     return _reading(row, metric)
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from fedmia.options.yamlfile import dump
+from fedmia.records.as_json import to_json
 from fedmia.report import csvs
-from fedmia.report.build import to_json_types
 from fedmia.report.format import estimate
 from fedmia.report.page import templates
 from fedmia.storage.durable import make_folder, write
@@ -52,7 +52,7 @@ def table_of(
     """
     done = finished_jobs(cells, folder)
     places = [{n: facts[n] for n in ("commit", "hardware", "versions")} for facts in done]
-    return to_json_types(
+    return to_json(
         {name: getattr(entry, name) for name in OF_ENTRY}
         | {"scale": scale, "command": command}
         | {"made_on": [one for i, one in enumerate(places) if one not in places[:i]]}
@@ -197,7 +197,7 @@ def write_claims(claims: Rows, scale: str, folder: Path) -> None:
     flat = [{**claim, "parts": json.dumps(claim["parts"])} for claim in claims]
     text = csvs.text([*flat[0]], [[*claim.values()] for claim in flat])
     page = _render("reproduced_claims", claims=claims, scale=scale)
-    content = to_json_types({"scale": scale, "claims": claims}, exact=True)
+    content = to_json({"scale": scale, "claims": claims}, exact=True)
     texts = {".json": as_json(content), ".csv": text, ".md": page}
     write({folder / f"claims{suffix}": one for suffix, one in texts.items()})
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from fedmia.options.errors import opt
-from fedmia.records import Fault
+from fedmia.records.rows import FaultRow
 
 TRIES = 3  # orders of one round that a client may fail under `retry`
 
@@ -54,7 +54,7 @@ class FailurePolicy:
     least: int = 1
     indispensable: Callable[[frozenset[int]], str | None] = lambda gone: None
     gone: set[int] = field(default_factory=set)
-    faults: list[Fault] = field(default_factory=list)
+    faults: list[FaultRow] = field(default_factory=list)
     say: Callable[[str], None] = lambda line: None
     hint: str = f"a lower {opt('train.lr')} helps if training diverged"
 
@@ -79,7 +79,7 @@ class FailurePolicy:
             action = "stopped"
         if action == "dropped" and (why := self.indispensable(frozenset({client, *self.gone}))):
             action, reason = "stopped", f"{reason} ({why})"
-        self.faults.append(Fault(branch, round, client, reason, action))
+        self.faults.append(FaultRow(branch=branch, round=round, client=client, reason=reason, action=action))
         if action == "stopped":  # the error says it
             often = f" ({before + 1} times)" if before else ""
             raise FederationError(f"round {round}: client {client} {reason}{often}")

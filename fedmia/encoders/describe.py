@@ -9,7 +9,7 @@ from fedmia.encoders._errors import FAILURES, first_line
 from fedmia.encoders._positions import is_positions
 from fedmia.encoders.base import LoadedEncoder
 from fedmia.options.errors import InputError, opt
-from fedmia.records import EncoderInfo
+from fedmia.records.rows import EncoderRow, OutputRow
 from fedmia.ssl.base import iterate_parts
 
 SAME = 1e-4  # of the largest output: what two passes of one image may differ by on a GPU
@@ -87,7 +87,7 @@ def _check_images(released: LoadedEncoder, images: Tensor) -> None:
 
 
 @torch.no_grad()
-def describe(released: LoadedEncoder, size: int) -> EncoderInfo:
+def describe(released: LoadedEncoder, size: int) -> EncoderRow:
     """Describe an encoder for the report.
 
     Args:
@@ -102,16 +102,20 @@ def describe(released: LoadedEncoder, size: int) -> EncoderInfo:
     headed = not isinstance(net.head, nn.Identity)
     kinds = {"avgpool": "pooled", "encoder": "projection" if headed else "pooled"}
     features = net.features(blank, net.layers).items()
-    return EncoderInfo(
+    return EncoderRow(
         form=weights.form,
         loaded=weights.loaded,
-        dropped=weights.dropped,
-        missing=weights.missing,
+        dropped=list(weights.dropped),
+        missing=list(weights.missing),
         size=size,
         mean=net.mean.flatten().tolist(),
         std=net.std.flatten().tolist(),
-        outputs=[(n, kinds.get(n, "map"), tuple(value.shape[1:])) for n, value in features],
+        outputs=[
+            OutputRow(name=n, kind=kinds.get(n, "map"), shape=list(value.shape[1:]))
+            for n, value in features
+        ],
         crops=_crops(released, blank),
+        round=None,
     )
 
 

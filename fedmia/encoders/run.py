@@ -125,8 +125,8 @@ def load(spec: str, load_options: LoadOptions) -> LoadedEncoder:
         notes.append(
             f"The run trained on {size}x{size} pixels; the images have {load_options.size}."
         )
-    rows = report["rounds"] if report else []
-    attacked = [row["round"] for row in rows if row["under_attack"]]
+    rows = report.rounds if report else []
+    attacked = [row.round for row in rows if row.under_attack]
     before = max((r for r in kept_rounds if r < min(attacked, default=0)), default=turn)
     if before < turn:
         here = f"round {turn}, the last of the run" if turn == kept_rounds[-1] else f"round {turn}"
@@ -204,7 +204,7 @@ def _size(
     report: Report | None, tree: Mapping[str, Any], source: tuple[Dataset, str | None] | None
 ) -> int | None:
     """Pixels a side: as the report or the configuration tells it, else of the data, read again."""
-    size = (report and report["split"].get("size")) or tree["data"].get("size")
+    size = (report and report.split.get("size")) or tree["data"].get("size")
     if isinstance(size, int):
         return size
     if source is None:

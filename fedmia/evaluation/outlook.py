@@ -108,7 +108,7 @@ def conclude(
     """
     report, leak, images = build_report(pilot), invocation.leak, row["images"]
     sides = images["scored_members"], images["scored_nonmembers"]
-    tests = leak_tests(report, with_auc(report["attacks"]))
+    tests = leak_tests(report, with_auc(report.attacks))
     parts = {name: watch.seconds[name] for name in ("import", "data")} | {**seconds}
     # Figures take about as long to draw as all imports.
     parts["report"] = 0.0 if invocation.out is None else parts["import"]
@@ -118,10 +118,10 @@ def conclude(
         **row,
         "lines": [*row["lines"], *defended_lines(report)],
         "queries": {a.name: round(of_all(a, "queries", sum(sides))) for a in pilot.attacks},
-        "not_run": {one["attack"]: one["reason"] for one in report["not_run"]},
+        "not_run": dict(report.not_run),
         "seconds": {**parts, "total": total},
         "seconds_idle": total * min(cpu, 1.0) if busy and "images_sent" not in row else total,
-        "tests": report["family"]["intervals"] * (report["verdict_code"] != UNTESTED),
+        "tests": report.family.intervals * (report.verdict_code != UNTESTED),
         "smallest_auc": smallest_detectable_auc(*sides, **tests),
         "leak": leak,
         "images_needed": leak and images_needed(leak, **tests),

@@ -17,7 +17,8 @@ from fedmia.federation.schedule import Schedule
 from fedmia.options.seeding import ENTROPY
 from fedmia.recording.branches import MAIN, UNTRAINED
 from fedmia.recording.reader import RecordedRounds
-from fedmia.records import Aggregation, Fault, RoundInfo
+from fedmia.records import Aggregation, RoundInfo
+from fedmia.records.rows import FaultRow
 from fedmia.rounds.base import RoundModel, Rounds
 from fedmia.rounds.notes import Notes, read_notes
 from fedmia.ssl.base import SSLMethod, State
@@ -50,7 +51,7 @@ class TrainedRounds(Rounds):
     recording: RecordedRounds
     rounds: list[RoundInfo]
     complete: bool
-    faults: tuple[Fault, ...] = ()
+    faults: tuple[FaultRow, ...] = ()
     gone: frozenset[int] = frozenset()
     failure: str | None = None
     archive: Archive = field(default_factory=lambda: Archive(None))

@@ -40,8 +40,9 @@ from fedmia.options.seeding import rng, root
 from fedmia.recording.branches import BRANCHES, MAIN, UNTRAINED
 from fedmia.recording.format import RoundRecord
 from fedmia.recording.writer import FORKS, RecordingWriter
-from fedmia.records import Aggregation, Fault, RoundInfo
+from fedmia.records import Aggregation, RoundInfo
 from fedmia.records.privacy import ClientDefence
+from fedmia.records.rows import FaultRow
 from fedmia.runtime.progress import Display
 from fedmia.runtime.stopwatch import Stopwatch, covered_seconds
 from fedmia.ssl.base import State
@@ -55,7 +56,7 @@ from strategies.grids import extras_of
 # Records of a checkpoint's index.
 CHECKPOINTED = {
     "rounds": Sequence[RoundInfo],
-    "faults": Sequence[Fault],
+    "faults": Sequence[FaultRow],
     "aggregation": Aggregation | None,
 }
 

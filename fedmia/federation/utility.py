@@ -13,7 +13,8 @@ from fedmia.data.cast import Cast
 from fedmia.data.images import IntArray
 from fedmia.federation.plan import divergence_hint
 from fedmia.probes.utility import NO_PROBES, knn_accuracy, mean_cosine, probe
-from fedmia.records import Health, Probe
+from fedmia.records import Probe
+from fedmia.records.rows import HealthRow
 from fedmia.ssl.base import State
 from strategies.failure_policy import FederationError
 
@@ -78,7 +79,7 @@ class Probes:
             clauses.append(f"{layer.name} ({', '.join(values) or 'default strength'})")
         return f" under {' and '.join(clauses)}" if clauses else ""
 
-    def health(self, state: State, loss: float | None) -> Health:
+    def health(self, state: State, loss: float | None) -> HealthRow:
         """Whether the model's features differ between test images.
 
         Args:
@@ -96,7 +97,7 @@ class Probes:
         each = [by_size[size] for size in sizes]
         chance = None if not each or None in each else float(np.mean(each))
         outputs = self.outputs(state, self.cast.ids("test_eval"), "encoder")
-        return Health(mean_cosine(outputs), loss, chance)
+        return HealthRow(cosine=mean_cosine(outputs), loss=loss, chance=chance, collapsed=False)
 
     @property
     def idle(self) -> bool:

@@ -76,7 +76,7 @@ def gather(grid: Grid, invocation: Invocation, place: OutFolder, watch: Stopwatc
                 folder = place.folder / f"client-{client:04d}"
                 try:
                     report = report_node(client, answer, done, folder, watch)
-                    print(f"client {client}: {report['verdict']} Report: {folder}/report.html")
+                    print(f"client {client}: {report.verdict} Report: {folder}/report.html")
                     observing.report(report, folder.name)
                 except RejectedReply as error:
                     failures.append(str(error))

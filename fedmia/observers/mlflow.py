@@ -37,7 +37,9 @@ class MLflow(RunObserver):
         self._mlflow.log_metrics(dict(values), step=step)
 
     def report(self, report: Report, figures: Mapping[str, bytes], prefix: str) -> None:
-        self._mlflow.set_tags({f"{prefix}{n}": report[n] for n in ("verdict", "verdict_code")})
+        self._mlflow.set_tags(
+            {f"{prefix}{n}": getattr(report, n) for n in ("verdict", "verdict_code")}
+        )
         self._mlflow.log_dict(report, f"{prefix}report.json")
         for name, png in figures.items():
             self._mlflow.log_image(Image.open(io.BytesIO(png)), f"{prefix}figures/{name}.png")

@@ -140,7 +140,7 @@ class RunObservers:
 
         for round, values in round_values(report):
             tell(values, round)
-        last = report["rounds"][-1]["round"] if report["rounds"] else 0
+        last = report.rounds[-1].round if report.rounds else 0
         tell(run_values(report), last)
         figures = sorted((self._folder / part / FIGURES).glob("*.png")) if self._folder else []
         self._tell("report", report, {png.stem: png.read_bytes() for png in figures}, prefix)

@@ -46,7 +46,7 @@ class TensorBoard(RunObserver):
         self._writer.flush()  # so that the page follows the run
 
     def report(self, report: Report, figures: Mapping[str, bytes], prefix: str) -> None:
-        self._writer.add_text(f"{prefix}verdict", report["verdict"])
+        self._writer.add_text(f"{prefix}verdict", report.verdict)
         for name, png in figures.items():
             pixels = np.asarray(Image.open(io.BytesIO(png)).convert("RGB"))
             self._writer.add_image(prefix + name, pixels, dataformats="HWC")

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from fedmia.records.client_rows import SuspectRow
 from fedmia.records.privacy import ClientDefence, Epsilon
+from fedmia.records.rows import EncoderRow, FaultRow, HealthRow
 
 FloatArray = NDArray[np.floating[Any]]
 IntArray = NDArray[np.integer[Any]]
@@ -270,21 +271,6 @@ class Probe:
 
 
 @dataclass(frozen=True)
-class Health:
-    """Whether an encoder still tells images apart.
-
-    Attributes:
-        cosine: mean in [-1, 1] between its outputs for different test images.
-        loss: mean training loss of the last round, None where not known.
-        chance: the loss where every image has the same output, None where not known.
-    """
-
-    cosine: float
-    loss: float | None = None
-    chance: float | None = None
-
-
-@dataclass(frozen=True)
 class Aggregation:
     """What the server does with the updates.
 
@@ -378,53 +364,6 @@ class Curves:
 
 
 @dataclass(frozen=True)
-class Fault:
-    """A client that failed in a round.
-
-    Attributes:
-        branch: of the run: `main`, or a control.
-        round: 1, 2, ...
-        client: partition id.
-        reason: in one line.
-        action: `stopped`, `retried` or `dropped`; of an audit, its update is `left out`.
-    """
-
-    branch: str
-    round: int
-    client: int
-    reason: str
-    action: str
-
-
-@dataclass(frozen=True)
-class EncoderInfo:
-    """How an audit read the encoder.
-
-    Attributes:
-        form: of the file or folder, in a few words.
-        loaded: number of tensors that were loaded from it.
-        dropped: names of its tensors that were not.
-        missing: names of tensors that the encoder has and the file lacks, which are random.
-        size: pixels a side of the audited images.
-        mean: mean by which pixels in [0, 1] were normalised, one value a channel.
-        std: standard deviation, likewise.
-        outputs: name, kind (`map`, `pooled` or `projection`) and shape without the batch of every
-            output that attacks can read, from the pixels on.
-        crops: sizes of an image's parts that it takes.
-    """
-
-    form: str
-    loaded: int
-    dropped: Sequence[str]
-    missing: Sequence[str]
-    size: int
-    mean: Sequence[float]
-    std: Sequence[float]
-    outputs: Sequence[tuple[str, str, tuple[int, ...]]]
-    crops: str
-
-
-@dataclass(frozen=True)
 class RunScores:
     """All that a report is made of.
 
@@ -496,7 +435,7 @@ class RunScores:
     utility_untrained: Mapping[str, Probe] = field(default_factory=dict)
     round: int | None = None
     after_attack: tuple[Mapping[str, Probe], int] | None = None
-    health: Health | None = None
+    health: HealthRow | None = None
     clients: Sequence[ClientInfo] = ()
     aggregation: Aggregation | None = None
     rounds: Sequence[RoundInfo] = ()
@@ -509,9 +448,9 @@ class RunScores:
     interrupted: int | None = None
     failure: str | None = None
     failed: Sequence[str] = ()
-    faults: Sequence[Fault] = ()
+    faults: Sequence[FaultRow] = ()
     notes: Sequence[str] = ()
-    encoder: EncoderInfo | None = None
+    encoder: EncoderRow | None = None
     drawn: bool = True
     split: Mapping[str, Any] = field(default_factory=dict)
     config: Mapping[str, Any] = field(default_factory=dict)

@@ -5,311 +5,281 @@ The conventions of `fedmia.records.rows` hold.
 
 from __future__ import annotations
 
-from typing import Annotated, NotRequired, TypedDict
+from dataclasses import dataclass
 
-from fedmia.records.attack_rows import (
-    Attack,
-    ByFpr,
-    Client,
-    High,
-    Interval,
-    Low,
-    Members,
-    Nonmembers,
-    Round,
-    ThreatRow,
-)
+from fedmia.records.attack_rows import AUC_BY, ByFpr, Interval
 from fedmia.records.defence_rows import DefenceRow
-from fedmia.records.fields import Field
+from fedmia.records.fields import (
+    AUC,
+    COUNT,
+    NATS,
+    PURE,
+    SHARE,
+    SIGNED,
+    P,
+    fact,
+    interval,
+    nested,
+    number,
+)
 
-Name = Annotated[str, Field(column="subject")]
-
-
-class ClientRow(TypedDict):
-    """One client; leakage of its scored members against non-members of the same class mix, or of
-    its own where images belong to clients; null where it has none.
-
-    Attributes:
-        id: partition id, or number of a subject.
-        name: of a subject; absent of a client. The subject's interval is of its own images.
-        size: images.
-        role: `honest`, or the role of the attacker.
-        classes: images by class, null where not known.
-        n_members: scored, of classes that a scored non-member has.
-        n_nonmembers_effective: Kish's number of the weighted non-members.
-        auc: AUC of its scored members, in [0, 1].
-        auc_ci: 95 % confidence interval [low, high] of `auc`; null where there is none.
-        low: lower end of its interval over all clients.
-        high: upper end.
-        null_auc: of non-members who pose as its members: mean, 95 % band, posers.
-        null_n: number of posers drawn for its null distribution.
-        why: reasons to list it, where the report lists only some clients.
-    """
-
-    id: Client
-    name: NotRequired[Name]
-    size: int
-    role: str
-    defence: Annotated[DefenceRow | None, Field(subject="defence")]
-    classes: list[int] | None
-    n_members: Members
-    n_nonmembers_effective: float | None
-    auc: float | None
-    low: Low
-    high: High
-    auc_ci: Interval | None
-    null_auc: float | None
-    null_ci: Annotated[Interval | None, Field(part="null_auc")]
-    null_n: int | None
-    attack: Annotated[str | None, Field(column="attack")]  # that clients are compared by
-    why: NotRequired[list[str]]
+CLIENT, SUBJECT, GROUP, COHORT = "client", "subject", "group", "cohort"  # whose images
+NAMING_BY = "statistics.by_client.matched_naming_rate"
+SUSPICION_BY = "statistics.suspicion.deviations"
 
 
-class ClientCounts(TypedDict):
-    """What a report keeps of clients that it does not list; `table.csv` holds all.
+@dataclass(frozen=True, kw_only=True)
+class LeakRow:
+    """Leakage of some scored members against non-members like them: of the same class mix or,
+    where images belong to clients, of the clients' own; null where there are none. The
+    simultaneous interval is over all rows of its kind."""
 
-    Attributes:
-        clients: number of clients.
-        median_size: of the images that a client holds.
-        defended: sentences on what defended clients do and promise.
-    """
-
-    clients: int
-    median_size: float
-    defended: list[str]
-
-
-class CohortRow(TypedDict):
-    """Clients whose last round lies in one stretch of rounds, or that no round drew; leakage of
-    their scored members against non-members of the same class mix, null where they have none.
-
-    Attributes:
-        cohort: `never`, or the rounds `first-last`.
-        clients: number of clients.
-        images: that they hold.
-        n_members: scored, of classes that a scored non-member has.
-        n_nonmembers_effective: Kish's number of the weighted non-members.
-        auc: area under the ROC curve, in [0, 1].
-        auc_ci: 95 % confidence interval [low, high] of `auc`.
-        low: lower end of its interval over all cohorts.
-        high: upper end.
-        null_auc: of non-members who pose as these members: mean and 95 % band.
-        attack: that cohorts are compared by.
-    """
-
-    cohort: Annotated[str, Field(column="subject")]
-    clients: int
-    images: int
-    n_members: Members
-    n_nonmembers_effective: float | None
-    auc: float | None
-    low: Low
-    high: High
-    auc_ci: Interval | None
-    null_auc: float | None
-    null_ci: Annotated[Interval | None, Field(part="null_auc")]
-    attack: Annotated[str | None, Field(column="attack")]
+    whose: str = fact("whose images: `client`, `subject` such as a patient, `group`, `cohort`")
+    attack: str | None = fact("that they are compared by; null: none", column="attack")
+    n_members: int = number(
+        "scored members, of classes that a scored non-member has", COUNT, column="n_members"
+    )
+    n_nonmembers_effective: float | None = number(
+        "Kish's number of the weighted non-members", PURE, "statistics.matching.effective_size"
+    )
+    auc: float | None = number("of these members", AUC, AUC_BY)
+    low: float | None = interval("auc", ("low",))
+    high: float | None = interval("auc", ("high",))
+    auc_ci: Interval | None = interval("auc")
+    null_auc: float | None = number(
+        "mean AUC of the null: non-members that pose as these members",
+        AUC,
+        "statistics.matching.null_distribution",
+    )
+    null_ci: Interval | None = interval("null_auc", help="range of 95 % of the null")
 
 
-class ClientDistribution(TypedDict):
-    """AUCs of all clients, beside those of non-members who pose as their members.
+@dataclass(frozen=True, kw_only=True)
+class ClientRow(LeakRow):
+    """One client, or one subject, and the leakage of its scored members; the interval of a subject
+    is of its own images."""
 
-    Attributes:
-        clients: number of clients that have an AUC.
-        over_half: of them, with a simultaneous interval over 0.5.
-        under_half: of them, with a simultaneous interval under 0.5.
-        with_null: clients with a null distribution of their own.
-        over_null: of these, over the band of their own null.
-        over_null_expected: if nothing leaked; clients share non-members, so it varies much.
-        percentiles: of the clients' AUCs: 0th, 1st, .., 100th.
-        null_percentiles: of the draws of all their nulls together.
-    """
-
-    clients: int
-    over_half: int
-    under_half: int
-    with_null: int
-    over_null: int
-    over_null_expected: float
-    percentiles: list[float]
-    null_percentiles: list[float] | None
+    id: int = fact("partition id, or number of a subject", column="client")
+    name: str | None = fact("of a subject; null of a client", column="subject")
+    size: int = number("images that it holds", COUNT)
+    role: str = fact("`honest`, or the role of the attacker")
+    defence: DefenceRow | None = nested("null: it does not defend itself", subject="defence")
+    classes: list[int] | None = number("images by class, null where not known", COUNT)
+    null_n: int | None = number("posers drawn for its null", COUNT)
+    why: list[str] | None = fact("reasons to list it; null where all clients are listed")
 
 
-class PerClientRow(TypedDict):
-    """Whether one given client trained on an image; see `fedmia.statistics.by_client.client_auc`.
+@dataclass(frozen=True, kw_only=True)
+class ClientCounts:
+    """What a report keeps of clients that it does not list; `table.csv` holds all."""
 
-    Attributes:
-        auc: area under the ROC curve, in [0, 1]; 0.5: no better than guessing.
-        auc_ci: 95 % confidence interval [low, high] of `auc`; null where there is none.
-        tpr_at_fpr: by target FPR.
-        tpr_at_fpr_ci: at the thresholds drawn, their error not in it.
-        n_members: number of scored members.
-        n_nonmembers: number of scored non-members.
-        clients: number of clients.
-        positive_pairs: (image, client) pairs in which the client trained on the image.
-        negative_pairs: pairs in which it did not.
-    """
-
-    auc: float
-    auc_ci: Interval | None
-    tpr_at_fpr: ByFpr
-    tpr_at_fpr_ci: dict[str, Interval | None]
-    n_members: Members
-    n_nonmembers: Nonmembers
-    clients: int
-    positive_pairs: int
-    negative_pairs: int
+    clients: int = number("clients", COUNT)
+    median_size: float = number("images that a client holds, at the median", COUNT)
+    defended: list[str] = fact("what defended clients do and promise, a sentence each")
 
 
-class NamingCounts(TypedDict):
-    """Scored members whose client was named: `correct` of `n`.
+@dataclass(frozen=True, kw_only=True)
+class CohortRow(LeakRow):
+    """Clients whose last round lies in one stretch of rounds, or that no round drew."""
 
-    Attributes:
-        correct: members whose client was named.
-        n: scored members.
-        accuracy: share of `n`, in [0, 1].
-    """
-
-    correct: int
-    n: int
-    accuracy: float
-    ci: Annotated[Interval, Field(part="accuracy")]
+    cohort: str = fact("`never`, or the rounds `first-last`", column="subject")
+    clients: int = number("clients of the cohort", COUNT)
+    images: int = number("images that they hold", COUNT)
 
 
-class NamingNull(TypedDict):
-    """How often non-members like a member are named its client; see
-    `fedmia.statistics.by_client.matched_naming_rate`.
+@dataclass(frozen=True, kw_only=True)
+class ClientDistribution:
+    """AUCs of all clients, beside those of non-members who pose as their members."""
 
-    Attributes:
-        accuracy: share of such non-members that are named its client.
-        difference: share of members named right, less `accuracy`; in [-1, 1].
-        difference_ci: 95 % confidence interval [low, high] of `difference`.
-        n_members: number of members that some non-member is like.
-        alike: what the two share: `class` or `client`.
-    """
-
-    accuracy: float
-    ci: Annotated[Interval, Field(part="accuracy")]
-    difference: float
-    difference_ci: Interval
-    n_members: Members
-    alike: str
-
-
-class PlaceboNaming(NamingCounts, TypedDict):
-    """The same of clients that never saw the images."""
-
-    null: Annotated[NamingNull | None, Field(control="posers")]
-    per_client: Annotated[PerClientRow | None, Field(subject="per_client")]
+    clients: int = number("clients that have an AUC", COUNT)
+    over_half: int = number("of them, with a simultaneous interval over 0.5", COUNT)
+    under_half: int = number("of them, with a simultaneous interval under 0.5", COUNT)
+    with_null: int = number("clients with a null of their own", COUNT)
+    over_null: int = number("of these, over the range of their own null", COUNT)
+    over_null_expected: float = number(
+        "if nothing leaked; clients share non-members, so it varies much", COUNT
+    )
+    percentiles: list[float] = number(
+        "of the clients' AUCs: 0th, 1st, .., 100th", AUC, "report.clients.distribution"
+    )
+    null_percentiles: list[float] | None = number(
+        "of the draws of all their nulls together", AUC, "report.clients.distribution"
+    )
 
 
-class NamingRow(NamingCounts, TypedDict):
-    """An attack that names the client of an image.
+@dataclass(frozen=True, kw_only=True)
+class PerClientRow:
+    """Whether one given client trained on an image."""
 
-    Attributes:
-        attack: name of the attack.
-        chance: accuracy of always naming the client with most scored members.
-    """
-
-    attack: Attack
-    null: Annotated[NamingNull | None, Field(control="posers")]  # null without scores by client
-    # Null without scores by client.
-    per_client: Annotated[PerClientRow | None, Field(subject="per_client")]
-    chance: float
-    placebo: Annotated[PlaceboNaming | None, Field(control="placebo")]
-
-
-class ClientInferenceRow(TypedDict):
-    """Was this client's data set trained on? Null where no non-member has a class of its images.
-
-    Attributes:
-        client: partition id, or number of a subject.
-        name: of a subject; absent of a client.
-        difference: mean of its images less that of non-members of the same classes.
-        n: number of images tested.
-        n_nonmembers: number of non-members of their classes.
-        p_value_untrained: p-value on the untrained encoder, in (0, 1].
-    """
-
-    client: Client
-    name: NotRequired[Name]
-    p_value: Annotated[float | None, Field(part="difference", fills=("p",))]  # one-sided, in (0, 1]
-    # Corrected for all clients (Holm).
-    p_value_holm: Annotated[float | None, Field(part="difference", fills=("p_adjusted",))]
-    difference: float | None
-    n: int
-    n_nonmembers: Nonmembers
-    p_value_untrained: float | None
+    auc: float = number("of pairs (image, client)", AUC, "statistics.by_client.client_auc")
+    auc_ci: Interval | None = interval("auc")
+    tpr_at_fpr: ByFpr = number(
+        "by target FPR", SHARE, "statistics.by_client.client_auc", keyed="target_fpr"
+    )
+    tpr_at_fpr_ci: dict[str, Interval | None] = interval(
+        "tpr_at_fpr", help="at the thresholds drawn, whose error it does not hold"
+    )
+    n_members: int = number("scored members", COUNT, column="n_members")
+    n_nonmembers: int = number("scored non-members", COUNT, column="n_nonmembers")
+    clients: int = number("clients", COUNT)
+    positive_pairs: int = number("pairs in which the client trained on the image", COUNT)
+    negative_pairs: int = number("pairs in which it did not", COUNT)
 
 
-class PosersRow(TypedDict):
-    """Sets of non-members, dealt like the clients' images, that pose as clients'.
+@dataclass(frozen=True, kw_only=True)
+class NamingNull:
+    """How often non-members like a member are named its client."""
 
-    Attributes:
-        n: number of sets; 0 where images belong to subjects.
-        p_values: one for each set, in (0, 1].
-    """
+    accuracy: float = number(
+        "share of such non-members that are named its client", SHARE, NAMING_BY
+    )
+    ci: Interval = interval("accuracy")
+    difference: float = number("share of members named right, less `accuracy`", SIGNED, NAMING_BY)
+    difference_ci: Interval = interval("difference")
+    n_members: int = number("members that some non-member is like", COUNT, column="n_members")
+    alike: str = fact("what the two share: `class` or `client`")
 
-    n: int
-    # By level, "0.01", "0.05": p-values as small.
-    alarms: Annotated[dict[str, int], Field(keyed="target_fpr")]
-    p_values: list[float]
+
+@dataclass(frozen=True, kw_only=True)
+class NamingRow:
+    """An attack that names the client of an image: `correct` of `n` scored members."""
+
+    attack: str = fact("name of the attack", column="attack")
+    correct: int = number("members whose client was named", COUNT)
+    n: int = number("scored members", COUNT)
+    accuracy: float = number("share of `n`", SHARE, "report.per_client.named_rows")
+    ci: Interval = interval("accuracy")
+    chance: float | None = number(
+        "accuracy of always naming the client with most scored members; null of the placebo",
+        SHARE,
+        "report.per_client.named_rows",
+    )
+    null: NamingNull | None = nested("null without scores by client", control="posers")
+    per_client: PerClientRow | None = nested("null without scores by client", subject="per_client")
+    placebo: NamingRow | None = nested(
+        "the same of clients that never saw the images; null without a placebo", control="placebo"
+    )
 
 
-class SuspectRow(TypedDict):
+@dataclass(frozen=True, kw_only=True)
+class ClientInferenceRow:
+    """Was this data set trained on? Null where no non-member has a class of its images."""
+
+    whose: str = fact("whose set: `client`, or `subject` such as a patient")
+    client: int = fact("partition id, or number of a subject", column="client")
+    name: str | None = fact("of a subject; null of a client", column="subject")
+    p_value: float | None = interval(
+        "difference", ("p",), help="chance of so high a score if the set was not trained on"
+    )
+    p_value_holm: float | None = interval(
+        "difference", ("p_adjusted",), help="the p-value, corrected for all sets (Holm)"
+    )
+    difference: float | None = number(
+        "mean of its images less that of non-members of the same classes",
+        PURE,
+        "attacks.base.DatasetAttack.infer",
+    )
+    n: int = number("images tested", COUNT)
+    n_nonmembers: int = number("non-members of their classes", COUNT, column="n_nonmembers")
+    p_value_untrained: float | None = number(
+        "p-value on the untrained encoder", P, "attacks.base.DatasetAttack.infer"
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class PosersRow:
+    """Sets of non-members, dealt like the clients' images, that pose as clients'."""
+
+    n: int = number("sets; 0 where images belong to subjects", COUNT)
+    alarms: dict[str, int] = number(
+        'p-values as small, by level "0.01", "0.05"',
+        COUNT,
+        "statistics.pvalues.count_alarms",
+        keyed="target_fpr",
+    )
+    p_values: list[float] = number("one for each set", P, "attacks.base.DatasetAttack.infer")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SuspectRow:
     """How far a client's updates stand out from those of the others; null where it sent none that
-    could be compared. Norm, cosine and loss are of the round in which it stands out most.
+    could be compared. Norm, cosine and loss are of the round in which it stands out most."""
 
-    Attributes:
-        client: its number in the recording.
-        round: in which it stands out most.
-        norm: of its update, over the median of the round's clients; null: it is not finite.
-        cosine: of its update with the mean direction of the others', in [-1, 1]; null: it has none.
-        loss_change: of images that no client trained on, by its update alone; null: not known, or
-            no update that is finite and not zero.
-        suspicion: over its rounds, against honest clients with as many, as a standard normal value;
-            higher: likelier an attacker's.
-        alarm: whether no honest client was as suspicious; null: not measured for so many clients
-            and rounds, or without the loss.
-    """
+    client: int = fact("its number in the recording", column="client", head="client", place=0)
+    suspicion: float | None = number(
+        "how far its updates stand out over its rounds, against honest clients with as many, as a "
+        "standard normal value; higher: likelier an attacker's",
+        PURE,
+        "statistics.suspicion.suspicions",
+        head="suspicion",
+        place=1,
+    )
+    alarm: bool | None = fact(
+        "whether no client of honest federations of this size stood out as far; null: not measured "
+        "for so many clients and rounds, or without the loss",
+        head="alarm",
+        place=2,
+    )
+    round: int | None = fact(
+        "in which it stands out most", column="round", head="stands out most\nin round", place=3
+    )
+    norm: float | None = number(
+        "length of its update over that of the round's median client; null: not finite",
+        PURE,
+        SUSPICION_BY,
+        head="norm over median",
+        place=4,
+    )
+    cosine: float | None = number(
+        "between its update and the mean direction of the others'; 1: the same; null: none",
+        SIGNED,
+        SUSPICION_BY,
+        head="cosine with others",
+        place=5,
+    )
+    loss_change: float | None = number(
+        "by how much its update alone changes the loss of images that no client trained on; null: "
+        "not known, or no update that is finite and not zero",
+        NATS,
+        SUSPICION_BY,
+        head="public loss",
+        place=6,
+        digits=3,
+        signed=True,
+    )
 
-    client: Client
-    round: Round | None
-    norm: float | None
-    cosine: float | None
-    loss_change: float | None
-    suspicion: float | None
-    alarm: bool | None
 
+@dataclass(frozen=True, kw_only=True)
+class InferenceRow:
+    """Dataset inference by one attack."""
 
-class InferenceRow(TypedDict):
-    """Dataset inference by one attack.
-
-    Attributes:
-        attack: name of the attack.
-        paper: where it was published; may be empty.
-        threat: what the attacker needs.
-        clients: one row a client.
-        n_clients: number of clients, where `clients` lists only those of the smallest p-values.
-        p_value: the least of the sets that the untrained encoder does not tell as well, corrected
-            for all sets and for the other tests of the verdict; null: there is none.
-        p_value_untrained: of all sets as one on the untrained encoder, in (0, 1]; null: there is
-            one set, or no such encoder.
-        void: whether posers are found more often than by chance, or all sets as one on the
-            untrained encoder.
-        may_differ: true where chance alone does not part the two sides and there is a placebo, over
-            which attacks on images must lie: no control of the sets tells training from a shift.
-        statement: what was found, one sentence.
-    """
-
-    attack: Attack
-    paper: str
-    threat: ThreatRow
-    clients: list[ClientInferenceRow]
-    n_clients: NotRequired[int]
-    posers: Annotated[PosersRow, Field(control="posers")]
-    p_value: float | None
-    p_value_untrained: float | None
-    void: bool
-    may_differ: NotRequired[bool]
-    statement: str
+    attack: str = fact("name of the attack", column="attack")
+    paper: str = fact("where it was published; may be empty")
+    access: str = fact("what the attacker needs of the model: `black_box` or `white_box`")
+    vantage: str = fact("where the attacker stands: `outsider`, `client` or `server`")
+    clients: list[ClientInferenceRow] = nested("one row a client")
+    n_clients: int | None = number(
+        "clients; null where `clients` lists all, else it has those of the smallest p-values", COUNT
+    )
+    posers: PosersRow = nested("the control", control="posers")
+    p_value: float | None = number(
+        "the least of the sets that the untrained encoder does not tell as well, corrected for all "
+        "sets and for the other tests of the verdict; null: there is none",
+        P,
+        "report.datasets.inference_row",
+    )
+    p_value_untrained: float | None = number(
+        "of all sets as one on the untrained encoder; null: there is one set, or no such encoder",
+        P,
+        "attacks.base.DatasetAttack.infer",
+    )
+    void: bool = fact(
+        "whether posers are found more often than by chance, or all sets as one on the untrained "
+        "encoder"
+    )
+    may_differ: bool = fact(
+        "whether chance alone does not part the two sides and there is a placebo, over which "
+        "attacks on images must lie: no control of the sets tells training from a shift"
+    )
+    family: int = fact("tests for a leak that `p_value` is corrected for, this attack one of them")
+    n_nonmember_subjects: int | None = fact("whose exchange gives the p-values; null of clients")

@@ -5,185 +5,113 @@ The conventions of `fedmia.records.rows` hold.
 
 from __future__ import annotations
 
-from typing import Annotated, NotRequired, TypedDict
+from dataclasses import dataclass
 
-from fedmia.records.attack_rows import Attack, High, Interval, Low, Members, Nonmembers
-from fedmia.records.fields import Field
+from fedmia.records.fields import COUNT, PURE, SHARE, fact, nested, number
 
-
-class BoundRow(TypedDict):
-    """A lower bound of epsilon; 0 where nothing is refuted.
-
-    Attributes:
-        refuted: the claim lies under `value_simultaneous`.
-    """
-
-    value: Annotated[float, Field("lower_bound")]  # at 95 % by itself
-    # Together with all lower bounds of the report.
-    value_simultaneous: Annotated[float, Field("lower_bound_simultaneous")]
-    refuted: bool
+EPSILON, AT_DELTA = "epsilon", "delta, in [0, 1]"
 
 
-class CanaryBoundRow(BoundRow, TypedDict):
-    """By canaries in a run of the mechanism of their own; see `fedmia.lowerbounds`.
+@dataclass(frozen=True, kw_only=True)
+class BoundRow:
+    """A lower bound of epsilon; 0 where nothing is refuted."""
 
-    Attributes:
-        audit: one-run (onerun.py), one-run-gdp or own-runs-gdp (fdp.py).
-        canaries: each in with probability 1/2.
-        guesses: numbers of them guessed, fixed in advance.
-        correct: how many of each were right.
-        most: what `value_simultaneous` would be if every guess were right.
-    """
-
-    audit: str
-    canaries: int
-    guesses: list[int]
-    correct: list[int]
-    most: float
-
-
-class AttackBoundRow(BoundRow, TypedDict):
-    """The largest by the run's attacks; see `fedmia.lowerbounds.rates`.
-
-    Attributes:
-        attack: name of the attack.
-        delta: the largest claimed.
-        rate: of false alarms that it was found at.
-        says: what the attack calls an image there: member, non-member.
-        tried: bounds that it is corrected for.
-        n_members: of clients that claim an epsilon.
-        n_nonmembers: number of scored non-members.
-        clients: number of clients that claim an epsilon.
-        claim: the largest epsilon among them.
-        standing: what the bound rests on, one sentence.
-    """
-
-    attack: Attack
-    delta: float
-    rate: float
-    says: str
-    tried: int
-    n_members: Members
-    n_nonmembers: Nonmembers
-    clients: int
-    claim: float
-    standing: str
+    value: float = number(
+        "at 95 % by itself",
+        EPSILON,
+        "report.lowerbounds.epsilon_lower_bound",
+        metric="lower_bound",
+    )
+    value_simultaneous: float = number(
+        "at 95 % together with all lower bounds of the report",
+        EPSILON,
+        "report.lowerbounds.epsilon_lower_bound",
+        metric="lower_bound_simultaneous",
+    )
+    refuted: bool = fact("whether the claim lies under `value_simultaneous`")
 
 
-class EpsilonRow(TypedDict):
-    """A privacy statement; see `fedmia.records.Epsilon`.
+@dataclass(frozen=True, kw_only=True)
+class CanaryBoundRow(BoundRow):
+    """By canaries in a run of the mechanism of their own; see `fedmia.lowerbounds`."""
 
-    Attributes:
-        delta: of (epsilon, delta)-DP; 0: pure DP.
-        rounds: number of rounds that it covers.
-        noise_source: seeded or entropy; `assumptions` says what that means.
-        assumptions: what the statement rests on, one sentence.
-        lower_bound: where canaries audited the mechanism; else absent.
-    """
-
-    value: Annotated[float | None, Field("epsilon")]
-    unit: Annotated[str, Field(column="unit")]  # image or client; empty where a plugin does not say
-    delta: float
-    rounds: int
-    standing: Annotated[str, Field(column="note")]
-    noise_source: str
-    assumptions: str
-    # Where canaries audited the mechanism.
-    lower_bound: NotRequired[Annotated[CanaryBoundRow, Field(subject="lower_bound")]]
+    audit: str = fact("one-run (onerun.py), one-run-gdp or own-runs-gdp (fdp.py)")
+    canaries: int = number("each in with probability 1/2", COUNT)
+    guesses: list[int] = number("numbers of them guessed, fixed in advance", COUNT)
+    correct: list[int] = number("how many of each were right", COUNT)
+    most: float = number(
+        "what `value_simultaneous` would be if every guess were right",
+        EPSILON,
+        "report.lowerbounds.epsilon_lower_bound",
+    )
 
 
-class DefencePart(TypedDict):
-    """One defence of a client; `epsilon` is null where none can be stated.
+@dataclass(frozen=True, kw_only=True)
+class AttackBoundRow(BoundRow):
+    """The largest by the run's attacks; see `fedmia.lowerbounds.rates`. All images share one
+    training run, so it is empirical: it holds only as far as their scores are independent."""
 
-    Attributes:
-        name: name of the defence.
-        epsilon: its privacy statement; null: none can be stated.
-    """
-
-    name: str
-    epsilon: EpsilonRow | None
-    # Of its last round, as the simulator sees them.
-    metrics: Annotated[dict[str, float], Field(keyed="metric")]
-
-
-class DefenceRow(DefencePart, TypedDict):
-    """All defences of a client together: their names, what they promise, and each by itself.
-
-    Attributes:
-        beside: further statements, of another unit or delta.
-    """
-
-    # In the order in which they act.
-    parts: Annotated[list[DefencePart], Field(subject="part", indexed=True)]
-    # More statements, of another unit or delta.
-    beside: NotRequired[Annotated[list[EpsilonRow], Field(subject="beside", indexed=True)]]
+    attack: str = fact("name of the attack", column="attack")
+    delta: float = number("the largest claimed", AT_DELTA)
+    rate: float = number(
+        "of false alarms that it was found at", SHARE, "lowerbounds.rates.rates_bound"
+    )
+    says: str = fact("what the attack calls an image there: member, non-member")
+    tried: int = number("bounds that it is corrected for", COUNT)
+    n_members: int = number("of clients that claim an epsilon", COUNT, column="n_members")
+    n_nonmembers: int = number("scored non-members", COUNT, column="n_nonmembers")
+    clients: int = number("clients that claim an epsilon", COUNT)
+    claim: float = number("the largest epsilon among them", EPSILON)
 
 
-class GroupLeak(TypedDict):
-    """Leakage of a group's scored members against non-members like them.
+@dataclass(frozen=True, kw_only=True)
+class EpsilonRow:
+    """A privacy statement; see `fedmia.records.privacy.Epsilon`."""
 
-    Attributes:
-        attack: name of the attack.
-        under_attack: whether the model had received a crafted update.
-        auc: area under the ROC curve, in [0, 1]; 0.5: no better than guessing.
-        auc_ci: 95 % confidence interval [low, high] of `auc`.
-        low: lower end of its interval over the attacks of all groups.
-        high: upper end.
-        n_nonmembers_effective: Kish's number of the weighted non-members.
-        null_auc: of non-members who pose as these members: mean and 95 % band.
-    """
-
-    attack: Attack
-    under_attack: bool
-    auc: float
-    low: Low
-    high: High
-    auc_ci: Interval
-    n_nonmembers_effective: float
-    null_auc: float | None
-    null_ci: Annotated[Interval | None, Field(part="null_auc")]
+    value: float | None = number(
+        "spent over all rounds; null: none can be stated", EPSILON, metric="epsilon"
+    )
+    unit: str = fact(
+        "of privacy: image or client; empty where a plugin does not say", column="unit"
+    )
+    delta: float = number("of (epsilon, delta)-DP; 0: pure DP", AT_DELTA)
+    rounds: int = number("rounds that it covers", COUNT)
+    standing: str = fact(
+        "`guaranteed`, `heuristic` or `empirical`: what it rests on", column="note"
+    )
+    noise_source: str = fact("seeded or entropy; `assumptions` says what that means")
+    assumptions: str = fact("what it rests on, in sentences")
+    lower_bound: CanaryBoundRow | None = nested(
+        "where canaries audited the mechanism; else null", subject="lower_bound"
+    )
 
 
-class GroupRow(TypedDict):
-    """Clients that defend themselves, or those that do not.
+@dataclass(frozen=True, kw_only=True)
+class DefencePart:
+    """One defence of a client, or a server's rule."""
 
-    Attributes:
-        n_clients: number of clients, where `clients` lists only some.
-        images: number of their images.
-        n_members: scored, of classes that a scored non-member has.
-        leakage: one row an attack.
-        knn: of the global encoder, test images weighted to the group's class mix.
-        knn_ci: 95 % confidence interval [low, high] of `knn`; null where there is none.
-    """
-
-    group: Annotated[str, Field(column="subject")]  # defended or undefended
-    clients: Annotated[list[int], Field(aside=True)]
-    n_clients: NotRequired[int]
-    images: int
-    n_members: Members
-    leakage: list[GroupLeak]
-    knn: float | None
-    knn_ci: Interval | None
+    name: str = fact("of the defence")
+    epsilon: EpsilonRow | None = nested("its privacy statement; null: none can be stated")
+    metrics: dict[str, float] = number(
+        "of its last round, as the simulator sees them", PURE, keyed="metric"
+    )
 
 
-class DefenceGroupsRow(TypedDict):
-    """Leakage and utility by defended and undefended clients.
+@dataclass(frozen=True, kw_only=True)
+class DefenceRow(DefencePart):
+    """All defences of a client together: their names, what they promise, and each by itself."""
 
-    Attributes:
-        groups: the defended clients, and the others.
-        statement: whether the defended leak all the same, one sentence.
-    """
+    parts: list[DefencePart] = nested(
+        "in the order in which they act", subject="part", indexed=True
+    )
+    beside: list[EpsilonRow] = nested(
+        "further statements, of another unit or delta", subject="beside", indexed=True
+    )
 
-    groups: list[GroupRow]
-    statement: str
 
-
-class AggregationRow(DefencePart, TypedDict):
+@dataclass(frozen=True, kw_only=True)
+class AggregationRow(DefencePart):
     """What the server does with updates: a strategy's name, what it promises a client, what it
-    tells of its last round or of all.
+    tells of its last round or of all."""
 
-    Attributes:
-        view: updates: it sees each by itself; sums: their sum alone.
-    """
-
-    view: str
+    view: str = fact("`updates`: it sees each by itself; `sums`: their sum alone")

@@ -1,71 +1,78 @@
-"""What a field of a record is: a number, a part of one, or what identifies numbers.
+"""What a field of a row is: a number, an end of its interval, a fact, or rows of its own.
 
-A record (`fedmia.records.rows`) declares its fields once: `Annotated[TYPE, Field(..)]`. Whatever
-lists numbers reads the declarations. A field of type `float` or `int` is a number without any
-mark. `X_ci` is the 95 % interval of the number `X` by itself, `X_low` and `X_high` the ends of the
-simultaneous one.
+A row is a frozen dataclass that declares each of its fields once:
+
+    @dataclass(frozen=True, kw_only=True)
+    class ProbeRow:
+        knn: float | None = number("accuracy of the probe", SHARE, "probes.knn.knn_accuracy")
+        knn_ci: Interval | None = interval("knn")
+        n: int = number("test images", "images")
+
+`report.json`, its check, the table of all numbers, the columns of page and terminal with what
+their heads say, and the pages of the reference are made of these declarations.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import functools
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
 from types import UnionType
-from typing import (
-    Annotated,
-    Any,
-    NotRequired,
-    TypeVar,
-    Union,
-    cast,
-    get_args,
-    get_origin,
-    get_type_hints,
-    is_typeddict,
-)
+from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 R = TypeVar("R")
-# The last word of a field's name -> the columns that it fills.
-ENDS = {"ci": ("ci_low", "ci_high"), "low": ("low",), "high": ("high",)}
+NUMBER, FACT, INTERVAL, NESTED = "number", "fact", "interval", "nested"
+BOTH = ("ci_low", "ci_high")  # columns of an interval of a number by itself
+# Units and ranges.
+SHARE, SIGNED, P, AUC = "in [0, 1]", "in [-1, 1]", "p, in (0, 1]", "AUC, in [0, 1]"
+COUNT, NATS, PURE = "count", "nats", "without unit"
 
 
-@dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class Field:
-    """A field as its annotation declares it; the last five attributes are read off the record.
+    """A field as its row declares it; `name`, `record` and `parts` are read off the row.
 
     Attributes:
+        kind: `number`, `fact`, `interval` or `nested`.
+        help: what it is, in words; without a final stop.
+        unit: of a number, with its range.
+        by: of a number the function that computes it, dotted from `fedmia` on.
         metric: what the table calls its number; empty: as the field.
         label: its line in the page's table of attacks; empty: it has none there.
-        only: (field, value) of its record without which the page leaves it out.
-        head: of its column in the terminal's table of attacks; empty: it has none there.
+        only: (field, value) of its row without which the page leaves it out.
+        head: of its column in page and terminal; empty: it has none.
         place: of that column among the others, from the left.
+        digits: of the number behind its point, where it is shown.
+        signed: whether it is shown with its sign, as a difference is.
         log: name under which observers get it, made of the columns of its row (`{attack}`),
             of `{of}`, its subject and control, and of `{_control}`, empty for what is no control:
             without either, controls are not logged. Empty: observers do not get it.
         log_ends: likewise of the ends of its simultaneous interval, with `{end}`: low, high.
-        key: of a mapping the one key that the terminal and observers get.
-        column: that its value fills, of all numbers of its record and of the records inside it.
-        subject: column `subject` of the numbers of the records that it holds.
+        key: of a mapping the one key that page, terminal and observers get.
+        column: that its value fills, of all numbers of its row and of the rows inside it.
+        subject: column `subject` of the numbers of the rows that it holds.
         control: column `control` of these.
         family: column `family` of these.
         keyed: the column that the keys of its mapping fill; `metric`: they name the number.
-        indexed: its records are told apart only by their place in the list, which ends the subject.
+        indexed: its rows are told apart only by their place in the list, which ends the subject.
         part: the number that its value belongs to.
         fills: the columns of that number's row that its value fills.
-        aside: it is no measurement, but a list of identifiers or a setting.
         name: of the field.
-        record: type of the records that it holds, or None.
-        numeric: it holds numbers.
-        optional: its record may lack it.
+        record: class of the rows that it holds, or None.
         parts: (field, columns) of each part of its number.
     """
 
+    kind: str
+    help: str
+    unit: str = ""
+    by: str = ""
     metric: str = ""
     label: str = ""
     only: tuple[str, str] = ("", "")
     head: str = ""
     place: int = 9
+    digits: int = 2
+    signed: bool = False
     log: str = ""
     log_ends: str = ""
     key: str = ""
@@ -77,140 +84,130 @@ class Field:
     indexed: bool = False
     part: str = ""
     fills: tuple[str, ...] = ()
-    aside: bool = False
     name: str = ""
     record: Any = None
-    numeric: bool = False
-    optional: bool = False
     parts: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
-    def value(self, record: Mapping[str, Any]) -> float | None:
-        """The number in a record; of a mapping that at the one key that is declared."""
-        value = record[self.name]
+    def value(self, row: object) -> Any:
+        """What a row holds here; of a mapping that at the one key that is declared."""
+        value = getattr(row, self.name)
         return value[self.key] if self.key and value is not None else value
 
 
+def number(help: str, unit: str, by: str = "", **marks: Any) -> Any:
+    """A field that holds a number, or numbers by key or in a list.
+
+    Args:
+        help: what it is, in words.
+        unit: with its range; one of the units of this module, or words.
+        by: the function that computes it, dotted from `fedmia` on; empty of a count or a setting.
+        marks: attributes of `Field`.
+
+    Returns:
+        The field of the dataclass.
+    """
+    return _declare(Field(NUMBER, help, unit, by, **marks))
+
+
+def fact(help: str, **marks: Any) -> Any:
+    """A field that is no measurement: a name, a text, a setting, a list of identifiers.
+
+    Args:
+        help: what it is, in words.
+        marks: attributes of `Field`.
+
+    Returns:
+        The field of the dataclass.
+    """
+    return _declare(Field(FACT, help, **marks))
+
+
+def nested(help: str, **marks: Any) -> Any:
+    """A field that holds a row, a list of rows, or lists of them by key.
+
+    Args:
+        help: what it is, in words.
+        marks: attributes of `Field`.
+
+    Returns:
+        The field of the dataclass.
+    """
+    return _declare(Field(NESTED, help, **marks))
+
+
+def interval(of: str, fills: tuple[str, ...] = BOTH, help: str = "", **marks: Any) -> Any:
+    """A field that holds an interval of a number, one of its ends, or a p-value of it.
+
+    Args:
+        of: the field of the number.
+        fills: columns of the number's row in the table; both ends of its interval by itself, or
+            ("low",), ("high",), ("p",), ("p_adjusted",).
+        help: what it is, in words; empty: made of `fills`.
+        marks: attributes of `Field`.
+
+    Returns:
+        The field of the dataclass.
+    """
+    words = {
+        BOTH: f"[low, high]: 95 % interval of `{of}` by itself; null where there is none",
+        ("low",): f"lower end of the simultaneous 95 % interval of `{of}`",
+        ("high",): "its upper end",
+    }
+    return _declare(Field(INTERVAL, help or words[fills], part=of, fills=fills, **marks))
+
+
+def _declare(field: Field) -> Any:
+    return dataclasses.field(metadata={"field": field})
+
+
+def fields_of(kind: Any) -> dict[str, Field]:
+    """The fields of a row's class by name, in the order in which it holds them."""
+    return _fields(kind)
+
+
 @functools.cache
-def fields_of(record: Any) -> dict[str, Field]:
-    """The fields of a TypedDict, or of all in a union of them, by name."""
-    kinds = [record] if is_typeddict(record) else [k for k in get_args(record) if is_typeddict(k)]
-    hints = {k: v for kind in kinds for k, v in get_type_hints(kind, include_extras=True).items()}
-    read = {name: _field(name, hint, hints) for name, hint in hints.items()}
+def _fields(kind: Any) -> dict[str, Field]:
+    hints = get_type_hints(kind)
+    read = {
+        one.name: dataclasses.replace(
+            one.metadata["field"], name=one.name, record=_record(hints[one.name])
+        )
+        for one in dataclasses.fields(kind)
+    }
     parts = {
         name: tuple((p.name, p.fills) for p in read.values() if p.part == name) for name in read
     }
-    return {name: replace(one, parts=parts[name]) for name, one in read.items()}
+    return {
+        name: dataclasses.replace(one, parts=parts[name], metric=one.metric or name)
+        for name, one in read.items()
+    }
 
 
-def row_of(kind: type[R], record: object, **numbers: Any) -> R:
-    """Make a row of `report.json` from a record.
+def row_of(kind: type[R], source: object, **values: Any) -> R:
+    """Make a row of what another object holds.
 
     Args:
-        kind: the row's type.
-        record: whose attributes of the same names fill the row.
-        numbers: values of fields, which go before the record's.
+        kind: class of the row.
+        source: whose attributes of the same names fill the row; None: there is none.
+        values: of fields, which go before the source's.
 
     Returns:
-        The row. A field that neither gives is None, or left out where the row may lack it.
+        The row. A field that may be None is None where neither has it.
     """
-    fields = fields_of(cast(Any, kind))
-    row = {name: getattr(record, name, None) for name in fields} | numbers
-    optional = {name for name, field in fields.items() if field.optional}
-    return cast(R, {k: v for k, v in row.items() if v is not None or k not in optional})
+    names = fields_of(kind)
+    return kind(**{name: getattr(source, name, None) for name in names} | values)
 
 
-def _field(name: str, hint: Any, among: Mapping[str, Any]) -> Field:
-    """The field of one annotation; `among`: the names of its record's fields."""
-    bare, mark = _unwrap(hint)
-    of, _, kind = name.rpartition("_")
-    if of in among and kind in ENDS and not mark.part:
-        mark = replace(mark, part=of, fills=mark.fills or ENDS[kind])
-    leaves = _leaves(bare)
-    records = [leaf for leaf in leaves if is_typeddict(leaf)]
-    return replace(
-        mark,
-        name=name,
-        metric=mark.metric or name,
-        fills=mark.fills or ENDS["ci"],
-        record=functools.reduce(lambda a, b: a | b, records) if records else None,
-        numeric=bool(leaves & {int, float} or mark.keyed) and not mark.part and not mark.aside,
-        optional=get_origin(hint) is NotRequired,
-    )
+def _record(hint: Any) -> Any:
+    """The class of the rows in a type, None where it holds none."""
+    return next((leaf for leaf in leaves(hint) if dataclasses.is_dataclass(leaf)), None)
 
 
-def _unwrap(hint: Any) -> tuple[Any, Field]:
-    """The bare type of an annotation, and what it declares."""
-    origin, inside = get_origin(hint), get_args(hint)
-    if origin is Annotated:
-        marks = [mark for mark in inside[1:] if isinstance(mark, Field)]
-        return inside[0], marks[0] if marks else Field()
-    if origin is NotRequired:
-        return _unwrap(inside[0])
-    if origin in (Union, UnionType):
-        marks = [mark for _, mark in map(_unwrap, inside) if mark != Field()]
-        return hint, marks[0] if marks else Field()
-    return hint, Field()
-
-
-def _leaves(hint: Any) -> set[Any]:
+def leaves(hint: Any) -> Iterator[Any]:
     """The types that a type is made of: of a list or a mapping those of what it holds."""
-    hint = hint.__origin__ if get_origin(hint) is Annotated else hint
     inside = get_args(hint)
-    return {leaf for one in inside for leaf in _leaves(one)} if inside else {hint}
-
-
-def mismatches(value: Any, kind: Any, where: str) -> Iterator[str]:
-    """Every place where a value is not of its type.
-
-    Args:
-        value: as JSON holds it.
-        kind: its type: a TypedDict, a list, a mapping with keys of text, a union, a plain type.
-        where: names the value.
-
-    Yields:
-        The place, and what is wrong there: `attacks[0].auc: 'high' is no float`.
-    """
-    origin, inside = get_origin(kind), get_args(kind)
-    if kind is Any:
-        return
-    if origin in (Union, UnionType):
-        if not any(next(mismatches(value, one, where), None) is None for one in inside):
-            yield _wrong(where, value, kind)
-    elif is_typeddict(kind):
-        if not isinstance(value, dict):
-            yield _wrong(where, value, kind)
-            return
-        hints, required = _keys(kind)
-        yield from (f"{where}.{key}: missing" for key in required if key not in value)
-        for key, one in value.items():
-            if key in hints:
-                yield from mismatches(one, hints[key], f"{where}.{key}")
-            else:
-                yield f"{where}.{key}: unknown"
-    elif origin in (list, Sequence):
-        if not isinstance(value, list):
-            yield _wrong(where, value, kind)
-            return
-        for at, one in enumerate(value):
-            yield from mismatches(one, inside[0], f"{where}[{at}]")
-    elif origin in (dict, Mapping):
-        if not isinstance(value, dict):
-            yield _wrong(where, value, kind)
-            return
-        for key, one in value.items():
-            yield from mismatches(one, inside[1], f"{where}.{key}")
-    elif not (isinstance(value, kind) or (kind is float and type(value) is int)):
-        yield _wrong(where, value, kind)
-
-
-@functools.cache
-def _keys(kind: Any) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """The types of a TypedDict's keys, and the keys that it must have."""
-    whole = get_type_hints(kind, include_extras=True)
-    required = tuple(key for key, hint in whole.items() if get_origin(hint) is not NotRequired)
-    return get_type_hints(kind), required
-
-
-def _wrong(where: str, value: Any, kind: Any) -> str:
-    name = kind.__name__ if isinstance(kind, type) and not get_args(kind) else str(kind)
-    return f"{where}: {value!r:.40} is no {name}"
+    if get_origin(hint) in (Union, UnionType) or inside:
+        for one in inside:
+            yield from leaves(one)
+    else:
+        yield hint

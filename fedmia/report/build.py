@@ -1,38 +1,19 @@
-"""The report as one strict-JSON dictionary: `report.json`."""
+"""From the scores of a run to its report: every row of `report.json`."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from itertools import chain
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
-from fedmia.options.values import escape_name
-from fedmia.records import (
-    EPOCHS_CUT,
-    AttackSweep,
-    EncoderInfo,
-    Fault,
-    Probe,
-    RoundInfo,
-    RunScores,
-    ScoredAttack,
-)
+from fedmia.records import EPOCHS_CUT, AttackSweep, Probe, RoundInfo, RunScores, ScoredAttack
+from fedmia.records.as_json import from_json, to_json
 from fedmia.records.client_rows import ClientRow
 from fedmia.records.fields import row_of
-from fedmia.records.rows import (
-    Controls,
-    EncoderRow,
-    FaultRow,
-    Report,
-    RoundRow,
-    SweepPlace,
-    SweepRow,
-    Utility,
-    UtilityRow,
-)
+from fedmia.records.rows import Family, FaultRow, Report, RoundRow, SweepRow, UtilityRow
 from fedmia.report.checks import check
 from fedmia.report.clients import client_counts, client_rows, declared_attack, ranking
 from fedmia.report.cohorts import cohort_rows, condense
@@ -50,6 +31,7 @@ from fedmia.report.subjects import METHOD as SUBJECTS_METHOD
 from fedmia.report.subjects import subject_rows
 from fedmia.report.verdict import words
 from fedmia.statistics.intervals import LEVEL, wilson
+from fedmia.storage.manifest import FORMAT
 
 ONE_MODEL = (
     "All intervals hold for the one model that was trained: they cover the choice of images, not "
@@ -57,7 +39,6 @@ ONE_MODEL = (
 )
 SEEDS = "; fedmia study --seeds 5 shows the spread between models."
 METHOD = "Bonferroni over Wilson intervals of the AUC with DeLong's (1988) variance"
-EXACT = ("config", "choices", "delta")  # asked for, chosen or assumed: no measurement
 ORACLE = (
     "oracle_accuracy takes the best threshold on the scored images, as in the paper: an upper "
     "bound. accuracy takes the attack's own threshold: from the shadow models on which it was "
@@ -75,11 +56,7 @@ def build_report(run: RunScores) -> Report:
 
 
 def build_whole(run: RunScores) -> Report:
-    """The whole report of one run, ready for `json.dumps(allow_nan=False)`.
-
-    Measured floats are rounded to 6 decimals (the threshold to 6 digits), so that reruns compare
-    equal; what was asked for stands as it was given.
-    Keys keep their order, `timing` last.
+    """The whole report of one run, its numbers rounded as `fedmia.records.as_json` says.
 
     Raises:
         ValueError: scores that are not finite or do not align, naming the attack.
@@ -87,30 +64,36 @@ def build_whole(run: RunScores) -> Report:
     check(run)
     tests, beside = family_sizes(run)
     attacks = [attack_row(a, tests, over_control(a, run, tests), tested=True) for a in run.attacks]
-    controls = control_rows(run, beside)
+    controls = {
+        name: [attack_row(a, beside) for a in scored] for name, scored in run.controls.items()
+    }
     paired = paired_rows(run.pairs, beside)
     may_differ = not run.drawn and bool(run.controls.get("placebo"))
     inferences = [inference_row(i, tests, run, may_differ) for i in run.inferences]
     clients, distribution = client_rows(run)
     if run.subjects is not None:
         clients, distribution = subject_rows(run), None
-    useful: Utility = {
-        **utility(run.utility, run.round),
-        "untrained": utility(run.utility_untrained),
-        "after_attack": run.after_attack and utility(*run.after_attack),
-    }
+    useful, untrained = utility(run.utility, run.round), utility(run.utility_untrained)
     bounds = bounds_family(run)
-    swept = sweep_rows(run.sweep, len(run.attacks)) if run.sweep else None
     whole = row_of(
         Report,
         run,
+        format=FORMAT,
+        verdict="",
+        verdict_code="",
+        means="",
+        sure="",
+        todo="",
         attacks=attacks,
         sets=[set_row(s, len(run.sets)) for s in run.sets],
         dataset_inference=inferences,
         paired=paired,
-        controls=controls,
+        controls={"untrained": [], **controls},
+        pixels=run.pixels and auc_numbers(*run.pixels, beside, subjects=run.subjects),
         utility=useful,
-        health=health_row(run.health, useful),
+        utility_untrained=untrained,
+        utility_after_attack=run.after_attack and utility(*run.after_attack),
+        health=health_row(run.health, useful, untrained),
         regime=regime_row(attacks),
         clients=clients,
         aggregation=run.aggregation and aggregation_row(run.aggregation, bounds),
@@ -121,58 +104,22 @@ def build_whole(run: RunScores) -> Report:
         client_cohorts=cohort_rows(run),
         defended=defended(run),
         named_clients=named_rows(run),
-        suspects=list(run.suspects) or None,
         rounds=[round_row(r) for r in run.rounds],
-        family={
-            "level": LEVEL,
-            "intervals": tests,
-            "intervals_controls": beside,
-            "intervals_clients": sum(c["auc"] is not None for c in clients),
-            "intervals_sets": len(run.sets),
-            "method": METHOD + SUBJECTS_METHOD * (run.subjects is not None),
-        },
-        not_run=[{"attack": a, "reason": r} for a, r in run.not_run.items()],
-        failure=run.failure,
-        faults=[row_of(FaultRow, fault) for fault in run.faults],
+        family=Family(
+            level=LEVEL,
+            intervals=tests,
+            intervals_controls=beside,
+            intervals_clients=sum(c.auc is not None for c in clients),
+            intervals_sets=len(run.sets),
+            method=METHOD + SUBJECTS_METHOD * (run.subjects is not None),
+        ),
         notes=notes(run, clients),
-        encoder=encoder_row(run.encoder, run.round),
-        sweep=swept or None,
+        encoder=run.encoder and replace(run.encoder, round=run.round),
+        sweep=sweep_rows(run.sweep, len(run.attacks)) if run.sweep else [],
     )
-    whole["smallest_leak"] = smallest_leak(whole)
-    texts = words(whole, run.pretrain, common_defences(run.clients))
-    return cast(Report, to_json_types({**whole, **texts}))
-
-
-def encoder_row(info: EncoderInfo | None, round: int | None) -> EncoderRow | None:
-    """The report's `encoder`, None of a run's own.
-
-    Args:
-        info: of an encoder that was brought; None for a run's own.
-        round: of the run, None where it has none.
-
-    Returns:
-        The row of `report.json`.
-    """
-    if info is None:
-        return None
-    outputs = [dict(zip(("name", "kind", "shape"), out, strict=True)) for out in info.outputs]
-    return row_of(EncoderRow, info, outputs=outputs, round=round)
-
-
-def control_rows(run: RunScores, family: int) -> Controls:
-    """The report's `controls`.
-
-    Args:
-        run: whose controls they are.
-        family: number of intervals that hold together.
-
-    Returns:
-        Rows by control.
-    """
-    sets = {name: [attack_row(a, family) for a in scored] for name, scored in run.controls.items()}
-    of = run.subjects
-    pixels = None if run.pixels is None else auc_numbers(*run.pixels, family, subjects=of)
-    return cast(Controls, {"untrained": [], **sets, "pixels": pixels})
+    whole = replace(whole, smallest_leak=smallest_leak(whole))
+    texts: dict[str, Any] = words(whole, run.pretrain, common_defences(run.clients))
+    return from_json(Report, to_json(replace(whole, **texts)), "report")
 
 
 def family_sizes(run: RunScores) -> tuple[int, int]:
@@ -217,8 +164,8 @@ def round_row(info: RoundInfo) -> RoundRow:
     numbers: dict[str, Any] = {}
     for kind, attacks in (("leakage", info.leakage), ("layers", info.layers)):
         rows = {name: auc_numbers(*scored.sides, 1) for name, scored in attacks.items()}
-        numbers[kind] = {name: row["auc"] for name, row in rows.items()}
-        numbers[f"{kind}_ci"] = {name: row["auc_ci"] for name, row in rows.items()}
+        numbers[kind] = {name: row.auc for name, row in rows.items()}
+        numbers[f"{kind}_ci"] = {name: row.auc_ci for name, row in rows.items()}
     return row_of(RoundRow, info, cohort=list(info.cohort) or None, **numbers)
 
 
@@ -232,15 +179,16 @@ def sweep_rows(sweep: AttackSweep, attacks: int) -> list[SweepRow]:
     Returns:
         A row for each attack and value.
     """
-    rows: list[SweepRow] = []
-    for point in sweep.points:
-        place: SweepPlace = row_of(SweepPlace, point, sweep=sweep.kind)
-        if point.scored is None:
-            rows.append({**place, "not_run": str(point.not_run)})
-        else:
-            row = attack_row(point.scored, len(sweep.values) * attacks)
-            rows.append({**place, **row, "not_run": None})
-    return rows
+    family = len(sweep.values) * attacks
+    return [
+        row_of(
+            SweepRow,
+            point,
+            sweep=sweep.kind,
+            scored=point.scored and attack_row(point.scored, family),
+        )
+        for point in sweep.points
+    ]
 
 
 def notes(run: RunScores, clients: Sequence[ClientRow]) -> list[str]:
@@ -272,7 +220,7 @@ def notes(run: RunScores, clients: Sequence[ClientRow]) -> list[str]:
         if EPOCHS_CUT in a.choices
     ]
     by = declared_attack(run)
-    if by is not None and run.subjects is None and any(c["auc"] is not None for c in clients):
+    if by is not None and run.subjects is None and any(c.auc is not None for c in clients):
         condition = "" if not by.under_attack else ", scored on the model under attack"
         against = "non-members weighted to the client's class mix (Kish's effective n)"
         if run.whose is not None:
@@ -284,7 +232,7 @@ def notes(run: RunScores, clients: Sequence[ClientRow]) -> list[str]:
     return texts + fault_notes(run.faults) + [n for n in run.notes if n not in texts]
 
 
-def fault_notes(faults: Sequence[Fault]) -> list[str]:
+def fault_notes(faults: Sequence[FaultRow]) -> list[str]:
     """What became of clients that failed and did not stop the run."""
     became = {
         "retried": "; it got its order again.",
@@ -295,34 +243,3 @@ def fault_notes(faults: Sequence[Fault]) -> list[str]:
         for one in faults
         if one.action in became
     ]
-
-
-def to_json_types(value: Any, key: str = "", *, exact: bool = False) -> Any:
-    """`value` in strict JSON types: floats rounded unless `exact` or under a key of EXACT, null for
-    what is not finite.
-
-    Args:
-        value: any value of a report.
-        key: under which it stands; it may name an exact value.
-        exact: whether floats keep all digits.
-
-    Returns:
-        Dictionaries, lists, strings, numbers, booleans and None.
-    """
-    exact = exact or key in EXACT
-    if isinstance(value, np.ndarray | np.generic):
-        value = value.tolist()
-    if isinstance(value, Mapping):
-        return {
-            escape_name(str(k)): to_json_types(v, str(k), exact=exact) for k, v in value.items()
-        }
-    if isinstance(value, list | tuple):
-        return [to_json_types(v, key, exact=exact) for v in value]
-    if isinstance(value, float):
-        if not math.isfinite(value):
-            return None
-        if exact:
-            return value
-        # A threshold may be tiny, and six decimals would turn it into 0.
-        return float(f"{value:.6g}") if key.startswith("threshold") else round(value, 6)
-    return value if value is None or isinstance(value, bool | int) else escape_name(str(value))

@@ -8,7 +8,6 @@ where images belong to clients, against non-members of its own (`RunScores.alike
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,7 @@ from numpy.typing import NDArray
 from fedmia.options.seeding import rng
 from fedmia.records import ClientInfo, FloatArray, IntArray, RunScores, ScoredAttack
 from fedmia.records.attack_rows import with_auc
-from fedmia.records.client_rows import ClientCounts, ClientDistribution, ClientRow
+from fedmia.records.client_rows import CLIENT, ClientCounts, ClientDistribution, ClientRow
 from fedmia.records.defence_rows import DefenceRow
 from fedmia.records.fields import row_of
 from fedmia.records.privacy import ClientDefence
@@ -45,29 +44,21 @@ def declared_attack(run: RunScores) -> ScoredAttack | None:
     return next(iter([*declared, *(a for a in usable if not a.under_attack), *usable]), None)
 
 
-@dataclass(frozen=True, eq=False)
-class Leak:
-    """Leakage of some members against non-members like them: its AUC, Kish's number of these, and
-    what non-members score who pose as those members.
+# AUC of some members against weighted non-members, Kish's number of these, and what non-members
+# score that pose as the members, None where there are too few.
+Leak = tuple[AucEstimate, float, NullDistribution | None]
 
-    Attributes:
-        auc: of the members against weighted non-members.
-        effective: Kish's effective number of these non-members.
-        null: what non-members score that pose as the members; None where there are too few.
-    """
 
-    auc: AucEstimate
-    effective: float
-    null: NullDistribution | None
-
-    def numbers(self, family: int) -> dict[str, Any]:
-        """Its numbers as rows name them; `family`: intervals that hold together."""
-        null = self.null
-        return {
-            **auc_fields(self.auc, family),
-            "n_nonmembers_effective": self.effective,
-            **({"null_auc": null.mean, "null_ci": null.band} if null else {}),
-        }
+def leak_numbers(leak: Leak | None, family: int) -> dict[str, Any]:
+    """The numbers of a `LeakRow`, none of no leakage; `family`: intervals that hold together."""
+    if leak is None:
+        return {}
+    estimate, effective, null = leak
+    return {
+        **auc_fields(estimate, family),
+        "n_nonmembers_effective": effective,
+        **({"null_auc": null.mean, "null_ci": null.band} if null else {}),
+    }
 
 
 def leak_of(
@@ -100,7 +91,7 @@ def leak_of(
         stream = stream[0], "mix", key.hex()
     if key not in shared:
         shared[key] = null_distribution(mix, scores, others, rng(run.seed, *stream))
-    return Leak(estimate, effective_size(weights), shared[key])
+    return estimate, effective_size(weights), shared[key]
 
 
 def client_leaks(run: RunScores, attack: ScoredAttack | None) -> dict[int, tuple[int, Leak | None]]:
@@ -141,13 +132,13 @@ def client_rows(run: RunScores) -> tuple[list[ClientRow], ClientDistribution | N
     leaks = client_leaks(run, declared_attack(run))
     clients = run.clients
     if (counts := client_counts(run)) is not None:
-        large = LARGE * counts["median_size"]
+        large = LARGE * counts.median_size
         clients = [
             c for c in clients if c.id in leaks or c.defence or c.role != "honest" or c.size > large
         ]
     known = [leak for c in clients if (leak := leaks.get(c.id, (0, None))[1])]
     rows = list(_rows(run, clients, leaks))
-    nulls = [leak.null.aucs for leak in known if leak.null is not None]
+    nulls = [null.aucs for _, _, null in known if null is not None]
     return rows, distribution(rows, nulls) if len(known) > FEW else None
 
 
@@ -156,7 +147,7 @@ def client_counts(run: RunScores) -> ClientCounts | None:
     if len(run.clients) <= MOST:
         return None
     sizes = [client.size for client in run.clients]
-    return {"clients": len(sizes), "median_size": float(np.median(sizes)), "defended": []}
+    return ClientCounts(clients=len(sizes), median_size=float(np.median(sizes)), defended=[])
 
 
 def _rows(
@@ -169,12 +160,13 @@ def _rows(
         yield row_of(
             ClientRow,
             client,
+            whose=CLIENT,
             defence=_defence_row(client.defence, bounds),
             classes=list(client.classes) or None,
             n_members=n,
             attack=attack and attack.name,
-            null_n=leak.null.posers if leak and leak.null else None,
-            **(leak.numbers(family) if leak else {}),
+            null_n=leak[2].posers if leak and leak[2] else None,
+            **leak_numbers(leak, family),
         )
 
 
@@ -189,55 +181,53 @@ def distribution(rows: Sequence[ClientRow], nulls: Sequence[FloatArray]) -> Clie
         The row of `report.json`.
     """
     scored = with_auc(rows)
-    bands = [(row["auc"], row["null_ci"]) for row in scored if row["null_ci"] is not None]
+    bands = [(row.auc, row.null_ci) for row in scored if row.null_ci is not None]
     percent = np.arange(101)
-    return {
-        "clients": len(scored),
-        "over_half": sum(row["low"] > 0.5 for row in scored),
-        "under_half": sum(row["high"] < 0.5 for row in scored),
-        "with_null": len(bands),
-        "over_null": sum(value > band[1] for value, band in bands),
-        "over_null_expected": OVER * len(bands),
-        "percentiles": np.percentile([row["auc"] for row in scored], percent).tolist(),
-        "null_percentiles": (
-            np.percentile(np.concatenate(nulls), percent).tolist() if nulls else None
-        ),
-    }
+    return ClientDistribution(
+        clients=len(scored),
+        over_half=sum((row.low or 0.0) > 0.5 for row in scored),
+        under_half=sum((row.high or 1.0) < 0.5 for row in scored),
+        with_null=len(bands),
+        over_null=sum((value or 0.0) > band[1] for value, band in bands),
+        over_null_expected=OVER * len(bands),
+        percentiles=np.percentile([row.auc for row in scored], percent).tolist(),
+        null_percentiles=np.percentile(np.concatenate(nulls), percent).tolist() if nulls else None,
+    )
 
 
 def _defence_row(defence: ClientDefence | None, bounds: int) -> DefenceRow | None:
     if defence is None:
         return None
     parts = [part_row(part, bounds) for part in defence.parts]
-    beside = [epsilon_row(one, bounds) for one in defence.beside] or None
-    return row_of(DefenceRow, defence, **part_row(defence, bounds), parts=parts, beside=beside)
+    beside = [epsilon_row(one, bounds) for one in defence.beside]
+    return row_of(DefenceRow, None, **vars(part_row(defence, bounds)), parts=parts, beside=beside)
 
 
 def ranking(rows: Sequence[ClientRow]) -> str | None:
     """A sentence where simultaneous intervals of two clients separate, else None: no ranking."""
-    scored = sorted(with_auc(rows), key=lambda row: -row["auc"])
+    scored = sorted(with_auc(rows), key=lambda row: -row.auc)
     name_or_count = _name_less_leaking if len(scored) <= FEW else _count_less_leaking
     if not (parts := name_or_count(scored)):
         return None
-    by = scored[0]["attack"]
+    by = scored[0].attack
     return f"By {by} AUC, these clients leak measurably more: {'; '.join(parts)}."
 
 
 def _name_less_leaking(scored: Sequence[Any]) -> list[str]:
     parts = []
     for row in scored:
-        under = [f"{one['id']} ({one['auc']:.2f})" for one in scored if one["high"] < row["low"]]
+        under = [f"{one.id} ({one.auc:.2f})" for one in scored if one.high < row.low]
         if under:
-            parts.append(f"client {row['id']} ({row['auc']:.2f}) more than {', '.join(under)}")
+            parts.append(f"client {row.id} ({row.auc:.2f}) more than {', '.join(under)}")
     return parts
 
 
 def _count_less_leaking(scored: Sequence[Any]) -> list[str]:
     """The same of many clients: the first few, and how many they leave behind."""
-    ends = np.sort([row["high"] for row in scored])
-    counts = np.searchsorted(ends, [row["low"] for row in scored])
+    ends = np.sort([row.high for row in scored])
+    counts = np.searchsorted(ends, [row.low for row in scored])
     over = [
-        f"client {row['id']} ({row['auc']:.2f}) more than {n} others"
+        f"client {row.id} ({row.auc:.2f}) more than {n} others"
         for row, n in zip(scored, counts, strict=True)
         if n
     ]

@@ -3,23 +3,22 @@ a report lists of them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, cast
+from dataclasses import replace
 
 import numpy as np
 
 from fedmia.records import RunScores
-from fedmia.records.client_rows import CohortRow
-from fedmia.records.fields import fields_of, row_of
+from fedmia.records.client_rows import COHORT, CohortRow
+from fedmia.records.fields import row_of
 from fedmia.records.rows import Report
-from fedmia.report.clients import declared_attack, leak_of
+from fedmia.report.clients import declared_attack, leak_numbers, leak_of
 from fedmia.report.format import NEVER, defended_lines
 from fedmia.report.selection import FEW, select_clients, select_inferred
 
 STRETCHES = 4  # of the rounds, as even as can be
 
 
-def cohort_rows(run: RunScores) -> list[CohortRow] | None:
+def cohort_rows(run: RunScores) -> list[CohortRow]:
     """The report's `client_cohorts`: the clients that no round drew, then those whose last round
     lies in each stretch of the rounds.
 
@@ -27,13 +26,13 @@ def cohort_rows(run: RunScores) -> list[CohortRow] | None:
         run: the scores.
 
     Returns:
-        A row for each cohort that has clients; None of few clients, and where all train in every
+        A row for each cohort that has clients; none of few clients, and where all train in every
         round.
     """
     honest = [client for client in run.clients if client.role == "honest"]
     last = np.array([-1 if c.last_round is None else c.last_round for c in honest])
     if len(honest) <= FEW or last.min() < 0 or not last.max():
-        return None
+        return []
     ends = np.unique(np.linspace(0, last.max(), STRETCHES + 1).round().astype(int))
     names = [NEVER, *(f"{low + 1}-{high}" for low, high in zip(ends, ends[1:], strict=False))]
     place = np.searchsorted(ends, last)
@@ -49,16 +48,17 @@ def cohort_rows(run: RunScores) -> list[CohortRow] | None:
         rows.append(
             row_of(
                 CohortRow,
-                attack,
+                None,
+                whose=COHORT,
                 cohort=name,
                 clients=int((place == k).sum()),
                 images=int(sizes[place == k].sum()),
                 n_members=len(mine),
                 attack=attack and attack.name,
-                **(leak.numbers(family) if leak else {}),
+                **leak_numbers(leak, family),
             )
         )
-    return [row for row in rows if row["clients"]]
+    return [row for row in rows if row.clients]
 
 
 def condense(report: Report) -> Report:
@@ -71,23 +71,15 @@ def condense(report: Report) -> Report:
     Returns:
         The report; of at most MOST clients as it was.
     """
-    if (counts := report.get("client_counts")) is None:
+    if (counts := report.client_counts) is None:
         return report
-    changed: Mapping[str, Any] = {
-        "clients": select_clients(report),
-        "client_counts": {**counts, "defended": defended_lines(report)},
-        "dataset_inference": [
-            {**row, "clients": select_inferred(row["clients"]), "n_clients": len(row["clients"])}
-            for row in report["dataset_inference"]
+    return replace(
+        report,
+        clients=select_clients(report),
+        client_counts=replace(counts, defended=defended_lines(report)),
+        dataset_inference=[
+            replace(row, clients=select_inferred(row.clients), n_clients=len(row.clients))
+            for row in report.dataset_inference
         ],
-        "defended": report["defended"]
-        and {
-            **report["defended"],
-            "groups": [
-                {**group, "clients": group["clients"][:FEW], "n_clients": len(group["clients"])}
-                for group in report["defended"]["groups"]
-            ],
-        },
-    }
-    merged: dict[str, Any] = {**report, **changed}
-    return cast(Report, {name: merged[name] for name in fields_of(Report) if name in merged})
+        defended=[replace(group, clients=group.clients[:FEW]) for group in report.defended],
+    )

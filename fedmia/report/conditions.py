@@ -13,6 +13,7 @@ from functools import partial
 
 from fedmia.options.errors import InputError, suggest_nearest
 from fedmia.records.attack_rows import with_auc
+from fedmia.records.client_rows import CLIENT
 from fedmia.records.defence_rows import DefencePart
 from fedmia.records.privacy import UNITS
 from fedmia.records.rows import BROKEN, Report
@@ -45,10 +46,10 @@ class Condition:
 
     def judge(self, report: Report) -> Judgement:
         """Whether the report fails, and why or why not, in one line."""
-        if report["verdict_code"] in self.codes:
-            return True, report["verdict"]
+        if report.verdict_code in self.codes:
+            return True, report.verdict
         if self.judge_rest is None:
-            return False, f"the verdict is {report['verdict_code']}"
+            return False, f"the verdict is {report.verdict_code}"
         return self.judge_rest(report)
 
 
@@ -102,11 +103,13 @@ def _read_condition(text: str) -> Condition:
 
 def _judge_verdict(report: Report) -> Judgement:
     """Of a report whose verdict alone passes."""
-    reversed_ones = [row["name"] for row in with_auc(report["attacks"]) if row["high"] < 0.5]
+    reversed_ones = [
+        row.name for row in with_auc(report.attacks) if row.high is not None and row.high < 0.5
+    ]
     if is_alarming(report) or reversed_ones:
         # Whoever sees that members score lower turns the scores round.
-        return True, report["verdict"]
-    return _broken(report) or (False, f"the verdict is {report['verdict_code']}{_missing(report)}")
+        return True, report.verdict
+    return _broken(report) or (False, f"the verdict is {report.verdict_code}{_missing(report)}")
 
 
 def _judge_attacks(limit: float, fpr: str | None, report: Report) -> Judgement:
@@ -114,8 +117,7 @@ def _judge_attacks(limit: float, fpr: str | None, report: Report) -> Judgement:
     if (judgement := _broken(report)) is not None:
         return judgement
     numbers = {
-        row["name"]: row["auc"] if fpr is None else row["tpr_at_fpr"].get(fpr)
-        for row in report["attacks"]
+        row.name: row.auc if fpr is None else row.tpr_at_fpr.get(fpr) for row in report.attacks
     }
     if not numbers:
         return True, "no attack has scores"
@@ -132,7 +134,7 @@ def _judge_attacks(limit: float, fpr: str | None, report: Report) -> Judgement:
 
 def _judge_smallest(limit: float, report: Report) -> Judgement:
     """By the smallest leak that the images would have shown."""
-    if (least := report["smallest_leak"]) is None:
+    if (least := report.smallest_leak) is None:
         return True, "the images would not have shown even a perfect attack"
     return least > limit, f"the smallest leak that the images would have shown has AUC {least:.3f}"
 
@@ -146,16 +148,16 @@ def _judge_epsilon(limit: float, standings: Sequence[str], report: Report) -> Ju
     if (shout := refutation_sentence(report, sound=True)) is not None:
         return True, shout
     for_all: list[DefencePart] = []
-    if (server := report.get("aggregation")) is not None:
+    if (server := report.aggregation) is not None:
         for_all.append(server)
     own = {
-        f"client {row['id']}": statements(row["defence"]) if row["defence"] else []
-        for row in report["clients"]
-        if "name" not in row and row["role"] == "honest"  # those with a name are subjects
+        f"client {row.id}": statements(row.defence) if row.defence else []
+        for row in report.clients
+        if row.whose == CLIENT and row.role == "honest"
     }
     if not own:
         return True, "the report states no epsilon"
-    if "client_counts" in report:
+    if report.client_counts is not None:
         own["a client that the report does not list"] = []
     largest, why = -1.0, ""
     for client, defences in own.items():
@@ -176,12 +178,12 @@ def _split_epsilons(
     least: dict[tuple[str, float], tuple[float, str]] = {}
     others = []
     for one in defences:
-        if (spent := one["epsilon"]) is None or (value := spent["value"]) is None:
+        if (spent := one.epsilon) is None or (value := spent.value) is None:
             continue
-        text = f"epsilon {value:g} for one {spent['unit'] or 'unit that is not named'}"
-        text += f" (delta {spent['delta']:g}, {one['name']}: {spent['standing']})"
-        if spent["standing"] in standings and spent["unit"] in UNITS:
-            kind = spent["unit"], spent["delta"]
+        text = f"epsilon {value:g} for one {spent.unit or 'unit that is not named'}"
+        text += f" (delta {spent.delta:g}, {one.name}: {spent.standing})"
+        if spent.standing in standings and spent.unit in UNITS:
+            kind = spent.unit, spent.delta
             least[kind] = min(least.get(kind, (value, text)), (value, text))
         else:
             others.append(text)
@@ -190,8 +192,7 @@ def _split_epsilons(
 
 def _broken(report: Report) -> Judgement | None:
     """A failure where an attack broke: what it would find is not known."""
-    rows = report["not_run"]
-    names = [row["attack"] for row in rows if row["reason"].startswith(BROKEN)]
+    names = [name for name, reason in report.not_run.items() if reason.startswith(BROKEN)]
     if not names:
         return None
     return True, f"not known, since they broke: {', '.join(names)}"
@@ -199,6 +200,6 @@ def _broken(report: Report) -> Judgement | None:
 
 def _missing(report: Report) -> str:
     """Attacks that could not run, to stand behind what the others say."""
-    if not report["not_run"]:
+    if not report.not_run:
         return ""
-    return f"; not run: {', '.join(row['attack'] for row in report['not_run'])}"
+    return f"; not run: {', '.join(report.not_run)}"

@@ -7,13 +7,17 @@ import math
 import numpy as np
 
 from fedmia.records import DatasetInferenceResults, RunScores
-from fedmia.records.attack_rows import ThreatRow
-from fedmia.records.client_rows import ClientInferenceRow, InferenceRow, PosersRow
+from fedmia.records.client_rows import (
+    CLIENT,
+    SUBJECT,
+    ClientInferenceRow,
+    InferenceRow,
+    PosersRow,
+)
 from fedmia.records.fields import row_of
 from fedmia.report.format import format_p
 from fedmia.report.selection import FEW
 from fedmia.statistics.pvalues import VOID, count_alarms, exceeds_false_alarms, holm
-from fedmia.statistics.subjects import Subjects
 
 CORRECTED = "corrected for all tests of this report"
 UNCONTROLLED = "; no control tells training from a shift between the sides"
@@ -40,12 +44,14 @@ def inference_row(
     """
     subjects = None if scores is None else scores.subjects
     names = scores.subject_names if scores and subjects else ()
+    whose = CLIENT if subjects is None else SUBJECT
     corrected = holm([c.p_value for c in run.clients])
     null = {c.client: c.p_value for c in run.untrained}
     clients = [
         row_of(
             ClientInferenceRow,
             c,
+            whose=whose,
             client=-1 if c.client is None else c.client,
             name=None if subjects is None or c.client is None else names[c.client],
             p_value_holm=adjusted,
@@ -55,45 +61,41 @@ def inference_row(
         for c, adjusted in zip(run.clients, corrected, strict=True)
     ]
     if subjects is not None:  # the riskiest first
-        clients.sort(key=lambda c: c["p_value"] or 0.0)
+        clients.sort(key=lambda c: c.p_value or 0.0)
     posers = [p.p_value for p in run.posers if p.p_value is not None]
     together = run.untrained_together
     void = exceeds_false_alarms(posers) or (together is not None and together <= VOID)
     counts = {level: count_alarms(posers, float(level)) for level in LEVELS}
-    beside: PosersRow = {"n": len(posers), "alarms": counts, "p_values": posers}
-    least = min((c["p_value_holm"] or 0.0 for c in clients if _is_clean(c)), default=None)
-    row = row_of(
+    beside = PosersRow(n=len(posers), alarms=counts, p_values=posers)
+    least = min((c.p_value_holm or 0.0 for c in clients if _is_clean(c)), default=None)
+    return row_of(
         InferenceRow,
         run,
-        threat=row_of(ThreatRow, run),
         clients=clients,
         posers=beside,
         void=void,
-        may_differ=may_differ or None,
-        statement="",
+        may_differ=may_differ,
+        family=family,
+        n_nonmember_subjects=None if subjects is None else len(np.unique(subjects[1])),
         p_value=least and min(1.0, least * family),
         p_value_untrained=together,
     )
-    row["statement"] = statement(row) + reach(row, family, subjects) + UNCONTROLLED * may_differ
-    return row
 
 
-def reach(row: InferenceRow, family: int, subjects: Subjects | None) -> str:
+def reach(row: InferenceRow) -> str:
     """That too few non-member subjects could establish no set, and how many could.
 
     One subject among n others has a p-value of 1 / (n + 1) at least.
 
     Args:
         row: with the p-values.
-        family: number of tests for a leak.
-        subjects: of the members and of the non-members; None: the sets are clients'.
 
     Returns:
         Text that goes on after a statement, or nothing.
     """
-    tests = family * sum(c["p_value"] is not None for c in row["clients"])
-    others = 0 if subjects is None else len(np.unique(subjects[1]))
-    if subjects is None or tests <= SIGNIFICANCE * (others + 1):
+    tests = row.family * sum(c.p_value is not None for c in row.clients)
+    others = row.n_nonmember_subjects
+    if others is None or tests <= SIGNIFICANCE * (others + 1):
         return ""
     needed = math.ceil(tests / SIGNIFICANCE) - 1
     return (
@@ -105,49 +107,54 @@ def reach(row: InferenceRow, family: int, subjects: Subjects | None) -> str:
 def detected(row: InferenceRow) -> list[ClientInferenceRow]:
     """The sets on which the encoder was trained; none where a control failed, or where the least
     p-value is no leak beside the other tests of the report."""
-    if row["void"] or row["p_value"] is None or row["p_value"] > SIGNIFICANCE:
+    if row.void or row.p_value is None or row.p_value > SIGNIFICANCE:
         return []
-    return [c for c in row["clients"] if _is_clean(c) and (c["p_value_holm"] or 0) <= SIGNIFICANCE]
+    return [c for c in row.clients if _is_clean(c) and (c.p_value_holm or 0) <= SIGNIFICANCE]
 
 
 def _is_clean(row: ClientInferenceRow) -> bool:
     """Whether a set was tested, and the untrained encoder does not tell it as well."""
-    null = row["p_value_untrained"]
-    return row["p_value_holm"] is not None and (null is None or null > SIGNIFICANCE)
+    null = row.p_value_untrained
+    return row.p_value_holm is not None and (null is None or null > SIGNIFICANCE)
 
 
 def _control(row: InferenceRow) -> str:
     """What the test says where nothing leaks: of posing sets, else on the untrained encoder."""
-    posers = row["posers"]
-    if posers["n"]:
-        alarms = f"{posers['alarms']['0.05']} of {posers['n']}"
+    posers = row.posers
+    if posers.n:
+        alarms = f"{posers.alarms['0.05']} of {posers.n}"
         return f"{alarms} posing sets of non-members have p <= 0.05"
-    values = [p for c in row["clients"] if (p := c["p_value_untrained"]) is not None]
+    values = [p for c in row.clients if (p := c.p_value_untrained) is not None]
     if not values:
         return "there is no control"
-    if (p := row["p_value_untrained"]) is None:
+    if (p := row.p_value_untrained) is None:
         return f"on the untrained encoder p = {format_p(values[0])}"
     return f"on the untrained encoder all sets together have p = {format_p(p)}"
 
 
 def statement(row: InferenceRow) -> str:
-    """Whose data set was found, beside the false alarms of a control; without its final stop."""
-    tested = [c for c in row["clients"] if c["p_value_holm"] is not None]
-    known, control = [c.get("name", str(c["client"])) for c in detected(row)], _control(row)
-    kind = "subject" if any("name" in c for c in row["clients"]) else "client"
-    together = format_p(row["p_value"])
-    if row["void"]:
+    """Whose data set was found, beside the false alarms of a control, and what could have been
+    found; without its final stop."""
+    return _result(row) + reach(row) + UNCONTROLLED * row.may_differ
+
+
+def _result(row: InferenceRow) -> str:
+    tested = [c for c in row.clients if c.p_value_holm is not None]
+    known, control = [c.name or str(c.client) for c in detected(row)], _control(row)
+    kind = row.clients[0].whose if row.clients else CLIENT
+    together = format_p(row.p_value)
+    if row.void:
         return f"Control failed, so no {kind} is named: {control}"
     if len(tested) == 1:
         finding = (
             "The encoder was trained on the set" if known else "No evidence of training on the set"
         )
         (c,) = tested
-        finding += f" of {c['name']}" if "name" in c else ""
-        p = f"p = {format_p(c['p_value'])}, {CORRECTED} {together}"
+        finding += f" of {c.name}" if c.name is not None else ""
+        p = f"p = {format_p(c.p_value)}, {CORRECTED} {together}"
         if not _is_clean(c):
-            null = format_p(c["p_value_untrained"])
-            p = f"p = {format_p(c['p_value'])}, but on the untrained encoder {null}"
+            null = format_p(c.p_value_untrained)
+            p = f"p = {format_p(c.p_value)}, but on the untrained encoder {null}"
         return f"{finding} ({p}); {control}"
     more = f" and {len(known) - FEW:,} more" if len(known) > FEW else ""
     who = f": {', '.join(known[:FEW])}{more}" if known else ""

@@ -13,9 +13,10 @@ import numpy as np
 
 from fedmia.records import ClientInfo, Probe, RunScores
 from fedmia.records.attack_rows import Interval, ends
-from fedmia.records.defence_rows import DefenceGroupsRow, GroupLeak, GroupRow
+from fedmia.records.client_rows import GROUP
 from fedmia.records.fields import row_of
-from fedmia.report.clients import declared_attack, leak_of
+from fedmia.records.group_rows import GroupLeakRow, GroupRow
+from fedmia.report.clients import declared_attack, leak_numbers, leak_of
 from fedmia.statistics.intervals import wilson
 
 DEFENDED, UNDEFENDED = "defended", "undefended"
@@ -28,15 +29,15 @@ def common_defences(clients: Iterable[ClientInfo]) -> set[str]:
     return set.intersection(*used) if used else set()
 
 
-def defended(run: RunScores) -> DefenceGroupsRow | None:
-    """The report's `defended`; None where no client defends itself."""
+def defended(run: RunScores) -> list[GroupRow]:
+    """The report's `defended`; empty where no client defends itself."""
     honest = [client for client in run.clients if client.role == "honest"]
     groups_of_clients = {
         DEFENDED: [c for c in honest if c.defence is not None],
         UNDEFENDED: [c for c in honest if c.defence is None],
     }
     if not groups_of_clients[DEFENDED]:
-        return None
+        return []
     like = np.isin(*run.alike())
     attacks = [a for a in run.attacks if len(a.scores_members) and len(a.scores_nonmembers)]
     mine = {
@@ -45,26 +46,33 @@ def defended(run: RunScores) -> DefenceGroupsRow | None:
     }
     family = len(attacks) * sum(bool(some.any()) for some in mine.values())
     groups: list[GroupRow] = []
+    by = declared_attack(run)
     for name, clients in ((n, c) for n, c in groups_of_clients.items() if c):
         knn, knn_ci = knn_of(clients, run.utility.get("knn"))
         scored = attacks if mine[name].any() else []
         groups.append(
-            {
-                "group": name,
-                "clients": [c.id for c in clients],
-                "images": sum(c.size for c in clients),
-                "n_members": int(mine[name].sum()),
-                "leakage": [
-                    row_of(GroupLeak, a, attack=a.name, **leak.numbers(family))
+            GroupRow(
+                group=name,
+                clients=[c.id for c in clients],
+                n_clients=len(clients),
+                images=sum(c.size for c in clients),
+                attack=None if by is None else by.name,
+                leakage=[
+                    row_of(
+                        GroupLeakRow,
+                        a,
+                        whose=GROUP,
+                        attack=a.name,
+                        n_members=int(mine[name].sum()),
+                        **leak_numbers(leak_of(run, a, mine[name], "group-null", name), family),
+                    )
                     for a in scored
-                    for leak in [leak_of(run, a, mine[name], "group-null", name)]
                 ],
-                "knn": knn,
-                "knn_ci": knn_ci,
-            }
+                knn=knn,
+                knn_ci=knn_ci,
+            )
         )
-    by = declared_attack(run)
-    return {"groups": groups, "statement": statement(groups, None if by is None else by.name)}
+    return groups
 
 
 def knn_of(
@@ -94,29 +102,29 @@ def knn_of(
     return value, wilson(value * n, n)
 
 
-def statement(groups: Sequence[GroupRow], by: str | None) -> str:
-    """Whether images of defended clients leak through the common model all the same.
+def statement(groups: Sequence[GroupRow]) -> str:
+    """Whether images of defended clients leak through the common model all the same, by the attack
+    that groups are compared by.
 
     Args:
         groups: rows of the defended and the undefended clients.
-        by: name of the declared attack; None: no attack has scores.
 
     Returns:
         The sentence.
     """
-    rows = {g["group"]: next((r for r in g["leakage"] if r["attack"] == by), None) for g in groups}
-    if (row := rows[DEFENDED]) is None:
+    rows = {g.group: next((r for r in g.leakage if r.attack == g.attack), None) for g in groups}
+    if (row := rows[DEFENDED]) is None or row.auc is None:
         return "No image of a defended client has scores, so what these leak is not known"
     low, high = ends(row) or (0.0, 1.0)
-    alike = row["null_ci"] is not None and row["auc"] <= row["null_ci"][1]
+    alike = row.null_ci is not None and row.auc <= row.null_ci[1]
     if low > 0.5 and not alike:
         finding = "images of defended clients still leak"
     elif low > 0.5:
         finding = "images of defended clients score no higher than posing non-members"
     else:
         finding = "no leak of defended clients' images is established"
-    sentence = f"{finding}: {by} AUC {row['auc']:.2f} [{low:.2f}, {high:.2f}]"
+    sentence = f"{finding}: {row.attack} AUC {row.auc:.2f} [{low:.2f}, {high:.2f}]"
     if (other := rows.get(UNDEFENDED)) is not None:
         low, high = ends(other) or (0.0, 1.0)
-        sentence += f", of undefended clients {other['auc']:.2f} [{low:.2f}, {high:.2f}]"
+        sentence += f", of undefended clients {other.auc:.2f} [{low:.2f}, {high:.2f}]"
     return sentence[0].upper() + sentence[1:]

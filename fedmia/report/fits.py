@@ -11,8 +11,8 @@ def fits_sentence(rows: Sequence[AttackRow]) -> str | None:
     """Attacks by the number of known images that they learnt from; None where none did."""
     by_size: dict[int, list[str]] = {}
     for row in rows:
-        if (size := row.get("fitted_on")) is not None:
-            by_size.setdefault(size, []).append(row["name"])
+        if (size := row.fitted_on) is not None:
+            by_size.setdefault(size, []).append(row.name)
     if not by_size:
         return None
     fitted = "; ".join(f"{', '.join(names)} on {size:,}" for size, names in by_size.items())

@@ -82,18 +82,15 @@ def _junit(outcomes: Sequence[ConditionResult]) -> str:
 
 
 def _markdown(report: Report, outcomes: Sequence[ConditionResult]) -> Iterator[str]:
-    yield from ("## Membership inference", "", report["verdict"], "")
+    yield from ("## Membership inference", "", report.verdict, "")
     yield from _table(
         ("condition", "result", "why"),
         ((one.condition, ("passed", "**failed**")[one.failed], one.why) for one in outcomes),
     )
-    if report["attacks"]:
+    if report.attacks:
         yield from _table(
             ("attack", "AUC", "low", "high"),
-            (
-                (a["name"], *map(_number, (a["auc"], a["low"], a["high"])))
-                for a in report["attacks"]
-            ),
+            ((a.name, *map(_number, (a.auc, a.low, a.high))) for a in report.attacks),
         )
     for names, reason in group_by_reason(report).items():
         yield from (f"Not run: {names}: {reason}", "")

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from fedmia.records import Health
-from fedmia.records.fields import row_of
-from fedmia.records.rows import HealthRow, Utility
+from dataclasses import replace
+
+from fedmia.records.rows import HealthRow, Report, UtilityRow
 
 # Mean cosines over which outputs count as all alike: where the loss is at chance, and where it does
 # not tell. Untrained encoders tried here reach 0.999.
@@ -13,7 +13,9 @@ ONE = 1 - 1e-11  # outputs that differ in the last digits of float32 alone: one 
 AT_CHANCE = 0.97  # of the loss at chance
 
 
-def health_row(health: Health | None, utility: Utility) -> HealthRow | None:
+def health_row(
+    health: HealthRow | None, utility: UtilityRow, untrained: UtilityRow
+) -> HealthRow | None:
     """The report's `health`.
 
     An encoder has collapsed where it has one output for all images. It has too where its outputs
@@ -24,31 +26,33 @@ def health_row(health: Health | None, utility: Utility) -> HealthRow | None:
 
     Args:
         health: what was measured on the encoder; None where nothing was.
-        utility: probes of the encoder and of the untrained one.
+        utility: probes of the encoder.
+        untrained: of the untrained one.
 
     Returns:
-        The row of `report.json`.
+        The same, judged.
     """
     if health is None:
         return None
-    alone = health.cosine >= ALIKE_ALONE and bool(probes_below_untrained(utility))
-    collapsed = alone or (health.cosine >= ALIKE and is_at_chance(health)) or health.cosine >= ONE
-    return row_of(HealthRow, health, collapsed=collapsed)
+    if (cosine := health.cosine) is None:
+        return health
+    alone = cosine >= ALIKE_ALONE and bool(probes_below_untrained(utility, untrained))
+    collapsed = alone or (cosine >= ALIKE and is_at_chance(health)) or cosine >= ONE
+    return replace(health, collapsed=collapsed)
 
 
-def is_at_chance(health: Health) -> bool:
+def is_at_chance(health: HealthRow) -> bool:
     """Whether the training loss is that of one output for all images."""
     if health.loss is None or health.chance is None:
         return False
     return health.loss >= AT_CHANCE * health.chance
 
 
-def probes_below_untrained(utility: Utility) -> list[str]:
+def probes_below_untrained(utility: UtilityRow, untrained: UtilityRow) -> list[str]:
     """The probes that do worse than on the untrained encoder, in words."""
-    before = utility["untrained"]
     pairs = (
-        ("kNN", utility["knn"], before["knn"]),
-        ("linear probe", utility["linear"], before["linear"]),
+        ("kNN", utility.knn, untrained.knn),
+        ("linear probe", utility.linear, untrained.linear),
     )
     return [
         f"{name} {now:.2f} under the untrained encoder's {then:.2f}"
@@ -57,20 +61,20 @@ def probes_below_untrained(utility: Utility) -> list[str]:
     ]
 
 
-def health_sentence(row: HealthRow | None, utility: Utility) -> str | None:
+def health_sentence(report: Report) -> str | None:
     """What is known of it: `outputs for different images have mean cosine 1.0000, ..`.
 
     Args:
-        row: the report's `health`.
-        utility: probes of the encoder and of the untrained one.
+        report: with its `health` and its probes.
 
     Returns:
         The text, without a final stop.
     """
-    if row is None:
+    if (row := report.health) is None:
         return None
-    cosine = "that is not finite" if row["cosine"] is None else f"{row['cosine']:.4f}"
+    cosine = "that is not finite" if row.cosine is None else f"{row.cosine:.4f}"
     parts = [f"outputs for different images have mean cosine {cosine}"]
-    if row["loss"] is not None and row["chance"] is not None:
-        parts.append(f"training loss {row['loss']:.2f} where {row['chance']:.2f} is chance")
-    return ", ".join([*parts, *(probes_below_untrained(utility) if row["collapsed"] else [])])
+    if row.loss is not None and row.chance is not None:
+        parts.append(f"training loss {row.loss:.2f} where {row.chance:.2f} is chance")
+    below = probes_below_untrained(report.utility, report.utility_untrained)
+    return ", ".join([*parts, *(below if row.collapsed else [])])

@@ -63,7 +63,7 @@ def part_row(done: ClientDefence | Aggregation, family: int) -> DefencePart:
 
 def aggregation_row(done: Aggregation, family: int) -> AggregationRow:
     """The report's `aggregation`: what the server does with updates."""
-    return row_of(AggregationRow, done, **part_row(done, family))
+    return row_of(AggregationRow, done, **vars(part_row(done, family)))
 
 
 def canary_bound(epsilon: Epsilon, family: int) -> CanaryBoundRow:
@@ -78,16 +78,16 @@ def canary_bound(epsilon: Epsilon, family: int) -> CanaryBoundRow:
     """
     guesses, each = epsilon.guesses, (1 - LEVEL) / family
     together = epsilon_lower_bound(epsilon, epsilon.correct, each)
-    return {
-        "value": epsilon_lower_bound(epsilon, epsilon.correct, 1 - LEVEL),
-        "value_simultaneous": together,
-        "most": epsilon_lower_bound(epsilon, guesses, each),
-        "audit": epsilon.audit,
-        "canaries": epsilon.canaries,
-        "guesses": list(guesses),
-        "correct": list(epsilon.correct),
-        "refuted": epsilon.value is not None and together > epsilon.value,
-    }
+    return CanaryBoundRow(
+        value=epsilon_lower_bound(epsilon, epsilon.correct, 1 - LEVEL),
+        value_simultaneous=together,
+        most=epsilon_lower_bound(epsilon, guesses, each),
+        audit=epsilon.audit,
+        canaries=epsilon.canaries,
+        guesses=list(guesses),
+        correct=list(epsilon.correct),
+        refuted=epsilon.value is not None and together > epsilon.value,
+    )
 
 
 def epsilon_lower_bound(epsilon: Epsilon, correct: Sequence[int], error: float) -> float:
@@ -158,21 +158,20 @@ def attack_bound(run: RunScores, family: int) -> AttackBoundRow | None:
 
     value, rate, says, attack = best(1 - LEVEL)
     together = best((1 - LEVEL) / family)[0]
-    return {
-        "value": value,
-        "value_simultaneous": together,
-        "delta": delta,
-        "attack": attack.name,
-        "rate": rate,
-        "says": says,
-        "tried": TRIED * len(usable),
-        "n_members": len(members),
-        "n_nonmembers": len(others),
-        "clients": len(stated),
-        "claim": worst,
-        "refuted": together > worst,
-        "standing": EMPIRICAL,
-    }
+    return AttackBoundRow(
+        value=value,
+        value_simultaneous=together,
+        delta=delta,
+        attack=attack.name,
+        rate=rate,
+        says=says,
+        tried=TRIED * len(usable),
+        n_members=len(members),
+        n_nonmembers=len(others),
+        clients=len(stated),
+        claim=worst,
+        refuted=together > worst,
+    )
 
 
 def _sample_alike(run: RunScores, members: IntArray) -> IntArray:
@@ -203,32 +202,32 @@ def refutation_sentence(report: Report, sound: bool) -> str | None:
     Returns:
         The sentence, which begins with SHOUT.
     """
-    server, attacks = report.get("aggregation"), report.get("lower_bound")
+    server, attacks = report.aggregation, report.lower_bound
     claims = [
-        (f"client {row['id']}", part)
-        for row in report["clients"]
-        if (defence := row["defence"])
-        for part in defence["parts"] or (defence,)
+        (f"client {row.id}", part)
+        for row in report.clients
+        if (defence := row.defence)
+        for part in defence.parts or (defence,)
     ]
     violations = [
         (
-            bound["value_simultaneous"] / max(spent["value"] or 0.0, 1e-9),
-            f"{who} claims epsilon {spent['value']:.3g} by {part['name']}, yet "
-            f"{bound['canaries']:,} canaries show more than {bound['value_simultaneous']:.3g} at "
-            f"delta {spent['delta']:g}",
+            bound.value_simultaneous / max(spent.value or 0.0, 1e-9),
+            f"{who} claims epsilon {spent.value:.3g} by {part.name}, yet "
+            f"{bound.canaries:,} canaries show more than {bound.value_simultaneous:.3g} at "
+            f"delta {spent.delta:g}",
         )
         for who, part in [("the server", server), *claims]
-        if part and (spent := part["epsilon"])
-        if (bound := spent.get("lower_bound")) and bound["refuted"]
+        if part and (spent := part.epsilon)
+        if (bound := spent.lower_bound) and bound.refuted
     ]
     if violations:
         _, worst = max(violations, key=lambda violation: violation[0])
         more = f", and {len(violations) - 1} more claims likewise" if len(violations) > 1 else ""
         return f"{SHOUT}: {worst}{more}"
-    if attacks and attacks["refuted"] and sound:
+    if attacks and attacks.refuted and sound:
         return (
-            f"{SHOUT}: clients claim epsilon {attacks['claim']:.3g} at most, yet "
-            f"{attacks['attack']} shows more than {attacks['value_simultaneous']:.3g} at delta "
-            f"{attacks['delta']:g}"
+            f"{SHOUT}: clients claim epsilon {attacks.claim:.3g} at most, yet "
+            f"{attacks.attack} shows more than {attacks.value_simultaneous:.3g} at delta "
+            f"{attacks.delta:g}"
         )
     return None

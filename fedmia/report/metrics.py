@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from fedmia.records import FloatArray, ScoredAttack
-from fedmia.records.attack_rows import AttackRow, AucRow, OverControlRow, ThreatRow
+from fedmia.records.attack_rows import AttackRow, AucRow, OverControlRow
 from fedmia.records.fields import row_of
 from fedmia.statistics.auc import AucEstimate, auc_estimate, auc_interval
 from fedmia.statistics.intervals import ONE_SIDED
@@ -89,22 +89,24 @@ def attack_row(
     nonmembers = attack.scores_nonmembers.astype(np.float64)
     of = attack.subjects
     numbers = auc_numbers(members, nonmembers, family, of, tested=tested)
-    usable = numbers["auc"] is not None
+    usable = numbers.auc is not None
     refitted = best_threshold(attack.known_members, attack.known_nonmembers)
     shadow = attack.shadow_threshold
     threshold = refitted if shadow is None else shadow
     source = "shadow" if shadow is not None else None if refitted is None else "known"
-    again = decide_at_threshold(members, nonmembers, refitted if usable else None, of)
+    decided, again = (
+        decide_at_threshold(members, nonmembers, at if usable else None, of)
+        for at in (threshold, refitted)
+    )
     rates = {t: tpr_at_fpr(members, nonmembers, float(t), of) for t in FPR_TARGETS}
     return row_of(
         AttackRow,
         attack,
-        threat=row_of(ThreatRow, attack),
         round=attack.rounds[-1] if attack.rounds else None,
-        **numbers,
-        **decide_at_threshold(members, nonmembers, threshold if usable else None, of),
+        **vars(numbers),
+        **vars(decided),
         threshold_refitted=refitted,
-        **{refitted_name(name): value for name, value in again.items()},
+        **{refitted_name(name): value for name, value in vars(again).items()},
         tpr_at_fpr={t: rate and rate[0] for t, rate in rates.items()},
         tpr_at_fpr_ci={t: rate and rate[1] for t, rate in rates.items()},
         fpr_achieved={t: rate and rate[2] for t, rate in rates.items()},

@@ -29,11 +29,11 @@ def html_summary(report: Report, page: str = "report.html") -> str:
         HTML; every string in the report is escaped.
     """
     table = attacks(report)
-    rows = [dict(zip(map(str, table.head), map(str, row.cells), strict=True)) for row in table.rows]
-    texts: dict[str, Any] = {**report}
-    boxes = [(title, texts[key]) for key, title in TITLES.items()]
+    heads = [head if isinstance(head, str) else head.text for head in table.head]
+    rows = [dict(zip(heads, map(str, row.cells), strict=True)) for row in table.rows]
+    boxes = [(title, getattr(report, key)) for key, title in TITLES.items()]
     link = f"The whole report: {page}"
-    return _render(rows, is_alarming(report), sentence=report["verdict"], boxes=boxes, link=link)
+    return _render(rows, is_alarming(report), sentence=report.verdict, boxes=boxes, link=link)
 
 
 def html_study(

@@ -13,6 +13,7 @@ from markupsafe import Markup, escape
 from fedmia.records.rows import Report
 from fedmia.report import report_tables as tables
 from fedmia.report.attacker import is_reversed
+from fedmia.report.datasets import statement
 from fedmia.report.figures.attacks import MOST
 from fedmia.report.figures.canvas import COLUMN, DPI
 from fedmia.report.format import DECIDES, REVERSED, TOGETHER, group_by_reason, sentences
@@ -104,12 +105,12 @@ def page(report: Report, figures: Mapping[str, bytes]) -> str:
     for act in acts:
         captions |= {f"{act}{end}": text.format(act) for end, text in CAPTIONS_OF_ACT.items()}
     about = {
-        "Encoder": tables.encoder(report["encoder"]) if "encoder" in report else [],
-        "Split": flat(report["split"]),
-        "Configuration": flat(report["config"]),
-        "Versions": flat(report["versions"]),
-        "Hardware": flat(report["hardware"]),
-        "Timing, seconds": flat(report["timing"]),
+        "Encoder": tables.encoder(report.encoder) if report.encoder is not None else [],
+        "Split": flat(report.split),
+        "Configuration": flat(report.config),
+        "Versions": flat(report.versions),
+        "Hardware": flat(report.hardware),
+        "Timing, seconds": flat(report.timing),
     }
     return (
         templates()
@@ -124,8 +125,9 @@ def page(report: Report, figures: Mapping[str, bytes]) -> str:
             few=FEW,
             alarming=is_alarming(report),
             decides=DECIDES,
-            turned=f"{REVERSED}." if any(map(is_reversed, report["attacks"])) else None,
+            turned=f"{REVERSED}." if any(map(is_reversed, report.attacks)) else None,
             said=sentences(report),
+            statement=statement,
             card=model_card(report).split("\n\n"),
             not_run=group_by_reason(report),
             pictures={

@@ -22,8 +22,7 @@ OWN = ("placebo", "untrained")  # controls on the same images, the closer one fi
 
 
 def paired_rows(pairs: Sequence[Pair], family: int) -> list[PairedRow]:
-    """The report's `paired`. Statements rest on the simultaneous intervals: one that an attack adds
-    to a control names those of its others to which it does not.
+    """The report's `paired`.
 
     Args:
         pairs: attacks and their paired controls.
@@ -32,23 +31,16 @@ def paired_rows(pairs: Sequence[Pair], family: int) -> list[PairedRow]:
     Returns:
         The rows of `report.json`.
     """
-    rows, idle = [_paired_row(pair, family) for pair in pairs], dict[str, list[str]]()
-    for pair, row in zip(pairs, rows, strict=True):
-        if row["low"] is not None and row["low"] <= 0:
-            idle.setdefault(row["attack"], []).append(pair.over)
-    for row in rows:
-        if (row["low"] or 0.0) > 0 and (names := idle.get(row["attack"])):
-            row["statement"] += f", but not over {' nor '.join(names)}"
-    return rows
+    return [_paired_row(pair, family) for pair in pairs]
 
 
 def _paired_row(pair: Pair, family: int) -> PairedRow:
     attack, control = pair.attack, pair.control
     n, m = map(len, attack.sides)
     row = {"attack": attack.name, "control": control.name, "n_members": n, "n_nonmembers": m}
+    row["over"] = pair.over
     if n == 0 or m == 0:
-        nothing = f"{attack.name}: no pairs of members and non-members to compare"
-        return row_of(PairedRow, None, **row, statement=nothing)
+        return row_of(PairedRow, None, **row)
     both, of = (attack.sides, control.sides), attack.subjects
     a, b = (auc_estimate(*one, subjects=of) for one in both)
     difference, together = a.value - b.value, difference_interval(*both, LEVEL, family, of)
@@ -62,7 +54,6 @@ def _paired_row(pair: Pair, family: int) -> PairedRow:
         ci=difference_interval(*both, subjects=of),
         auc=a.value,
         **{OF_CONTROL[name]: value for name, value in auc_fields(b, family).items()},
-        statement=statement(attack.name, pair.over, difference, together),
     )
 
 
@@ -97,7 +88,7 @@ def over_control(attack: ScoredAttack, run: RunScores, family: int) -> OverContr
             if name == "placebo"
         ]
     rows = [_over(attack, null, run, family, len(nulls)) for null in nulls]
-    return min(rows, key=lambda row: row["lower_limit"], default=None)
+    return min(rows, key=lambda row: row.lower_limit, default=None)
 
 
 def _over(
@@ -115,6 +106,24 @@ def _over(
         OverControlRow, None, control=name, difference=auc(*attack.sides) - auc(*sides), low=low,
         high=high, lower_limit=limit, tests=tests, n_controls=controls,
     )  # fmt: skip
+
+
+def pair_sentence(row: PairedRow, paired: Sequence[PairedRow]) -> str:
+    """What an attack adds to a paired control; where it adds to one, those of its others to which
+    it does not are named.
+
+    Args:
+        row: of the pair.
+        paired: all pairs of the report.
+
+    Returns:
+        The sentence, without its final stop.
+    """
+    if row.difference is None or row.low is None or row.high is None:
+        return f"{row.attack}: no pairs of members and non-members to compare"
+    text = statement(row.attack, row.over, row.difference, (row.low, row.high))
+    idle = [p.over for p in paired if p.attack == row.attack and p.low is not None and p.low <= 0]
+    return f"{text}, but not over {' nor '.join(idle)}" if idle and row.low > 0 else text
 
 
 def statement(

@@ -11,8 +11,8 @@ from __future__ import annotations
 import numpy as np
 
 from fedmia.options.seeding import rng
-from fedmia.records import IntArray, RunScores, ScoredAttack
-from fedmia.records.client_rows import NamingCounts, NamingNull, NamingRow, PerClientRow
+from fedmia.records import RunScores, ScoredAttack
+from fedmia.records.client_rows import NamingNull, NamingRow, PerClientRow
 from fedmia.statistics.by_client import client_auc, matched_naming_rate
 from fedmia.statistics.intervals import clopper_pearson, wilson
 from fedmia.statistics.matching import mix_weights
@@ -31,28 +31,27 @@ def named_rows(run: RunScores) -> list[NamingRow]:
         if attack.named_members is None or not len(attack.named_members):
             continue
         counts = np.unique(run.member_client, return_counts=True)[1]
-        row: NamingRow = {
-            "attack": attack.name,
-            **_counts(attack.named_members, run.member_client),
-            "null": named_null(run, attack),
-            "chance": float(counts.max() / counts.sum()),
-            "per_client": per_client(run, attack),
-            "placebo": None,
-        }
-        for control in run.controls.get("placebo", ()):
-            if control.name == attack.name and control.named_members is not None:
-                row["placebo"] = {
-                    **_counts(control.named_members, run.member_client),
-                    "null": named_null(run, control),
-                    "per_client": per_client(run, control, "placebo"),
-                }
-        rows.append(row)
+        chance = float(counts.max() / counts.sum())
+        controls = [
+            _named_row(run, control, None, None, "placebo")
+            for control in run.controls.get("placebo", ())
+            if control.name == attack.name and control.named_members is not None
+        ]
+        rows.append(_named_row(run, attack, chance, controls[-1] if controls else None))
     return rows
 
 
-def _counts(named_clients: IntArray, truth: IntArray) -> NamingCounts:
-    correct, n = int(np.sum(named_clients == truth)), len(truth)
-    return {"correct": correct, "n": n, "accuracy": correct / n, "ci": wilson(correct, n)}
+def _named_row(
+    run: RunScores, attack: ScoredAttack, chance: float | None, placebo: NamingRow | None,
+    *stream: str,
+) -> NamingRow:  # fmt: skip
+    assert attack.named_members is not None
+    correct, n = int(np.sum(attack.named_members == run.member_client)), len(run.member_client)
+    return NamingRow(
+        attack=attack.name, correct=correct, n=n, accuracy=correct / n, ci=wilson(correct, n),
+        chance=chance, null=named_null(run, attack), per_client=per_client(run, attack, *stream),
+        placebo=placebo,
+    )  # fmt: skip
 
 
 def per_client(run: RunScores, attack: ScoredAttack, *stream: str) -> PerClientRow | None:
@@ -93,17 +92,17 @@ def per_client(run: RunScores, attack: ScoredAttack, *stream: str) -> PerClientR
     auc, auc_ci, reached, resolved = client_auc(mine, others, weights, TARGET, generator)
     n, m = others.shape
     rate, ci = reached / n, clopper_pearson(reached, n)
-    return {
-        "auc": auc,
-        "auc_ci": auc_ci,
-        "tpr_at_fpr": {str(TARGET): rate if resolved else None},
-        "tpr_at_fpr_ci": {str(TARGET): ci if resolved else None},
-        "n_members": n,
-        "n_nonmembers": m,
-        "clients": len(ids),
-        "positive_pairs": n,
-        "negative_pairs": m * len(ids),
-    }
+    return PerClientRow(
+        auc=auc,
+        auc_ci=auc_ci,
+        tpr_at_fpr={str(TARGET): rate if resolved else None},
+        tpr_at_fpr_ci={str(TARGET): ci if resolved else None},
+        n_members=n,
+        n_nonmembers=m,
+        clients=len(ids),
+        positive_pairs=n,
+        negative_pairs=m * len(ids),
+    )
 
 
 def named_null(run: RunScores, attack: ScoredAttack) -> NamingNull | None:
@@ -129,11 +128,11 @@ def named_null(run: RunScores, attack: ScoredAttack) -> NamingNull | None:
     value, ci, difference, difference_ci = matched_naming_rate(
         named_clients[members] == owners, owners, ids[others.argmax(axis=1)], same, like
     )
-    return {
-        "accuracy": value,
-        "ci": ci,
-        "difference": difference,
-        "difference_ci": difference_ci,
-        "n_members": n,
-        "alike": "class" if run.whose is None else "client",
-    }
+    return NamingNull(
+        accuracy=value,
+        ci=ci,
+        difference=difference,
+        difference_ci=difference_ci,
+        n_members=n,
+        alike="class" if run.whose is None else "client",
+    )

@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
 
 from fedmia.records import RunScores
+from fedmia.records.as_json import to_json
 from fedmia.records.rows import BROKEN, Report
-from fedmia.report.build import build_whole, to_json_types
+from fedmia.report.build import build_whole
 from fedmia.report.cohorts import condense
 from fedmia.report.csvs import scores_csv
 from fedmia.report.format import group_by_reason
@@ -49,7 +51,7 @@ def publish(run: RunScores, folder: Path | None, watch: Stopwatch) -> Report:
             from fedmia.report.figures.draw import draw_all  # matplotlib takes its time
 
             figures = draw_all(run, report)
-    report["timing"] = to_json_types(watch.timing() | dict(run.timing))
+    report = replace(report, timing=to_json(watch.timing() | dict(run.timing)))
     if folder is not None:
         write_report(folder, run, report, figures, whole)
     return report
@@ -69,7 +71,7 @@ def show(report: Report, folder: Path | None, *, json: bool, quiet: bool) -> Non
         sys.stdout.write(json_text(report))
         return
     console = Console()
-    console.print(report["verdict"] if quiet else render(report), highlight=False, soft_wrap=quiet)
+    console.print(report.verdict if quiet else render(report), highlight=False, soft_wrap=quiet)
     if folder is not None and not quiet:
         console.print(f"Report: {folder / 'report.html'}", highlight=False, soft_wrap=True)
 
@@ -82,13 +84,16 @@ def say_not_run(report: Report, *, quiet: bool) -> None:
             print(f"fedmia: not run: {names}: {reason}", file=sys.stderr)
 
 
-def json_text(report: Mapping[str, object]) -> str:
-    """`report` as strict JSON, indented, ending in a newline.
+def json_text(report: object) -> str:
+    """A report, or what else is JSON, as strict JSON, indented, ending in a newline.
 
     Raises:
         ValueError: a number that is not finite.
     """
-    return json.dumps(report, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    return (
+        json.dumps(to_json(report, exact=True), indent=2, ensure_ascii=False, allow_nan=False)
+        + "\n"
+    )
 
 
 def write_report(

@@ -24,16 +24,14 @@ def regime_row(attacks: Sequence[AttackRow]) -> RegimeRow | None:
     Returns:
         None where `similarity` was not run, or has no AUC.
     """
-    auc = next((row["auc"] for row in attacks if row["name"] == BY), None)
+    auc = next((row.auc for row in attacks if row.name == BY), None)
     if auc is None:
         return None
-    return {"name": "overfit" if auc > OVERFIT else "weak", "auc": auc, "bound": OVERFIT}
+    return RegimeRow(name="overfit" if auc > OVERFIT else "weak", auc=auc, bound=OVERFIT)
 
 
 def regime_sentence(row: RegimeRow | None) -> str | None:
     """`Regime: weak (similarity has AUC 0.621; overfit means over 0.85).`"""
     if row is None:
         return None
-    return (
-        f"Regime: {row['name']} ({BY} has AUC {row['auc']:.3f}; overfit means over {row['bound']})."
-    )
+    return f"Regime: {row.name} ({BY} has AUC {row.auc:.3f}; overfit means over {row.bound})."

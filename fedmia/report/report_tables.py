@@ -7,11 +7,20 @@ from functools import partial
 from typing import Any
 
 from fedmia.records import ALONE
-from fedmia.records.attack_rows import AttackRow, Interval, Json, SetRow, ends
-from fedmia.records.client_rows import InferenceRow
-from fedmia.records.defence_rows import DefenceRow, GroupLeak
-from fedmia.records.fields import Field, fields_of, row_of
-from fedmia.records.rows import EncoderRow, Report, control_sets
+from fedmia.records.attack_rows import (
+    AttackRow,
+    HasAuc,
+    Interval,
+    OverControlRow,
+    PairedRow,
+    SetRow,
+    ends,
+)
+from fedmia.records.client_rows import CLIENT, GROUP, SUBJECT, InferenceRow, LeakRow, SuspectRow
+from fedmia.records.defence_rows import DefenceRow
+from fedmia.records.fields import fields_of, row_of
+from fedmia.records.group_rows import GroupLeakRow
+from fedmia.records.rows import EncoderRow, Report, UtilityRow
 from fedmia.report.attacker import is_reversed, leaks, model_of, rounds_of
 from fedmia.report.datasets import detected
 from fedmia.report.format import (
@@ -33,22 +42,32 @@ from fedmia.report.selection import (
     select_inferred,
     unit_of,
 )
-from fedmia.report.tables import AUC, Cell, Table, TextCell, TextRow, flat, listing
+from fedmia.report.tables import (
+    AUC,
+    Cell,
+    Head,
+    Table,
+    TextCell,
+    TextRow,
+    columns_of,
+    flat,
+    listing,
+    text_of,
+)
 
 
-def auc_cell(row: Json) -> str:
+def auc_cell(row: HasAuc) -> str:
     """An AUC with its simultaneous interval."""
-    return _unbroken(estimate(row["auc"], ends(row)))
-
-
-def difference_cell(row: Json) -> str:
-    """What something adds, with its simultaneous interval."""
-    return _signed(row["difference"], ends(row))
+    return _unbroken(estimate(row.auc, ends(row)))
 
 
 def _signed(value: float | None, ci: Interval | None) -> str:
     low, high = ci or (0.0, 0.0)
     return DASH if value is None else _unbroken(f"{value:+.2f} [{low:+.2f}, {high:+.2f}]")
+
+
+def _difference(row: OverControlRow) -> str:
+    return text_of(fields_of(OverControlRow)["difference"], row)
 
 
 def _unbroken(text: str) -> str:
@@ -57,7 +76,7 @@ def _unbroken(text: str) -> str:
 
 def _sizes(row: Any) -> str:
     of = f" of {subjects}" if (subjects := subjects_of(row)) else ""
-    return f"{row['n_members']}+{row['n_nonmembers']}{of}"
+    return f"{row.n_members}+{row.n_nonmembers}{of}"
 
 
 def attacks(report: Report, *, readings: bool | None = None) -> Table:
@@ -70,66 +89,58 @@ def attacks(report: Report, *, readings: bool | None = None) -> Table:
     Returns:
         A row an attack.
     """
-    rows = [r for r in report["attacks"] if readings in (None, is_reading(report, r))]
-    columns: dict[str, Cell] = {
-        "attack": lambda r: f"{r['name']}{' *' * r['under_attack']}{' !' * is_reversed(r)}"
+    rows = [r for r in report.attacks if readings in (None, is_reading(report, r))]
+    columns: dict[Head, Cell] = {
+        "attack": lambda r: f"{r.name}{' *' * r.under_attack}{' !' * is_reversed(r)}"
     }
-    if any(row["rounds"] for row in report["attacks"]):
+    if any(row.rounds for row in report.attacks):
         columns["model\n(round)"] = rounds_of
     columns[AUC] = auc_cell
-    for label, listed in control_sets(report["controls"]).items():
+    for label, listed in report.controls.items():
         if listed:
-            columns[label] = partial(_control_cell, {row["name"]: row for row in listed})
-    for field in sorted(fields_of(AttackRow).values(), key=lambda f: f.place):
-        if field.head:
-            columns[field.head] = partial(_field_cell, field)
+            columns[label] = partial(_control_cell, {row.name: row for row in listed})
+    columns |= columns_of(AttackRow)
     table = listing(most_leaking_first(rows), {**columns, "n": _sizes}, leaks)
-    if (pixels := report["controls"]["pixels"]) is None or readings:
+    if (pixels := report.pixels) is None or readings:
         return table
-    cells = {"attack": "pixels only", AUC: auc_cell(pixels), "n": _sizes(pixels)}
-    last = TextRow([cells.get(str(head), DASH) for head in table.head])
+    cells: dict[Head, str] = {"attack": "pixels only", AUC: auc_cell(pixels), "n": _sizes(pixels)}
+    last = TextRow([cells.get(head, DASH) for head in table.head])
     return Table(table.head, [*table.rows, last])
 
 
 def _control_cell(controls: Mapping[str, AttackRow], row: AttackRow) -> str:
-    return number(controls[row["name"]]["auc"]) if row["name"] in controls else DASH
-
-
-def _field_cell(field: Field, row: AttackRow) -> str:
-    return number(field.value(row))
+    return number(controls[row.name].auc) if row.name in controls else DASH
 
 
 def details(report: Report) -> Table:
     """The other numbers of each attack: its 95 % interval alone, controls, decisions and rates."""
-    beside = control_sets(report["controls"]).items()
+    beside = report.controls.items()
 
     def controls(row: AttackRow) -> TextCell:
-        lines = [
-            f"{k} {auc_cell(c)}" for k, rows in beside for c in rows if c["name"] == row["name"]
-        ]
-        if over := row.get("over_control"):
-            limit = f"lower limit {over['lower_limit']:+.3f}"
-            lines += [f"adds {difference_cell(over)} to {over['control']}", limit]
+        lines = [f"{k} {auc_cell(c)}" for k, rows in beside for c in rows if c.name == row.name]
+        if over := row.over_control:
+            limit = f"lower limit {over.lower_limit:+.3f}"
+            lines += [f"adds {_difference(over)} to {over.control}", limit]
         return TextCell("", tuple(lines), "numbers")
 
-    columns: dict[str, Cell] = {
+    columns: dict[Head, Cell] = {
         "attack": _attack_cell,
-        "AUC, 95 % alone": lambda r: _unbroken(estimate(r["auc"], r["auc_ci"])),
-        "lower limit": lambda r: number(r.get("lower_limit"), 3),
+        "AUC, 95 % alone": lambda r: _unbroken(estimate(r.auc, r.auc_ci)),
+        "lower limit": lambda r: number(r.lower_limit, 3),
         "controls": controls,
         "at its threshold, 95 %": _threshold_cell,
         "TPR at an FPR of, 95 %": _tpr_cell,
         "queries": "queries",
     }
-    return listing(most_leaking_first(report["attacks"]), columns, leaks)
+    return listing(most_leaking_first(report.attacks), columns, leaks)
 
 
 def _attack_cell(row: AttackRow) -> TextCell:
     """An attack: what it needs, which model it read, what it chose, where it was published."""
-    chosen = ", ".join(f"{option} {value}" for option, value in row["choices"].items())
-    how = f"{row['threat']['access']}, {row['threat']['vantage']}"
-    more = (how, model_of(row), chosen and f"chosen: {chosen}", row["paper"])
-    return TextCell(row["name"], tuple(line for line in more if line))
+    chosen = ", ".join(f"{option} {value}" for option, value in row.choices.items())
+    how = f"{row.access}, {row.vantage}"
+    more = (how, model_of(row), chosen and f"chosen: {chosen}", row.paper)
+    return TextCell(row.name, tuple(line for line in more if line))
 
 
 def _labelled_value(label: str, value: float | None, ci: Interval | None) -> str:
@@ -140,21 +151,21 @@ def _labelled_value(label: str, value: float | None, ci: Interval | None) -> str
 
 def _threshold_cell(row: AttackRow) -> TextCell:
     """A line for each number of the attack that declares a label."""
-    values: Json = row
     lines = []
     for name, field in fields_of(AttackRow).items():
         other, needed = field.only
-        if field.label and (not other or values[other] == needed):
-            lines.append(_labelled_value(field.label, values[name], values.get(f"{name}_ci")))
+        if field.label and (not other or getattr(row, other) == needed):
+            ci = next((getattr(row, part) for part, _ in field.parts), None)
+            lines.append(_labelled_value(field.label, getattr(row, name), ci))
     return TextCell("", tuple(lines), "numbers")
 
 
 def _tpr_cell(row: AttackRow) -> TextCell:
     """The TPR at each FPR."""
-    rates, intervals = row["tpr_at_fpr"], row["tpr_at_fpr_ci"]
+    rates, intervals = row.tpr_at_fpr, row.tpr_at_fpr_ci
     low = tuple(
         f"{_unbroken(f'{100 * float(t):g} %: too few')} non-members"
-        if rates[t] is None and row["auc"] is not None
+        if rates[t] is None and row.auc is not None
         else _labelled_value(f"{100 * float(t):g} %:", rates[t], intervals[t])
         for t in rates
     )
@@ -163,15 +174,7 @@ def _tpr_cell(row: AttackRow) -> TextCell:
 
 def paired(report: Report) -> Table:
     """Attacks against their paired controls."""
-    return listing(
-        report["paired"],
-        {
-            "attack": "attack",
-            "control": "control",
-            "difference": difference_cell,
-        },
-        lambda r: (r["low"] or 0) > 0,
-    )
+    return listing(report.paired, columns_of(PairedRow), lambda r: (r.low or 0) > 0)
 
 
 def sets(report: Report) -> Table:
@@ -179,93 +182,86 @@ def sets(report: Report) -> Table:
 
     def beside(row: SetRow) -> str | TextCell:
         lines: list[str] = []
-        for c in row["controls"]:
-            more = f"difference {_signed(c['difference'], c['difference_ci'])}"
-            lines += [f"{c['name']} {estimate(c['auc'], c['auc_ci'])}", _unbroken(more)]
+        for c in row.controls:
+            more = f"difference {_signed(c.difference, c.difference_ci)}"
+            lines += [f"{c.name} {estimate(c.auc, c.auc_ci)}", _unbroken(more)]
         return TextCell(lines[0], tuple(lines[1:])) if lines else DASH
 
-    columns: dict[str, Cell] = {
+    columns: dict[Head, Cell] = {
         "attack": "attack",
         "score of a set": lambda r: (
-            "the set climbed alone" if r["judged"] == ALONE else "mean of its images' scores"
+            "the set climbed alone" if r.judged == ALONE else "mean of its images' scores"
         ),
         AUC: auc_cell,
         "control on the same sets": beside,
-        "sets": lambda r: f"{r['n_member_sets']}+{r['n_nonmember_sets']} of {r['size']}",
+        "sets": lambda r: f"{r.n_member_sets}+{r.n_nonmember_sets} of {r.size}",
     }
-    return listing(sorted(report["sets"], key=lambda s: -s["auc"]), columns)
+    return listing(sorted(report.sets, key=lambda s: -s.auc), columns)
 
 
 def datasets(row: InferenceRow) -> Table:
     """One p-value a client, beside that of the untrained encoder; of many, the smallest."""
-    unit = "subject" if any("name" in c for c in row["clients"]) else "client"
-    columns: dict[str, Cell] = {
-        unit: lambda c: c.get("name", str(c["client"])),  # a name, not a count
-        "p-value": lambda c: format_p(c["p_value"]),
-        "Holm": lambda c: format_p(c["p_value_holm"]),
-        "untrained": lambda c: format_p(c["p_value_untrained"]),
-        "difference": lambda c: number(c["difference"], 4),
-        "images": lambda c: f"{c['n']}+{c['n_nonmembers']:,}",
+    unit = row.clients[0].whose if row.clients else CLIENT
+    columns: dict[Head, Cell] = {
+        unit: lambda c: c.name or str(c.client),  # a name, not a count
+        "p-value": lambda c: format_p(c.p_value),
+        "Holm": lambda c: format_p(c.p_value_holm),
+        "untrained": lambda c: format_p(c.p_value_untrained),
+        "difference": lambda c: number(c.difference, 4),
+        "images": lambda c: f"{c.n}+{c.n_nonmembers:,}",
     }
     leaking = detected(row)
-    return listing(select_inferred(row["clients"]), columns, lambda c: c in leaking)
+    return listing(select_inferred(row.clients), columns, lambda c: c in leaking)
 
 
 def utility(report: Report) -> Table:
     """Probes of the encoder beside those of the untrained one, and of the last."""
-    here, after = report["utility"], report["utility"]["after_attack"]
-    models: dict[str, Json] = {"accuracy, 95 %": here, "untrained": here["untrained"]}
+    here, after = report.utility, report.utility_after_attack
+    models: dict[Head, UtilityRow] = {
+        "accuracy, 95 %": here, "untrained": report.utility_untrained,
+    }  # fmt: skip
     if after is not None:
-        models[f"after the attack, round {after['round']}"] = after
+        models[f"after the attack, round {after.round}"] = after
+    fields = fields_of(UtilityRow)
     accuracies = {
-        name: [estimate(model[probe], model[f"{probe}_ci"]) for model in models.values()]
+        name: [text_of(fields[probe], model) for model in models.values()]
         for probe, name in (("knn", "weighted kNN"), ("linear", "linear probe"))
     }
     rows = [
-        TextRow([name, *cells, f"{here['n']:,}"])
-        for name, cells in accuracies.items()
+        TextRow([name, *cells, f"{here.n:,}"]) for name, cells in accuracies.items()
         if cells[0] != DASH
-    ]
+    ]  # fmt: skip
     return Table(["probe", *models, "test images"], rows)
 
 
 def clients(report: Report) -> Table:
     """Clients with their defence and epsilon, AUC and null; of many, why each is shown."""
     unit = unit_of(report)
-    columns: dict[str, Cell] = {
-        unit: lambda c: c.get("name", str(c["id"])),
+    columns: dict[Head, Cell] = {
+        unit: lambda c: c.name or str(c.id),
         "images": "size",
         "role": "role",
-        "defence": lambda c: _defence_cell(c["defence"]),
+        "defence": lambda c: _defence_cell(c.defence),
         "scored": "n_members",
         AUC: lambda c: auc_cell(c),
         "null": lambda c: _null_cell(c),
     }
-    if unit == "subject":
+    if unit == SUBJECT:
         columns = {name: columns[name] for name in (unit, "scored", AUC, "null")}
-        columns["AUC, 95 % alone"] = lambda c: _unbroken(estimate(c["auc"], c["auc_ci"]))
+        columns["AUC, 95 % alone"] = lambda c: _unbroken(estimate(c.auc, c.auc_ci))
     if has_many_clients(report):
-        columns["why it is listed"] = lambda c: ", ".join(c.get("why", ()))
+        columns["why it is listed"] = lambda c: ", ".join(c.why or ())
     return listing(select_clients(report), columns)
 
 
 def suspects(report: Report) -> Table:
     """Clients by how far their updates stand out, the most suspicious first; of many, few."""
-    columns: dict[str, Cell] = {
-        "client": lambda r: str(r["client"]),  # a name, not a count
-        "suspicion": lambda r: number(r["suspicion"]),
-        "alarm": lambda r: DASH if r["alarm"] is None else "yes" if r["alarm"] else "no",
-        "stands out most\nin round": lambda r: DASH if r["round"] is None else str(r["round"]),
-        "norm over median": lambda r: number(r["norm"]),
-        "cosine with others": lambda r: number(r["cosine"]),
-        "public loss": lambda r: DASH if r["loss_change"] is None else f"{r['loss_change']:+.3f}",
-    }
-    return listing(report.get("suspects", [])[:FEW], columns, lambda r: bool(r["alarm"]))
+    return listing(report.suspects[:FEW], columns_of(SuspectRow), lambda r: bool(r.alarm))
 
 
 def cohorts(report: Report) -> Table:
     """Clients by their last round: how many, their scored members, AUC and null."""
-    columns: dict[str, Cell] = {
+    columns: dict[Head, Cell] = {
         "last round": "cohort",
         "clients": "clients",
         "images": "images",
@@ -273,11 +269,11 @@ def cohorts(report: Report) -> Table:
         AUC: auc_cell,
         "null": _null_cell,
     }
-    return listing(report.get("client_cohorts", ()), columns)
+    return listing(report.client_cohorts, columns)
 
 
-def _null_cell(row: Json) -> str:
-    return _unbroken(estimate(row["null_auc"], row["null_ci"]))
+def _null_cell(row: LeakRow) -> str:
+    return _unbroken(estimate(row.null_auc, row.null_ci))
 
 
 def _defence_cell(row: DefenceRow | None) -> str | TextCell:
@@ -285,64 +281,64 @@ def _defence_cell(row: DefenceRow | None) -> str | TextCell:
     if row is None:
         return DASH
     first, *others = (epsilon(one) + lower_bound_text(one) for one in statements(row))
-    small = [one["epsilon"]["assumptions"] for one in statements(row) if one["epsilon"]]
-    parts = tuple(epsilon(part) + lower_bound_text(part) for part in row["parts"])
+    small = [one.epsilon.assumptions for one in statements(row) if one.epsilon]
+    parts = tuple(epsilon(part) + lower_bound_text(part) for part in row.parts)
     return TextCell(first, (*others, *(parts if len(parts) > 1 else ()), *small))
 
 
 def defended(report: Report) -> Table:
     """Defended and undefended clients: leakage by attack, and utility for their classes."""
-    groups = report["defended"]["groups"] if report["defended"] else []
-    nothing = row_of(GroupLeak, None, attack=DASH, under_attack=False)
-    columns: dict[str, Cell] = {
-        "clients": lambda r: f"{r[0].get('n_clients', len(r[0]['clients']))} {r[0]['group']}",
-        "scored": lambda r: str(r[0]["n_members"]),
-        "attack": lambda r: f"{r[1]['attack']}{' *' * r[1]['under_attack']}",
+    groups = report.defended
+    nothing = row_of(GroupLeakRow, None, whose=GROUP, attack=DASH, under_attack=False, n_members=0)
+    columns: dict[Head, Cell] = {
+        "clients": lambda r: f"{r[0].n_clients} {r[0].group}",
+        "scored": lambda r: str(r[1].n_members),
+        "attack": lambda r: f"{r[1].attack}{' *' * r[1].under_attack}",
         AUC: lambda r: auc_cell(r[1]),
         "null": lambda r: _null_cell(r[1]),
-        "kNN for their classes": lambda r: _unbroken(estimate(r[0]["knn"], r[0]["knn_ci"])),
+        "kNN for their classes": lambda r: _unbroken(estimate(r[0].knn, r[0].knn_ci)),
     }
-    pairs = [(g, leak) for g in groups for leak in (*g["leakage"], *[nothing] * (not g["leakage"]))]
+    pairs = [(g, leak) for g in groups for leak in (*g.leakage, *[nothing] * (not g.leakage))]
     return listing(pairs, columns)
 
 
 def rounds(report: Report) -> Table:
     """Rounds whose snapshot was scored, and the last one."""
-    history = report["rounds"]
-    columns: dict[str, Cell] = {
-        "round": lambda r: f"{r['round']}{' *' * r['under_attack']}",
-        "loss": lambda r: number(r["loss"], 3),
-        "kNN": lambda r: number(r["knn"], 3),
+    history = report.rounds
+    columns: dict[Head, Cell] = {
+        "round": lambda r: f"{r.round}{' *' * r.under_attack}",
+        "loss": lambda r: number(r.loss, 3),
+        "kNN": lambda r: number(r.knn, 3),
         "AUC by attack": lambda r: TextCell(
-            "", tuple(f"{name} {number(auc, 3)}" for name, auc in r["leakage"].items()), "grid"
+            "", tuple(f"{name} {number(auc, 3)}" for name, auc in r.leakage.items()), "grid"
         ),
     }
-    scored = [r for r in history if r["leakage"] or r["knn"] is not None or r is history[-1]]
+    scored = [r for r in history if r.leakage or r.knn is not None or r is history[-1]]
     return listing(scored, columns)
 
 
 def sweep(report: Report) -> Table:
     """Every attack at every value of a sweep, by attack."""
-    swept = report.get("sweep", [])
-    names = list(dict.fromkeys(r["attack"] for r in swept))
-    columns: dict[str, Cell] = {
+    swept = report.sweep
+    names = list(dict.fromkeys(r.attack for r in swept))
+    columns: dict[Head, Cell] = {
         "attack": "attack",
-        "query budget": "value",
-        "known members": lambda r: DASH if r["not_run"] else f"{r['known']:,}",
-        "queries": lambda r: DASH if r["not_run"] else f"{r['queries']:,}",
-        AUC: lambda r: f"not run: {r['not_run']}" if r["not_run"] else auc_cell(r),
-        "accuracy": lambda r: number(r.get("accuracy")),
+        "query budget": lambda r: f"{r.value:,}",
+        "known members": lambda r: DASH if r.known is None else f"{r.known:,}",
+        "queries": lambda r: f"{r.scored.queries:,}" if r.scored else DASH,
+        AUC: lambda r: auc_cell(r.scored) if r.scored else f"not run: {r.not_run}",
+        "accuracy": lambda r: number(r.scored and r.scored.accuracy),
     }
-    if swept and swept[0]["sweep"] == "known":
-        del columns["query budget"]
-        columns["known members"] = "value"
-    return listing(sorted(swept, key=lambda r: (names.index(r["attack"]), r["value"])), columns)
+    if swept and swept[0].sweep == "known":
+        columns["known members"] = columns.pop("query budget")
+    return listing(sorted(swept, key=lambda r: (names.index(r.attack), r.value)), columns)
 
 
 def encoder(row: EncoderRow) -> list[tuple[str, str]]:
     """What an audit understood of its encoder; names that are many are counted."""
-    shapes = {o["name"]: "x".join(map(str, o["shape"])) for o in row["outputs"]}
-    outputs = [f"{o['name']} ({o['kind']}, {shapes[o['name']]})" for o in row["outputs"]]
-    values: Json = {**row, "outputs": outputs}
+    shapes = {o.name: "x".join(map(str, o.shape)) for o in row.outputs}
+    values = {
+        **vars(row), "outputs": [f"{o.name} ({o.kind}, {shapes[o.name]})" for o in row.outputs]
+    }  # fmt: skip
     many = {k: f"{len(v)}, e.g. {v[0]}" for k in ("dropped", "missing") if (v := values[k])}
     return flat({**values, **many})

@@ -36,10 +36,10 @@ def set_row(sets: SetScores, family: int) -> SetRow:
 def _control(sets: SetScores, estimate: AucEstimate, name: str) -> SetControl:
     sides = sets.controls[name]
     own = auc_estimate(*sides)
-    return {
-        "name": name,
-        "auc": own.value,
-        "auc_ci": auc_interval(own),
-        "difference": estimate.value - own.value,
-        "difference_ci": difference_interval((sets.members, sets.nonmembers), sides),
-    }
+    return SetControl(
+        name=name,
+        auc=own.value,
+        auc_ci=auc_interval(own),
+        difference=estimate.value - own.value,
+        difference_ci=difference_interval((sets.members, sets.nonmembers), sides),
+    )

@@ -6,9 +6,9 @@ import numpy as np
 
 from fedmia.options.seeding import rng
 from fedmia.records import RunScores
-from fedmia.records.client_rows import ClientRow
+from fedmia.records.client_rows import SUBJECT, ClientRow
 from fedmia.records.fields import row_of
-from fedmia.report.clients import Leak, declared_attack
+from fedmia.report.clients import declared_attack, leak_numbers
 from fedmia.statistics.auc import auc, auc_estimate
 from fedmia.statistics.matching import DRAWS, NullDistribution
 
@@ -42,13 +42,13 @@ def subject_rows(run: RunScores) -> list[ClientRow]:
     each = np.unique(mine)
     for one in each.tolist():
         own = attack.scores_members[mine == one]
-        leak = Leak(
-            auc_estimate(own, scores, subjects=(np.arange(len(own)), of)), float(len(of)), null
-        )
+        estimate = auc_estimate(own, scores, subjects=(np.arange(len(own)), of))
+        leak = estimate, float(len(of)), null
         row = row_of(
-            ClientRow, None, id=one, name=run.subject_names[one], size=len(own), role="honest",
-            n_members=len(own), attack=attack.name, null_n=null and null.posers,
-            **leak.numbers(len(each)),
+            ClientRow, None, whose=SUBJECT, id=one, name=run.subject_names[one],
+            size=len(own), role="honest", n_members=len(own), attack=attack.name,
+            null_n=null and null.posers,
+            **leak_numbers(leak, len(each)),
         )  # fmt: skip
         rows.append(row)
-    return sorted(rows, key=lambda row: -row["auc_ci"][0] if row["auc_ci"] else 0.0)
+    return sorted(rows, key=lambda row: -row.auc_ci[0] if row.auc_ci else 0.0)

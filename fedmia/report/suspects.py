@@ -22,10 +22,10 @@ RANK_ALONE = (
 
 def suspects_sentence(rows: Sequence[SuspectRow]) -> str | None:
     """Who stands out, by what, and what that rests on; None without updates."""
-    if not rows or rows[0]["suspicion"] is None:
+    if not rows or rows[0].suspicion is None:
         return None
     text = _about_ranked(rows)
-    if unranked := [str(row["client"]) for row in rows if row["suspicion"] is None]:
+    if unranked := [str(row.client) for row in rows if row.suspicion is None]:
         more = f" and {len(unranked) - MOST} more" if len(unranked) > MOST else ""
         names = ", ".join(unranked[:MOST]) + more
         text += f" Clients not ranked, as nothing that they sent can be compared: {names}."
@@ -33,9 +33,9 @@ def suspects_sentence(rows: Sequence[SuspectRow]) -> str | None:
 
 
 def _about_ranked(rows: Sequence[SuspectRow]) -> str:
-    if alarms := [describe(row) for row in rows if row["alarm"]]:
+    if alarms := [describe(row) for row in rows if row.alarm]:
         return f"Standing out further than honest clients do: {'; '.join(alarms)}. {RESTS_ON}"
-    if rows[0]["alarm"] is None:
+    if rows[0].alarm is None:
         return f"The client that stands out most is {describe(rows[0])}. {RANK_ALONE}"
     most = describe(rows[0])
     return f"No client stands out further than honest ones do; most does {most}. {RESTS_ON}"
@@ -44,10 +44,10 @@ def _about_ranked(rows: Sequence[SuspectRow]) -> str:
 def describe(row: SuspectRow) -> str:
     """`client 9 (suspicion 40.1: in round 8 35.3 times the median norm, cosine -0.69, loss of
     public images +0.49)`."""
-    text = f"client {row['client']} (suspicion {row['suspicion']:.1f}: in round {row['round']} "
-    if row["cosine"] is None:
-        return f"{text}an update that is {'not finite' if row['norm'] is None else 'all zero'})"
-    text += f"{row['norm']:.3g} times the median norm, cosine {row['cosine']:.2f}"
-    if row["loss_change"] is not None:
-        text += f", loss of public images {row['loss_change']:+.2g}"
+    text = f"client {row.client} (suspicion {row.suspicion:.1f}: in round {row.round} "
+    if row.cosine is None:
+        return f"{text}an update that is {'not finite' if row.norm is None else 'all zero'})"
+    text += f"{row.norm:.3g} times the median norm, cosine {row.cosine:.2f}"
+    if row.loss_change is not None:
+        text += f", loss of public images {row.loss_change:+.2g}"
     return f"{text})"

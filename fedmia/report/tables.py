@@ -9,7 +9,8 @@ from typing import Any
 
 from fedmia.recording.branches import BRANCHES
 from fedmia.records.attack_rows import Json
-from fedmia.report.format import TOGETHER
+from fedmia.records.fields import BOTH, NUMBER, Field, fields_of
+from fedmia.report.format import DASH, TOGETHER
 
 AUC = "AUC [low, high]"
 # What the head of a column says.
@@ -120,17 +121,19 @@ def head_title(head: str) -> str:
 
 @dataclass(frozen=True)
 class TextCell:
-    """Text, and lines under it that are set smaller. `css`: a class of the page's style.
+    """Text, and lines under it that are set smaller.
 
     Attributes:
         text: the first line.
         small: lines under it, set smaller.
         css: class of the page's style.
+        title: of the head of a column, what it says; empty: see `head_title`.
     """
 
     text: str
     small: tuple[str, ...] = ()
     css: str = ""
+    title: str = ""
 
 
 @dataclass(frozen=True)
@@ -159,11 +162,12 @@ class Table:
     rows: Sequence[TextRow]
 
 
+Head = str | TextCell
 Cell = str | Callable[[Any], str | TextCell]  # a field of a row, or what makes the cell of it
 
 
 def listing(
-    rows: Iterable[Any], columns: Mapping[str, Cell], marked: Callable[[Any], bool] | None = None
+    rows: Iterable[Any], columns: Mapping[Head, Cell], marked: Callable[[Any], bool] | None = None
 ) -> Table:
     """A table of rows of one kind.
 
@@ -183,9 +187,50 @@ def listing(
 
 
 def _cell(row: Any, of: Cell) -> str | TextCell:
-    if callable(of):
-        return of(row)
-    return f"{row[of]:,}" if isinstance(row[of], int) else str(row[of])
+    return of(row) if callable(of) else text_of(fields_of(type(row))[of], row)
+
+
+def columns_of(kind: Any, *names: str) -> dict[Head, Cell]:
+    """The columns of rows of a class, as it declares them.
+
+    Args:
+        kind: of the rows.
+        names: of its fields; none: all that have a head, by their places.
+
+    Returns:
+        Head, which says what the column is -> the field.
+    """
+    fields = fields_of(kind)
+    listed = [fields[name] for name in names]
+    listed = listed or sorted((f for f in fields.values() if f.head), key=lambda f: f.place)
+    return {TextCell(f.head or f.name, title=sentence(f.help)): f.name for f in listed}
+
+
+def sentence(help: str) -> str:
+    """The help of a field with a capital; what says when it is null is left out."""
+    first = help.partition("; null")[0]
+    return first[:1].upper() + first[1:]
+
+
+def text_of(field: Field, row: Any) -> str:
+    """A field of a row as a reader sees it: `0.64 [0.55, 0.72]`, `1,200`, `yes`, or a dash."""
+    value = field.value(row)
+    if value is None:
+        return DASH
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}" if field.kind == NUMBER else str(value)
+    if not isinstance(value, float):
+        return str(value)
+    sign = "+" * field.signed
+    by_fill = {fills: getattr(row, name) for name, fills in field.parts}
+    together = [by_fill.get((end,)) for end in ("low", "high")]
+    limits = by_fill.get(BOTH) if None in together else together
+    if limits is None or isinstance(limits, dict):
+        return f"{value:{sign}.{field.digits}f}"
+    texts = [f"{one:{sign}.{field.digits}f}" for one in (value, *limits)]
+    return f"{texts[0]} [{texts[1]}, {texts[2]}]".replace(" ", "\N{NO-BREAK SPACE}")
 
 
 def flat(values: Json, before: str = "") -> list[tuple[str, str]]:

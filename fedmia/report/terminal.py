@@ -10,6 +10,7 @@ from rich.text import Text
 from fedmia.records.rows import Report
 from fedmia.report import report_tables
 from fedmia.report.attacker import is_reversed
+from fedmia.report.datasets import statement
 from fedmia.report.format import (
     DECIDES,
     REVERSED,
@@ -29,13 +30,12 @@ def render(report: Report) -> RenderableType:
     Args:
         report: what `fedmia.report.build.build_report` returned.
     """
-    verdict = Text(report["verdict"], style="bold")
+    verdict = Text(report.verdict, style="bold")
     parts: list[RenderableType] = [
         Panel(verdict, title="verdict", border_style="red" if is_alarming(report) else "yellow")
     ]
-    texts: dict[str, object] = {**report}
     parts += [
-        Text.assemble((f"{title}: ", "bold"), str(texts[key]).replace("`", ""))
+        Text.assemble((f"{title}: ", "bold"), str(getattr(report, key)).replace("`", ""))
         for key, title in TITLES.items()
     ]
     attacks = report_tables.attacks(report, readings=False)
@@ -45,7 +45,7 @@ def render(report: Report) -> RenderableType:
     parts.append(Text())
     parts += [Text(line, style="dim") for line in legend(report)]
     parts += [Text(sentence) for sentence in sentences(report).values() if sentence]
-    parts += [Text(f"{r['attack']}: {r['statement']}.") for r in report["dataset_inference"]]
+    parts += [Text(f"{r.attack}: {statement(r)}.") for r in report.dataset_inference]
     parts += [Text(line) for line in defended_lines(report)]
     parts += [
         Text(f"Not run: {names}: {reason}", style="dim")
@@ -74,17 +74,17 @@ def _plain(cell: str | TextCell) -> str:
 
 def legend(report: Report) -> list[str]:
     """What the tables' signs mean, as far as they occur."""
-    if not report["attacks"]:
+    if not report.attacks:
         return []
-    shadows = any(r["threshold_source"] == "shadow" for r in report["attacks"])
+    shadows = any(r.threshold_source == "shadow" for r in report.attacks)
     source = "known images or shadows" if shadows else "known images"
-    attacked = any(r["under_attack"] for r in report["attacks"])
-    of = any("n_member_subjects" in r for r in report["attacks"])
+    attacked = any(r.under_attack for r in report.attacks)
+    of = any(r.n_member_subjects is not None for r in report.attacks)
     return [
         f"low, high: {TOGETHER.format('attacks')}. {DECIDES}. n: scored members + non-members"
         f"{', of so many subjects' * of}. Accuracy: at a threshold from {source}."
         + " *: scored on the model under attack." * attacked
-        + f" {REVERSED}." * any(map(is_reversed, report["attacks"]))
+        + f" {REVERSED}." * any(map(is_reversed, report.attacks))
         + " Other readings of these attacks: on the page."
-        * any(is_reading(report, row) for row in report["attacks"])
+        * any(is_reading(report, row) for row in report.attacks)
     ]

@@ -16,7 +16,7 @@ def void_reason(report: Report) -> str | None:
         The code of its verdict, or `collapsed` of a run that has another verdict on an encoder
         that has collapsed; None: its numbers count.
     """
-    code, health = report["verdict_code"], report["health"]
+    code, health = report.verdict_code, report.health
     if code in VOID:
         return code
-    return "collapsed" if health is not None and health["collapsed"] else None
+    return "collapsed" if health is not None and health.collapsed else None

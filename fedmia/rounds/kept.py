@@ -27,7 +27,7 @@ from fedmia.options.values import disk_paths
 from fedmia.recording import Recording
 from fedmia.recording.branches import MAIN, UNTRAINED
 from fedmia.recording.format import ROUNDS, RoundRecord
-from fedmia.records import Fault
+from fedmia.records.rows import FaultRow
 from fedmia.rounds.base import EncoderRounds, RoundModel
 from fedmia.rounds.notes import Notes, read_notes
 from fedmia.ssl.base import SSLMethod, State, all_finite
@@ -67,7 +67,7 @@ class KeptRounds(EncoderRounds):
     rostered: bool = False
     notes: Notes | None = None
     remarks: tuple[str, ...] = ()
-    faults: tuple[Fault, ...] = ()
+    faults: tuple[FaultRow, ...] = ()
 
     def __post_init__(self) -> None:
         if not max(self.states, default=0):
@@ -113,7 +113,7 @@ class KeptRounds(EncoderRounds):
             pass
         names = method.shared_parameters()
         faults = tuple(
-            Fault(MAIN, round, client, reason, "left out")
+            FaultRow(branch=MAIN, round=round, client=client, reason=reason, action="left out")
             for round, sent in updates.items()
             for client, reason in _broken(sent, models.get(round - 1), names).items()
         )
@@ -197,7 +197,7 @@ def _broken(
     return broken
 
 
-def _left_out(faults: Sequence[Fault], of: int) -> tuple[str, ...]:
+def _left_out(faults: Sequence[FaultRow], of: int) -> tuple[str, ...]:
     """The note that names them; none where there are none."""
     if not faults:
         return ()

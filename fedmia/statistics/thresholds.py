@@ -13,10 +13,11 @@ Example:
 from __future__ import annotations
 
 from functools import partial
-from typing import TypedDict
 
 import numpy as np
 
+from fedmia.records.attack_rows import Decisions
+from fedmia.records.fields import row_of
 from fedmia.statistics.intervals import (
     FloatArray,
     Interval,
@@ -27,26 +28,6 @@ from fedmia.statistics.intervals import (
     wilson,
 )
 from fedmia.statistics.subjects import Subjects, effective_trials
-
-
-class Decisions(TypedDict):
-    """Rates in [0, 1] with their 95 % intervals; see `decide_at_threshold`.
-
-    Attributes:
-        accuracy: balanced accuracy, (TPR + TNR) / 2.
-        accuracy_ci: its 95 % interval.
-        precision: TPR / (TPR + FPR).
-        precision_ci: its 95 % interval.
-        recall: TPR.
-        recall_ci: its 95 % interval.
-    """
-
-    accuracy: float | None
-    accuracy_ci: Interval | None
-    precision: float | None
-    precision_ci: Interval | None
-    recall: float | None
-    recall_ci: Interval | None
 
 
 def roc(members: FloatArray, nonmembers: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -170,12 +151,8 @@ def decide_at_threshold(
     Returns:
         the rates and their intervals.
     """
-    row: Decisions = {
-        "accuracy": None, "accuracy_ci": None, "precision": None, "precision_ci": None,
-        "recall": None, "recall_ci": None,
-    }  # fmt: skip
     if threshold is None:
-        return row
+        return row_of(Decisions, None)
     n, m = len(members), len(nonmembers)
     hits, alarms = int((members > threshold).sum()), int((nonmembers > threshold).sum())
     tpr, fpr = hits / n, alarms / m
@@ -189,10 +166,13 @@ def decide_at_threshold(
         counts = tpr * trials[0], fpr * trials[1]
     recall_ci = wilson(counts[0], trials[0])
     tnr_ci = wilson(trials[1] - counts[1], trials[1])
-    row["accuracy"] = (tpr + 1 - fpr) / 2
-    row["accuracy_ci"] = mover_mean(tpr, recall_ci, 1 - fpr, tnr_ci)
-    if hits + alarms:
-        row["precision"] = tpr / (tpr + fpr)
-        row["precision_ci"] = precision_interval(counts[0], trials[0], counts[1], trials[1])
-    row["recall"], row["recall_ci"] = tpr, recall_ci
-    return row
+    called = hits + alarms > 0
+    rates = counts[0], trials[0], counts[1], trials[1]
+    return Decisions(
+        accuracy=(tpr + 1 - fpr) / 2,
+        accuracy_ci=mover_mean(tpr, recall_ci, 1 - fpr, tnr_ci),
+        precision=tpr / (tpr + fpr) if called else None,
+        precision_ci=precision_interval(*rates) if called else None,
+        recall=tpr,
+        recall_ci=recall_ci,
+    )

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from safetensors import SafetensorError
 
@@ -18,7 +18,7 @@ from fedmia.options.bounded import read_json
 from fedmia.options.errors import InputError, prefix_errors
 from fedmia.options.yamlfile import RUN_KEY, Tree, load_all
 from fedmia.records import Curves
-from fedmia.records.fields import mismatches
+from fedmia.records.as_json import from_json
 from fedmia.records.rows import Report
 from fedmia.storage.manifest import (
     CHECKPOINT,
@@ -212,9 +212,9 @@ class RunFolder:
             return None
         with damaged(self.path):
             report = read_json(self.path / REPORT)
-            if wrong := next(mismatches(report, Report, "report"), None):
-                raise ValueError(wrong)
-        return cast(Report, report)
+            if isinstance(report, Mapping):
+                check_format(f"report of '{self.path}'", {"format": 1, **report})
+            return from_json(Report, report, "report")
 
     def complete_report(self) -> Report | None:
         """Its report.json where the run is complete, else None.
@@ -225,7 +225,7 @@ class RunFolder:
         report = self.read_report_or_none()
         if report is None:
             return None
-        ended_early = report.get("interrupted") is not None or report.get("failure") is not None
+        ended_early = report.interrupted is not None or report.failure is not None
         return None if ended_early else report
 
     def finished(self) -> Report | None:
@@ -251,13 +251,14 @@ class RunFolder:
             table = pd.read_csv(self.path / SCORES, dtype=types)
             names = table.columns.difference(IDS)
             table = table.astype({"truth": bool} | dict.fromkeys(names, "float64"))
-            for row in (self.read_report_or_none() or {"attacks": []})["attacks"]:
-                scored = table.loc[table[row["name"]].notna(), "truth"]
+            report = self.read_report_or_none()
+            for row in report.attacks if report else ():
+                scored = table.loc[table[row.name].notna(), "truth"]
                 sides = int(scored.sum()), int((~scored).sum())
-                if sides != (row["n_members"], row["n_nonmembers"]):
+                if sides != (row.n_members, row.n_nonmembers):
                     raise ValueError(
-                        f"{row['name']} scores {sides[0]} members and {sides[1]} non-members; the "
-                        f"report has {row['n_members']} and {row['n_nonmembers']}"
+                        f"{row.name} scores {sides[0]} members and {sides[1]} non-members; the "
+                        f"report has {row.n_members} and {row.n_nonmembers}"
                     )
         return table
 
@@ -310,8 +311,9 @@ class RunFolder:
         Raises:
             InputError: the report is damaged.
         """
-        faults = (self.read_report_or_none() or {"faults": []})["faults"]
-        return frozenset(f["client"] for f in faults if f["action"] == "dropped")
+        report = self.read_report_or_none()
+        faults = report.faults if report else ()
+        return frozenset(f.client for f in faults if f.action == "dropped")
 
 
 def check_format(where: str, about: Mapping[str, Any]) -> None:

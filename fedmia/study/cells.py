@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from fedmia.records.defence_rows import EpsilonRow
+from fedmia.records.as_json import to_json
 from fedmia.records.rows import Report
 from fedmia.report.void import void_reason
 from fedmia.study.points import group_by_key, largest_epsilon
@@ -62,26 +62,28 @@ class CellState:
 
 def facts(report: Report) -> dict[str, Any]:
     """What is kept of the report of a run."""
-    rows = report["attacks"]
+    rows = report.attacks
     return {
-        "verdict": report["verdict"],
-        "verdict_code": report["verdict_code"],
+        "verdict": report.verdict,
+        "verdict_code": report.verdict_code,
         "void": void_reason(report),
-        "commit": report["versions"].get("commit"),
-        "seconds": report["timing"].get("total_s"),
-        "not_run": {lost["attack"]: lost["reason"] for lost in report["not_run"]},
-        "choices": {row["name"]: row["choices"] for row in rows if row["choices"]},
-        "under_attack": [row["name"] for row in rows if row["under_attack"]],
+        "commit": report.versions.get("commit"),
+        "seconds": report.timing.get("total_s"),
+        "not_run": dict(report.not_run),
+        "choices": {row.name: row.choices for row in rows if row.choices},
+        "under_attack": [row.name for row in rows if row.under_attack],
         "epsilon": spent(report),
     }
 
 
-def spent(report: Report) -> EpsilonRow | None:
+def spent(report: Report) -> Mapping[str, Any] | None:
     """The largest epsilon of a defended client, or what the server's aggregation promises where no
     client defends itself."""
-    stated = [c["defence"]["epsilon"] for c in report["clients"] if c["defence"] is not None]
-    server: Any = report.get("aggregation")
-    epsilon: EpsilonRow | None = largest_epsilon(stated or ([server["epsilon"]] if server else []))
+    stated = [to_json(c.defence.epsilon) for c in report.clients if c.defence is not None]
+    server = report.aggregation
+    epsilon: Mapping[str, Any] | None = largest_epsilon(
+        stated or ([to_json(server.epsilon)] if server else [])
+    )
     return epsilon
 
 

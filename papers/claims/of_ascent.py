@@ -180,7 +180,7 @@ def contrast(of: str, members: FloatArray, nonmembers: FloatArray) -> Numbers:
         "nonmembers": others.mean(), "nonmembers_ci": welch(others, np.zeros_like(others)),
         "median_members": np.median(ours), "median_nonmembers": np.median(others),
         "difference": others.mean() - ours.mean(), "difference_ci": welch(others, ours),
-        "auc": row["auc"], "auc_ci": row["auc_ci"],
+        "auc": row.auc, "auc_ci": row.auc_ci,
     }  # fmt: skip
 
 

@@ -14,8 +14,8 @@ from fedmia.evaluation.score import run_side_by_side
 from fedmia.evaluation.suite import Progress, Suite
 from fedmia.options.errors import InputError
 from fedmia.records import Curves
+from fedmia.records.as_json import to_json
 from fedmia.records.rows import RoundRow
-from fedmia.report.build import to_json_types
 from fedmia.runs import Run
 from papers.claims.of_ascent import claims
 from papers.federated.reading import SnapshotFeatures, SnapshotScores, read_features, score_snapshot
@@ -74,11 +74,11 @@ def gather_results(run: Run, suite: Suite) -> PaperResults:
     Raises:
         InputError: no model was kept.
     """
-    history, rounds = run.records["rounds"], suite.rounds.scored
+    history, rounds = run.records.rounds, suite.rounds.scored
     if not rounds:
         raise InputError(f"run '{run.folder}' holds no models in recording/models/main")
     settings = cast(Experiment, run.settings)
-    attacked = {r["round"] for r in history if r["under_attack"]}
+    attacked = {r.round for r in history if r.under_attack}
     at = ([r for r in rounds if r not in attacked] or rounds)[-1]
     work: dict[str, Callable[[], Any]] = {
         str(r): partial(_score_round, suite, r, by_step=r == at) for r in rounds
@@ -106,7 +106,7 @@ def _score_round(
 
 def numbers(results: PaperResults) -> dict[str, Any]:
     """The tables and the numbers behind the figures, as `tables.json` holds them."""
-    at, attacked = results.at, {r["round"] for r in results.history if r["under_attack"]}
+    at, attacked = results.at, {r.round for r in results.history if r.under_attack}
     climb = results.static_ascents[at]
     rounds = []
     for reading, scores, each in zip(
@@ -130,7 +130,7 @@ def numbers(results: PaperResults) -> dict[str, Any]:
         )
     sides = {"members": climb.members, "nonmembers": climb.nonmembers}
     steps = {k: np.asarray(v).mean(axis=1) for k, v in sides.items() if v is not None}
-    return to_json_types(
+    return to_json(
         {
             "round": results.features[at].round,
             "table_2": table_2(results.scores[at]),

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from fedmia.records import FloatArray, ScoredAttack
-from fedmia.records.attack_rows import ThresholdRow
+from fedmia.records.attack_rows import Decisions
+from fedmia.records.fields import fields_of
 from fedmia.report.format import estimate
 from fedmia.report.metrics import attack_row
 from fedmia.report.tables import Table, TextCell, TextRow
@@ -21,14 +22,14 @@ PAPER = "the paper, "
 
 # Of one attack or classifier at a threshold chosen on the attacker's known images, all in [0, 1];
 # each interval is of 95 %, by itself.
-RATES = (*ThresholdRow.__annotations__, "auc", "auc_ci", "n_members", "n_nonmembers")
+RATES = (*fields_of(Decisions), "auc", "auc_ci", "n_members", "n_nonmembers")
 Row = Mapping[str, Any]
 
 
 def rates(scored: ScoredAttack) -> Row:
     """What the paper's tables and the figures by round say of an attack, beside its AUC."""
-    row: Row = attack_row(scored, 1)
-    return {name: row[name] for name in RATES}
+    row = attack_row(scored, 1)
+    return {name: getattr(row, name) for name in RATES}
 
 
 def table_2(scores: SnapshotScores) -> Row:

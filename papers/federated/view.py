@@ -75,7 +75,7 @@ def make(invocation: Invocation) -> int:
         place.begin(to_tree(config))
         with reopen_run(main, config.device) as suite:
             results = gather_results(main, suite)
-            data = str(main.records["split"]["data"])
+            data = str(main.records.split["data"])
         assert place.folder is not None
         report = {"run": folder.resolve().name, "data": data, **numbers(results)}
         write(place.folder, report, figures(results))

@@ -11,7 +11,8 @@ from fedmia.data.cast import Cast
 from fedmia.evaluation.suite import Suite
 from fedmia.options.seeding import rng
 from fedmia.probes.utility import NO_PROBES, mean_cosine, probe
-from fedmia.records import Health, Probe
+from fedmia.records import Probe
+from fedmia.records.rows import HealthRow
 from fedmia.rounds.base import RoundModel
 from fedmia.statistics.matching import effective_size
 from fedmia.statistics.subjects import halves
@@ -44,7 +45,7 @@ def probe_images(suite: Suite, cast: Cast, target: RoundModel) -> dict[str, Prob
     return {n: replace(one, trials=effective_size(shares)) for n, one in probes.items()}
 
 
-def health(suite: Suite, cast: Cast) -> Health | None:
+def health(suite: Suite, cast: Cast) -> HealthRow | None:
     """How alike the encoder's outputs are for different scored non-members.
 
     Args:
@@ -57,4 +58,5 @@ def health(suite: Suite, cast: Cast) -> Health | None:
     images = cast.pixels("scored_nonmembers")
     if len(images) < 2:
         return None
-    return Health(mean_cosine(suite.plain_view(suite.main).embed_plain(images)))
+    cosine = mean_cosine(suite.plain_view(suite.main).embed_plain(images))
+    return HealthRow(cosine=cosine, loss=None, chance=None, collapsed=False)

@@ -110,7 +110,7 @@ def thresholds(run: RunScores, report: Report, act: str) -> Figure | None:
     Returns:
         The figure, None where no attack reads `act`.
     """
-    rows = {r["name"]: r for r in report["attacks"]}
+    rows = {r.name: r for r in report.attacks}
     with_scores = [a for a in scored_attacks(run, report) if a.act == act]
     if not with_scores:
         return None
@@ -136,14 +136,14 @@ def _accuracy(axes: Axes, attack: ScoredAttack, row: AttackRow) -> None:
     axes.plot(cuts, accuracy, color=canvas.BLUE, label="accuracy")
     best = int(np.argmax(accuracy))
     axes.plot(cuts[best], accuracy[best], "^", color=canvas.GREY, label="best on scored (oracle)")
-    if row["threshold"] is not None and row["accuracy"] is not None:
-        axes.plot(row["threshold"], row["accuracy"], "o", color=canvas.RED, label="chosen on known")
-        axes.axvline(row["threshold"], color=canvas.RED, linewidth=0.8, linestyle=":")
+    if row.threshold is not None and row.accuracy is not None:
+        axes.plot(row.threshold, row.accuracy, "o", color=canvas.RED, label="chosen on known")
+        axes.axvline(row.threshold, color=canvas.RED, linewidth=0.8, linestyle=":")
     canvas.half_line(axes)
     low, high = np.quantile(both, [0.005, 0.995])
     if high > low:
         axes.set_xlim(low, high)
-    n = f"{row['n_members']} + {row['n_nonmembers']} images"
+    n = f"{row.n_members} + {row.n_nonmembers} images"
     axes.set_title(f"{attack.name}\n{n}", weight="normal")
     axes.locator_params(axis="x", nbins=3)
     axes.set_xlabel("threshold of the score")

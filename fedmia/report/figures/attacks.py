@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedmia.records import FloatArray, RunScores, ScoredAttack
-from fedmia.records.attack_rows import Json, with_auc
-from fedmia.records.rows import Report, control_sets
+from fedmia.records.attack_rows import AucRow, ends, with_auc
+from fedmia.records.fields import row_of
+from fedmia.records.rows import Report
 from fedmia.report.figures import canvas
 from fedmia.report.format import estimate
 from fedmia.report.paired import OF_CONTROL
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-Line = tuple[str, str, Json]  # the attack (empty: a control of the one above), its kind, its row
+Line = tuple[str, str, AucRow]  # the attack (empty: a control of the one above), its kind, its row
 SHAPES = ("s", "D", "^", "v", "P", "X")
 SWEPT = {
     "known": "known members (and as many non-members)",
@@ -31,7 +32,7 @@ MOST = 1000  # points of a side
 APART = 0.012  # of the axis of a sweep, between the markers of two attacks at one value
 
 
-def beside(report: Report, name: str) -> list[tuple[str, Json]]:
+def beside(report: Report, name: str) -> list[tuple[str, AucRow]]:
     """(label, row) of every control of attack `name`: the control sets', then the paired ones.
 
     Args:
@@ -40,17 +41,16 @@ def beside(report: Report, name: str) -> list[tuple[str, Json]]:
     Returns:
         Label of each control, and the row that has its AUC and both intervals.
     """
-    controls: list[tuple[str, Json]] = [
+    controls: list[tuple[str, AucRow]] = [
         (label, row)
-        for label, rows in control_sets(report["controls"]).items()
+        for label, rows in report.controls.items()
         for row in with_auc(rows)
-        if row["name"] == name
+        if row.name == name
     ]
-    for pair in report["paired"]:
-        if pair["attack"] == name and pair["difference"] is not None:
-            values: Json = pair
-            own = {name: values[field] for name, field in OF_CONTROL.items()}
-            controls.append((pair["control"], own))
+    for pair in report.paired:
+        if pair.attack == name and pair.difference is not None:
+            own = {name: getattr(pair, field) for name, field in OF_CONTROL.items()}
+            controls.append((pair.control, row_of(AucRow, pair, lower_limit=None, **own)))
     return controls
 
 
@@ -58,11 +58,11 @@ def forest(report: Report) -> Figure | None:
     """AUC of every attack with both intervals, the most leaking first, its controls under it; a
     further reading of an attack is left out. None without attacks."""
     lines: list[Line] = []
-    rows = with_auc(row for row in report["attacks"] if not is_reading(report, row))
-    for row in sorted(rows, key=lambda row: -row["auc"]):
-        lines.append((f"{row['name']}{'*' * row['under_attack']}", "attack", row))
-        lines += [("", label, control) for label, control in beside(report, row["name"])]
-    if (pixels := report["controls"]["pixels"]) is not None and pixels["auc"] is not None:
+    rows = with_auc(row for row in report.attacks if not is_reading(report, row))
+    for row in sorted(rows, key=lambda row: -row.auc):
+        lines.append((f"{row.name}{'*' * row.under_attack}", "attack", row))
+        lines += [("", label, control) for label, control in beside(report, row.name)]
+    if (pixels := report.pixels) is not None and pixels.auc is not None:
         lines.append(("pixels only", "pixels", pixels))
     if not lines:
         return None
@@ -74,25 +74,25 @@ def forest(report: Report) -> Figure | None:
         shape = "o" if kind == "attack" else SHAPES[kinds.index(kind) % len(SHAPES)]
         canvas.estimate(axes, place, row, shape, faint=kind != "attack")
         _labels(axes, place, name, row)
-    ends = [row[end] for _, _, row in lines for end in ("low", "high")]
-    axes.set_xlim(max(0.0, min([0.4, *ends]) - 0.03), min(1.0, max([0.75, *ends]) + 0.03))
+    limits = [end for _, _, row in lines for end in (row.low, row.high) if end is not None]
+    axes.set_xlim(max(0.0, min([0.4, *limits]) - 0.03), min(1.0, max([0.75, *limits]) + 0.03))
     axes.set_ylim(place - 0.8, -0.4)
     axes.set_yticks([])
-    attacked = any(row.get("under_attack") for _, kind, row in lines if kind == "attack")
+    attacked = any(row.under_attack for row in rows)
     starred = "\n* scored on the model under attack" * attacked
     canvas.auc_axis(axes, f"AUC (0.5: no leakage){starred}")
-    n = canvas.counts(lines[0][2]["n_members"], lines[0][2]["n_nonmembers"])
+    n = canvas.counts(lines[0][2].n_members, lines[0][2].n_nonmembers)
     axes.set_title(f"Leakage by attack{', with controls' * bool(kinds)}\n{n}")
     _forest_legend(figure, kinds, report)
     return figure
 
 
-def _labels(axes: Axes, place: float, name: str, row: Json) -> None:
+def _labels(axes: Axes, place: float, name: str, row: AucRow) -> None:
     across = axes.get_yaxis_transform()
     if name:
         weight = "normal" if name == "pixels only" else "bold"
         axes.text(-0.02, place, name, transform=across, ha="right", va="center", weight=weight)
-    text = estimate(row["auc"], (row["low"], row["high"]))
+    text = estimate(row.auc, ends(row))
     colour = canvas.INK if name else canvas.GREY
     axes.text(1.02, place, text, transform=across, va="center", color=colour, fontsize=7)
 
@@ -106,7 +106,7 @@ def _forest_legend(figure: Figure, kinds: Sequence[str], report: Report) -> None
     ]
     look: dict[str, Any] = {"color": canvas.GREY, "linewidth": 1.8, "markerfacecolor": "white"}
     for i, kind in enumerate(kinds):
-        label = f"{kind} control" if kind in report["controls"] else kind
+        label = f"{kind} control" if kind in report.controls else kind
         label = "pixels only" if kind == "pixels" else label
         handles.append(Line2D([], [], marker=SHAPES[i % len(SHAPES)], label=label, **look))
     canvas.legend_below(figure, handles, 3)
@@ -160,7 +160,7 @@ def scored_attacks(run: RunScores, report: Report) -> list[ScoredAttack]:
     Returns:
         The attacks in their order.
     """
-    readings = {row["name"] for row in report["attacks"] if is_reading(report, row)}
+    readings = {row.name for row in report.attacks if is_reading(report, row)}
     return [
         a
         for a in run.attacks
@@ -225,27 +225,27 @@ def by_value(report: Report) -> Figure | None:
 
     The values stand at equal distances, the attacks of one value side by side.
     """
-    rows = with_auc(row for row in report.get("sweep", ()) if row["not_run"] is None)
+    rows: list[Any] = [r for r in report.sweep if r.scored is not None and r.scored.auc is not None]
     if not rows:
         return None
-    values = sorted({row["value"] for row in rows})
-    names = list(dict.fromkeys(row["attack"] for row in rows))
+    values = sorted({row.value for row in rows})
+    names = list(dict.fromkeys(row.attack for row in rows))
     figure, axes = canvas.one(canvas.COLUMN, 2.8)
     for i, name in enumerate(names):
-        own = sorted((row for row in rows if row["attack"] == name), key=lambda row: row["value"])
+        own = sorted((row for row in rows if row.attack == name), key=lambda row: row.value)
         shift = (i - (len(names) - 1) / 2) * APART * max(len(values), 2)
-        places = [values.index(row["value"]) + shift for row in own]
+        places = [values.index(row.value) + shift for row in own]
         look = canvas.look(i)
         for place, row in zip(places, own, strict=True):
-            axes.plot([place] * 2, row["auc_ci"], color=look["color"], linewidth=1.2, alpha=0.8)
-        axes.plot(places, [row["auc"] for row in own], **look, label=name)
+            axes.plot([place] * 2, row.scored.auc_ci, color=look["color"], linewidth=1.2, alpha=0.8)
+        axes.plot(places, [row.scored.auc for row in own], **look, label=name)
     canvas.half_line(axes)
     axes.set_xticks(range(len(values)), [f"{v:,}" for v in values])
     axes.set_xlim(-0.4, len(values) - 0.6)
     axes.grid(axis="y")
-    axes.set_xlabel(SWEPT[rows[0]["sweep"]])
+    axes.set_xlabel(SWEPT[rows[0].sweep])
     axes.set_ylabel("AUC, 95 % interval")
-    n = canvas.counts(rows[0]["n_members"], rows[0]["n_nonmembers"])
+    n = canvas.counts(rows[0].scored.n_members, rows[0].scored.n_nonmembers)
     axes.set_title(f"Leakage by the attacker's resources\n{n}")
     canvas.legend(axes)
     return figure

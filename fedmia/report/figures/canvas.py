@@ -8,13 +8,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-from fedmia.records.attack_rows import Json
+from fedmia.records.attack_rows import AucRow, ends
+from fedmia.records.client_rows import LeakRow
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+Leakage = AucRow | LeakRow  # a row with an AUC and both intervals
 P = ParamSpec("P")
 F = TypeVar("F")
 # Okabe and Ito's palette, told apart by colour-blind readers; black and yellow left out.
@@ -176,7 +178,7 @@ def legend_below(
 def estimate(
     axes: Axes,
     place: float,
-    row: Json,
+    row: Leakage,
     shape: str = "o",
     *,
     faint: bool = False,
@@ -193,10 +195,13 @@ def estimate(
         label: in the legend; None for none.
     """
     colour, width, face = (GREY, 1.8, "white") if faint else (BLUE, 3.0, BLUE)
-    axes.plot((row["low"], row["high"]), [place] * 2, color=colour, linewidth=0.8)
-    axes.plot(row["auc_ci"], [place] * 2, color=colour, linewidth=width, alpha=0.6)
+    together, alone = ends(row), row.auc_ci
+    if row.auc is None or together is None or alone is None:
+        return
+    axes.plot(together, [place] * 2, color=colour, linewidth=0.8)
+    axes.plot(alone, [place] * 2, color=colour, linewidth=width, alpha=0.6)
     look: dict[str, Any] = {"markerfacecolor": face, "label": label}
-    axes.plot(row["auc"], place, shape, color=colour, **look)
+    axes.plot(row.auc, place, shape, color=colour, **look)
 
 
 def auc_axis(axes: Axes, label: str) -> None:

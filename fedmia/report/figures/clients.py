@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedmia.records.attack_rows import Json, with_auc
-from fedmia.records.client_rows import ClientRow
+from fedmia.records.attack_rows import with_auc
+from fedmia.records.client_rows import SUBJECT, ClientRow, LeakRow
 from fedmia.records.rows import Report
 from fedmia.report.figures import canvas
 from fedmia.report.selection import count_clients, has_many_clients, select_clients, unit_of
@@ -28,11 +28,11 @@ def leakage(report: Report) -> Figure | None:
     if not rows:
         return None
     figure, axes = _forest(rows, [_name(row) for row in rows])
-    total, unit = sum(row["n_members"] for row in rows), unit_of(report)
+    total, unit = sum(row.n_members for row in rows), unit_of(report)
     of = f"{len(rows)} {unit}s"
     if has_many_clients(report):
-        spread = report.get("client_distribution")
-        scored = spread["clients"] if spread else len(with_auc(report["clients"]))
+        spread = report.client_distribution
+        scored = spread.clients if spread else len(with_auc(report.clients))
         of = f"{len(rows)} of {scored:,} {unit}s"
     axes.set_title(f"Leakage by {unit}\n{total:,} members of {of}")
     canvas.legend(axes)
@@ -41,22 +41,22 @@ def leakage(report: Report) -> Figure | None:
 
 def cohorts(report: Report) -> Figure | None:
     """AUC of clients by their last round, over the bands of their nulls; None without cohorts."""
-    listed = with_auc(report.get("client_cohorts", ()))
+    listed = with_auc(report.client_cohorts)
     if not listed:
         return None
-    names = [f"last round {row['cohort']}, n {row['n_members']:,}" for row in listed]
+    names = [f"last round {row.cohort}, n {row.n_members:,}" for row in listed]
     figure, axes = _forest(listed, names)
     axes.set_title("Leakage by the clients' last round")
     canvas.legend(axes)
     return figure
 
 
-def _forest(rows: Sequence[Json], names: Sequence[str]) -> tuple[Figure, Axes]:
+def _forest(rows: Sequence[LeakRow], names: Sequence[str]) -> tuple[Figure, Axes]:
     """AUCs from top to bottom, each on its null."""
     figure, axes = canvas.one(canvas.COLUMN, 1.3 + 0.22 * len(rows))
     for i, row in enumerate(rows):
         _client(axes, -i, row)
-    canvas.auc_axis(axes, f"AUC of {rows[0]['attack']}{WEIGHTED * ('name' not in rows[0])}")
+    canvas.auc_axis(axes, f"AUC of {rows[0].attack}{WEIGHTED * (rows[0].whose != SUBJECT)}")
     axes.set_yticks([-i for i in range(len(rows))], names)
     axes.set_ylim(-len(rows) + 0.4, 0.6)
     axes.set_xlim(0, 1)
@@ -65,34 +65,34 @@ def _forest(rows: Sequence[Json], names: Sequence[str]) -> tuple[Figure, Axes]:
 
 
 def _name(row: ClientRow) -> str:
-    defence = row["defence"]
-    name = row.get("name", f"client {row['id']}")
-    return f"{name}, n {row['n_members']}" + (f"\n{defence['name']}" if defence else "")
+    defence = row.defence
+    name = row.name or f"client {row.id}"
+    return f"{name}, n {row.n_members}" + (f"\n{defence.name}" if defence else "")
 
 
-def _client(axes: Axes, place: int, row: Json) -> None:
+def _client(axes: Axes, place: int, row: LeakRow) -> None:
     first = place == 0  # it alone is named in the legend
-    if row["null_ci"] is not None and row["null_auc"] is not None:
-        low, high = row["null_ci"]
+    if row.null_ci is not None and row.null_auc is not None:
+        low, high = row.null_ci
         label = "non-members posing as its members" if first else None
         axes.barh(place, high - low, 0.62, low, color=canvas.GREY, alpha=0.25, label=label)
-        axes.plot([row["null_auc"]] * 2, [place - 0.31, place + 0.31], color=canvas.GREY)
+        axes.plot([row.null_auc] * 2, [place - 0.31, place + 0.31], color=canvas.GREY)
     label = "its members: 95 %, simultaneous 95 %" if first else None
     canvas.estimate(axes, place, row, label=label)
 
 
 def distribution(report: Report) -> Figure | None:
     """How many clients have which AUC, beside what their nulls would give; None of few clients."""
-    if (spread := report.get("client_distribution")) is None:
+    if (spread := report.client_distribution) is None:
         return None
-    rows, clients = with_auc(report["clients"]), spread["clients"]
-    null = spread["null_percentiles"]
+    rows, clients = with_auc(report.clients), spread.clients
+    null = spread.null_percentiles
     # Percentiles are evenly likely, and so are the places between them.
     fine = np.linspace(0, 100, 2001)
     null_values = [] if null is None else np.interp(fine, np.arange(101), null).tolist()
-    aucs = [row["auc"] for row in rows]
-    if "client_counts" in report:  # of all clients it holds the percentiles alone
-        aucs = np.interp(fine, np.arange(101), spread["percentiles"]).tolist()
+    aucs = [row.auc for row in rows]
+    if report.client_counts is not None:  # of all clients it holds the percentiles alone
+        aucs = np.interp(fine, np.arange(101), spread.percentiles).tolist()
     ends = [*aucs, *([] if null is None else null[1:-1])]
     bins = np.linspace(min(ends) - 1e-9, max(ends) + 1e-9, BINS + 1).tolist()
     figure, axes = canvas.one(canvas.COLUMN, 2.5)
@@ -103,7 +103,7 @@ def distribution(report: Report) -> Figure | None:
         if values:
             axes.hist(values, bins, weights=[clients / len(values)] * len(values), **look)
     canvas.half_line(axes, vertical=True)
-    axes.set_xlabel(f"AUC of {rows[0]['attack']}{WEIGHTED}")
+    axes.set_xlabel(f"AUC of {rows[0].attack}{WEIGHTED}")
     axes.set_ylabel("clients")
     axes.set_title(f"Leakage of {clients:,} clients")
     canvas.legend(axes)
@@ -113,7 +113,7 @@ def distribution(report: Report) -> Figure | None:
 def holdings(report: Report) -> Figure | None:
     """Who holds what: images by client and class; None where classes were not handed over. Of many
     clients, those shown."""
-    rows = [(c, c["classes"]) for c in select_clients(report) if c["classes"]]
+    rows = [(c, c.classes) for c in select_clients(report) if c.classes]
     if not rows:
         return None
     classes = max(len(counts) for _, counts in rows)
@@ -121,7 +121,7 @@ def holdings(report: Report) -> Figure | None:
     width = canvas.COLUMN if classes <= 10 else canvas.WIDE
     figure, axes = canvas.one(width, 1.1 + 0.2 * len(rows))
     image = axes.imshow(table, cmap="Blues", aspect="auto", vmin=0)
-    axes.set_yticks(range(len(rows)), [f"client {r['id']} ({r['size']:,})" for r, _ in rows])
+    axes.set_yticks(range(len(rows)), [f"client {r.id} ({r.size:,})" for r, _ in rows])
     if classes <= 30:
         axes.set_xticks(range(classes))
     axes.tick_params(length=0)

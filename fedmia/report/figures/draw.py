@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fedmia.records import RunScores
+from fedmia.records.as_json import to_json
 from fedmia.records.rows import Report
 from fedmia.report.figures import active, attacks, canvas, clients, rounds
 
@@ -48,7 +49,7 @@ def figures(run: RunScores, report: Report) -> dict[str, Callable[[], Figure | N
     return {name: canvas.apply_style(drawing) for name, drawing in by_name.items()}
 
 
-def fingerprint(report: Mapping[str, Any]) -> str:
+def fingerprint(report: Report) -> str:
     """What a picture says of the report that it shows, so that pages can be compared with it.
 
     Args:
@@ -57,7 +58,7 @@ def fingerprint(report: Mapping[str, Any]) -> str:
     Returns:
         SHA-256 in hexadecimal, of all of the report but `timing`, which differs between reruns.
     """
-    numbers = {name: value for name, value in report.items() if name != "timing"}
+    numbers = {n: v for n, v in to_json(report, exact=True).items() if n != "timing"}
     return hashlib.sha256(json.dumps(numbers, sort_keys=True).encode()).hexdigest()
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
-from fedmia.records.attack_rows import Json, with_auc
-from fedmia.records.rows import Report
+from fedmia.records.attack_rows import with_auc
+from fedmia.records.rows import Report, RoundRow
 from fedmia.report.figures import canvas
 
 if TYPE_CHECKING:
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-def series(rounds: Sequence[Json], key: str, name: str) -> tuple[list[int], list[float]]:
+def series(rounds: Sequence[RoundRow], key: str, name: str) -> tuple[list[int], list[float]]:
     """(rounds, AUCs) of attack or layer `name`, where they are known."""
-    return known_points((r["round"], r[key].get(name)) for r in rounds)
+    return known_points((r.round, getattr(r, key).get(name)) for r in rounds)
 
 
 def known_points(points: Iterable[tuple[int, float | None]]) -> tuple[list[int], list[float]]:
@@ -25,13 +25,13 @@ def known_points(points: Iterable[tuple[int, float | None]]) -> tuple[list[int],
     return [*known], [*known.values()]
 
 
-def names(rounds: Sequence[Json], key: str) -> list[str]:
+def names(rounds: Sequence[RoundRow], key: str) -> list[str]:
     """Names whose AUC `key` knows of any round, in the order met."""
-    met = dict.fromkeys(name for r in rounds for name in r[key])
+    met = dict.fromkeys(name for r in rounds for name in getattr(r, key))
     return [name for name in met if series(rounds, key, name)[0]]
 
 
-def shade_attacked(axes: Axes, rounds: Sequence[Json], *, label: bool = True) -> None:
+def shade_attacked(axes: Axes, rounds: Sequence[RoundRow], *, label: bool = True) -> None:
     """Shade the rounds under attack.
 
     Args:
@@ -39,7 +39,7 @@ def shade_attacked(axes: Axes, rounds: Sequence[Json], *, label: bool = True) ->
         rounds: the report's rounds.
         label: whether the legend names the shade.
     """
-    attacked = [r["round"] for r in rounds if r["under_attack"]]
+    attacked = [r.round for r in rounds if r.under_attack]
     if attacked:
         text = "under attack" if label else None
         ends = min(attacked) - 0.5, max(attacked) + 0.5
@@ -48,11 +48,11 @@ def shade_attacked(axes: Axes, rounds: Sequence[Json], *, label: bool = True) ->
 
 def leakage(report: Report) -> Figure | None:
     """AUC of each attack by round with 95 % bands, kNN and loss beneath; None without rounds."""
-    rounds = report["rounds"]
+    rounds = report.rounds
     listed = names(rounds, "leakage")
     beneath = {
-        "kNN accuracy": known_points((r["round"], r["knn"]) for r in rounds),
-        "loss": known_points((r["round"], r["loss"]) for r in rounds),
+        "kNN accuracy": known_points((r.round, r.knn) for r in rounds),
+        "loss": known_points((r.round, r.loss) for r in rounds),
     }
     parts = {"AUC": 3.0} if listed else {}
     parts |= {label: 1.3 for label, (xs, _) in beneath.items() if xs}
@@ -80,14 +80,16 @@ def leakage(report: Report) -> Figure | None:
 
 
 def _sizes(report: Report, listed: Sequence[str]) -> str:
-    row = next((row for row in with_auc(report["attacks"]) if row["name"] in listed), None)
-    return "" if row is None else f"\n{canvas.counts(row['n_members'], row['n_nonmembers'])}"
+    row = next((row for row in with_auc(report.attacks) if row.name in listed), None)
+    return "" if row is None else f"\n{canvas.counts(row.n_members, row.n_nonmembers)}"
 
 
-def _line(axes: Axes, rounds: Sequence[Json], key: str, name: str, look: Json) -> None:
+def _line(
+    axes: Axes, rounds: Sequence[RoundRow], key: str, name: str, look: Mapping[str, Any]
+) -> None:
     """The AUCs of an attack or a layer by round, over their 95 % band."""
     xs, ys = series(rounds, key, name)
-    bands = [ci for r in rounds if (ci := r.get(f"{key}_ci", {}).get(name)) is not None]
+    bands = [ci for r in rounds if (ci := getattr(r, f"{key}_ci").get(name)) is not None]
     if bands and len(bands) == len(xs):
         low, high = zip(*bands, strict=True)
         axes.fill_between(xs, low, high, color=look["color"], alpha=0.1, linewidth=0)
@@ -99,7 +101,7 @@ def layers(report: Report) -> Figure | None:
     paper)."""
     import matplotlib
 
-    rounds = report["rounds"]
+    rounds = report.rounds
     listed = names(rounds, "layers")
     if not listed:
         return None
