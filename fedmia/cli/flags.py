@@ -53,7 +53,7 @@ class Command:
         groups: headings of the help page -> paths, or prefixes of paths; the rest stands first.
         listed: kind of plugin that `--list` alone shows, or "" for all.
         presets: names of the presets that `--config` takes, as patterns of files.
-        bare: option of the command that an argument without a flag stands for, or "" for none.
+        bare: options that arguments without a flag stand for, in turn.
         summary: what it does, in a line of the page of `fedmia`.
     """
 
@@ -66,7 +66,7 @@ class Command:
     groups: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     listed: str = ""
     presets: tuple[str, ...] = ()
-    bare: str = ""
+    bare: tuple[str, ...] = ()
     summary: str = ""
 
     @cached_property
@@ -151,13 +151,13 @@ def read(command: Command, arguments: Sequence[str]) -> ParsedFlags:
             one too many.
     """
     parsed = ParsedFlags()
-    waiting = list(arguments)
+    waiting, bare = list(arguments), list(command.bare)
     while waiting:
         token = waiting.pop(0)
         if token == "-h":
             token = "--help"
-        if command.bare and not token.startswith("-"):
-            token = f"--{command.bare}={token}"
+        if bare and not token.startswith("-"):
+            token = f"--{bare.pop(0) if len(bare) > 1 else bare[0]}={token}"
         if not token.startswith("--") or token == "--":
             way = "options begin with --; see --help"
             if token in preset_names(command.presets):

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import hashlib
 import os
 import platform
 import sys
@@ -20,6 +21,7 @@ from fedmia.options.yamlfile import dump
 from fedmia.runtime.environment import describe
 from fedmia.storage.durable import OWNER_FILE, DiskError, explain, make_folder, write
 from fedmia.storage.manifest import CONFIG, FORMAT, LOCK
+from fedmia.storage.runfolder import outside_plugins
 
 # Of file systems that have no locks, such as some of networks.
 NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
@@ -133,7 +135,8 @@ class OutFolder:
 
 
 def write_settings(folder: Path, tree: Mapping[str, object], **about: object) -> None:
-    """Write the settings of a run, an audit or an encoder into its folder.
+    """Write the settings of a run, an audit or an encoder into its folder, with the hash of the
+    file of each plugin from outside that they name.
 
     Args:
         folder: that is there.
@@ -143,7 +146,27 @@ def write_settings(folder: Path, tree: Mapping[str, object], **about: object) ->
     Raises:
         DiskError: they cannot be written.
     """
-    write({folder / CONFIG: dump(tree, {"format": FORMAT, **(about or describe())})})
+    facts = {"format": FORMAT, **(about or describe())}
+    if plugins := hash_plugins(tree):
+        facts["plugins"] = plugins
+    write({folder / CONFIG: dump(tree, facts)})
+
+
+def hash_plugins(tree: Mapping[str, object]) -> dict[str, str]:
+    """SHA-256 of the file of each plugin from outside that settings name, by its name.
+
+    Args:
+        tree: the settings, whose plugins are imported.
+
+    Returns:
+        Name -> hash in hexadecimal; nothing of a class of a Python session, whose name has one.
+    """
+    hashes = {}
+    for name in outside_plugins(tree):
+        module = sys.modules.get(name.partition(":")[0])
+        if module is not None and (file := module.__file__) is not None:
+            hashes[name] = hashlib.sha256(Path(file).read_bytes()).hexdigest()
+    return hashes
 
 
 @contextmanager

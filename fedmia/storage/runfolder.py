@@ -192,6 +192,17 @@ class RunFolder:
         check_format(f"folder '{self.path}'", about if isinstance(about, Mapping) else {})
         return tree
 
+    def place(self) -> Mapping[str, Any]:
+        """Where and with what the run took place: `versions`, `hardware`, `commit`, and `plugins`
+        from outside with the SHA-256 of their files.
+
+        Raises:
+            InputError: no run, or a file that is no YAML.
+        """
+        self.check()
+        about: Mapping[str, Any] = load_all(self.config).get(RUN_KEY) or {}
+        return about
+
     def report(self) -> Report:
         """Its report.json, every value of its type.
 
