@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from fedmia.storage.runfolder import RunFolder
     from fedmia.table import Row
 
-MOST = 20  # numbers that the terminal shows, the largest differences
+MOST = 20  # numbers that the terminal shows
 ABSENT = "(absent)"
 Difference = dict[str, Any]  # `what`, `before`, `after`
 
@@ -56,7 +56,7 @@ def compare(before: RunFolder, after: RunFolder) -> dict[str, list[Difference]]:
 
     Returns:
         `verdict`, `settings`, `versions`, `hardware`, `plugins` (by the hash of their file) and
-        `numbers`, the largest differences first: a list of differences each, empty where the runs
+        `numbers`, those of the attacks first: a list of differences each, empty where the runs
         agree.
 
     Raises:
@@ -76,9 +76,7 @@ def compare(before: RunFolder, after: RunFolder) -> dict[str, list[Difference]]:
     }
 
 
-def describe(
-    parts: Mapping[str, Sequence[Difference]], before: str, after: str
-) -> list[str]:
+def describe(parts: Mapping[str, Sequence[Difference]], before: str, after: str) -> list[str]:
     """The lines that the terminal shows of a comparison.
 
     Args:
@@ -87,8 +85,8 @@ def describe(
         after: name of the other.
 
     Returns:
-        A line a difference under a line a part; of many numbers the largest differences, and how
-        many there are.
+        A line a difference under a line a part; of many numbers the first, and how many there
+        are.
     """
     lines = [f"before: {before}", f"after: {after}"]
     for name, differences in parts.items():
@@ -120,14 +118,9 @@ def _differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Di
 
 
 def _numbers(before: Sequence[Row], after: Sequence[Row]) -> list[Difference]:
-    """Numbers that differ, those that one run alone has last."""
+    """Numbers that differ, in the order of the reports; those that one run alone has last."""
     sides = [{_place(row): row["value"] for row in rows} for rows in (before, after)]
-
-    def size(one: Difference) -> float:
-        both = one["before"], one["after"]
-        return -1.0 if ABSENT in both else abs(both[1] - both[0])
-
-    return sorted(_differences(*sides), key=size, reverse=True)
+    return sorted(_differences(*sides), key=lambda one: ABSENT in (one["before"], one["after"]))
 
 
 def _place(row: Row) -> str:

@@ -1,8 +1,7 @@
-"""Bring results of format 1 over to format 2: `python scripts/convert_reports.py FOLDER..`.
+"""Bring results of format 1 over to format 2: `python scripts/convert_reports.py REPORT..`.
 
-Each report.json below the folders, or a file that is named, is written anew, and figures beside it
-carry the fingerprint of the new report. Nothing is computed again: every number is where it was,
-but for its place. A file of format 2 stays.
+Each report is written anew, and the figures beside it carry its new fingerprint. Nothing is
+computed again: every number is where it was, but for its place. A file of format 2 stays.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -29,11 +28,11 @@ def convert(old: Old) -> dict[str, Any]:
     """The report of format 2 that holds the numbers of one of format 1.
 
     Args:
-        old: what a report.json of format 1 holds; parts that it lacks, as golden reports do, are
+        old: what a report of format 1 holds; parts that it lacks, as golden reports do, are
             empty.
 
     Returns:
-        What the report.json of format 2 holds.
+        What the report of format 2 holds.
     """
     controls, utility, counts = old["controls"], old["utility"], old.get("client_counts")
     probes = [name for name in fields_of(UtilityRow)]
@@ -160,12 +159,6 @@ def _point(row: Old) -> dict[str, Any]:
     return {**place, "scored": scored}
 
 
-def reports(paths: list[str]) -> Iterator[Path]:
-    """Every report.json below folders, and files that are named."""
-    for path in map(Path, paths):
-        yield from sorted(path.rglob("report.json")) if path.is_dir() else [path]
-
-
 def stamp(folder: Path, text: str) -> None:
     """Write the fingerprint of a report into the figures beside it."""
     for file in sorted(folder.glob("figures/*.png")):
@@ -179,7 +172,7 @@ def stamp(folder: Path, text: str) -> None:
 
 def main(arguments: list[str] | None = None) -> int:
     """Convert what is named, and print a line a report."""
-    for path in reports(sys.argv[1:] if arguments is None else arguments):
+    for path in map(Path, sys.argv[1:] if arguments is None else arguments):
         content = json.loads(path.read_text(encoding="utf-8"))
         if content.get("format", 1) == 2 or "verdict_code" not in content:  # of released heads
             continue

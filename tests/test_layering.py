@@ -38,7 +38,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("fedmia.runs", "fedmia.pilot"),
     ("fedmia.testing", "fedmia.flower"),
     ("fedmia.study",),
-    ("fedmia.simulate", "fedmia.audit"),
+    ("fedmia.simulate", "fedmia.audit", "fedmia.diff"),
     ("fedmia.door",),
     ("fedmia.api",),
     ("fedmia.bench",),

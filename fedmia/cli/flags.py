@@ -157,7 +157,7 @@ def read(command: Command, arguments: Sequence[str]) -> ParsedFlags:
         if token == "-h":
             token = "--help"
         if bare and not token.startswith("-"):
-            token = f"--{bare.pop(0) if len(bare) > 1 else bare[0]}={token}"
+            token = f"--{bare.pop(0)}={token}"
         if not token.startswith("--") or token == "--":
             way = "options begin with --; see --help"
             if token in preset_names(command.presets):
