@@ -90,10 +90,10 @@ def describe(parts: Mapping[str, Sequence[Difference]], before: str, after: str)
     """
     lines = [f"before: {before}", f"after: {after}"]
     for name, differences in parts.items():
-        shown = differences[:MOST] if name == "numbers" else differences
+        printed = differences[:MOST] if name == "numbers" else differences
         lines.append(f"{name}: {f'{len(differences)} differ' if differences else 'the same'}")
-        lines += [f"  {d['what']}: {_text(d['before'])} -> {_text(d['after'])}" for d in shown]
-        if more := len(differences) - len(shown):
+        lines += [f"  {d['what']}: {_text(d['before'])} -> {_text(d['after'])}" for d in printed]
+        if more := len(differences) - len(printed):
             lines.append(f"  and {more:,} more; --json prints all")
     return lines
 

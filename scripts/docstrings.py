@@ -26,7 +26,9 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 # Decorators whose functions take no arguments of their own, or are documented elsewhere.
 EXEMPT = {"property", "cached_property", "overload", "setter"}
 # Calls that declare a field and say in words what it is.
-DECLARED = {"option", "section", "plugin", "count", "value", "row_of"}
+DECLARED = {
+    "option", "section", "plugin", "count", "value", "number", "fact", "nested", "interval",
+}  # fmt: skip
 
 
 @dataclass

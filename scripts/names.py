@@ -36,18 +36,19 @@ PUBLIC = {
 }
 
 
-def is_key(owner: ast.ClassDef, field: ast.AnnAssign) -> bool:
+DECLARED = {"option", "number", "fact", "nested", "interval"}  # calls that declare a field
+
+
+def is_key(field: ast.AnnAssign) -> bool:
     """Say whether users write or read a field by its name.
 
     Args:
-        owner: class of the field.
         field: declaration of the field.
 
     Returns:
-        True for an option of settings and for a key of a record.
+        True for an option of settings and for a field of a row.
     """
-    record = any(getattr(base, "id", "") == "TypedDict" for base in owner.bases)
-    return record or getattr(getattr(field.value, "func", None), "id", "") == "option"
+    return getattr(getattr(field.value, "func", None), "id", "") in DECLARED
 
 
 def bound_names(tree: ast.Module) -> Iterator[tuple[int, str]]:
@@ -64,7 +65,7 @@ def bound_names(tree: ast.Module) -> Iterator[tuple[int, str]]:
         for node in ast.walk(tree)
         if isinstance(node, ast.ClassDef)
         for field in node.body
-        if isinstance(field, ast.AnnAssign) and is_key(node, field)
+        if isinstance(field, ast.AnnAssign) and is_key(field)
     }
     for node in ast.walk(tree):
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and id(node) not in keys:

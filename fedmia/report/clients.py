@@ -50,7 +50,15 @@ Leak = tuple[AucEstimate, float, NullDistribution | None]
 
 
 def leak_numbers(leak: Leak | None, family: int) -> dict[str, Any]:
-    """The numbers of a `LeakRow`, none of no leakage; `family`: intervals that hold together."""
+    """The numbers of a `LeakRow`.
+
+    Args:
+        leak: of some members; None: they have none.
+        family: number of intervals that hold together.
+
+    Returns:
+        Field -> number; nothing of no leakage.
+    """
     if leak is None:
         return {}
     estimate, effective, null = leak

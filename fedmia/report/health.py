@@ -49,7 +49,15 @@ def is_at_chance(health: HealthRow) -> bool:
 
 
 def probes_below_untrained(utility: UtilityRow, untrained: UtilityRow) -> list[str]:
-    """The probes that do worse than on the untrained encoder, in words."""
+    """The probes that do worse than on the untrained encoder, in words.
+
+    Args:
+        utility: of the encoder.
+        untrained: of the untrained one.
+
+    Returns:
+        A text a probe.
+    """
     pairs = (
         ("kNN", utility.knn, untrained.knn),
         ("linear probe", utility.linear, untrained.linear),

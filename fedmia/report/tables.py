@@ -213,7 +213,15 @@ def sentence(help: str) -> str:
 
 
 def text_of(field: Field, row: Any) -> str:
-    """A field of a row as a reader sees it: `0.64 [0.55, 0.72]`, `1,200`, `yes`, or a dash."""
+    """A field of a row as a reader sees it: `0.64 [0.55, 0.72]`, `1,200`, `yes`, or a dash.
+
+    Args:
+        field: of the row's class.
+        row: that has it.
+
+    Returns:
+        The text.
+    """
     value = field.value(row)
     if value is None:
         return DASH
