@@ -40,7 +40,7 @@ def spent(value: float | None, unit: str = "image", standing: str = "guaranteed"
 
 
 def client(number: int, *stated: Any, role: str = "honest") -> dict[str, Any]:
-    beside = [one["epsilon"] for one in stated[1:]]
+    beside = [one.epsilon for one in stated[1:]]
     return {
         "id": number,
         "role": role,
@@ -64,7 +64,7 @@ def why_not_run(reason: str) -> dict[str, Any]:
 
 HEURISTIC = spent(3.0, standing="heuristic")
 REFUTED = spent(3.0)
-REFUTED["epsilon"]["lower_bound"] = {"value_simultaneous": 4.0, "canaries": 9, "refuted": True}
+REFUTED.epsilon.lower_bound = {"value_simultaneous": 4.0, "canaries": 9, "refuted": True}
 
 
 @pytest.mark.parametrize(
@@ -170,7 +170,7 @@ def make_report(run: RunScores, row: Any) -> Any:
 def test_table__of_the_page_is_what_the_gate_does(run: RunScores, name: str) -> None:
     row = ROWS[name]
     whole = make_report(run, row)
-    assert whole["verdict_code"] == row["verdict"]
+    assert whole.verdict_code == row["verdict"]
     texts = [head.strip("`").replace("VERDICT", row["verdict"]) for head in TABLE["columns"]][2:]
     exits = []
     for text in texts:
@@ -207,7 +207,7 @@ def test_audit__ends_with_the_code_of_the_gate(audit: Audit, tmp_path: Path) -> 
     assert done.code == SHUT and "fedmia: gate: auc>0.5: failed: " in done.err
     assert "fedmia: gate: leaks: passed: the verdict is not-established" in done.err
     assert (tmp_path / "g.xml").is_file() and (tmp_path / "A" / "report.json").is_file()
-    assert "fail_on" not in str(done.report["config"])
+    assert "fail_on" not in str(done.report.config)
     assert audit("--known 6 --fail-on shift").code == 0
     for wrong, words in (("--fail-on leak", "did you mean"), ("--summary s.md", "no condition")):
         refused = audit(f"--known 6 {wrong}", tmp_path / "B")

@@ -102,7 +102,7 @@ def test_reasons__who_is_shown_of_many() -> None:
         client(3, 0.4, 0.5, defence={"name": "d"}, size=40),
         client(4, 0.2, 0.95, size=19, role="active"), client(5, 0.1, 0.2),
     ]  # fmt: skip
-    ids = {why: [one["id"] for one in some] for why, some in reasons(rows).items()}
+    ids = {why: [one.id for one in some] for why, some in reasons(rows).items()}
     assert ids == {
         "not honest": [4], "interval excludes 0.5": [2, 1, 5, 0],
         "most leaking": [2, 1, 3, 0, 4, 5], "least leaking": [5, 0, 3, 2, 1, 4],
@@ -115,7 +115,7 @@ def test_told_apart__the_smallest_p_values_of_many() -> None:
     rows_shown = select_inferred(rows)
     assert (
         len(rows_shown) == FEW
-        and rows_shown[0]["p_value"] == pytest.approx(0.1)
+        and rows_shown[0].p_value == pytest.approx(0.1)
         and rows[-1] not in rows_shown
     )
     assert select_inferred(rows[1:]) == rows[1:]
@@ -139,10 +139,10 @@ def test_defended__what_is_said_of_them(snapshot: Snapshot) -> None:
 
 def test_utility__intervals_are_of_the_images_tested() -> None:
     row = utility({"knn": Probe(0.64, 50), "linear": Probe(0.7, 60)}, 4)
-    assert (row["round"], row["knn"], row["linear"], row["n"]) == (4, 0.64, 0.7, 60)
-    assert (row["knn_ci"], row["linear_ci"]) == (wilson(32, 50), wilson(42, 60))
+    assert (row.round, row.knn, row.linear, row.n) == (4, 0.64, 0.7, 60)
+    assert (row.knn_ci, row.linear_ci) == (wilson(32, 50), wilson(42, 60))
     none = utility({"linear": Probe(None, 0)})
-    assert (none["knn"], none["knn_ci"], none["linear_ci"], none["n"]) == (None, None, None, 0)
+    assert (none.knn, none.knn_ci, none.linear_ci, none.n) == (None, None, None, 0)
 
 
 def test_family__counts_what_has_both_sides(run: RunScores) -> None:
@@ -162,12 +162,12 @@ def test_distribution__counts_each_side_of_its_own() -> None:
     rows = [client(0.5, 0.7, (0.4, 0.6)), client(0.51, 0.71, (0.4, 0.6)), client(0.3, 0.5, None),
             client(0.2, 0.49, (0.4, 0.5)), row("", 0.1, 0.2) | {"auc": None}]  # fmt: skip
     found = distribution(rows, [np.array([0.4, 0.5]), np.array([0.6])])
-    assert (found["clients"], found["over_half"], found["under_half"]) == (4, 1, 1)
-    assert (found["with_null"], found["over_null"]) == (3, 1)  # 0.6 is not over 0.6
-    assert found["percentiles"][::100] == pytest.approx([0.345, 0.61])
-    assert found["null_percentiles"] is not None
-    assert [found["null_percentiles"][i] for i in (0, 50, 100)] == [0.4, 0.5, 0.6]
-    assert distribution(rows, [])["null_percentiles"] is None
+    assert (found.clients, found.over_half, found.under_half) == (4, 1, 1)
+    assert (found.with_null, found.over_null) == (3, 1)  # 0.6 is not over 0.6
+    assert found.percentiles[::100] == pytest.approx([0.345, 0.61])
+    assert found.null_percentiles is not None
+    assert [found.null_percentiles[i] for i in (0, 50, 100)] == [0.4, 0.5, 0.6]
+    assert distribution(rows, []).null_percentiles is None
 
 
 def test_client_leak__counts_the_members_that_can_be_compared(run: RunScores) -> None:

@@ -30,10 +30,10 @@ def test_report__of_the_golden_runs(name: str) -> None:
 
 def test_mismatches__sees_a_misspelt_key_and_a_wrong_type(whole: Report) -> None:
     report: Any = json.loads(json.dumps(whole))
-    report["attacks"][0]["acuracy"] = 0.5
-    report["rounds"][4]["leakage"]["similarity"] = "high"
-    del report["family"]["method"]
-    report["clients"][1]["defence"]["epsilon"]["value"] = [8]
+    report.attacks[0]["acuracy"] = 0.5
+    report.rounds[4].leakage["similarity"] = "high"
+    del report.family.method
+    report.clients[1].defence.epsilon.value = [8]
     fields = {line.partition(":")[0] for line in mismatches(report, Report, "report")}
     assert fields == {
         "report.attacks[0].acuracy", "report.rounds[4].leakage.similarity", "report.family.method",
