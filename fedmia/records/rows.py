@@ -43,6 +43,7 @@ from fedmia.records.fields import (
 )
 from fedmia.records.group_rows import GroupRow
 
+FORMAT = 2  # of report.json
 PIXELS = "pixels"  # the control that sees no model
 
 

@@ -13,7 +13,7 @@ from fedmia.records import EPOCHS_CUT, AttackSweep, Probe, RoundInfo, RunScores,
 from fedmia.records.as_json import from_json, to_json
 from fedmia.records.client_rows import ClientRow
 from fedmia.records.fields import row_of
-from fedmia.records.rows import Family, FaultRow, Report, RoundRow, SweepRow, UtilityRow
+from fedmia.records.rows import FORMAT, Family, FaultRow, Report, RoundRow, SweepRow, UtilityRow
 from fedmia.report.checks import check
 from fedmia.report.clients import client_counts, client_rows, declared_attack, ranking
 from fedmia.report.cohorts import cohort_rows, condense
@@ -31,7 +31,6 @@ from fedmia.report.subjects import METHOD as SUBJECTS_METHOD
 from fedmia.report.subjects import subject_rows
 from fedmia.report.verdict import words
 from fedmia.statistics.intervals import LEVEL, wilson
-from fedmia.storage.manifest import FORMAT
 
 ONE_MODEL = (
     "All intervals hold for the one model that was trained: they cover the choice of images, not "
