@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 from fedmia.records.as_json import from_json
-from fedmia.records.rows import Report
-from fedmia.storage.manifest import FORMAT
+from fedmia.records.rows import FORMAT, Report
 
 R = TypeVar("R")
 STORED = Path(__file__).resolve().parent / "stored" / "run"

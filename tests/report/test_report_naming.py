@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 
 from fedmia.options.seeding import rng
 from fedmia.records import RunScores, ScoredAttack
-from fedmia.records.client_rows import NamingNull
+from fedmia.records.client_rows import NamingNull, NamingRow
 from fedmia.records.rows import Report
 from fedmia.report.build import build_report
 from fedmia.report.format import sentences
@@ -136,7 +137,7 @@ def test_image__that_is_known_shows_over_its_class() -> None:
 def test_intervals__cover(sizes: tuple[int, int], leak: float, draws: int) -> None:
     truth = planted(2, 2, leak, 0)[1]
     nulls = [null_of(planted(*sizes, leak, seed)[0]) for seed in range(draws)]
-    ends, beyond = (np.array([row[key] for row in nulls]) for key in ("ci", "difference_ci"))
+    ends, beyond = (np.array([getattr(row, key) for row in nulls]) for key in ("ci", "difference_ci"))
     error = 3 * np.sqrt(0.95 * 0.05 / draws)
     for value, (low, high) in ((0.75 * 0.8 + 0.2 / CLIENTS, ends.T), (truth, beyond.T)):
         assert abs(np.mean((low <= value) & (value <= high)) - 0.95) < error
@@ -172,13 +173,14 @@ def test_rows__counts_interval_chance_and_placebo(run: RunScores) -> None:
 
     one = alone(run, named(40), controls={"placebo": [named(9)]})
     row, bare = named_rows(one)[0], named_rows(replace(one, controls={}))[0]
-    nothing = {"null": None, "per_client": None}
-    assert row == {
-        "attack": first.name, "correct": 40, "n": n, "accuracy": 40 / n, "ci": wilson(40, n),
-        "chance": pytest.approx(np.bincount(run.member_client).max() / n),
-        "placebo": {"correct": 9, "n": n, "accuracy": 9 / n, "ci": wilson(9, n), **nothing},
-        **nothing,
-    }  # fmt: skip
+    nothing: dict[str, Any] = {"attack": first.name, "n": n, "null": None, "per_client": None}
+    below = NamingRow(
+        correct=9, accuracy=9 / n, ci=wilson(9, n), chance=None, placebo=None, **nothing
+    )
+    assert row == NamingRow(
+        correct=40, accuracy=40 / n, ci=wilson(40, n), placebo=below,
+        chance=np.bincount(run.member_client).max() / n, **nothing,
+    )  # fmt: skip
     assert bare.placebo is None and named_rows(run) == []
 
 

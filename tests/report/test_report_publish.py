@@ -49,11 +49,11 @@ def test_publish__report_files_and_the_seconds_of_both(
 
 
 def test_publish__without_a_folder_draws_nothing(
-    run: RunScores, monkeypatch: pytest.MonkeyPatch
+    run: RunScores, report: Report, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delattr(draw, "draw_all")
     made = publish(run, None, Stopwatch(time.perf_counter()))
-    assert list(made.timing) == [*PARTS, "total_s"]
+    assert [*made.timing][: len(PARTS) + 1] == [*PARTS, "total_s"] and made.attacks == report.attacks
 
 
 @pytest.mark.parametrize("folder", [None, Path("RUN")])

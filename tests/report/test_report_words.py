@@ -15,7 +15,6 @@ from fedmia.records import (
     Probe,
     RunScores,
 )
-from fedmia.records.attack_rows import AttackRow
 from fedmia.records.privacy import ClientDefence, Epsilon
 from fedmia.records.rows import Report
 from fedmia.report.build import build_report
@@ -23,7 +22,6 @@ from fedmia.report.codes import CODES
 from fedmia.report.model_card import NO_CONCLUSION, model_card
 from fedmia.report.notebook import DOUBT, LEAKS, html_study, html_summary
 from fedmia.report.verdict import count_pairs
-from tests.made_up_runs import made_up
 from tests.report.conftest import AUDIT, GONE, alone, make_run, scored
 from tests.snapshots import Snapshot
 
@@ -91,7 +89,7 @@ def test_words__of_each_code(run: RunScores, snapshot: Snapshot) -> None:
         assert report.verdict.endswith(".")
         assert "simultaneous" not in report.sure
         assert not TECHNICAL.search(report.means) and "AUC" not in report.means
-        snapshot("\n".join(report.verdict, report.means, report.sure, report.todo))
+        snapshot("\n".join((report.verdict, report.means, report.sure, report.todo)))
 
 
 def test_model_card__claims_no_more_than_the_verdict(run: RunScores, snapshot: Snapshot) -> None:
@@ -169,7 +167,7 @@ def test_count_pairs__is_the_share_of_pairs_that_the_attack_orders_right(run: Ru
     means = build_report(alone(run, attack)).means
     assert f"the member {100 * share:.0f} times of 100;" in means
     counts = [
-        count_pairs(made_up(AttackRow, name="a", auc=auc)).split("member ")[2] for auc in (0.503, 0.996, 0.6)
+        count_pairs("a", auc).split("member ")[2] for auc in (0.503, 0.996, 0.6)
     ]
     wanted = ["503 times of 1,000", "996 times of 1,000", "60 times of 100"]
     assert [count.split(";")[0] for count in counts] == wanted
