@@ -227,10 +227,10 @@ def utility(report: Report) -> Table:
     }  # fmt: skip
     if after is not None:
         models[f"after the attack, round {after.round}"] = after
-    fields = fields_of(UtilityRow)
+    shown = models.values()
     accuracies = {
-        name: [text_of(fields[probe], model) for model in models.values()]
-        for probe, name in (("knn", "weighted kNN"), ("linear", "linear probe"))
+        "weighted kNN": [estimate(model.knn, model.knn_ci) for model in shown],
+        "linear probe": [estimate(model.linear, model.linear_ci) for model in shown],
     }
     rows = [
         TextRow([name, *cells, f"{here.n:,}"]) for name, cells in accuracies.items()
