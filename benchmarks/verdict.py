@@ -170,9 +170,7 @@ def code_after(run: RunScores) -> str:
 
 def named(attack: ScoredAttack, numbers: AucRow, over: OverControlRow | None = None) -> AttackRow:
     """The row of an attack, of its AUC alone."""
-    return row_of(
-        AttackRow, None, **NAMED, **vars(numbers), name=attack.name, over_control=over
-    )
+    return row_of(AttackRow, None, **NAMED, **vars(numbers), name=attack.name, over_control=over)
 
 
 def missing(run: RunScores, truth: float) -> dict[str, bool]:

@@ -227,10 +227,9 @@ def utility(report: Report) -> Table:
     }  # fmt: skip
     if after is not None:
         models[f"after the attack, round {after.round}"] = after
-    shown = models.values()
     accuracies = {
-        "weighted kNN": [estimate(model.knn, model.knn_ci) for model in shown],
-        "linear probe": [estimate(model.linear, model.linear_ci) for model in shown],
+        "weighted kNN": [estimate(m.knn, m.knn_ci) for m in models.values()],
+        "linear probe": [estimate(m.linear, m.linear_ci) for m in models.values()],
     }
     rows = [
         TextRow([name, *cells, f"{here.n:,}"]) for name, cells in accuracies.items()

@@ -13,6 +13,7 @@ Example:
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -133,7 +134,7 @@ def _worth(
 def decide_at_threshold(
     members: FloatArray, nonmembers: FloatArray, threshold: float | None,
     subjects: Subjects | None = None,
-) -> dict[str, float | Interval | None]:  # fmt: skip
+) -> dict[str, Any]:  # fmt: skip
     """Balanced accuracy, precision and recall of `score > threshold`, with 95 % intervals.
 
     Accuracy is (TPR + TNR) / 2 and precision TPR / (TPR + FPR): as if both were equally many, so

@@ -23,6 +23,7 @@ from fedmia.statistics.intervals import wilson
 from tests.made_up_runs import made_up
 from tests.snapshots import Snapshot
 
+
 def row(
     name: str, low: float, high: float, auc: float | None = None, kind: Any = AttackRow, **more: Any
 ) -> Any:
@@ -70,8 +71,8 @@ def without(attack: AttackRow) -> AttackRow:
         ([row("a", 0.6, 0.7)], {"zero": [row("c", 0.51, 0.6)]}, "leaks", "a "),
         ([row("a", 0.6, 0.7)], {"untrained": [row("c", 0.51, 0.6), row("d", 0.2, 0.3)]},
          "control-failed", ": d under"),  # farthest from a half, either side
-        ([row("a", 0.6, 0.7)], {"untrained": [row("c", 0.51, 0.6)], "pixels": row("", 0.1, 0.4, kind=AucRow)},
-         "shift", "pixels"),
+        ([row("a", 0.6, 0.7)], {"untrained": [row("c", 0.51, 0.6)],
+          "pixels": row("", 0.1, 0.4, kind=AucRow)}, "shift", "pixels"),
         ([row("a", 0.6, 0.7)], {"pixels": row("", 0.5, 0.6, kind=AucRow)}, "leaks", "a separates"),
         ([row("a", 0.51, 0.7, over_control=over(0.0))], {}, "not-established", "placebo"),
         ([without(row("a", 0.6, 0.7))], {}, "leaks-uncontrolled", "a separates"),

@@ -61,8 +61,7 @@ def test_canaries__refute_a_claim_and_are_shouted(run: RunScores, snapshot: Snap
     assert second.value < 1 and not second.refuted
     assert report.verdict.startswith("CLAIM REFUTED: client 0 claims epsilon 1 by dpsgd")
     assert (
-        f"more than {together:.3g} at delta 1e-05. The attack combined separates"
-        in report.verdict
+        f"more than {together:.3g} at delta 1e-05. The attack combined separates" in report.verdict
     )
     assert report.verdict_code == "leaks"
     (line,) = defended_lines(report)

@@ -137,7 +137,9 @@ def test_image__that_is_known_shows_over_its_class() -> None:
 def test_intervals__cover(sizes: tuple[int, int], leak: float, draws: int) -> None:
     truth = planted(2, 2, leak, 0)[1]
     nulls = [null_of(planted(*sizes, leak, seed)[0]) for seed in range(draws)]
-    ends, beyond = (np.array([getattr(row, key) for row in nulls]) for key in ("ci", "difference_ci"))
+    ends, beyond = (
+        np.array([getattr(row, key) for row in nulls]) for key in ("ci", "difference_ci")
+    )
     error = 3 * np.sqrt(0.95 * 0.05 / draws)
     for value, (low, high) in ((0.75 * 0.8 + 0.2 / CLIENTS, ends.T), (truth, beyond.T)):
         assert abs(np.mean((low <= value) & (value <= high)) - 0.95) < error
