@@ -158,7 +158,10 @@ def _result(row: InferenceRow) -> str:
         return f"{finding} ({p}); {control}"
     more = f" and {len(known) - FEW:,} more" if len(known) > FEW else ""
     who = f": {', '.join(known[:FEW])}{more}" if known else ""
+    # A row that lists few of many knows no more than that all of these are detected.
+    least = "at least " * (row.n_clients is not None and len(known) == len(row.clients))
     return (
-        f"The data sets of {len(known)} of {len(tested)} {kind}s are detected, Holm's p <= "
+        f"The data sets of {least}{len(known)} of {row.n_clients or len(tested)} {kind}s are "
+        f"detected, Holm's p <= "
         f"{SIGNIFICANCE}{who}; the least p, {CORRECTED}: {together}; {control}"
     )

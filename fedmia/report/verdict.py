@@ -314,7 +314,7 @@ def _explain(report: Report, code: str, used: Collection[str]) -> dict[str, str]
             means = f"{who(sets)}, and has a whole set of images, can tell whether the set was "
             means += f"used for training. {MEANS[code] * (code == LEAKS[1])}".strip()
             sure = f"{sets_statement(sets)}."
-            todo = TODO["may differ"] if code == LEAKS[1] and sets.may_differ is not None else todo
+            todo = TODO["may differ"] if code == LEAKS[1] and sets.may_differ else todo
         defences = BOUGHT if is_audit(report) else _defences(report, used)
         todo = COMPARE_VECTORS if todo and is_audit(report) else f"{todo} {defences}".strip()
     elif code == "not-established":
