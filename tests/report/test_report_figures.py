@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,16 +16,17 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from PIL import Image
 
-from fedmia.records import ClientInfo, RoundInfo, RunScores
+from fedmia.records import AttackSweep, ClientInfo, RoundInfo, RunScores, SweepPoint
+from fedmia.records.client_rows import ClientDistribution, CohortRow
+from fedmia.records.fields import row_of
 from fedmia.records.rows import Report
 from fedmia.report.build import build_report
 from fedmia.report.figures import attacks, canvas, rounds
 from fedmia.report.figures import draw as draw_module
 from fedmia.report.figures.active import AccuracyByThreshold
 from fedmia.report.figures.draw import draw_all, figures, fingerprint
-from fedmia.report.figures.roc import BANDS, POINTS, RocCurves
 from fedmia.report.page import page
-from tests.report.conftest import Page, alone
+from tests.report.conftest import Page, alone, scored
 
 
 @pytest.fixture
@@ -132,6 +134,42 @@ def test_alt__has_the_numbers_of_the_rows(run: RunScores, report: Report) -> Non
     )
 
 
+def test_alt__of_many_clients_and_of_a_sweep(run: RunScores, report: Report) -> None:
+    rows = [
+        row_of(
+            CohortRow, None, whose="cohort", attack="similarity", cohort=cohort, auc=auc, low=0.4,
+            high=0.9, auc_ci=(0.4, 0.9), null_auc=0.5, null_ci=(0.4, 0.6), n_members=9,
+        )
+        for cohort, auc in (("never", 0.51), ("1-3", 0.58), ("4-6", 0.7))
+    ]  # fmt: skip
+    spread = row_of(
+        ClientDistribution, None, clients=200, over_half=3, under_half=0, with_null=200,
+        over_null=9, over_null_expected=5.0, percentiles=[0.4 + i / 500 for i in range(101)],
+        null_percentiles=[0.4 + i / 1000 for i in range(101)],
+    )  # fmt: skip
+    points = [
+        SweepPoint("similarity", value, 8, scored("similarity", auc, 112, 500, value))
+        for value, auc in ((8, 0.55), (1600, 0.7))
+    ]
+    sweep = build_report(replace(run, sweep=AttackSweep("query_budget", (8, 1600), points))).sweep
+    every = figures(replace(report, client_cohorts=rows, client_distribution=spread, sweep=sweep))
+    for name in ("cohorts", "clients-distribution", "sweep"):
+        assert every[name].draw() is not None and every[name].caption().endswith(".")
+    assert every["cohorts"].alt() == (
+        "AUC of similarity by the clients' last round. The highest is 0.70 (last round 4-6), the "
+        "lowest of 3 0.51 (drawn in no round). 1 of 3 lie over the range of their null."
+    )
+    assert (
+        every["clients-distribution"]
+        .alt()
+        .startswith("Histogram over clients. By client, AUC median 0.50, nine in ten 0.41 to 0.59")
+    )
+    first, second = (row.scored.auc for row in sweep if row.scored)
+    assert every["sweep"].alt() == (
+        f"AUC by query budget, images embedded: similarity {first:.2f} at 8, {second:.2f} at 1,600."
+    )
+
+
 def test_new_figure__stands_in_a_section_of_its_own(
     report: Report, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -147,16 +185,17 @@ def test_new_figure__stands_in_a_section_of_its_own(
 
 def limits(figure: Figure) -> list[Line2D]:
     """The edges of the bands of a ROC plot."""
-    return [line for line in figure.axes[0].lines if len(np.asarray(line.get_ydata())) == POINTS]
+    return [line for line in figure.axes[0].lines if len(np.asarray(line.get_ydata())) == 40]
 
 
 def test_roc__bands_of_the_attacks_with_the_highest_auc(run: RunScores, report: Report) -> None:
-    one = RocCurves(report, run)
+    one = figures(report, run)["roc"]
     figure = one.draw()
     assert figure is not None
     (axes,) = figure.axes
-    banded = [row.name for row in one.rows()[:BANDS]]
-    assert banded == ["combined", "similarity"] and len(axes.collections) == BANDS
+    aucs = {row.name: row.auc or 0.0 for row in report.attacks}
+    banded = sorted(aucs, key=lambda name: -aucs[name])[:2]
+    assert len(axes.collections) == 2 < len(aucs)
     (note,) = (text.get_text() for text in axes.texts)
     for words in (*banded, "pointwise 95 %", "Clopper-Pearson"):
         assert words in note
@@ -164,12 +203,12 @@ def test_roc__bands_of_the_attacks_with_the_highest_auc(run: RunScores, report: 
     assert "trials" not in one.caption()
     colours = {str(line.get_color()) for line in axes.lines if line.get_label() in banded}
     assert {str(line.get_color()) for line in limits(figure)} == colours
-    assert len(limits(figure)) == 2 * BANDS
+    assert len(limits(figure)) == 4
 
 
 def test_roc__each_attack_has_a_band_where_there_are_few(run: RunScores) -> None:
     few = alone(run, *run.attacks[:2])
-    one = RocCurves(build_report(few), few)
+    one = figures(build_report(few), few)["roc"]
     figure = one.draw()
     assert figure is not None and len(figure.axes[0].collections) == 2
     assert "Band of each attack: pointwise" in one.caption()
@@ -177,7 +216,7 @@ def test_roc__each_attack_has_a_band_where_there_are_few(run: RunScores) -> None
 
 def test_roc__bands_of_subjects_are_wider(run: RunScores, report: Report) -> None:
     n, m = 112, 500
-    of = {"subjects_members": np.arange(n) // 8, "subjects_nonmembers": np.arange(m) // 8}
+    of: Any = {"subjects_members": np.arange(n) // 8, "subjects_nonmembers": np.arange(m) // 8}
     attack = run.attacks[1]
     numbers = np.round(attack.scores_members), np.round(attack.scores_nonmembers)
     same = np.repeat(numbers[0][::8], 8)[:n], np.repeat(numbers[1][::8], 8)[:m]
@@ -185,7 +224,7 @@ def test_roc__bands_of_subjects_are_wider(run: RunScores, report: Report) -> Non
     heights = []
     for one in (alike, replace(alike, **of)):
         whole = alone(run, one)
-        curves = RocCurves(build_report(whole), whole)
+        curves = figures(build_report(whole), whole)["roc"]
         figure = curves.draw()
         assert figure is not None
         low, high = (line.get_ydata() for line in limits(figure))

@@ -12,7 +12,7 @@ from fedmia.records.attack_rows import with_auc
 from fedmia.records.client_rows import SUBJECT, ClientRow, CohortRow, LeakRow
 from fedmia.report.figures import canvas
 from fedmia.report.figures.base import ReportFigure, count
-from fedmia.report.format import distribution_sentence, number
+from fedmia.report.format import NEVER, distribution_sentence, number
 from fedmia.report.selection import count_clients, has_many_clients, select_clients, unit_of
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ def _forest(rows: Sequence[LeakRow], names: Sequence[str]) -> tuple[Figure, Axes
 
 
 def _round(row: CohortRow) -> str:
-    return f"last round {row.cohort}"
+    return "drawn in no round" if row.cohort == NEVER else f"last round {row.cohort}"
 
 
 def _short(row: ClientRow) -> str:

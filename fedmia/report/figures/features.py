@@ -63,7 +63,10 @@ class Features(ReportFigure):
             for name, inside, outside in zip(self._names(), *middles, strict=True)
         )
         sizes = f"{count(len(members), 'member')} and {count(len(nonmembers), 'non-member')}"
-        return f"Scatter plots of three features of {sizes}. Medians of either: {medians}."
+        return (
+            f"Scatter plots of three features of {sizes}. Medians of members and of non-members: "
+            f"{medians}."
+        )
 
     def _sides(self) -> tuple[FloatArray, FloatArray]:
         """Features of the members (n, 3) and of the non-members (m, 3)."""
