@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from fedmia.records import Curves, RunScores
     from fedmia.records.attack_rows import OverControlRow
     from fedmia.records.rows import Report
+    from fedmia.report.figures.base import ReportFigure
 
 Part = TypeVar("Part")
 NOT_KEPT = {"features": "the attacks' features are not kept"}  # figures of more than a folder holds
@@ -312,7 +313,7 @@ class Run:
             raise InputError(f"figure '{name}' of '{self.folder}' has no data: {NOT_KEPT[name]}")
         if name not in figures:
             raise unknown_name("figure", name, figures)
-        if (figure := figures[name]()) is None:
+        if (figure := figures[name].draw()) is None:
             raise InputError(f"figure '{name}' of '{self.folder}' has no data")
         return figure
 
@@ -398,12 +399,12 @@ class Run:
     def _of_vectors(self) -> bool:
         return self._files.facts().get("member_embeddings") is not None
 
-    def _figures(self) -> dict[str, Callable[[], Figure | None]]:
-        """Name -> what draws the figure again."""
+    def _figures(self) -> dict[str, ReportFigure]:
+        """Name -> the figure, which can be drawn again."""
         from fedmia.report.figures import draw
 
-        every = draw.figures(self._figure_scores(), self.records)
-        return {name: drawing for name, drawing in every.items() if name not in NOT_KEPT}
+        every = draw.figures(self.records, self._figure_scores())
+        return {name: one for name, one in every.items() if name not in NOT_KEPT}
 
     def _figure_scores(self) -> RunScores:
         """The part of the scores that figures show."""
@@ -412,6 +413,10 @@ class Run:
         act = self.curves.act if self.curves else ""
         truth = self.scores["truth"]
         inside, outside = self.scores[truth], self.scores[~truth]
+        subjects: tuple[Any, Any] = None, None
+        if "subject" in self.scores:
+            numbers = self.scores["subject"].astype("category").cat.codes
+            subjects = numbers[truth].to_numpy(), numbers[~truth].to_numpy()
         attacks = [
             ScoredAttack(
                 name=row.name,
@@ -421,6 +426,8 @@ class Run:
                 scores_members=inside[row.name].to_numpy(),
                 scores_nonmembers=outside[row.name].to_numpy(),
                 act=act if row.reading is not None else "",
+                subjects_members=subjects[0],
+                subjects_nonmembers=subjects[1],
             )
             for row in self.records.attacks
         ]

@@ -1,12 +1,12 @@
 """Checks every number of the pages of docs/ and benchmarks/results/ that give results, and writes
 their tables.
 
-    python scripts/docs_numbers.py [--check] [--pictures RUN]
+    python scripts/docs_numbers.py [--check] [--pictures [--run RUN]]
 
-`--check` writes nothing and fails where a table differs; `--pictures` first copies the figures of a
-run into docs/images, and draws the README's of the committed run. A page gives results if it has
-one of the comments below. A number names the result file that it stands in, by a comment after it
-in the same block of lines:
+`--check` writes nothing and fails where a table differs; `--pictures` first draws those of
+docs/images of the committed report; with `--run`, its very run, also those that show scores. A page
+gives results if it has one of the comments below. A number names the result file that it stands in,
+by a comment after it in the same block of lines:
 
     kNN is .78 [.74, .83] <!-- from defences/tradeoff.json: points[label=gaussian scale=0.1].knn -->
 
@@ -30,12 +30,13 @@ from __future__ import annotations
 
 import argparse
 import functools
+import io
 import json
 import math
 import re
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -44,8 +45,16 @@ import yaml
 from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
+from fedmia.records.as_json import from_json
+from fedmia.records.rows import Report
+from fedmia.report.figures.attacks import Forest
+from fedmia.report.figures.canvas import encode
+from fedmia.report.figures.draw import figures, fingerprint
+from fedmia.storage.runfolder import RunFolder
+
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
+IMAGES = ROOT / "docs" / "images"
 TABLES = Path(__file__).with_name("docs_tables.yaml")
 SET, DASH = "set", "–"
 
@@ -356,52 +365,63 @@ def written(page: str, make: Callable[[str], str] = make_table) -> str:
     return re.sub(r"(<!-- table ([\w-]+) -->)\n(?:\|.*\n)*", table, page)
 
 
-def copy_pictures(run: Path) -> None:
-    """Copy the figures of a run into docs/images, small enough for the repository; each still says
-    of which report it is.
+def default_report() -> Report:
+    """The report whose numbers the pages have."""
+    return from_json(Report, result("default/report.json"), "report")
+
+
+def draw_pictures(run: Path | None) -> None:
+    """Draw the pictures of docs/images anew, small enough for the repository; each says of which
+    report it is, and what it shows.
+
+    Args:
+        run: whose figures are copied; None: those that show scores stay, as no file holds them.
 
     Raises:
         SystemExit: the run is not the one whose numbers the pages have.
     """
-    from fedmia.report.figures.canvas import encode
-    from fedmia.report.figures.draw import fingerprint
-    from fedmia.storage.runfolder import RunFolder
-
-    images, report = ROOT / "docs" / "images", result("default/report.json")
-    if fingerprint(RunFolder(run).report()) != fingerprint(report):
+    report = default_report()
+    if run is not None and fingerprint(RunFolder(run).report()) != fingerprint(report):
         sys.exit(f"{run} is another run than benchmarks/results/default/report.json")
-    text = PngInfo()
-    text.add_text("Report", fingerprint(report))
-    for old in sorted((images / "gallery").glob("*.png")):
-        picture = Image.open(run / "figures" / old.name).convert("RGB")
+    drawn = figures(report)
+    for old in sorted((IMAGES / "gallery").glob("*.png")):
+        if run is not None:
+            picture = Image.open(run / "figures" / old.name)
+        elif old.stem in drawn and (figure := drawn[old.stem].draw()) is not None:
+            about = {"Description": drawn[old.stem].alt()}
+            picture = Image.open(io.BytesIO(encode(figure, text=about)))
+        else:
+            continue
+        text = PngInfo()
+        text.add_text("Report", fingerprint(report))
+        text.add_text("Description", picture.info["Description"])
         width = min(900, picture.width)
         size = (width, round(picture.height * width / picture.width))
-        small = picture.resize(size, Image.Resampling.LANCZOS)
+        small = picture.convert("RGB").resize(size, Image.Resampling.LANCZOS)
         small.quantize(64).save(old, optimize=True, pnginfo=text)
-    short = encode(draw_short(report), text={"Report": fingerprint(report)})
-    (images / "forest.png").write_bytes(short)
+    short = short_forest(report)
+    about = {"Report": fingerprint(report), "Description": short.alt()}
+    if (figure := short.draw()) is not None:
+        (IMAGES / "forest.png").write_bytes(encode(figure, text=about))
 
 
-def draw_short(report: Any) -> Any:
+def short_forest(report: Report) -> Forest:
     """The figure of the README's attacks, without their controls, which its table has."""
-    from fedmia.report.figures.attacks import forest
-    from fedmia.report.figures.canvas import apply_style
-
     rows = yaml.safe_load(TABLES.read_text(encoding="utf-8"))["readme"]["rows"]
     named = [row["is"] for row in rows]
-    attacks = [row for row in report["attacks"] if row["name"] in named]
-    controls = {"untrained": [], "placebo": [], "pixels": None}
-    return apply_style(forest)(report | {"attacks": attacks, "paired": [], "controls": controls})
+    attacks = [row for row in report.attacks if row.name in named]
+    return Forest(replace(report, attacks=attacks, paired=[], controls={}, pixels=None))
 
 
 def main() -> int:
     """Write the tables and check the numbers; returns 1 where something is wrong."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--check", action="store_true", help="write nothing")
-    parser.add_argument("--pictures", type=Path, metavar="RUN", help="run whose figures are copied")
+    parser.add_argument("--pictures", action="store_true", help="draw docs/images anew")
+    parser.add_argument("--run", type=Path, help="that --pictures copies figures of scores from")
     arguments = parser.parse_args()
-    if arguments.pictures is not None:
-        copy_pictures(arguments.pictures)
+    if arguments.pictures:
+        draw_pictures(arguments.run)
     wrong: list[str] = []
     for name in ("README.md", *PAGES):
         path = ROOT / name

@@ -58,9 +58,9 @@ def test_pictures__are_of_the_committed_default_run() -> None:
     """Each PNG of the docs says by its text which report it shows."""
     pictures = sorted((ROOT / "docs" / "images").rglob("*.png"))
     texts = {path.name: Image.open(path).info.get("Report") for path in pictures}
-    assert len(texts) == 9 and set(texts.values()) == {
-        fingerprint(numbers.result("default/report.json"))
-    }
+    assert len(texts) == 9 and set(texts.values()) == {fingerprint(numbers.default_report())}
+    text = Image.open(ROOT / "docs" / "images" / "forest.png").info["Description"]
+    assert text == numbers.short_forest(numbers.default_report()).alt()
 
 
 def test_tables__all_stand_in_one_page() -> None:

@@ -10,52 +10,19 @@ from pathlib import Path
 from jinja2 import ChoiceLoader, Environment, FileSystemLoader, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
+from fedmia.records import RunScores
 from fedmia.records.rows import Report
 from fedmia.report import report_tables as tables
 from fedmia.report.attacker import is_reversed
 from fedmia.report.datasets import statement
-from fedmia.report.figures.attacks import MOST
 from fedmia.report.figures.canvas import COLUMN, DPI
-from fedmia.report.format import DECIDES, REVERSED, TOGETHER, group_by_reason, sentences
+from fedmia.report.figures.draw import figures
+from fedmia.report.format import DECIDES, REVERSED, group_by_reason, sentences
 from fedmia.report.model_card import model_card
 from fedmia.report.selection import FEW, count_clients, unit_of
 from fedmia.report.tables import flat, head_title
 from fedmia.report.verdict import TITLES, is_alarming
 from fedmia.statistics.power import POWER
-
-CAPTIONS: Mapping[str, str] = {
-    "attacks": "AUC of each attack with its 95 % interval alone (thick) and that "
-    f"{TOGETHER.format('attacks')} (thin). "
-    "Its controls stand below it in grey.",
-    "roc": "ROC curve of each attack on log axes: the left end shows the members that it finds at "
-    "few false positives.",
-    "clients": "AUC of each client's members against non-members of the same class mix, or against "
-    "non-members that the client owns. Grey: the null, non-members that pose as its members.",
-    "clients-distribution": "Histogram of the AUC over clients. Grey: the null, as many draws of "
-    "non-members that pose as the clients' members, where nothing can leak.",
-    "rounds": "AUC of each attack by round with 95 % bands, and utility and loss of the same "
-    "rounds.",
-    "layers": "AUC of the attack on each layer of the encoder, by round, with 95 % bands.",
-    "sweep": "AUC of each attack with its 95 % interval, at each value of the sweep.",
-    "features": "The three features that the combined attack uses, two at a time, of members and "
-    f"non-members; at most {MOST:,} images of each are drawn.",
-    "holdings": "Number of images of each class that each client holds.",
-    "cohorts": "AUC of the members of clients by the last round in which they trained. Grey: the "
-    "null, non-members that pose as these members.",
-}
-# Of the figures ACT, ACT-losses and ACT-thresholds of an active attack.
-OF_SUBJECTS = (
-    "AUC of each subject's images against those of the non-member subjects. Grey: the null, one "
-    "non-member subject at a time against the others."
-)
-CAPTIONS_OF_ACT: Mapping[str, str] = {
-    "": "Loss of the scored images on the aggregated model, in the federation with {} and in the "
-    "same federation without.",
-    "-losses": "Loss of the scored images before the first crafted update and right after the "
-    "local {}.",
-    "-thresholds": "Accuracy by threshold. Marked: the threshold chosen on the known images, and "
-    "the best one on the scored images.",
-}
 
 
 def templates(*folders: Path) -> Environment:
@@ -78,9 +45,18 @@ def templates(*folders: Path) -> Environment:
     return environment
 
 
-def picture(caption: str, png: bytes) -> tuple[str, str]:
-    """A figure as the templates show it: caption, and the bytes in base 64."""
-    return caption, base64.b64encode(png).decode("ascii")
+def picture(caption: str, png: bytes, alt: str = "") -> tuple[str, str, str]:
+    """A figure as the templates show it.
+
+    Args:
+        caption: below it.
+        png: its bytes.
+        alt: for readers who cannot see it; empty: the caption.
+
+    Returns:
+        Caption, text for readers who cannot see it, and the bytes in base 64.
+    """
+    return caption, alt or caption, base64.b64encode(png).decode("ascii")
 
 
 def is_wide(data: str) -> bool:
@@ -88,22 +64,21 @@ def is_wide(data: str) -> bool:
     return int.from_bytes(base64.b64decode(data[:32])[16:20], "big") > COLUMN * DPI
 
 
-def page(report: Report, figures: Mapping[str, bytes]) -> str:
+def page(report: Report, pngs: Mapping[str, bytes], run: RunScores | None = None) -> str:
     """The whole HTML document.
 
     Args:
         report: what `fedmia.report.build.build_report` returned.
-        figures: name -> PNG bytes.
+        pngs: PNG bytes of its figures, by name.
+        run: the scores behind it; None: without the figures that show scores.
 
     Returns:
         The HTML text.
     """
-    acts = [n.removesuffix("-thresholds") for n in figures if n.endswith("-thresholds")]
-    captions = dict(CAPTIONS)
-    if unit_of(report) == "subject":
-        captions["clients"] = OF_SUBJECTS
-    for act in acts:
-        captions |= {f"{act}{end}": text.format(act) for end, text in CAPTIONS_OF_ACT.items()}
+    drawn = [one for name, one in figures(report, run).items() if name in pngs]
+    places: dict[str, list[str]] = {}
+    for one in drawn:
+        places.setdefault(one.place, []).append(one.name)
     about = {
         "Encoder": tables.encoder(report.encoder) if report.encoder is not None else [],
         "Split": flat(report.split),
@@ -120,7 +95,7 @@ def page(report: Report, figures: Mapping[str, bytes]) -> str:
             titles=TITLES,
             tables=tables,
             about=about,
-            acts=acts,
+            places=places,
             power=POWER,
             few=FEW,
             alarming=is_alarming(report),
@@ -130,10 +105,7 @@ def page(report: Report, figures: Mapping[str, bytes]) -> str:
             statement=statement,
             card=model_card(report).split("\n\n"),
             not_run=group_by_reason(report),
-            pictures={
-                name: picture(captions.get(name, name), png) for name, png in figures.items()
-            },
-            others=[name for name in figures if name not in captions],
+            pictures={d.name: picture(d.caption(), pngs[d.name], d.alt()) for d in drawn},
             clients=count_clients(report),
             unit=unit_of(report),
         )

@@ -121,7 +121,7 @@ def write_report(
         DiskError: they cannot be written; those of before stay.
     """
     pictures = {n.removesuffix(".png"): png for n, png in figures.items() if n.endswith(".png")}
-    files = {PAGE: page(report, pictures).encode(), SCORES: scores_csv(run).encode()}
+    files = {PAGE: page(report, pictures, run).encode(), SCORES: scores_csv(run).encode()}
     if run.curves is not None:
         files[CURVES] = to_npz(run.curves)
     files |= {f"{FIGURES}/{name}": data for name, data in figures.items()}

@@ -12,6 +12,7 @@ Example:
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -116,11 +117,43 @@ def tpr_at_fpr(
     if n == 0 or m * target < 1 - 1e-9:
         return None
     fpr, tpr = roc(members, nonmembers)
-    hits, alarms = np.rint(tpr * n).astype(int), np.rint(fpr * m).astype(int)
     at = int(np.flatnonzero(fpr <= target + 1e-12)[-1])
-    worth = None if subjects is None else partial(_worth, (members, nonmembers), subjects)
-    interval = rate_interval(hits, alarms, n, m, target, worth, family)
+    (interval,) = _limits(members, nonmembers, [target], subjects, family)
     return float(tpr[at]), interval, float(fpr[at])
+
+
+def tpr_band(
+    members: FloatArray, nonmembers: FloatArray, targets: FloatArray,
+    subjects: Subjects | None = None,
+) -> tuple[FloatArray, FloatArray]:  # fmt: skip
+    """Pointwise limits of the TPR at true FPRs: a band around a ROC curve.
+
+    At each FPR alone they are the interval of `tpr_at_fpr`, made wider where they would fall though
+    the TPR cannot: effective trials of subjects differ from threshold to threshold.
+
+    Args:
+        members: scores of the members, `(n,)`, at least one.
+        nonmembers: scores of the non-members, `(m,)`, at least one.
+        targets: true false-positive rates, `(k,)` in (0, 1], rising.
+        subjects: of the members and of the non-members; none: each image is its own.
+
+    Returns:
+        lower and upper limits, `(k,)` each, in [0, 1] and never falling.
+    """
+    low, high = np.transpose(_limits(members, nonmembers, targets.tolist(), subjects))
+    return np.minimum.accumulate(low[::-1])[::-1], np.maximum.accumulate(high)
+
+
+def _limits(
+    members: FloatArray, nonmembers: FloatArray, targets: Sequence[float],
+    subjects: Subjects | None, family: int = 1,
+) -> list[Interval]:  # fmt: skip
+    """The interval of the TPR at each true FPR."""
+    n, m = len(members), len(nonmembers)
+    fpr, tpr = roc(members, nonmembers)
+    hits, alarms = np.rint(tpr * n).astype(int), np.rint(fpr * m).astype(int)
+    worth = None if subjects is None else partial(_worth, (members, nonmembers), subjects)
+    return [rate_interval(hits, alarms, n, m, target, worth, family) for target in targets]
 
 
 def _worth(

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from fedmia.attacks._classifier import decide, fit_classifier
 from fedmia.records import FloatArray
 from fedmia.report.figures import canvas
-from fedmia.report.figures.attacks import PAIRS, draw_pairs
+from fedmia.report.figures.features import PAIRS, draw_pairs
 from papers.federated.reading import FEATURES, SnapshotFeatures
 from papers.federated.tables import shown_layers
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from fedmia.data.npz import Npz
 from fedmia.evaluation.audits.images import deal_sets
 from fedmia.evaluation.audits.imagetable import image_places, read_image_table
 from fedmia.evaluation.audits.subjects import read_subjects
+from fedmia.report.figures import canvas
 from tests.auditing.brought import Remembers
 from tests.auditing.conftest import Audit
 from tests.auditing.test_audit_input import refused
@@ -131,6 +133,18 @@ def test_audit__names_the_subject_that_was_learnt(
         scores.loc[~scores["truth"], "subject"]
     )
     assert open_run(tmp_path / "A").clients.index[0] == RED
+
+
+def test_figures__of_subjects_are_drawn_again_as_they_were(
+    audit: Audit, two_sides: str, tmp_path: Path
+) -> None:
+    """The band of a ROC curve counts subjects, whose names scores.csv holds."""
+    flags = f"{two_sides} --known 8 --attacks similarity --seed 2 "
+    assert audit(flags, tmp_path / "A", figures=True).code == 0
+    with Image.open(tmp_path / "A" / "figures" / "roc.png") as before:
+        again = open_run(tmp_path / "A").figure("roc")
+        with Image.open(io.BytesIO(canvas.encode(again))) as after:
+            assert np.array_equal(np.asarray(before), np.asarray(after))
 
 
 def test_intervals__by_subject_are_wider_than_by_image(

@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 
 from fedmia.config.choices import PluginChoice
+from fedmia.records.fields import row_of
+from fedmia.records.rows import RoundRow
 from fedmia.report.figures import canvas
 from fedmia.storage.results import from_npz, to_npz
 from papers.federated import curves, feature_pairs
@@ -29,9 +31,9 @@ from tests.papers.planted import (
     reading,
 )
 
-HISTORY: Any = [
-    {"round": 1, "under_attack": False},
-    {"round": 2, "under_attack": True},
+HISTORY = [
+    row_of(RoundRow, None, round=round, under_attack=round == 2, leakage={}, layers={})
+    for round in (1, 2)
 ]
 
 

@@ -39,7 +39,7 @@ def test_templates__explanations_are_folded_on_every_page() -> None:
 
 
 def test_page__self_contained_and_its_figures_where_they_belong(report: Report) -> None:
-    text = page(report, {"attacks": b"picture", "new": b"other"})
+    text = page(report, {"attacks": b"picture", "layers": b"other"})
     document = Page(text)
     assert document.loads == [
         "data:image/png;base64," + base64.b64encode(b).decode() for b in (b"picture", b"other")

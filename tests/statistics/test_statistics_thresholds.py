@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.stats import norm
 
 from fedmia.statistics.intervals import mover_mean, precision_interval, wilson
 from fedmia.statistics.thresholds import (
@@ -13,6 +14,7 @@ from fedmia.statistics.thresholds import (
     decide_at_threshold,
     oracle_accuracy,
     tpr_at_fpr,
+    tpr_band,
 )
 
 # Few distinct values, so that ties are the rule.
@@ -51,6 +53,54 @@ def test_tpr_at_fpr__is_the_largest_allowed(
     tpr, (low, high), achieved = rate
     assert tpr == pytest.approx(max(allowed))
     assert low <= tpr <= high and achieved <= target + 1e-12
+
+
+@given(SCORES, SCORES)
+@settings(max_examples=50, deadline=None)
+def test_tpr_band__is_the_interval_at_each_rate(
+    members: np.ndarray, nonmembers: np.ndarray
+) -> None:
+    targets = np.linspace(1 / len(nonmembers), 1, 9)
+    low, high = tpr_band(members, nonmembers, targets)
+    for target, *band in zip(targets, low, high, strict=True):
+        rate = tpr_at_fpr(members, nonmembers, target)
+        assert rate is not None and tuple(band) == rate[1]
+        assert 0 <= band[0] <= rate[0] <= band[1] <= 1
+    assert (np.diff(low) >= 0).all() and (np.diff(high) >= 0).all()
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_tpr_band__of_subjects_never_falls_and_holds_each_interval(seed: int) -> None:
+    """Their effective trials differ by threshold, so that the intervals alone do fall."""
+    stream = np.random.default_rng(seed)
+    subjects = np.repeat(np.arange(12), 6), np.repeat(np.arange(30), 6)
+    members, nonmembers = (
+        shift + stream.normal(size=of[-1] + 1)[of] + stream.normal(size=len(of))
+        for shift, of in zip((1.0, 0.0), subjects, strict=True)
+    )
+    targets = np.geomspace(1 / len(nonmembers), 1, 40)
+    low, high = tpr_band(members, nonmembers, targets, subjects)
+    assert (np.diff(low) >= 0).all() and (np.diff(high) >= 0).all()
+    assert low.min() >= 0 and high.max() <= 1
+    rates = [tpr_at_fpr(members, nonmembers, t, subjects) for t in targets]
+    alone = np.array([rate[1] for rate in rates if rate is not None])
+    assert len(alone) == 40 and (low <= alone[:, 0]).all() and (high >= alone[:, 1]).all()
+    assert (np.diff(alone, axis=0) < 0).any()
+    by_image = tpr_band(members, nonmembers, targets)
+    assert (high - low).mean() > 1.1 * (by_image[1] - by_image[0]).mean()
+
+
+def test_tpr_band__covers_the_true_curve_at_each_rate() -> None:
+    """Binormal scores, 600 draws: the least coverage of the five rates is 0.96."""
+    stream, targets = np.random.default_rng(0), np.array([0.01, 0.03, 0.1, 0.3, 0.8])
+    true = norm.cdf(1 + norm.ppf(targets))
+    held = []
+    for _ in range(600):
+        low, high = tpr_band(stream.normal(1, 1, 80), stream.normal(0, 1, 200), targets)
+        held.append((low <= true) & (true <= high))
+    coverage = np.mean(held, axis=0)
+    print(coverage)
+    assert coverage.min() >= 0.95
 
 
 def test_at_threshold__known_answer_and_intervals_of_its_own_counts() -> None:

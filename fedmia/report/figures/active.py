@@ -10,7 +10,9 @@ from fedmia.records import Curves, FloatArray, IntArray, RunScores, ScoredAttack
 from fedmia.records.attack_rows import AttackRow
 from fedmia.records.rows import Report
 from fedmia.report.figures import canvas
-from fedmia.report.figures.attacks import scored_attacks
+from fedmia.report.figures.base import ReportFigure
+from fedmia.report.figures.roc import scored_attacks
+from fedmia.report.format import number
 from fedmia.statistics.thresholds import roc
 
 if TYPE_CHECKING:
@@ -18,28 +20,102 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-def by_round(run: RunScores) -> Figure | None:
+class LossByRound(ReportFigure):
     """Median loss and middle half, members and non-members, by round under the act, and the same
-    rounds without it beside (of ascent: Fig. 13 of the paper)."""
-    curves = run.curves
-    if curves is None or len(curves.rounds) == 0:
-        return None
-    panels = [(f"with {curves.act}", curves.members, curves.nonmembers)]
-    if curves.control_members is not None and curves.control_nonmembers is not None:
-        panels.append((f"without {curves.act}", curves.control_members, curves.control_nonmembers))
-    n = canvas.counts(curves.members.shape[1], curves.nonmembers.shape[1])
-    heading = f"Loss of the scored images, median and quartiles ({n})"
-    figure, grid = _panels(1, len(panels), canvas.WIDE, 2.6, heading)
-    for axes, (title, members, nonmembers) in zip(grid[0], panels, strict=True):
-        _band(axes, curves.rounds, nonmembers, canvas.NONMEMBER, "non-members", "s--")
-        _band(axes, curves.rounds, members, canvas.MEMBER, "members", "o-")
-        axes.set_title(title, weight="normal")
-        canvas.whole_rounds(axes)
-        axes.grid(axis="y")
-    grid[0, 0].set_ylabel("loss on the aggregated model")
-    handles, labels = grid[0, 0].get_legend_handles_labels()
-    figure.legend(handles[::-1], labels[::-1], loc="outside lower left", ncols=2)
-    return figure
+    rounds without it beside (of ascent: Fig. 13 of the paper).
+
+    Args:
+        report: made of the scores.
+        curves: of the act.
+    """
+
+    def __init__(self, report: Report, curves: Curves) -> None:
+        super().__init__(report)
+        self.curves = curves
+        self.name = curves.act
+        self.place = place_of(curves.act)
+
+    def panels(self) -> dict[str, tuple[FloatArray, FloatArray]]:
+        """With the act and without -> losses of members (R, n) and of non-members (R, m)."""
+        curves = self.curves
+        panels = {f"with {curves.act}": (curves.members, curves.nonmembers)}
+        if curves.control_members is not None and curves.control_nonmembers is not None:
+            without = curves.control_members, curves.control_nonmembers
+            panels[f"without {curves.act}"] = without
+        return panels
+
+    def plot(self) -> Figure | None:
+        curves, panels = self.curves, self.panels()
+        if len(curves.rounds) == 0:
+            return None
+        n = canvas.counts(curves.members.shape[1], curves.nonmembers.shape[1])
+        heading = f"Loss of the scored images, median and quartiles ({n})"
+        figure, grid = _panels(1, len(panels), canvas.WIDE, 2.6, heading)
+        for axes, (title, (members, nonmembers)) in zip(grid[0], panels.items(), strict=True):
+            _band(axes, curves.rounds, nonmembers, canvas.NONMEMBER, "non-members", "s--")
+            _band(axes, curves.rounds, members, canvas.MEMBER, "members", "o-")
+            axes.set_title(title, weight="normal")
+            canvas.whole_rounds(axes)
+            axes.grid(axis="y")
+        grid[0, 0].set_ylabel("loss on the aggregated model")
+        handles, labels = grid[0, 0].get_legend_handles_labels()
+        figure.legend(handles[::-1], labels[::-1], loc="outside lower left", ncols=2)
+        return figure
+
+    def caption(self) -> str:
+        without = " and in the same federation without" * (len(self.panels()) > 1)
+        return (
+            f"Loss of the scored images on the aggregated model, in the federation with "
+            f"{self.curves.act}{without}: median (line) and quartiles (band)."
+        )
+
+    def alt(self) -> str:
+        last = f"in round {self.curves.rounds[-1]}"
+        texts = [
+            f"{title} {np.median(members[-1]):.3g} of members and "
+            f"{np.median(nonmembers[-1]):.3g} of non-members"
+            for title, (members, nonmembers) in self.panels().items()
+        ]
+        return f"Loss by round. Its median {last}: {'; '.join(texts)}."
+
+
+class LossBeforeAfter(ReportFigure):
+    """Loss of members and of non-members before and after the act (of static ascent: Fig. 11).
+
+    Args:
+        report: made of the scores.
+        curves: of the act.
+    """
+
+    def __init__(self, report: Report, curves: Curves) -> None:
+        super().__init__(report)
+        self.curves = curves
+        self.name = f"{curves.act}-losses"
+        self.place = place_of(curves.act)
+
+    def plot(self) -> Figure | None:
+        return distributions(self.curves)
+
+    def caption(self) -> str:
+        return (
+            "Loss of the scored images before the first crafted update and right after the local "
+            f"{self.curves.act}."
+        )
+
+    def alt(self) -> str:
+        texts = [
+            f"{np.median(before):.3g} before and {np.median(after):.3g} after of {side}"
+            for side, (before, after) in _before_after(self.curves).items()
+        ]
+        return (
+            f"Histograms of the loss before and after the local {self.curves.act}. Medians: "
+            f"{'; '.join(texts)}."
+        )
+
+
+def place_of(act: str) -> str:
+    """Where the page shows the figures of an active attack."""
+    return f"Under {act}"
 
 
 def _panels(
@@ -59,17 +135,29 @@ def _band(
     axes.plot(rounds, middle, style, color=colour, label=label)
 
 
-def distributions(curves: Curves) -> Figure | None:
-    """Loss of members and of non-members before and after the act (of static ascent: Fig. 11)."""
+def _before_after(curves: Curves) -> dict[str, tuple[FloatArray, FloatArray]]:
+    """Members and non-members -> their losses before and after the act, where both are known."""
     sides: dict[str, tuple[Any, Any]] = {
         "members": (curves.before_members, curves.after_members),
         "non-members": (curves.before_nonmembers, curves.after_nonmembers),
     }
-    panels = {
+    return {
         title: both
         for title, both in sides.items()
         if all(losses is not None and len(losses) for losses in both)
     }
+
+
+def distributions(curves: Curves) -> Figure | None:
+    """Loss of members and of non-members before and after the act.
+
+    Args:
+        curves: of the act.
+
+    Returns:
+        The figure, None without losses of both times.
+    """
+    panels = _before_after(curves)
     if not panels:
         return None
     every = [losses for both in panels.values() for losses in both]
@@ -99,33 +187,51 @@ def distributions(curves: Curves) -> Figure | None:
     return figure
 
 
-def thresholds(run: RunScores, report: Report, act: str) -> Figure | None:
+class AccuracyByThreshold(ReportFigure):
     """Balanced accuracy by threshold of the attacks that read `act`, with the threshold chosen on
     known images marked; None without such an attack.
 
     Args:
+        report: made of the scores.
         run: the scores.
         act: of the malicious client, as `ascent`.
-
-    Returns:
-        The figure, None where no attack reads `act`.
     """
-    rows = {r.name: r for r in report.attacks}
-    with_scores = [a for a in scored_attacks(run, report) if a.act == act]
-    if not with_scores:
-        return None
-    across = min(3, len(with_scores))
-    down = -(-len(with_scores) // across)
-    size = canvas.COLUMN if across == 1 else canvas.WIDE, 0.6 + 2 * down
-    figure, grid = _panels(down, across, *size, f"Accuracy by threshold under {act}")
-    for axes in grid.flat[len(with_scores) :]:
-        axes.set_visible(False)
-    for axes, attack in zip(grid.flat, with_scores, strict=False):
-        _accuracy(axes, attack, rows[attack.name])
-    for axes in grid[:, 0]:
-        axes.set_ylabel("balanced accuracy")
-    canvas.legend(grid[0, 0])
-    return figure
+
+    def __init__(self, report: Report, run: RunScores, act: str) -> None:
+        super().__init__(report)
+        self.name, self.place, self.act = f"{act}-thresholds", place_of(act), act
+        rows = {row.name: row for row in report.attacks}
+        self.attacks = [(a, rows[a.name]) for a in scored_attacks(run, report) if a.act == act]
+
+    def plot(self) -> Figure | None:
+        if not self.attacks:
+            return None
+        across = min(3, len(self.attacks))
+        down = -(-len(self.attacks) // across)
+        size = canvas.COLUMN if across == 1 else canvas.WIDE, 0.6 + 2 * down
+        figure, grid = _panels(down, across, *size, f"Accuracy by threshold under {self.act}")
+        for axes in grid.flat[len(self.attacks) :]:
+            axes.set_visible(False)
+        for axes, (attack, row) in zip(grid.flat, self.attacks, strict=False):
+            _accuracy(axes, attack, row)
+        for axes in grid[:, 0]:
+            axes.set_ylabel("balanced accuracy")
+        canvas.legend(grid[0, 0])
+        return figure
+
+    def caption(self) -> str:
+        return (
+            "Balanced accuracy by threshold of the score. Marked: the threshold chosen on the "
+            "known images, and the best one on the scored images (oracle)."
+        )
+
+    def alt(self) -> str:
+        texts = [
+            f"{row.name} {number(row.accuracy)} at the threshold chosen on known images, at best "
+            f"{number(row.oracle_accuracy)}"
+            for _, row in self.attacks
+        ]
+        return f"Balanced accuracy by threshold under {self.act}: {'; '.join(texts)}."
 
 
 def _accuracy(axes: Axes, attack: ScoredAttack, row: AttackRow) -> None:
@@ -133,11 +239,13 @@ def _accuracy(axes: Axes, attack: ScoredAttack, row: AttackRow) -> None:
     fpr, tpr = roc(attack.scores_members, attack.scores_nonmembers)
     cuts = np.unique(both)[::-1]
     accuracy = (1 + tpr[1:] - fpr[1:]) / 2
-    axes.plot(cuts, accuracy, color=canvas.BLUE, label="accuracy")
+    axes.plot(cuts, accuracy, color=canvas.BLUE, label="balanced accuracy")
     best = int(np.argmax(accuracy))
-    axes.plot(cuts[best], accuracy[best], "^", color=canvas.GREY, label="best on scored (oracle)")
+    oracle: Any = {"color": canvas.GREY, "label": "best on scored images (oracle)"}
+    axes.plot(cuts[best], accuracy[best], "^", **oracle)
     if row.threshold is not None and row.accuracy is not None:
-        axes.plot(row.threshold, row.accuracy, "o", color=canvas.RED, label="chosen on known")
+        chosen: Any = {"color": canvas.RED, "label": "chosen on known images"}
+        axes.plot(row.threshold, row.accuracy, "o", **chosen)
         axes.axvline(row.threshold, color=canvas.RED, linewidth=0.8, linestyle=":")
     canvas.half_line(axes)
     low, high = np.quantile(both, [0.005, 0.995])

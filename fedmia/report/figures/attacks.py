@@ -1,21 +1,18 @@
-"""Figures of the attacks: AUCs beside their controls, ROC, features, a sweep."""
+"""Figures of the attacks' AUCs: beside their controls, and at each value of a sweep."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from fedmia.records import FloatArray, RunScores, ScoredAttack
-from fedmia.records.attack_rows import AucRow, ends, with_auc
+from fedmia.records.attack_rows import AttackRow, AucRow, ends, with_auc
 from fedmia.records.fields import row_of
 from fedmia.records.rows import Report
 from fedmia.report.figures import canvas
-from fedmia.report.format import estimate
+from fedmia.report.figures.base import ReportFigure, count
+from fedmia.report.format import TOGETHER, estimate, number
 from fedmia.report.paired import OF_CONTROL
 from fedmia.report.selection import is_reading
-from fedmia.statistics.thresholds import roc
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -27,8 +24,6 @@ SWEPT = {
     "known": "known members (and as many non-members)",
     "query_budget": "query budget, images embedded",
 }
-PAIRS = ((0, 1), (0, 2), (1, 2))  # of three features: the one across, the one upwards
-MOST = 1000  # points of a side
 APART = 0.012  # of the axis of a sweep, between the markers of two attacks at one value
 
 
@@ -54,37 +49,88 @@ def beside(report: Report, name: str) -> list[tuple[str, AucRow]]:
     return controls
 
 
-def forest(report: Report) -> Figure | None:
+class Forest(ReportFigure):
     """AUC of every attack with both intervals, the most leaking first, its controls under it; a
     further reading of an attack is left out. None without attacks."""
-    lines: list[Line] = []
-    rows = with_auc(row for row in report.attacks if not is_reading(report, row))
-    for row in sorted(rows, key=lambda row: -row.auc):
-        lines.append((f"{row.name}{'*' * row.under_attack}", "attack", row))
-        lines += [("", label, control) for label, control in beside(report, row.name)]
-    if (pixels := report.pixels) is not None and pixels.auc is not None:
-        lines.append(("pixels only", "pixels", pixels))
-    if not lines:
-        return None
-    kinds = [k for k in dict.fromkeys(kind for _, kind, _ in lines) if k != "attack"]
-    figure, axes = canvas.one(canvas.COLUMN, 1.3 + 0.16 * len(lines))
-    place = 0.0
-    for name, kind, row in lines:
-        place -= 1.35 if name else 0.85
-        shape = "o" if kind == "attack" else SHAPES[kinds.index(kind) % len(SHAPES)]
-        canvas.estimate(axes, place, row, shape, faint=kind != "attack")
-        _labels(axes, place, name, row)
-    limits = [end for _, _, row in lines for end in (row.low, row.high) if end is not None]
-    axes.set_xlim(max(0.0, min([0.4, *limits]) - 0.03), min(1.0, max([0.75, *limits]) + 0.03))
-    axes.set_ylim(place - 0.8, -0.4)
-    axes.set_yticks([])
-    attacked = any(row.under_attack for row in rows)
-    starred = "\n* scored on the model under attack" * attacked
-    canvas.auc_axis(axes, f"AUC (0.5: no leakage){starred}")
-    n = canvas.counts(lines[0][2].n_members, lines[0][2].n_nonmembers)
-    axes.set_title(f"Leakage by attack{', with controls' * bool(kinds)}\n{n}")
-    _forest_legend(figure, kinds, report)
-    return figure
+
+    name = "attacks"
+    place = "attacks"
+
+    def rows(self) -> list[AttackRow]:
+        """Rows of the attacks that are drawn, the highest AUC first."""
+        rows = with_auc(row for row in self.report.attacks if not is_reading(self.report, row))
+        return sorted(rows, key=lambda row: -row.auc)
+
+    def lines(self) -> list[Line]:
+        """Every AUC from top to bottom."""
+        lines: list[Line] = []
+        for row in self.rows():
+            lines.append((f"{row.name}{'*' * row.under_attack}", "attack", row))
+            lines += [("", label, control) for label, control in beside(self.report, row.name)]
+        if (pixels := self.report.pixels) is not None and pixels.auc is not None:
+            lines.append(("pixels only", "pixels", pixels))
+        return lines
+
+    def plot(self) -> Figure | None:
+        lines = self.lines()
+        if not lines:
+            return None
+        kinds = [k for k in dict.fromkeys(kind for _, kind, _ in lines) if k != "attack"]
+        figure, axes = canvas.one(canvas.COLUMN, 1.3 + 0.16 * len(lines))
+        place = 0.0
+        for name, kind, row in lines:
+            place -= 1.35 if name else 0.85
+            shape = "o" if kind == "attack" else SHAPES[kinds.index(kind) % len(SHAPES)]
+            canvas.estimate(axes, place, row, shape, faint=kind != "attack")
+            _labels(axes, place, name, row)
+        limits = [end for _, _, row in lines for end in (row.low, row.high) if end is not None]
+        axes.set_xlim(max(0.0, min([0.4, *limits]) - 0.03), min(1.0, max([0.75, *limits]) + 0.03))
+        axes.set_ylim(place - 0.8, -0.4)
+        axes.set_yticks([])
+        attacked = any(row.under_attack for row in self.rows())
+        starred = "\n* scored on the model under attack" * attacked
+        canvas.auc_axis(axes, f"AUC (0.5: no leakage){starred}")
+        n = canvas.counts(lines[0][2].n_members, lines[0][2].n_nonmembers)
+        axes.set_title(f"Leakage by attack{', with controls' * bool(kinds)}\n{n}")
+        _forest_legend(figure, kinds, self.report)
+        return figure
+
+    def caption(self) -> str:
+        below = " Its controls stand below it in grey."
+        return (
+            "AUC of each attack with its 95 % interval alone (thick) and that "
+            f"{TOGETHER.format('attacks')} (thin)."
+            f"{below if any(kind != 'attack' for _, kind, _ in self.lines()) else ''}"
+        )
+
+    def alt(self) -> str:
+        rows = self.rows()
+        text = f"AUC of {count(len(rows), 'attack')}"
+        if rows:
+            best, least = rows[0], rows[-1]
+            text += f". The highest is {estimate(best.auc, ends(best))} ({best.name})"
+            if len(rows) > 1:
+                text += f", the lowest {estimate(least.auc, ends(least))} ({least.name})"
+            over = sum((row.low or 0.0) > 0.5 for row in rows)
+            text += f"; {over} of {len(rows)} simultaneous 95 % intervals lie over 0.5"
+        by_kind: dict[str, list[float]] = {}
+        for _, kind, row in self.lines():
+            if kind != "attack" and row.auc is not None:
+                by_kind.setdefault(_kind(kind, self.report), []).append(row.auc)
+        spans = ", ".join(f"{kind} {_span(aucs)}" for kind, aucs in by_kind.items())
+        return f"{text}. Controls: {spans}." if spans else f"{text}."
+
+
+def _span(values: Sequence[float]) -> str:
+    """`0.48 to 0.53`, or one number."""
+    return " to ".join(dict.fromkeys(number(end) for end in (min(values), max(values))))
+
+
+def _kind(kind: str, report: Report) -> str:
+    """A kind of control in words."""
+    if kind == "pixels":
+        return "pixels only"
+    return f"{kind} control" if kind in report.controls else kind
 
 
 def _labels(axes: Axes, place: float, name: str, row: AucRow) -> None:
@@ -102,150 +148,65 @@ def _forest_legend(figure: Figure, kinds: Sequence[str], report: Report) -> None
 
     handles = [
         Line2D([], [], color=canvas.BLUE, marker="o", linewidth=3, alpha=0.7, label="attack, 95 %"),
-        Line2D([], [], color=canvas.BLUE, linewidth=1, label="at 95 % for all together"),
+        Line2D([], [], color=canvas.BLUE, linewidth=1, label="simultaneous 95 %"),
     ]
     look: dict[str, Any] = {"color": canvas.GREY, "linewidth": 1.8, "markerfacecolor": "white"}
     for i, kind in enumerate(kinds):
-        label = f"{kind} control" if kind in report.controls else kind
-        label = "pixels only" if kind == "pixels" else label
-        handles.append(Line2D([], [], marker=SHAPES[i % len(SHAPES)], label=label, **look))
+        marker = SHAPES[i % len(SHAPES)]
+        handles.append(Line2D([], [], marker=marker, label=_kind(kind, report), **look))
     canvas.legend_below(figure, handles, 3)
 
 
-def roc_curves(run: RunScores, report: Report) -> Figure | None:
-    """ROC of the attacks on log axes, where the low false-positive rates count; without further
-    readings of an attack.
-
-    Args:
-        run: the scores.
-        report: made of them.
-
-    Returns:
-        The figure, None without an attack.
-    """
-    attacks = scored_attacks(run, report)
-    if not attacks:
-        return None
-    floor_x = 0.7 / max(len(a.scores_nonmembers) for a in attacks)
-    floor_y = 0.7 * min(1 / max(len(a.scores_members) for a in attacks), 0.01)
-    figure, axes = canvas.one(canvas.COLUMN, 3.3)
-    line = np.geomspace(floor_x, 1, 50)
-    axes.plot(line, line, color=canvas.GREY, linewidth=1, linestyle=":", label="chance")
-    for i, attack in enumerate(attacks):
-        fpr, tpr = roc(attack.scores_members, attack.scores_nonmembers)
-        look = canvas.look(i) | {"marker": "", "drawstyle": "steps-post"}
-        # A log axis has no 0: what is reached without one false alarm is drawn at the left edge.
-        axes.plot(np.maximum(fpr, floor_x), np.maximum(tpr, 1e-9), **look, label=attack.name)
-    axes.loglog()
-    axes.set_xlim(floor_x, 1)
-    axes.set_ylim(floor_y, 1.05)
-    for target in (0.001, 0.01, 0.1):
-        if target > floor_x:
-            axes.axvline(target, color="#dddddd", linewidth=0.8, zorder=0)
-    axes.set_xlabel("false-positive rate")
-    axes.set_ylabel("true-positive rate")
-    n = canvas.counts(len(run.member_ids), len(run.nonmember_ids))
-    axes.set_title(f"ROC on log axes\n{n}")
-    canvas.legend(axes)
-    return figure
-
-
-def scored_attacks(run: RunScores, report: Report) -> list[ScoredAttack]:
-    """Attacks with scores of both sides, without further readings of one.
-
-    Args:
-        run: the scores.
-        report: made of them.
-
-    Returns:
-        The attacks in their order.
-    """
-    readings = {row.name for row in report.attacks if is_reading(report, row)}
-    return [
-        a
-        for a in run.attacks
-        if a.name not in readings and len(a.scores_members) and len(a.scores_nonmembers)
-    ]
-
-
-def scatter(run: RunScores) -> Figure | None:
-    """The three features of the combined attack, two at a time (Fig. 9 of the paper shows them in
-    space); None where no attack handed its features over.
-
-    Args:
-        run: the scores.
-
-    Returns:
-        The figure, None without the combined attack.
-    """
-    attack = next((a for a in run.attacks if a.features_members is not None), None)
-    if attack is None or attack.features_members is None or attack.features_nonmembers is None:
-        return None
-    members, nonmembers = attack.features_members, attack.features_nonmembers
-    figure = canvas.new_figure(canvas.WIDE, 2.7)
-    panels = figure.subplots(1, 3)
-    names = attack.feature_names or ("feature 1", "feature 2", "feature 3")
-    draw_pairs(panels, members, nonmembers, names)
-    sizes = canvas.counts(len(members), len(nonmembers))
-    heading = f"Features of {attack.name}, two at a time ({sizes})"
-    figure.suptitle(heading, x=0.01, ha="left")
-    canvas.legend(panels[0])
-    return figure
-
-
-def draw_pairs(
-    panels: Sequence[Axes], members: FloatArray, nonmembers: FloatArray, names: Sequence[str]
-) -> None:
-    """Draw three features in three plots, members and non-members on the same axes.
-
-    Args:
-        panels: the three plots, in the order of PAIRS.
-        members: (N, 3) features.
-        nonmembers: (M, 3) features.
-        names: of the three features.
-    """
-    look: dict[str, Any] = {"s": 7, "alpha": 0.65, "linewidths": 0}
-    for axes, (across, up) in zip(panels, PAIRS, strict=True):
-        for side, colour, marker, label in (
-            (nonmembers, canvas.SKY, "o", "non-members"),
-            (members, canvas.MEMBER, "^", "members"),
-        ):
-            points = side[:: max(1, -(-len(side) // MOST))]
-            axes.scatter(
-                points[:, across], points[:, up], c=colour, marker=marker, label=label, **look
-            )
-        axes.set_xlabel(names[across])
-        axes.set_ylabel(names[up])
-        axes.locator_params(axis="x", nbins=3)  # long numbers stand side by side
-        axes.locator_params(axis="y", nbins=5)
-
-
-def by_value(report: Report) -> Figure | None:
+class Sweep(ReportFigure):
     """AUC of every attack at each value of a sweep with its 95 % interval; None without a sweep.
 
     The values stand at equal distances, the attacks of one value side by side.
     """
-    rows: list[Any] = [r for r in report.sweep if r.scored is not None and r.scored.auc is not None]
-    if not rows:
-        return None
-    values = sorted({row.value for row in rows})
-    names = list(dict.fromkeys(row.attack for row in rows))
-    figure, axes = canvas.one(canvas.COLUMN, 2.8)
-    for i, name in enumerate(names):
-        own = sorted((row for row in rows if row.attack == name), key=lambda row: row.value)
-        shift = (i - (len(names) - 1) / 2) * APART * max(len(values), 2)
-        places = [values.index(row.value) + shift for row in own]
-        look = canvas.look(i)
-        for place, row in zip(places, own, strict=True):
-            axes.plot([place] * 2, row.scored.auc_ci, color=look["color"], linewidth=1.2, alpha=0.8)
-        axes.plot(places, [row.scored.auc for row in own], **look, label=name)
-    canvas.half_line(axes)
-    axes.set_xticks(range(len(values)), [f"{v:,}" for v in values])
-    axes.set_xlim(-0.4, len(values) - 0.6)
-    axes.grid(axis="y")
-    axes.set_xlabel(SWEPT[rows[0].sweep])
-    axes.set_ylabel("AUC, 95 % interval")
-    n = canvas.counts(rows[0].scored.n_members, rows[0].scored.n_nonmembers)
-    axes.set_title(f"Leakage by the attacker's resources\n{n}")
-    canvas.legend(axes)
-    return figure
+
+    name = "sweep"
+    place = "sweep"
+
+    def rows(self) -> dict[str, list[Any]]:
+        """Rows that ran of each attack, by value."""
+        listed = [r for r in self.report.sweep if r.scored is not None and r.scored.auc is not None]
+        names = dict.fromkeys(row.attack for row in listed)
+        listed.sort(key=lambda row: row.value)
+        return {name: [row for row in listed if row.attack == name] for name in names}
+
+    def plot(self) -> Figure | None:
+        by_attack = self.rows()
+        if not by_attack:
+            return None
+        every = [row for rows in by_attack.values() for row in rows]
+        values = sorted({row.value for row in every})
+        figure, axes = canvas.one(canvas.COLUMN, 2.8)
+        for i, (name, rows) in enumerate(by_attack.items()):
+            shift = (i - (len(by_attack) - 1) / 2) * APART * max(len(values), 2)
+            places = [values.index(row.value) + shift for row in rows]
+            look = canvas.look(i)
+            for place, row in zip(places, rows, strict=True):
+                bar = {"color": look["color"], "linewidth": 1.2, "alpha": 0.8}
+                axes.plot([place] * 2, row.scored.auc_ci, **bar)
+            axes.plot(places, [row.scored.auc for row in rows], **look, label=name)
+        canvas.half_line(axes)
+        axes.set_xticks(range(len(values)), [f"{v:,}" for v in values])
+        axes.set_xlim(-0.4, len(values) - 0.6)
+        axes.grid(axis="y")
+        axes.set_xlabel(SWEPT[every[0].sweep])
+        axes.set_ylabel("AUC, 95 % interval")
+        n = canvas.counts(every[0].scored.n_members, every[0].scored.n_nonmembers)
+        axes.set_title(f"Leakage by the attacker's resources\n{n}")
+        canvas.legend(axes)
+        return figure
+
+    def caption(self) -> str:
+        return "AUC of each attack with its 95 % interval, at each value of the sweep."
+
+    def alt(self) -> str:
+        by_attack = self.rows()
+        first = next(iter(by_attack.values()))[0]
+        texts = []
+        for name, rows in by_attack.items():
+            points = (f"{number(row.scored.auc)} at {row.value:,}" for row in rows)
+            texts.append(f"{name} {', '.join(points)}")
+        return f"AUC by {SWEPT[first.sweep]}: {'; '.join(texts)}."

@@ -130,7 +130,7 @@ def encode(figure: Figure, kind: str = "png", text: Mapping[str, str] | None = N
     Args:
         figure: that was drawn.
         kind: `png` or `pdf`.
-        text: what a PNG says of itself, by keyword.
+        text: what the file says of itself, by keyword.
 
     Returns:
         The bytes of the file.

@@ -4,49 +4,49 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
-from functools import partial
-from typing import TYPE_CHECKING
 
 from fedmia.records import RunScores
 from fedmia.records.as_json import to_json
 from fedmia.records.rows import Report
-from fedmia.report.figures import active, attacks, canvas, clients, rounds
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from fedmia.report.figures import active, attacks, canvas, clients, features, roc, rounds
+from fedmia.report.figures.base import ReportFigure
 
 
-def figures(run: RunScores, report: Report) -> dict[str, Callable[[], Figure | None]]:
-    """Name -> what draws it, of every figure that a run of its kind has, in the order of the page;
-    it draws None where the run lacks the data.
+def figures(report: Report, run: RunScores | None = None) -> dict[str, ReportFigure]:
+    """Name -> every figure that a report of its kind has, in the order of the page; each draws
+    None where the report lacks the data.
 
     Args:
-        run: the scores behind `report`.
         report: what `build_report(run)` returned.
+        run: the scores behind it; None: without the figures that show scores.
 
     Returns:
-        Name -> a function that draws the figure.
+        The figures by name.
     """
-    by_name: dict[str, Callable[[], Figure | None]] = {
-        "attacks": partial(attacks.forest, report),
-        "roc": partial(attacks.roc_curves, run, report),
-        "clients": partial(clients.leakage, report),
-        "clients-distribution": partial(clients.distribution, report),
-        "cohorts": partial(clients.cohorts, report),
-        "rounds": partial(rounds.leakage, report),
-        "layers": partial(rounds.layers, report),
-        "features": partial(attacks.scatter, run),
-        "sweep": partial(attacks.by_value, report),
-    }
-    if run.curves is not None:
-        act = run.curves.act
-        by_name[act] = partial(active.by_round, run)
-        by_name[f"{act}-losses"] = partial(active.distributions, run.curves)
-    for act in dict.fromkeys(a.act for a in run.attacks if a.act):
-        by_name[f"{act}-thresholds"] = partial(active.thresholds, run, report, act)
-    by_name["holdings"] = partial(clients.holdings, report)
-    return {name: canvas.apply_style(drawing) for name, drawing in by_name.items()}
+    of_scores: list[ReportFigure] = []
+    acted: list[ReportFigure] = []
+    if run is not None:
+        of_scores = [roc.RocCurves(report, run), features.Features(report, run)]
+        if run.curves is not None:
+            acted = [
+                active.LossByRound(report, run.curves),
+                active.LossBeforeAfter(report, run.curves),
+            ]
+        acts = dict.fromkeys(attack.act for attack in run.attacks if attack.act)
+        acted += [active.AccuracyByThreshold(report, run, act) for act in acts]
+    every = [
+        attacks.Forest(report),
+        *of_scores,
+        attacks.Sweep(report),
+        clients.ClientHistogram(report),
+        clients.LeakageByCohort(report),
+        clients.LeakageByClient(report),
+        clients.Holdings(report),
+        rounds.LeakageByRound(report),
+        rounds.LeakageByLayer(report),
+        *acted,
+    ]
+    return {one.name: one for one in every}
 
 
 def fingerprint(report: Report) -> str:
@@ -71,12 +71,14 @@ def draw_all(run: RunScores, report: Report) -> dict[str, bytes]:
 
     Returns:
         NAME.png and NAME.pdf -> bytes, in the order of the page. The text `Report` of a PNG is the
-        `fingerprint` of the report.
+        `fingerprint` of the report; its `Description`, and the subject of a PDF, is what a reader
+        who cannot see the figure must know.
     """
-    files, text = dict[str, bytes](), {"Report": fingerprint(report)}
-    for name, one in figures(run, report).items():
-        if (figure := one()) is not None:
-            files[f"{name}.png"] = canvas.encode(figure, "png", text)
+    files, digest = dict[str, bytes](), fingerprint(report)
+    for name, one in figures(report, run).items():
+        if (figure := one.draw()) is not None:
+            about = {"Report": digest, "Description": one.alt()}
+            files[f"{name}.png"] = canvas.encode(figure, "png", about)
             figure.set_layout_engine(None)  # it stays as it was laid out for the PNG
-            files[f"{name}.pdf"] = canvas.encode(figure, "pdf")
+            files[f"{name}.pdf"] = canvas.encode(figure, "pdf", {"Subject": one.alt()})
     return files
