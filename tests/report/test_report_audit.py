@@ -86,7 +86,7 @@ def test_sweep__is_a_section_with_a_table(swept: Report) -> None:
 
 
 def test_figure__lines_and_intervals(swept: Report) -> None:
-    figure = attacks.by_value(swept)
+    figure = attacks.Sweep(swept).draw()
     assert figure is not None
     (axes,) = figure.axes
     ran = [(row.attack, row.scored) for row in swept.sweep if row.scored]
@@ -98,9 +98,9 @@ def test_figure__lines_and_intervals(swept: Report) -> None:
     assert lines.keys() == {"similarity", "lpla"}
     assert all(tuple(row.auc_ci or ()) in ends for _, row in ran)
     assert [t.get_text() for t in axes.get_xticklabels()] == ["8", "1,600"]
-    assert "112 members, 500 non-members" in axes.get_title()
+    assert "112 members, 500 non-members" in axes.get_title(loc="left")
     gaps = [row for row in swept.sweep if row.not_run is not None]
-    assert attacks.by_value(replace(swept, sweep=gaps)) is None
+    assert attacks.Sweep(replace(swept, sweep=gaps)).draw() is None
 
 
 def test_files__a_sweep_has_its_own(audit: RunScores, swept: Report, tmp_path: Path) -> None:

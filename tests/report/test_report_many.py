@@ -95,7 +95,7 @@ def test_shown__few_clients_are_all_shown_without_a_reason(run: RunScores) -> No
     assert not any(one.why for one in few.clients) and few.client_distribution is None
     text = page(few, {})
     assert "clients-distribution" not in text
-    assert figures.distribution(few) is None
+    assert figures.ClientHistogram(few).draw() is None
 
 
 def test_shown__a_defence_that_all_have_sets_none_apart(many: RunScores) -> None:
@@ -139,8 +139,8 @@ def test_page__twenty_clients_and_where_the_rest_is(report: Report) -> None:
 
 
 def test_figures__are_no_larger_for_many(report: Report) -> None:
-    forest, spread = figures.leakage(report), figures.distribution(report)
-    classes = figures.holdings(report)
+    forest, spread = figures.LeakageByClient(report).draw(), figures.ClientHistogram(report).draw()
+    classes = figures.Holdings(report).draw()
     assert forest and spread and classes
     assert forest.get_figheight() < 9 and classes.get_figheight() < 8
     bars, outline = spread.axes[0].containers[0], spread.axes[0].patches[-1]
@@ -208,7 +208,7 @@ def test_condensed__twenty_are_listed_and_the_rest_is_counted(
     assert defended_lines(short) == defended_lines(report)
     text = page(short, {})
     assert "20 of 120\nclients" in text
-    spread = figures.distribution(short)
+    spread = figures.ClientHistogram(short).draw()
     assert spread is not None
     assert sum(bar.get_height() for bar in spread.axes[0].containers[0]) == pytest.approx(MANY - 2)
     aucs = {r["client"]: r for r in written(tmp_path, run, short) if r["metric"] == "auc"}
@@ -235,13 +235,13 @@ def test_cohorts__by_the_last_round_and_those_that_no_round_drew(
     table = tables.cohorts(short)
     assert [row.cells[0] for row in table.rows][0] == "never"
     assert f"the {rows[0].clients:,} clients that no round" in str(sentences(short)["clients"])
-    figure = figures.cohorts(short)
+    figure = figures.LeakageByCohort(short).draw()
     assert figure is not None and len(figure.axes[0].get_yticks()) == len(rows)
 
 
 def test_cohorts__none_where_all_train_in_every_round(report: Report) -> None:
     assert report.client_cohorts == [] and not tables.cohorts(report).rows
-    assert figures.cohorts(report) is None
+    assert figures.LeakageByCohort(report).draw() is None
 
 
 def test_condensed__clients_of_whom_nothing_is_to_be_said_have_no_row(
