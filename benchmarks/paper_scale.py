@@ -1,13 +1,13 @@
 """What leaks from one encoder of a paper's size, by the epochs that it was trained.
 
 MoCo v1 with a ResNet-18 on 10,000 images of CIFAR-10, by the settings of EncoderMI's paper
-(`configs/papers/encodermi.yaml`) for fewer epochs; as many other images of the same file are never
-seen. Models of growing epochs are audited by `similarity`, and by PartCrop and EncoderMI-V that are
-fitted on known images (`configs/papers/audits/partcrop.yaml`), beside an untrained encoder. It is
-one encoder of one seed: exploratory. Training and audits run beside each other, so no seconds are
-told.
+(`configs/papers/encodermi.yaml`) for fewer epochs in larger batches; as many other images of the
+same file are never seen. Models of growing epochs are audited by `similarity`, and by PartCrop and
+EncoderMI-V that are fitted on known images (`configs/papers/audits/partcrop.yaml`), beside an
+untrained encoder. It is one encoder of one seed: exploratory. Training and audits run beside each
+other, so no seconds are told.
 
-    python benchmarks/paper_scale.py CIFAR10.parquet FOLDER [--epochs 800] [--minutes 10]
+    python benchmarks/paper_scale.py CIFAR10.parquet FOLDER [--epochs 500] [--minutes 10]
         [--out benchmarks/results/paper_scale.json]
 
 Repeated with the same FOLDER it goes on where `--minutes` ended it.
@@ -34,6 +34,7 @@ from papers.layers import lay
 
 RESULTS = Path(__file__).parent / "results" / "paper_scale.json"
 KEEP = (25, 50, 100, 200, 300, 400, 600, 800, 1000, 1200, 1400)
+RATE = 0.03  # of a batch of 256, as in the paper's settings
 ATTACKS = ["partcrop", "encodermi-v", "similarity"]
 
 
@@ -51,8 +52,7 @@ def write_settings(args: argparse.Namespace) -> Path:
         "members": args.members, "nonmembers": args.members, "epochs": args.epochs,
         "keep": [epoch for epoch in KEEP if epoch < args.epochs],
     }  # fmt: skip
-    if args.precision:
-        own["train"] = {"precision": args.precision}
+    own["train"] = {"batch_size": args.batch, "lr": RATE * args.batch / 256}
     tree, _ = lay(ENCODER, [{"preset": "papers/encodermi"}, own])
     file: Path = args.folder / "encoder.yaml"
     file.write_text(dump({**tree, "device": args.device}))
@@ -103,12 +103,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("images", type=Path, help="CIFAR-10 as parquet")
     parser.add_argument("folder", type=Path, help="of encoder and audits")
-    parser.add_argument("--epochs", type=int, default=800)
+    parser.add_argument("--epochs", type=int, default=500)
     parser.add_argument("--members", type=int, default=10_000, help="and as many others")
     parser.add_argument("--known", type=int, default=2000, help="images a side to fit on")
     parser.add_argument("--limit", type=int, default=2000, help="images a side that are scored")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--precision", help="of the training (default: the paper's settings')")
+    parser.add_argument("--batch", type=int, default=512, help="images a step, the rate with it")
     parser.add_argument("--minutes", type=float, default=math.inf)
     parser.add_argument("--train-only", action="store_true", help="audit nothing yet")
     parser.add_argument("--device", default="cuda")
@@ -156,7 +156,7 @@ def write_rows(args: argparse.Namespace, rows: dict[int, dict[str, Any]]) -> Non
     """Write what is known so far."""
     about = describe()
     about["commit"] = args.commit or about["commit"]
-    names = ("members", "known", "limit", "seed", "epochs")
+    names = ("members", "known", "limit", "seed", "epochs", "batch")
     result = {
         **{name: getattr(args, name) for name in names}, "exploratory": True,
         "settings": (args.folder / "encoder.yaml").read_text(),
