@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 import runpy
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import yaml
 
+from fedmia.data.base import Request
+from fedmia.data.synthetic import Synthetic
 from fedmia.statistics.intervals import clopper_pearson
 
 pytestmark = pytest.mark.slow
@@ -198,3 +201,26 @@ def test_where__parts_hold_every_second_and_every_image(
     assert climbs["images"] % (2 * 8 * 8) == 0 and climbs["gflop"] > 0  # before and after a step
     assert result["cpu_s"] == pytest.approx(sum(r["cpu_s"] for r in result["rows"]))
     assert result["isa"] and 0 < result["least_s"] < result["cpu_s"]
+
+
+def test_gpu__goes_on_where_it_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    main = runpy.run_path(str(BENCHMARKS / "gpu.py"))["main"]
+    images = Synthetic(images=1000, pixels=8).load(Request(None, None, None, 0))
+    main.__globals__.update(
+        MEMBERS=64, ROUNDS=3, A_ROUND=2, CASES={"few": ("smallnet", 4)}, CLOSELY="few",
+        Parquet=lambda: SimpleNamespace(load=lambda request: images),
+    )  # fmt: skip
+    out = tmp_path / "gpu.json"
+    flags = ["-", "--device", "cpu", "--repeats", "1", "--only", "bare,inline,parts"]
+    flags += ["--out", str(out)]
+    assert main([*flags, "--minutes", "0"]) == 1 and not out.exists()
+    assert main(flags) == 0
+    written = out.read_text()
+    case = json.loads(written)["cases"]["few"]
+    least = max(case["bare"][0]["float32"].values())
+    assert case["of_bare"] == pytest.approx(case["rates"]["inline"] / least)
+    rows = case["parts"][0]["rows"]
+    assert sum(row["share"] for row in rows) == pytest.approx(1)
+    assert rows[0]["part"] == "steps of the clients" and rows[0]["seconds"] > 0
+    assert main(flags) == 0 and out.read_text() == written
