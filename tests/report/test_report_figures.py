@@ -25,6 +25,7 @@ from fedmia.report.figures import attacks, canvas, rounds
 from fedmia.report.figures import draw as draw_module
 from fedmia.report.figures.active import AccuracyByThreshold
 from fedmia.report.figures.draw import draw_all, figures, fingerprint
+from fedmia.report.figures.roc import MOST
 from fedmia.report.page import page
 from tests.report.conftest import Page, alone, scored
 
@@ -196,7 +197,7 @@ def test_roc__bands_of_the_attacks_with_the_highest_auc(run: RunScores, report: 
     aucs = {row.name: row.auc or 0.0 for row in report.attacks}
     banded = sorted(aucs, key=lambda name: -aucs[name])[:2]
     assert len(axes.collections) == 2 < len(aucs)
-    (note,) = (text.get_text() for text in axes.texts)
+    note = axes.get_xlabel()
     for words in (*banded, "pointwise 95 %", "Clopper-Pearson"):
         assert words in note
     assert "Band of the 2 attacks with the highest AUC: pointwise 95 %" in one.caption()
@@ -212,6 +213,17 @@ def test_roc__each_attack_has_a_band_where_there_are_few(run: RunScores) -> None
     figure = one.draw()
     assert figure is not None and len(figure.axes[0].collections) == 2
     assert "Band of each attack: pointwise" in one.caption()
+
+
+def test_roc__of_many_attacks_the_most_leaking_are_drawn(run: RunScores) -> None:
+    aucs = [0.55 + 0.03 * i for i in range(MOST + 2)]
+    many = alone(run, *(scored(f"a{i}", auc, 112, 500, i) for i, auc in enumerate(aucs)))
+    one = figures(build_report(many), many)["roc"]
+    figure = one.draw()
+    assert figure is not None
+    names = {str(line.get_label()) for line in figure.axes[0].lines}
+    assert {n for n in names if n.startswith("a")} == {f"a{i}" for i in range(2, MOST + 2)}
+    assert f"the {MOST} attacks with the highest AUC" in one.caption()
 
 
 def test_roc__bands_of_subjects_are_wider(run: RunScores, report: Report) -> None:

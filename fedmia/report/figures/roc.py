@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 BANDS = 2  # most attacks with a band: more of them cover one another
+MOST = 7  # most attacks that are drawn, the most leaking ones: as many as there are colours
 POINTS = 40  # false-positive rates at which a band has its limits
 AT = "0.01"  # the false-positive rate that the text for readers who cannot see names
 
@@ -73,8 +74,9 @@ class RocCurves(ReportFigure):
         figure, axes = canvas.one(canvas.COLUMN, 3.3)
         line = np.geomspace(floor_x, 1, 50)
         axes.plot(line, line, color=canvas.GREY, linewidth=1, linestyle=":", label="chance")
-        banded = [row.name for row in self.rows()[:BANDS]]
-        for i, attack in enumerate(self.attacks):
+        names = [row.name for row in self.rows()]
+        banded, drawn = names[:BANDS], [a for a in self.attacks if a.name in names[:MOST]]
+        for i, attack in enumerate(drawn):
             fpr, tpr = roc(attack.scores_members, attack.scores_nonmembers)
             look = canvas.look(i) | {"marker": "", "drawstyle": "steps-post"}
             # A log axis has no 0: what is reached without one false alarm is drawn at the left
@@ -88,14 +90,12 @@ class RocCurves(ReportFigure):
         for target in (0.001, 0.01, 0.1):
             if target > floor_x:
                 axes.axvline(target, color="#dddddd", linewidth=0.8, zorder=0)
-        axes.set_xlabel("false-positive rate")
         axes.set_ylabel("true-positive rate")
-        listed = ",\n".join(banded)
-        method = f"{listed}:\npointwise 95 % bands,\nClopper-Pearson with\nthe threshold's error"
-        corner: dict[str, Any] = {"transform": axes.transAxes, "ha": "right", "va": "bottom"}
-        axes.text(0.99, 0.02, method, **corner, color=canvas.GREY, fontsize=6)
+        method = "pointwise 95 %, Clopper-Pearson,\nwith the threshold's error"
+        axes.set_xlabel(f"false-positive rate\nbands of {' and '.join(banded)}:\n{method}")
         n = canvas.counts(len(self.run.member_ids), len(self.run.nonmember_ids))
-        axes.set_title(f"ROC on log axes\n{n}")
+        most = f", {MOST} most leaking of {len(names)} attacks" if len(names) > MOST else ""
+        axes.set_title(f"ROC on log axes{most}\n{n}")
         canvas.legend(axes)
         return figure
 
@@ -104,8 +104,10 @@ class RocCurves(ReportFigure):
         highest = " with the highest AUC" if len(self.attacks) > BANDS else ""
         subjects = any(attack.subjects is not None for attack in self.attacks)
         trials = ", with as many trials as the subjects' images are worth" if subjects else ""
+        most = len(self.attacks) > MOST
+        which = f"the {MOST} attacks with the highest AUC" if most else "each attack"
         return (
-            "ROC curve of each attack on log axes: the left end shows the members that it finds at "
+            f"ROC curve of {which} on log axes: the left end shows the members that are found at "
             f"few false positives. Band of {best}{highest}: pointwise 95 % limits of the "
             "true-positive rate at each true false-positive rate. They are Clopper-Pearson's at "
             "the two thresholds between which the one with this rate lies"
