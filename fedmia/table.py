@@ -155,7 +155,8 @@ def _declared(kind: Any, place: str, outer: Columns) -> Iterator[Declared]:
     for field in fields:
         columns, at = _own_columns(here, field), f"{place}{field.name}"
         key = {field.keyed: f"{{{field.keyed}}}"} if field.keyed else {}
-        several = list in map(get_origin, (hints[field.name], *get_args(hints[field.name])))
+        hint = hints[field.name]
+        several = any(get_origin(one) is list for one in (hint, *get_args(hint)))
         if field.kind == NUMBER and field.column not in KEY:
             metric = f"{field.metric}{'/{i}' * several}"
             yield at, field, {**columns, "metric": metric, **key}

@@ -297,7 +297,11 @@ class SetRow:
     size: int = fact("images a set", column="set_size")
     n_member_sets: int = number("sets of members", COUNT)
     n_nonmember_sets: int = number("sets of non-members", COUNT)
-    auc: float = number(RANKS.replace("member", "set of members", 1), AUC, AUC_BY)
+    auc: float = number(
+        "how often it ranks a random set of members over one of non-members; 0.5: guessing",
+        AUC,
+        AUC_BY,
+    )
     low: float | None = interval("auc", ("low",))
     high: float | None = interval("auc", ("high",))
     auc_ci: Interval = interval("auc")

@@ -73,7 +73,7 @@ class ClientRow(LeakRow):
 class ClientCounts:
     """What a report keeps of clients that it does not list; `table.csv` holds all."""
 
-    clients: int = number("clients", COUNT)
+    clients: int = number("clients of the federation", COUNT)
     median_size: float = number("images that a client holds, at the median", COUNT)
     defended: list[str] = fact("what defended clients do and promise, a sentence each")
 
@@ -121,7 +121,7 @@ class PerClientRow:
     )
     n_members: int = number("scored members", COUNT, column="n_members")
     n_nonmembers: int = number("scored non-members", COUNT, column="n_nonmembers")
-    clients: int = number("clients", COUNT)
+    clients: int = number("clients that the attack scores one by one", COUNT)
     positive_pairs: int = number("pairs in which the client trained on the image", COUNT)
     negative_pairs: int = number("pairs in which it did not", COUNT)
 

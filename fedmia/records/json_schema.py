@@ -58,7 +58,7 @@ def type_schema(kind: Any, defs: Schema) -> Schema:
     if origin in (dict, Mapping):
         digits = {"propertyNames": {"pattern": "^[0-9]+$"}} if inside[0] is int else {}
         return {"type": "object", "additionalProperties": type_schema(inside[1], defs), **digits}
-    if not is_dataclass(kind):
+    if not isinstance(kind, type) or not is_dataclass(kind):
         return {"type": TYPES[kind]}
     name = kind.__name__
     if name not in defs:

@@ -124,7 +124,7 @@ class RoundRow:
     )
     layers_ci: dict[str, Interval | None] = interval("layers", help="95 % interval of each AUC")
     cohort: list[int] | None = number(
-        "clients whose updates arrived; null where no recording tells", COUNT
+        "clients whose updates arrived; null where no recording tells", "partition id"
     )
 
 
@@ -203,7 +203,7 @@ class EncoderRow:
 class Report:
     """The whole of `report.json`, in this order."""
 
-    format: int = fact("of this file; no other is read")
+    format: int = fact("version of this format; no other is read")
     verdict: str = fact("what was found, and what controls say of it, in numbers")
     verdict_code: str = fact("one of those of `fedmia.report.codes`")
     means: str = fact("what the verdict means, in plain words")
