@@ -101,9 +101,16 @@ class RoundRow:
 
     round: int = fact("1, 2, ..", column="round")
     under_attack: bool = fact("whether the model had received a crafted update")
-    loss: float | None = number("mean training loss of the honest clients", NATS)
+    loss: float | None = number(
+        "mean training loss of the honest clients", NATS, head="loss", place=1, digits=3
+    )
     knn: float | None = number(
-        "kNN accuracy of the global encoder", SHARE, "probes.utility.knn_accuracy"
+        "accuracy of a nearest-neighbour classifier on the outputs of the global encoder",
+        SHARE,
+        "probes.utility.knn_accuracy",
+        head="kNN",
+        place=2,
+        digits=3,
     )
     leakage: dict[str, float | None] = number(
         "AUC of each attack on the model of this round",
