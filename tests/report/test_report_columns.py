@@ -11,11 +11,12 @@ import pytest
 from fedmia.records.attack_rows import AttackRow, PairedRow, SetRow
 from fedmia.records.client_rows import ClientInferenceRow, ClientRow, CohortRow, SuspectRow
 from fedmia.records.fields import fields_of, row_of
-from fedmia.records.group_rows import GroupLeakRow, GroupRow
 from fedmia.records.rows import Report, RoundRow
 from fedmia.report import report_tables
 from fedmia.report.tables import TITLES, TextCell, columns_of, head_title, sentence, text_of
 
+GroupRow = fields_of(Report)["defended"].record
+GroupLeakRow = fields_of(GroupRow)["leakage"].record
 DRAWN = {
     "attacks": (AttackRow,),
     "paired": (PairedRow,),
