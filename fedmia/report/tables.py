@@ -27,7 +27,6 @@ TITLES = {
     "defence": "What the client does against leakage, and what that guarantees",
     "probe": "A simple classifier on the encoder's outputs: a measure of its use",
     "epsilon": "Guaranteed limit of leakage; smaller is stronger, over 20 means little",
-    "kNN": "Accuracy of a nearest-neighbour probe of the encoder",
     # Of studies and of released heads.
     "score of a set": "How a set of images gets one score",
     "data set, p": "Chance of so high a score without training on the set, corrected for all tests",
