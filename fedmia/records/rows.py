@@ -131,7 +131,7 @@ class RoundRow:
     )
     layers_ci: dict[str, Interval | None] = interval("layers", help="95 % interval of each AUC")
     cohort: list[int] | None = number(
-        "clients whose updates arrived; null where no recording tells", "partition id"
+        "clients whose updates arrived; null where no recording tells", COUNT
     )
 
 
