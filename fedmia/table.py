@@ -11,7 +11,7 @@ runs are equal. Nor has a number that could not be known.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, get_args, get_origin, get_type_hints
 
 from fedmia.records.fields import NESTED, NUMBER, Field, fields_of
 from fedmia.records.rows import Report
@@ -58,6 +58,7 @@ PATHS = ("subject", "control")  # what is inside a subject or control goes on wi
 Columns = Mapping[str, Any]
 Row = dict[str, Any]
 Entry = tuple[Field, Columns]
+Declared = tuple[str, Field, Columns]
 
 
 def flatten(report: Report) -> list[Row]:
@@ -132,6 +133,37 @@ def _number(field: Field, value: Any, beside: Columns, here: Columns) -> Iterato
         ends = part if isinstance(part, Sequence) else [part] * len(columns)
         row |= dict(zip(columns, ends, strict=True))
     yield field, row
+
+
+def declared() -> list[Declared]:
+    """Every number that a report can hold, whatever it holds.
+
+    Returns:
+        Its place in report.json, its field, and its columns; in both `{name}` stands for the value
+        of a field, or for a key of a mapping.
+    """
+    return list(_declared(Report, "", {}))
+
+
+def _declared(kind: Any, place: str, outer: Columns) -> Iterator[Declared]:
+    """Every number that rows of a class declare, without rows of this class inside them."""
+    fields, hints = fields_of(kind).values(), get_type_hints(kind)
+    here = dict(outer)
+    for field in fields:
+        if field.column:
+            here = _add_columns(here, {field.column: f"{{{field.name}}}"})
+    for field in fields:
+        columns, at = _own_columns(here, field), f"{place}{field.name}"
+        key = {field.keyed: f"{{{field.keyed}}}"} if field.keyed else {}
+        hint = hints[field.name]
+        several = any(get_origin(one) is list for one in (hint, *get_args(hint)))
+        if field.kind == NUMBER and field.column not in KEY:
+            metric = f"{field.metric}{'/{i}' * several}"
+            yield at, field, {**columns, "metric": metric, **key}
+        elif field.kind == NESTED and field.record is not kind:
+            at = ".".join((at, *key.values())) + "[]" * several
+            own = _add_columns(columns, {**key, **({"subject": "{i}"} if field.indexed else {})})
+            yield from _declared(field.record, f"{at}.", own)
 
 
 def _own_columns(here: Columns, field: Field) -> dict[str, Any]:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import ast
 import functools
 import inspect
-import io
 import json
 import re
-import sys
-import tokenize
-from typing import Any, get_args, get_type_hints, is_typeddict
+from pathlib import Path
+from typing import Any, get_type_hints
 
 from mdtext import entries, escape, sections, table
+from python_pages import statistics_paths
 
 import fedmia.recording.format
 import fedmia.table
@@ -27,139 +25,122 @@ from fedmia.recording.format import (
     json_schema,
 )
 from fedmia.records import rows
-from fedmia.records.fields import Field, fields_of
+from fedmia.records.fields import fields_of
+from fedmia.records.json_schema import TYPES, Schema, schema, type_schema
 from fedmia.report import verdict
 from fedmia.storage import manifest
+from fedmia.table import declared
+
+ROOT = Path(fedmia.__file__).parents[1]
 
 
-@functools.cache
-def written_comments(module: str) -> dict[str, dict[str, str]]:
-    """Class -> field -> the comment above it or behind it, in a module of records."""
-    source = inspect.getsource(sys.modules[module])
-    comments = {
-        token.start[0]: (token.string.lstrip("# "), token.line.lstrip().startswith("#"))
-        for token in tokenize.generate_tokens(io.StringIO(source).readline)
-        if token.type == tokenize.COMMENT
-    }
-    result: dict[str, dict[str, str]] = {}
-    for node in ast.parse(source).body:
-        if not isinstance(node, ast.ClassDef):
-            continue
-        for item in node.body:
-            if isinstance(item, ast.AnnAssign) and isinstance(item.target, ast.Name):
-                above, line = [], item.lineno - 1
-                while line in comments and comments[line][1]:
-                    above.insert(0, comments[line][0])
-                    line -= 1
-                behind = comments.get(item.end_lineno or 0, ("", True))
-                text = " ".join([*above, *([] if behind[1] else [behind[0]])])
-                result.setdefault(node.name, {})[item.target.id] = text
-    return result
-
-
-def row_types() -> list[type]:
-    """The records of report.json, `Report` first, in the order in which they are reached."""
-    order: list[type] = []
-    todo: list[type] = [rows.Report]
+def row_types() -> list[Any]:
+    """The rows of report.json, `Report` first, in the order in which they are reached."""
+    order: list[Any] = []
+    todo: list[Any] = [rows.Report]
     while todo:
         one = todo.pop(0)
         if one not in order:
             order.append(one)
-            for field in fields_of(one).values():
-                kinds = [field.record] if is_typeddict(field.record) else get_args(field.record)
-                todo += [kind for kind in kinds if is_typeddict(kind)]
+            todo += [field.record for field in fields_of(one).values() if field.record]
     return order
 
 
-def bases(record: Any) -> list[Any]:
-    """A record and the records whose fields it takes over."""
-    below = [b for b in getattr(record, "__orig_bases__", ()) if is_typeddict(b)]
-    return [record, *(one for b in below for one in bases(b))]
+def type_text(schema: Schema) -> str:
+    """A type as a reader of JSON knows it: `list[AttackRow]`, `number | null`."""
+    match schema:
+        case {"$ref": place}:
+            return place.rpartition("/")[2]
+        case {"anyOf": kinds}:
+            return " | ".join(map(type_text, kinds))
+        case {"type": "array", "items": one}:
+            return f"list[{type_text(one)}]"
+        case {"type": "object", "additionalProperties": one} if one:
+            return f"object[{type_text(one)}]"
+        case {"type": [*names]}:
+            return " | ".join(names)
+    return str(schema["type"])
 
 
-JSON_NAMES = {"None": "null", "str": "string", "float": "number", "int": "integer"}
+def type_cell(hint: Any) -> str:
+    """The type of a field, which leads to the row that it holds."""
+    defs: Schema = {}
+    text = f"`{type_text(type_schema(hint, defs))}`"
+    row = next(iter(defs), None)
+    return f"[{text}](#{row.lower()})" if row else text
 
 
-def type_text(hint: Any) -> str:
-    """A type as a reader of JSON knows it."""
-    text = re.sub(r"\b(?:typing|collections\.abc|fedmia\.records\.\w+)\.", "", str(hint))
-    text = re.sub(r"<class '(?:[\w.]+\.)?(\w+)'>", r"\1", text)
-    text = re.sub(r"(?:NotRequired|Required)\[(.*)\]$", r"\1", text)
-    text = re.sub(r"\bSequence\[", "list[", text)
-    text = re.sub(r"\bMapping\[", "dict[", text)
-    for ours, theirs in (
-        ("None", "null"),
-        ("str", "string"),
-        ("float", "number"),
-        ("int", "integer"),
-    ):
-        text = re.sub(rf"\b{ours}\b", theirs, text)
-    return text
-
-
-# Fields whose name says what they are to the authors only, in every record that has them.
-MEANINGS = {
-    "accuracy": "share of right decisions, members and non-members counted alike",
-    "auc": "area under the ROC curve: 0.5 is a guess, 1 finds every member",
-    "branch": "of the federation: main, zero or placebo",
-    "clients": "partition ids of clients",
-    "control": "what the attack is compared with",
-    "knn": "accuracy of a weighted nearest-neighbour classifier on the encoder's features",
-    "layers": "leakage by layer of the encoder",
-    "leakage": "leakage of this round's model",
-    "linear": "accuracy of a linear classifier on the encoder's features",
-    "mean": "subtracted from each channel of an image in [0, 1]",
-    "name": "which one it is",
-    "precision": "share of members among the images that are called members",
-    "recall": "share of the members that are called members",
-    "size": "images a set",
-    "split": "number of images of each kind",
-    "standing": "`guaranteed`, `heuristic` or `empirical`: what the epsilon rests on",
-    "std": "by which each channel is divided then",
-    "sweep": "what is varied: known or query_budget",
-    "value": "the number itself",
-}
-
-
-def meaning(record: Any, name: str, field: Field) -> str:
-    """What a field means: its entry in the docstring, its comment, or what it is called."""
-    texts = []
-    for one in bases(record):
-        doc = entries(sections(inspect.getdoc(one) or "").get("Attributes", ""))
-        texts += [
-            doc.get(name, ""),
-            written_comments(one.__module__).get(one.__name__, {}).get(name, ""),
-        ]
-    text = next(filter(None, texts), "")
-    if not text and field.part:
-        text = f"of `{field.part}`: {'simultaneous ' * ('simultaneous' in name)}95 % interval"
-    if not text and field.record is not None:
-        kinds = [field.record] if is_typeddict(field.record) else get_args(field.record)
-        text = "see " + ", ".join(f"`{kind.__name__}`" for kind in kinds)
-    if not text:
-        text = MEANINGS.get(name, "")
-    if not text:
-        text = (field.label or field.head.replace("-\n", "") or name).replace("_", " ")
-    return text
+@functools.cache
+def function_link(path: str) -> str:
+    """A link to the function that computes a number: to its page, or else to its file."""
+    names = path.split(".")
+    dotted = f"fedmia.{path}"
+    if dotted in (one for _, paths in statistics_paths() for one in paths):
+        return f"{{py:func}}`{names[-1]} <{dotted}>`"
+    ends = range(len(names), 0, -1)
+    files = ("/".join(("fedmia", *names[:end])) + ".py" for end in ends)
+    file = next(file for file in files if (ROOT / file).is_file())
+    return f"[`{names[-1]}`](../../{file})"
 
 
 def report_page() -> str:
     """The page of report.json."""
     doc = (rows.__doc__ or "").split("\n\n")
-    lines = ["# report.json", "", escape(doc[1]).replace("\n", " "), ""]
-    lines += ["`Report` is the whole file. A field in *italics* may be absent.", ""]
-    lines += [verdicts(), ""]
+    lines = ["# report.json", "", escape(doc[1]).replace("\n", " "), "",
+             "`Report` is the whole file, and `Run.records` in Python, where a field is an "
+             f"attribute. This is format {manifest.FORMAT}; no other is read. "
+             "[What each number measures](#metrics-by-subject), [JSON Schema](#json-schema).",
+             "", verdicts(), ""]  # fmt: skip
     for record in row_types():
-        text = sections(inspect.getdoc(record) or "")[""]
-        lines += [f"## {record.__name__}", "", escape(text), ""]
-        cells = []
+        lines += [f"## {record.__name__}", "", escape(inspect.getdoc(record) or ""), ""]
         hints = get_type_hints(record)
-        for name, field in fields_of(record).items():
-            label = f"*`{name}`*" if field.optional else f"`{name}`"
-            kind = type_text(hints[name])
-            cells.append((label, f"`{kind}`", escape(meaning(record, name, field))))
-        lines += [table(("Field", "Type", "Meaning"), cells), ""]
+        cells = [
+            (f"`{name}`", type_cell(hints[name]), escape(field.unit), escape(field.help),
+             function_link(field.by) if field.by else "")
+            for name, field in fields_of(record).items()
+        ]  # fmt: skip
+        lines += [table(("Field", "Type", "Unit", "Meaning", "Computed by"), cells), ""]
+    return "\n".join([*lines, metrics(), report_schema()])
+
+
+def metrics() -> str:
+    """Every number of the table by its subject."""
+    places: dict[str, dict[tuple[str, ...], list[str]]] = {}
+    for place, field, columns in declared():
+        subject = columns["subject"]
+        key = (subject, columns["metric"], field.unit, field.help)
+        places.setdefault(subject.partition("/")[0], {}).setdefault(key, []).append(place)
+    lines = ["## Metrics by subject", "",
+             "Every number that [the table](table.md) can hold, by its columns `subject` and "
+             "`metric`, and where report.json has it. `{name}` stands for the value of a field or "
+             "for a key, `[]` for each row of a list; a part of a subject that is null is left "
+             "out. Intervals and p-values stand in the row of their number.", ""]  # fmt: skip
+    for name, numbers in places.items():
+        cells = [
+            (f"`{subject}`", f"`{metric}`", escape(unit), escape(help),
+             ", ".join(f"`{one}`" for one in where))
+            for (subject, metric, unit, help), where in numbers.items()
+        ]  # fmt: skip
+        head = ("Subject", "Metric", "Unit", "Meaning", "In report.json")
+        lines += [f"### {name}", "", table(head, cells), ""]
     return "\n".join(lines)
+
+
+def report_schema() -> str:
+    """The JSON Schema of report.json, a line for each field."""
+    whole, lines = schema(rows.Report, manifest.REPORT), list[str]()
+
+    def line(value: Any) -> str:
+        lines.append(json.dumps(value))
+        return f"@{len(lines) - 1}"
+
+    whole["$defs"] = {
+        name: {**row, "required": line(row["required"]),
+               "properties": {field: line(one) for field, one in row["properties"].items()}}
+        for name, row in whole["$defs"].items()
+    }  # fmt: skip
+    text = re.sub(r'"@(\d+)"', lambda at: lines[int(at[1])], json.dumps(whole, indent=1))
+    return f"## JSON Schema\n\n```json\n{text}\n```\n"
 
 
 VERDICTS = {
@@ -193,18 +174,18 @@ def table_page() -> str:
     """The page of the table of all numbers."""
     doc = inspect.cleandoc(fedmia.table.__doc__ or "")
     first, _, rest = doc.partition("\n\n")
-    hints = get_type_hints(fedmia.table.Row)
-    text = entries(sections(inspect.getdoc(fedmia.table.Row) or "")["Attributes"])
     cells = [
-        (f"`{name}`", f"`{type_text(hints[name])}`", escape(text.get(name, name)))
-        for name in fedmia.table.COLUMNS
+        (f"`{name}`", f"`{TYPES[kind]}`", escape(text))
+        for name, (kind, text) in fedmia.table.COLUMNS.items()
     ]
     key = ", ".join(f"`{name}`" for name in fedmia.table.KEY)
     return (
         f"# The table of all numbers\n\n{escape(first)}\n\n`{manifest.TABLE}` and "
         f"`{manifest.TABLE_TEXT}` in a run's folder hold it; `Run.table` and `StudyResult.table` "
         f"give it as a data frame.\n\n{rest}\n\n## Types\n\n"
-        f"{table(('Column', 'Type', 'Meaning'), cells)}\nNo two rows agree in all of {key}.\n"
+        f"{table(('Column', 'Type', 'Meaning'), cells)}\n"
+        "[Every number by its `subject` and `metric`](report_json.md#metrics-by-subject). "
+        f"No two rows agree in all of {key}.\n"
     )
 
 
@@ -222,7 +203,7 @@ def recording_page() -> str:
     for name, record in ((HEADER, Header), (f"A line of {ROUNDS}", RoundRecord)):
         hints = get_type_hints(record)
         text = entries(sections(inspect.getdoc(record) or "")["Attributes"])
-        cells = [(f"`{f}`", f"`{type_text(hint)}`", escape(text[f])) for f, hint in hints.items()]
+        cells = [(f"`{f}`", type_cell(hint), escape(text[f])) for f, hint in hints.items()]
         lines += ["", f"## {name}", "", table(("Field", "Type", "Meaning"), cells)]
     schema = json.dumps(json_schema(), indent=1)
     lines += ["Keys of an object by client are numbers in quotes. A field that is empty is left "

@@ -24,15 +24,8 @@ from fedmia.options import registry
 from fedmia.options.option import LIMITS, option_fields, union_members
 from fedmia.options.values import plain
 from fedmia.options.yamlfile import RUN_KEY
+from fedmia.records.json_schema import DRAFT, TYPES, Schema
 
-Schema = dict[str, Any]
-TYPES: Mapping[Any, str] = {
-    bool: "boolean",
-    int: "integer",
-    float: "number",
-    str: "string",
-    type(None): "null",
-}
 KEYWORDS = {"gt": "exclusiveMinimum", "ge": "minimum", "lt": "exclusiveMaximum", "le": "maximum"}
 OUTSIDE = r"^[\w.]+:\w+"  # package.module:Class
 
@@ -51,7 +44,7 @@ def settings_schema(root: type, title: str, more: Iterable[str] = ()) -> Schema:
     defs: Schema = {}
     beside: Schema = {RUN_KEY: True, **dict.fromkeys(more, {"type": "string"})}
     return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "$schema": DRAFT,
         "title": title,
         **_object({**_properties((root,), (), defs), **beside}),
         "$defs": defs,

@@ -37,9 +37,11 @@ import re
 from collections.abc import Iterable
 from dataclasses import MISSING, asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any, get_type_hints
 
 from fedmia.options.errors import InputError
+from fedmia.records.as_json import from_json
+from fedmia.records.json_schema import DRAFT, type_schema
 
 FORMAT = 1
 HEADER = "recording.json"
@@ -148,9 +150,7 @@ class RoundRecord:
         """
         hints = _hints()
         for name in hints.keys() & line.keys():
-            value = line[name]
-            if not fits(value, hints[name]):
-                raise ValueError(f"{name}: {value}")
+            value = from_json(hints[name], line[name], name)
             if isinstance(value, dict) and value:
                 value = getattr(self, name) | {int(client): one for client, one in value.items()}
             setattr(self, name, value)
@@ -172,12 +172,11 @@ def fits(value: Any, hint: Any) -> bool:
     Returns:
         True where it is.
     """
-    kind, within = get_origin(hint) or hint, get_args(hint)
-    if kind in (dict, list):
-        inner = value.values() if isinstance(value, dict) else value
-        whole = isinstance(value, kind)
-        return whole and (not within or all(fits(one, within[-1]) for one in inner))
-    return type(value) in ((int, float) if kind is float else (kind,))
+    try:
+        from_json(hint, value, "")
+    except ValueError:
+        return False
+    return True
 
 
 def fits_each(values: Any, hints: dict[str, Any]) -> bool:
@@ -279,28 +278,17 @@ def named_files(root: Path, lines: Iterable[bytes]) -> list[Path]:
 def json_schema() -> dict[str, Any]:
     """The JSON Schema of `recording.json`; `$defs/round` is that of a line of `rounds.jsonl`, and
     `$defs/cast` and `$defs/attacker` those of the metadata of these files."""
-    head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": HEADER}
+    head = {"$schema": DRAFT, "title": HEADER}
     parts = {"round": _schema_of(RoundRecord)}
     for part, hints in (("cast", CAST_ABOUT), ("attacker", ATTACKER_ABOUT)):
-        about = {name: _schema_of_hint(hint) for name, hint in hints.items()}
+        about = {name: type_schema(hint, {}) for name, hint in hints.items()}
         parts[part] = {"type": "object", "required": [*about], "properties": about}
     return head | _schema_of(Header) | {"$defs": parts}
 
 
 def _schema_of(record: type) -> dict[str, Any]:
     must = [f.name for f in fields(record) if f.default is f.default_factory is MISSING]
-    properties = {name: _schema_of_hint(hint) for name, hint in get_type_hints(record).items()}
+    properties = {name: type_schema(hint, {}) for name, hint in get_type_hints(record).items()}
     if record is Header:
         must, properties["format"] = ["format"], {"const": FORMAT}
     return {"type": "object", "required": must, "properties": properties}
-
-
-def _schema_of_hint(hint: Any) -> dict[str, Any]:
-    names = {str: "string", int: "integer", float: "number", bool: "boolean", dict: "object"}
-    within = get_args(hint)
-    if get_origin(hint) is dict:
-        keys = {"propertyNames": {"pattern": "^[0-9]+$"}} if within[0] is int else {}
-        return {"type": "object", "additionalProperties": _schema_of_hint(within[1]), **keys}
-    if get_origin(hint) is list:
-        return {"type": "array", "items": _schema_of_hint(within[0])}
-    return {"type": [names[one] for one in within] if within else names[hint]}

@@ -291,16 +291,23 @@ class SetRow:
 
     attack: str = fact("name of the attack", column="attack")
     judged: str = fact(
-        "`mean`: by the mean score of its images; `alone`: acted on by itself, as a whole",
+        "how a set gets one score, `mean`: of the scores of its images; `alone`: acted on by "
+        "itself, as a whole",
         column="subject",
+        head="score of a set",
     )
     size: int = fact("images a set", column="set_size")
     n_member_sets: int = number("sets of members", COUNT)
     n_nonmember_sets: int = number("sets of non-members", COUNT)
-    auc: float = number(RANKS.replace("member", "set of members", 1), AUC, AUC_BY)
+    auc: float = number(
+        "how often it ranks a random set of members over one of non-members; 0.5: guessing",
+        AUC,
+        AUC_BY,
+    )
     low: float | None = interval("auc", ("low",))
     high: float | None = interval("auc", ("high",))
     auc_ci: Interval = interval("auc")
     controls: list[SetControl] = nested(
-        "on the same sets: the paired ones of the attack, else a placebo or the untrained model"
+        "of the same sets: the paired ones of the attack, else a placebo or the untrained model",
+        head="control on the same sets",
     )

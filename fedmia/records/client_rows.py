@@ -37,7 +37,11 @@ class LeakRow:
     whose: str = fact("whose images: `client`, `subject` such as a patient, `group`, `cohort`")
     attack: str | None = fact("that they are compared by; null: none", column="attack")
     n_members: int = number(
-        "scored members, of classes that a scored non-member has", COUNT, column="n_members"
+        "scored members, of classes that a scored non-member has",
+        COUNT,
+        column="n_members",
+        head="scored",
+        place=3,
     )
     n_nonmembers_effective: float | None = number(
         "Kish's number of the weighted non-members", PURE, "statistics.matching.effective_size"
@@ -47,9 +51,12 @@ class LeakRow:
     high: float | None = interval("auc", ("high",))
     auc_ci: Interval | None = interval("auc")
     null_auc: float | None = number(
-        "mean AUC of the null: non-members that pose as these members",
+        "AUC where nothing can leak, of non-members that pose as these members: mean, range of "
+        "95 %",
         AUC,
         "statistics.matching.null_distribution",
+        head="null",
+        place=5,
     )
     null_ci: Interval | None = interval("null_auc", help="range of 95 % of the null")
 
@@ -61,8 +68,8 @@ class ClientRow(LeakRow):
 
     id: int = fact("partition id, or number of a subject", column="client")
     name: str | None = fact("of a subject; null of a client", column="subject")
-    size: int = number("images that it holds", COUNT)
-    role: str = fact("`honest`, or the role of the attacker")
+    size: int = number("images that it holds", COUNT, head="images", place=1)
+    role: str = fact("`honest`, or the role of the attacker", head="role", place=2)
     defence: DefenceRow | None = nested("null: it does not defend itself", subject="defence")
     classes: list[int] | None = number("images by class, null where not known", COUNT)
     null_n: int | None = number("posers drawn for its null", COUNT)
@@ -73,7 +80,7 @@ class ClientRow(LeakRow):
 class ClientCounts:
     """What a report keeps of clients that it does not list; `table.csv` holds all."""
 
-    clients: int = number("clients", COUNT)
+    clients: int = number("clients of the federation", COUNT)
     median_size: float = number("images that a client holds, at the median", COUNT)
     defended: list[str] = fact("what defended clients do and promise, a sentence each")
 
@@ -82,9 +89,11 @@ class ClientCounts:
 class CohortRow(LeakRow):
     """Clients whose last round lies in one stretch of rounds, or that no round drew."""
 
-    cohort: str = fact("`never`, or the rounds `first-last`", column="subject")
-    clients: int = number("clients of the cohort", COUNT)
-    images: int = number("images that they hold", COUNT)
+    cohort: str = fact(
+        "`never`, or the rounds `first-last`", column="subject", head="last round", place=0
+    )
+    clients: int = number("clients of the cohort", COUNT, head="clients", place=1)
+    images: int = number("images that they hold", COUNT, head="images", place=2)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,7 +130,7 @@ class PerClientRow:
     )
     n_members: int = number("scored members", COUNT, column="n_members")
     n_nonmembers: int = number("scored non-members", COUNT, column="n_nonmembers")
-    clients: int = number("clients", COUNT)
+    clients: int = number("clients that the attack scores one by one", COUNT)
     positive_pairs: int = number("pairs in which the client trained on the image", COUNT)
     negative_pairs: int = number("pairs in which it did not", COUNT)
 
@@ -169,20 +178,35 @@ class ClientInferenceRow:
     client: int = fact("partition id, or number of a subject", column="client")
     name: str | None = fact("of a subject; null of a client", column="subject")
     p_value: float | None = interval(
-        "difference", ("p",), help="chance of so high a score if the set was not trained on"
+        "difference",
+        ("p",),
+        help="chance of so high a score if the set was not trained on",
+        head="p-value",
+        place=1,
     )
     p_value_holm: float | None = interval(
-        "difference", ("p_adjusted",), help="the p-value, corrected for all sets (Holm)"
+        "difference",
+        ("p_adjusted",),
+        help="the p-value, corrected for all sets (Holm)",
+        head="Holm",
+        place=2,
     )
     difference: float | None = number(
         "mean of its images less that of non-members of the same classes",
         PURE,
         "attacks.base.DatasetAttack.infer",
+        head="difference",
+        place=4,
+        digits=4,
     )
     n: int = number("images tested", COUNT)
     n_nonmembers: int = number("non-members of their classes", COUNT, column="n_nonmembers")
     p_value_untrained: float | None = number(
-        "p-value on the untrained encoder", P, "attacks.base.DatasetAttack.infer"
+        "p-value on the untrained encoder",
+        P,
+        "attacks.base.DatasetAttack.infer",
+        head="untrained",
+        place=3,
     )
 
 

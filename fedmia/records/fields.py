@@ -153,7 +153,8 @@ def interval(of: str, fills: tuple[str, ...] = BOTH, help: str = "", **marks: An
         ("low",): f"lower end of the simultaneous 95 % interval of `{of}`",
         ("high",): "its upper end",
     }
-    return _declare(Field(INTERVAL, help or words[fills], part=of, fills=fills, **marks))
+    unit = P if fills in (("p",), ("p_adjusted",)) else ""
+    return _declare(Field(INTERVAL, help or words[fills], unit, part=of, fills=fills, **marks))
 
 
 def _declare(field: Field) -> Any:

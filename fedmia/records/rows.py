@@ -102,9 +102,16 @@ class RoundRow:
 
     round: int = fact("counted from 1", column="round")
     under_attack: bool = fact("whether the model had received a crafted update")
-    loss: float | None = number("mean training loss of the honest clients", NATS)
+    loss: float | None = number(
+        "mean training loss of the honest clients", NATS, head="loss", place=1, digits=3
+    )
     knn: float | None = number(
-        "kNN accuracy of the global encoder", SHARE, "probes.utility.knn_accuracy"
+        "accuracy of a nearest-neighbour classifier on the outputs of the global encoder",
+        SHARE,
+        "probes.utility.knn_accuracy",
+        head="kNN",
+        place=2,
+        digits=3,
     )
     leakage: dict[str, float | None] = number(
         "AUC of each attack on the model of this round",
@@ -204,7 +211,7 @@ class EncoderRow:
 class Report:
     """The whole of `report.json`, in this order."""
 
-    format: int = fact("of this file; no other is read")
+    format: int = fact("version of this format; no other is read")
     verdict: str = fact("what was found, and what controls say of it, in numbers")
     verdict_code: str = fact("one of those of `fedmia.report.codes`")
     means: str = fact("what the verdict means, in plain words")

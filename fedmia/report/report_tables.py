@@ -16,18 +16,27 @@ from fedmia.records.attack_rows import (
     SetRow,
     ends,
 )
-from fedmia.records.client_rows import CLIENT, GROUP, SUBJECT, InferenceRow, LeakRow, SuspectRow
+from fedmia.records.client_rows import (
+    CLIENT,
+    GROUP,
+    SUBJECT,
+    ClientInferenceRow,
+    ClientRow,
+    CohortRow,
+    InferenceRow,
+    LeakRow,
+    SuspectRow,
+)
 from fedmia.records.defence_rows import DefenceRow
 from fedmia.records.fields import Field, fields_of, row_of
-from fedmia.records.group_rows import GroupLeakRow
-from fedmia.records.rows import EncoderRow, Report, UtilityRow
+from fedmia.records.group_rows import GroupLeakRow, GroupRow
+from fedmia.records.rows import EncoderRow, Report, RoundRow
 from fedmia.report.attacker import is_reversed, leaks, model_of, rounds_of
 from fedmia.report.datasets import detected
 from fedmia.report.format import (
     DASH,
     epsilon,
     estimate,
-    format_p,
     lower_bound_text,
     most_leaking_first,
     number,
@@ -51,7 +60,9 @@ from fedmia.report.tables import (
     TextRow,
     columns_of,
     flat,
+    head_of,
     listing,
+    sentence,
     text_of,
 )
 
@@ -194,11 +205,11 @@ def sets(report: Report) -> Table:
 
     columns: dict[Head, Cell] = {
         "attack": "attack",
-        "score of a set": lambda r: (
+        head_of(SetRow, "judged"): lambda r: (
             "the set climbed alone" if r.judged == ALONE else "mean of its images' scores"
         ),
         AUC: auc_cell,
-        "control on the same sets": beside,
+        head_of(SetRow, "controls"): beside,
         "sets": lambda r: f"{r.n_member_sets}+{r.n_nonmember_sets} of {r.size}",
     }
     return listing(sorted(report.sets, key=lambda s: -s.auc), columns)
@@ -209,10 +220,7 @@ def datasets(row: InferenceRow) -> Table:
     unit = row.clients[0].whose if row.clients else CLIENT
     columns: dict[Head, Cell] = {
         unit: lambda c: c.name or str(c.client),  # a name, not a count
-        "p-value": lambda c: format_p(c.p_value),
-        "Holm": lambda c: format_p(c.p_value_holm),
-        "untrained": lambda c: format_p(c.p_value_untrained),
-        "difference": lambda c: number(c.difference, 4),
+        **columns_of(ClientInferenceRow),
         "images": lambda c: f"{c.n}+{c.n_nonmembers:,}",
     }
     leaking = detected(row)
@@ -222,11 +230,13 @@ def datasets(row: InferenceRow) -> Table:
 def utility(report: Report) -> Table:
     """Probes of the encoder beside those of the untrained one, and of the last."""
     here, after = report.utility, report.utility_after_attack
-    models: dict[Head, UtilityRow] = {
-        "accuracy, 95 %": here, "untrained": report.utility_untrained,
-    }  # fmt: skip
+    models = {
+        _accuracy_head("accuracy, 95 %", "utility"): here,
+        _accuracy_head("untrained", "utility_untrained"): report.utility_untrained,
+    }
     if after is not None:
-        models[f"after the attack, round {after.round}"] = after
+        text = f"after the attack, round {after.round}"
+        models[_accuracy_head(text, "utility_after_attack")] = after
     accuracies = {
         "weighted kNN": [estimate(m.knn, m.knn_ci) for m in models.values()],
         "linear probe": [estimate(m.linear, m.linear_ci) for m in models.values()],
@@ -238,21 +248,22 @@ def utility(report: Report) -> Table:
     return Table(["probe", *models, "test images"], rows)
 
 
+def _accuracy_head(text: str, name: str) -> TextCell:
+    """The head of the column of the accuracies in a field of the report."""
+    return TextCell(text, title=sentence(f"accuracy {fields_of(Report)[name].help}"))
+
+
 def clients(report: Report) -> Table:
     """Clients with their defence and epsilon, AUC and null; of many, why each is shown."""
     unit = unit_of(report)
-    columns: dict[Head, Cell] = {
-        unit: lambda c: c.name or str(c.id),
-        "images": "size",
-        "role": "role",
-        "defence": lambda c: _defence_cell(c.defence),
-        "scored": "n_members",
-        AUC: lambda c: auc_cell(c),
-        "null": lambda c: _null_cell(c),
-    }
+    columns: dict[Head, Cell] = {unit: lambda c: c.name or str(c.id)}
     if unit == SUBJECT:
-        columns = {name: columns[name] for name in (unit, "scored", AUC, "null")}
+        columns |= _leak_columns()
         columns["AUC, 95 % alone"] = lambda c: _unbroken(estimate(c.auc, c.auc_ci))
+    else:
+        columns |= columns_of(ClientRow, "size", "role")
+        columns["defence"] = lambda c: _defence_cell(c.defence)
+        columns |= _leak_columns()
     if has_many_clients(report):
         columns["why it is listed"] = lambda c: ", ".join(c.why or ())
     return listing(select_clients(report), columns)
@@ -265,19 +276,14 @@ def suspects(report: Report) -> Table:
 
 def cohorts(report: Report) -> Table:
     """Clients by their last round: how many, their scored members, AUC and null."""
-    columns: dict[Head, Cell] = {
-        "last round": "cohort",
-        "clients": "clients",
-        "images": "images",
-        "scored": "n_members",
-        AUC: auc_cell,
-        "null": _null_cell,
-    }
-    return listing(report.client_cohorts, columns)
+    own = columns_of(CohortRow, "cohort", "clients", "images")
+    return listing(report.client_cohorts, own | _leak_columns())
 
 
-def _null_cell(row: LeakRow) -> str:
-    return _unbroken(estimate(row.null_auc, row.null_ci))
+def _leak_columns() -> dict[Head, Cell]:
+    """Scored members, their AUC, and its null."""
+    scored, null = (columns_of(LeakRow, name) for name in ("n_members", "null_auc"))
+    return {**scored, AUC: auc_cell, **null}
 
 
 def _defence_cell(row: DefenceRow | None) -> str | TextCell:
@@ -296,11 +302,11 @@ def defended(report: Report) -> Table:
     nothing = row_of(GroupLeakRow, None, whose=GROUP, attack=DASH, under_attack=False, n_members=0)
     columns: dict[Head, Cell] = {
         "clients": lambda r: f"{r[0].n_clients} {r[0].group}",
-        "scored": lambda r: str(r[1].n_members),
+        head_of(LeakRow, "n_members"): lambda r: str(r[1].n_members),
         "attack": lambda r: f"{r[1].attack}{' *' * r[1].under_attack}",
         AUC: lambda r: auc_cell(r[1]),
-        "null": lambda r: _null_cell(r[1]),
-        "kNN for their classes": lambda r: _unbroken(estimate(r[0].knn, r[0].knn_ci)),
+        head_of(LeakRow, "null_auc"): lambda r: text_of(fields_of(LeakRow)["null_auc"], r[1]),
+        head_of(GroupRow, "knn"): lambda r: text_of(fields_of(GroupRow)["knn"], r[0]),
     }
     pairs = [(g, leak) for g in groups for leak in (*g.leakage, *[nothing] * (not g.leakage))]
     return listing(pairs, columns)
@@ -311,8 +317,7 @@ def rounds(report: Report) -> Table:
     history = report.rounds
     columns: dict[Head, Cell] = {
         "round": lambda r: f"{r.round}{' *' * r.under_attack}",
-        "loss": lambda r: number(r.loss, 3),
-        "kNN": lambda r: number(r.knn, 3),
+        **columns_of(RoundRow, "loss", "knn"),
         "AUC by attack": lambda r: TextCell(
             "", tuple(f"{name} {number(auc, 3)}" for name, auc in r.leakage.items()), "grid"
         ),
@@ -331,7 +336,7 @@ def sweep(report: Report) -> Table:
         "known members": lambda r: DASH if r.known is None else f"{r.known:,}",
         "queries": lambda r: f"{r.scored.queries:,}" if r.scored else DASH,
         AUC: lambda r: auc_cell(r.scored) if r.scored else f"not run: {r.not_run}",
-        "accuracy": lambda r: number(r.scored and r.scored.accuracy),
+        head_of(AttackRow, "accuracy"): lambda r: number(r.scored and r.scored.accuracy),
     }
     if swept and swept[0].sweep == "known":
         columns["known members"] = columns.pop("query budget")

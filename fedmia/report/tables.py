@@ -9,8 +9,8 @@ from typing import Any
 
 from fedmia.recording.branches import BRANCHES
 from fedmia.records.attack_rows import Json
-from fedmia.records.fields import BOTH, NUMBER, Field, fields_of
-from fedmia.report.format import DASH, TOGETHER
+from fedmia.records.fields import BOTH, NUMBER, Field, P, fields_of
+from fedmia.report.format import DASH, TOGETHER, format_p
 
 AUC = "AUC [low, high]"
 # What the head of a column says.
@@ -22,22 +22,11 @@ TITLES = {
     **{name: f"AUC of the same attack on {one.head}" for name, one in BRANCHES.items() if one.head},
     "TPR at 1 % FPR": "Share of members found where 1 of 100 non-members is taken for a member; "
     "guessing: 0.01",
-    "accuracy": "Share of right decisions, members and non-members weighted equally",
     "n": "Number of scored images: members + non-members; of so many subjects",
     "difference": "The first minus the second, with its interval",
-    "p-value": "Chance of so high a score if the set was not trained on",
-    "Holm": "The p-value, corrected for all clients",
-    "suspicion": "How far the client's updates stand out, as a standard normal value",
-    "alarm": "Whether no client of honest federations of this size stood out as far",
-    "norm over median": "Length of its update over that of the round's median client",
-    "cosine with others": "Between its update and the mean direction of the others'; 1: the same",
-    "public loss": "By how much its update alone changes the loss of images that nobody trained on",
-    "null": "The AUC where nothing can leak: mean, range of 95 %",
     "defence": "What the client does against leakage, and what that guarantees",
     "probe": "A simple classifier on the encoder's outputs: a measure of its use",
     "epsilon": "Guaranteed limit of leakage; smaller is stronger, over 20 means little",
-    "loss": "Mean training loss of the honest clients",
-    "kNN": "Accuracy of a nearest-neighbour probe of the encoder",
     # Of studies and of released heads.
     "score of a set": "How a set of images gets one score",
     "data set, p": "Chance of so high a score without training on the set, corrected for all tests",
@@ -47,7 +36,6 @@ TITLES = {
     "subject": "To which images belong, such as a patient or a customer",
     "clients": "Number of clients, and whether they defend themselves",
     "images": "Number of images",
-    "role": "What the client does: honest, or an attacker's role",
     "round": "Round of the federation; * after a crafted update",
     "query budget": "Number of images that the attacker may have embedded",
     "known members": "Number of members that the attacker knows (and as many non-members)",
@@ -190,6 +178,20 @@ def _cell(row: Any, of: Cell) -> str | TextCell:
     return of(row) if callable(of) else text_of(fields_of(type(row))[of], row)
 
 
+def head_of(kind: Any, name: str) -> TextCell:
+    """The head of a column, as a class of rows declares it.
+
+    Args:
+        kind: of the rows.
+        name: of its field.
+
+    Returns:
+        The head, which says what the column is.
+    """
+    field = fields_of(kind)[name]
+    return TextCell(field.head or name, title=sentence(field.help))
+
+
 def columns_of(kind: Any, *names: str) -> dict[Head, Cell]:
     """The columns of rows of a class, as it declares them.
 
@@ -200,10 +202,8 @@ def columns_of(kind: Any, *names: str) -> dict[Head, Cell]:
     Returns:
         Head, which says what the column is -> the field.
     """
-    fields = fields_of(kind)
-    listed = [fields[name] for name in names]
-    listed = listed or sorted((f for f in fields.values() if f.head), key=lambda f: f.place)
-    return {TextCell(f.head or f.name, title=sentence(f.help)): f.name for f in listed}
+    headed = sorted((f for f in fields_of(kind).values() if f.head), key=lambda f: f.place)
+    return {head_of(kind, name): name for name in names or [f.name for f in headed]}
 
 
 def sentence(help: str) -> str:
@@ -231,6 +231,8 @@ def text_of(field: Field, row: Any) -> str:
         return f"{value:,}" if field.kind == NUMBER else str(value)
     if not isinstance(value, float):
         return str(value)
+    if field.unit == P:
+        return format_p(value)
     sign = "+" * field.signed
     by_fill = {fills: getattr(row, name) for name, fills in field.parts}
     together = [by_fill.get((end,)) for end in ("low", "high")]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import json
 import math
 import re
 
@@ -12,10 +13,12 @@ import pytest
 from fedmia.cli.commands import COMMANDS
 from fedmia.options import registry
 from fedmia.options.option import option_fields
+from fedmia.records.as_json import from_json
 from fedmia.records.fields import fields_of
+from fedmia.records.rows import Report
 from fedmia.report.codes import CODES
-from fedmia.table import COLUMNS
-from tests.pages.reading import script, text_of
+from fedmia.table import COLUMNS, flatten
+from tests.pages.reading import ROOT, script, text_of
 
 EXT = "docs/_ext"
 
@@ -73,18 +76,47 @@ def test_plugin__page_has_every_plugin_and_option(pages: dict[str, str], kind: s
 
 def test_report__page_has_every_field_and_says_more_than_its_name(pages: dict[str, str]) -> None:
     formats, page = script("formats_pages", EXT), pages["report_json.md"]
-    assert "`verdict_code` | `string`" in page and "ClientDistribution" in page
+    assert "`verdict_code` | `string`" in page and "[`list[AttackRow]`](#attackrow)" in page
     for record in formats.row_types():
         section = page.split(f"\n## {record.__name__}\n")[1].split("\n## ")[0]
-        names = re.findall(r"^\| \*?`(\w+)`\*? \|", section, re.M)
-        assert names == list(fields_of(record))
-        texts = {n: formats.meaning(record, n, field) for n, field in fields_of(record).items()}
-        assert not [n for n, text in texts.items() if text in (n, n.replace("_", " "))]
+        names = re.findall(r"^\| `(\w+)` \|", section, re.M)
+        fields = fields_of(record)
+        assert names == list(fields)
+        assert not [n for n, f in fields.items() if f.help in ("", n, n.replace("_", " "))]
+
+
+def test_report__names_the_function_that_computes_a_number(pages: dict[str, str]) -> None:
+    """A dotted name that leads nowhere would be a dead link."""
+    formats = script("formats_pages", EXT)
+    paths = {f.by for record in formats.row_types() for f in fields_of(record).values() if f.by}
+    assert len(paths) > 10
+    for path in paths:
+        link = formats.function_link(path)
+        assert link in pages["report_json.md"]
+        if path.startswith("statistics."):
+            assert f".. autofunction:: fedmia.{path}\n" in pages["python/statistics.md"]
+        else:
+            assert (ROOT / "docs/reference" / link.split("(")[1].rstrip(")")).is_file()
+
+
+@pytest.mark.parametrize("name", ["active", "server", "audit"])
+def test_metrics__list_every_number_of_a_report(pages: dict[str, str], name: str) -> None:
+    report = json.loads((ROOT / f"tests/golden/{name}.json").read_text(encoding="utf-8"))
+    report |= dict.fromkeys(("timing", "versions", "hardware"), {})  # without a number
+    rows = flatten(from_json(Report, report, "report"))
+    section = pages["report_json.md"].split("## Metrics by subject")[1].split("\n## ")[0]
+    listed = re.findall(r"^\| `([^`]+)` \| `([^`]+)` \| [^|]+ \| [^|]+ \| `", section, re.M)
+    assert len(listed) == section.count("\n| `")
+    listed += [(subject.replace("/{name}", ""), metric) for subject, metric in listed]
+    known = [re.sub(r"\\{\w+\\}", ".+", re.escape(f"{s} {m}")) for s, m in listed]
+    for subject, metric in {(row["subject"], row["metric"]) for row in rows}:
+        assert any(re.fullmatch(one, f"{subject} {metric}") for one in known), (subject, metric)
 
 
 def test_table__page_has_every_column(pages: dict[str, str]) -> None:
     types = pages["table.md"].split("## Types")[1]
-    assert re.findall(r"^\| `(\w+)` \|", types, re.M) == list(COLUMNS)
+    listed = re.findall(r"^\| `(\w+)` \| `(string|integer|number)` \| [^ |]", types, re.M)
+    assert [name for name, _ in listed] == list(COLUMNS)
 
 
 def test_codes__are_those_of_the_code(pages: dict[str, str]) -> None:

@@ -94,8 +94,8 @@ class RocCurves(ReportFigure):
         method = "pointwise 95 %, Clopper-Pearson,\nwith the threshold's error"
         axes.set_xlabel(f"false-positive rate\nbands of {' and '.join(banded)}:\n{method}")
         n = canvas.counts(len(self.run.member_ids), len(self.run.nonmember_ids))
-        most = f", {MOST} most leaking of {len(names)} attacks" if len(names) > MOST else ""
-        axes.set_title(f"ROC on log axes{most}\n{n}")
+        some = f", {MOST} most leaking of {len(names)} attacks" if len(names) > MOST else ""
+        axes.set_title(f"ROC on log axes{some}\n{n}")
         canvas.legend(axes)
         return figure
 

@@ -1,0 +1,72 @@
+"""The JSON Schema of report.json, and what reads report.json: they refuse the same."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from fedmia.records.as_json import from_json
+from fedmia.records.json_schema import schema
+from fedmia.records.rows import Report
+from tests.pages.reading import ROOT
+
+jsonschema = pytest.importorskip("jsonschema", reason="nbformat, of the test extra, brings it")
+FILES = (
+    "benchmarks/results/default/report.json",
+    "benchmarks/results/overfit/report.json",
+    "tests/stored/run/report.json",
+)
+FAULTS: dict[str, Callable[[Any], object]] = {
+    "a field is missing": lambda report: report.pop("smallest_leak"),
+    "a field is unknown": lambda report: report.update(threat={}),
+    "a field of a row is missing": lambda report: report["attacks"][0].pop("auc"),
+    "a field of a row is unknown": lambda report: report["attacks"][0].update(statement=""),
+    "a number is a text": lambda report: report["attacks"][0].update(auc="high"),
+    "a count is no whole number": lambda report: report["attacks"][0].update(n_members=1.5),
+    "a number is a boolean": lambda report: report["attacks"][0].update(auc=True),
+    "a text is null": lambda report: report.update(verdict=None),
+    "a row is null": lambda report: report["controls"]["untrained"].append(None),
+    "a list is an object": lambda report: report.update(attacks={}),
+    "an object is a list": lambda report: report.update(controls=[]),
+    "an end of an interval is a text": lambda report: report["attacks"][0].update(auc_ci=["0", 1]),
+    "a rate by target is a text": lambda report: report["attacks"][0].update(
+        tpr_at_fpr={"0.01": "none"}
+    ),
+}
+
+
+def read(path: str) -> Any:
+    return json.loads((ROOT / path).read_text(encoding="utf-8"))
+
+
+def test_schema__fits_the_committed_reports() -> None:
+    whole = schema(Report, "report.json")
+    jsonschema.Draft202012Validator.check_schema(whole)
+    for path in FILES:
+        jsonschema.Draft202012Validator(whole).validate(read(path))
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_schema__refuses_what_the_reader_refuses(fault: str) -> None:
+    report = copy.deepcopy(read(FILES[0]))
+    FAULTS[fault](report)
+    with pytest.raises(ValueError, match=r"^report\."):
+        from_json(Report, report, "report")
+    assert not jsonschema.Draft202012Validator(schema(Report, "report.json")).is_valid(report)
+
+
+def test_schema__says_what_a_field_means_and_in_which_unit() -> None:
+    rows = schema(Report, "report.json")["$defs"]
+    for name, row in rows.items():
+        assert row["description"] and row["required"] == [*row["properties"]], name
+        assert all(field["description"] for field in row["properties"].values()), name
+    assert rows["AttackRow"]["properties"]["queries"] == {
+        "description": "images that the attacker had embedded; count",
+        "type": "integer",
+    }
+    placebo = rows["NamingRow"]["properties"]["placebo"]  # a row that holds one of its own class
+    assert placebo["anyOf"] == [{"$ref": "#/$defs/NamingRow"}, {"type": "null"}]
