@@ -24,6 +24,7 @@ from fedmia.evaluation.audits.utility import health, probe_images
 from fedmia.evaluation.encoder import recipe
 from fedmia.options.errors import InputError
 from fedmia.probes import utility as made
+from fedmia.report.words.notes import sentences
 from fedmia.ssl.augment import Augment
 from fedmia.testing import material
 
@@ -109,7 +110,7 @@ def test_without__leaves_out_those_and_keeps_the_others_aligned() -> None:
     assert torch.equal(
         remaining.pixels("scored_nonmembers"), audit_split.pixels("scored_nonmembers")[[1, 2, 4]]
     )
-    assert remaining.notes == ("2 scored non-members are left out, as was asked.",)
+    assert sentences(remaining.notes) == ["2 scored non-members are left out, as was asked."]
     assert len(audit_split.without_nonmembers(np.arange(5) > 1, "so").ids("scored_nonmembers")) == 2
     with pytest.raises(InputError, match="1 remain, at least 2 are needed"):
         audit_split.without_nonmembers(np.arange(5) > 0, "so")

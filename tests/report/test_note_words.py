@@ -29,7 +29,7 @@ CHOICES = {
     ("not-tried-untrained", "control"): ["none", "placebo", "unfinished", "missing"],
     ("client-failed", "action"): ["retried", "dropped"],
     ("no-scores-beside", "piece"): ["untrained", "round 3"],
-    ("no-scores-beside", "why"): ["too few images", "failed with ValueError: no"],
+    ("no-scores-beside", "why"): ["too few images", "failed: ValueError: no"],
 }
 
 
