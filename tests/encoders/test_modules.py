@@ -218,7 +218,7 @@ def test_probe__tells_of_what_is_odd(code: Any, pictures: Tensor) -> None:
         (Dropping, pictures, "scores depend on chance"),
     ):
         code.make = make
-        (note,) = probe_encoder(load("usercode:make"), images, allow_random=True)
+        (note,) = sentences(probe_encoder(load("usercode:make"), images, allow_random=True))
         assert said in note
 
 
