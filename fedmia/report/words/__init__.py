@@ -1,1 +1,5 @@
-"""Every sentence of a report about what was found: named functions of rows and of notes."""
+"""Every sentence of a finding: a function of rows for each, and how a number reads in one.
+
+What is found is judged elsewhere (`fedmia.report.judgement`, rows): a module here puts it into
+words and computes nothing. Page, terminal, model card, gate and log print what these return.
+"""
