@@ -130,9 +130,9 @@ def test_one_coding__numbers_the_classes_of_both_sides_together() -> None:
     assert [f.labels.tolist() for f in found] == [[1, 2, 1], [0, 2, 0]]
     assert {f.classes for f in found} == {("a", "b", "d")}
     assert unlike_classes(one, two) == unlike_classes(one, one) == []
-    (note,) = unlike_classes(one, replace(two, classes=("x", "a")))
+    (note,) = sentences(unlike_classes(one, replace(two, classes=("x", "a"))))
     assert "(b, d)" in note and "(a, x)" in note
-    (note,) = unlike_classes(one, replace(two, classes=()))
+    (note,) = sentences(unlike_classes(one, replace(two, classes=())))
     assert "(b, d)" in note and "(0, 1)" in note
     assert unlike_classes(one, replace(two, classes=("x", "a"), labels=np.zeros(3, int))) == []
 
