@@ -68,8 +68,8 @@ def no_processor(file: str) -> str:
 
 def network_chosen(networks: Sequence[str], chosen: str) -> str:
     listed = ", ".join(f"'{name}'" for name in networks)
-    taken = f"'{chosen}' was taken; {opt('checkpoint_key')} takes another."
-    return f"The file holds the networks {listed}: {taken}"
+    choice = f"'{chosen}' was taken; {opt('checkpoint_key')} takes another."
+    return f"The file holds the networks {listed}: {choice}"
 
 
 def names_converted() -> str:
@@ -117,8 +117,8 @@ def quick_gelu() -> str:
 
 
 def small_stem(padding: int) -> str:
-    taken = f"taken with stride 1, padding {padding} and no max-pooling, as on small images."
-    return f"The file's first convolution is 3x3: {taken}"
+    stem = f"taken with stride 1, padding {padding} and no max-pooling, as on small images."
+    return f"The file's first convolution is 3x3: {stem}"
 
 
 def no_first_relu() -> str:
