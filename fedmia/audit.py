@@ -31,12 +31,14 @@ import torch  # noqa: E402
 from fedmia.encoders.memory import InMemory  # noqa: E402
 from fedmia.evaluation import outlook  # noqa: E402
 from fedmia.evaluation.audits.prepare import NOTHING, device_of, prepare  # noqa: E402
-from fedmia.evaluation.audits.threads import settle_threads, threads_note  # noqa: E402
+from fedmia.evaluation.audits.threads import settle_threads  # noqa: E402
 from fedmia.evaluation.encoder import examine, folder  # noqa: E402
 from fedmia.options.errors import InputError  # noqa: E402
 from fedmia.records import RunScores  # noqa: E402
+from fedmia.records.note import Note  # noqa: E402
 from fedmia.records.rows import Report  # noqa: E402
 from fedmia.report.publish import publish, show  # noqa: E402
+from fedmia.report.words.notes import in_words, sentences  # noqa: E402
 from fedmia.runtime.cores import count_cores  # noqa: E402
 from fedmia.runtime.device import bfloat16_note, oversubscription_note  # noqa: E402
 from fedmia.runtime.interrupts import Interrupts  # noqa: E402
@@ -90,7 +92,7 @@ def run_audit(
     if invocation.plan:
         return outlook.show(invocation, outlook.plan_audit(invocation, watch, stop))
     quiet = invocation.quiet or invocation.json
-    display = AuditDisplay(len(invocation.settings.attacks), quiet)
+    display = AuditDisplay(len(invocation.settings.attacks), quiet, in_words)
     try:
         with display.beating():
             scores, report = score_and_publish(invocation, watch, stop, display, objects)
@@ -142,11 +144,11 @@ def score_and_publish(
         bfloat16_note(audit.device, audit.shadow.get("precision", "float32")),
         oversubscription_note("threads", audit.threads),
     ]
-    for note in filter(None, [*dict.fromkeys(machine), *notes]):
-        display.line(note)
+    for line in filter(None, [*dict.fromkeys(machine), *sentences(notes)]):
+        display.line(line)
     if audit.threads != invocation.settings.threads:
-        with_threads = (*data_split.notes, threads_note(audit.threads))
-        data_split = replace(data_split, notes=with_threads)
+        busy = Note("machine-busy", {"threads": audit.threads})
+        data_split = replace(data_split, notes=(*data_split.notes, busy))
     hint = "" if place.folder is None else "the same command again goes on with this audit"
     with explain(hint=hint), place:
         scores = examine(audit, rounds, data_split, device, place, display, watch, stop.is_set)

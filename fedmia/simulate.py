@@ -42,6 +42,7 @@ from fedmia.pilot import plan_run  # noqa: E402
 from fedmia.recording.writer import RecordingWriter  # noqa: E402
 from fedmia.records.rows import Report  # noqa: E402
 from fedmia.report.publish import publish, show  # noqa: E402
+from fedmia.report.words.notes import sentences  # noqa: E402
 from fedmia.runtime.device import bfloat16_note, oversubscription_note  # noqa: E402
 from fedmia.runtime.interrupts import Interrupts  # noqa: E402
 from fedmia.runtime.progress import Display  # noqa: E402
@@ -138,7 +139,7 @@ def run_experiment(invocation: Invocation, watch: Stopwatch, stop: Event) -> Out
             bfloat16_note(invocation.settings.device, invocation.settings.train.precision),
             oversubscription_note("threads_per_client", invocation.settings.threads_per_client),
         ]
-        for line in filter(None, [*machine, *plan.cast.data.notes]):
+        for line in filter(None, [*machine, *sentences(plan.cast.data.notes)]):
             display.line(line)
         tree = to_tree(invocation.settings)
         place.begin(None if invocation.resume else tree)

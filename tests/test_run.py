@@ -36,5 +36,5 @@ def test_notes__local_batch_norm_wherever_the_model_holds_one(flags: str, said: 
             continue
         experiment = parse(SIMULATE, line.split()).settings
         assert experiment is not None
-        results = [n for n in make_plan(experiment).notes if n.startswith("Batch norm is local: ")]
+        results = [n for n in make_plan(experiment).notes if n.code == "local-batch-norm"]
         assert len(results) == (said and policy == "local")

@@ -16,6 +16,7 @@ from fedmia.data.base import Views
 from fedmia.data.classes import Labels
 from fedmia.data.images import ByteArray, ImageSet, IntArray
 from fedmia.options.errors import InputError
+from fedmia.records.note import Note
 
 OF_MEMBERS = ("known_members", "scored_members", "own")  # roles of the members' side
 OF_OTHERS = ("known_nonmembers", "scored_nonmembers", "spare", "test_fit", "test_eval", "public")
@@ -72,7 +73,7 @@ class Cast:
     spared: int | None = None
     views: Views = field(default_factory=Views)
     received: frozenset[int] | None = None
-    notes: tuple[str, ...] = ()
+    notes: tuple[Note, ...] = ()
     duplicates_removed: int = 0
     distinct: int = 0
 
@@ -239,9 +240,12 @@ class Cast:
         of = self.subject("scored_nonmembers")
         if of is not None:
             dropped = np.isin(of, of[dropped])
-        note = f"{int(dropped.sum())} scored non-members are left out, {why}."
+        note = Note("nonmembers-out", {"images": int(dropped.sum()), "why": why})
         if (remaining := int((~dropped).sum())) < 2:
-            raise InputError(f"{note} {remaining} remain, at least 2 are needed")
+            raise InputError(
+                f"{dropped.sum()} scored non-members are left out, {why}. {remaining} remain, at "
+                "least 2 are needed"
+            )
         return replace(self.only({"scored_nonmembers": ~dropped}), notes=(*self.notes, note))
 
     # -- the report ----------------------------------------------------------------------------

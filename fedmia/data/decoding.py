@@ -19,6 +19,7 @@ from fedmia.data.arrays import Range, scale_values
 from fedmia.data.images import ByteArray, IntArray
 from fedmia.options.errors import InputError, opt
 from fedmia.options.filetype import name_misfit
+from fedmia.records.note import Note
 from fedmia.runtime.cores import count_cores
 
 # What Pillow reads by itself: of others, some start programs (Ghostscript for PostScript).
@@ -138,7 +139,7 @@ class ImageDecoder:
             raise InputError(f"{self.name}: no images")
         return self._pixels if self._colour else np.ascontiguousarray(self._pixels[:, :1])
 
-    def notes(self) -> list[str]:
+    def notes(self) -> list[Note]:
         """What was converted, cropped or left out, of the images that were decoded."""
         return conversion_notes(self.name, self._losses.values())
 
@@ -250,7 +251,7 @@ def to_bytes(image: Image.Image, lossy: str, where: str, pixel_range: Range = No
     return Image.fromarray(scale_values(np.asarray(image), where, pixel_range))
 
 
-def conversion_notes(where: str, losses: Iterable[Losses]) -> list[str]:
+def conversion_notes(where: str, losses: Iterable[Losses]) -> list[Note]:
     """Notes that count the images that were converted, or not read as a whole.
 
     Args:
@@ -262,18 +263,15 @@ def conversion_notes(where: str, losses: Iterable[Losses]) -> list[str]:
     """
     losses = [*losses]
     counts = Counter(one.mode for one in losses if one.mode)
-    listed = ", ".join(f"{count} of mode {mode}" for mode, count in sorted(counts.items()))
-    into = "became 8-bit gray or RGB, without transparency"
-    notes = [f"{where}: images were converted: {listed} {into}."] if counts else []
+    notes = [Note("images-converted", {"where": where, "modes": counts})] if counts else []
     if pages := sum(one.pages for one in losses):
-        notes.append(f"{where}: {pages} files hold more than one picture, the first is read.")
+        notes.append(Note("several-pictures", {"where": where, "files": pages}))
     if cropped := sum(one.cropped for one in losses):
-        cut = "were cropped to their middle square, what lies beside it is not read"
-        notes.append(f"{where}: {cropped} images that are not square {cut}.")
+        notes.append(Note("images-cropped", {"where": where, "images": cropped}))
     return notes
 
 
-def array_crop_notes(where: str, images: ByteArray, size: int | None) -> tuple[str, ...]:
+def array_crop_notes(where: str, images: ByteArray, size: int | None) -> tuple[Note, ...]:
     """The note that images (N, C, H, W) lose their margins in `resize_all`, or none."""
     cropped = size is not None and images.shape[2] != images.shape[3]
     return tuple(conversion_notes(where, [Losses("", True, False)] * len(images) * cropped))

@@ -15,6 +15,7 @@ from fedmia.data.arrays import Range
 from fedmia.data.decoding import ByteSource, Encoded, ImageDecoder, UnreadableError, list_unreadable
 from fedmia.data.images import ByteArray, ImageSet, IntArray, LabelledImages, digests
 from fedmia.options.errors import InputError
+from fedmia.records.note import Note
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ class EncodedSet(LabelledImages):
     size: int | None
     classes: tuple[str, ...] = ()
     column: NDArray[Any] | None = None
-    notes: tuple[str, ...] = ()
+    notes: tuple[Note, ...] = ()
     pixel_range: Range = None
 
     def __len__(self) -> int:
@@ -66,7 +67,7 @@ class EncodedSet(LabelledImages):
         if len(bad) == len(self):
             raise InputError(f"{self.where}: {listed} cannot be decoded, and no other is there")
         left = np.setdiff1d(np.arange(len(self)), bad)
-        note = f"{self.where}: {listed} cannot be decoded and were left out."
+        note = Note("unreadable-out", {"where": self.where, "images": listed})
         return replace(self._take(left), notes=(*self.notes, note))
 
     def _take(self, indices: IntArray) -> EncodedSet:

@@ -16,6 +16,7 @@ from fedmia.data.base import FileDataset, Request
 from fedmia.data.encoded import EncodedSet
 from fedmia.options.errors import InputError, opt
 from fedmia.options.values import escape_name
+from fedmia.records.note import Note
 
 SUFFIXES = frozenset(
     (".bmp", ".gif", ".jpeg", ".jpg", ".pbm", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
@@ -59,7 +60,8 @@ class Folder(FileDataset):
             raise InputError(f"folder: no images in {root} or its subfolders{left_out}")
         column = None if request.column is None else folder_names(root, files, request)
         encoded = read_classes(where, classes, request, escape_name(root.resolve().name))
-        notes = (f"{where}{left_out}.",) if left_out else ()
+        others = Note("other-files-out", {"where": where, "files": left_out.removeprefix(": ")})
+        notes = (others,) if left_out else ()
         return replace(encoded, column=column, notes=notes)
 
 

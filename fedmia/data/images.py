@@ -11,12 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedmia.options.errors import InputError
+from fedmia.records.note import Note
 
 IntArray = NDArray[np.int64]
 ByteArray = NDArray[np.uint8]
-NO_PROBES = (
-    "The images have no labels: the kNN and the linear probe, which need them, are left out."
-)
 CHANNELS = {"rgb": 3, "gray": 1}  # values of `--channels`
 LUMA = np.array([19595, 38470, 7471], np.uint32)  # of red, green, blue; sum 2**16
 UNLABELLED = ("",)  # classes of a source that tells none: every label is 0
@@ -57,7 +55,7 @@ class ImageSet(LabelledImages):
     name: str
     classes: tuple[str, ...] = ()
     column: NDArray[Any] | None = None
-    notes: tuple[str, ...] = ()
+    notes: tuple[Note, ...] = ()
 
     def __post_init__(self) -> None:
         kind, shape = self.images.dtype, self.images.shape

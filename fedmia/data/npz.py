@@ -25,6 +25,7 @@ from fedmia.data.labels import (
 from fedmia.options.bounded import check_npz
 from fedmia.options.errors import InputError
 from fedmia.options.values import escape_name
+from fedmia.records.note import Note
 
 
 @dataclass(frozen=True)
@@ -53,9 +54,9 @@ class Npz(Dataset):
         labels, classes = absent_labels(len(x))
         if y is not None:
             labels, classes = renumber_labels(check_labels(y, len(x), f"{where}: {label}"))
-        notes: tuple[str, ...] = ()
+        notes: tuple[Note, ...] = ()
         if label != "y":
-            notes = (f"{where}: the labels are the array '{label}'.",)
+            notes = (Note("label-array", {"where": where, "array": label}),)
         column = None if request.column is None else arrays[request.column]
         if column is not None and (column.dtype.kind not in "iubU" or column.shape != x.shape[:1]):
             raise InputError(

@@ -29,6 +29,7 @@ from fedmia.options.errors import InputError
 from fedmia.options.filetype import check_file_type
 from fedmia.options.option import option
 from fedmia.options.values import escape_name
+from fedmia.records.note import Note
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -96,13 +97,17 @@ class Parquet(FileDataset):
                 break
         if not files:
             raise InputError(f"{where} has no rows")
-        notes = [f"{where}: read {len(shards)} files, in order of their names."] * (len(shards) > 1)
+        notes = list[Note]()
+        if len(shards) > 1:
+            notes.append(Note("files-in-order", {"where": where, "files": len(shards)}))
         label = self._choose_labels(labels, columns, where, notes)
         numbers, classes = absent_labels(len(files))
         if label:
             values = check_labels(columns[label], len(files), f"{where}: column '{label}'")
             numbers, classes = renumber_labels(values)
-            notes.append(f"{where}: the labels are column '{label}', {len(classes)} classes.")
+            notes.append(
+                Note("label-column", {"where": where, "column": label, "classes": len(classes)})
+            )
         column = None
         if request.column is not None:
             _refuse_gaps(columns[request.column], request.column, where)
@@ -133,19 +138,21 @@ class Parquet(FileDataset):
         return image, labels
 
     def _choose_labels(
-        self, names: list[str], columns: dict[str, list[Any]], where: str, notes: list[str]
+        self, names: list[str], columns: dict[str, list[Any]], where: str, notes: list[Note]
     ) -> str | None:
         """The column of labels, if one of those with these names tells classes."""
         known = {n: [v for v in columns[n] if v is not None] for n in names}
         unique = [n for n, values in known.items() if len({*values}) == len(values) > 1]
         left = [n for n in names if n not in unique]
-        why = f"{where}: column '{', '.join(unique)}' has another value in each row, no class"
         if unique and self.label_column is not None:
-            raise InputError(f"{why}; label_column names a column of classes")
+            raise InputError(
+                f"{where}: column '{unique[0]}' has another value in each row, no class; "
+                "label_column names a column of classes"
+            )
         if len(left) > 1:
             _demand("label_column", None, left, left, Path(where.partition(": ")[2]))
         if unique and not left:
-            notes.append(f"{why}: the images have no labels.")
+            notes.append(Note("no-class-column", {"where": where, "columns": unique}))
         if left:
             _refuse_gaps(columns[left[0]], left[0], where)
         return left[0] if left else None

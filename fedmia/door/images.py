@@ -29,6 +29,7 @@ from fedmia.data.labels import absent_labels, check_labels, renumber_labels
 from fedmia.options import session
 from fedmia.options.errors import InputError, opt
 from fedmia.options.values import disk_path
+from fedmia.records.note import Note
 
 LOOK = 16  # items that are read again: of as many, a flip of one in two is seen
 
@@ -44,7 +45,7 @@ class LabelledArrays(NamedTuple):
 
     images: ByteArray
     labels: NDArray[Any] | None
-    notes: tuple[str, ...] = ()
+    notes: tuple[Note, ...] = ()
 
 
 class ArrayDataset(Dataset):
@@ -257,7 +258,7 @@ def _stack_items(
         return LabelledArrays(whole, None, tuple(notes))
     values = check_labels(labels, len(whole), f"labels of {what}")
     if len({*values.tolist()}) == len(values) > 1:
-        notes.append(f"{what}: each image has a label of its own, which is no class: left out.")
+        notes.append(Note("labels-of-their-own", {"where": what}))
         return LabelledArrays(whole, None, tuple(notes))
     return LabelledArrays(whole, values, tuple(notes))
 

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from fedmia.encoders.base import LoadContext
 from fedmia.options.errors import InputError, opt, unknown_name
+from fedmia.records.note import Note
 
 # Names under which libraries return what users take as an image's vector, the best first. One table
 # for every form of encoder.
@@ -115,8 +116,9 @@ def choose_outputs(outputs: Any, context: LoadContext) -> OutputNames:
         raise InputError(f"{where} returns {listed}: {way}")
     vector = chosen[0]
     if embedding is None and (len(tensors) > 1 or ASIDE.search(vector)):
-        audited = f"'{vector}' is audited; {opt('embedding')} names another."
-        context.notes.append(f"{where} returns {listed}: {audited}")
+        context.notes.append(
+            Note("output-chosen", {"encoder": where, "outputs": listed, "chosen": vector})
+        )
     own = [vector] if vector in maps or is_map(tensors[vector]) else maps
     return OutputNames(vector, own[-1] if own and tensors[vector].ndim != 3 else None)
 

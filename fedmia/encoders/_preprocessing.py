@@ -13,6 +13,7 @@ from fedmia.encoders._positions import is_positions
 from fedmia.encoders.base import Constants, LoadContext, channel_constants
 from fedmia.encoders.torchfile import OptionsStub
 from fedmia.options.errors import InputError, opt
+from fedmia.records.note import Note
 
 CHANNELS = 4  # most of an image
 DEEPEST = 16  # settings in one another
@@ -100,18 +101,15 @@ def note_resizing(context: LoadContext, where: str, fields: Mapping[str, Any]) -
         if (value := fields.get(name)) is not None and value != usual
     ]
     if other:
-        context.notes.append(
-            f"{where} says {', '.join(other)}, which is not done: images of another size are cut "
-            "to their middle square and resized by bilinear interpolation."
-        )
+        context.notes.append(Note("resizing-not-done", {"where": where, "fields": other}))
 
 
 def note_unread(
     context: LoadContext, where: str, fields: Mapping[str, Any], known: Collection[str]
 ) -> None:
     """Note the fields of a file that say something, and are not known."""
-    if unread := [f"'{n}'" for n, value in fields.items() if value and n not in known]:
-        context.notes.append(f"{where}: not read: {', '.join(unread)}.")
+    if unread := [n for n, value in fields.items() if value and n not in known]:
+        context.notes.append(Note("fields-unread", {"where": where, "fields": unread}))
 
 
 def read_settings(context: LoadContext, where: str, content: Any, own: Collection[str]) -> None:
@@ -149,16 +147,15 @@ def read_settings(context: LoadContext, where: str, content: Any, own: Collectio
             unread.append(f"{place} {str(value)[:30]}")
     if len({*pairs.values()}) == 1:
         place, context.constants = next(iter(pairs.items()))
-        context.notes.append(f"Pixels are normalised by {place} and std of the file's own.")
+        context.notes.append(Note("normalised-by-file", {"name": place}))
     fixed = context.size is not None or any(map(is_positions, own))
     if len({*sizes.values()}) == 1 and not fixed:
         place, context.size = next(iter(sizes.items()))
-        context.notes.append(f"Images are brought to the file's {place}, {context.size} pixels.")
+        context.notes.append(Note("size-of-file", {"name": place, "size": context.size}))
     unread += pairs if len({*pairs.values()}) > 1 else []
     unread += [f"{p} {n}" for p, n in sizes.items() if n != context.size]
     if unread:
-        listed = ", ".join(unread[:6]) + ", .." * (len(unread) > 6)
-        context.notes.append(f"The file's settings are not read beside its tensors: {listed}.")
+        context.notes.append(Note("settings-unread", {"settings": unread}))
 
 
 def _are_constants(*values: Any) -> bool:

@@ -16,6 +16,7 @@ from fedmia.encoders.hooked import CHANNELS, find_input_size
 from fedmia.encoders.modules import LoadedEncoderMethod, load_with_control
 from fedmia.nets.base import Trunk
 from fedmia.options.errors import InputError, opt
+from fedmia.records.note import Note
 from fedmia.ssl.base import Encoder
 
 
@@ -117,8 +118,9 @@ def load_black_box(
     vector, one = program(torch.zeros(2, tried.channels, tried.size, tried.size))
     mean, std = load_options.channel_constants(tried.channels, context.constants, context.notes)
     if program.batch is not None:
-        takes = f"{context.where} takes {program.batch} images at a time"
-        context.notes.append(f"{takes}: the last are filled up.")
+        context.notes.append(
+            Note("fixed-batch", {"encoder": context.where, "images": program.batch})
+        )
 
     def method(of: Program) -> LoadedEncoderMethod:
         of.output_names = program.output_names

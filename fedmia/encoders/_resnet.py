@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from fedmia.encoders.base import LoadContext
 from fedmia.nets.base import group_count
 from fedmia.options.errors import InputError, opt
+from fedmia.records.note import Note
 
 FIRST, SECOND = "layer1.0.conv1.weight", "layer1.0.conv2.weight"
 STAGES = 4
@@ -75,15 +76,12 @@ def adapt(
     if kernel == 3 and conv.kernel_size != (3, 3):
         module.conv1 = nn.Conv2d(channels, outputs, 3, padding=padding, bias=False)
         module.maxpool = nn.Identity()
-        context.notes.append(
-            f"The file's first convolution is 3x3: taken with stride 1, padding {padding} and no "
-            "max-pooling, as on small images."
-        )
+        context.notes.append(Note("small-stem", {"padding": padding}))
     elif channels != conv.in_channels:
         module.conv1 = nn.Conv2d(channels, outputs, kernel, 2, kernel // 2, bias=False)
     if not relu:
         module.add_module("act1" if hasattr(module, "act1") else "relu", nn.Identity())
-        context.notes.append("No ReLU follows the first norm, as where layers are numbered so.")
+        context.notes.append(Note("no-first-relu"))
     if "bn1.weight" in tensors and "bn1.running_mean" not in tensors:
         if not options.allow_missing:
             lacks = "no running_mean and running_var beside bn1.weight"
@@ -94,9 +92,7 @@ def adapt(
             if isinstance(norm, nn.BatchNorm2d):
                 count = norm.num_features
                 module.set_submodule(name, nn.GroupNorm(group_count(count), count))
-        context.notes.append(
-            "The file's norms keep no statistics: taken for group norms of 32 groups."
-        )
+        context.notes.append(Note("norms-without-statistics"))
 
 
 def build(tensors: Mapping[str, Tensor], where: str) -> nn.Module:

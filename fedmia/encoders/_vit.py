@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from fedmia.encoders._errors import import_extra
 from fedmia.encoders.base import LoadContext
 from fedmia.options.errors import InputError
+from fedmia.records.note import Note
 
 PATCHES, BLOCK = "patch_embed.proj.weight", "blocks.0.attn.qkv.weight"
 FC1, FC2, TABLE = "blocks.0.mlp.fc1.weight", "blocks.0.mlp.fc2.weight", "pos_embed"
@@ -73,7 +74,7 @@ def heads(tensors: Mapping[str, Tensor], form: str) -> int | None:
     return HEADS.get((width, depth), HEADS.get(width, usual))
 
 
-def set_heads(module: nn.Module, tensors: Mapping[str, Tensor], form: str) -> list[str]:
+def set_heads(module: nn.Module, tensors: Mapping[str, Tensor], form: str) -> list[Note]:
     """Give timm's narrow ViTs the twelve heads that the code base `form` has; notes."""
     width = tensors[PATCHES].shape[0] if is_vit(tensors) else 0
     if width not in NARROW or heads(tensors, form) != NARROW_HEADS:
@@ -83,7 +84,7 @@ def set_heads(module: nn.Module, tensors: Mapping[str, Tensor], form: str) -> li
             attention: Any = part
             attention.num_heads, attention.head_dim = NARROW_HEADS, width // NARROW_HEADS
             attention.scale = attention.head_dim**-0.5
-    return [f"Attention has {NARROW_HEADS} heads, as in {form}'s own ViTs of this width."]
+    return [Note("heads-of-code-base", {"heads": NARROW_HEADS, "form": form})]
 
 
 class QuickGELU(nn.Module):
@@ -93,11 +94,11 @@ class QuickGELU(nn.Module):
         return x * torch.sigmoid(1.702 * x)
 
 
-def use_quick_gelu(module: nn.Module) -> list[str]:
+def use_quick_gelu(module: nn.Module) -> list[Note]:
     """Put it in place of every GELU, as open_clip does for OpenAI's own weights; notes."""
     for name in (places := [n for n, m in module.named_modules() if isinstance(m, nn.GELU)]):
         module.set_submodule(name, QuickGELU())
-    return ["OpenAI's weights: QuickGELU in place of GELU."] if places else []
+    return [Note("quick-gelu")] if places else []
 
 
 def build(context: LoadContext, tensors: Mapping[str, Tensor], form: str) -> Any:
@@ -118,9 +119,7 @@ def build(context: LoadContext, tensors: Mapping[str, Tensor], form: str) -> Any
     places -= 0 if alone else token + registers
     if count is None or math.isqrt(max(places, 0)) ** 2 != places:
         raise InputError(f"{where}: no ViT that its shapes tell; name it with timm:NAME")
-    context.notes.append(
-        f"Attention is taken to have {count} heads, which no shape of a tensor tells."
-    )
+    context.notes.append(Note("heads-assumed", {"heads": count}))
     gated = (hidden := tensors[FC1].shape[0]) == 2 * tensors[FC2].shape[1]
     return vit.VisionTransformer(
         img_size=size or math.isqrt(places) * patch,

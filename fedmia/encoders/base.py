@@ -17,6 +17,7 @@ from fedmia.options.bounded import read_json
 from fedmia.options.errors import InputError, opt
 from fedmia.options.filetype import check_file_type
 from fedmia.options.option import Options
+from fedmia.records.note import Note
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import SSLMethod
 from fedmia.storage.runfolder import Trust
@@ -93,7 +94,7 @@ class LoadedEncoder:
     channels: int | None
     size: int | None
     fixed_size: bool
-    notes: list[str] = field(default_factory=list)
+    notes: list[Note] = field(default_factory=list)
     weights: Weights = field(default_factory=lambda: Weights("torch module"))
     remote: Remote | None = None
     stored: Stored | None = None
@@ -148,14 +149,14 @@ class LoadOptions:
                 raise InputError(f"{opt(name)}: {whose} holds its own")
 
     def channel_constants(
-        self, channels: int, own: Constants | None, notes: list[str]
+        self, channels: int, own: Constants | None, notes: list[Note]
     ) -> Constants:
         """Mean and standard deviation, one value a channel.
 
         Args:
             channels: number of channels of the images.
             own: the encoder's own normalisation, or None.
-            notes: gets a line where neither the user nor the encoder gives one.
+            notes: gets one where neither the user nor the encoder gives one.
 
         Returns:
             The user's values, else `own`, else ImageNet's for 3 channels and 0.5 and 0.25 for
@@ -165,10 +166,8 @@ class LoadOptions:
             InputError: the number of values is neither one nor `channels`, or a deviation is not
                 positive.
         """
-        what = "ImageNet's constants are" if channels == 3 else "mean 0.5 and deviation 0.25 are"
         if own is None and (self.mean is None or self.std is None):
-            constants = f"{what} taken where {opt('mean')} and {opt('std')} give none."
-            notes.append(f"The encoder does not say how its pixels were normalised: {constants}")
+            notes.append(Note("unknown-normalisation", {"channels": channels}))
         usual = own or (IMAGENET if channels == 3 else PLAIN)
         mean, std = self.mean or usual[0], self.std or usual[1]
         for name, values in (("mean", mean), ("std", std)):
@@ -248,15 +247,15 @@ class LoadContext:
     size: int | None = None
     sizes: Sequence[int] = SIZES
     constants: Constants | None = None
-    notes: list[str] = field(default_factory=list)
+    notes: list[Note] = field(default_factory=list)
     weights: Weights = field(default_factory=lambda: Weights("torch module"))
 
     def note_precision(self, tensors: Iterable[torch.Tensor]) -> None:
         """Note those that are not of the precision that all weights are brought to."""
         kinds = {t.dtype for t in tensors if t.is_floating_point()} - {torch.get_default_dtype()}
         if kinds:
-            names = ", ".join(sorted(str(kind).removeprefix("torch.") for kind in kinds))
-            self.notes.append(f"Weights in {names} are kept as float32.")
+            names = sorted(str(kind).removeprefix("torch.") for kind in kinds)
+            self.notes.append(Note("weights-as-float32", {"kinds": names}))
 
 
 def channel_constants(values: Sequence[float] | float | None) -> tuple[float, ...] | None:

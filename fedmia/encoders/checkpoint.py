@@ -19,12 +19,11 @@ from fedmia.encoders.schemes import OPENAI, EncoderMatch, Tensors, find_encoder
 from fedmia.encoders.torchfile import read
 from fedmia.encoders.weight_checks import check_initialised
 from fedmia.options.errors import InputError, opt
+from fedmia.records.note import Note
 
 PROTOTYPES = "last_layer."  # of DINO: what comes after the projection
 STATISTICS = ("running_mean", "running_var")
 COUNTERS = "num_batches_tracked"  # an average may lack them
-CONVERTED = "timm's own code converted the file's names (and its positions to the images' size)."
-RANDOM = "{} of the encoder's weights are random: the file lacks them."
 # What a trunk's table holds beside what the features come from: heads, what pretraining alone
 # uses, queues, constants. A norm before a head may shape features.
 ASIDE = re.compile(
@@ -97,22 +96,23 @@ def load_tensors(
         if name in own and (fitted := _fit_shape(name, tensor, own[name])) is not None:
             ready[name] = fitted
             if fitted.shape != tensor.shape and is_positions(name):
-                notes.append(f"Positions '{name}' were resampled to the size of the images.")
+                notes.append(Note("positions-resampled", {"name": name}))
     extra = _check(context, own, tensors, ready, match)
     context.note_precision(ready.values())
     module.load_state_dict(ready, strict=False)
     head, unread = read_head(match.head), [n for n in match.head if n.startswith(PROTOTYPES)]
     if match.head and head is None:
-        notes.append("The file's projection head is of an unknown make, and is left out.")
+        notes.append(Note("unknown-head"))
         unread = list(match.head)
     names = {id(t): match.prefix + n for n, t in match.trunk.items()}
     dropped = [names.get(id(t), n) for n, t in tensors.items() if n not in ready]
     if extra:
-        places = f"{len(extra)} of the file's weights find no place in {context.where}"
-        notes.append(f"{places}: left out.")
+        notes.append(
+            Note("weights-without-place", {"weights": len(extra), "encoder": context.where})
+        )
     missing = [n for n, t in own.items() if t.is_floating_point() and n not in ready]
     if missing:
-        notes.append(RANDOM.format(len(missing)))
+        notes.append(Note("weights-missing", {"weights": len(missing)}))
     dropped += [match.head_place + n for n in unread] + match.others
     count = len(ready) + len(match.head) - len(unread)
     return Weights(match.scheme.form, count, tuple(dropped), tuple(missing), head)
@@ -120,13 +120,14 @@ def load_tensors(
 
 def _match_names(
     match: EncoderMatch, module: nn.Module, own: Tensors
-) -> tuple[int, Tensors, list[str]]:
+) -> tuple[int, Tensors, list[Note]]:
     """How many of a trunk's tensors get names of `own`, all by the names that fit best, notes."""
     trunk = match.trunk
     canonical = _resnet.canonical_names(trunk)[0], _vit.canonical_names(trunk)
-    ways: list[tuple[Tensors, list[str]]] = [(tensors, []) for tensors in (trunk, *canonical)]
+    ways: list[tuple[Tensors, list[Note]]] = [(tensors, []) for tensors in (trunk, *canonical)]
     for prefix in dict.fromkeys(("", match.place)):
-        ways.append((convert_names(module, {prefix + n: t for n, t in trunk.items()}), [CONVERTED]))
+        names = {prefix + n: t for n, t in trunk.items()}
+        ways.append((convert_names(module, names), [Note("names-converted")]))
     own_names = {n for n in own if not n.endswith(COUNTERS)}
     return max(((len(own_names & g.keys()), g, how) for g, how in ways), key=lambda way: way[0])
 

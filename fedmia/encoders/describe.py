@@ -9,6 +9,7 @@ from fedmia.encoders._errors import FAILURES, first_line
 from fedmia.encoders._positions import is_positions
 from fedmia.encoders.base import LoadedEncoder
 from fedmia.options.errors import InputError, opt
+from fedmia.records.note import Note
 from fedmia.records.rows import EncoderRow, OutputRow
 from fedmia.ssl.base import iterate_parts
 
@@ -18,7 +19,7 @@ SAME = 1e-4  # of the largest output: what two passes of one image may differ by
 @torch.no_grad()
 def probe_encoder(
     released: LoadedEncoder, images: Tensor, *, allow_random: bool = False
-) -> list[str]:
+) -> list[Note]:
     """Embed a few of the user's images, and say what is odd about the features.
 
     Args:
@@ -57,19 +58,20 @@ def probe_encoder(
                 f"{released.name}: layer '{name}' is not finite for {bad} of {len(images)} images "
                 f"(NaN or infinity in the weights, or a wrong {opt('mean')} or {opt('std')})"
             )
-    notes, out = [], torch.cat(outputs)
+    notes, out, name = list[Note](), torch.cat(outputs), released.name
     if len(out) > 1 and torch.equal(out, out[:1].expand_as(out)):
-        notes.append(f"{released.name} gives the same output for all {len(out)} images looked at.")
+        notes.append(Note("constant-output", {"encoder": name, "images": len(out)}))
     if changes:
         earliest = min(changes, key=encoder.layers.index)
-        line = f"{released.name} answers the same image differently when it is asked again, from "
-        line += f"layer '{earliest}' on (dropout or random masks in its forward pass)"
         if not allow_random:
-            raise InputError(f"{line}: its scores would depend on chance; {opt('allow_random')}")
-        notes.append(f"{line}: its scores depend on chance.")
+            raise InputError(
+                f"{name} answers the same image differently when it is asked again, from layer "
+                f"'{earliest}' on (dropout or random masks in its forward pass): its scores would "
+                f"depend on chance; {opt('allow_random')}"
+            )
+        notes.append(Note("random-output", {"encoder": name, "layer": earliest}))
     if encoder.map_layer is not None and features[encoder.map_layer].shape[2:] == (1, 1):
-        one = f"The last map of {released.name} is 1x1 for images of this size"
-        notes.append(f"{one}, which has no parts to compare; {opt('size')} enlarges them.")
+        notes.append(Note("one-place-map", {"encoder": name}))
     return notes
 
 

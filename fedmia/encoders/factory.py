@@ -15,6 +15,7 @@ from fedmia.encoders.hooked import CHANNELS, TrialPass, find_input_size, hook_ba
 from fedmia.encoders.modules import build_seeded, copy_module, load_white_box, strip_wrappers
 from fedmia.nets.base import Backbone
 from fedmia.options.errors import InputError
+from fedmia.records.note import Note
 from fedmia.ssl.base import Encoder
 
 
@@ -89,7 +90,7 @@ def _has_gradient(context: LoadContext, network: nn.Module, tried: TrialPass) ->
     network = copy_module(network, context.where).requires_grad_(True)
     out = network(torch.zeros(1, tried.channels, tried.size, tried.size))
     if not out.requires_grad:
-        context.notes.append(f"No gradient of {context.where} reaches a weight: it is a black box.")
+        context.notes.append(Note("no-gradient", {"encoder": context.where}))
     return bool(out.requires_grad)
 
 

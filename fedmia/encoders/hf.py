@@ -26,13 +26,13 @@ from fedmia.encoders.base import (
     LoadOptions,
     Weights,
 )
-from fedmia.encoders.checkpoint import RANDOM
 from fedmia.encoders.hooked import hook_backbone
 from fedmia.encoders.modules import build_seeded, load_white_box
 from fedmia.encoders.reparametrised import refuse_parts
 from fedmia.encoders.torchfile import folder_weights, of_configuration, read_json
 from fedmia.nets.base import check_network, limit_modules
 from fedmia.options.errors import InputError, opt
+from fedmia.records.note import Note
 
 PROCESSOR, BOTH = "preprocessor_config.json", "processor_config.json"  # the latter of text too
 # What of it may be done: the audit resizes and crops by itself, and reads images as RGB.
@@ -161,7 +161,7 @@ def _read_model(
             f"{opt('allow_missing')} leaves them random"
         )
     if missing:
-        context.notes.append(RANDOM.format(len(missing)))
+        context.notes.append(Note("weights-missing", {"weights": len(missing)}))
     return model.eval(), tuple(missing), tuple(sorted(map(str, info["unexpected_keys"])))
 
 
@@ -193,7 +193,7 @@ def read_preprocessing(
         path = folder / BOTH
         processor = read_json(path).get("image_processor") or {}
     if not processor:
-        context.notes.append(f"The folder has no {PROCESSOR}.")
+        context.notes.append(Note("no-processor", {"file": PROCESSOR}))
     where = str(path)
     for key, value in processor.items():
         if value and (key in CHANGES or key.startswith("do_")) and key not in READ:

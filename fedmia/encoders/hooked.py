@@ -19,6 +19,7 @@ from fedmia.encoders._positions import PREFIX, PositionGrid, find_grid
 from fedmia.encoders.base import LoadContext
 from fedmia.nets.base import Trunk
 from fedmia.options.errors import InputError, opt
+from fedmia.records.note import Note
 
 CHANNELS = (3, 1)  # tried where no number is told
 STAGES = 4  # most stages that are named
@@ -195,7 +196,7 @@ def hook_backbone(
     pools = (nn.AdaptiveAvgPool2d, nn.AdaptiveMaxPool2d)
     names = [n for n, part in module.named_modules() if n and not isinstance(part, pools)]
     if isinstance(module, torch.jit.ScriptModule):
-        context.notes.append(f"{where} is TorchScript, whose layers run no hooks: none are read.")
+        context.notes.append(Note("torchscript", {"encoder": where}))
         names = []
     with capture_outputs(module, names) as fired:
         outputs = module(torch.zeros(1, tried.channels, tried.size, tried.size))

@@ -18,6 +18,7 @@ import numpy as np
 from fedmia.encoders._remote import Pixels, load_function
 from fedmia.encoders.base import EncoderForm, LoadContext, LoadedEncoder, LoadOptions
 from fedmia.options.errors import InputError
+from fedmia.records.note import Note
 from fedmia.storage.durable import DiskError
 
 BUSY = (429, 502, 503, 504)  # statuses after which the same request may succeed
@@ -54,7 +55,7 @@ class Http(EncoderForm):
         except DiskError as error:
             raise InputError(str(error)) from None
         api.tries = TRIES
-        loaded.notes.append(f"Each image is sent to {source}.")
+        loaded.notes.append(Note("images-sent", {"url": source}))
         return loaded
 
 

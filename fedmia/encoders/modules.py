@@ -20,14 +20,12 @@ from fedmia.encoders.weight_checks import check_initialised, refuse_zeros
 from fedmia.nets.base import Backbone
 from fedmia.options.errors import InputError, opt
 from fedmia.options.seeding import torch_rng
+from fedmia.records.note import Note
 from fedmia.ssl import TwoView
 from fedmia.ssl.bank import Bank
 from fedmia.ssl.base import Encoder, SSLMethod, State
 from fedmia.ssl.moco import MoCoV2
 
-RANDOM = "random weights: nothing was trained. Without --checkpoint there is nothing to leak."
-HEADED = "The output 'encoder' is that of the file's projection head, 'avgpool' its input."
-UNFIT = "The file's projection head takes no vectors of length {}: left out."
 WRAPPERS = (nn.DataParallel, DistributedDataParallel, AveragedModel)
 BANK = 1024  # random negatives before `fill_bank`
 
@@ -159,7 +157,8 @@ def load_white_box(
             first = next(m for m in head.modules() if isinstance(m, nn.Linear))
             fits = first.in_features == width
             network.head = head if fits else network.head
-            context.notes.append(HEADED if fits else UNFIT.format(width))
+            unfit = Note("head-unfit", {"length": width})
+            context.notes.append(Note("head-of-file") if fits else unfit)
     if isinstance(network, Encoder):
         network.requires_grad_(True)  # attacks train copies; whoever made it may have frozen it
         network = LoadedEncoderMethod(network, _width(network, blank), load_options.seed)
@@ -228,7 +227,7 @@ def load_weights(context: LoadContext, module: nn.Module) -> None:
         InputError: the checkpoint cannot be read, or does not fit.
     """
     if context.load_options.checkpoint is None:
-        context.notes.append(f"{context.where}: {RANDOM}")
+        context.notes.append(Note("random-weights", {"encoder": context.where}))
         context.weights = Weights("random weights")
     else:
         context.weights = checkpoint.load_checkpoint(context, module, adapt=True)

@@ -17,6 +17,7 @@ from fedmia.encoders.hooked import hook_backbone, refuse_large
 from fedmia.encoders.modules import build, load_weights, load_white_box
 from fedmia.encoders.torchfile import read_json
 from fedmia.options.errors import InputError
+from fedmia.records.note import Note
 
 CONFIG = "open_clip_config.json"
 PIXELS = ("size", "mode", "mean", "std", "interpolation", "resize_mode", "fill_color")
@@ -111,7 +112,7 @@ def _tower(config: Mapping[str, Any]) -> dict[str, Any]:
     return whole | {f"vision_cfg.{n}": value for n, value in vision.items() if n not in ASIDE}
 
 
-def _constants(library: Any, name: str, notes: list[str]) -> Constants:
+def _constants(library: Any, name: str, notes: list[Note]) -> Constants:
     """The normalisation that all public weights of the architecture share, else OpenAI's."""
     pretrained, usual = library.pretrained, library.constants
     own = (usual.OPENAI_DATASET_MEAN, usual.OPENAI_DATASET_STD)
@@ -123,5 +124,5 @@ def _constants(library: Any, name: str, notes: list[str]) -> Constants:
     if len(constants) == 1:
         return constants.pop()
     if constants:
-        notes.append("Public weights of this architecture differ in their normalisation: OpenAI's.")
+        notes.append(Note("public-normalisations-differ"))
     return own

@@ -9,6 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from fedmia.options.errors import InputError
+from fedmia.records.note import Note
 
 
 def _scale_direction(length: Tensor, direction: Tensor) -> Tensor:
@@ -52,14 +53,14 @@ def refuse_parts(names: Iterable[str], where: str) -> None:
         )
 
 
-def join_parts(content: Any, where: str, own: Collection[str], notes: list[str]) -> Any:
+def join_parts(content: Any, where: str, own: Collection[str], notes: list[Note]) -> Any:
     """What a file holds, with pruned and weight-normed tensors as their layers use them.
 
     Args:
         content: tensors in containers.
         where: names the file in errors.
         own: names of the tensors of the network that the file is for, which may keep parts itself.
-        notes: gets a line that counts the joined tensors.
+        notes: gets one that counts the joined tensors.
 
     Returns:
         The content.
@@ -81,5 +82,5 @@ def join_parts(content: Any, where: str, own: Collection[str], notes: list[str])
                     whole[f"{match[1] or ''}{match[2]}"] = joined
     refuse_parts((n for n in map(str, whole) if n not in own), where)
     if count := (len(content) - len(whole)):
-        notes.append(f"{count} weights of the file were pruned or normed: their parts were joined.")
+        notes.append(Note("parts-joined", {"weights": count}))
     return whole

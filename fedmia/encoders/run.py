@@ -22,6 +22,7 @@ from fedmia.options.seeding import torch_rng
 from fedmia.options.values import convert, disk_path
 from fedmia.options.yamlfile import Tree
 from fedmia.recording.reader import RecordedRounds
+from fedmia.records.note import Note
 from fedmia.records.rows import Report
 from fedmia.ssl.base import SSL, Recipe, SSLMethod, State
 from fedmia.storage.runfolder import RunFolder, damaged
@@ -79,7 +80,7 @@ def load(spec: str, load_options: LoadOptions) -> LoadedEncoder:
         listed = ", ".join(map(str, kept_rounds))
         raise InputError(f"run '{folder}' kept no round {turn}; nearest is {near} (kept: {listed})")
     state = store.models(BRANCH)[turn]
-    source, notes = _source(tree), list[str]()
+    source, notes = _source(tree), list[Note]()
     size = _size(report, tree, source) or load_options.size
     if size is None:
         raise InputError(
@@ -122,16 +123,13 @@ def load(spec: str, load_options: LoadOptions) -> LoadedEncoder:
     if 0 not in kept_rounds:
         how = "the run's architecture with fresh random weights: its round 0 was not kept"
     if load_options.size not in (None, size):
-        notes.append(
-            f"The run trained on {size}x{size} pixels; the images have {load_options.size}."
-        )
+        notes.append(Note("another-size-than-run", {"trained": size, "size": load_options.size}))
     rows = report.rounds if report else []
     attacked = [row.round for row in rows if row.under_attack]
     before = max((r for r in kept_rounds if r < min(attacked, default=0)), default=turn)
     if before < turn:
-        here = f"round {turn}, the last of the run" if turn == kept_rounds[-1] else f"round {turn}"
-        other = f"{folder.resolve().name}@{before} is the last one before them"
-        notes.append(f"The encoder is the model of {here}, after attacked rounds; {other}.")
+        other, last = f"{folder.resolve().name}@{before}", turn == kept_rounds[-1]
+        notes.append(Note("model-under-attack", {"round": turn, "last": last, "before": other}))
     return LoadedEncoder(
         name=f"{folder.resolve().name}@{turn}",
         method=method(state),

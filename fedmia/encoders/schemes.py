@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from fedmia.options.errors import InputError, opt, suggest_nearest
+from fedmia.records.note import Note
 
 Tensors = Mapping[str, Tensor]
 
@@ -137,7 +138,7 @@ class EncoderMatch:
     head_place: str
     prefix: str
     others: list[str]
-    notes: tuple[str, ...] = ()
+    notes: tuple[Note, ...] = ()
 
     def distinct_key(self, beside: EncoderMatch) -> str:
         """The `--checkpoint-key` that tells it from a network beside it."""
@@ -228,16 +229,16 @@ def _choose(networks: list[EncoderMatch]) -> EncoderMatch:
     # Of a pair that the authors of a code base name, the choice is theirs: the first.
     own = list({one.pair(): one for one in reversed(networks)}.values())
     averages = [one for one in own if AVERAGED.search(names[id(one)])]
-    listed = ", ".join(f"'{name}'" for name in names.values())
     choices = averages if len(own) > 1 else [first]
     if len(choices) != 1 and (choices or first.scheme.form == PLAIN):
+        listed = ", ".join(f"'{name}'" for name in names.values())
         raise InputError(
             f"{opt('checkpoint_key')} must name one of the file's networks, which have the same "
             f"tensors: {listed}"
         )
     choice = (choices or [first])[0]
-    note = f"The file holds the networks {listed}: '{names[id(choice)]}' was taken; "
-    return replace(choice, notes=(f"{note}{opt('checkpoint_key')} takes another.",))
+    note = Note("network-chosen", {"networks": list(names.values()), "chosen": names[id(choice)]})
+    return replace(choice, notes=(note,))
 
 
 def tables_of(contents: Any, entry: str = "") -> Iterator[tuple[str, dict[str, Tensor]]]:

@@ -25,7 +25,8 @@ from fedmia.encoders.hooked import STAGES, capture_outputs, find_input_size, ref
 from fedmia.encoders.modules import build, load_weights, load_white_box
 from fedmia.encoders.torchfile import folder_weights, of_configuration
 from fedmia.nets.base import MODULES, Trunk, check_network, limit_modules
-from fedmia.options.errors import InputError, opt
+from fedmia.options.errors import InputError
+from fedmia.records.note import Note
 
 
 class TimmBackbone(Trunk):
@@ -151,10 +152,7 @@ def _load_model(
         usual = fixed or context.size is None
         context.size = context.size or side
         if usual and context.load_options.size is None:
-            context.notes.append(
-                f"Images are brought to {context.size} pixels a side, as timm's configuration "
-                f"says: if the network was trained on others, {opt('size')} takes their size."
-            )
+            context.notes.append(Note("size-of-configuration", {"size": context.size}))
         values = (data[n] if config.get(n) is None else config[n] for n in ("mean", "std"))
         own = own_constants(f"the configuration of {context.where}", *values)
         if context.constants is None and (channels == 3 or {*map(len, own)} <= {1, channels}):

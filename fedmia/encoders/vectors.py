@@ -19,6 +19,7 @@ from fedmia.encoders.base import LoadContext, LoadedEncoder, LoadOptions
 from fedmia.options.bounded import check_array, check_npz
 from fedmia.options.errors import InputError
 from fedmia.options.values import escape_name
+from fedmia.records.note import Note
 
 Vectors = NDArray[np.float32]  # (N, V, D): V views of each image
 SUFFIXES = (".npy", ".npz", ".parquet", ".safetensors")
@@ -39,7 +40,7 @@ class VectorSet:
     vectors: Vectors
     name: str
     column: NDArray[Any] | None = None
-    notes: tuple[str, ...] = ()
+    notes: tuple[Note, ...] = ()
 
     def images(self) -> ImageSet:
         """Stand-ins for the images: uint8 (N, 1, 4, 4), each the digest of an image's vectors.
@@ -121,13 +122,14 @@ def as_vectors(array: Any, where: str, name: str) -> VectorSet:
             f"{where}: {same.sum()} of {len(same)} rows hold one number throughout (the first: row "
             f"{first}, {vectors[first, 0, 0]:g}), as placeholders do: leave these images out"
         )
-    notes = () if kind in ("float32", "float64", "") else (f"{where}: {kind}, read as float32.",)
+    usual = kind in ("float32", "float64", "")
+    notes = () if usual else (Note("vectors-as-float32", {"where": where, "kind": kind}),)
     return VectorSet(vectors, escape_name(name), notes=notes)
 
 
 def _read_table(
     path: Path, where: str, column: str | None
-) -> tuple[Any, NDArray[Any] | None, tuple[str, ...]]:
+) -> tuple[Any, NDArray[Any] | None, tuple[Note, ...]]:
     """The numbers of a .parquet, the values of `column`, and what was left out."""
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -153,8 +155,8 @@ def _read_table(
             f"{where}: columns that hold no floats stand beside columns of floats, leave them out: "
             f"{', '.join(map(escape_name, others[:20]))}"
         )
-    listed = ", ".join(map(escape_name, index))
-    notes = (f"{where}: the index that pandas stored ({listed}) was left out.",) if index else ()
+    columns = list(map(escape_name, index))
+    notes = (Note("pandas-index-out", {"where": where, "columns": columns}),) if index else ()
     return np.stack([one.to_numpy() for one in table.columns], axis=1), values, notes
 
 
@@ -234,10 +236,6 @@ def load_vectors(
     lookup = Lookup(context, members, nonmembers)
     loaded = load_black_box(lookup)
     loaded.stored = lookup
-    loaded.notes.append(
-        f"The encoder was not asked: its vectors of {lookup.views} view"
-        f"{'s' * (lookup.views > 1)} of each image were given. Nobody checked that members and "
-        "non-members went through the same views."
-    )
+    loaded.notes.append(Note("vectors-given", {"views": lookup.views}))
     loaded.notes += [*members.notes, *nonmembers.notes]
     return loaded

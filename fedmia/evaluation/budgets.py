@@ -12,6 +12,7 @@ from fedmia.evaluation.suite import Suite
 from fedmia.options.errors import InputError, opt
 from fedmia.options.seeding import rng
 from fedmia.records import AttackSweep, SweepPoint
+from fedmia.records.note import Note
 from fedmia.rounds.base import RoundModel
 from fedmia.threat import BudgetError
 
@@ -39,9 +40,7 @@ def allot(suite: Suite, model: RoundModel, name: str) -> Known:
         raise BudgetError(str(error)) from None
     if known is not every:
         count = known.least()
-        suite.notes.append(
-            f"{name}: the query budget of {budget} leaves {count} known images a side."
-        )
+        suite.notes.append(Note("few-known", {"attack": name, "budget": budget, "known": count}))
     return known
 
 

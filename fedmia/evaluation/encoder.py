@@ -43,6 +43,7 @@ from fedmia.options.errors import InputError, opt
 from fedmia.partitions.iid import IID
 from fedmia.recording.branches import UNTRAINED
 from fedmia.records import RunScores
+from fedmia.records.note import Note
 from fedmia.rounds.attacker import Attacker
 from fedmia.rounds.base import EncoderRounds
 from fedmia.rounds.kept import KeptRounds
@@ -138,7 +139,7 @@ def suite_of_audit(
         suite.attacks[act.about["attack"]] = attack_of_notes(act, audit)
         suite.act = ActiveScores(suite, act)
     if audit.knows == "nonmembers":
-        suite.notes.append("The attacker knows non-members alone: none chooses a threshold.")
+        suite.notes.append(Note("no-known-members"))
     return suite
 
 
@@ -215,7 +216,7 @@ def examine(
     ran = [name for name in names if any(one.name == name for one in results["attacks"])]
     lines = control_notes(suite, results, ran)
     for note in [*suite.notes, *lines]:
-        display.line(note)
+        display.note(note)
     if not ran and not results["inferences"]:
         place.give_up()
         return gather(suite, audit, cast, results)
@@ -238,7 +239,7 @@ def examine(
         )
 
 
-def control_notes(suite: Suite, results: Mapping[str, Any], ran: Sequence[str]) -> list[str]:
+def control_notes(suite: Suite, results: Mapping[str, Any], ran: Sequence[str]) -> list[Note]:
     """Which attacks have no control, or no scores somewhere.
 
     Args:
@@ -247,16 +248,16 @@ def control_notes(suite: Suite, results: Mapping[str, Any], ran: Sequence[str]) 
         ran: attacks with scores.
 
     Returns:
-        One sentence each.
+        The notes.
     """
-    lines, rounds = list[str](), suite.rounds
+    lines, rounds = list[Note](), suite.rounds
     if ran and (missing := suite.no_control_reason) is not None:
-        rest = "nothing" if rounds.stored is not None else "the classifier on pixels"
-        lines.append(f"{missing}; what remains as a control is {rest}.")
+        pixels = rounds.stored is None
+        lines.append(Note("no-untrained-control", {"why": missing, "pixels": pixels}))
     if isinstance(rounds, KeptRounds):
         climbed = {one.name for one in results["controls"].get(UNTRAINED, ()) if one.under_attack}
         left = [name for name in ran if name not in climbed]
-        lines += explain_uncontrolled(suite, left, "they have no control")
+        lines += explain_uncontrolled(suite, left, "none")
     return lines + suite.failures.notes()
 
 
@@ -325,7 +326,7 @@ def folder(audit: Audit, out: Path | None) -> OutFolder:
 
 
 def gather(
-    suite: Suite, audit: Audit, cast: Cast, results: Mapping[str, Any], *notes: str,
+    suite: Suite, audit: Audit, cast: Cast, results: Mapping[str, Any], *notes: Note,
     **measured: Any,
 ) -> RunScores:  # fmt: skip
     """Put together all that the report shows.
@@ -370,9 +371,9 @@ def gather(
 
 
 def notes(
-    suite: Suite, cast: Cast, beside: Sequence[str], ran: Sequence[str], controlled: bool,
+    suite: Suite, cast: Cast, beside: Sequence[Note], ran: Sequence[str], controlled: bool,
     interrupted: bool,
-) -> list[str]:  # fmt: skip
+) -> list[Note]:  # fmt: skip
     """Notes for the reader of the report.
 
     Args:
@@ -384,7 +385,7 @@ def notes(
         interrupted: whether the user stopped the audit.
 
     Returns:
-        One sentence each.
+        The notes.
     """
     assert isinstance(suite.rounds, EncoderRounds)
     released = suite.rounds.encoder
@@ -392,12 +393,9 @@ def notes(
     if suite.shadows and any(suite.build(name).asks_shadows() for name in ran):
         lines += suite.shadows.notes()
     if controlled:
-        lines.append(f"The untrained control is {released.untrained_how}.")
+        lines.append(Note("untrained-control", {"how": released.untrained_how}))
     if interrupted:
-        lines.append(
-            "The audit was interrupted: the attacks, controls and probes that are missing did not "
-            "run."
-        )
+        lines.append(Note("interrupted"))
     return lines
 
 

@@ -28,6 +28,7 @@ from fedmia.report.codes import UNTESTED
 from fedmia.report.format import defended_lines
 from fedmia.report.publish import json_text
 from fedmia.report.reach import leak_tests
+from fedmia.report.words.notes import in_words, sentences
 from fedmia.runtime.cores import count_cores
 from fedmia.runtime.forecast import cost_of, makespan
 from fedmia.runtime.heartbeat import format_seconds
@@ -133,7 +134,7 @@ class _Clock(AuditDisplay):
     """Silent; notes when the epochs of the shadows ended."""
 
     def __init__(self) -> None:
-        super().__init__(0, True)
+        super().__init__(0, True, in_words)
         self.stamps = list[float]()
 
     def epochs(self, done: int, total: int) -> None:
@@ -188,7 +189,7 @@ def plan_audit(invocation: Invocation, watch: Stopwatch, stop: Event) -> Outlook
         "attacks": of_attacks(pilot, alone, audit.attacks, scored, controls),
         "probes": took["probes"],
     }
-    row: Outlook = {"lines": [*rounds.encoder.notes, *split.notes], "images": images}
+    row: Outlook = {"lines": sentences([*rounds.encoder.notes, *split.notes]), "images": images}
     if (remote := rounds.encoder.remote) is not None:  # of the known images it was sent all
         row["images_sent"] = round(cost_of(len(split.attacked()), remote.sent, len(few.attacked())))
         row["images_sent_for_the_plan"] = remote.sent

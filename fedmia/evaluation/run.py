@@ -29,6 +29,7 @@ from fedmia.partitions.base import Partition
 from fedmia.partitions.iid import IID
 from fedmia.recording.branches import MAIN, PLACEBO
 from fedmia.records import ClientInfo, RunScores
+from fedmia.records.note import Note
 from fedmia.records.privacy import ClientDefence
 from fedmia.rounds.base import Rounds
 from fedmia.runtime.progress import Display
@@ -201,7 +202,7 @@ def score_run(
     )
 
 
-def placebo_note(suite: Suite, run: TrainedRounds) -> list[str]:
+def placebo_note(suite: Suite, run: TrainedRounds) -> list[Note]:
     """Why some attacks have no untrained control, and which control they have.
 
     Args:
@@ -209,13 +210,13 @@ def placebo_note(suite: Suite, run: TrainedRounds) -> list[str]:
         run: its rounds over.
 
     Returns:
-        A sentence for the report; none where all have one.
+        A note for the report; none where all have one.
     """
-    own = "their control is the placebo"
+    own = "placebo"
     if suite.main.round not in run.models(PLACEBO):
-        own = "the placebo was not finished"
+        own = "unfinished"
     if not run.cast.placebo_parts:
-        own = "no control: --federation.placebo true runs one, the placebo"
+        own = "missing"
     return explain_uncontrolled(suite, [*suite.known], own)
 
 

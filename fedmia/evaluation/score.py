@@ -16,6 +16,7 @@ from fedmia.evaluation.steps.controls import pixels
 from fedmia.evaluation.suite import RELEASED, Progress, Suite
 from fedmia.recording.branches import BRANCHES, MAIN, UNTRAINED
 from fedmia.records import DatasetInferenceResults, Pair, RoundInfo, ScoredAttack, list_attacks
+from fedmia.records.note import Note
 from fedmia.rounds.base import RoundModel
 from fedmia.runtime.cores import count_cores
 from fedmia.shadows.train import CUT
@@ -180,20 +181,20 @@ def infer(suite: Suite, names: Sequence[str]) -> list[DatasetInferenceResults]:
     return answers
 
 
-def explain_uncontrolled(suite: Suite, names: Sequence[str], control: str) -> list[str]:
+def explain_uncontrolled(suite: Suite, names: Sequence[str], control: str) -> list[Note]:
     """Why some attacks have no untrained control, and which control they have.
 
     Args:
         suite: the attacks.
         names: of those that have scores.
-        control: that they have, as a clause.
+        control: that they have, as the note `not-tried-untrained` takes it.
 
     Returns:
-        A sentence for the report; none where all have one.
+        A note for the report; none where all have one.
     """
     trained = [name for name in names if suite.build(name).reads_training()]
-    why = "not tried untrained, as updates and changes between rounds come with training"
-    return [f"{', '.join(trained)}: {why}; {control}."] if trained else []
+    note = Note("not-tried-untrained", {"attacks": trained, "control": control})
+    return [note] if trained else []
 
 
 def run_side_by_side(

@@ -23,6 +23,7 @@ from fedmia.options.errors import InputError, opt
 from fedmia.options.option import option_fields
 from fedmia.recording.branches import MAIN, UNTRAINED
 from fedmia.records import Curves, DatasetInferenceResults, Probe, ScoredAttack
+from fedmia.records.note import Note
 from fedmia.rounds.attacker import Attacker
 from fedmia.rounds.base import RoundModel, Rounds
 from fedmia.shadows.train import CUT
@@ -59,7 +60,7 @@ class Shadows(Protocol):
     def digest(self) -> str:
         """Of the user's files that they are made of."""
 
-    def notes(self) -> list[str]:
+    def notes(self) -> list[Note]:
         """How they are trained, for the report."""
 
 
@@ -145,7 +146,7 @@ class Suite:
             attacker.known, members, others, attacker.seed, self.build, formed,
             cast.subject_sides("scored"),
         )  # fmt: skip
-        self.known, self.notes = dict[str, Known](), list[str]()
+        self.known, self.notes = dict[str, Known](), list[Note]()
         self.act: Act | None = None
         self.probe: Callable[[RoundModel], Mapping[str, Probe]] | None = None
         self.main = RoundModel(MAIN, rounds.round)

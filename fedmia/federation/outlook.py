@@ -9,6 +9,7 @@ from fedmia.federation.plan import Plan
 from fedmia.federation.schedule import Schedule
 from fedmia.options.errors import opt
 from fedmia.partitions.sizes import MOST_MEMBERS, MOST_SCORED
+from fedmia.report.words.notes import in_words
 from fedmia.ssl.base import State
 
 LITTLE = 10_000_000  # bytes of disk of which nothing is said
@@ -45,7 +46,7 @@ def describe_start(plan: Plan) -> list[str]:
     ]
     spec, batch = experiment.ssl.plugin("ssl"), experiment.train.batch_size
     if noted := [size for size in sizes if spec.notes(size)]:
-        lines.append(f"{len(noted)} of {len(sizes)} clients: {spec.notes(noted[0])[0]}")
+        lines.append(f"{len(noted)} of {len(sizes)} clients: {in_words(spec.notes(noted[0])[0])}")
     if few := [size for size in sizes if size < batch / 2]:
         lines.append(
             f"WARNING: {len(few)} of {len(sizes)} clients have fewer images than half a batch of "

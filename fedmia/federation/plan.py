@@ -17,13 +17,15 @@ from fedmia.config.experiment import Experiment
 from fedmia.data.cast import ATTACKED, Cast
 from fedmia.data.decoding import UnreadableError
 from fedmia.data.encoded import EncodedSet
-from fedmia.data.images import NO_PROBES, ImageSet, IntArray, digests, rank_digests
+from fedmia.data.images import ImageSet, IntArray, digests, rank_digests
 from fedmia.data.sets import form_sets
 from fedmia.federation.schedule import Schedule
 from fedmia.options.errors import InputError, opt, prefix_errors
 from fedmia.options.registry import load
 from fedmia.options.seeding import SEEDED, torch_rng
 from fedmia.partitions.split import decode_split, make_split
+from fedmia.records.note import Note
+from fedmia.report.words.notes import in_words
 from fedmia.runtime.device import resolve_device
 from fedmia.ssl.base import Recipe, SSLMethod
 
@@ -41,7 +43,7 @@ class Plan:
 
     experiment: Experiment
     cast: Cast
-    notes: list[str]
+    notes: list[Note]
     noise_source: str = SEEDED
 
     def total_rounds(self) -> int:
@@ -85,20 +87,18 @@ def make_plan(experiment: Experiment) -> Plan:
     split, data = replace(split, received=frozenset(received)), split.data
     notes = [*data.notes, *deal.notes(data, clients), *split_notes(split)]
     if not data.labelled:
-        notes.append(NO_PROBES)
+        notes.append(Note("no-labels"))
     # Sizes, constants and pairs that do not suit are refused before anything is written.
     method, spec = try_method(experiment, data.channels, data.size), experiment.ssl.plugin("ssl")
-    sized = sorted({n for size in set(map(len, split.parts)) for n in spec.notes(size)})
+    every = {n for size in set(map(len, split.parts)) for n in spec.notes(size)}
+    sized = sorted(every, key=in_words)
     if len(sized) > 3:
-        sized[3:] = [f"and {len(sized) - 3} more notes of this kind, of clients of other sizes"]
+        sized[3:] = [Note("more-of-this-kind", {"notes": len(sized) - 3})]
     notes[:0] = sized
     # A head may hold batch norm as well as the backbone, and of a plugin only the layers tell.
     running = any(".running_" in name for name in method.shared_state())
     if running and experiment.federation.batch_norm == "local":
-        notes.append(
-            "Batch norm is local: the global model that is scored has the running "
-            "statistics of the first model, which no client ever used."
-        )
+        notes.append(Note("local-batch-norm"))
     return Plan(experiment, split, notes)
 
 
@@ -171,17 +171,14 @@ def defended_sizes(experiment: Experiment, split: Cast) -> Iterator[tuple[Layer,
         yield layer, sorted(sizes - {0})
 
 
-def split_notes(split: Cast) -> list[str]:
-    """Notes about images that play no role, one sentence each."""
-    notes = []
+def split_notes(split: Cast) -> list[Note]:
+    """Notes about images that play no role."""
+    notes = list[Note]()
     nobody = 0 if split.whose is None else int((split.whose < 0).sum())
     if nobody:
-        notes.append(f"{nobody} images of {split.data.name} belong to no client and play no role.")
+        notes.append(Note("images-of-nobody", {"images": nobody, "data": split.data.name}))
     if split.duplicates_removed:
-        notes.append(
-            f"{split.duplicates_removed} byte-equal duplicates were removed before the "
-            "images were given roles."
-        )
+        notes.append(Note("duplicates-removed", {"images": split.duplicates_removed}))
     return notes
 
 

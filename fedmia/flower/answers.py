@@ -23,6 +23,7 @@ from fedmia.federation.result import TrainedRounds
 from fedmia.options.bounded import parse_json
 from fedmia.recording.branches import MAIN
 from fedmia.records import ClientInfo, RunScores, ScoredAttack
+from fedmia.records.note import Note
 from fedmia.records.privacy import ClientDefence, Epsilon
 from fedmia.rounds.base import RoundModel, Rounds
 from fedmia.ssl.base import SSLMethod, State
@@ -191,11 +192,11 @@ def scores_from_node(client: int, content: RecordDict, done: TrainedRounds) -> R
     if info.defence and server:
         require_account(info.defence, server.trained[client])
     if "pixels" in scores:
-        note, lost = "The node scored its own images; its scores alone made this report.", []
+        note, lost = Note("node-scored-itself"), list[str]()
         if server and server.epsilon:
             server = replace(server, epsilon=void_beside_scores(server.epsilon))
     else:
-        note, lost = f"No attack was scored: {SCORES_STAY}.", list(experiment.attack)
+        note, lost = Note("scores-stay", {"why": SCORES_STAY}), list(experiment.attack)
     return assemble(
         experiment,
         drawn=False,  # the node chose its non-members

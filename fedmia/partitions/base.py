@@ -13,6 +13,7 @@ from fedmia.data.images import ImageSet, IntArray
 from fedmia.options import registry
 from fedmia.options.errors import InputError, opt
 from fedmia.options.option import Options
+from fedmia.records.note import Note
 
 
 class Partition(Options, ABC):
@@ -74,8 +75,8 @@ class Partition(Options, ABC):
             )
         return data.labels
 
-    def notes(self, data: ImageSet, clients: int) -> list[str]:
-        """Notes for the report, one sentence each: who the clients are."""
+    def notes(self, data: ImageSet, clients: int) -> list[Note]:
+        """Notes for the report: who the clients are."""
         return []
 
     @abstractmethod

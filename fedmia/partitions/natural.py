@@ -14,6 +14,7 @@ from fedmia.data.images import ImageSet, IntArray
 from fedmia.options.errors import InputError, opt
 from fedmia.options.option import option
 from fedmia.partitions.base import OwnerPartition
+from fedmia.records.note import Note
 
 NOTED_CLIENTS = 20  # clients that a note names
 
@@ -46,11 +47,11 @@ class Natural(OwnerPartition):
         frequent = values[np.minimum(places, clients - 1)] == column
         return np.where(frequent, places, -1).astype(np.int64)
 
-    def notes(self, data: ImageSet, clients: int) -> list[str]:
+    def notes(self, data: ImageSet, clients: int) -> list[Note]:
         values = self._values(data, clients)[1][:NOTED_CLIENTS].tolist()
-        clauses = [f"{client} is {value}" for client, value in enumerate(values)]
-        more = f" and {clients - NOTED_CLIENTS} more" if clients > NOTED_CLIENTS else ""
-        return [f"Clients by {self.column}: {', '.join(clauses)}{more}."]
+        return [
+            Note("clients-by-value", {"column": self.column, "values": values, "clients": clients})
+        ]
 
     def _values(
         self, data: ImageSet | EncodedSet, clients: int

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedmia.records.client_rows import SuspectRow
+from fedmia.records.note import Note
 from fedmia.records.privacy import ClientDefence, Epsilon
 from fedmia.records.rows import EncoderRow, FaultRow, HealthRow
 
@@ -405,7 +406,7 @@ class RunScores:
         failure: why it ended so, None where the user ended it.
         failed: attacks that raised an error where they were scored.
         faults: clients that failed, in order.
-        notes: sentences for the reader of the report.
+        notes: for the reader of the report.
         encoder: of an audit, None for a run.
         drawn: whether chance alone parts members from non-members; False: an audit's images, a
             node's, or all that the clients own against the rest.
@@ -449,7 +450,7 @@ class RunScores:
     failure: str | None = None
     failed: Sequence[str] = ()
     faults: Sequence[FaultRow] = ()
-    notes: Sequence[str] = ()
+    notes: Sequence[Note] = ()
     encoder: EncoderRow | None = None
     drawn: bool = True
     split: Mapping[str, Any] = field(default_factory=dict)

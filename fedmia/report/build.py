@@ -13,7 +13,8 @@ from fedmia.records import EPOCHS_CUT, AttackSweep, Probe, RoundInfo, RunScores,
 from fedmia.records.as_json import from_json, to_json
 from fedmia.records.client_rows import ClientRow
 from fedmia.records.fields import row_of
-from fedmia.records.rows import FORMAT, Family, FaultRow, Report, RoundRow, SweepRow, UtilityRow
+from fedmia.records.note import Note
+from fedmia.records.rows import FORMAT, Family, Report, RoundRow, SweepRow, UtilityRow
 from fedmia.report.checks import check
 from fedmia.report.clients import client_counts, client_rows, declared_attack, ranking
 from fedmia.report.cohorts import cohort_rows, condense
@@ -25,24 +26,15 @@ from fedmia.report.metrics import attack_row, auc_numbers
 from fedmia.report.paired import over_control, paired_rows
 from fedmia.report.per_client import named_rows
 from fedmia.report.reach import smallest_leak
-from fedmia.report.regime import ASCENT, regime_row
+from fedmia.report.regime import regime_row
 from fedmia.report.sets import set_row
 from fedmia.report.subjects import METHOD as SUBJECTS_METHOD
 from fedmia.report.subjects import subject_rows
 from fedmia.report.verdict import words
+from fedmia.report.words.notes import sentences
 from fedmia.statistics.intervals import LEVEL, wilson
 
-ONE_MODEL = (
-    "All intervals hold for the one model that was trained: they cover the choice of images, not "
-    "the variation between trainings"
-)
-SEEDS = "; fedmia study --seeds 5 shows the spread between models."
 METHOD = "Bonferroni over Wilson intervals of the AUC with DeLong's (1988) variance"
-ORACLE = (
-    "oracle_accuracy takes the best threshold on the scored images, as in the paper: an upper "
-    "bound. accuracy takes the attack's own threshold: from the shadow models on which it was "
-    "fitted, else from the attacker's known images (threshold_source)."
-)
 
 
 def build_report(run: RunScores) -> Report:
@@ -112,7 +104,7 @@ def build_whole(run: RunScores) -> Report:
             intervals_sets=len(run.sets),
             method=METHOD + SUBJECTS_METHOD * (run.subjects is not None),
         ),
-        notes=notes(run, clients),
+        notes=sentences(notes(run, clients)),
         encoder=run.encoder and replace(run.encoder, round=run.round),
         sweep=sweep_rows(run.sweep, len(run.attacks)) if run.sweep else [],
     )
@@ -190,7 +182,7 @@ def sweep_rows(sweep: AttackSweep, attacks: int) -> list[SweepRow]:
     ]
 
 
-def notes(run: RunScores, clients: Sequence[ClientRow]) -> list[str]:
+def notes(run: RunScores, clients: Sequence[ClientRow]) -> list[Note]:
     """The notes of every report, then those that this run calls for, then the evaluation's own.
 
     Args:
@@ -198,47 +190,41 @@ def notes(run: RunScores, clients: Sequence[ClientRow]) -> list[str]:
         clients: rows of the clients.
 
     Returns:
-        The notes, each one sentence or more.
+        The notes.
     """
-    texts = [ONE_MODEL + (SEEDS if run.rounds else ".")]  # an audit trains no model
+    every = [Note("one-model", {"trained": bool(run.rounds)})]  # an audit trains no model
     if run.attacks:
-        texts.append(ORACLE)
-    for name, attacks in (("", run.attacks), *run.controls.items()):
+        every.append(Note("thresholds"))
+    for control, attacks in ((None, run.attacks), *run.controls.items()):
         for a in attacks:
-            who = f"{a.name}{f' ({name} control)' if name else ''}"
             both = np.concatenate([a.scores_members, a.scores_nonmembers])
             if len(a.scores_members) == 0 or len(a.scores_nonmembers) == 0:
-                texts.append(f"{who}: no scores on one side, so it says nothing.")
+                every.append(Note("one-side-unscored", {"attack": a.name, "control": control}))
             elif np.ptp(both) == 0:
-                texts.append(f"{who}: every score is the same, so its AUC is 0.5 by definition.")
+                every.append(Note("one-score-for-all", {"attack": a.name, "control": control}))
     if any(a.act == "ascent" for a in run.attacks):
-        texts.append(ASCENT)
-    texts += [
-        f"{a.name} trained {a.choices[EPOCHS_CUT]} epochs of its recipe; steps 0 trains all."
+        every.append(Note("ascent-elsewhere"))
+    every += [
+        Note("epochs-cut", {"attack": a.name, "epochs": a.choices[EPOCHS_CUT]})
         for a in run.attacks
         if EPOCHS_CUT in a.choices
     ]
     by = declared_attack(run)
     if by is not None and run.subjects is None and any(c.auc is not None for c in clients):
-        condition = "" if not by.under_attack else ", scored on the model under attack"
-        against = "non-members weighted to the client's class mix (Kish's effective n)"
-        if run.whose is not None:
-            against = "the non-members that each client owns"
-        texts.append(
-            f"Clients are compared by {by.name}{condition}, against {against}. null_auc is of the "
-            "null: non-members that pose as the client's members."
+        owned = run.whose is not None
+        every.append(
+            Note(
+                "clients-compared",
+                {"attack": by.name, "under_attack": by.under_attack, "own_nonmembers": owned},
+            )
         )
-    return texts + fault_notes(run.faults) + [n for n in run.notes if n not in texts]
-
-
-def fault_notes(faults: Sequence[FaultRow]) -> list[str]:
-    """What became of clients that failed and did not stop the run."""
-    became = {
-        "retried": "; it got its order again.",
-        "dropped": " and was dropped: its images are in no statistic.",
-    }
-    return [
-        f"Client {one.client} {one.reason} in round {one.round} of {one.branch}{became[one.action]}"
-        for one in faults
-        if one.action in became
-    ]
+    every += [
+        Note(
+            "client-failed",
+            {"client": one.client, "reason": one.reason, "round": one.round,
+             "branch": one.branch, "action": one.action},
+        )
+        for one in run.faults
+        if one.action in ("retried", "dropped")  # and did not stop the run
+    ]  # fmt: skip
+    return every + [n for n in run.notes if n not in every]

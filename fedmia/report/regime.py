@@ -8,14 +8,6 @@ from fedmia.records.attack_rows import AttackRow
 from fedmia.records.rows import RegimeRow
 
 BY, OVERFIT = "similarity", 0.85  # the attack, and the AUC over which an encoder is overfitted
-# What our own federations showed of attacks that climb, by regime and reading.
-ASCENT = (
-    "Ascent attacks in other runs (docs/findings/ascent.md, 29 federations of digits and of "
-    "CIFAR-10): in overfitted encoders, the rise of the loss separates members better than the "
-    "same rounds without ascent. The rise in one small step (ascent-static) finds more than the "
-    "loss on digits and less on CIFAR-10. An attacker who reads the loss gains nothing from ascent "
-    "in the federation. In weakly leaking encoders the rise gained nothing."
-)
 
 
 def regime_row(attacks: Sequence[AttackRow]) -> RegimeRow | None:

@@ -27,6 +27,7 @@ from fedmia.options.values import disk_paths
 from fedmia.recording import Recording
 from fedmia.recording.branches import MAIN, UNTRAINED
 from fedmia.recording.format import ROUNDS, RoundRecord
+from fedmia.records.note import Note
 from fedmia.records.rows import FaultRow
 from fedmia.rounds.base import EncoderRounds, RoundModel
 from fedmia.rounds.notes import Notes, read_notes
@@ -34,7 +35,6 @@ from fedmia.ssl.base import SSLMethod, State, all_finite
 from fedmia.storage.states import States
 
 MOST = 24  # models that are scored, evenly spread over the rounds
-MOST_FAULTS = 8  # in a note
 SUFFIXES = (".npz", ".pth", ".pt", ".safetensors")
 NUMBERED = re.compile(r"(arr_)?(\d+)")  # arrays of a list: Flower's ArrayRecord, np.savez's
 
@@ -66,7 +66,7 @@ class KeptRounds(EncoderRounds):
     records: Mapping[int, RoundRecord] = field(default_factory=dict)
     rostered: bool = False
     notes: Notes | None = None
-    remarks: tuple[str, ...] = ()
+    remarks: tuple[Note, ...] = ()
     faults: tuple[FaultRow, ...] = ()
 
     def __post_init__(self) -> None:
@@ -197,14 +197,12 @@ def _broken(
     return broken
 
 
-def _left_out(faults: Sequence[FaultRow], of: int) -> tuple[str, ...]:
+def _left_out(faults: Sequence[FaultRow], updates: int) -> tuple[Note, ...]:
     """The note that names them; none where there are none."""
     if not faults:
         return ()
-    first, more = faults[:MOST_FAULTS], len(faults) - MOST_FAULTS
-    which = "; ".join(f"client {one.client} in round {one.round} {one.reason}" for one in first)
-    which += f"; {more} more (faults in report.json)" if more > 0 else ""
-    return (f"Attacks on updates leave out {len(faults)} of the {of} updates: {which}.",)
+    listed = [(one.client, one.round, one.reason) for one in faults]
+    return (Note("updates-left-out", {"faults": listed, "updates": updates}),)
 
 
 def spread_rounds(rounds: Sequence[int]) -> list[int]:
@@ -290,24 +288,13 @@ def read_recording(folder: Path, until: int | None = None) -> KeptRounds:
     rounds = recording.records.get(MAIN, {})
     models = recording.models()
     last, end = max(models, default=0), max((r for r in rounds if rounds[r].cohort), default=0)
-    remarks = [f"The last model that was recorded is that of round {last}."]
-    if last < end:
-        remarks[0] = (
-            f"The last model that was recorded is that of round {last}: the aggregate of round "
-            f"{end} went through no message (grid.final(arrays) records it)."
-        )
+    remarks = [Note("last-model", {"round": last, "end": end})]
     rostered = recording.named_by == "roster"
     if not rostered:
-        remarks.append(
-            "Clients are numbered in the order in which the server first sent to their nodes: no "
-            "roster says which partition each is (ClientApp(mods=[fedmia.flower.roster]))."
-        )
+        remarks.append(Note("clients-by-contact"))
     if rounds and (sizes := [len(one.cohort) for one in rounds.values() if one.cohort]):
-        most = f"-{max(sizes)}" * (max(sizes) > min(sizes))
-        remarks.append(
-            f"Recorded: {len(sizes)} rounds with {min(sizes)}{most} of "
-            f"{len(recording.clients())} clients each."
-        )
+        clients = len(recording.clients())
+        remarks.append(Note("rounds-recorded", {"cohorts": sizes, "clients": clients}))
     return KeptRounds(
         where=f"recording '{folder}'", states=models, digest=_digest([folder / ROUNDS]),
         sent=recording.updates(), banks=recording.held(), records=rounds, rostered=rostered,
@@ -344,9 +331,8 @@ def read_files(pattern: str, key: str | None = None) -> KeptRounds:
     if not by_round:
         raise InputError(f"{where}: no such file")
     files = dict(sorted(by_round.items()))
-    names = [f"{r} {path.name}" for r, path in files.items()]
-    listed = names if len(names) < 8 else [*names[:3], "..", *names[-3:]]
-    remarks = (f"Models by the last number in each file's name: {', '.join(listed)}.",)
+    names = {round: path.name for round, path in files.items()}
+    remarks = (Note("models-by-file", {"files": names}),)
     models = States(files, lambda r: read_model(files[r], key))
     digest = _digest(files.values())
     return KeptRounds(where=where, states=models, digest=digest, remarks=remarks)

@@ -23,6 +23,7 @@ from rich.progress import (
 from rich.text import Text
 
 from fedmia.options.session import short_name
+from fedmia.records.note import Note
 from fedmia.runtime.forecast import cost_of, makespan
 from fedmia.runtime.heartbeat import INTERVAL, REFRESH, Heartbeat, format_seconds, notebook_line
 
@@ -305,14 +306,19 @@ class AuditDisplay(ProgressBars):
     Args:
         attacks: number of attacks that are asked for; `plan` says how many run.
         quiet: show nothing.
+        in_words: words a note for the reader.
     """
 
-    def __init__(self, attacks: int, quiet: bool) -> None:
+    def __init__(self, attacks: int, quiet: bool, in_words: Callable[[Note], str]) -> None:
         super().__init__(quiet, TextColumn("{task.fields[seen]}"), over=True)
-        self.quiet = quiet
+        self.quiet, self._in_words = quiet, in_words
         self._total = attacks
         self._attacks = self._bar.add_task("attacks", total=max(attacks, 1), seen="")
         self._epochs = self._bar.add_task("shadow epochs", total=1, visible=False, seen="")
+
+    def note(self, note: Note) -> None:
+        """Show a note of the report to come."""
+        self.line(self._in_words(note))
 
     def show_step(self, model: str, attack: str, finished: bool) -> None:
         """An attack on a model begins, or is done.

@@ -13,6 +13,7 @@ import torch
 
 from fedmia.data.images import IntArray
 from fedmia.options.errors import InputError
+from fedmia.records.note import Note
 from fedmia.runtime.cores import count_cores
 from fedmia.shadows._one import CUT, ShadowTraining, TrainedShadow, TrainingStopped, train_one
 from fedmia.shadows.cache import ENCODER, ShadowFolder, describe_shadow, key_of
@@ -80,8 +81,6 @@ def train_shadows(
         say(f"shadow images: {ground.attacked} left out, as they are among those under attack")
     if ground.repeated:
         say(f"shadow images: {ground.repeated} left out, as they repeat another")
-    for note in settings.spec.notes(len(shadows[0].members)):
-        say(f"shadow encoders: {note}")
     done: dict[int, State] = {}
     for s in shadows:
         if (state := s.read_cached(ENCODER, say)) is not None and s.folder is not None:
@@ -119,7 +118,7 @@ def train_shadows(
 def shadow_notes(
     plan: ShadowPlan, target: TargetTraining, pool: Pixels, candidates: Pixels | None,
     subjects: IntArray | None = None,
-) -> list[str]:  # fmt: skip
+) -> list[Note]:  # fmt: skip
     """What the reader should know of how the plan's shadows are trained, as of a queue that is cut;
     arguments and errors as of `train_shadows`, which trains them.
 
@@ -131,10 +130,11 @@ def shadow_notes(
         subjects: as of `train_shadows`.
 
     Returns:
-        one sentence a note, possibly none.
+        The notes, possibly none.
     """
     members = draw_shadows(plan, build_image_pool(pool, candidates, subjects))[0].members
-    return [f"Shadow encoders: {n}." for n in build_settings(plan, target).spec.notes(len(members))]
+    notes = build_settings(plan, target).spec.notes(len(members))
+    return [Note("shadow-training", {"note": one}) for one in notes]
 
 
 def _trainings(

@@ -14,6 +14,7 @@ from fedmia.nets.base import Backbone, initialise
 from fedmia.nets.transformer import VisionTransformer
 from fedmia.options.errors import InputError, opt
 from fedmia.options.option import option
+from fedmia.records.note import Note
 from fedmia.ssl._options import ViewsSSL
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.bank import bank_length, cut_note
@@ -73,7 +74,7 @@ class PatchSSL(ViewsSSL):
         built: SSLMethod = method(encoder, decoder, self, K, generator)
         return built
 
-    def notes(self, images: int) -> list[str]:
+    def notes(self, images: int) -> list[Note]:
         return cut_note("bank", self.bank, images)
 
 

@@ -15,6 +15,7 @@ from torch.nn import functional as F
 
 from fedmia.nets.base import Backbone, initialise
 from fedmia.options.option import option
+from fedmia.records.note import Note
 from fedmia.ssl._harder import adversarial_view, mixed_losses
 from fedmia.ssl._heads import mlp
 from fedmia.ssl._options import MIXES, HarderSSL, head_norm_option
@@ -286,6 +287,5 @@ class BankedSSL(TwoViewSSL):
         """A bank for a holder of `images` images."""
         return Bank.random(bank_length(self.bank, images), self.dim, generator)
 
-    def notes(self, images: int) -> list[str]:
-        why = ": a longer one would hold an image's own earlier outputs"
-        return cut_note("bank", self.bank, images, why)
+    def notes(self, images: int) -> list[Note]:
+        return cut_note("bank", self.bank, images, "outputs")

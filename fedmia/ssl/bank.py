@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from fedmia.records.note import Note
 from fedmia.ssl.base import State
 
 
@@ -107,7 +108,7 @@ def revisit_probability(K: int, images: int, views: int) -> float:
     return span**2 / 2 if span <= 1 else 1 - max(0.0, 2 - span) ** 2 / 2
 
 
-def long_note(K: int, images: int, met: float) -> list[str]:
+def long_note(K: int, images: int, met: float) -> list[Note]:
     """Notes on a queue that is longer than half of the holder's images.
 
     Args:
@@ -118,17 +119,23 @@ def long_note(K: int, images: int, met: float) -> list[str]:
     Returns:
         One note.
     """
-    sentence = f"queue of {K} keys, as asked, for {images} images"
-    if not met:
-        return [sentence]
-    lasts = "it outlasts an epoch: " if images < K else ""
-    return [
-        f"{sentence}; {lasts}in {met:.0%} of the steps an image meets an earlier key of its own"
-    ]
+    return [Note("queue-long", {"keys": K, "images": images, "met": met})]
 
 
-def cut_note(name: str, length: int, images: int, otherwise: str = "") -> list[str]:
-    """A note where `bank_length` cuts the bank `name` of a holder of `images` images."""
+def cut_note(bank: str, length: int, images: int, own: str | None = None) -> list[Note]:
+    """A note where `bank_length` cuts a bank.
+
+    Args:
+        bank: its name.
+        length: as asked for.
+        images: of its holder.
+        own: what of an image's own a longer one would hold; None: nothing.
+
+    Returns:
+        One note, or none.
+    """
     K = bank_length(length, images)
-    sentence = f"{name} cut from {length} to {K}, half of {images} images{otherwise}"
-    return [] if length == K else [sentence]
+    note = Note(
+        "bank-cut", {"bank": bank, "length": length, "half": K, "images": images, "own": own}
+    )
+    return [] if length == K else [note]

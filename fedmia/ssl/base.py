@@ -16,6 +16,7 @@ from fedmia.data.images import ByteArray
 from fedmia.nets.base import Backbone
 from fedmia.options.errors import opt, wrong_value
 from fedmia.options.option import Options
+from fedmia.records.note import Note
 from fedmia.ssl.augment import Augment
 
 State = dict[str, Tensor]
@@ -372,6 +373,6 @@ class SSL(Options, ABC):
         output is the same for all; None where the method's loss has no such value."""
         return None
 
-    def notes(self, images: int) -> list[str]:
+    def notes(self, images: int) -> list[Note]:
         """Notes for a holder of `images` images, such as that its queue was cut."""
         return []

@@ -17,6 +17,7 @@ from torch.nn import functional as F
 from fedmia.nets.base import Backbone, initialise
 from fedmia.nets.split_norm import deal_in_blocks
 from fedmia.options.option import option
+from fedmia.records.note import Note
 from fedmia.ssl._harder import nce_against
 from fedmia.ssl._options import HarderSSL, key_option, mixup_option, operations_option
 from fedmia.ssl._public import PublicImages
@@ -212,14 +213,13 @@ class MoCo(HarderSSL):
         """Length of the queue of a holder of `images` images."""
         return bank_length(self.queue, images if self.queue_limit == "half" else None)
 
-    def notes(self, images: int) -> list[str]:
+    def notes(self, images: int) -> list[Note]:
         if self.queue_limit == "none":
             met = (
                 0.0 if self.public else revisit_probability(self.queue, images, 1 + self.symmetric)
             )
             return long_note(self.queue, images, met) if self.queue > images // 2 else []
-        why = "" if self.public else ": a longer one would hold an image's own earlier keys"
-        return cut_note("queue", self.queue, images, why)
+        return cut_note("queue", self.queue, images, None if self.public else "keys")
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ from fedmia.encoders.describe import probe_encoder
 from fedmia.options import registry
 from fedmia.options.errors import InputError, opt, prefix_errors
 from fedmia.options.seeding import rng
+from fedmia.records.note import Note
 from fedmia.runtime.device import resolve_device
 from fedmia.ssl.base import SSLMethod, iterate_parts
 from papers.heads.settings import Head
@@ -86,7 +87,7 @@ def prepare(config: Head) -> tuple[LoadedEncoder, ImageSet]:
         loaded = source.load(Request(path, folder, size, config.seed, pixel_range=limits))
     first = sorted({name: i for i, name in reversed(list(enumerate(loaded.digests())))}.values())
     if len(first) < len(loaded):
-        released.notes.append(f"{len(loaded) - len(first)} byte-equal copies were left out.")
+        released.notes.append(Note("copies-out", {"copies": len(loaded) - len(first)}))
     released.notes += loaded.notes
     images = loaded.take(np.array(first))
     labels, classes = renumber_labels(images.labels)

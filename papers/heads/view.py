@@ -22,6 +22,7 @@ from fedmia.report.lowerbounds import canary_bound
 from fedmia.report.page import picture, templates
 from fedmia.report.publish import json_text
 from fedmia.report.tables import Table, TextCell, flat
+from fedmia.report.words.notes import sentences
 from fedmia.runtime.environment import describe
 from fedmia.statistics.spread import Spread, clip_interval, spread, t_interval
 from fedmia.storage import durable
@@ -136,7 +137,7 @@ def notes(config: Head, released: LoadedEncoder, shadows: int) -> list[str]:
     Returns:
         The notes.
     """
-    texts = list(released.notes)
+    texts = sentences(released.notes)
     texts.append(
         f"The attacker has {shadows} shadow head{'s' * (shadows > 1)} on the same encoder, trained "
         "like the head on images of the same source. Classifiers and thresholds are fitted on "

@@ -24,6 +24,7 @@ from fedmia.evaluation.audits.utility import health, probe_images
 from fedmia.evaluation.encoder import recipe
 from fedmia.options.errors import InputError
 from fedmia.probes import utility as made
+from fedmia.report.words.notes import sentences
 from fedmia.ssl.augment import Augment
 from fedmia.testing import material
 
@@ -109,7 +110,7 @@ def test_without__leaves_out_those_and_keeps_the_others_aligned() -> None:
     assert torch.equal(
         remaining.pixels("scored_nonmembers"), audit_split.pixels("scored_nonmembers")[[1, 2, 4]]
     )
-    assert remaining.notes == ("2 scored non-members are left out, as was asked.",)
+    assert sentences(remaining.notes) == ["2 scored non-members are left out, as was asked."]
     assert len(audit_split.without_nonmembers(np.arange(5) > 1, "so").ids("scored_nonmembers")) == 2
     with pytest.raises(InputError, match="1 remain, at least 2 are needed"):
         audit_split.without_nonmembers(np.arange(5) > 0, "so")
@@ -129,9 +130,9 @@ def test_one_coding__numbers_the_classes_of_both_sides_together() -> None:
     assert [f.labels.tolist() for f in found] == [[1, 2, 1], [0, 2, 0]]
     assert {f.classes for f in found} == {("a", "b", "d")}
     assert unlike_classes(one, two) == unlike_classes(one, one) == []
-    (note,) = unlike_classes(one, replace(two, classes=("x", "a")))
+    (note,) = sentences(unlike_classes(one, replace(two, classes=("x", "a"))))
     assert "(b, d)" in note and "(a, x)" in note
-    (note,) = unlike_classes(one, replace(two, classes=()))
+    (note,) = sentences(unlike_classes(one, replace(two, classes=())))
     assert "(b, d)" in note and "(0, 1)" in note
     assert unlike_classes(one, replace(two, classes=("x", "a"), labels=np.zeros(3, int))) == []
 

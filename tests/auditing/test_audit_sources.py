@@ -15,9 +15,11 @@ from PIL import Image
 from fedmia.cli.command import parse
 from fedmia.cli.commands import AUDIT
 from fedmia.data.cast import Cast
-from fedmia.data.images import NO_PROBES, digests
+from fedmia.data.images import digests
 from fedmia.evaluation.audits.images import deal
 from fedmia.options.errors import InputError
+from fedmia.records.note import Note
+from fedmia.report.words.notes import in_words, sentences
 from tests.auditing.conftest import MEMBERS, NONMEMBERS, Audit, textures
 
 COUNTS = {"members": MEMBERS, "nonmembers": NONMEMBERS}
@@ -97,7 +99,7 @@ def test_sources__copies_that_are_encoded_otherwise_have_one_role(tmp_path: Path
     again = [encoded(x, level=0) for x in pictures()["members"]]
     roles = dealt(flags("folder", tmp_path, members=again) + "--known 3")
     assert len(roles.pixels("scored_members")) == MEMBERS - 3
-    assert f"{MEMBERS} byte-equal copies among the members left out." in roles.notes
+    assert f"{MEMBERS} byte-equal copies among the members left out." in sentences(roles.notes)
 
 
 def test_sources__one_image_on_both_sides_is_refused_however_it_is_encoded(tmp_path: Path) -> None:
@@ -134,7 +136,7 @@ def test_sources__without_labels_are_audited_without_probes(
     line = flags(kind, tmp_path) + "--known 4 --attacks similarity,baseline-b"
     done = audit(line, tmp_path / "out")
     assert done.code == 0, done.err
-    assert done.report["notes"].count(NO_PROBES) == 1
+    assert done.report["notes"].count(in_words(Note("no-labels"))) == 1
     assert done.report["utility"]["knn"] is None and done.report["utility"]["linear"] is None
     assert done.names() == ["similarity"] and "baseline-b" in done.not_run
     roles = dealt(line)

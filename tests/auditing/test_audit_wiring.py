@@ -23,6 +23,7 @@ from fedmia.evaluation.encoder import suite_of_audit
 from fedmia.evaluation.steps.scorer import Scorer, match_scale
 from fedmia.evaluation.suite import Suite
 from fedmia.report.metrics import attack_row
+from fedmia.report.words.notes import sentences
 from fedmia.threat import Threat
 from tests.auditing.conftest import Sides, write
 
@@ -164,4 +165,4 @@ def test_classes__have_one_number_on_both_sides(tmp_path: Path) -> None:
         at = [digests(images).index(name) for name in digests(scored.numpy())]
         assert [(3, 5, 7, 9)[n] for n in numbers] == labels[at].tolist()
         assert audit_split.labels.of(scored).tolist() == labels[at].astype(str).tolist()
-    assert not any("No class" in note for note in audit_split.notes)
+    assert not any("No class" in note for note in sentences(audit_split.notes))

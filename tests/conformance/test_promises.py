@@ -21,6 +21,7 @@ from fedmia.data.base import Request
 from fedmia.defenses.base import Defense, Epsilon
 from fedmia.defenses.gaussian import Gaussian
 from fedmia.options.errors import InputError
+from fedmia.records.note import Note
 from fedmia.ssl.base import State
 from fedmia.ssl.moco import MoCo, MomentumContrast
 from fedmia.storage.snapshot import Update
@@ -124,8 +125,8 @@ def test_check_ssl__says_what_is_wrong(methods: dict[str, Any], said: str) -> No
 def test_check_ssl__of_options() -> None:
     @dataclass(frozen=True)
     class Chatty(MoCo):
-        def notes(self, images: int) -> list[str]:
-            return ["two\nlines"]
+        def notes(self, images: int) -> list[Note]:
+            return [Note("plugin", {"text": "two\nlines"})]
 
     @dataclass(frozen=True)
     class Unseeded(MoCo):
@@ -134,7 +135,7 @@ def test_check_ssl__of_options() -> None:
             torch.nn.init.normal_(method.encoder.head.weight)  # type: ignore[arg-type]
             return method
 
-    assert broken(check_ssl, Chatty).startswith("Chatty: notes are no lines")
+    assert broken(check_ssl, Chatty).startswith("Chatty: a note is no line")
     assert broken(check_ssl, Unseeded) == (
         "Unseeded: encoder.head.weight is not drawn from the generator of build"
     )

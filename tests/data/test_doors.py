@@ -23,6 +23,7 @@ from fedmia.data.parquet import Parquet
 from fedmia.door.images import name_images
 from fedmia.options import registry
 from fedmia.options.errors import InputError
+from fedmia.report.words.notes import sentences
 from tests.data.material import channels_first, encode, load
 
 RNG = np.random.default_rng(0)
@@ -157,7 +158,7 @@ def test_a_range_is_refused_for_16_bits_that_are_read_as_8(
         for name, body in parts
     )
     (tmp_path / "deep.png").write_bytes(b"\x89PNG\r\n\x1a\n" + b"".join(chunks))
-    assert "16-bit" in load(Folder(), tmp_path).notes[0]
+    assert "16-bit" in sentences(load(Folder(), tmp_path).notes)[0]
     picture = Image.open(tmp_path / "deep.png")
     for read in (
         lambda: by_name(Folder(), tmp_path, (0, high)),
@@ -209,12 +210,15 @@ def test_what_was_converted_is_noted_once(tmp_path: Path) -> None:
     images = [kinds[mode][0] for mode in ("P", "RGBA", "P", "1")] + [Image.fromarray(GRAY[0])]
     for at, one in enumerate(images):
         one.save(tmp_path / f"{at}.png")
-    notes = load(Folder(), tmp_path).notes
+    notes = sentences(load(Folder(), tmp_path).notes)
     assert len(notes) == 1 and "2 of mode P, 1 of mode RGBA became 8-bit" in notes[0]
     source = registry.build("dataset", name_images(images, "members"), {})
-    assert "2 of mode P, 1 of mode RGBA" in source.load(Request(None, None, None, 0)).notes[0]
+    assert (
+        "2 of mode P, 1 of mode RGBA"
+        in sentences(source.load(Request(None, None, None, 0)).notes)[0]
+    )
     picked = Folder().encoded(Request(str(tmp_path), None, None, 0)).pick(np.array([1, 4]))[0]
-    assert "converted: 1 of mode RGBA became" in picked.notes[0]
+    assert "converted: 1 of mode RGBA became" in sentences(picked.notes)[0]
 
 
 @pytest.mark.parametrize("kind", ["GIF", "TIFF", "WEBP"])
@@ -224,18 +228,21 @@ def test_margins_and_later_pages_are_noted(tmp_path: Path, kind: str) -> None:
     wide = Image.fromarray(np.concatenate(COLOUR[:2], axis=1))
     for at in range(2):
         wide.save(tmp_path / f"{at}.png")
-    notes = " ".join(load(Folder(), tmp_path, 6).notes)
+    notes = " ".join(sentences(load(Folder(), tmp_path, 6).notes))
     assert ": 1 files hold more than one picture, the first is read" in notes
     assert ": 2 images that are not square were cropped to their middle square" in notes
     with Image.open(tmp_path / f"a.{kind}") as pages:
         source = registry.build("dataset", name_images([pages], "members"), {})
-    assert any("1 files hold more" in n for n in load(source, None).notes)
+    assert any("1 files hold more" in n for n in sentences(load(source, None).notes))
 
 
 def test_margins_of_arrays_are_noted(tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", x=COLOUR[:, :4])
     source = registry.build("dataset", name_images(COLOUR[:, :4], "members"), {})
     for one, place in ((Npz(), tmp_path / "a.npz"), (source, None)):
-        assert ": 4 images that are not square were cropped" in load(one, place, 4).notes[-1]
+        assert (
+            ": 4 images that are not square were cropped"
+            in sentences(load(one, place, 4).notes)[-1]
+        )
     square = registry.build("dataset", name_images(COLOUR, "members"), {})
-    assert load(square, None, 4).notes == ()
+    assert not load(square, None, 4).notes

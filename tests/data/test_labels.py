@@ -18,6 +18,7 @@ from fedmia.data.npz import Npz
 from fedmia.data.parquet import Parquet
 from fedmia.door.images import read_images
 from fedmia.options.errors import InputError
+from fedmia.report.words.notes import sentences
 from tests.data.material import encode, load, write_image
 
 COUNT = 6
@@ -53,12 +54,14 @@ def test_parquet__text_labels_beside_numbers_of_rows(tmp_path: Path) -> None:
     """The numbers of the rows are no class, whatever the column of text is called."""
     data = parquet(tmp_path, image_id=list(range(COUNT)), label=TEXT)
     assert data.classes == ("ape", "cat", "dog") and data.labels.tolist() == NUMBERS
-    assert len(data.notes) == 1 and "the labels are column 'label', 3 classes" in data.notes[0]
+    (note,) = sentences(data.notes)
+    assert "the labels are column 'label', 3 classes" in note
     named = Parquet(label_column="kind")
     by_option = parquet(tmp_path, named, image_id=list(range(COUNT)), kind=TEXT)
     assert by_option.labels.tolist() == NUMBERS
     without = parquet(tmp_path, image_id=list(range(COUNT)), kind=TEXT)
-    assert not without.labelled and "'image_id' has another value in each row" in without.notes[0]
+    (note,) = sentences(without.notes)
+    assert not without.labelled and "'image_id' has another value in each row" in note
     with pytest.raises(InputError, match="'image_id' has another value .*, no class; label_column"):
         parquet(tmp_path, Parquet(label_column="image_id"), image_id=list(range(COUNT)))
 
@@ -123,7 +126,8 @@ def test_a_dataset_keeps_labels_of_any_type(values: list[Any], batched: bool) ->
 
 def test_a_dataset_without_classes() -> None:
     numbered = read_images(list(zip(PIXELS[:, None], range(COUNT), strict=True)), "members")
-    assert numbered.labels is None and "each image has a label of its own" in numbered.notes[0]
+    (note,) = sentences(numbered.notes)
+    assert numbered.labels is None and "each image has a label of its own" in note
     none = read_images([(x[None], None) for x in PIXELS], "members")
     assert none.labels is None and not none.notes
 

@@ -19,6 +19,7 @@ from fedmia.data.npz import Npz
 from fedmia.data.parquet import Parquet
 from fedmia.options.errors import InputError
 from fedmia.report.build import to_json_types
+from fedmia.report.words.notes import sentences
 from fedmia.storage.outfolder import OutFolder
 from tests.data.material import POINTER, encode, load, refusal, write_image, write_parquet
 
@@ -55,7 +56,8 @@ def test_folder__hidden_folders_are_left_out_at_any_depth(tmp_path: Path, hidden
     (tmp_path / "cat" / "Thumbs.db").write_bytes(b"Windows")
     data = load(Folder(), tmp_path)
     assert numbers(data) == [0, 1] and data.classes == ("cat", "dog")
-    assert len(data.notes) == 1 and "4 hidden files or folders left out" in data.notes[0]
+    (note,) = sentences(data.notes)
+    assert "4 hidden files or folders left out" in note
 
 
 def test_folder__links_are_followed_at_any_depth_and_circles_end(tmp_path: Path) -> None:
@@ -73,7 +75,7 @@ def test_folder__links_are_followed_at_any_depth_and_circles_end(tmp_path: Path)
     assert numbers(data) == [0, 2, 1, 3] and data.class_labels().tolist() == [
         "cat", "cat", "dog", "fox"
     ]  # fmt: skip
-    (note,) = data.notes
+    (note,) = sentences(data.notes)
     assert "4 links to folders followed" in note and "2 links to folders that were read" in note
     assert "1 broken links left out" in note
 
@@ -81,7 +83,8 @@ def test_folder__links_are_followed_at_any_depth_and_circles_end(tmp_path: Path)
 def test_folder__other_files_are_counted(tmp_path: Path) -> None:
     put(tmp_path / "0.png", 0)
     (tmp_path / "1.dcm").write_bytes(b"DICM")
-    assert "1 files that are not called like images left out" in load(Folder(), tmp_path).notes[0]
+    (note,) = sentences(load(Folder(), tmp_path).notes)
+    assert "1 files that are not called like images left out" in note
     (tmp_path / "0.png").unlink()
     assert "1 files that are not called like images" in refusal(Folder(), tmp_path)
 
@@ -105,7 +108,7 @@ def test_parquet__a_folder_of_parts_is_one_source(tmp_path: Path, names: tuple[s
     write_part(tmp_path / names[0], [0, 1, 2], label=["b", "b", "c"])
     data = load(Parquet(), tmp_path)
     assert numbers(data) == [0, 1, 2, 3, 4] and data.labels.tolist() == [1, 1, 2, 1, 0]
-    assert "read 2 files, in order of their names" in data.notes[0]
+    assert "read 2 files, in order of their names" in sentences(data.notes)[0]
     assert numbers(load(Parquet(limit=4), tmp_path)) == [0, 1, 2, 3]
     write_part(tmp_path / names[1], [3, 4], other=["b", "a"])
     assert f"{names[1]} lacks the column 'label'" in refusal(Parquet(), tmp_path)
@@ -236,4 +239,4 @@ def test_cifar__reads_the_parquet_files_of_the_data_folder(
     data = source().load(Request(None, tmp_path, None, 0))
     assert numbers(data) == [0, 1, 2] and data.name == name
     assert data.labels.tolist() == [1, 0, 0] and data.classes == ("2", "11")
-    assert f"{name}-train.parquet: the labels are column '{column}'" in data.notes[0]
+    assert f"{name}-train.parquet: the labels are column '{column}'" in sentences(data.notes)[0]

@@ -13,6 +13,7 @@ from fedmia.data.folder import Folder
 from fedmia.data.images import ImageSet
 from fedmia.federation.plan import make_plan
 from fedmia.options.errors import InputError
+from fedmia.report.words.notes import sentences
 from tests.data.material import experiment_on, refusal, write_image
 
 
@@ -38,7 +39,8 @@ def test_drop_unreadable__keeps_the_others_and_counts(folder: Path) -> None:
     images = left.all()
     assert [Path(name).name for name, _ in left.files] == [f"{n:02d}.png" for n in (2, 4, 6, 8, 10)]
     assert len(images) == 5 and images.images.std(axis=(1, 2, 3)).min() > 0
-    assert len(left.notes) == 1 and "7 images" in left.notes[0] and "left out" in left.notes[0]
+    (note,) = sentences(left.notes)
+    assert "7 images" in note and "left out" in note
 
 
 def test_with_channels__gray_is_repeated_and_colour_is_pillows_luminance() -> None:
@@ -61,4 +63,4 @@ def test_simulate__names_the_option_and_leaves_them_out_with_it(folder: Path) ->
     with pytest.raises(InputError, match=r"7 images .*data\.skip_unreadable .* leaves them out"):
         make_plan(experiment_on(folder))
     plan = make_plan(experiment_on(folder, skip_unreadable=True))
-    assert sum("7 images" in note and "left out" in note for note in plan.notes) == 1
+    assert sum("7 images" in note and "left out" in note for note in sentences(plan.notes)) == 1

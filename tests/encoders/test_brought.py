@@ -14,6 +14,7 @@ from fedmia.encoders.base import LoadedEncoder, LoadOptions
 from fedmia.encoders.memory import load_module
 from fedmia.nets.smallnet import SmallNet
 from fedmia.options.errors import InputError
+from fedmia.report.words.notes import sentences
 from tests.encoders.conftest import SIZE, Tiny, make_tiny
 
 
@@ -129,7 +130,8 @@ def test_load_module__torchscript_gives_its_output_alone(how: str, pictures: Ten
     )
     loaded, own = (load_module(m, LoadOptions(size=SIZE)) for m in (module, bare))
     assert loaded.method.encoder.layers == ("avgpool", "encoder")
-    assert loaded.access == "white_box" and any("TorchScript" in note for note in loaded.notes)
+    assert loaded.access == "white_box"
+    assert any("TorchScript" in note for note in sentences(loaded.notes))
     torch.testing.assert_close(embed(loaded, pictures), embed(own, pictures))
     loaded.untrained()
 
@@ -145,7 +147,7 @@ def test_load_module__no_weights_no_twin_and_no_white_box() -> None:
     remote = Remote()
     loaded = load_module(remote, LoadOptions(size=SIZE))
     assert loaded.access == "black_box"
-    assert any(note.startswith("No gradient of Remote") for note in loaded.notes)
+    assert any(note.startswith("No gradient of Remote") for note in sentences(loaded.notes))
     asked = remote.asked[0]
     with pytest.raises(InputError, match="no weights to permute"):
         loaded.untrained()

@@ -18,6 +18,7 @@ from torchvision import models
 from fedmia.encoders import _vit, checkpoint
 from fedmia.encoders.base import LoadContext, LoadOptions, load
 from fedmia.options.errors import InputError
+from fedmia.report.words.notes import sentences
 from tests.encoders import foreign
 from tests.encoders.conftest import refused
 from tests.encoders.forms import SIZE, Made, resnet, state
@@ -62,7 +63,7 @@ def fitted(module: nn.Module, made: Made, tmp_path: Path) -> list[str]:
     with torch.no_grad():
         torch.testing.assert_close(module.eval()(pixels), made.backbone(pixels))
     assert weights.missing == ()
-    return loading.notes
+    return sentences(loading.notes)
 
 
 @pytest.mark.parametrize("zero", [False, True])
@@ -117,7 +118,9 @@ def test_name__what_finds_no_place_is_refused(tmp_path: Path) -> None:
 def test_allow_missing__leaves_strangers_out_with_a_note(tmp_path: Path) -> None:
     path = saved(foreign.squeezing().contents, tmp_path)
     released = load(str(path), allow_missing=True)
-    assert any(n.startswith("4 of the file's weights find no place") for n in released.notes)
+    assert any(
+        n.startswith("4 of the file's weights find no place") for n in sentences(released.notes)
+    )
     assert len(released.weights.dropped) == 4
 
 
@@ -150,12 +153,12 @@ def test_solo_learn__its_padding_goes_with_a_name_too(tmp_path: Path) -> None:
     released = load("torchvision:resnet18", checkpoint=path)
     check(released, Made(None, net, head))
     assert released.weights.dropped == ("classifier.weight", "classifier.bias")
-    assert not any("nothing was trained" in n for n in released.notes)
+    assert not any("nothing was trained" in n for n in sentences(released.notes))
 
 
 def test_swav__its_head_is_read_and_said(tmp_path: Path) -> None:
     released = load(str(saved(foreign.swav().contents, tmp_path)))
-    assert any("is that of the file's projection head" in n for n in released.notes)
+    assert any("is that of the file's projection head" in n for n in sentences(released.notes))
     assert released.weights.dropped == ("module.prototypes.weight",)
 
 

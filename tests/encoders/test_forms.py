@@ -16,6 +16,7 @@ from fedmia.encoders._vit import set_heads
 from fedmia.encoders.base import LoadedEncoder, load
 from fedmia.encoders.describe import describe
 from fedmia.nets.resnet import BasicBlock, Bottleneck, ResNet
+from fedmia.report.words.notes import sentences
 from tests.encoders.conftest import refused
 from tests.encoders.forms import FORMS, SIZE, Made, make, spread, vit
 
@@ -129,7 +130,7 @@ def test_timm__positions_are_resampled_as_timm_does(tmp_path: Path) -> None:
     save_file(own.state_dict(), tmp_path / "w.safetensors")
     expected.load_state_dict(checkpoint_filter_fn(own.state_dict(), expected))
     released = load("timm:test_vit", checkpoint=tmp_path / "w.safetensors", size=96)
-    assert released.weights.missing == () and "resampled" in " ".join(released.notes)
+    assert released.weights.missing == () and "resampled" in " ".join(sentences(released.notes))
     pixels, encoder = torch.rand(2, 3, 96, 96), released.method.encoder
     with torch.no_grad():
         torch.testing.assert_close(encoder(pixels), expected.eval()(encoder.normalise(pixels)))

@@ -16,6 +16,7 @@ from torch.nn import functional as F
 
 from fedmia.encoders.base import LoadedEncoder, load
 from fedmia.options.errors import InputError
+from fedmia.report.words.notes import sentences
 
 SIDE, PATCH, WIDTH = 16, 4, 6
 
@@ -184,4 +185,4 @@ def test_missing__a_pooler_is_left_out_and_what_else_is_missing_refused(stand_in
     model = stand_in.load(ViT, allow_missing=True)
     assert model.weights.missing == ("body.conv.bias", "body.last.weight")
     assert model.weights.loaded == 7 - 2 and stand_in.model.pooler is not None
-    assert any("2 of the encoder's weights are random" in note for note in model.notes)
+    assert any("2 of the encoder's weights are random" in note for note in sentences(model.notes))

@@ -20,6 +20,7 @@ from fedmia.nets.base import initialise
 from fedmia.nets.smallnet import SmallNet
 from fedmia.options.errors import InputError
 from fedmia.options.seeding import torch_rng
+from fedmia.report.words.notes import sentences
 from fedmia.ssl.base import Encoder
 from tests.encoders.conftest import SIZE, Tiny, make_tiny, refused
 
@@ -217,7 +218,7 @@ def test_probe__tells_of_what_is_odd(code: Any, pictures: Tensor) -> None:
         (Dropping, pictures, "scores depend on chance"),
     ):
         code.make = make
-        (note,) = probe_encoder(load("usercode:make"), images, allow_random=True)
+        (note,) = sentences(probe_encoder(load("usercode:make"), images, allow_random=True))
         assert said in note
 
 
@@ -233,7 +234,7 @@ def test_probe__tells_of_what_is_odd(code: Any, pictures: Tensor) -> None:
 )  # fmt: skip
 def test_torchvision__many_families(name: str, width: int, side: int, pictures: Tensor) -> None:
     released = load(f"torchvision:{name}", size=64)
-    assert "random weights: nothing was trained" in released.notes[0]
+    assert "random weights: nothing was trained" in sentences(released.notes)[0]
     assert released.size == 64 and released.fixed_size == (name == "vit_b_32")
     layers = check(released, nn.functional.interpolate(pictures[:2], size=64))
     assert layers["avgpool"].shape == (2, width)
@@ -263,7 +264,7 @@ def test_timm__map_vector_size_and_constants(
     torch.testing.assert_close(vector, layers["encoder"])
     config = timm.get_pretrained_cfg(name)
     torch.testing.assert_close(encoder.mean.flatten(), torch.tensor(config.mean))
-    assert "nothing was trained" in released.notes[0]
+    assert "nothing was trained" in sentences(released.notes)[0]
     assert load(f"timm:{name}", size=32).size == 32
 
 

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from fedmia.encoders.base import LoadContext, LoadOptions, load
 from fedmia.encoders.checkpoint import load_checkpoint
 from fedmia.options.errors import InputError
+from fedmia.report.words.notes import sentences
 from tests.encoders.conftest import Tiny, make_tiny
 from tests.encoders.forms import moco_v2, solo_learn
 
@@ -38,7 +39,7 @@ def read(contents: Any, folder: Path, key: str | None = None) -> tuple[nn.Module
     torch.save(contents, path)
     context = LoadContext("tiny", LoadOptions(path, key=key))
     load_checkpoint(context, module)
-    return module, context.notes
+    return module, sentences(context.notes)
 
 
 def holds(module: nn.Module, tensors: dict[str, Tensor]) -> bool:
@@ -137,12 +138,13 @@ def test_networks__an_average_may_lack_counters_of_batches(tmp_path: Path) -> No
     averaged = {n: t for n, t in halved(names).items() if t.is_floating_point()}
     assert len(averaged) < len(names)
     torch.save({"state_dict": names | under("ema.module.", averaged)}, path := tmp_path / "f.pth")
-    assert any("'ema.backbone' was taken" in note for note in load(str(path)).notes)
+    assert any("'ema.backbone' was taken" in note for note in sentences(load(str(path)).notes))
     online = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4))
     average = {n: t + 1 for n, t in online.state_dict().items() if "num_batches" not in n}
     torch.save({"model": online.state_dict(), "ema": average}, path)
     load_checkpoint(context := LoadContext("own", LoadOptions(path)), online)
-    assert "'ema' was taken" in context.notes[-1] and torch.equal(online[0].bias, average["0.bias"])
+    assert "'ema' was taken" in sentences(context.notes)[-1]
+    assert torch.equal(online[0].bias, average["0.bias"])
 
 
 def test_networks__with_the_same_values_are_one(tmp_path: Path) -> None:
@@ -152,7 +154,9 @@ def test_networks__with_the_same_values_are_one(tmp_path: Path) -> None:
 
 def test_networks__of_a_known_code_base_are_its_authors_choice(tmp_path: Path) -> None:
     torch.save(moco_v2().contents, tmp_path / "file.pth")
-    notes = [note for note in load(str(tmp_path / "file.pth")).notes if "networks" in note]
+    notes = [
+        note for note in sentences(load(str(tmp_path / "file.pth")).notes) if "networks" in note
+    ]
     assert len(notes) == 1 and "'encoder_q' was taken" in notes[0]
 
 
@@ -162,7 +166,7 @@ def test_networks__a_known_code_base_is_known_behind_a_prefix(tmp_path: Path) ->
     torch.save({"state_dict": under("model.", made.contents["state_dict"])}, path)
     loaded = load(str(path))
     assert loaded.weights.form == "MoCo" and made.head is not None
-    assert any("'model.encoder_q' was taken" in note for note in loaded.notes)
+    assert any("'model.encoder_q' was taken" in note for note in sentences(loaded.notes))
     assert torch.equal(loaded.method.encoder.head[0].weight, made.head[0].weight)
 
 
@@ -171,7 +175,7 @@ def test_networks__the_average_beside_a_known_code_base_has_its_head(tmp_path: P
     names = {n: t for n, t in made.contents["state_dict"].items() if "momentum" not in n}
     torch.save({"state_dict": names | under("ema.module.", halved(names))}, path)
     loaded = load(str(path))
-    assert any("'ema.backbone' was taken" in note for note in loaded.notes)
+    assert any("'ema.backbone' was taken" in note for note in sentences(loaded.notes))
     encoder = loaded.method.encoder
     assert torch.equal(encoder.head[0].weight, made.head[0].weight * 0.5)
     conv = encoder.backbone.module.conv1.weight

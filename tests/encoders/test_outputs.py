@@ -11,6 +11,8 @@ from torch import Tensor
 from fedmia.encoders._outputs import choose_outputs, is_map, named_tensors, read_outputs
 from fedmia.encoders.base import IMAGENET, PLAIN, LoadContext, LoadOptions
 from fedmia.options.errors import InputError
+from fedmia.records.note import Note
+from fedmia.report.words.notes import sentences
 
 VECTOR, OTHER = torch.rand(2, 3), torch.rand(2, 5)
 SMALL, LARGE = torch.rand(2, 6, 2, 2), torch.rand(2, 7, 3, 3)
@@ -79,7 +81,7 @@ POOLED = torch.rand(2, 8)  # as wide as the tokens
 def test_choose_outputs__by_name_then_by_shape(outputs: Any, name: str, noted: bool) -> None:
     context = of_x()
     assert choose_outputs(outputs, context).vector == name
-    assert [f"'{name}'" in note for note in context.notes] == [True] * noted
+    assert [f"'{name}'" in note for note in sentences(context.notes)] == [True] * noted
 
 
 @pytest.mark.parametrize(
@@ -143,11 +145,11 @@ def test_constants__given_ones_then_the_encoders_own_then_usual_ones_with_a_note
     options: dict[str, Any], channels: int, own: Any, wanted: Any, notes: int
 ) -> None:
     """One value is of every channel."""
-    lines: list[str] = []
+    lines: list[Note] = []
     if isinstance(wanted, str):
         with pytest.raises(InputError, match=wanted):
             LoadOptions(**options).channel_constants(channels, own, lines)
     else:
         assert LoadOptions(**options).channel_constants(channels, own, lines) == wanted
     usual = "ImageNet's" if channels == 3 else "mean 0.5"
-    assert [usual in line for line in lines] == [True] * notes
+    assert [usual in line for line in sentences(lines)] == [True] * notes

@@ -26,6 +26,7 @@ from fedmia.encoders.vectors import as_vectors
 from fedmia.encoders.weight_checks import refuse_diverged
 from fedmia.options import registry
 from fedmia.options.errors import InputError
+from fedmia.report.words.notes import sentences
 
 MODEL = SimpleNamespace(config=SimpleNamespace(image_size=32))
 
@@ -98,7 +99,8 @@ def test_processor__names_what_is_not_done_or_read(tmp_path: Path) -> None:
     context = LoadContext("x", LoadOptions())
     side, constants = read_preprocessing(context, tmp_path, MODEL)
     assert (side, constants) == (32, ((0.0,), (0.5,) * 3))
-    assert "'sharpen'" in context.notes[0] and "resample 3, crop_pct 0.8" in context.notes[1]
+    unread, resized = sentences(context.notes)
+    assert "'sharpen'" in unread and "resample 3, crop_pct 0.8" in resized
 
 
 def test_constants__of_an_encoder_are_of_pixels_in_0_to_1() -> None:
@@ -130,9 +132,9 @@ def test_timm__says_the_size_and_how_to_give_another(tmp_path: Path) -> None:
     timm = pytest.importorskip("timm")
     state = timm.create_model("resnet10t", num_classes=0).state_dict()
     torch.save({"state_dict_ema": state}, tmp_path / "w.pth")
-    notes = load("timm:resnet10t", checkpoint=tmp_path / "w.pth").notes
+    notes = sentences(load("timm:resnet10t", checkpoint=tmp_path / "w.pth").notes)
     assert any("brought to 176 pixels a side" in note and "--size" in note for note in notes)
-    sized = load("timm:resnet10t", checkpoint=tmp_path / "w.pth", size=32).notes
+    sized = sentences(load("timm:resnet10t", checkpoint=tmp_path / "w.pth", size=32).notes)
     assert not any("brought to" in note for note in sized)
 
 
@@ -163,7 +165,8 @@ def test_parts__are_joined_as_their_layers_use_them(how: str, tmp_path: Path) ->
     net = reparametrise(how, net)
     torch.save(net.state_dict(), tmp_path / "w.pth")
     loaded = load(f"{__name__}:make_net", checkpoint=tmp_path / "w.pth", allow_missing=True)
-    assert not loaded.weights.missing and any("2 weights of the file" in n for n in loaded.notes)
+    assert not loaded.weights.missing
+    assert any("2 weights of the file" in n for n in sentences(loaded.notes))
     encoder, pixels = loaded.method.encoder, torch.rand(2, 3, 16, 16)
     torch.testing.assert_close(encoder(pixels), net(encoder.normalise(pixels)))
 

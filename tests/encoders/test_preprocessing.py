@@ -16,6 +16,7 @@ from fedmia.encoders.base import LoadContext, LoadOptions, load
 from fedmia.encoders.checkpoint import load_checkpoint
 from fedmia.encoders.torchfile import OptionsStub
 from fedmia.options.errors import InputError
+from fedmia.report.words.notes import sentences
 from tests.encoders.conftest import Tiny, make_tiny, refused, save_program
 
 MEAN, STD = [0.1, 0.2, 0.3], [0.4, 0.5, 0.6]
@@ -48,7 +49,7 @@ def test_settings__of_a_checkpoint_normalise_and_size(
 ) -> None:
     context = read(tmp_path, **content)
     assert (context.size, context.constants) == (24, (tuple(MEAN), tuple(STD)))
-    assert [n for n in context.notes if "mean and std" in n]
+    assert [n for n in sentences(context.notes) if "mean and std" in n]
 
 
 def test_settings__of_omegaconf_are_read() -> None:
@@ -80,7 +81,7 @@ def test_settings__that_are_not_read_are_named(tmp_path: Path) -> None:
     context = read(tmp_path, hyper_parameters=settings)
     assert context.constants is None and context.size is None
     for name in ("arch vit_small", "num_heads 3", "init.mean 0.0"):
-        assert any(f"hyper_parameters.{name}" in note for note in context.notes)
+        assert any(f"hyper_parameters.{name}" in note for note in sentences(context.notes))
     both = {"train": {"mean": MEAN, "std": STD}, "test": {"mean": STD, "std": STD}}
     assert read(tmp_path, hyper_parameters=both).constants is None
 
@@ -162,7 +163,7 @@ def test_timm__pools_as_its_folder_says_and_names_other_resizing(tmp_path: Path)
     maps = module.forward_features(encoder.normalise(pixels))
     torch.testing.assert_close(encoder(pixels), maps.amax(dim=(2, 3)))
     said = ("interpolation bicubic", "crop_pct 0.9", "crop_mode squash")
-    assert any(all(one in note for one in said) for note in released.notes)
+    assert any(all(one in note for one in said) for note in sentences(released.notes))
 
 
 # open_clip's configuration
@@ -176,7 +177,7 @@ def described(tmp_path: Path) -> Any:
     def read_fields(**fields: Any) -> tuple[Any, list[str]]:
         (tmp_path / "open_clip_config.json").write_text(json.dumps(fields))
         context = LoadContext("open_clip:tiny", LoadOptions(tmp_path / "w.pt"))
-        return open_clip._read_configuration(context, own)[0], context.notes
+        return open_clip._read_configuration(context, own)[0], sentences(context.notes)
 
     return read_fields
 
@@ -215,4 +216,4 @@ def test_onnx__metadata_normalise_and_size(tmp_path: Path) -> None:
     onnx.save(model, spec)
     released = load(spec)
     torch.testing.assert_close(released.method.encoder.mean.flatten(), torch.tensor(MEAN))
-    assert any("BitmapPixelFormat Bgr8" in note for note in released.notes)
+    assert any("BitmapPixelFormat Bgr8" in note for note in sentences(released.notes))

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from fedmia.encoders.base import IMAGENET, LoadedEncoder, load
 from fedmia.encoders.describe import probe_encoder
 from fedmia.options.errors import InputError
+from fedmia.report.words.notes import sentences
 from tests.encoders.conftest import SIZE, make_tiny, refused, save_program
 
 Saved = Callable[[str, str], str]
@@ -49,7 +50,7 @@ def test_program__computes_what_the_module_does(
     assert torch.equal(features["avgpool"], features["encoder"])
     if form == "both":
         torch.testing.assert_close(features["map"], last, atol=1e-5, rtol=1e-5)
-    assert ("4 images at a time" in " ".join(released.notes)) == (form == "fixed")
+    assert ("4 images at a time" in " ".join(sentences(released.notes))) == (form == "fixed")
 
 
 @pytest.mark.slow
@@ -85,7 +86,9 @@ def test_program__wrong_images_and_constants_are_refused_and_given_ones_win(
     with torch.no_grad():
         expected = make_tiny()(pictures.float() / 255)
     torch.testing.assert_close(embed(plain, pictures), expected, atol=1e-5, rtol=1e-5)
-    noted = [any("normalised" in note for note in one.notes) for one in (released, plain)]
+    noted = [
+        any("normalised" in note for note in sentences(one.notes)) for one in (released, plain)
+    ]
     assert noted == [True, False]
 
 

@@ -13,6 +13,7 @@ from fedmia.encoders.base import load
 from fedmia.encoders.describe import probe_encoder
 from fedmia.options.errors import InputError
 from fedmia.recording import Recording, RecordingWriter
+from fedmia.report.words.notes import sentences
 from tests.auditing.conftest import RUN
 from tests.bank import Bank
 from tests.encoders.conftest import refused
@@ -81,7 +82,7 @@ def test_run__seed_constants_and_size(run: Path) -> None:
     mean = [0.1, 0.2, 0.3]
     released = load(str(run), mean=mean, size=16)
     torch.testing.assert_close(released.method.encoder.mean.flatten(), torch.tensor(mean))
-    assert released.size == 16 and "trained on 8x8" in released.notes[0]
+    assert released.size == 16 and "trained on 8x8" in sentences(released.notes)[0]
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from fedmia.encoders.base import LoadContext, LoadOptions, load
 from fedmia.encoders.describe import describe, probe_encoder
 from fedmia.encoders.hf import read_preprocessing
+from fedmia.report.words.notes import sentences
 from tests.encoders.conftest import refused
 
 SIDE = 32
@@ -182,7 +183,7 @@ def test_open_clip__openais_weights_go_with_quickgelu(
     pixels, encoder = torch.rand(2, 3, SIDE, SIDE), released.method.encoder
     with torch.no_grad():
         torch.testing.assert_close(encoder(pixels), net(encoder.normalise(pixels)))
-    assert any("QuickGELU" in n for n in released.notes) == (openai and name == "tiny")
+    assert any("QuickGELU" in n for n in sentences(released.notes)) == (openai and name == "tiny")
 
 
 def test_open_clip__the_normalisation_of_its_public_weights(library: Any) -> None:
@@ -192,7 +193,7 @@ def test_open_clip__the_normalisation_of_its_public_weights(library: Any) -> Non
         released = load("open_clip:tiny")
         mean, std = (t.flatten()[0].item() for t in
                      (released.method.encoder.mean, released.method.encoder.std))  # fmt: skip
-        return round(mean, 4), round(std, 4), any("differ" in n for n in released.notes)
+        return round(mean, 4), round(std, 4), any("differ" in n for n in sentences(released.notes))
 
     assert constants() == (0.48, 0.26, False)
     library.tags["laion"] = {"mean": (0.5,) * 3, "std": (0.4,) * 3}
@@ -256,5 +257,5 @@ def test_hf__size_and_normalisation_are_those_of_the_pixels_that_its_model_gets(
     context = LoadContext("x", LoadOptions())
     constants = None if own is None else tuple(map(tuple, own))
     read = read_preprocessing(context, tmp_path, types.SimpleNamespace(config=config))
-    missing = [note for note in context.notes if "has no preprocessor" in note]
+    missing = [note for note in sentences(context.notes) if "has no preprocessor" in note]
     assert read == (size, constants) and len(missing) == (settings is None)

@@ -29,6 +29,7 @@ from fedmia.audit import main as audit
 from fedmia.evaluation.audits.climb import add_climb, notes_folder
 from fedmia.options.errors import InputError
 from fedmia.recording import Recording
+from fedmia.report.words.notes import sentences
 from fedmia.rounds.notes import Notes, read_notes
 from fedmia.storage import durable
 from fedmia.threat.owner_loss import read_owner_loss
@@ -493,7 +494,7 @@ def test_notes__of_too_strong_a_climb_say_that_the_rise_ranks_backwards(tmp_path
         mod = attack(folder, lr=lr, loss=lambda net, x: loss(net, x).clamp(max=3.0))
         for round in (2, 3, 4):
             answer([mod], order(round=round), node())
-        said = " ".join(add_climb(folder, history))
+        said = " ".join(sentences(add_climb(folder, history)))
         assert ("the loss before, backwards (correlation -1.00)" in said) is strong
 
 

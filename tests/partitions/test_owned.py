@@ -23,6 +23,7 @@ from fedmia.partitions.base import OwnerPartition
 from fedmia.partitions.file import File
 from fedmia.partitions.natural import Natural
 from fedmia.partitions.split import SplitOptions, make_split
+from fedmia.report.words.notes import sentences
 
 SMALL = SplitOptions(members=60, known=12, test=40)
 
@@ -67,9 +68,9 @@ def test_natural__integers_keep_their_order_and_notes_name_the_clients():
     data = images_of(np.array([10, 9, 9, 10, 2, 7, 7]), 7)
     law = Natural("site")
     assert law.kinds(data, 3).tolist() == [2, 1, 1, 2, -1, 0, 0]
-    assert law.notes(data, 3) == ["Clients by site: 0 is 7, 1 is 9, 2 is 10."]
+    assert sentences(law.notes(data, 3)) == ["Clients by site: 0 is 7, 1 is 9, 2 is 10."]
     many = images_of(np.arange(30), 30)
-    assert law.notes(many, 25)[0].endswith("19 is 19 and 5 more.")
+    assert sentences(law.notes(many, 25))[0].endswith("19 is 19 and 5 more.")
 
 
 def test_natural__needs_a_column_that_the_source_has():
@@ -306,5 +307,5 @@ def test_prepare__reads_the_column_and_says_who_is_who(tmp_path):
     }
     plan = make_plan(from_tree(Experiment, tree))
     assert [set(sites[p]) for p in plan.cast.parts] == [{"north"}, {"south"}]
-    assert "Clients by site: 0 is north, 1 is south." in plan.notes
-    assert "40 images of a belong to no client and play no role." in plan.notes
+    assert "Clients by site: 0 is north, 1 is south." in sentences(plan.notes)
+    assert "40 images of a belong to no client and play no role." in sentences(plan.notes)

@@ -34,6 +34,7 @@ from fedmia.encoders.base import LoadOptions, load
 from fedmia.encoders.memory import load_module
 from fedmia.options import registry
 from fedmia.options.errors import InputError
+from fedmia.report.words.notes import sentences
 from fedmia.runtime.progress import Display
 from fedmia.ssl.train import running_statistics
 
@@ -200,11 +201,15 @@ def test_half_weights(kind: torch.dtype, tmp_path: Path) -> None:
     name = str(kind).removeprefix("torch.")
     rounded = make_net().to(kind)
     torch.testing.assert_close(embeddings(rounded), embeddings(make_net().to(kind).float()))
-    assert f"Weights in {name} are kept as float32." in load_module(rounded, LoadOptions()).notes
+    assert f"Weights in {name} are kept as float32." in sentences(
+        load_module(rounded, LoadOptions()).notes
+    )
     torch.save(rounded.state_dict(), tmp_path / "w.pth")
     loaded = load(f"{__name__}:make_net", checkpoint=tmp_path / "w.pth")
-    assert f"Weights in {name} are kept as float32." in loaded.notes
-    assert not any("float" in note for note in load_module(make_net(), LoadOptions()).notes)
+    assert f"Weights in {name} are kept as float32." in sentences(loaded.notes)
+    assert not any(
+        "float" in note for note in sentences(load_module(make_net(), LoadOptions()).notes)
+    )
 
 
 def test_dropout_left_on() -> None:
@@ -301,7 +306,7 @@ def test_onnx_batch_one(form: str, tmp_path: Path) -> None:
     else:
         torch.export.save(torch.export.export(net, one), file)
     loaded = load(str(file))
-    assert any("takes 1 images at a time" in note for note in loaded.notes)
+    assert any("takes 1 images at a time" in note for note in sentences(loaded.notes))
     pixels = torch.rand(5, 3, 16, 16)
     encoder = loaded.method.encoder
     torch.testing.assert_close(encoder(pixels), net(encoder.normalise(pixels)))

@@ -15,6 +15,7 @@ from scipy.stats import norm
 from fedmia import records
 from fedmia.records import ClientInfo, Curves, Pair, Probe, RoundInfo, RunScores, ScoredAttack
 from fedmia.records.client_rows import SuspectRow
+from fedmia.records.note import Note
 from fedmia.records.privacy import ClientDefence, Epsilon
 from fedmia.records.rows import EncoderRow, HealthRow, OutputRow, Report
 from fedmia.report.build import build_report
@@ -126,7 +127,7 @@ def make_run(auc: float = 0.75, n: int = 112, m: int = 500, seed: int = 0) -> Ru
             *(noise(1, n, 4, 0.4)[0], noise(1, m, 4.4, 0.4)[0]),
             *(noise(1, n, 5.5, 0.5)[0], noise(1, m, 6.1, 0.5)[0]),
         ),
-        notes=["Images 12 and 40 were byte-equal; one was removed."],
+        notes=[Note("plugin", {"text": "Images 12 and 40 were byte-equal; one was removed."})],
         split={"members": 144, "nonmembers": 500, "known": 32, "test": 300},
         config={"dataset": "digits", "seed": seed, "train": {"lr": 0.06}},
         versions={"fedmia": "0.1.0", "torch": "2.15"},

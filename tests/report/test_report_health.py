@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 
 from fedmia.records import RunScores, ScoredAttack
+from fedmia.records.note import Note
 from fedmia.records.rows import HealthRow, RegimeRow, UtilityRow
 from fedmia.report.build import build_report
 from fedmia.report.format import sentences
 from fedmia.report.health import ALIKE, ALIKE_ALONE, AT_CHANCE, health_row, probes_below_untrained
-from fedmia.report.regime import ASCENT
+from fedmia.report.words.notes import in_words
 from tests.made_up_runs import made_up
 from tests.report.conftest import alone
 
@@ -93,4 +94,5 @@ def test_regime__null_without_an_auc_of_similarity(run: RunScores) -> None:
 def test_note__tells_what_ascent_added_elsewhere_where_an_attack_climbs(run: RunScores) -> None:
     climbing = exact(0.6, "ascent", act="ascent")
     notes = [build_report(of(run, exact(0.6), *more)).notes for more in ((), (climbing,))]
-    assert [ASCENT in one for one in notes] == [False, True]
+    ascent = in_words(Note("ascent-elsewhere"))
+    assert [ascent in one for one in notes] == [False, True]

@@ -11,6 +11,7 @@ import pytest
 
 import fedmia.report
 from fedmia.records import Pair, RunScores
+from fedmia.records.note import Note
 from fedmia.records.rows import Report
 from fedmia.report.build import build_report
 from fedmia.report.page import page
@@ -61,7 +62,8 @@ def test_page__escapes_everything(run: RunScores) -> None:
     evil = "<script>alert('x')</script>&"
     attack = replace(run.attacks[0], name=evil, paper=evil, access=evil)
     poisoned = alone(
-        run, attack, pairs=[Pair(attack, replace(attack, name=evil), evil)], notes=[evil],
+        run, attack, pairs=[Pair(attack, replace(attack, name=evil), evil)],
+        notes=[Note("plugin", {"text": evil})],
         config={evil: evil, "nested": {evil: [evil]}}, versions={evil: evil},
         hardware={evil: evil}, split={evil: 1},
     )  # fmt: skip

@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from fedmia.config.audit import Audit
-from fedmia.evaluation.audits.threads import settle_threads, threads_note
+from fedmia.evaluation.audits.threads import settle_threads
+from fedmia.records.note import Note
+from fedmia.report.words.notes import sentences
 from fedmia.runtime import load
 
 
@@ -41,8 +43,8 @@ def test_threads__as_many_as_are_free(
 
 
 def test_note__names_the_count_and_the_option_that_repeats_it() -> None:
-    assert "used 1 thread;" in threads_note(1) and "used 3 threads;" in threads_note(3)
-    assert "threads 3 repeats" in threads_note(3)
+    one, three = sentences(Note("machine-busy", {"threads": count}) for count in (1, 3))
+    assert "used 1 thread;" in one and "used 3 threads;" in three and "threads 3 repeats" in three
 
 
 def test_measured__at_most_the_cores() -> None:

@@ -6,6 +6,8 @@ import threading
 
 import pytest
 
+from fedmia.records.note import Note
+from fedmia.report.words.notes import in_words
 from fedmia.runtime.heartbeat import format_seconds
 from fedmia.runtime.progress import AuditDisplay, Display, ProgressBars, StudyDisplay, TimeLeft
 
@@ -57,7 +59,7 @@ def test_beating__before_the_bars_in_them_and_after_them_with_one_clock(capsys: 
 
 
 def test_quiet__says_nothing(capsys: Capture) -> None:
-    with AuditDisplay(2, True) as display:
+    with AuditDisplay(2, True, in_words) as display:
         assert not beating_threads()
         display.show_step("released", "lpla", False)
         display.line("x")
@@ -65,13 +67,14 @@ def test_quiet__says_nothing(capsys: Capture) -> None:
 
 
 def test_attacks__with_their_number(capsys: Capture) -> None:
-    with AuditDisplay(12, False) as display:
+    with AuditDisplay(12, False, in_words) as display:
         assert display.state().startswith("attacks 0/12,")
         display.plan(2, 2)
         display.show_step("released", "lpla", False)
         display.show_step("released", "lpla", True)
         display.show_step("released", "similarity", False)
         assert "attacks 1/4, now similarity on the released encoder" in display.state()
+        display.note(Note("no-labels"))
     assert "fedmia: attack 2 of 4: similarity on the released encoder" in capsys.readouterr().err
 
 

@@ -18,6 +18,7 @@ from fedmia.federation.notetaker import NoteTaker
 from fedmia.options.errors import InputError
 from fedmia.recording.format import RoundRecord
 from fedmia.recording.writer import RecordingWriter
+from fedmia.report.words.notes import sentences
 from fedmia.rounds.notes import SIDES, Notes
 from fedmia.testing import material
 
@@ -180,6 +181,6 @@ def test_failures__of_what_is_listed_and_beside() -> None:
     }  # fmt: skip
     assert failures.attacks == ("a", "b", "c")
     note = "c has no untrained control, it failed there: RuntimeError: odd"
-    assert failures.notes() == [note]
+    assert sentences(failures.notes()) == [note]
     with pytest.raises(InputError):
         failures.attempt("main", "d", fail(InputError("of the run")))

@@ -15,8 +15,9 @@ from fedmia.nets.smallnet import SmallNet
 from fedmia.options import registry
 from fedmia.options.errors import InputError
 from fedmia.options.seeding import rng, torch_rng
+from fedmia.report.words.notes import sentences
 from fedmia.shadows.draw import build_image_pool, draw_shadows
-from fedmia.shadows.train import TrainedShadow, TrainingStopped
+from fedmia.shadows.train import TrainedShadow, TrainingStopped, shadow_notes
 from fedmia.ssl.base import Recipe
 from fedmia.ssl.moco import MoCo
 from fedmia.ssl.train import Job, Train, make_optimizer
@@ -127,10 +128,12 @@ def test_train_shadows__an_error_of_one_ends_the_others(pool: Tensor) -> None:
 def test_train_shadows__says_what_it_left_out(pool: Tensor, candidates: Tensor) -> None:
     messages: list[str] = []
     crowded = torch.cat([pool, pool[:2], candidates[:3]])
-    train(make_plan(count=1, epochs=1), crowded, candidates, say=messages.append)
+    plan = make_plan(count=1, epochs=1)
+    train(plan, crowded, candidates, say=messages.append)
     assert any(line.startswith("shadow images: 3 left out") for line in messages)
     assert any(line.startswith("shadow images: 2 left out") for line in messages)
-    assert any("queue cut from 8 to 6" in line for line in messages)
+    (note,) = sentences(shadow_notes(plan, make_target(), crowded, candidates))
+    assert note.startswith("Shadow encoders: queue cut from 8 to 6")
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from fedmia.nets.smallnet import SmallNet
 from fedmia.options import registry
 from fedmia.options.errors import InputError
 from fedmia.options.seeding import rng
+from fedmia.report.words.notes import sentences
 from fedmia.ssl.bank import info_nce
 from fedmia.ssl.base import Recipe
 from fedmia.ssl.train import Job, Train, make_optimizer
@@ -104,7 +105,7 @@ def test_bank__is_capped_at_half_the_images_and_says_so(name: str) -> None:
     small = case(name, **{BANKED[name]: 6})
     for images, K in ((None, 6), (100, 6), (12, 6), (11, 5), (1, 1)):
         assert len(small.build(images=images).bank) == K
-        notes = small.spec.notes(images or 100)
+        notes = sentences(small.spec.notes(images or 100))
         assert len(notes) == (K < 6)
         assert all(f"from 6 to {K}" in n and f"{images} images" in n for n in notes)
 

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn import functional as F
 
+from fedmia.report.words.notes import sentences
 from fedmia.ssl.bank import info_nce, revisit_probability
 from fedmia.ssl.moco import MoCo, MoCoV2, MomentumContrast
 from tests.ssl.methods import apart, build, pixels, unit
@@ -128,15 +129,15 @@ def test_queue_limit__none_is_as_long_as_asked(make_moco: Any) -> None:
 
 def test_queue_limit__none_is_noted_where_an_image_may_meet_itself() -> None:
     spec = MoCo(queue=16, queue_limit="none")
-    assert spec.notes(32) == [] and MoCo(queue=16).notes(32) == []
-    assert spec.notes(20) == [
+    assert sentences(spec.notes(32)) == [] and sentences(MoCo(queue=16).notes(32)) == []
+    assert sentences(spec.notes(20)) == [
         "queue of 16 keys, as asked, for 20 images; in 32% of the steps an image meets an earlier "
         "key of its own"
     ]
-    assert "outlasts an epoch: in 100% of" in spec.notes(8)[0]
+    assert "outlasts an epoch: in 100% of" in sentences(spec.notes(8))[0]
     public = MoCo(queue=16, queue_limit="none", queue_source="public")
-    assert public.notes(8) == ["queue of 16 keys, as asked, for 8 images"]
-    assert MoCo(queue=16).notes(20)[0].startswith("queue cut from 16 to 10")
+    assert sentences(public.notes(8)) == ["queue of 16 keys, as asked, for 8 images"]
+    assert sentences(MoCo(queue=16).notes(20))[0].startswith("queue cut from 16 to 10")
 
 
 @pytest.mark.parametrize(("K", "views"), [(30, 1), (100, 1), (150, 1), (260, 1), (150, 2)])

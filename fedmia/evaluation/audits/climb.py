@@ -13,6 +13,7 @@ from fedmia.data.images import digests
 from fedmia.options.errors import InputError, opt
 from fedmia.recording import Recording
 from fedmia.recording.branches import MAIN, ZERO
+from fedmia.records.note import Note
 from fedmia.rounds.kept import KeptRounds
 from fedmia.rounds.notes import RECEIVED, SENT, Notes, read_notes
 
@@ -25,7 +26,7 @@ def notes_folder(folder: Path, client: int, branch: str) -> Path:
     return folder / f"client-{client:04d}-{branch}"
 
 
-def add_climb(folder: Path, rounds: KeptRounds) -> list[str]:
+def add_climb(folder: Path, rounds: KeptRounds) -> list[Note]:
     """Add the notes in a folder to the rounds of a federation; of several attackers those with most
     rounds.
 
@@ -35,7 +36,7 @@ def add_climb(folder: Path, rounds: KeptRounds) -> list[str]:
             where there is one, as branch ZERO.
 
     Returns:
-        Sentences for the reader of a report.
+        Notes for the reader of a report.
 
     Raises:
         InputError: there are none, damaged ones, or those of another federation.
@@ -52,18 +53,16 @@ def add_climb(folder: Path, rounds: KeptRounds) -> list[str]:
         raise InputError(f"{where}: of round {acted[-1]}, and {rounds.where} ends at {last}")
     options = notes.about["options"]
     remarks = [
-        f"Client {client} attacked: it climbed {len(notes.targets)} images in rounds "
-        f"{', '.join(map(str, acted))} ({options['steps']} passes, learning rate "
-        f"{options['lr']:g}); every attack on models of these rounds and later ones is on a "
-        "federation under attack."
-    ]
-    if (correlation := mirrored(notes)) < MIRRORED:
-        remarks.append(
-            "The climb carried all images to nearly one loss, so its rise is the loss before, "
-            f"backwards (correlation {correlation:.2f}): fewer steps or a lower learning rate help."
+        Note(
+            "client-attacked",
+            {"client": client, "targets": len(notes.targets), "rounds": acted,
+             "steps": options["steps"], "lr": options["lr"]},
         )
+    ]  # fmt: skip
+    if (correlation := mirrored(notes)) < MIRRORED:
+        remarks.append(Note("climb-to-one-loss", {"correlation": correlation}))
     if len(folders) > 1:
-        remarks.append(f"{len(folders)} clients attacked; the notes of one are read.")
+        remarks.append(Note("several-attacked", {"clients": len(folders)}))
     if (twin := notes_folder(folder, client, ZERO)).is_dir():
         remarks.append(_add_twin(notes, _read(twin), where))
     rounds.notes = notes
@@ -76,18 +75,15 @@ def _read(folder: Path) -> Notes:
     return notes
 
 
-def _add_twin(notes: Notes, twin: Notes, where: str) -> str:
+def _add_twin(notes: Notes, twin: Notes, where: str) -> Note:
     """Add the notes of the run without ascent, and say so."""
     if twin.targets != notes.targets:
         raise InputError(f"{where}: the twin without ascent has other targets")
     if twin.acted(ZERO) != notes.acted(MAIN):
-        rounds = f"{twin.acted(ZERO)}, not {notes.acted(MAIN)}"
-        return f"The twin without ascent is left out: it has rounds {rounds}."
+        attacked = notes.acted(MAIN)
+        return Note("twin-left-out", {"rounds": twin.acted(ZERO), "attacked": attacked})
     notes.tables[ZERO], notes.facts[ZERO] = twin.tables[ZERO], twin.facts[ZERO]
-    return (
-        "The twin without ascent is another run of the app, not paired: what differs between "
-        "two runs counts in the difference, and its interval is of the images alone."
-    )
+    return Note("twin-not-paired")
 
 
 def mirrored(notes: Notes) -> float:

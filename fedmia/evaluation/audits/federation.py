@@ -16,7 +16,7 @@ from fedmia.config.audit_attacks import outside_reason
 from fedmia.data.images import IntArray
 from fedmia.encoders.base import LoadedEncoder, Weights
 from fedmia.encoders.memory import Loss
-from fedmia.encoders.modules import RANDOM, LoadedEncoderMethod
+from fedmia.encoders.modules import LoadedEncoderMethod
 from fedmia.evaluation.audits.suspects import PUBLIC, public_loss, rank_suspects
 from fedmia.evaluation.suite import Suite
 from fedmia.options import registry
@@ -25,8 +25,9 @@ from fedmia.recording.branches import MAIN
 from fedmia.recording.format import RoundRecord
 from fedmia.records import ClientInfo, RoundInfo
 from fedmia.records.client_rows import SuspectRow
+from fedmia.records.note import Note
 from fedmia.rounds.base import Rounds
-from fedmia.rounds.kept import MOST, KeptRounds, read_files, read_recording
+from fedmia.rounds.kept import KeptRounds, read_files, read_recording
 from fedmia.threat import WhiteBox
 
 LOSSES = ("loss", "train_loss", "train-loss")  # what clients call it among their metrics
@@ -71,13 +72,10 @@ def load_rounds(
     if method.own_loss is not None and not callable(method.own_loss):
         raise InputError(f"{opt('loss')}: {loss!r}, must be a function of (network, pixels)")
     method.load_shared(rounds.states[rounds.round])
-    released.notes = [note for note in released.notes if not note.endswith(RANDOM)]
+    released.notes = [note for note in released.notes if note.code != "random-weights"]
     released.notes += rounds.remarks
     if len(rounds.scored) < (models := sum(r > 0 for r in rounds.states)):
-        listed = ", ".join(map(str, rounds.scored))
-        released.notes.append(
-            f"Scored by round: {MOST} of the {models} models that were kept, {listed}."
-        )
+        released.notes.append(Note("scored-by-round", {"rounds": rounds.scored, "models": models}))
     released.name += f" of round {rounds.round}"
     tensors = len(rounds.states[rounds.round])
     released.weights = Weights(rounds.where, tensors, round=rounds.round)

@@ -12,11 +12,13 @@ from fedmia.config.audit import Audit
 from fedmia.data.base import Views
 from fedmia.data.cast import NONE, Cast
 from fedmia.data.classes import Labels
-from fedmia.data.images import NO_PROBES, ImageSet, IntArray, count_uniform, digests
+from fedmia.data.images import ImageSet, IntArray, count_uniform, digests
 from fedmia.evaluation.audits.owners import read_owners
 from fedmia.evaluation.audits.sources import Source, find_images, source_views, take
 from fedmia.evaluation.audits.subjects import Subjects, cut_roles, in_order, read_subjects
 from fedmia.options.errors import InputError, opt
+from fedmia.records.note import Note
+from fedmia.report.words.notes import sentences
 
 SIDES = ("members", "nonmembers")
 MOST_KNOWN = 500  # a side, where `--known` leaves it open
@@ -77,13 +79,11 @@ def deal_sets(audit: Audit, members: Source, others: Source, views: Views) -> Ca
     for flag, images in zip(SIDES, (m, o), strict=True):
         # Real sets hold a few; as many as stand in for lost images would tell one side.
         if count := count_uniform(images.images):
-            notes.append(f"{count} of the {len(images)} {flag} have one colour throughout.")
+            notes.append(Note("one-colour", {"count": count, "images": len(images), "side": flag}))
     if audit.channels is not None:
-        notes.append(
-            f"The images were audited in {m.channels} channels: {opt('channels', audit.channels)}."
-        )
+        notes.append(Note("channels-chosen", {"channels": m.channels, "option": audit.channels}))
     if not others.labelled:
-        notes.append(NO_PROBES)
+        notes.append(Note("no-labels"))
     if subjects is not None:
         notes.append(_settle_subjects(subjects, places))
     return Cast(
@@ -114,43 +114,41 @@ def side_by_side(ids: Sequence[Sized], *roles: str) -> dict[str, IntArray]:
     return {role: np.arange(*ends[i : i + 2]) for i, role in enumerate(roles)}
 
 
-def _settle_subjects(subjects: Subjects, places: dict[str, list[IntArray]]) -> str:
+def _settle_subjects(subjects: Subjects, places: dict[str, list[IntArray]]) -> Note:
     """A note of how many images of how many subjects play which role; each known member of a
     subject in question becomes one of its own."""
     names, of = subjects
     by_role = {n: [of[n][role] for role in places[n]] for n in SIDES}
     (known, scored, _), (others, scored_others, _) = by_role.values()
     counts = [
-        f"{len(one)} {what} of {len(np.unique(one))}"
-        for one, what in ((known, "members"), (others, "non-members"), (scored, "members"),
-                          (scored_others, "non-members"))
-    ]  # fmt: skip
-    note = (
-        "Images belong to subjects, which are drawn whole: known {} and {}, scored {} and {} "
-        "subjects. Intervals and tests are by subject."
-    ).format(*counts)
-    if len({*known.tolist(), *scored.tolist()}) == 1:  # its images are dealt one by one
-        note += f" All members are of {names[scored[0]]}, in question as a whole."
+        [(len(one), len(np.unique(one))) for one in sides]
+        for sides in ((known, others), (scored, scored_others))
+    ]
+    alone = len({*known.tolist(), *scored.tolist()}) == 1  # its images are dealt one by one
+    if alone:
         of["members"][places["members"][0]] = -1 - np.arange(len(known))
-    return note
+    name = names[scored[0]] if alone else None
+    return Note("subjects-drawn", {"known": counts[0], "scored": counts[1], "alone": name})
 
 
 def _roles(
     audit: Audit, names: dict[str, list[bytes]], subjects: Subjects | None
-) -> tuple[dict[str, list[IntArray]], int, list[str]]:
+) -> tuple[dict[str, list[IntArray]], int, list[Note]]:
     """Side -> places in their source of the images known, of those scored, and of those that
     shadows are trained on; number of non-members without another part; notes on copies left out.
     """
     members, others = names.values()
     _refuse_overlap(members, others)
-    orders, notes = [order_by_content(audit.seed, n) for n in names.values()], []
+    orders, notes = [order_by_content(audit.seed, n) for n in names.values()], list[Note]()
     for flag, order, listed in zip(SIDES, orders, names.values(), strict=True):
         if len(order) < len(listed):
-            notes.append(f"{len(listed) - len(order)} byte-equal copies among the {flag} left out.")
+            copies = len(listed) - len(order)
+            notes.append(Note("copies-of-side-out", {"copies": copies, "side": flag}))
     try:
         known, scored = role_sizes(audit, *map(len, orders))
     except InputError as error:
-        raise InputError("; ".join([str(error), *(note.rstrip(".") for note in notes)])) from None
+        reasons = [str(error), *(one.rstrip(".") for one in sentences(notes))]
+        raise InputError("; ".join(reasons)) from None
     cut = [np.split(o, [known, known + n]) for o, n in zip(orders, scored, strict=True)]
     spares = bool(audit.shadows) and audit.shadow_data is None
     if subjects is not None:
@@ -196,7 +194,7 @@ def _labels(names: tuple[list[bytes], list[bytes]], *sides: ImageSet) -> Labels:
     return Labels(zip(names, classes, strict=True))
 
 
-def unlike_classes(members: Source, others: Source) -> list[str]:
+def unlike_classes(members: Source, others: Source) -> list[Note]:
     """A note for sides whose classes have no name in common.
 
     Args:
@@ -209,11 +207,7 @@ def unlike_classes(members: Source, others: Source) -> list[str]:
     theirs = [sorted(set(s.class_labels().tolist())) for s in (members, others)]
     if min(map(len, theirs)) < 2 or set(theirs[0]) & set(theirs[1]):
         return []
-    examples = [", ".join(t[:3]) + (", .." if len(t) > 3 else "") for t in theirs]
-    return [
-        f"No class of the members ({examples[0]}) is among those of the non-members "
-        f"({examples[1]}): they are taken for different ones."
-    ]
+    return [Note("classes-differ", {"members": theirs[0], "nonmembers": theirs[1]})]
 
 
 def order_by_content(seed: int, names: list[bytes]) -> IntArray:

@@ -26,6 +26,7 @@ from fedmia.evaluation.audits.images import deal, deal_sets
 from fedmia.evaluation.audits.owners import check_owners
 from fedmia.evaluation.audits.runs import run_of, split_of_run, trust_setting
 from fedmia.options.errors import InputError, opt
+from fedmia.records.note import Note
 from fedmia.rounds.base import EncoderRounds
 from fedmia.rounds.kept import KeptRounds
 from fedmia.runtime.device import resolve_device
@@ -168,9 +169,7 @@ def images_for(audit: Audit, released: LoadedEncoder, owners: object = None) -> 
     size = audit.size or released.size
     audit_split = deal(audit, size, owners)
     if audit.size is None and size is not None:
-        released.notes.append(
-            f"Every image was brought to {size}x{size} pixels, the size of {released.name}."
-        )
+        released.notes.append(Note("brought-to-size", {"size": size, "encoder": released.name}))
     return audit_split
 
 

@@ -25,6 +25,7 @@ from fedmia.encoders.run import load as load_run
 from fedmia.evaluation.audits.runs import cast_of, run_of, trust_setting
 from fedmia.options.errors import InputError, opt
 from fedmia.options.seeding import rng
+from fedmia.records.note import Note
 from fedmia.shadows.cache import seal
 from fedmia.shadows.draw import content_digest
 from fedmia.shadows.provided import load_shadows, read_settings, seals_digest
@@ -168,24 +169,25 @@ class ProvidedShadows:
         assert self._loaded is not None
         return self.audit_split.labels | self._classes
 
-    def notes(self) -> list[str]:
+    def notes(self) -> list[Note]:
         """Notes on the federations, and on defences in which they differ from the target."""
-        notes = []
+        notes = list[Note]()
         for run, record in zip(self.runs, self.shadow_records, strict=False):
             settings = run.facts().get("federation", {})
             notes.append(
-                f"Shadow encoder {run.path.name}: a federation of {settings.get('clients')} "
-                f"clients over {settings.get('rounds')} rounds, under {join_names(record.defense)}."
-            )
+                Note(
+                    "shadow-federation",
+                    {"name": run.path.name, "clients": settings.get("clients"),
+                     "rounds": settings.get("rounds"), "defences": join_names(record.defense)},
+                )
+            )  # fmt: skip
         target = run_of(self.audit)
         if target is not None and self.shadow_records:
             theirs = describe_defenses(target.facts())
             own = max((t.defense for t in self.shadow_records), key=len)
             if join_names(theirs) != join_names(own):
-                notes.append(
-                    f"The run was trained under {join_names(theirs)}, the shadow encoders under "
-                    f"{join_names(own)}."
-                )
+                names = join_names(theirs), join_names(own)
+                notes.append(Note("defences-differ", {"run": names[0], "shadows": names[1]}))
         return notes
 
     @cached_property

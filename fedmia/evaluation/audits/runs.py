@@ -19,6 +19,7 @@ from fedmia.evaluation.audits.images import side_by_side
 from fedmia.options.errors import InputError, opt
 from fedmia.options.seeding import rng
 from fedmia.recording.cast import read_cast
+from fedmia.records.note import Note
 from fedmia.storage.runfolder import RunFolder, Trust, outside_plugins
 
 
@@ -111,5 +112,5 @@ def split_of_run(audit: Audit, run: RunFolder) -> Cast:
         labels=Labels([(images.digests()[:those], images.class_labels()[:those])]),
         views=cast.views,
         received=cast.received,
-        notes=("Members and non-members are those of the run itself.",),
+        notes=(Note("images-of-run"),),
     )

@@ -21,9 +21,10 @@ from fedmia.evaluation.audits.provided_shadows import ProvidedShadows
 from fedmia.evaluation.audits.runs import run_of
 from fedmia.evaluation.audits.shadowimages import ShadowImages
 from fedmia.options import registry
-from fedmia.options.errors import opt
 from fedmia.options.option import option_fields
 from fedmia.options.values import convert
+from fedmia.records.note import Note
+from fedmia.report.words.notes import in_words
 from fedmia.shadows.plan import TargetTraining, attacker_augment, build_settings, keep_crop_only
 from fedmia.shadows.train import TrainedShadow, shadow_notes, train_shadows
 from fedmia.ssl.augment import Augment
@@ -125,7 +126,7 @@ class OwnShadows:
             views.append(Shadow(view, trained.members, trained.nonmembers))
         return tuple(views)
 
-    def notes(self) -> list[str]:
+    def notes(self) -> list[Note]:
         """How the shadows are trained, now or before, for the report."""
         if self.provided is not None:
             return self.provided.notes()
@@ -134,24 +135,18 @@ class OwnShadows:
         notes = shadow_notes(self.audit.plan(), self._target(), *self.images.ground())
         return notes + self._unknown_defences()
 
-    def _unknown_defences(self) -> list[str]:
+    def _unknown_defences(self) -> list[Note]:
         """That the run's clients trained under defences of which its attacker knows nothing."""
         run = run_of(self.audit)
         layers = [] if run is None else run.tree().get("defense") or []
         names: dict[bool, list[str]] = {False: [], True: []}
         for one in layers:
             names[registry.load("defense", one["name"]).releases].append(one["name"])
-        unknown, (trained, sent) = list[str](), names.values()
+        unknown, (trained, sent) = list[Note](), names.values()
         if trained and not self.audit.shadow_defense:
-            unknown.append(
-                f"The run's clients trained under {' and '.join(trained)}, the shadow encoders did "
-                f"not: {opt('shadow_defense', ','.join(trained))} trains them so too."
-            )
+            unknown.append(Note("shadows-undefended", {"defences": trained}))
         if sent:
-            unknown.append(
-                f"The run's clients sent their updates under {' and '.join(sent)}, and a shadow "
-                f"sends none: {opt('shadow_encoders', 'RUN')} takes a federation that does."
-            )
+            unknown.append(Note("updates-undefended", {"defences": sent}))
         return unknown
 
     def _guard(self, target: TargetTraining) -> DefenseStack | None:
@@ -190,6 +185,8 @@ class OwnShadows:
         if self.provided is not None:
             return self.provided.load(naive=naive)
         target = self._target()
+        for note in shadow_notes(self.audit.plan(), target, *self.images.ground()):
+            self.say(in_words(note))
         return train_shadows(
             self.audit.plan(),
             target if naive else replace(target, guard=self._guard(target)),

@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from fedmia.config.audit import Audit
-from fedmia.options.errors import opt
 from fedmia.runtime.load import fewer_threads
 from fedmia.storage.runfolder import RunFolder
 
@@ -37,11 +36,3 @@ def settle_threads(audit: Audit, out: Path | None, say: Callable[[str], None]) -
         return audit
     say(chosen[1])
     return replace(audit, threads=chosen[0])
-
-
-def threads_note(threads: int) -> str:
-    """What the report says of the number of threads, where the load of the machine decided it."""
-    return (
-        f"The machine was busy, so the audit used {threads} thread{'s' * (threads > 1)}; another "
-        f"number may change the last digits, {opt('threads', threads)} repeats these numbers."
-    )

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from fedmia.options.errors import InputError
-from fedmia.recording.branches import UNTRAINED
+from fedmia.records.note import Note
 from fedmia.records.rows import BROKEN
 from fedmia.storage.durable import DiskError
 from fedmia.threat import BudgetError
@@ -83,13 +83,10 @@ class Failures:
         """The attacks that failed anywhere, by name."""
         return tuple(sorted(self.broken))
 
-    def notes(self) -> list[str]:
+    def notes(self) -> list[Note]:
         """Of attacks that are listed, and have no scores beside."""
-        lines = list[str]()
-        for (attack, piece), why in sorted(self.beside.items()):
-            if attack in self.reasons:
-                continue
-            what = "untrained control" if piece == UNTRAINED else f"scores of {piece}"
-            how = f": {why}".replace(f": {BROKEN}", f", it {BROKEN.rstrip(': ')} there: ", 1)
-            lines.append(f"{attack} has no {what}{how}")
-        return lines
+        return [
+            Note("no-scores-beside", {"attack": attack, "piece": piece, "why": why})
+            for (attack, piece), why in sorted(self.beside.items())
+            if attack not in self.reasons
+        ]

@@ -1,0 +1,104 @@
+"""Notes on how the scores of a report came about, and what they do not say."""
+
+from __future__ import annotations
+
+from fedmia.options.errors import opt
+
+
+def plugin(text: str) -> str:
+    return text
+
+
+# -- intervals and thresholds -------------------------------------------------------------------
+
+
+def one_model(trained: bool) -> str:
+    """What the intervals hold for.
+
+    Args:
+        trained: whether the report's own run trained the model, so that others can be trained.
+    """
+    hold = "All intervals hold for the one model that was trained"
+    cover = "they cover the choice of images, not the variation between trainings"
+    seeds = "; fedmia study --seeds 5 shows the spread between models" if trained else ""
+    return f"{hold}: {cover}{seeds}."
+
+
+def thresholds() -> str:
+    """Which threshold each accuracy takes."""
+    oracle = "takes the best threshold on the scored images, as in the paper: an upper bound"
+    own = "takes the attack's own threshold: from the shadow models on which it was fitted"
+    known = "else from the attacker's known images (threshold_source)"
+    return f"oracle_accuracy {oracle}. accuracy {own}, {known}."
+
+
+def no_known_members() -> str:
+    return "The attacker knows non-members alone: none chooses a threshold."
+
+
+# -- single attacks -----------------------------------------------------------------------------
+
+
+def one_side_unscored(attack: str, control: str | None) -> str:
+    return f"{_under(attack, control)}: no scores on one side, so it says nothing."
+
+
+def one_score_for_all(attack: str, control: str | None) -> str:
+    return f"{_under(attack, control)}: every score is the same, so its AUC is 0.5 by definition."
+
+
+def _under(attack: str, control: str | None) -> str:
+    return attack if control is None else f"{attack} ({control} control)"
+
+
+def epochs_cut(attack: str, epochs: str) -> str:
+    return f"{attack} trained {epochs} epochs of its recipe; steps 0 trains all."
+
+
+def few_known(attack: str, budget: int, known: int) -> str:
+    return f"{attack}: the query budget of {budget} leaves {known} known images a side."
+
+
+def ascent_elsewhere() -> str:
+    """What federations showed of attacks that climb, by regime and reading."""
+    return (
+        "Ascent attacks in other runs (docs/findings/ascent.md, 29 federations of digits and of "
+        "CIFAR-10): in overfitted encoders, the rise of the loss separates members better than the "
+        "same rounds without ascent. The rise in one small step (ascent-static) finds more than "
+        "the loss on digits and less on CIFAR-10. An attacker who reads the loss gains nothing "
+        "from ascent in the federation. In weakly leaking encoders the rise gained nothing."
+    )
+
+
+def clients_compared(attack: str, under_attack: bool, own_nonmembers: bool) -> str:
+    """By which attack clients are compared, and with whom.
+
+    Args:
+        attack: its name.
+        under_attack: whether the model was under attack.
+        own_nonmembers: whether each client owns non-members of its own.
+
+    Returns:
+        Two sentences.
+    """
+    mix = "non-members weighted to the client's class mix (Kish's effective n)"
+    against = "the non-members that each client owns" if own_nonmembers else mix
+    by = f"{attack}, scored on the model under attack" if under_attack else attack
+    return (
+        f"Clients are compared by {by}, against {against}. null_auc is of the null: non-members "
+        "that pose as the client's members."
+    )
+
+
+# -- the audit itself ---------------------------------------------------------------------------
+
+
+def interrupted() -> str:
+    missing = "the attacks, controls and probes that are missing did not run"
+    return f"The audit was interrupted: {missing}."
+
+
+def machine_busy(threads: int) -> str:
+    used = f"so the audit used {threads} thread{'s' * (threads > 1)}"
+    repeats = f"{opt('threads', threads)} repeats these numbers"
+    return f"The machine was busy, {used}; another number may change the last digits, {repeats}."
