@@ -38,9 +38,9 @@ from fedmia.records import (
 )  # fmt: skip
 from fedmia.report.build import family_sizes
 from fedmia.report.datasets import inference_row
+from fedmia.report.judgement import code_by_attacks
 from fedmia.report.metrics import auc_numbers
 from fedmia.report.paired import over_control
-from fedmia.report.verdict import decide
 from fedmia.runtime.environment import describe
 from fedmia.statistics.auc import auc_estimate, auc_interval
 from fedmia.statistics.intervals import LEVEL, ONE_SIDED
@@ -162,7 +162,7 @@ def code_after(run: RunScores) -> str:
     report: Any = {
         "attacks": attacks, "controls": controls, "dataset_inference": inferences, "paired": []
     }  # fmt: skip
-    return decide(report)[1]
+    return code_by_attacks(report)
 
 
 def missing(run: RunScores, truth: float) -> dict[str, bool]:

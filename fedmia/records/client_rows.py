@@ -24,6 +24,7 @@ from fedmia.records.fields import (
 )
 
 CLIENT, SUBJECT, GROUP, COHORT = "client", "subject", "group", "cohort"  # whose images
+NEVER = "never"  # the cohort of clients that no round drew
 NAMING_BY = "statistics.by_client.matched_naming_rate"
 SUSPICION_BY = "statistics.suspicion.deviations"
 

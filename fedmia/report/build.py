@@ -15,21 +15,24 @@ from fedmia.records.client_rows import ClientRow
 from fedmia.records.fields import row_of
 from fedmia.records.rows import Family, FaultRow, Report, RoundRow, SweepRow, UtilityRow
 from fedmia.report.checks import check
-from fedmia.report.clients import client_counts, client_rows, declared_attack, ranking
+from fedmia.report.clients import client_counts, client_rows, declared_attack
 from fedmia.report.cohorts import cohort_rows, condense
 from fedmia.report.datasets import inference_row
 from fedmia.report.defended import common_defences, defended
 from fedmia.report.health import health_row
+from fedmia.report.judgement import verdict_code
 from fedmia.report.lowerbounds import aggregation_row, attack_bound, bounds_family
 from fedmia.report.metrics import attack_row, auc_numbers
 from fedmia.report.paired import over_control, paired_rows
 from fedmia.report.per_client import named_rows
 from fedmia.report.reach import smallest_leak
-from fedmia.report.regime import ASCENT, regime_row
+from fedmia.report.regime import regime_row
 from fedmia.report.sets import set_row
 from fedmia.report.subjects import METHOD as SUBJECTS_METHOD
 from fedmia.report.subjects import subject_rows
-from fedmia.report.verdict import words
+from fedmia.report.words.attacks import ASCENT
+from fedmia.report.words.clients import ranking
+from fedmia.report.words.verdict import texts
 from fedmia.statistics.intervals import LEVEL, wilson
 from fedmia.storage.manifest import FORMAT
 
@@ -117,9 +120,9 @@ def build_whole(run: RunScores) -> Report:
         encoder=run.encoder and replace(run.encoder, round=run.round),
         sweep=sweep_rows(run.sweep, len(run.attacks)) if run.sweep else [],
     )
-    whole = replace(whole, smallest_leak=smallest_leak(whole))
-    texts: dict[str, Any] = words(whole, run.pretrain, common_defences(run.clients))
-    return from_json(Report, to_json(replace(whole, **texts)), "report")
+    whole = replace(whole, smallest_leak=smallest_leak(whole), verdict_code=verdict_code(whole))
+    sentences: Any = texts(whole, run.pretrain, common_defences(run.clients))
+    return from_json(Report, to_json(replace(whole, **sentences)), "report")
 
 
 def family_sizes(run: RunScores) -> tuple[int, int]:

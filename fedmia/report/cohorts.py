@@ -8,12 +8,12 @@ from dataclasses import replace
 import numpy as np
 
 from fedmia.records import RunScores
-from fedmia.records.client_rows import COHORT, CohortRow
+from fedmia.records.client_rows import COHORT, NEVER, CohortRow
 from fedmia.records.fields import row_of
 from fedmia.records.rows import Report
 from fedmia.report.clients import declared_attack, leak_numbers, leak_of
-from fedmia.report.format import NEVER, defended_lines
 from fedmia.report.selection import FEW, select_clients, select_inferred
+from fedmia.report.words.bounds import defended_lines
 
 STRETCHES = 4  # of the rounds, as even as can be
 

@@ -12,16 +12,16 @@ from markupsafe import Markup, escape
 
 from fedmia.records.rows import Report
 from fedmia.report import report_tables as tables
-from fedmia.report.attacker import is_reversed
-from fedmia.report.datasets import statement
 from fedmia.report.figures.attacks import MOST
 from fedmia.report.figures.canvas import COLUMN, DPI
-from fedmia.report.format import DECIDES, REVERSED, TOGETHER, group_by_reason, sentences
-from fedmia.report.model_card import model_card
-from fedmia.report.selection import FEW, count_clients, unit_of
+from fedmia.report.judgement import is_alarming
+from fedmia.report.selection import has_many_clients, unit_of
 from fedmia.report.tables import flat, head_title
-from fedmia.report.verdict import TITLES, is_alarming
-from fedmia.statistics.power import POWER
+from fedmia.report.words import beside, sets
+from fedmia.report.words.attacks import legend, not_run_by_reason
+from fedmia.report.words.card import model_card
+from fedmia.report.words.meaning import TITLES
+from fedmia.report.words.numbers import TOGETHER
 
 CAPTIONS: Mapping[str, str] = {
     "attacks": "AUC of each attack with its 95 % interval alone (thick) and that "
@@ -121,20 +121,18 @@ def page(report: Report, figures: Mapping[str, bytes]) -> str:
             tables=tables,
             about=about,
             acts=acts,
-            power=POWER,
-            few=FEW,
             alarming=is_alarming(report),
-            decides=DECIDES,
-            turned=f"{REVERSED}." if any(map(is_reversed, report.attacks)) else None,
-            said=sentences(report),
-            statement=statement,
+            beside=beside,
+            sets=sets,
+            legend=legend(report, whole=True),
+            said=beside.sentences(report),
             card=model_card(report).split("\n\n"),
-            not_run=group_by_reason(report),
+            not_run=not_run_by_reason(report),
             pictures={
                 name: picture(captions.get(name, name), png) for name, png in figures.items()
             },
             others=[name for name in figures if name not in captions],
-            clients=count_clients(report),
+            many=has_many_clients(report),
             unit=unit_of(report),
         )
     )

@@ -8,14 +8,6 @@ from fedmia.records.attack_rows import AttackRow
 from fedmia.records.rows import RegimeRow
 
 BY, OVERFIT = "similarity", 0.85  # the attack, and the AUC over which an encoder is overfitted
-# What our own federations showed of attacks that climb, by regime and reading.
-ASCENT = (
-    "Ascent attacks in other runs (docs/findings/ascent.md, 29 federations of digits and of "
-    "CIFAR-10): in overfitted encoders, the rise of the loss separates members better than the "
-    "same rounds without ascent. The rise in one small step (ascent-static) finds more than the "
-    "loss on digits and less on CIFAR-10. An attacker who reads the loss gains nothing from ascent "
-    "in the federation. In weakly leaking encoders the rise gained nothing."
-)
 
 
 def regime_row(attacks: Sequence[AttackRow]) -> RegimeRow | None:
@@ -28,10 +20,3 @@ def regime_row(attacks: Sequence[AttackRow]) -> RegimeRow | None:
     if auc is None:
         return None
     return RegimeRow(name="overfit" if auc > OVERFIT else "weak", auc=auc, bound=OVERFIT)
-
-
-def regime_sentence(row: RegimeRow | None) -> str | None:
-    """`Regime: weak (similarity has AUC 0.621; overfit means over 0.85).`"""
-    if row is None:
-        return None
-    return f"Regime: {row.name} ({BY} has AUC {row.auc:.3f}; overfit means over {row.bound})."

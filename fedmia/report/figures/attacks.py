@@ -12,9 +12,9 @@ from fedmia.records.attack_rows import AucRow, ends, with_auc
 from fedmia.records.fields import row_of
 from fedmia.records.rows import Report
 from fedmia.report.figures import canvas
-from fedmia.report.format import estimate
 from fedmia.report.paired import OF_CONTROL
 from fedmia.report.selection import is_reading
+from fedmia.report.words.numbers import estimate
 from fedmia.statistics.thresholds import roc
 
 if TYPE_CHECKING:
