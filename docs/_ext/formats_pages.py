@@ -28,7 +28,7 @@ from fedmia.recording.format import (
 )
 from fedmia.records import rows
 from fedmia.records.fields import Field, fields_of
-from fedmia.report import verdict
+from fedmia.report import judgement
 from fedmia.storage import manifest
 
 
@@ -182,8 +182,8 @@ VERDICTS = {
 
 def verdicts() -> str:
     """The table of `verdict_code`, in the order of the tests."""
-    doc = inspect.getdoc(verdict.words) or ""
-    order = re.findall(r"`([a-z-]+)`", doc[doc.index("Codes:") :].split("\n\n")[0])
+    doc = inspect.getdoc(judgement.verdict_code) or ""
+    order = re.findall(r"`([a-z-]+)`", doc[doc.index("Returns:") :])
     cells = [(f"`{code}`", escape(VERDICTS[code])) for code in order]
     head = ("Code", "Meaning")
     return "(verdict-codes)=\n## Verdict codes\n\nTried in this order:\n\n" + table(head, cells)

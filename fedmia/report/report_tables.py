@@ -192,7 +192,7 @@ def datasets(row: InferenceRow) -> Table:
     columns: dict[Head, Cell] = {
         unit: lambda c: c.name or str(c.client),  # a name, not a count
         "p-value": lambda c: format_p(c.p_value),
-        "Holm": lambda c: format_p(c.p_value_holm),
+        "corrected p": lambda c: format_p(c.p_value_holm),
         "untrained": lambda c: format_p(c.p_value_untrained),
         "difference": lambda c: number(c.difference, 4),
         "images": lambda c: f"{c.n}+{c.n_nonmembers:,}",

@@ -26,7 +26,7 @@ TITLES = {
     "n": "Number of scored images: members + non-members; of so many subjects",
     "difference": "The first minus the second, with its interval",
     "p-value": "Chance of so high a score if the set was not trained on",
-    "Holm": "The p-value, corrected for all clients",
+    "corrected p": "The p-value, corrected for all clients or subjects (Holm)",
     "suspicion": "How far the client's updates stand out, as a standard normal value",
     "alarm": "Whether no client of honest federations of this size stood out as far",
     "norm over median": "Length of its update over that of the round's median client",

@@ -135,7 +135,7 @@ def _of_leak(report: Report, code: str, used: Collection[str]) -> tuple[str, str
         means, sure = _of_attacks(report, code, strongest), strength(row, use)
     elif sets is not None:
         means, sure = _of_set(sets, code), f"{statement(sets)}."
-        todo = TODO["may differ"] if code == LEAKS[1] and sets.may_differ is not None else todo
+        todo = TODO["may differ"] if code == LEAKS[1] and sets.may_differ else todo
     defences = BOUGHT if is_audit(report) else _defences(report, used)
     todo = COMPARE_VECTORS if todo and is_audit(report) else f"{todo} {defences}".strip()
     return means, sure, todo
