@@ -1,8 +1,8 @@
 """Bring results of format 1 over to format 2: `python scripts/convert_reports.py FOLDER..`.
 
-Each report.json below the folders, or a file that is named, is written anew, the config.yaml beside
-it says its format, and figures beside it carry the fingerprint of the new report. Nothing is
-computed again: every number is where it was, but for its place. A file of format 2 stays.
+Each report.json below the folders, or a file that is named, is written anew, and figures beside it
+carry the fingerprint of the new report. Nothing is computed again: every number is where it was,
+but for its place. A file of format 2 stays.
 """
 
 from __future__ import annotations
@@ -185,10 +185,6 @@ def main(arguments: list[str] | None = None) -> int:
             continue
         new = convert(content)
         path.write_text(json.dumps(new, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-        config = path.parent / "config.yaml"
-        if config.is_file():
-            text = config.read_text(encoding="utf-8")
-            config.write_text(re.sub(r"(?m)^(\s+format:) 1$", r"\1 2", text), encoding="utf-8")
         stamp(path.parent, fingerprint(from_json(Report, new, "report")))
         print(path)
     return 0

@@ -12,6 +12,7 @@ from PIL import Image
 
 from fedmia.observers.base import RunObserver
 from fedmia.options.errors import InputError
+from fedmia.records.as_json import to_json
 from fedmia.records.rows import Report
 
 LONGEST = 500  # characters of a parameter's value that every server takes
@@ -40,7 +41,7 @@ class MLflow(RunObserver):
         self._mlflow.set_tags(
             {f"{prefix}{n}": getattr(report, n) for n in ("verdict", "verdict_code")}
         )
-        self._mlflow.log_dict(report, f"{prefix}report.json")
+        self._mlflow.log_dict(to_json(report, exact=True), f"{prefix}report.json")
         for name, png in figures.items():
             self._mlflow.log_image(Image.open(io.BytesIO(png)), f"{prefix}figures/{name}.png")
 

@@ -61,7 +61,9 @@ class AttackBoundRow(BoundRow):
     n_members: int = number("of clients that claim an epsilon", COUNT, column="n_members")
     n_nonmembers: int = number("scored non-members", COUNT, column="n_nonmembers")
     clients: int = number("clients that claim an epsilon", COUNT)
-    claim: float = number("the largest epsilon among them", EPSILON)
+    claim: float = number(
+        "the largest epsilon among them", EPSILON, "report.lowerbounds.attack_bound"
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +71,10 @@ class EpsilonRow:
     """A privacy statement; see `fedmia.records.privacy.Epsilon`."""
 
     value: float | None = number(
-        "spent over all rounds; null: none can be stated", EPSILON, metric="epsilon"
+        "spent over all rounds; null: none can be stated",
+        EPSILON,
+        "defenses.base.Defense.privacy",
+        metric="epsilon",
     )
     unit: str = fact(
         "of privacy: image or client; empty where a plugin does not say", column="unit"
@@ -93,7 +98,10 @@ class DefencePart:
     name: str = fact("of the defence")
     epsilon: EpsilonRow | None = nested("its privacy statement; null: none can be stated")
     metrics: dict[str, float] = number(
-        "of its last round, as the simulator sees them", PURE, keyed="metric"
+        "of its last round, as the simulator sees them",
+        PURE,
+        "defenses.base.Defense.release",
+        keyed="metric",
     )
 
 

@@ -43,6 +43,7 @@ from fedmia.records.fields import (
 )
 from fedmia.records.group_rows import GroupRow
 
+FORMAT = 2  # of report.json
 PIXELS = "pixels"  # the control that sees no model
 
 
@@ -99,7 +100,7 @@ class RegimeRow:
 class RoundRow:
     """One round; `leakage` and `layers` are empty where its model was not scored."""
 
-    round: int = fact("1, 2, ..", column="round")
+    round: int = fact("counted from 1", column="round")
     under_attack: bool = fact("whether the model had received a crafted update")
     loss: float | None = number("mean training loss of the honest clients", NATS)
     knn: float | None = number(
@@ -166,7 +167,7 @@ class FaultRow:
     """A client that failed in a round."""
 
     branch: str = fact("of the run: `main`, or a control", column="branch")
-    round: int = fact("1, 2, ..", column="round")
+    round: int = fact("counted from 1", column="round")
     client: int = fact("partition id", column="client")
     reason: str = fact("why, in one line")
     action: str = fact("`stopped`, `retried` or `dropped`; of an audit, its update is `left out`")

@@ -13,7 +13,7 @@ from fedmia.records import EPOCHS_CUT, AttackSweep, Probe, RoundInfo, RunScores,
 from fedmia.records.as_json import from_json, to_json
 from fedmia.records.client_rows import ClientRow
 from fedmia.records.fields import row_of
-from fedmia.records.rows import Family, FaultRow, Report, RoundRow, SweepRow, UtilityRow
+from fedmia.records.rows import FORMAT, Family, FaultRow, Report, RoundRow, SweepRow, UtilityRow
 from fedmia.report.checks import check
 from fedmia.report.clients import client_counts, client_rows, declared_attack
 from fedmia.report.cohorts import cohort_rows, condense
@@ -34,7 +34,6 @@ from fedmia.report.words.attacks import ASCENT
 from fedmia.report.words.clients import ranking
 from fedmia.report.words.verdict import texts
 from fedmia.statistics.intervals import LEVEL, wilson
-from fedmia.storage.manifest import FORMAT
 
 ONE_MODEL = (
     "All intervals hold for the one model that was trained: they cover the choice of images, not "

@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from rich.console import Console
@@ -90,10 +91,9 @@ def json_text(report: object) -> str:
     Raises:
         ValueError: a number that is not finite.
     """
-    return (
-        json.dumps(to_json(report, exact=True), indent=2, ensure_ascii=False, allow_nan=False)
-        + "\n"
-    )
+    as_json = partial(to_json, exact=True)  # of rows
+    text = json.dumps(report, indent=2, ensure_ascii=False, allow_nan=False, default=as_json)
+    return text + "\n"
 
 
 def write_report(

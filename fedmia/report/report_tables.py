@@ -18,7 +18,7 @@ from fedmia.records.attack_rows import (
 )
 from fedmia.records.client_rows import CLIENT, GROUP, SUBJECT, InferenceRow, LeakRow, SuspectRow
 from fedmia.records.defence_rows import DefenceRow
-from fedmia.records.fields import fields_of, row_of
+from fedmia.records.fields import Field, fields_of, row_of
 from fedmia.records.group_rows import GroupLeakRow
 from fedmia.records.rows import EncoderRow, Report, UtilityRow
 from fedmia.report.judgement import detected, is_reversed, leaks
@@ -57,6 +57,10 @@ def _difference(row: OverControlRow) -> str:
     return text_of(fields_of(OverControlRow)["difference"], row)
 
 
+def _number_cell(field: Field, row: AttackRow) -> str:
+    return number(field.value(row))
+
+
 def _unbroken(text: str) -> str:
     return text.replace(" ", "\N{NO-BREAK SPACE}")
 
@@ -86,7 +90,8 @@ def attacks(report: Report, *, readings: bool | None = None) -> Table:
     for label, listed in report.controls.items():
         if listed:
             columns[label] = partial(_control_cell, {row.name: row for row in listed})
-    columns |= columns_of(AttackRow)
+    for head, name in columns_of(AttackRow).items():
+        columns[head] = partial(_number_cell, fields_of(AttackRow)[str(name)])
     table = listing(most_leaking_first(rows), {**columns, "n": _sizes}, leaks)
     if (pixels := report.pixels) is None or readings:
         return table
@@ -209,10 +214,9 @@ def utility(report: Report) -> Table:
     }  # fmt: skip
     if after is not None:
         models[f"after the attack, round {after.round}"] = after
-    fields = fields_of(UtilityRow)
     accuracies = {
-        name: [text_of(fields[probe], model) for model in models.values()]
-        for probe, name in (("knn", "weighted kNN"), ("linear", "linear probe"))
+        "weighted kNN": [estimate(m.knn, m.knn_ci) for m in models.values()],
+        "linear probe": [estimate(m.linear, m.linear_ci) for m in models.values()],
     }
     rows = [
         TextRow([name, *cells, f"{here.n:,}"]) for name, cells in accuracies.items()

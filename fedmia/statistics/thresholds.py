@@ -13,11 +13,10 @@ Example:
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 import numpy as np
 
-from fedmia.records.attack_rows import Decisions
-from fedmia.records.fields import row_of
 from fedmia.statistics.intervals import (
     FloatArray,
     Interval,
@@ -135,7 +134,7 @@ def _worth(
 def decide_at_threshold(
     members: FloatArray, nonmembers: FloatArray, threshold: float | None,
     subjects: Subjects | None = None,
-) -> Decisions:  # fmt: skip
+) -> dict[str, Any]:  # fmt: skip
     """Balanced accuracy, precision and recall of `score > threshold`, with 95 % intervals.
 
     Accuracy is (TPR + TNR) / 2 and precision TPR / (TPR + FPR): as if both were equally many, so
@@ -149,10 +148,11 @@ def decide_at_threshold(
         subjects: of the members and of the non-members; none: each image is its own.
 
     Returns:
-        the rates and their intervals.
+        the rates by name and, with `_ci` behind it, their intervals.
     """
     if threshold is None:
-        return row_of(Decisions, None)
+        names = ("accuracy", "precision", "recall")
+        return {f"{name}{end}": None for name in names for end in ("", "_ci")}
     n, m = len(members), len(nonmembers)
     hits, alarms = int((members > threshold).sum()), int((nonmembers > threshold).sum())
     tpr, fpr = hits / n, alarms / m
@@ -168,11 +168,11 @@ def decide_at_threshold(
     tnr_ci = wilson(trials[1] - counts[1], trials[1])
     called = hits + alarms > 0
     rates = counts[0], trials[0], counts[1], trials[1]
-    return Decisions(
-        accuracy=(tpr + 1 - fpr) / 2,
-        accuracy_ci=mover_mean(tpr, recall_ci, 1 - fpr, tnr_ci),
-        precision=tpr / (tpr + fpr) if called else None,
-        precision_ci=precision_interval(*rates) if called else None,
-        recall=tpr,
-        recall_ci=recall_ci,
-    )
+    return {
+        "accuracy": (tpr + 1 - fpr) / 2,
+        "accuracy_ci": mover_mean(tpr, recall_ci, 1 - fpr, tnr_ci),
+        "precision": tpr / (tpr + fpr) if called else None,
+        "precision_ci": precision_interval(*rates) if called else None,
+        "recall": tpr,
+        "recall_ci": recall_ci,
+    }

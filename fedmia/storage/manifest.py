@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-FORMAT = 2  # of a folder and its report; config.yaml says it under `_run`
+FORMAT = 1  # of a folder; its config.yaml says it under `_run`
 
 LOCK = ".lock"  # while a command is at work in it: its process and host
 CONFIG = "config.yaml"  # complete settings, and where and with what the run took place

@@ -19,6 +19,7 @@ from fedmia.options.errors import InputError, prefix_errors
 from fedmia.options.yamlfile import RUN_KEY, Tree, load_all
 from fedmia.records import Curves
 from fedmia.records.as_json import from_json
+from fedmia.records.rows import FORMAT as REPORT_FORMAT
 from fedmia.records.rows import Report
 from fedmia.storage.manifest import (
     CHECKPOINT,
@@ -213,7 +214,7 @@ class RunFolder:
         with damaged(self.path):
             report = read_json(self.path / REPORT)
             if isinstance(report, Mapping):
-                check_format(f"report of '{self.path}'", {"format": 1, **report})
+                check_format(f"report of '{self.path}'", {"format": 1, **report}, REPORT_FORMAT)
             return from_json(Report, report, "report")
 
     def complete_report(self) -> Report | None:
@@ -316,18 +317,19 @@ class RunFolder:
         return frozenset(f.client for f in faults if f.action == "dropped")
 
 
-def check_format(where: str, about: Mapping[str, Any]) -> None:
+def check_format(where: str, about: Mapping[str, Any], ours: int = FORMAT) -> None:
     """Refuse what another version of fedmia wrote.
 
     Args:
         where: names it.
         about: what it says of itself; without a `format` it is of this one.
+        ours: the format that is read.
 
     Raises:
         InputError: another format.
     """
-    if (version := about.get("format", FORMAT)) != FORMAT:
-        raise InputError(f"{where} is of format {version}; this fedmia reads {FORMAT}")
+    if (version := about.get("format", ours)) != ours:
+        raise InputError(f"{where} is of format {version}; this fedmia reads {ours}")
 
 
 def refuse_untrusted(path: Path, tree: Mapping[str, Any], trust: Trust) -> None:

@@ -244,7 +244,7 @@ class HeadExperiment:
         each = list[tuple[float, float | None, float | None]]()
         for row in scores:
             sides = row[:n], row[n:]
-            at, low = decide_at_threshold(*sides, threshold).accuracy, tpr_at_fpr(*sides, FPR)
+            at, low = decide_at_threshold(*sides, threshold)["accuracy"], tpr_at_fpr(*sides, FPR)
             each.append((auc(*sides), at, None if low is None else low[0]))
         aucs, accuracy, rates = zip(*each, strict=True)
         return AttackRates(float(np.mean(aucs)), _mean(accuracy), _mean(rates))

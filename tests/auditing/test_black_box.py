@@ -13,7 +13,7 @@ from fedmia.evaluation import encoder
 from fedmia.evaluation.audits.prepare import LOOK
 from fedmia.evaluation.suite import Suite
 from fedmia.records import Probe
-from fedmia.report.verdict import NO_CONTROL
+from fedmia.report.words.meaning import NO_CONTROL
 from fedmia.rounds.base import RoundModel
 from tests.auditing.brought import tiny
 from tests.auditing.conftest import MEMBERS, NONMEMBERS, Audit

@@ -15,7 +15,7 @@ from safetensors.numpy import save_file
 import fedmia
 from fedmia.api import view
 from fedmia.options.errors import InputError
-from fedmia.report.verdict import NO_CONTROL
+from fedmia.report.words.meaning import NO_CONTROL
 from tests.auditing.conftest import Audit, Sides
 from tests.auditing.test_remote import module
 

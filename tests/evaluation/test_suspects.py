@@ -19,7 +19,7 @@ from fedmia.options.errors import InputError
 from fedmia.recording.format import Header, RoundRecord
 from fedmia.recording.writer import begin_recording
 from fedmia.records.client_rows import SuspectRow
-from fedmia.report.suspects import FALSE_ALARMS, HONEST, suspects_sentence
+from fedmia.report.words.suspects import FALSE_ALARMS, HONEST, suspects_sentence
 from fedmia.ssl.base import State
 from fedmia.statistics.suspicion import CLIENTS, ROUNDS, THRESHOLD
 from tests.auditing.conftest import Audit, textures

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import io
-import json
 import shlex
 import sys
 import types
 from contextlib import redirect_stderr, redirect_stdout
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -23,9 +22,14 @@ from fedmia.observers.mlflow import MLflow
 from fedmia.observers.run_observers import RunObservers
 from fedmia.observers.tensorboard import TensorBoard
 from fedmia.options.errors import InputError
+from fedmia.records.as_json import to_json
+from fedmia.records.attack_rows import PairedRow
+from fedmia.records.rows import UtilityRow
 from fedmia.simulate import main
+from fedmia.storage.runfolder import RunFolder
 from fedmia.testing import check_observer
 from fedmia.testing.observer import some_figure, some_report
+from tests.made_up_runs import made_up
 from tests.small_runs import SIMILARITY, SMALL
 
 TINY = f"{SMALL} {SIMILARITY} --clients 2 --rounds 2 --attacker none"
@@ -49,9 +53,10 @@ class Recorder(RunObserver):
 
     def report(self, report, figures, prefix):
         HEARD.append(
-            (f"{prefix}report", report["verdict"], {n: png[:4] for n, png in figures.items()})
+            (f"{prefix}report", report.verdict, {n: png[:4] for n, png in figures.items()})
         )
-        report.clear()
+        report.attacks.clear()
+        report.config.clear()
 
     def end(self, failed):
         HEARD.append(("end", failed, None))
@@ -106,27 +111,27 @@ def test_report__is_the_same_with_observers_and_without(observed_run):
 @pytest.mark.slow
 def test_observers__are_told_all_in_order(observed_run):
     seen = observed_run[0]
-    report = json.loads((seen / "report.json").read_text())
+    report = RunFolder(seen).report()
     assert HEARD[0] == ("begin", "moco", seen)
     rounds = HEARD[1:3]
-    for row, (kind, values, step) in zip(report["rounds"], rounds, strict=True):
-        assert (kind, step) == ("scalars", row["round"])
-        assert values["main/loss"] == pytest.approx(row["loss"], abs=1e-6)
+    for row, (kind, values, step) in zip(report.rounds, rounds, strict=True):
+        assert (kind, step) == ("scalars", row.round)
+        assert values["main/loss"] == pytest.approx(row.loss, abs=1e-6)
         assert values["main/seconds"] > 0
     assert "main/knn" in rounds[1][1] and "main/knn" not in rounds[0][1]
     by_round, whole = HEARD[3:5]
     assert by_round == (
         "scalars",
-        {"leakage/similarity": report["rounds"][1]["leakage"]["similarity"]},
+        {"leakage/similarity": report.rounds[1].leakage["similarity"]},
         2,
     )
-    (attack,) = report["attacks"]
-    assert whole[2] == 2 and whole[1]["auc/similarity"] == attack["auc"]
-    assert whole[1]["auc_low/similarity"] == attack["low"]
-    assert whole[1]["auc_untrained/similarity"] == report["controls"]["untrained"][0]["auc"]
-    assert whole[1]["utility/knn"] == report["utility"]["knn"]
+    (attack,) = report.attacks
+    assert whole[2] == 2 and whole[1]["auc/similarity"] == attack.auc
+    assert whole[1]["auc_low/similarity"] == attack.low
+    assert whole[1]["auc_untrained/similarity"] == report.controls["untrained"][0].auc
+    assert whole[1]["utility/knn"] == report.utility.knn
     kind, verdict, figures = HEARD[5]
-    assert kind == "report" and verdict == report["verdict"]
+    assert kind == "report" and verdict == report.verdict
     assert "rounds" in figures and set(figures.values()) == {b"\x89PNG"}
     assert HEARD[6:] == [("end", False, None)]
 
@@ -134,11 +139,15 @@ def test_observers__are_told_all_in_order(observed_run):
 def test_of_the_run__use_after_the_attack_and_what_an_attack_adds_to_its_controls():
     report = some_report()
     assert not any("after_attack" in name for name in run_values(report))
-    report["utility"] |= {"knn": 0.9, "after_attack": {"knn": 0.8, "linear": None}}
-    report["paired"] = [
-        {"attack": "ascent", "control": control, "difference": difference}
-        for control, difference in (("ascent-zero", 0.1), ("loss-before", -0.2), ("other", None))
+    differences = (("ascent-zero", 0.1), ("loss-before", -0.2), ("other", None))
+    pairs = [
+        made_up(PairedRow, attack="ascent", control=control, difference=difference)
+        for control, difference in differences
     ]
+    report = replace(
+        report, paired=pairs, utility=replace(report.utility, knn=0.9),
+        utility_after_attack=made_up(UtilityRow, knn=0.8),
+    )  # fmt: skip
     values = {n: v for n, v in run_values(report).items() if n.startswith(("utility", "added"))}
     assert values == {
         "utility/knn": 0.9, "utility_after_attack/knn": 0.8,
@@ -219,7 +228,7 @@ def test_tensorboard__writes_what_it_is_told(tmp_path):
     assert read.Tags()["images"] == ["roc"]
     texts = [read.Tensors(f"{n}/text_summary")[0] for n in ("config", "verdict")]
     messages = [t.tensor_proto.string_val[0].decode() for t in texts]
-    assert '"seed": 7' in messages[0] and messages[1] == report["verdict"]
+    assert '"seed": 7' in messages[0] and messages[1] == report.verdict
 
 
 @dataclass
@@ -292,9 +301,9 @@ def test_mlflow__records_settings_numbers_report_and_how_it_ended(monkeypatch, t
     assert len(params["attacks"]) == 500
     metrics = [(args[0], more["step"]) for name, args, more in fake.calls if name == "log_metrics"]
     assert metrics[0] == ({"main/loss": 1.5, "main/seconds": 0.1}, 1)
-    assert metrics[-1][0]["auc/similarity"] == report["attacks"][0]["auc"]
-    assert calls["set_tags"][0]["verdict_code"] == report["verdict_code"]
-    assert calls["log_dict"] == (report, "report.json")
+    assert metrics[-1][0]["auc/similarity"] == report.attacks[0].auc
+    assert calls["set_tags"][0]["verdict_code"] == report.verdict_code
+    assert calls["log_dict"] == (to_json(report), "report.json")
     assert fake.calls[0][0] == "start_run" and fake.calls[-1][:2] == ("end_run", ("FINISHED",))
     fake.calls.clear()
     png = tmp_path / "client-0003" / "figures" / "roc.png"
@@ -306,7 +315,7 @@ def test_mlflow__records_settings_numbers_report_and_how_it_ended(monkeypatch, t
     calls = {name: args for name, args, _ in fake.calls}
     assert [*calls["set_tags"][0]] == ["client-0003/verdict", "client-0003/verdict_code"]
     assert {name.partition("/")[0] for name in calls["log_metrics"][0]} == {"client-0003"}
-    assert calls["log_dict"] == (report, "client-0003/report.json")
+    assert calls["log_dict"] == (to_json(report), "client-0003/report.json")
     assert calls["log_image"][1] == "client-0003/figures/roc.png"
     with pytest.raises(InputError), RunObservers(["mlflow"], None) as observing:
         observing.begin(config)

@@ -16,10 +16,14 @@ from fedmia import records
 from fedmia.records import ClientInfo, Curves, Pair, Probe, RoundInfo, RunScores, ScoredAttack
 from fedmia.records.client_rows import SuspectRow
 from fedmia.records.privacy import ClientDefence, Epsilon
-from fedmia.records.rows import Report
+from fedmia.records.rows import EncoderRow, HealthRow, OutputRow, Report
 from fedmia.report.build import build_report
 from fedmia.report.page import page
 from fedmia.report.terminal import render
+from tests.made_up_runs import made_up
+
+AUDIT = made_up(EncoderRow, form="a file", loaded=1, size=8, crops="any")
+GONE = HealthRow(cosine=0.99998, loss=4.286, chance=4.29, collapsed=False)
 
 
 def shift(auc: float) -> float:
@@ -175,7 +179,11 @@ def make_everything(run: RunScores) -> RunScores:
         records.ClientInference(None, float(p), 0.0, 8, 50) for p in np.linspace(0.01, 1, 100)
     ]
     clients = [replace(c, id=i, last_round=i % 3) for i, c in enumerate([*run.clients[:9]] * 3)]
-    outputs = [("layer1", "map", (8, 4, 4)), ("encoder", "projection", (5,))]
+    outputs = [
+        OutputRow(name="layer1", kind="map", shape=[8, 4, 4]),
+        OutputRow(name="encoder", kind="projection", shape=[5]),
+    ]
+    pixels = {"size": 32, "mean": [0.5], "std": [0.25]}
     spent = Epsilon(7.5, 1e-5, 30, "guaranteed", "Unit: one client.", unit="client")
     placebo = replace(naming(first, 27, 2), scores_members=first.scores_nonmembers[:112])
     return replace(
@@ -192,8 +200,8 @@ def make_everything(run: RunScores) -> RunScores:
         sweep=records.AttackSweep("known", (4, 9), points),
         aggregation=records.Aggregation("dp-fedavg", "sums", spent, {"clip": 0.25}),
         drawn=False,
-        encoder=records.EncoderInfo(
-            "MoCo", 76, ("queue",), (), 32, (0.5,), (0.25,), outputs, "any"
+        encoder=replace(
+            AUDIT, form="MoCo", loaded=76, dropped=["queue"], outputs=outputs, **pixels
         ),
         not_run={"lira": "needs shadows", "lpla": "<sets>", "rmia": "needs shadows"},
     )

@@ -14,11 +14,13 @@ from fedmia.cli.command import BAD_INPUT, SHUT, pass_gate, read_gate
 from fedmia.options.errors import InputError
 from fedmia.records import RunScores
 from fedmia.records.privacy import ClientDefence, Epsilon
+from fedmia.records.rows import Report
 from fedmia.report.build import build_report
 from fedmia.report.codes import CODES
 from fedmia.report.conditions import read_conditions
 from fedmia.report.gate import Gate
 from tests.auditing.conftest import Audit, archives, audit
+from tests.made_up_runs import made_up
 from tests.pages.reading import script
 from tests.report.conftest import alone, make_run, scored
 from tests.report.test_report_words import cases
@@ -36,22 +38,19 @@ ROWS = {f"{row['verdict']} {row['report']}".strip(): row for row in TABLE["rows"
 
 def spent(value: float | None, unit: str = "image", standing: str = "guaranteed") -> Any:
     epsilon = {"value": value, "unit": unit, "standing": standing, "delta": 1e-5, "rounds": 9}
-    return {"name": "dpsgd", "epsilon": epsilon, "parts": []}
+    return {"name": "dpsgd", "epsilon": epsilon}
 
 
 def client(number: int, *stated: Any, role: str = "honest") -> dict[str, Any]:
     beside = [one["epsilon"] for one in stated[1:]]
-    return {
-        "id": number,
-        "role": role,
-        "defence": stated[0] | {"beside": beside} if stated else None,
-    }
+    defence = {**stated[0], "parts": [], "beside": beside} if stated else None
+    return {"id": number, "whose": "client", "role": role, "defence": defence}
 
 
-def report(**fields: Any) -> Any:
-    whole = {"verdict": "V.", "verdict_code": "not-established", "attacks": ATTACKS, "clients": [],
-             "not_run": [], "smallest_leak": 0.6}  # fmt: skip
-    return whole | fields
+def report(**fields: Any) -> Report:
+    whole = {"verdict": "V.", "verdict_code": "not-established", "attacks": ATTACKS,
+             "smallest_leak": 0.6}  # fmt: skip
+    return made_up(Report, **whole | fields)
 
 
 def clients(*rows: Any, **more: Any) -> dict[str, Any]:
@@ -59,7 +58,7 @@ def clients(*rows: Any, **more: Any) -> dict[str, Any]:
 
 
 def why_not_run(reason: str) -> dict[str, Any]:
-    return {"not_run": [{"attack": "lira", "reason": reason}]}
+    return {"not_run": {"lira": reason}}
 
 
 HEURISTIC = spent(3.0, standing="heuristic")
@@ -170,7 +169,7 @@ def make_report(run: RunScores, row: Any) -> Any:
 def test_table__of_the_page_is_what_the_gate_does(run: RunScores, name: str) -> None:
     row = ROWS[name]
     whole = make_report(run, row)
-    assert whole["verdict_code"] == row["verdict"]
+    assert whole.verdict_code == row["verdict"]
     texts = [head.strip("`").replace("VERDICT", row["verdict"]) for head in TABLE["columns"]][2:]
     exits = []
     for text in texts:

@@ -5,14 +5,12 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
 from fedmia.options import registry
 from fedmia.records import (
     ClientInference,
     DatasetInferenceResults,
-    EncoderInfo,
-    Health,
     Pair,
     Probe,
     RunScores,
@@ -20,15 +18,16 @@ from fedmia.records import (
 )
 from fedmia.records.rows import Report
 from fedmia.report import report_tables
-from fedmia.report.attacker import strongest_leaks, who
+from fedmia.report.judgement import strongest_leaks
+from fedmia.report.words.attacks import who
 from fedmia.report.build import build_report
 from fedmia.report.codes import CODES, LEAKS, UNTESTED
-from fedmia.report.model_card import model_card
-from fedmia.report.verdict import NO_CONTROL, words
+from fedmia.report.words.card import model_card
+from fedmia.report.words.meaning import NO_CONTROL
+from fedmia.report.words.verdict import texts
 from fedmia.threat import ACCESS, VANTAGE
-from tests.report.conftest import alone, scored, shown
+from tests.report.conftest import AUDIT, GONE, alone, scored, shown
 
-AUDIT = EncoderInfo("a file", 1, (), (), 8, (), (), (), "any")
 Variant = tuple[str, str, str, bool]  # name, access, vantage, whether updates were crafted
 
 
@@ -38,7 +37,7 @@ def attack(auc: float, name: str = "a", seed: int = 1, **more: object) -> Scored
 
 def bare(report: Report) -> str:
     """What the verdict means, without that there is no control."""
-    return report["means"].removeprefix(NO_CONTROL[False]).strip()
+    return report.means.removeprefix(NO_CONTROL[False]).strip()
 
 
 def by_code(run: RunScores) -> dict[str, Report]:
@@ -53,14 +52,14 @@ def by_code(run: RunScores) -> dict[str, Report]:
         "leaks-uncontrolled": one,
         "not-established": silent,
         "not-established over 0.5": replace(one, attacks=(attack(0.6, seed=3),), controls=same),
-        "collapsed": replace(silent, health=Health(0.99998, 4.286, 4.29), utility=useless),
+        "collapsed": replace(silent, health=GONE, utility=useless),
         "shift": replace(one, pixels=high.sides),
         "control-failed": replace(one, controls={"placebo": [high]}),
         "no-verdict": replace(one, interrupted=0),
     }
     reports = {code: build_report(each) for code, each in runs.items()}
     assert {code.partition(" ")[0] for code in reports} == {*CODES} - {UNTESTED}
-    codes = [report["verdict_code"] for report in reports.values()]
+    codes = [report.verdict_code for report in reports.values()]
     assert codes == [case.partition(" ")[0] for case in reports]
     return reports
 
@@ -80,26 +79,30 @@ def vary(report: Report, variant: Variant) -> Report:
     """The report as if its attack were another."""
     name, access, vantage, crafted = variant
     rounds = [25, 27, 30] if crafted else [24]
-    head = {
-        "name": name, "threat": {"access": access, "vantage": vantage}, "under_attack": crafted,
+    head: dict[str, Any] = {
+        "name": name, "access": access, "vantage": vantage, "under_attack": crafted,
         "rounds": rounds, "round": rounds[-1], "reading": "level" if "-" in name else None,
     }  # fmt: skip
-    rows = [{**row, **head} for row in report["attacks"]]
-    base = {**rows[0], "name": "own", "auc": 0.45, "low": 0.4, "high": 0.55, "reading": "rise"}
+    rows = [replace(row, **head) for row in report.attacks]
+    base = replace(rows[0], name="own", auc=0.45, low=0.4, high=0.55, reading="rise")
     rows += [base] * (name == "own-level")
-    controls = {**report["controls"]}
+    controls = {**report.controls}
     if "placebo" in controls:
-        controls["placebo"] = [{**row, **head} for row in controls["placebo"]]
-    other = cast(Report, {**report, "attacks": rows, "controls": controls})
-    return cast(Report, {**other, **words(other, "none")})
+        controls["placebo"] = [replace(row, **head) for row in controls["placebo"]]
+    return reworded(replace(report, attacks=rows, controls=controls))
+
+
+def reworded(report: Report) -> Report:
+    texts: dict[str, Any] = words(report, "none")
+    return replace(report, **texts)
 
 
 def test_sentences__of_each_attack_vantage_and_code_are_of_its_own_row(run: RunScores) -> None:
     for (case, report), variant in itertools.product(by_code(run).items(), variants()):
         name, access, vantage, crafted = variant
         one = vary(report, variant)
-        assert one["verdict_code"] == report["verdict_code"]
-        texts = "\n".join([*(one[key] for key in ("verdict", "means")), model_card(one)])
+        assert one.verdict_code == report.verdict_code
+        texts = "\n".join([one.verdict, one.means, model_card(one)])
         asks, holds = "can use the model", "has the weights of the model"
         outside = vantage == "outsider" and not crafted
         assert outside or not (asks in texts or holds in texts)
@@ -110,18 +113,18 @@ def test_sentences__of_each_attack_vantage_and_code_are_of_its_own_row(run: RunS
         table = report_tables.attacks(one, readings=False)
         first = [str(line.cells[0]).removesuffix(" *") for line in table.rows]
         if case not in ("shift", "no-verdict"):
-            assert name in one["verdict"] and name in first
+            assert name in one.verdict and name in first
         if case in LEAKS or case.endswith("over 0.5"):
-            auc = one["attacks"][0]["auc"]
+            auc = one.attacks[0].auc
             assert auc is not None
-            assert one["verdict"].startswith(f"The attack {name} separates")
-            assert f"AUC {auc:.2f} " in one["verdict"]
-            assert bare(one).startswith(who(one["attacks"][0]))
-            assert f"{name} picks the member {100 * auc:.0f} times" in one["means"]
-            assert (asks in one["means"]) == (outside and access == "black_box")
-            assert (holds in one["means"]) == (outside and access == "white_box")
-            assert ("sends crafted updates" in one["means"]) == crafted
-            assert ("models under attack of rounds 25-30" in one["verdict"]) == crafted
+            assert one.verdict.startswith(f"The attack {name} separates")
+            assert f"AUC {auc:.2f} " in one.verdict
+            assert bare(one).startswith(who(one.attacks[0]))
+            assert f"{name} picks the member {100 * auc:.0f} times" in one.means
+            assert (asks in one.means) == (outside and access == "black_box")
+            assert (holds in one.means) == (outside and access == "white_box")
+            assert ("sends crafted updates" in one.means) == crafted
+            assert ("models under attack of rounds 25-30" in one.verdict) == crafted
             assert ("send crafted updates" in model_card(one)) == crafted
 
 
@@ -142,7 +145,7 @@ def crafted_run(run: RunScores, level: float, before: float, *passive: ScoredAtt
 
 
 def named(report: Report) -> list[str]:
-    return [row["name"] for row in strongest_leaks(report)]
+    return [row.name for row in strongest_leaks(report)]
 
 
 def test_crafted__what_its_control_finds_as_well_is_not_named_beside_a_passive_leak(
@@ -150,18 +153,18 @@ def test_crafted__what_its_control_finds_as_well_is_not_named_beside_a_passive_l
 ) -> None:
     passive = attack(0.64, "lpla", 5, vantage="outsider", rounds=(5,))
     idle = build_report(crafted_run(run, 0.79, 0.79, passive))
-    assert idle["verdict_code"] == "leaks" and named(idle) == ["lpla"]
-    assert "ascent" not in idle["verdict"] + idle["means"]
+    assert idle.verdict_code == "leaks" and named(idle) == ["lpla"]
+    assert "ascent" not in idle.verdict + idle.means
     adds = build_report(crafted_run(run, 0.79, 0.6, passive))
     assert named(adds) == ["lpla", "ascent-level"]
-    on_model, on_attacked = adds["verdict"].split(" Under attack, ")
+    on_model, on_attacked = adds.verdict.split(" Under attack, ")
     assert "lpla" in on_model and "on the model of round 5)" in on_model
     assert "ascent-level" in on_attacked and "under attack of rounds 3-5" in on_attacked
     only = build_report(crafted_run(run, 0.79, 0.79))
     assert named(only) == ["ascent-level"]
-    assert "The models under attack leak" in only["verdict"]
-    assert "adds nothing measurable over the loss before the attack" in only["verdict"]
-    assert "crafted updates add nothing" in only["means"]
+    assert "The models under attack leak" in only.verdict
+    assert "adds nothing measurable over the loss before the attack" in only.verdict
+    assert "crafted updates add nothing" in only.means
     for report in (adds, only):
         terminal, page = shown(report)
         assert "ascent-level *" in terminal and "Other readings" not in terminal + page
@@ -173,12 +176,12 @@ def test_white_box__a_black_box_has_its_own_number(run: RunScores) -> None:
     untrained = [attack(0.5, a.name, 60 + i) for i, a in enumerate((white, black))]
     report = build_report(alone(run, white, black, controls={"untrained": untrained}, pixels=None))
     assert named(report) == ["combined", "similarity"]
-    first, second = report["means"].split("Someone who can use the model of round 24 ")
+    first, second = report.means.split("Someone who can use the model of round 24 ")
     assert "the weights of the model of round 24" in first and "similarity" not in first
     assert "combined" not in second
-    for row in report["attacks"]:
-        count = f"{row['name']} picks the member {100 * (row['auc'] or 0):.0f} times"
-        assert count in (first if row["name"] == "combined" else second)
+    for row in report.attacks:
+        count = f"{row.name} picks the member {100 * (row.auc or 0):.0f} times"
+        assert count in (first if row.name == "combined" else second)
 
 
 def test_sets__who_can_ask_comes_from_the_attacks_threat(run: RunScores) -> None:
@@ -187,9 +190,9 @@ def test_sets__who_can_ask_comes_from_the_attacks_threat(run: RunScores) -> None
     for access, vantage in itertools.product(ACCESS, VANTAGE):
         result = DatasetInferenceResults("own", "", *p_values, access, vantage)
         report = build_report(replace(silent, inferences=[result]))
-        threat = {"access": access, "vantage": vantage}
-        assert report["dataset_inference"][0]["threat"] == threat
-        assert bare(report).startswith(f"{who({'threat': threat})}, and has a whole set")
+        (row,) = report.dataset_inference
+        assert (row.access, row.vantage) == (access, vantage)
+        assert bare(report).startswith(f"{who(row)}, and has a whole set")
 
 
 def test_forms__of_one_encoder_with_one_auc_have_one_first_sentence(run: RunScores) -> None:
@@ -198,8 +201,8 @@ def test_forms__of_one_encoder_with_one_auc_have_one_first_sentence(run: RunScor
     clean = replace(uncontrolled, controls={"untrained": [attack(0.45, seed=7)]})
     reports = [build_report(one) for one in (uncontrolled, weights, clean)]
     codes = ["leaks-uncontrolled", "not-established", "leaks"]
-    assert [report["verdict_code"] for report in reports] == codes
-    for texts in ([report["verdict"] for report in reports], [bare(report) for report in reports]):
+    assert [report.verdict_code for report in reports] == codes
+    for texts in ([report.verdict for report in reports], [bare(report) for report in reports]):
         firsts = {text.split(". ")[0] for text in texts}
         rests = {text.split(". ")[1] for text in texts}
         assert len(firsts) == 1 and len(rests) == 3
@@ -207,13 +210,12 @@ def test_forms__of_one_encoder_with_one_auc_have_one_first_sentence(run: RunScor
 
 def test_reversed__an_auc_under_half_is_said_under_each_code(run: RunScores) -> None:
     for case, report in by_code(run).items():
-        (row,) = report["attacks"]
-        turned = {**row, "name": "dov4mm", "auc": 0.38, "low": 0.37, "high": 0.4}
-        both = cast(Report, {**report, "attacks": [row, turned]})
-        both = cast(Report, {**both, **words(both, "none")})
+        (row,) = report.attacks
+        turned = replace(row, name="dov4mm", auc=0.38, low=0.37, high=0.4)
+        both = reworded(replace(report, attacks=[row, turned]))
         if case != "no-verdict":
-            assert "; dov4mm is reversed (AUC under 0.5" in both["verdict"]
-        assert "By dov4mm, members score lower" in both["means"]
+            assert "; dov4mm is reversed (AUC under 0.5" in both.verdict
+        assert "By dov4mm, members score lower" in both.means
         terminal, page = shown(both)
         for text in (terminal, page):
             assert "dov4mm !" in text and "!: the AUC lies wholly under 0.5" in text

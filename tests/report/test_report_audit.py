@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from fedmia.records import EPOCHS_CUT, AttackSweep, RunScores, SweepPoint
-from fedmia.records.rows import Report
+from fedmia.records.as_json import to_json
+from fedmia.records.rows import Report, SweepRow
 from fedmia.report import report_tables as tables
 from fedmia.report.build import build_report
 from fedmia.report.figures import attacks
@@ -55,7 +56,7 @@ def test_page__of_an_audit_has_its_subject_and_no_empty_section(audit: RunScores
         "Attacks", "Utility, beside privacy", "Not run", "Notes", "The run", "For a model card",
     ]  # fmt: skip
     assert all(re.sub("<[^>]*>", "", content).strip() for _, content in matches)
-    assert report["not_run"] == [{"attack": a, "reason": r} for a, r in NOT_RUN.items()]
+    assert report.not_run == NOT_RUN
 
 
 def test_notes__an_audit_trains_no_second_model_and_may_train_less_than_a_recipe(
@@ -64,7 +65,7 @@ def test_notes__an_audit_trains_no_second_model_and_may_train_less_than_a_recipe
     cut = replace(audit.attacks[0], choices={EPOCHS_CUT: "62 of 500"})
     of_audit = build_report(replace(audit, attacks=[cut, *audit.attacks[1:]]))
     for words, own, other in (("--seeds", 0, 1), (f"{cut.name} trained 62 of 500", 1, 0)):
-        counts = [sum(words in note for note in one["notes"]) for one in (of_audit, report)]
+        counts = [sum(words in note for note in one.notes) for one in (of_audit, report)]
         assert counts == [own, other]
 
 
@@ -77,7 +78,7 @@ def test_sweep__is_a_section_with_a_table(swept: Report) -> None:
     assert [row.cells[:2] for row in table.rows] == [
         ["similarity", "8"], ["similarity", "1,600"], ["lpla", "8"], ["lpla", "1,600"],
     ]  # fmt: skip
-    known: Report = {**swept, "sweep": [{**row, "sweep": "known"} for row in swept["sweep"]]}  # type: ignore[typeddict-item]
+    known = replace(swept, sweep=[replace(row, sweep="known") for row in swept.sweep])
     one_less = tables.sweep(known)
     assert [*one_less.head] == [h for h in table.head if h != "query budget"]
     for drawn in (table, one_less):
@@ -88,18 +89,18 @@ def test_figure__lines_and_intervals(swept: Report) -> None:
     figure = attacks.by_value(swept)
     assert figure is not None
     (axes,) = figure.axes
-    ran = [row for row in swept["sweep"] if row["not_run"] is None]
+    ran = [(row.attack, row.scored) for row in swept.sweep if row.scored]
     lines = {line.get_label(): line for line in axes.lines if line.get_label()[0] != "_"}
     assert {name: list(line.get_ydata()) for name, line in lines.items()} == {
-        name: [row["auc"] for row in ran if row["attack"] == name] for name in lines
+        name: [row.auc for attack, row in ran if attack == name] for name in lines
     }
     ends = [tuple(line.get_ydata()) for line in axes.lines if len(line.get_ydata()) == 2]
     assert lines.keys() == {"similarity", "lpla"}
-    assert all(tuple(row["auc_ci"]) in ends for row in ran)
+    assert all(tuple(row.auc_ci or ()) in ends for _, row in ran)
     assert [t.get_text() for t in axes.get_xticklabels()] == ["8", "1,600"]
     assert "112 members, 500 non-members" in axes.get_title()
-    gaps = [row for row in swept["sweep"] if row["not_run"] is not None]
-    assert attacks.by_value({**swept, "sweep": gaps}) is None
+    gaps = [row for row in swept.sweep if row.not_run is not None]
+    assert attacks.by_value(replace(swept, sweep=gaps)) is None
 
 
 def test_files__a_sweep_has_its_own(audit: RunScores, swept: Report, tmp_path: Path) -> None:
@@ -110,7 +111,7 @@ def test_files__a_sweep_has_its_own(audit: RunScores, swept: Report, tmp_path: P
     assert names == ["report.html", "scores.csv", "table.parquet", "table.csv", "report.json"]
     write_report(tmp_path / "b", audit, swept, {"sweep.png": b"picture"})
     assert (tmp_path / "b" / "figures" / "sweep.png").read_bytes() == b"picture"
-    assert json.loads((tmp_path / "b" / "report.json").read_text()) == swept
+    assert json.loads((tmp_path / "b" / "report.json").read_text()) == to_json(swept)
 
 
 def test_sweep__intervals_hold_for_all_values_of_all_attacks(run: RunScores) -> None:
@@ -118,16 +119,15 @@ def test_sweep__intervals_hold_for_all_values_of_all_attacks(run: RunScores) -> 
     points = [SweepPoint("similarity", value, value, attack) for value in (4, 9)]
     points.append(SweepPoint("similarity", 16, not_run="few"))
     report = build_report(replace(run, sweep=AttackSweep("known", (4, 9, 16), points)))
-    assert list(report)[-2:] == ["sweep", "timing"] and len(run.attacks) == 4
+    assert len(run.attacks) == 4
     want = auc_interval(auc_estimate(*attack.sides), 0.95, 12)
-    *rows, gap = report["sweep"]
+    *rows, gap = report.sweep
     for row in rows:
-        assert (row["low"], row["high"]) == pytest.approx(want, abs=1e-6)
-        assert list(row)[:5] == ["attack", "sweep", "value", "known", "name"]
-        assert row["not_run"] is None and list(row)[-1] == "not_run"
+        assert row.scored is not None and row.not_run is None
+        assert (row.scored.low, row.scored.high) == pytest.approx(want, abs=1e-6)
     place = {"attack": "similarity", "sweep": "known", "value": 16, "known": None}
-    assert gap == {**place, "not_run": "few"}
-    assert "sweep" not in build_report(replace(run, sweep=AttackSweep("known", (4, 9), [])))
+    assert gap == SweepRow(**place, not_run="few", scored=None)
+    assert build_report(replace(run, sweep=AttackSweep("known", (4, 9), []))).sweep == []
 
 
 def test_sweep__a_broken_attack_is_named(run: RunScores) -> None:

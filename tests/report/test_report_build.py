@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 
 from fedmia.records import Pair, Probe, RoundInfo, RunScores
+from fedmia.records.as_json import to_json
 from fedmia.records.privacy import ClientDefence, Epsilon
 from fedmia.records.rows import Report
 from fedmia.report.build import build_report, family_sizes
@@ -18,22 +20,23 @@ from tests.report.conftest import alone, make_run
 
 
 def test_build_report__strict_json_twice_the_same(report: Report) -> None:
-    text = json.dumps(report, allow_nan=False)
-    assert text == json.dumps(build_report(make_run()), allow_nan=False)
-    assert json.loads(text) == report and list(report)[-1] == "timing"
+    content = to_json(report)
+    text = json.dumps(content, allow_nan=False)
+    assert text == json.dumps(to_json(build_report(make_run())), allow_nan=False)
+    assert json.loads(text) == content and list(content)[-1] == "timing"
 
 
 def test_family__counts_attacks_controls_pairs_and_pixels(run: RunScores, report: Report) -> None:
     assert family_sizes(run) == (4, 4 + 4 + 1 + 1 + 1)
-    assert (report["family"]["intervals"], report["family"]["intervals_controls"]) == (4, 11)
+    assert (report.family.intervals, report.family.intervals_controls) == (4, 11)
     sides = run.attacks[0].sides, run.controls["untrained"][0].sides
     estimates = [auc_estimate(*one) for one in sides]
-    rows = report["attacks"][0], report["controls"]["untrained"][0]
+    rows = report.attacks[0], report.controls["untrained"][0]
     want = auc_interval(estimates[0], 0.95, 4), auc_interval(estimates[1], 0.95, 11)
-    assert rows[0]["lower_limit"] == pytest.approx(auc_interval(estimates[0], 0.9, 4)[0], abs=2e-6)
-    assert "lower_limit" not in rows[1]
+    assert rows[0].lower_limit == pytest.approx(auc_interval(estimates[0], 0.9, 4)[0], abs=2e-6)
+    assert rows[1].lower_limit is None
     for row, ends in zip(rows, want, strict=True):
-        assert (row["low"], row["high"]) == pytest.approx(ends, abs=2e-6)
+        assert (row.low, row.high) == pytest.approx(ends, abs=2e-6)
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
@@ -62,31 +65,31 @@ def test_build_report__misaligned_scores_and_twins_are_refused(run: RunScores) -
 
 def test_build_report__empty_run(run: RunScores) -> None:
     report = build_report(alone(run, pixels=None, curves=None, clients=[]))
-    assert report["attacks"] == [] and report["verdict_code"] == "untested"
-    assert report["controls"] == {"untrained": [], "pixels": None}
+    assert report.attacks == [] and report.verdict_code == "untested"
+    assert report.controls == {"untrained": []} and report.pixels is None
 
 
 def test_build_report__one_sided_control_is_null_and_noted(run: RunScores) -> None:
     half = replace(run.controls["placebo"][0], scores_members=np.zeros(0))
     report = build_report(replace(run, controls={"placebo": [half]}))
-    row = report["controls"]["placebo"][0]
-    assert row["auc"] is None and row["accuracy"] is None and row["oracle_accuracy"] is None
-    assert any(n.startswith("ascent (placebo control): no scores") for n in report["notes"])
-    assert report["verdict_code"] == "leaks-uncontrolled"  # half a control is none
+    row = report.controls["placebo"][0]
+    assert row.auc is None and row.accuracy is None and row.oracle_accuracy is None
+    assert any(n.startswith("ascent (placebo control): no scores") for n in report.notes)
+    assert report.verdict_code == "leaks-uncontrolled"  # half a control is none
 
 
 def test_build_report__constant_scores_are_noted(run: RunScores) -> None:
     flat = replace(run.attacks[0], scores_members=np.ones(112), scores_nonmembers=np.ones(500))
     report = build_report(replace(run, attacks=[flat]))
-    assert report["attacks"][0]["auc"] == 0.5
-    assert any("every score is the same" in n for n in report["notes"])
+    assert report.attacks[0].auc == 0.5
+    assert any("every score is the same" in n for n in report.notes)
 
 
 def test_build_report__not_finite_loss_and_missing_probe_are_null(run: RunScores) -> None:
     rounds = [RoundInfo(0, False, float("nan"))]
     report = build_report(replace(run, rounds=rounds, utility={"knn": Probe(None, 0)}))
-    assert report["rounds"][0]["loss"] is None
-    assert report["utility"]["knn"] is None and report["utility"]["linear_ci"] is None
+    assert report.rounds[0].loss is None
+    assert report.utility.knn is None and report.utility.linear_ci is None
 
 
 def test_build_report__tiny_threshold_survives_rounding(run: RunScores) -> None:
@@ -94,7 +97,7 @@ def test_build_report__tiny_threshold_survives_rounding(run: RunScores) -> None:
     known = {f"known_{side}": getattr(first, f"known_{side}") * 1e-9
              for side in ("members", "nonmembers")}  # fmt: skip
     small = replace(first, **known)
-    threshold = build_report(replace(run, attacks=[small]))["attacks"][0]["threshold"]
+    threshold = build_report(replace(run, attacks=[small])).attacks[0].threshold
     assert threshold != 0 and abs(threshold) < 1e-8
 
 
@@ -104,9 +107,10 @@ def test_build_report__what_was_asked_for_is_not_rounded(run: RunScores) -> None
     attack = replace(run.attacks[0], choices={"lr": 1.23e-8})
     config = {"defense": {"delta": 1e-7, "range": [1 / 3, 2e-9]}}
     report = build_report(replace(run, attacks=[attack], clients=[client], config=config))
-    assert report["config"] == config
-    assert report["attacks"][0]["choices"] == {"lr": 1.23e-8}
-    assert report["clients"][0]["defence"]["epsilon"]["delta"] == 1e-7
+    assert report.config == config
+    assert report.attacks[0].choices == {"lr": 1.23e-8}
+    defence: Any = report.clients[0].defence
+    assert defence.epsilon.delta == 1e-7
 
 
 def test_scores_csv__one_line_an_image(run: RunScores) -> None:

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from fedmia.records import ClientInfo, FloatArray, RunScores
-from fedmia.report.clients import client_rows, ranking
+from fedmia.report.clients import client_rows
+from fedmia.report.words.clients import ranking
 from fedmia.statistics.auc import auc, auc_estimate
 from tests.report.conftest import alone, scored
 
@@ -57,11 +58,11 @@ def test_client_rows__a_score_of_class_does_not_look_like_leakage(run: RunScores
     rows, _ = client_rows(by_class)
     assert ranking(rows) is None
     for row in rows:
-        low, high = row["low"], row["high"]
+        low, high = row.low, row.high
         assert low < 0.5 < high
-        assert row["null_auc"] == pytest.approx(0.5, abs=0.05)
-        assert row["null_ci"][0] < 0.5 < row["null_ci"][1]
-        assert row["null_n"] == row["n_members"] and row["attack"] == "similarity"
+        assert row.null_auc == pytest.approx(0.5, abs=0.05)
+        assert row.null_ci[0] < 0.5 < row.null_ci[1]
+        assert row.null_n == row.n_members and row.attack == "similarity"
 
 
 def test_client_rows__a_score_of_hospital_does_not_look_like_leakage(run: RunScores) -> None:
@@ -73,16 +74,16 @@ def test_client_rows__a_score_of_hospital_does_not_look_like_leakage(run: RunSco
         member_labels=np.zeros(len(told.member_ids), int),
         nonmember_labels=np.zeros(len(others), int),
     )
-    assert min(row["auc"] for row in client_rows(blind)[0]) < 0.15
+    assert min(row.auc for row in client_rows(blind)[0]) < 0.15
     for row in client_rows(replace(blind, whose=(told.member_client, others)))[0]:
-        low, high = row["low"], row["high"]
+        low, high = row.low, row.high
         assert low < 0.5 < high
-        assert row["n_nonmembers_effective"] == pytest.approx(np.sum(others == row["id"]))
+        assert row.n_nonmembers_effective == pytest.approx(np.sum(others == row.id))
 
 
 def test_client_rows__are_null_without_scored_members_or_attacks(run: RunScores) -> None:
     row = client_rows(run)[0][9]
-    assert row["role"] == "active" and row["n_members"] == 0
-    assert row["auc"] is None and row["null_auc"] is None and row["low"] is None
+    assert row.role == "active" and row.n_members == 0
+    assert row.auc is None and row.null_auc is None and row.low is None
     rows, _ = client_rows(replace(run, attacks=[]))
-    assert len(rows) == 10 and all(r["auc"] is None and r["attack"] is None for r in rows)
+    assert len(rows) == 10 and all(r.auc is None and r.attack is None for r in rows)

@@ -11,6 +11,7 @@ import pytest
 from fedmia.records import ClientInference, DatasetInferenceResults, RunScores
 from fedmia.report.build import build_report
 from fedmia.report.datasets import inference_row
+from fedmia.report.words.sets import statement
 from fedmia.report.report_tables import datasets as table
 from tests.report.conftest import alone, scored
 from tests.snapshots import Snapshot
@@ -28,17 +29,17 @@ def results(*p: float | None, untrained: tuple[float, ...] = ()) -> DatasetInfer
 
 def test_inference_row__whose_data_set_is_found() -> None:
     row = inference_row(results(0.004, 0.02, None, 0.3, untrained=(0.4, 0.5)), 4)
-    assert [c["client"] for c in row["clients"]] == [3, 4, 5, 6]
-    assert [c["p_value_holm"] for c in row["clients"]] == pytest.approx([0.012, 0.04, None, 0.3])
-    assert [c["p_value_untrained"] for c in row["clients"]] == [0.4, 0.5, None, None]
-    assert (row["clients"][0]["n"], row["clients"][0]["n_nonmembers"]) == (12, 400)
-    assert row["p_value"] == pytest.approx(4 * 0.012)
-    assert row["posers"]["alarms"] == {"0.01": 1, "0.05": 5} and not row["void"]
-    assert (row["posers"]["n"], row["posers"]["p_values"]) == (100, [p.p_value for p in EVEN])
+    assert [c.client for c in row.clients] == [3, 4, 5, 6]
+    assert [c.p_value_holm for c in row.clients] == pytest.approx([0.012, 0.04, None, 0.3])
+    assert [c.p_value_untrained for c in row.clients] == [0.4, 0.5, None, None]
+    assert (row.clients[0].n, row.clients[0].n_nonmembers) == (12, 400)
+    assert row.p_value == pytest.approx(4 * 0.012)
+    assert row.posers.alarms == {"0.01": 1, "0.05": 5} and not row.void
+    assert (row.posers.n, row.posers.p_values) == (100, [p.p_value for p in EVEN])
     unasked = replace(EVEN[0], p_value=None)
     fewer = replace(results(0.5), posers=[*EVEN, unasked], clients=[unasked])
     row = inference_row(fewer, 1)
-    assert row["posers"]["n"] == 100 and row["clients"][0]["client"] == -1
+    assert row.posers.n == 100 and row.clients[0].client == -1
 
 
 def test_statement__of_one_set_and_of_clients(snapshot: Snapshot) -> None:
@@ -46,14 +47,14 @@ def test_statement__of_one_set_and_of_clients(snapshot: Snapshot) -> None:
         results(0.05), results(0.051), results(0.025, 0.05, None), results(0.026, 0.06),
         results(0.0005, 0.3, untrained=(0.05, 0.6)), results(0.0005, untrained=(0.01,)),
     ):  # fmt: skip
-        snapshot(inference_row(one, 1)["statement"])
+        snapshot(statement(inference_row(one, 1)))
 
 
 def test_statement__names_the_control_that_there_is() -> None:
     nobody = replace(results(0.004, untrained=(0.4,)), posers=[])
-    said = inference_row(nobody, 1)["statement"]
+    said = statement(inference_row(nobody, 1))
     assert said.endswith("; on the untrained encoder p = 0.4000")
-    assert inference_row(replace(nobody, untrained=[]), 1)["statement"].endswith("no control")
+    assert statement(inference_row(replace(nobody, untrained=[]), 1)).endswith("no control")
 
 
 MANY = [replace(p, client=i, p_value=0.01) for i, p in enumerate(EVEN[:20])]
@@ -61,21 +62,21 @@ MANY = [replace(p, client=i, p_value=0.01) for i, p in enumerate(EVEN[:20])]
 
 def test_inference_row__sets_that_share_their_others_void_nothing_one_by_one() -> None:
     row = inference_row(replace(results(0.0005), untrained=MANY, untrained_together=0.002), 1)
-    assert not row["void"] and row["p_value_untrained"] == 0.002
+    assert not row.void and row.p_value_untrained == 0.002
 
 
 @pytest.mark.parametrize("control", [{"posers": MANY}, {"untrained_together": 0.001}])
 def test_inference_row__alarms_where_nothing_leaks_void_it(control: dict[str, Any]) -> None:
     good = results(0.0005)
-    assert not inference_row(good, 1)["void"]
+    assert not inference_row(good, 1).void
     row = inference_row(replace(good, **control), 1)
-    assert row["void"] and row["statement"].startswith("Control failed")
+    assert row.void and statement(row).startswith("Control failed")
     assert not any(r.css for r in table(row).rows) and table(inference_row(good, 1)).rows[0].css
 
 
 def test_inference_row__a_set_that_the_untrained_encoder_tells_too_is_not_detected() -> None:
-    assert inference_row(results(0.0005, 0.3, untrained=(0.05, 0.6)), 1)["p_value"] == 0.3
-    assert inference_row(results(0.0005, untrained=(0.01,)), 1)["p_value"] is None
+    assert inference_row(results(0.0005, 0.3, untrained=(0.05, 0.6)), 1).p_value == 0.3
+    assert inference_row(results(0.0005, untrained=(0.01,)), 1).p_value is None
 
 
 @pytest.mark.parametrize("placebo", [True, False])
@@ -92,13 +93,13 @@ def test_report__a_set_of_sides_that_may_differ_is_uncontrolled_beside_a_placebo
     for attack, code in zip(attacks, ("leaks-uncontrolled", "leaks"), strict=True):
         more = {"attacks": [attack], "inferences": [one], "controls": controls, "drawn": drawn}
         report = build_report(replace(bare, **more))
-        (row,) = report["dataset_inference"]
+        (row,) = report.dataset_inference
         lacking = placebo and not drawn
-        assert report["verdict_code"] == (code if lacking else "leaks")
-        assert row.get("may_differ", False) is lacking
-        assert (" shift " in row["statement"]) is lacking
+        assert report.verdict_code == (code if lacking else "leaks")
+        assert row.may_differ is lacking
+        assert (" shift " in statement(row)) is lacking
         if code != "leaks":
-            assert ("partition.whole" in report["todo"]) is lacking
+            assert ("partition.whole" in report.todo) is lacking
 
 
 @pytest.mark.parametrize(
@@ -116,10 +117,10 @@ def test_report__its_verdict_and_its_statement_agree(
     one = results(p, untrained=(null,) if null else ())
     attacks = [scored(f"{i}", 0.5, 112, 500, i) for i in range(3)]
     report = build_report(alone(run, *attacks, inferences=[one]))
-    (row,) = report["dataset_inference"]
-    assert report["verdict_code"] == code
-    assert ("was trained on the set" in row["statement"]) == (code != "not-established")
-    assert ("By dataset-inference: The encoder was" in report["verdict"]) == (code[0] == "l")
+    (row,) = report.dataset_inference
+    assert report.verdict_code == code
+    assert ("was trained on the set" in statement(row)) == (code != "not-established")
+    assert ("By dataset-inference: The encoder was" in report.verdict) == (code[0] == "l")
     assert bool(table(row).rows[0].css) == (code[0] == "l")
     none = build_report(alone(run, inferences=[one]))
-    assert none["verdict_code"] == ("leaks" if p == 0.02 else code)
+    assert none.verdict_code == ("leaks" if p == 0.02 else code)

@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 
 from fedmia.records import ClientInfo, Probe, RunScores
-from fedmia.records.defence_rows import DefenceGroupsRow
 from fedmia.records.privacy import ClientDefence
 from fedmia.report.clients import client_rows, declared_attack, leak_of
-from fedmia.report.defended import defended, knn_of
+from fedmia.report.defended import defended, knn_of, statement
 from fedmia.statistics.auc import auc_interval
 from fedmia.statistics.intervals import wilson
 from tests.report.conftest import make_run
@@ -22,30 +21,24 @@ def with_defended(run: RunScores, *ids: int) -> RunScores:
     return replace(run, clients=clients)
 
 
-def row_of(run: RunScores) -> DefenceGroupsRow:
-    result = defended(run)
-    assert result is not None
-    return result
-
-
 def test_defended__a_group_of_one_client_is_that_client(run: RunScores) -> None:
     one = with_defended(run, 0)
-    group = row_of(one)["groups"][0]
+    group = defended(one)[0]
     attack = declared_attack(run)
     assert attack is not None
     alone = client_rows(run)[0][0]
-    leak = next(row for row in group["leakage"] if row["attack"] == attack.name)
-    assert group["clients"] == [0] and group["n_members"] == alone["n_members"]
-    assert leak["auc"] == alone["auc"] and leak["auc_ci"] == alone["auc_ci"]
+    leak = next(row for row in group.leakage if row.attack == attack.name)
+    assert group.clients == [0] and leak.n_members == alone.n_members
+    assert leak.auc == alone.auc and leak.auc_ci == alone.auc_ci
 
 
 def test_defended__groups_cover_the_honest(run: RunScores) -> None:
     run = with_defended(run, 1, 2)
-    groups = row_of(run)["groups"]
-    assert [g["group"] for g in groups] == ["defended", "undefended"]
+    groups = defended(run)
+    assert [g.group for g in groups] == ["defended", "undefended"]
     honest = [c.id for c in run.clients if c.role == "honest"]
-    assert sorted(groups[0]["clients"] + groups[1]["clients"]) == honest
-    assert [len(g["leakage"]) for g in groups] == [len(run.attacks)] * 2
+    assert sorted(groups[0].clients + groups[1].clients) == honest
+    assert [len(g.leakage) for g in groups] == [len(run.attacks)] * 2
 
 
 @pytest.mark.parametrize(("ids", "groups"), [((1, 2), 2), (tuple(range(9)), 1)])
@@ -54,12 +47,12 @@ def test_defended__intervals_hold_for_all_attacks_of_both_groups(
 ) -> None:
     run = with_defended(run, *ids)
     like = np.isin(*run.alike())
-    for group in row_of(run)["groups"]:
-        mine = like & np.isin(run.member_client, group["clients"])
-        for attack, row in zip(run.attacks, group["leakage"], strict=True):
-            auc = leak_of(run, attack, mine, "group-null", group["group"]).auc
+    for group in defended(run):
+        mine = like & np.isin(run.member_client, group.clients)
+        for attack, row in zip(run.attacks, group.leakage, strict=True):
+            auc, *_ = leak_of(run, attack, mine, "group-null", group.group)
             want = auc_interval(auc, 0.95, 4 * groups)
-            assert (row["low"], row["high"]) == pytest.approx(want, abs=1e-12)
+            assert (row.low, row.high) == pytest.approx(want, abs=1e-12)
 
 
 def test_defended__who_leaks_is_told_apart() -> None:
@@ -70,13 +63,13 @@ def test_defended__who_leaks_is_told_apart() -> None:
     attacks = [replace(a, scores_members=np.where(mine, noise, a.scores_members))
                for a in run.attacks]  # fmt: skip
     for one, start in ((replace(run, attacks=attacks), "No leak"), (run, "Images of defended")):
-        assert str(row_of(one)["statement"]).startswith(start)
+        assert statement(defended(one)).startswith(start)
 
 
 def test_defended__none_without_a_defence(run: RunScores) -> None:
-    assert defended(with_defended(run)) is None
+    assert defended(with_defended(run)) == []
     everyone = with_defended(run, *range(10))
-    assert [g["group"] for g in row_of(everyone)["groups"]] == ["defended"]
+    assert [g.group for g in defended(everyone)] == ["defended"]
 
 
 def test_knn_of__weighs_classes_as_the_clients_hold_them() -> None:
@@ -99,9 +92,9 @@ def test_defended__what_cannot_be_compared_is_left_out(run: RunScores) -> None:
     empty = np.zeros(0)
     sides = [replace(run.attacks[0], name="m", scores_members=empty),
              replace(run.attacks[0], name="o", scores_nonmembers=empty)]  # fmt: skip
-    found = row_of(replace(run, attacks=[run.attacks[0], *sides]))
-    assert [[r["attack"] for r in g["leakage"]] for g in found["groups"]] == [["similarity"]] * 2
+    found = defended(replace(run, attacks=[run.attacks[0], *sides]))
+    assert [[r.attack for r in g.leakage] for g in found] == [["similarity"]] * 2
     odd = np.where(run.member_client == 0, 77, run.member_labels)
-    first, second = row_of(replace(run, member_labels=odd))["groups"]
-    assert (first["leakage"], first["n_members"]) == ([], 0) and second["leakage"]
-    assert first["images"] == 16 and second["images"] == 8 * 16
+    first, second = defended(replace(run, member_labels=odd))
+    assert first.leakage == [] and second.leakage
+    assert first.images == 16 and second.images == 8 * 16

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
-from typing import Any
+from dataclasses import replace
 
 from fedmia.records import Aggregation, RunScores
+from fedmia.records.defence_rows import DefencePart, EpsilonRow
+from fedmia.records.fields import row_of
 from fedmia.records.privacy import MEANINGFUL, NOISE, Epsilon
 from fedmia.records.rows import Report
 from fedmia.report.build import build_report
-from fedmia.report.format import aggregation_sentence, epsilon
+from fedmia.report.words.bounds import aggregation_sentence, epsilon
 from tests.snapshots import Snapshot
 
 
@@ -18,25 +19,27 @@ def test_epsilon__over_20_is_no_meaningful_guarantee(snapshot: Snapshot) -> None
     for value, unit in ((8.0, ""), (MEANINGFUL, "image"), (21.0, "client"), (2440.0, ""),
                         (None, "")):  # fmt: skip
         claim = Epsilon(value, 1e-5, 20, "guaranteed", "", unit=unit, noise_source="entropy")
-        spent: Any = asdict(claim)
-        snapshot(epsilon({"name": "dpsgd", "epsilon": spent, "metrics": {}}))
+        spent = row_of(EpsilonRow, claim, lower_bound=None)
+        snapshot(epsilon(DefencePart(name="dpsgd", epsilon=spent, metrics={})))
 
 
 def test_aggregation__its_row_rests_on_all_that_it_assumes(whole: Report) -> None:
-    row = whole["aggregation"]
-    assert (row["name"], row["view"], row["metrics"]) == ("dp-fedavg", "sums", {"clip": 0.25})
-    assert row["epsilon"] == {
-        "value": 7.5, "delta": 1e-5, "rounds": 30, "standing": "guaranteed", "unit": "client",
-        "noise_source": "seeded", "assumptions": f"Unit: one client. {NOISE['seeded']}",
-    }  # fmt: skip
+    row = whole.aggregation
+    assert row is not None
+    assert (row.name, row.view, row.metrics) == ("dp-fedavg", "sums", {"clip": 0.25})
+    assert row.epsilon == EpsilonRow(
+        value=7.5, delta=1e-5, rounds=30, standing="guaranteed", unit="client",
+        noise_source="seeded", assumptions=f"Unit: one client. {NOISE['seeded']}",
+        lower_bound=None,
+    )  # fmt: skip
 
 
 def test_aggregation__is_told_where_it_sees_or_promises_less(
     run: RunScores, report: Report
 ) -> None:
-    assert "aggregation" not in report
+    assert report.aggregation is None
     rules = (Aggregation("fedavg"), Aggregation("fedavg", "sums"),
              Aggregation("fedavg", metrics={"clip": 0.5}))  # fmt: skip
     reports = [build_report(replace(run, aggregation=rule)) for rule in rules]
     assert [bool(aggregation_sentence(one)) for one in reports] == [False, True, True]
-    assert reports[0]["aggregation"]["epsilon"] is None
+    assert reports[0].aggregation and reports[0].aggregation.epsilon is None

@@ -7,21 +7,22 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fedmia.records import Health, RunScores, ScoredAttack
-from fedmia.records.rows import Utility
+from fedmia.records import RunScores, ScoredAttack
+from fedmia.records.rows import HealthRow, RegimeRow, UtilityRow
 from fedmia.report.build import build_report
-from fedmia.report.format import sentences
+from fedmia.report.words.beside import sentences
 from fedmia.report.health import ALIKE, ALIKE_ALONE, AT_CHANCE, health_row, probes_below_untrained
-from fedmia.report.regime import ASCENT
+from fedmia.report.words.attacks import ASCENT
+from tests.made_up_runs import made_up
 from tests.report.conftest import alone
 
 CHANCE = 4.29  # ln 73
 
 
-def utility(linear: float | None, untrained: float | None = 0.5) -> Utility:
-    nothing = {"knn": None, "knn_ci": None, "linear_ci": None, "n": 100}
-    old = {**nothing, "linear": untrained}
-    return {**nothing, "linear": linear, "untrained": old}  # type: ignore[typeddict-item]
+def both(linear: float | None, untrained: float | None = 0.5) -> tuple[UtilityRow, UtilityRow]:
+    """Of the scored encoder and of the untrained one."""
+    first, second = (made_up(UtilityRow, linear=one, n=100) for one in (linear, untrained))
+    return first, second
 
 
 @pytest.mark.parametrize(
@@ -45,16 +46,16 @@ def utility(linear: float | None, untrained: float | None = 0.5) -> Utility:
 def test_health_row__two_signs_of_three(
     cosine: float, loss: float | None, linear: float | None, collapsed: bool
 ) -> None:
-    row = health_row(Health(cosine, loss, CHANCE), utility(linear))
-    assert row is not None and row["collapsed"] is collapsed and row["cosine"] == cosine
-    assert health_row(None, utility(linear)) is None
+    measured = HealthRow(cosine=cosine, loss=loss, chance=CHANCE, collapsed=False)
+    row = health_row(measured, *both(linear))
+    assert row is not None and row.collapsed is collapsed and row.cosine == cosine
+    assert health_row(None, *both(linear)) is None
 
 
 def test_probes__worse_than_on_the_untrained_encoder() -> None:
-    assert [probes_below_untrained(utility(*both)) for both in ((0.5,), (None,), (0.5, None))] == [
-        [], [], [],
-    ]  # fmt: skip
-    assert len(probes_below_untrained(utility(0.4))) == 1
+    for accuracies in ((0.5,), (None,), (0.5, None)):
+        assert probes_below_untrained(*both(*accuracies)) == []
+    assert len(probes_below_untrained(*both(0.4))) == 1
 
 
 def exact(auc: float, name: str = "similarity", **more: str) -> ScoredAttack:
@@ -78,7 +79,7 @@ def test_regime__similarity_over_the_bound(run: RunScores, auc: float, name: str
     """At the bound it is weak; what other attacks reach does not matter."""
     other = exact(1.0 if name == "weak" else 0.3, "combined")
     report = build_report(of(run, other, exact(auc)))
-    assert report["regime"] == {"name": name, "auc": auc, "bound": 0.85}
+    assert report.regime == RegimeRow(name=name, auc=auc, bound=0.85)
     assert f"{name} (similarity has AUC {auc:.3f}" in str(sentences(report)["regime"])
 
 
@@ -86,10 +87,10 @@ def test_regime__null_without_an_auc_of_similarity(run: RunScores) -> None:
     nobody = of(run, replace(exact(0.9), scores_members=np.zeros(0)), members=0)
     for one in (of(run), of(run, exact(0.97, "combined")), nobody):
         report = build_report(one)
-        assert report["regime"] is sentences(report)["regime"] is None
+        assert report.regime is sentences(report)["regime"] is None
 
 
 def test_note__tells_what_ascent_added_elsewhere_where_an_attack_climbs(run: RunScores) -> None:
     climbing = exact(0.6, "ascent", act="ascent")
-    notes = [build_report(of(run, exact(0.6), *more))["notes"] for more in ((), (climbing,))]
+    notes = [build_report(of(run, exact(0.6), *more)).notes for more in ((), (climbing,))]
     assert [ASCENT in one for one in notes] == [False, True]

@@ -10,7 +10,7 @@ import pytest
 from fedmia.records import Pair, RoundInfo, ScoredAttack
 from fedmia.report.build import round_row
 from fedmia.report.metrics import attack_row
-from fedmia.report.paired import paired_rows
+from fedmia.report.paired import pair_sentence, paired_rows
 from fedmia.statistics.auc import auc_estimate, auc_interval
 from tests.report.conftest import scored
 
@@ -20,9 +20,9 @@ OVER = "the same rounds without ascent"
 def test_attack_row__threshold_ignores_the_scored_images() -> None:
     attack = scored("similarity", 0.8, 60, 200, 1)
     moved = replace(attack, scores_members=attack.scores_members + 5)
-    assert attack_row(attack, 3)["threshold"] == attack_row(moved, 3)["threshold"]
+    assert attack_row(attack, 3).threshold == attack_row(moved, 3).threshold
     other = replace(attack, known_members=attack.known_members + 5)
-    assert attack_row(attack, 3)["threshold"] != attack_row(other, 3)["threshold"]
+    assert attack_row(attack, 3).threshold != attack_row(other, 3).threshold
 
 
 def test_attack_row__float32_scores_give_the_same_numbers_as_float64() -> None:
@@ -32,14 +32,14 @@ def test_attack_row__float32_scores_give_the_same_numbers_as_float64() -> None:
     sides = np.full(4, high), np.full(10, low)
     known = {"known_members": np.full(3, high), "known_nonmembers": np.full(3, low)}
     attack = ScoredAttack("similarity", "", "", "", *sides, **known)
-    assert attack_row(attack, 1)["accuracy"] == 1.0
+    assert attack_row(attack, 1).accuracy == 1.0
 
 
 def test_attack_row__simultaneous_interval_is_wider() -> None:
     row = attack_row(scored("similarity", 0.8, 60, 2000, 1), 12)
-    (low, high), (low_s, high_s) = row["auc_ci"], (row["low"], row["high"])
-    assert low_s < low < row["auc"] < high < high_s
-    assert all(row["tpr_at_fpr"][t] is not None for t in ("0.001", "0.01", "0.1"))
+    (low, high), (low_s, high_s) = row.auc_ci, (row.low, row.high)
+    assert low_s < low < row.auc < high < high_s
+    assert all(row.tpr_at_fpr[t] is not None for t in ("0.001", "0.01", "0.1"))
 
 
 @pytest.mark.parametrize(("rounds", "last"), [((3, 5, 9), 9), ((4,), 4), ((), None)])
@@ -48,20 +48,21 @@ def test_attack_row__its_round_is_the_last_that_it_read(
 ) -> None:
     """The model beside which its use is told is the one that the rounds ended with."""
     row = attack_row(scored("ascent", 0.8, 20, 20, 1, rounds=rounds), 1)
-    assert row["round"] == last and tuple(row["rounds"]) == rounds
+    assert row.round == last and tuple(row.rounds) == rounds
 
 
 def test_attack_row__what_was_fitted_on_shadows_decides_by_their_threshold() -> None:
     attack = scored("encodermi-t", 0.95, 200, 200, 1)
     known = attack_row(attack, 1)
     row = attack_row(replace(attack, shadow_threshold=99.0), 1)
-    assert (row["threshold"], row["threshold_source"]) == (99.0, "shadow")
-    assert (row["accuracy"], row["recall"], row["precision"]) == (0.5, 0.0, None)
-    assert (known["threshold"], known["threshold_source"]) == (row["threshold_refitted"], "known")
+    assert (row.threshold, row.threshold_source) == (99.0, "shadow")
+    assert (row.accuracy, row.recall, row.precision) == (0.5, 0.0, None)
+    assert (known.threshold, known.threshold_source) == (row.threshold_refitted, "known")
     for name in ("accuracy", "precision", "recall"):
         for end in ("", "_ci"):
-            assert row[f"{name}_refitted{end}"] == known[f"{name}{end}"]
-    assert row["accuracy_refitted"] > 0.8 and row["auc"] == known["auc"]
+            refitted = getattr(row, f"{name}_refitted{end}")
+            assert refitted == getattr(known, f"{name}{end}")
+    assert (row.accuracy_refitted or 0) > 0.8 and row.auc == known.auc
 
 
 def test_attack_row__without_known_images_and_shadows_there_is_no_threshold() -> None:
@@ -69,10 +70,10 @@ def test_attack_row__without_known_images_and_shadows_there_is_no_threshold() ->
     nobody = scored("similarity", 0.9, 20, 20, 1, **known)
     row = attack_row(nobody, 1)
     for name in ("threshold", "threshold_source", "accuracy", "recall", "accuracy_refitted"):
-        assert row[name] is None
+        assert getattr(row, name) is None
     own = attack_row(replace(nobody, shadow_threshold=0.0), 1)
-    assert own["threshold_source"] == "shadow" and own["accuracy"] is not None
-    assert own["accuracy_refitted"] is None
+    assert own.threshold_source == "shadow" and own.accuracy is not None
+    assert own.accuracy_refitted is None
 
 
 def test_round_row__leakage_is_of_members_over_non_members() -> None:
@@ -82,11 +83,11 @@ def test_round_row__leakage_is_of_members_over_non_members() -> None:
     empty = replace(whole, scores_members=members[:0]), replace(whole, scores_nonmembers=others[:0])
     attacks = {"whole": whole, "none": empty[0], "alone": empty[1]}
     row = round_row(RoundInfo(7, True, 1.5, 0.25, attacks, {"layer1": whole}))
-    assert (row["round"], row["under_attack"], row["loss"], row["knn"]) == (7, True, 1.5, 0.25)
-    assert row["leakage"] == {"whole": 5 / 6, "none": None, "alone": None}
-    assert row["layers"] == {"layer1": 5 / 6}
+    assert (row.round, row.under_attack, row.loss, row.knn) == (7, True, 1.5, 0.25)
+    assert row.leakage == {"whole": 5 / 6, "none": None, "alone": None}
+    assert row.layers == {"layer1": 5 / 6}
     ci = auc_interval(auc_estimate(members, others))
-    assert row["leakage_ci"] == {"whole": ci, "none": None, "alone": None}
+    assert row.leakage_ci == {"whole": ci, "none": None, "alone": None}
 
 
 @pytest.mark.parametrize(
@@ -100,21 +101,23 @@ def test_round_row__leakage_is_of_members_over_non_members() -> None:
 def test_paired_row__adds_or_tells_less(aucs: tuple[float, float], family: int, words: str) -> None:
     attack, control = (scored("ascent", auc, 150, 300, i) for i, auc in enumerate(aucs))
     (row,) = paired_rows([Pair(attack, replace(control, name="zero"), OVER)], family)
-    assert words in row["statement"] and OVER in row["statement"]
-    assert row["difference"] == pytest.approx(row["auc"] - row["auc_control"])
-    assert (row["ci"][0] > 0 > row["low"]) == (family > 5)
+    sentence = pair_sentence(row, [row])
+    assert words in sentence and OVER in sentence
+    assert row.difference == pytest.approx(row.auc - row.auc_control)
+    assert (row.ci[0] > 0 > row.low) == (family > 5)
 
 
 def test_paired_rows__what_adds_to_one_control_of_two_says_so() -> None:
     attack, before, norm = (scored("a", auc, 150, 300, i) for i, auc in enumerate((0.8, 0.5, 0.9)))
     pairs = [Pair(attack, before, OVER), Pair(attack, norm, "another")]
-    adds, less = (row["statement"] for row in paired_rows(pairs, 5))
+    rows = paired_rows(pairs, 5)
+    adds, less = (pair_sentence(row, rows) for row in rows)
     assert adds.endswith(f"over {OVER}, but not over another")
     assert "finds less than another" in less and OVER not in less
-    assert paired_rows(pairs[:1], 5)[0]["statement"].endswith(OVER)
+    assert pair_sentence(rows[0], rows[:1]).endswith(OVER)
 
 
 def test_paired_row__an_attack_adds_nothing_over_itself() -> None:
     attack = scored("ascent", 0.7, 40, 60, 0)
     (row,) = paired_rows([Pair(attack, replace(attack, name="ascent-zero"), OVER)], 5)
-    assert row["difference"] == 0 and row["ci"] == pytest.approx((0, 0), abs=0.02)
+    assert row.difference == 0 and row.ci == pytest.approx((0, 0), abs=0.02)

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 
 from fedmia.options.seeding import rng
 from fedmia.records import RunScores, ScoredAttack
-from fedmia.records.client_rows import NamingNull
+from fedmia.records.client_rows import NamingNull, NamingRow
 from fedmia.records.rows import Report
 from fedmia.report.build import build_report
-from fedmia.report.format import sentences
+from fedmia.report.words.beside import sentences
 from fedmia.report.per_client import named_null, named_rows
 from fedmia.statistics.intervals import score_limits, wilson
 from tests.report.conftest import alone
@@ -68,10 +69,10 @@ def test_null__is_the_mean_over_pairs_of_one_class() -> None:
     )  # fmt: skip
     null_rate = null_of(run)
     null = (0.75 + 0.75 + 0.25 + 1 + 0) / 5
-    assert null_rate["accuracy"] == pytest.approx(null)
-    assert null_rate["difference"] == pytest.approx(3 / 5 - null)
-    assert (null_rate["n_members"], null_rate["alike"]) == (5, "class")
-    assert null_rate["ci"][0] < null < null_rate["ci"][1]
+    assert null_rate.accuracy == pytest.approx(null)
+    assert null_rate.difference == pytest.approx(3 / 5 - null)
+    assert (null_rate.n_members, null_rate.alike) == (5, "class")
+    assert null_rate.ci[0] < null < null_rate.ci[1]
 
 
 def test_null__against_the_loop_over_pairs() -> None:
@@ -93,9 +94,9 @@ def test_null__against_the_loop_over_pairs() -> None:
         most = np.mean(run.member_labels == c)
         variance += count * np.var(parts[theirs == c], ddof=1) if count > 1 else most**2 / 4
     null, value = null_of(run), np.mean(shares)
-    assert null["accuracy"] == pytest.approx(value)
+    assert null.accuracy == pytest.approx(value)
     expected = score_limits(float(value), float(value * (1 - value) / variance), 1.959964)
-    assert null["ci"] == pytest.approx(expected, abs=1e-6)
+    assert null.ci == pytest.approx(expected, abs=1e-6)
 
 
 def test_null__of_the_same_client_where_images_belong_to_clients() -> None:
@@ -106,22 +107,22 @@ def test_null__of_the_same_client_where_images_belong_to_clients() -> None:
     null = null_of(replace(run, whose=(run.member_client, theirs)))
     named = attack.client_ids[attack.by_client_nonmembers.argmax(axis=1)]
     each = [np.mean(named[theirs == k] == k) for k in run.member_client]
-    assert null["accuracy"] == pytest.approx(np.mean(each)) and null["alike"] == "client"
+    assert null.accuracy == pytest.approx(np.mean(each)) and null.alike == "client"
 
 
 def test_class_alone__is_often_right_and_no_more_than_others_alike() -> None:
     run, _ = planted(200, 600, 0.0, 3)
     null, named = null_of(run), run.attacks[0].named_members
     assert wilson(np.sum(named == run.member_client), 200)[0] > 0.5  # a sixth by chance
-    assert null["difference_ci"][0] <= 0 <= null["difference_ci"][1]
-    assert abs(null["difference"]) < 0.08 and null["ci"][0] > 0.5
+    assert null.difference_ci[0] <= 0 <= null.difference_ci[1]
+    assert abs(null.difference) < 0.08 and null.ci[0] > 0.5
 
 
 def test_image__that_is_known_shows_over_its_class() -> None:
     run, truth = planted(200, 600, 0.5, 3)
     null = null_of(run)
-    assert null["difference_ci"][0] > 0.05
-    assert null["difference_ci"][0] < truth < null["difference_ci"][1]
+    assert null.difference_ci[0] > 0.05
+    assert null.difference_ci[0] < truth < null.difference_ci[1]
 
 
 @pytest.mark.parametrize(
@@ -136,7 +137,9 @@ def test_image__that_is_known_shows_over_its_class() -> None:
 def test_intervals__cover(sizes: tuple[int, int], leak: float, draws: int) -> None:
     truth = planted(2, 2, leak, 0)[1]
     nulls = [null_of(planted(*sizes, leak, seed)[0]) for seed in range(draws)]
-    ends, beyond = (np.array([row[key] for row in nulls]) for key in ("ci", "difference_ci"))
+    ends, beyond = (
+        np.array([getattr(row, key) for row in nulls]) for key in ("ci", "difference_ci")
+    )
     error = 3 * np.sqrt(0.95 * 0.05 / draws)
     for value, (low, high) in ((0.75 * 0.8 + 0.2 / CLIENTS, ends.T), (truth, beyond.T)):
         assert abs(np.mean((low <= value) & (value <= high)) - 0.95) < error
@@ -150,9 +153,9 @@ def test_ends__are_no_points(client: int) -> None:
         0, np.arange(40), np.arange(40), same, same, same, attacks=[namer(same, same + client)]
     )
     null = null_of(run)
-    assert null["accuracy"] == (client == 0)
-    assert null["ci"] == pytest.approx(wilson(40 * (client == 0), 40))
-    assert null["difference"] == (client != 0) and np.ptp(null["difference_ci"]) > 0.05
+    assert null.accuracy == (client == 0)
+    assert null.ci == pytest.approx(wilson(40 * (client == 0), 40))
+    assert null.difference == (client != 0) and np.ptp(null.difference_ci) > 0.05
 
 
 def test_none__without_scores_by_client_or_anything_alike(run: RunScores) -> None:
@@ -172,26 +175,27 @@ def test_rows__counts_interval_chance_and_placebo(run: RunScores) -> None:
 
     one = alone(run, named(40), controls={"placebo": [named(9)]})
     row, bare = named_rows(one)[0], named_rows(replace(one, controls={}))[0]
-    nothing = {"null": None, "per_client": None}
-    assert row == {
-        "attack": first.name, "correct": 40, "n": n, "accuracy": 40 / n, "ci": wilson(40, n),
-        "chance": pytest.approx(np.bincount(run.member_client).max() / n),
-        "placebo": {"correct": 9, "n": n, "accuracy": 9 / n, "ci": wilson(9, n), **nothing},
-        **nothing,
-    }  # fmt: skip
-    assert bare["placebo"] is None and named_rows(run) == []
+    nothing: dict[str, Any] = {"attack": first.name, "n": n, "null": None, "per_client": None}
+    below = NamingRow(
+        correct=9, accuracy=9 / n, ci=wilson(9, n), chance=None, placebo=None, **nothing
+    )
+    assert row == NamingRow(
+        correct=40, accuracy=40 / n, ci=wilson(40, n), placebo=below,
+        chance=np.bincount(run.member_client).max() / n, **nothing,
+    )  # fmt: skip
+    assert bare.placebo is None and named_rows(run) == []
 
 
 def test_rows__of_the_placebo_are_its_own(everything: RunScores, whole: Report) -> None:
-    (row,) = whole["named_clients"]
-    (placebo,) = (a for a in everything.controls["placebo"] if a.name == row["attack"])
-    assert row["placebo"] is not None
-    for one, attack in ((row, everything.attacks[0]), (row["placebo"], placebo)):
+    (row,) = whole.named_clients
+    (placebo,) = (a for a in everything.controls["placebo"] if a.name == row.attack)
+    assert row.placebo is not None
+    for one, attack in ((row, everything.attacks[0]), (row.placebo, placebo)):
         null = named_null(everything, attack)
-        assert null is not None and one["null"] is not None and one["per_client"] is not None
-        assert one["null"]["difference"] == pytest.approx(null["difference"], abs=1e-6)
-        assert one["accuracy"] == np.mean(attack.named_members == everything.member_client).round(6)
-    assert row["per_client"] != row["placebo"]["per_client"]
+        assert null is not None and one.null is not None and one.per_client is not None
+        assert one.null.difference == pytest.approx(null.difference, abs=1e-6)
+        assert one.accuracy == np.mean(attack.named_members == everything.member_client).round(6)
+    assert row.per_client != row.placebo.per_client
     without = build_report(replace(everything, attacks=everything.attacks[1:]))
-    assert without["named_clients"] == [] and sentences(without)["per_client"] is None
-    assert without["family"]["intervals"] == whole["family"]["intervals"] - 1
+    assert without.named_clients == [] and sentences(without)["per_client"] is None
+    assert without.family.intervals == whole.family.intervals - 1

@@ -89,11 +89,11 @@ def test_per_client__is_the_loop(digits: int) -> None:
     result = per_client(run, attack)
     assert result is not None
     value, wins, weights = naive(run, attack)
-    assert result["auc"] == pytest.approx(value)
+    assert result.auc == pytest.approx(value)
     n = int(np.sum((run.member_client != 5) & (run.member_labels != 3)))
-    assert result["n_members"] == result["positive_pairs"] == n == len(wins)
-    assert result["n_nonmembers"] == 50
-    assert result["negative_pairs"] == 50 * result["clients"] == 50 * 8
+    assert result.n_members == result.positive_pairs == n == len(wins)
+    assert result.n_nonmembers == 50
+    assert result.negative_pairs == 50 * result.clients == 50 * 8
     np.testing.assert_allclose(weights.sum(axis=1), 1)
 
 
@@ -105,19 +105,19 @@ def test_per_client__of_one_client_and_one_class_is_the_plain_auc(run: RunScores
     assert result is not None and attack.by_client_members is not None
     assert attack.by_client_nonmembers is not None
     pairs = attack.by_client_members[:, 5], attack.by_client_nonmembers[:, 5]
-    assert result["auc"] == pytest.approx(auc(*pairs))
+    assert result.auc == pytest.approx(auc(*pairs))
     rate = tpr_at_fpr(*pairs, 0.01)
-    assert rate is not None and result["tpr_at_fpr"]["0.01"] == rate[0] > 0
+    assert rate is not None and result.tpr_at_fpr["0.01"] == rate[0] > 0
     # At the thresholds that were drawn; their own error is not in it.
-    assert result["tpr_at_fpr_ci"]["0.01"] == clopper_pearson(round(rate[0] * 112), 112)
+    assert result.tpr_at_fpr_ci["0.01"] == clopper_pearson(round(rate[0] * 112), 112)
     # Independent pairs, one an image: the bootstrap is close to the interval by formula.
-    np.testing.assert_allclose(result["auc_ci"], auc_interval(auc_estimate(*pairs)), atol=0.015)
+    np.testing.assert_allclose(result.auc_ci, auc_interval(auc_estimate(*pairs)), atol=0.015)
 
 
 def test_interval__where_every_draw_is_the_same_keeps_a_width(run: RunScores) -> None:
     result = per_client(run, asking(run, 100.0))
-    assert result is not None and result["auc"] == pytest.approx(1)
-    assert 0.85 < result["auc_ci"][0] < 0.99 and result["auc_ci"][1] == pytest.approx(1)
+    assert result is not None and result.auc == pytest.approx(1)
+    assert 0.85 < result.auc_ci[0] < 0.99 and result.auc_ci[1] == pytest.approx(1)
     assert interval_over_images(np.ones((1, 9)), np.ones((1, 9)), rng(0)) is None
 
 
@@ -126,12 +126,12 @@ def test_planted__one_client_tells_more_than_the_highest_of_all(run: RunScores) 
     result = per_client(run, attack)
     assert result is not None
     highest = auc(attack.scores_members, attack.scores_nonmembers)
-    assert result["auc"] == pytest.approx(0.80, abs=0.06)  # Phi(1.2 / sqrt 2)
-    assert result["auc"] > highest + 0.1
-    assert result["auc_ci"][0] > 0.5 and result["auc_ci"][0] < result["auc"] < result["auc_ci"][1]
+    assert result.auc == pytest.approx(0.80, abs=0.06)  # Phi(1.2 / sqrt 2)
+    assert result.auc > highest + 0.1
+    assert result.auc_ci[0] > 0.5 and result.auc_ci[0] < result.auc < result.auc_ci[1]
     assert result == per_client(run, attack)  # seeded
     other = per_client(run, attack, "placebo")
-    assert other is not None and other["auc_ci"] != result["auc_ci"]
+    assert other is not None and other.auc_ci != result.auc_ci
 
 
 @pytest.mark.slow
@@ -148,7 +148,7 @@ def test_null__is_a_half_whatever_a_client_fits_well(offsets: dict[str, float]) 
         run = replace(run, member_client=client, member_labels=own)
         row = per_client(run, asking(run, 0.0, seed, **offsets))
         assert row is not None
-        aucs.append((row["auc"], row["auc_ci"][0] <= 0.5 <= row["auc_ci"][1]))
+        aucs.append((row.auc, row.auc_ci[0] <= 0.5 <= row.auc_ci[1]))
     assert np.mean([a for a, _ in aucs]) == pytest.approx(0.5, abs=0.03)
     assert sum(h for _, h in aucs) >= 9
 
@@ -161,7 +161,7 @@ def test_none__without_scores_by_client_or_anything_to_compare(run: RunScores) -
     few = make_run(m=60)
     result = per_client(few, asking(few, 1.0))
     assert result is not None
-    assert result["tpr_at_fpr"]["0.01"] is None is result["tpr_at_fpr_ci"]["0.01"]
+    assert result.tpr_at_fpr["0.01"] is None is result.tpr_at_fpr_ci["0.01"]
 
 
 @pytest.mark.parametrize(

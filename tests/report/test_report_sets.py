@@ -56,7 +56,7 @@ def test_set_scores__every_pair_is_a_control_of_means_and_the_twin_of_an_act() -
     assert [*mean.controls] == ["ascent-zero", "loss-before"]
     assert [*whole.controls] == ["ascent-zero"]
     np.testing.assert_array_equal(mean.controls["ascent-zero"][0], [0.5, 0.5])
-    assert [c["name"] for c in set_row(mean, 1)["controls"]] == [*mean.controls]
+    assert [c.name for c in set_row(mean, 1).controls] == [*mean.controls]
 
 
 def test_set_scores__alone_stands_beside_the_mean() -> None:
@@ -66,14 +66,14 @@ def test_set_scores__alone_stands_beside_the_mean() -> None:
     mean, alone = set_scores(SETS, [judged_alone], {})
     assert (mean.judged, alone.judged) == (MEAN, ALONE) and not mean.controls
     row = set_row(alone, 2)
-    (control,) = row["controls"]
-    assert control["name"] == "ascent-static-zero"
-    assert row["auc"] == pytest.approx(4 / 6)  # 5 and 6 over 1 and 2, under 7
-    assert control["auc"] == pytest.approx((1 + 1) / 6)  # 1 and 2 over 0 alone
-    assert control["difference"] == pytest.approx(2 / 6)
-    low, high = control["difference_ci"]
+    (control,) = row.controls
+    assert control.name == "ascent-static-zero"
+    assert row.auc == pytest.approx(4 / 6)  # 5 and 6 over 1 and 2, under 7
+    assert control.auc == pytest.approx((1 + 1) / 6)  # 1 and 2 over 0 alone
+    assert control.difference == pytest.approx(2 / 6)
+    low, high = control.difference_ci
     assert low < 2 / 6 < high
-    assert row["low"] < row["auc_ci"][0] <= row["auc"]
+    assert row.low < row.auc_ci[0] <= row.auc
 
 
 @pytest.mark.parametrize(

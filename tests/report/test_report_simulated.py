@@ -32,7 +32,7 @@ def test_simulate__has_the_families_of_such_a_report(kind: str, sizes: tuple[int
 def test_code__is_that_of_the_report(auc: float) -> None:
     for i, kind in enumerate(SCRIPT["KINDS"]):
         run = SCRIPT["simulate"](rng(i, "test"), kind, 0.5, leak=auc)
-        assert SCRIPT["code_after"](run) == build_report(run)["verdict_code"]
+        assert SCRIPT["code_after"](run) == build_report(run).verdict_code
 
 
 def test_result__errs_seldom_and_shows_what_was_shown_before() -> None:

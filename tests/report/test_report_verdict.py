@@ -8,16 +8,16 @@ import pytest
 
 from fedmia.records import Pair, RunScores
 from fedmia.report.build import build_report
-from fedmia.report.model_card import model_card
+from fedmia.report.words.card import model_card
 from fedmia.report.paired import OWN, over_control
-from fedmia.report.verdict import NO_CONTROL
+from fedmia.report.words.meaning import NO_CONTROL
 from fedmia.statistics.auc import difference_interval
 from tests.report.conftest import alone, scored
 
 
 def judge(run: RunScores) -> tuple[str, str]:
     report = build_report(run)
-    return report["verdict"], report["verdict_code"]
+    return report.verdict, report.verdict_code
 
 
 def test_verdict__says_what_ascent_adds_to_its_twin_and_nothing_of_the_loss_before(
@@ -35,9 +35,9 @@ def test_verdict__says_what_ascent_adds_to_its_twin_and_nothing_of_the_loss_befo
 def test_verdict__a_plain_interval_over_half_is_not_enough(run: RunScores) -> None:
     others = [scored(f"a{i}", 0.5, 112, 500, 60 + i) for i in range(9)]
     report = build_report(alone(run, scored("similarity", 0.58, 112, 500, 3), *others))
-    row = report["attacks"][0]
-    assert row["auc_ci"][0] > 0.5 > row["low"]
-    assert report["verdict_code"] == "not-established"
+    row = report.attacks[0]
+    assert row.auc_ci[0] > 0.5 > row.low
+    assert report.verdict_code == "not-established"
 
 
 def test_verdict__an_attack_counts_beside_its_own_control_alone(run: RunScores) -> None:
@@ -46,9 +46,9 @@ def test_verdict__an_attack_counts_beside_its_own_control_alone(run: RunScores) 
     other = scored("b", 0.5, 112, 500, 8)
     both = alone(run, weak, other, pixels=None)
     report = build_report(replace(both, controls={"placebo": [same, other]}))
-    row = report["attacks"][0]
-    assert row["low"] > 0.5 and row["over_control"]["low"] < 0
-    assert report["verdict_code"] == "not-established"
+    row = report.attacks[0]
+    assert row.low > 0.5 and row.over_control.low < 0
+    assert report.verdict_code == "not-established"
     swapped = {"placebo": [replace(same, name="b"), replace(other, name="a")]}
     assert judge(replace(both, controls=swapped))[1] == "leaks"
 
@@ -59,12 +59,12 @@ def test_over_control__which_control_and_at_which_level(run: RunScores) -> None:
     untrained = replace(run, controls={"untrained": [own]})
     audit = replace(untrained, drawn=False)
     rows = [over_control(attack, one, 8) for one in (both, untrained, audit)]
-    assert [row and row["control"] for row in rows] == ["placebo", "untrained", "untrained"]
+    assert [row and row.control for row in rows] == ["placebo", "untrained", "untrained"]
     sides = attack.sides, own.sides
     wide, narrow = (difference_interval(*sides, 0.9, k)[0] for k in (8, 1))
-    assert [row and row["lower_limit"] for row in rows] == pytest.approx([wide, narrow, wide])
+    assert [row and row.lower_limit for row in rows] == pytest.approx([wide, narrow, wide])
     bracket = pytest.approx(difference_interval(*sides, 0.95, 8))
-    assert [row and (row["low"], row["high"]) for row in rows] == [bracket] * 3
+    assert [row and (row.low, row.high) for row in rows] == [bracket] * 3
     fewer, other = replace(own, scores_members=own.scores_members[:-1]), replace(own, name="b")
     for controls in ({}, {"untrained": [fewer]}, {"zero": [own]}, {"placebo": [other]}):
         assert over_control(attack, replace(run, controls=controls), 8) is None
@@ -77,8 +77,8 @@ def test_over_control__of_sides_that_may_differ_is_over_each_control(run: RunSco
     shifted = {**controls, "placebo": [scored("a", 0.45, 112, 500, 6)]}
     whole = alone(run, attack, pixels=None, drawn=False, controls=shifted)
     report = build_report(whole)
-    assert report["attacks"][0]["over_control"]["control"] == "reversed placebo"
-    assert report["verdict_code"] != "leaks"
+    assert report.attacks[0].over_control.control == "reversed placebo"
+    assert report.verdict_code != "leaks"
     leak = replace(whole, attacks=[scored("a", 0.7, 112, 500, 3)], controls=controls)
     assert judge(leak)[1] == judge(replace(whole, drawn=True))[1] == "leaks"
 
@@ -88,10 +88,10 @@ def test_verdict__first_that_no_attack_has_a_control(run: RunScores) -> None:
         for seen in (run.pixels, None):
             bare = alone(run, scored("a", auc, 112, 500, 3), pixels=seen, inferences=[])
             report, first = build_report(bare), NO_CONTROL[seen is not None]
-            assert report["verdict_code"] == code and report["means"].startswith(first)
+            assert report.verdict_code == code and report.means.startswith(first)
             assert first in model_card(report)
     untrained = {"untrained": [scored("a", 0.5, 112, 500, 6)]}
-    assert not build_report(replace(bare, controls=untrained))["means"].startswith(NO_CONTROL)
+    assert not build_report(replace(bare, controls=untrained)).means.startswith(NO_CONTROL)
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,6 @@ from fedmia.options import registry
 from fedmia.records import (
     ClientInference,
     DatasetInferenceResults,
-    EncoderInfo,
-    Health,
     Probe,
     RunScores,
 )
@@ -21,16 +19,15 @@ from fedmia.records.privacy import ClientDefence, Epsilon
 from fedmia.records.rows import Report
 from fedmia.report.build import build_report
 from fedmia.report.codes import CODES
-from fedmia.report.model_card import NO_CONCLUSION, model_card
+from fedmia.report.words.card import NO_CONCLUSION, model_card
 from fedmia.report.notebook import DOUBT, LEAKS, html_study, html_summary
-from fedmia.report.verdict import count_pairs
-from tests.report.conftest import alone, make_run, scored
+from fedmia.report.words.attacks import count_pairs
+from tests.report.conftest import AUDIT, GONE, alone, make_run, scored
 from tests.snapshots import Snapshot
 
 TECHNICAL = re.compile(
     r"simultaneous|holm|interval|\bnull\b|p-value is|permut|bonferroni|\d \[", re.I
 )
-AUDIT = EncoderInfo("a file", 1, (), (), 8, (), (), (), "any")
 
 
 def cases(run: RunScores) -> list[tuple[str, RunScores]]:
@@ -48,7 +45,7 @@ def cases(run: RunScores) -> list[tuple[str, RunScores]]:
     p_values = [[ClientInference(0, p, 0.1, 20, 50)] for p in (0.0005, 0.7, 0.4)]
     told = DatasetInferenceResults("dataset-inference", "", *p_values)
     probes = {"knn": Probe(0.5, 300), "linear": Probe(0.41, 300)}
-    gone = {"health": Health(0.99998, 4.286, 4.29), "utility": probes}
+    gone = {"health": GONE, "utility": probes}
     counts = 1000, (50, 350, 700), (49, 315, 520)
     broken = ClientDefence("dpsgd", Epsilon(1.0, 1e-5, 20, "heuristic", "Per image.", *counts))
     refuted = {"clients": [replace(run.clients[0], defence=broken), *run.clients[1:]]}
@@ -88,11 +85,11 @@ def cases(run: RunScores) -> list[tuple[str, RunScores]]:
 def test_words__of_each_code(run: RunScores, snapshot: Snapshot) -> None:
     for code, one in cases(run):
         report = build_report(one)
-        assert report["verdict_code"] == code
-        assert report["verdict"].endswith(".")
-        assert "simultaneous" not in report["sure"]
-        assert not TECHNICAL.search(report["means"]) and "AUC" not in report["means"]
-        snapshot("\n".join(report[key] for key in ("verdict", "means", "sure", "todo")))
+        assert report.verdict_code == code
+        assert report.verdict.endswith(".")
+        assert "simultaneous" not in report.sure
+        assert not TECHNICAL.search(report.means) and "AUC" not in report.means
+        snapshot("\n".join((report.verdict, report.means, report.sure, report.todo)))
 
 
 def test_model_card__claims_no_more_than_the_verdict(run: RunScores, snapshot: Snapshot) -> None:
@@ -104,8 +101,8 @@ def test_model_card__claims_no_more_than_the_verdict(run: RunScores, snapshot: S
         assert (NO_CONCLUSION in card) == (not concluded)
         for claim in ("false accusation", "accuses", "would have shown", "For a an attacker"):
             assert concluded or claim not in card
-        assert ("Someone who" in card) == ("Someone who" in report["means"])
-        assert ("not find" in card) == ("not find" in report["means"])
+        assert ("Someone who" in card) == ("Someone who" in report.means)
+        assert ("not find" in card) == ("not find" in report.means)
         if code not in shown:
             shown.add(code)
             snapshot("\n".join(card.split("\n\n")[: None if code == "leaks" else -2]))
@@ -124,7 +121,7 @@ def test_model_card__says_what_an_attacker_needs_and_what_is_guaranteed(run: Run
     with_claim, without = (
         model_card(build_report(replace(leaking, clients=clients))) for clients in (told, bare)
     )
-    rate = build_report(leaking)["attacks"][0]["tpr_at_fpr"]["0.01"]
+    rate = build_report(leaking).attacks[0].tpr_at_fpr["0.01"]
     for words in (
         "must have the model's weights; see the messages", "; send crafted updates; know 32 of",
         "; train similar models", f"it names {100 * (rate or 0):.0f} of 100", "guessing: 1)",
@@ -141,10 +138,10 @@ def test_todo__a_control_that_each_kind_can_have(run: RunScores, kind: str) -> N
     own = {"encoder": {"encoder": AUDIT}, "vectors": {"config": {"member_embeddings": "A.npy"}}}
     high = alone(run, scored("a", 0.8, 112, 500, 1), pixels=None)
     report = build_report(replace(high, **own.get(kind, {})))
-    assert report["verdict_code"] == "leaks-uncontrolled"
+    assert report.verdict_code == "leaks-uncontrolled"
     advice = {"--federation.placebo true", "--defense early-stopping"}, {"never saw the members"}
     for audited, words in enumerate(advice):
-        assert all((word in report["todo"]) == (audited == (kind != "run")) for word in words)
+        assert all((word in report.todo) == (audited == (kind != "run")) for word in words)
 
 
 @pytest.mark.parametrize(("rounds", "third"), [(1, 1), (4, 1), (30, 10)])
@@ -152,7 +149,7 @@ def test_todo__stops_training_within_the_rounds_of_the_run(
     run: RunScores, rounds: int, third: int
 ) -> None:
     leaking = alone(run, scored("a", 0.9, 112, 500, 1), rounds=run.rounds[:rounds])
-    todo = build_report(leaking)["todo"]
+    todo = build_report(leaking).todo
     assert f"early-stopping.after {third}`" in todo and "fedmia study RUN/config.yaml" in todo
 
 
@@ -160,18 +157,16 @@ def test_todo__advises_more_attacks_where_there_are_more(run: RunScores) -> None
     every = registry.names("attack")
     for asked in (every, every[1:], ["similarity"]):
         silent = alone(run, scored("a", 0.5, 112, 500, 1), config={"attacks": asked})
-        todo = build_report(silent)["todo"]
+        todo = build_report(silent).todo
         assert ("--attacks all" in todo) == (asked is not every) and "other seeds" in todo
 
 
 def test_count_pairs__is_the_share_of_pairs_that_the_attack_orders_right(run: RunScores) -> None:
     attack = scored("similarity", 0.8, 112, 500, 1)
     share = np.mean(attack.scores_members[:, None] > attack.scores_nonmembers[None, :])
-    means = build_report(alone(run, attack))["means"]
+    means = build_report(alone(run, attack)).means
     assert f"the member {100 * share:.0f} times of 100;" in means
-    counts = [
-        count_pairs({"name": "a", "auc": auc}).split("member ")[2] for auc in (0.503, 0.996, 0.6)
-    ]
+    counts = [count_pairs("a", auc).split("member ")[2] for auc in (0.503, 0.996, 0.6)]
     wanted = ["503 times of 1,000", "996 times of 1,000", "60 times of 100"]
     assert [count.split(";")[0] for count in counts] == wanted
 
@@ -192,7 +187,7 @@ def test_todo__advises_no_defence_that_all_use(
     leaking = alone(run, scored("a", 0.9, 112, 500, 1), controls=run.controls)
     everyone = [replace(c, defence=defence) for c in run.clients]
     todo, mixed, none = (
-        build_report(replace(leaking, clients=clients))["todo"]
+        build_report(replace(leaking, clients=clients)).todo
         for clients in (everyone, [everyone[0], *run.clients[1:]], run.clients)
     )
     assert all(name in todo for name in advised) and silent not in todo
@@ -201,7 +196,7 @@ def test_todo__advises_no_defence_that_all_use(
 
 def least(report: Report) -> float:
     """The smallest AUC that the images would have shown."""
-    return float(report["sure"].partition("has AUC ")[2][:4])
+    return float(report.sure.partition("has AUC ")[2][:4])
 
 
 def test_sure__no_leak_says_what_could_have_been_shown(run: RunScores) -> None:
@@ -228,15 +223,15 @@ def test_sure__a_leak_must_show_over_the_control(run: RunScores) -> None:
 def test_todo__more_images_are_asked_for_where_either_side_is_small(
     n: int, m: int, more: bool
 ) -> None:
-    todo = build_report(alone(make_run(0.5, n, m), scored("a", 0.5, n, m, 1)))["todo"]
+    todo = build_report(alone(make_run(0.5, n, m), scored("a", 0.5, n, m, 1))).todo
     assert ("AUC 0.55" in todo) == more
 
 
 def test_notebook__boxes_in_the_colour_of_the_verdict(run: RunScores, report: Report) -> None:
     leak, none = html_summary(report), html_summary(build_report(alone(run)))
     assert LEAKS in leak and DOUBT not in leak and DOUBT in none and LEAKS not in none
-    places = [leak.index(text) for text in (report["verdict"], str(report["means"]), "<table")]
-    assert places == sorted(places) and str(report["todo"]).partition("`")[0] in leak
+    places = [leak.index(text) for text in (report.verdict, str(report.means), "<table")]
+    assert places == sorted(places) and str(report.todo).partition("`")[0] in leak
     evil = html_summary(build_report(alone(run, replace(run.attacks[0], name="<script>"))))
     assert "<script" not in evil and "&lt;script&gt;" in evil
 

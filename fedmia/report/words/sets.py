@@ -37,10 +37,12 @@ def _result(row: InferenceRow) -> str:
         return _of_one(row, tested[0], bool(known))
     more = f" and {len(known) - FEW:,} more" if len(known) > FEW else ""
     who = f": {', '.join(known[:FEW])}{more}" if known else ""
+    # A row that lists few of many knows no more than that all of these are detected.
+    least = "at least " * (row.n_clients is not None and len(known) == len(row.clients))
     return (
-        f"The data sets of {len(known)} of {len(tested)} {kind}s are detected (p <= "
-        f"{SIGNIFICANCE}, corrected for all {kind}s){who}; the least p, {CORRECTED}: "
-        f"{format_p(row.p_value)}; {_control(row)}"
+        f"The data sets of {least}{len(known)} of {row.n_clients or len(tested)} {kind}s are "
+        f"detected (p <= {SIGNIFICANCE}, corrected for all {kind}s){who}; the least p, "
+        f"{CORRECTED}: {format_p(row.p_value)}; {_control(row)}"
     )
 
 
