@@ -48,6 +48,9 @@ from fedmia.report.words.bounds import epsilon, lower_bound_text, statements
 from fedmia.report.words.numbers import DASH, estimate, format_p, number, signed, subjects_of
 
 
+NULL = "where nothing\ncan leak"
+
+
 def auc_cell(row: HasAuc) -> str:
     """An AUC with its simultaneous interval."""
     return _unbroken(estimate(row.auc, ends(row)))
@@ -235,10 +238,10 @@ def clients(report: Report) -> Table:
         "defence": lambda c: _defence_cell(c.defence),
         "scored": "n_members",
         AUC: lambda c: auc_cell(c),
-        "null": lambda c: _null_cell(c),
+        NULL: lambda c: _null_cell(c),
     }
     if unit == SUBJECT:
-        columns = {name: columns[name] for name in (unit, "scored", AUC, "null")}
+        columns = {name: columns[name] for name in (unit, "scored", AUC, NULL)}
         columns["AUC, 95 % alone"] = lambda c: _unbroken(estimate(c.auc, c.auc_ci))
     if has_many_clients(report):
         columns["why it is listed"] = lambda c: ", ".join(c.why or ())
@@ -258,7 +261,7 @@ def cohorts(report: Report) -> Table:
         "images": "images",
         "scored": "n_members",
         AUC: auc_cell,
-        "null": _null_cell,
+        NULL: _null_cell,
     }
     return listing(report.client_cohorts, columns)
 
@@ -286,7 +289,7 @@ def defended(report: Report) -> Table:
         "scored": lambda r: str(r[1].n_members),
         "attack": lambda r: f"{r[1].attack}{' *' * r[1].under_attack}",
         AUC: lambda r: auc_cell(r[1]),
-        "null": lambda r: _null_cell(r[1]),
+        NULL: lambda r: _null_cell(r[1]),
         "kNN for their classes": lambda r: _unbroken(estimate(r[0].knn, r[0].knn_ci)),
     }
     pairs = [(g, leak) for g in groups for leak in (*g.leakage, *[nothing] * (not g.leakage))]

@@ -32,7 +32,8 @@ TITLES = {
     "norm over median": "Length of its update over that of the round's median client",
     "cosine with others": "Between its update and the mean direction of the others'; 1: the same",
     "public loss": "By how much its update alone changes the loss of images that nobody trained on",
-    "null": "The AUC where nothing can leak: mean, range of 95 %",
+    "where nothing can leak": "The AUC of non-members in the place of members (the null): mean, "
+    "range of 95 %",
     "defence": "What the client does against leakage, and what that guarantees",
     "probe": "A simple classifier on the encoder's outputs: a measure of its use",
     "epsilon": "Guaranteed limit of leakage; smaller is stronger, over 20 means little",

@@ -19,7 +19,7 @@ from fedmia.options.errors import InputError
 from fedmia.recording.format import Header, RoundRecord
 from fedmia.recording.writer import begin_recording
 from fedmia.records.client_rows import SuspectRow
-from fedmia.report.words.suspects import FALSE_ALARMS, HONEST, suspects_sentence
+from fedmia.report.words.suspects import suspects_sentence
 from fedmia.ssl.base import State
 from fedmia.statistics.suspicion import CLIENTS, ROUNDS, THRESHOLD
 from tests.auditing.conftest import Audit, textures
@@ -262,13 +262,13 @@ def test_sentence__says_who_stands_out_by_what() -> None:
     named = suspects_sentence([alone, quiet, silent])
     assert named is not None and named.startswith(
         "Standing out further than honest clients do: client 9 (suspicion 12.5: in round 8 35.2 "
-        "times the median norm, cosine -0.69, loss of public images +0.5). An alarm was raised in "
+        "times the median norm, cosine -0.69, loss of public images +0.5). An alarm is a reason "
     )
     nobody = suspects_sentence([quiet, silent])
     assert nobody is not None and nobody.startswith(
         "No client stands out further than honest ones do; most does client 2 (suspicion 1.5: in "
-        "round 8 35.2 times the median norm, cosine -0.69). An alarm was raised in "
-        f"{FALSE_ALARMS} of {HONEST} honest federations."
+        "round 8 35.2 times the median norm, cosine -0.69). An alarm is a reason to "
+        "look, no proof"
     )
     ranked = suspects_sentence([alone | {"alarm": None}, quiet | {"alarm": None}])
     assert ranked is not None and ranked.startswith(
@@ -283,9 +283,9 @@ def test_sentence__says_who_stands_out_by_what() -> None:
 
 
 def test_alarm__is_the_one_that_was_measured() -> None:
-    """Threshold, sizes, and the honest federations in which it names a client all the same."""
+    """Threshold and sizes; in no honest federation it names a client all the same."""
     alarm = json.loads((RESULTS / "suspects.json").read_text())["alarm"]
     assert (alarm["clients"], alarm["rounds"]) == (CLIENTS, ROUNDS)
     assert alarm["threshold"] == THRESHOLD
     checked = alarm["steps"][-1]["check"][-1]
-    assert (checked["federations"], checked["with_alarm"]) == (HONEST, FALSE_ALARMS)
+    assert checked["with_alarm"] == 0

@@ -11,8 +11,8 @@ import pytest
 from fedmia.records import ClientInference, DatasetInferenceResults, RunScores
 from fedmia.report.build import build_report
 from fedmia.report.datasets import inference_row
-from fedmia.report.words.sets import statement
 from fedmia.report.report_tables import datasets as table
+from fedmia.report.words.sets import statement
 from tests.report.conftest import alone, scored
 from tests.snapshots import Snapshot
 

@@ -12,12 +12,6 @@ from fedmia.report.words.suspects import suspects_sentence
 from fedmia.statistics.power import POWER
 
 NO_ATTACK = "No attack was run."
-NULL = {
-    "client": "null: the AUC where nothing can leak, of non-members that pose as the client's "
-    "members: mean, range of 95 % of such draws.",
-    "subject": "null: the AUC where nothing can leak, of one non-member subject at a time against "
-    "the others: mean, range of 95 % of them.",
-}
 
 
 def sentences(report: Report) -> dict[str, str | None]:
@@ -99,13 +93,6 @@ def listed_clients(report: Report, rows: int) -> str | None:
         f"The table shows {rows} of {clients:,} {unit}s; the last column says why. All {unit}s are "
         "in `table.csv`."
     )
-
-
-def null_line(report: Report) -> str | None:
-    """What the column `null` of clients says; None without one."""
-    rows = [*report.clients, *report.client_cohorts]
-    known = any(row.null_auc is not None for row in rows)
-    return NULL[unit_of(report)] if known else None
 
 
 def count_notes(report: Report) -> str:
