@@ -16,7 +16,7 @@ from fedmia.records.fields import row_of
 from fedmia.records.rows import FORMAT, Family, FaultRow, Report, RoundRow, SweepRow, UtilityRow
 from fedmia.report.checks import check
 from fedmia.report.clients import client_counts, client_rows, declared_attack
-from fedmia.report.cohorts import cohort_rows, condense
+from fedmia.report.cohorts import cohort_rows
 from fedmia.report.datasets import inference_row
 from fedmia.report.defended import common_defences, defended
 from fedmia.report.health import health_row
@@ -27,10 +27,12 @@ from fedmia.report.paired import over_control, paired_rows
 from fedmia.report.per_client import named_rows
 from fedmia.report.reach import smallest_leak
 from fedmia.report.regime import regime_row
+from fedmia.report.selection import FEW, select_clients, select_inferred
 from fedmia.report.sets import set_row
 from fedmia.report.subjects import METHOD as SUBJECTS_METHOD
 from fedmia.report.subjects import subject_rows
 from fedmia.report.words.attacks import ASCENT
+from fedmia.report.words.bounds import defended_lines
 from fedmia.report.words.clients import ranking
 from fedmia.report.words.verdict import texts
 from fedmia.statistics.intervals import LEVEL, wilson
@@ -122,6 +124,30 @@ def build_whole(run: RunScores) -> Report:
     whole = replace(whole, smallest_leak=smallest_leak(whole), verdict_code=verdict_code(whole))
     sentences: Any = texts(whole, run.pretrain, common_defences(run.clients))
     return from_json(Report, to_json(replace(whole, **sentences)), "report")
+
+
+def condense(report: Report) -> Report:
+    """The same report with FEW clients listed where there are more than MOST, and in place of the
+    others their number and what is said of their defences.
+
+    Args:
+        report: with a row for each client, or for each that sets itself apart.
+
+    Returns:
+        The report; of at most MOST clients as it was.
+    """
+    if (counts := report.client_counts) is None:
+        return report
+    return replace(
+        report,
+        clients=select_clients(report),
+        client_counts=replace(counts, defended=defended_lines(report)),
+        dataset_inference=[
+            replace(row, clients=select_inferred(row.clients), n_clients=len(row.clients))
+            for row in report.dataset_inference
+        ],
+        defended=[replace(group, clients=group.clients[:FEW]) for group in report.defended],
+    )
 
 
 def family_sizes(run: RunScores) -> tuple[int, int]:

@@ -51,7 +51,15 @@ def is_at_chance(health: HealthRow) -> bool:
 def probes_below_untrained(
     utility: UtilityRow, untrained: UtilityRow
 ) -> dict[str, tuple[float, float]]:
-    """Probes that do worse than on the untrained encoder: `knn`, `linear` -> both accuracies."""
+    """Probes that do worse than on the untrained encoder.
+
+    Args:
+        utility: probes of the encoder.
+        untrained: of the untrained one.
+
+    Returns:
+        `knn`, `linear` -> accuracy, that of the untrained encoder.
+    """
     pairs = {"knn": (utility.knn, untrained.knn), "linear": (utility.linear, untrained.linear)}
     return {
         name: (now, then)

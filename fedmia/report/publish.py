@@ -14,8 +14,7 @@ from rich.console import Console
 from fedmia.records import RunScores
 from fedmia.records.as_json import to_json
 from fedmia.records.rows import BROKEN, Report
-from fedmia.report.build import build_whole
-from fedmia.report.cohorts import condense
+from fedmia.report.build import build_whole, condense
 from fedmia.report.csvs import scores_csv
 from fedmia.report.page import page
 from fedmia.report.shortnames import shorten_names

@@ -55,6 +55,9 @@ def test_statement__names_the_control_that_there_is() -> None:
     said = statement(inference_row(nobody, 1))
     assert said.endswith("; on the untrained encoder p = 0.4000")
     assert statement(inference_row(replace(nobody, untrained=[]), 1)).endswith("no control")
+    both = replace(results(0.0101, untrained=(0.0101,)), posers=[])
+    said = statement(inference_row(both, 1))  # the control is said once
+    assert said.endswith("the set: p = 0.0101, but on the untrained encoder p = 0.0101")
 
 
 MANY = [replace(p, client=i, p_value=0.01) for i, p in enumerate(EVEN[:20])]

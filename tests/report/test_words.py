@@ -25,7 +25,6 @@ from rich.text import Text
 
 from fedmia.records import ClientInference, DatasetInferenceResults, RunScores, ScoredAttack
 from fedmia.records.rows import Report
-from fedmia.report import words
 from fedmia.report.build import build_report
 from fedmia.report.codes import CODES
 from fedmia.report.conditions import read_conditions
@@ -39,6 +38,7 @@ from tests.report.conftest import make_everything, suspect
 from tests.report.test_report_words import AUDIT, cases
 from tests.test_layering import ROOT
 
+WORDS = "fedmia.report.words"
 TEMPLATES = ROOT / "fedmia" / "report" / "templates"
 CONDITIONS = (
     "leaks,shift,auc>0.6,tpr@0.01>0.05,tpr@0.001>0.05,epsilon>8,epsilon[heuristic]>8,smallest>0.6"
@@ -82,7 +82,7 @@ def recorded() -> Iterator[set[str]]:
     ours = [module for name, module in sys.modules.items() if name.startswith("fedmia.")]
     with pytest.MonkeyPatch.context() as patch:
         for module, (name, value) in [(m, one) for m in ours for one in vars(m).items()]:
-            if inspect.isfunction(value) and value.__module__.startswith(words.__name__):
+            if inspect.isfunction(value) and value.__module__.startswith(WORDS):
                 patch.setattr(module, name, recording(value))
         yield texts
 

@@ -29,7 +29,16 @@ def estimate(value: float | None, ci: Interval | None, digits: int = 2) -> str:
 
 
 def signed(value: float | None, ci: Interval | None = None, digits: int = 2) -> str:
-    """`+0.04 [-0.01, +0.09]`, or a dash."""
+    """A difference: `+0.04 [-0.01, +0.09]`, or a dash.
+
+    Args:
+        value: the difference.
+        ci: its interval; None: the text has none.
+        digits: behind the point.
+
+    Returns:
+        The text.
+    """
     if value is None:
         return DASH
     text = f"{value:+.{digits}f}"
@@ -59,8 +68,3 @@ def subjects_of(row: AucRow) -> str:
     if row.n_member_subjects is None:
         return ""
     return f"{row.n_member_subjects}+{row.n_nonmember_subjects}"
-
-
-def counted(n: int, thing: str) -> str:
-    """`1 client`, `1,200 clients`."""
-    return f"{n:,} {thing}{'s' * (n != 1)}"

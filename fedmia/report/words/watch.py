@@ -41,7 +41,17 @@ def looks_over(planned: int) -> str:
 
 
 def stop(attack: str, round: int, bound: float | None, error: float) -> str:
-    """Why the federation stops; `error`: of all looks."""
+    """Why the federation stops.
+
+    Args:
+        attack: its name.
+        round: after which it stops.
+        bound: over which the lower limit of the AUC lies.
+        error: of all looks together.
+
+    Returns:
+        The line.
+    """
     return (
         f"the federation stops after round {round}: the AUC of {attack} is over {bound} (the error "
         f"of all looks is at most {error:g})"
@@ -91,7 +101,15 @@ def rehearsal(auc: float, limits: Sequence[float], stops: int) -> str:
 
 
 def none_looked_at(every: int, rounds: int) -> str:
-    """That the first look was never due."""
+    """That the first look was never due.
+
+    Args:
+        every: a look after every so many rounds.
+        rounds: whose models were seen.
+
+    Returns:
+        The line.
+    """
     return (
         f"every={every} is more than the {rounds} rounds whose models were seen: no trained model "
         "was looked at"
