@@ -9,12 +9,14 @@ from fedmia.recording.branches import BRANCHES
 from fedmia.records.attack_rows import AttackRow, AucRow, PairedRow, ends, with_auc
 from fedmia.records.client_rows import ClientInferenceRow, InferenceRow
 from fedmia.records.defence_rows import DefencePart, DefenceRow
+from fedmia.records.group_rows import GroupLeakRow
 from fedmia.records.rows import Report
 from fedmia.report.codes import LEAKS, NO_VERDICT, UNSOUND, UNTESTED
 
 ScoredRows = Sequence[Any]  # of attacks whose AUC is known
 
 ASKS = ("black_box", "outsider")
+MORE, LESS, ALIKE = "more", "less", "alike"
 SIGNIFICANCE = 0.05  # of the p-values that Holm corrected
 
 
@@ -204,6 +206,29 @@ def pairs_of(report: Report, row: AttackRow) -> list[PairedRow]:
     """What an attack adds to itself without its act, those to which it adds nothing first."""
     own = [p for p in report.paired if p.attack == row.name and p.low is not None]
     return sorted(own, key=lambda p: (p.low or 0.0) > 0)
+
+
+def judge_difference(ci: tuple[float, float], limit: float | None = None) -> str:
+    """Whether an attack finds MORE than what it is compared with, LESS, or no telling (ALIKE).
+
+    Args:
+        ci: simultaneous interval of the difference of the AUCs.
+        limit: one-sided lower limit, which decides; None: the interval does.
+
+    Returns:
+        One of the three.
+    """
+    if (ci[0] if limit is None else limit) > 0:
+        return MORE
+    return LESS if ci[1] < 0 else ALIKE
+
+
+def judge_group(row: GroupLeakRow) -> str:
+    """Whether images of a group leak: MORE than those that pose as them; ALIKE: they score over 0.5
+    as those do; LESS: they do not lie over 0.5."""
+    low, _ = ends(row) or (0.0, 1.0)
+    alike = row.null_ci is not None and row.auc is not None and row.auc <= row.null_ci[1]
+    return LESS if low <= 0.5 else ALIKE if alike else MORE
 
 
 def adds_nothing(report: Report, row: AttackRow) -> bool:

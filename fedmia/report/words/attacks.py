@@ -8,7 +8,14 @@ from fedmia.options.vantages import VANTAGES
 from fedmia.records.attack_rows import AttackRow, PairedRow, ends
 from fedmia.records.client_rows import InferenceRow
 from fedmia.records.rows import RegimeRow, Report, UtilityRow
-from fedmia.report.judgement import ScoredRows, is_reversed
+from fedmia.report.judgement import (
+    ALIKE,
+    LESS,
+    MORE,
+    ScoredRows,
+    is_reversed,
+    judge_difference,
+)
 from fedmia.report.regime import BY
 from fedmia.report.selection import is_reading
 from fedmia.report.words.numbers import TOGETHER, auc_and_limits, estimate, number, signed
@@ -203,11 +210,11 @@ def adds(
     numbers = f"{signed(difference, ci)} AUC"
     if limit is not None:
         numbers += f" (lower limit {signed(limit, digits=3)})"
-    if (ci[0] if limit is None else limit) > 0:
-        return f"{attack} adds {numbers} over {over}"
-    if ci[1] < 0:
-        return f"{attack} finds less than {over}: {numbers}"
-    return f"{attack} adds nothing measurable over {over}: {numbers}"
+    return {
+        MORE: f"{attack} adds {numbers} over {over}",
+        LESS: f"{attack} finds less than {over}: {numbers}",
+        ALIKE: f"{attack} adds nothing measurable over {over}: {numbers}",
+    }[judge_difference(ci, limit)]
 
 
 def fits_sentence(rows: Sequence[AttackRow]) -> str | None:

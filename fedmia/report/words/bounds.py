@@ -12,11 +12,23 @@ from fedmia.records.group_rows import GroupRow
 from fedmia.records.privacy import MEANINGFUL
 from fedmia.records.rows import Report
 from fedmia.report.defended import DEFENDED, UNDEFENDED
-from fedmia.report.judgement import is_refuted_by_attacks, refuted_claims
+from fedmia.report.judgement import (
+    ALIKE,
+    LESS,
+    MORE,
+    is_refuted_by_attacks,
+    judge_group,
+    refuted_claims,
+)
 from fedmia.report.selection import has_many_clients
 from fedmia.report.words.numbers import estimate, number
 
 SHOUT = "CLAIM REFUTED"
+DEFENDED_LEAK = {
+    MORE: "Images of defended clients still leak",
+    ALIKE: "Images of defended clients score no higher than posing non-members",
+    LESS: "No leak of defended clients' images is established",
+}
 EMPIRICAL = (
     "All images share one training run, so the binomial intervals hold only as far as their scores "
     "are independent: empirical"
@@ -175,14 +187,7 @@ def defended_sentence(groups: Sequence[GroupRow]) -> str | None:
     rows = {g.group: next((r for r in g.leakage if r.attack == g.attack), None) for g in groups}
     if (row := rows[DEFENDED]) is None or row.auc is None:
         return "No image of a defended client has scores, so what these leak is not known."
-    low, _ = together = ends(row) or (0.0, 1.0)
-    alike = row.null_ci is not None and row.auc <= row.null_ci[1]
-    if low > 0.5 and not alike:
-        finding = "Images of defended clients still leak"
-    elif low > 0.5:
-        finding = "Images of defended clients score no higher than posing non-members"
-    else:
-        finding = "No leak of defended clients' images is established"
+    finding, together = DEFENDED_LEAK[judge_group(row)], ends(row) or (0.0, 1.0)
     sentence = f"{finding}: {row.attack} AUC {estimate(row.auc, together)}"
     if (other := rows.get(UNDEFENDED)) is not None:
         of = estimate(other.auc, ends(other) or (0.0, 1.0))
