@@ -79,7 +79,9 @@ class FailurePolicy:
             action = "stopped"
         if action == "dropped" and (why := self.indispensable(frozenset({client, *self.gone}))):
             action, reason = "stopped", f"{reason} ({why})"
-        self.faults.append(FaultRow(branch=branch, round=round, client=client, reason=reason, action=action))
+        self.faults.append(
+            FaultRow(branch=branch, round=round, client=client, reason=reason, action=action)
+        )
         if action == "stopped":  # the error says it
             often = f" ({before + 1} times)" if before else ""
             raise FederationError(f"round {round}: client {client} {reason}{often}")
