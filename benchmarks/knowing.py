@@ -24,7 +24,7 @@ import numpy as np
 from fedmia.config.audit import Audit
 from fedmia.data.digits import Digits
 from fedmia.evaluation.audits.runs import split_of_run
-from fedmia.report.format import estimate
+from fedmia.report.words.numbers import estimate
 from fedmia.runtime.environment import describe
 from fedmia.statistics.pvalues import holm
 from fedmia.statistics.spread import p_value, spread

@@ -41,9 +41,9 @@ from fedmia.records.fields import row_of
 from fedmia.records.rows import Report
 from fedmia.report.build import family_sizes
 from fedmia.report.datasets import inference_row
+from fedmia.report.judgement import code_by_attacks
 from fedmia.report.metrics import auc_numbers
 from fedmia.report.paired import over_control
-from fedmia.report.verdict import decide
 from fedmia.runtime.environment import describe
 from fedmia.statistics.auc import auc_estimate, auc_interval
 from fedmia.statistics.intervals import LEVEL, ONE_SIDED
@@ -165,7 +165,7 @@ def code_after(run: RunScores) -> str:
         pixels=auc_numbers(*run.pixels, beside),
         dataset_inference=[inference_row(i, tests) for i in run.inferences],
     )  # fmt: skip
-    return decide(report)[1]
+    return code_by_attacks(report)
 
 
 def named(attack: ScoredAttack, numbers: AucRow, over: OverControlRow | None = None) -> AttackRow:

@@ -169,7 +169,7 @@ class Run:
     @_of_files
     def model_card(self) -> str:
         """Sentences for a model card in plain English, of no more than the verdict allows."""
-        from fedmia.report.model_card import model_card
+        from fedmia.report.words.card import model_card
 
         return model_card(self.records)
 

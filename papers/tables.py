@@ -10,8 +10,8 @@ from typing import Any
 from fedmia.options.yamlfile import dump
 from fedmia.records.as_json import to_json
 from fedmia.report import csvs
-from fedmia.report.format import estimate
 from fedmia.report.page import templates
+from fedmia.report.words.numbers import estimate
 from fedmia.storage.durable import make_folder, write
 from papers.cells import Reading, Row, Rows, read_cell
 from papers.claims.over_targets import Readings

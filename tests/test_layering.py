@@ -61,6 +61,12 @@ PURE = (
 )  # fmt: skip
 REPORTING = ("fedmia.report.build", "fedmia.report.figures.draw", "fedmia.report.publish",
              "fedmia.report.terminal")  # fmt: skip
+# What makes rows and what judges them.
+WORDLESS = (
+    "checks", "clients", "codes", "cohorts", "datasets", "defended", "health", "judgement",
+    "lowerbounds", "metrics", "paired", "per_client", "reach", "regime", "selection", "sets",
+    "subjects", "void",
+)  # fmt: skip
 ADAPTERS = tuple(f"fedmia.evaluation.{name}" for name in ("run", "encoder"))
 SCORING = tuple(f"fedmia.evaluation.{name}" for name in ("suite", "budgets", "score", "active"))
 ROLES = ("fedmia.partitions.split", "fedmia.data.cast")  # who is a member
@@ -340,6 +346,9 @@ def test_root__holds_commands_and_what_all_share() -> None:
                             "fedmia.report", "fedmia.probes")),
         ("fedmia.nets", ("fedmia.data", "fedmia.ssl")),
         ("fedmia.report", ("fedmia.attacks", "fedmia.defenses", "fedmia.evaluation")),
+        *((f"fedmia.report.{name}", ("fedmia.report.words",)) for name in WORDLESS),
+        ("fedmia.report.words", tuple(f"fedmia.report.{name}" for name in (
+            "build", "conditions", "gate", "metrics", "page", "publish", "tables", "terminal"))),
         ("fedmia.records", ("fedmia",)),
         *((f"fedmia.evaluation.{name}", ("fedmia.report",))
           for name in ("steps", "suite", "score", "active", "run", "encoder")),

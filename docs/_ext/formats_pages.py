@@ -27,7 +27,7 @@ from fedmia.recording.format import (
 from fedmia.records import rows
 from fedmia.records.fields import fields_of
 from fedmia.records.json_schema import TYPES, Schema, schema, type_schema
-from fedmia.report import verdict
+from fedmia.report import judgement
 from fedmia.storage import manifest
 from fedmia.table import declared
 
@@ -163,8 +163,8 @@ VERDICTS = {
 
 def verdicts() -> str:
     """The table of `verdict_code`, in the order of the tests."""
-    doc = inspect.getdoc(verdict.words) or ""
-    order = re.findall(r"`([a-z-]+)`", doc[doc.index("Codes:") :].split("\n\n")[0])
+    doc = inspect.getdoc(judgement.verdict_code) or ""
+    order = re.findall(r"`([a-z-]+)`", doc[doc.index("Returns:") :])
     cells = [(f"`{code}`", escape(VERDICTS[code])) for code in order]
     head = ("Code", "Meaning")
     return "(verdict-codes)=\n## Verdict codes\n\nTried in this order:\n\n" + table(head, cells)

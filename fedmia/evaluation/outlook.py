@@ -25,9 +25,11 @@ from fedmia.records import RunScores, ScoredAttack
 from fedmia.records.attack_rows import with_auc
 from fedmia.report.build import build_report
 from fedmia.report.codes import UNTESTED
-from fedmia.report.format import defended_lines
 from fedmia.report.publish import json_text
 from fedmia.report.reach import leak_tests
+from fedmia.report.words import plan as words
+from fedmia.report.words.attacks import not_run_line
+from fedmia.report.words.bounds import defended_lines
 from fedmia.report.words.notes import in_words, sentences
 from fedmia.runtime.cores import count_cores
 from fedmia.runtime.forecast import cost_of, makespan
@@ -217,24 +219,18 @@ def describe(row: Outlook) -> list[str]:
     if "images_sent" in row:
         plan = f"{row['images_sent_for_the_plan']:,} for this plan"
         lines.append(f"images for the API: {row['images_sent']:,}, each sent once ({plan})")
-    lines += [f"not run: {name}: {why}" for name, why in row["not_run"].items()]
+    lines += [not_run_line(name, why) for name, why in row["not_run"].items()]
     *parts, total = (f"{n} {format_seconds(s)}" for n, s in row["seconds"].items() if s >= 0.5)
     lines.append(f"time on this machine: {total} ({', '.join(parts)})")
     if row["seconds_idle"] < row["seconds"]["total"]:
         idle = format_seconds(row["seconds_idle"])
         lines.append(f"other programs keep the machine busy: on an idle one about {idle}")
     if not row["tests"]:
-        return [*lines, "nothing would be tested: no attack would have scores"]
-    least, needed, have = row["smallest_auc"], row["images_needed"], row["images_available"]
-    text = f"AUC {least:.3f} in 80 of 100 runs" if least else "not even a perfect attack"
-    lines.append(f"smallest leak that would show: {text} (tests: {row['tests']})")
-    if row["leak"] is not None:
-        number = "more than ten million" if needed is None else f"{needed:,}"
-        enough = "are too few" if needed is None or have < needed else "are enough"
-        lines.append(
-            f"a leak of AUC {row['leak']:g} needs {number} scored members and as many others; "
-            f"the {have:,} of each that can be scored {enough}"
-        )
+        return [*lines, words.NOTHING_TESTED]
+    lines.append(words.smallest_leak(row["smallest_auc"], row["tests"]))
+    if (leak := row["leak"]) is not None:
+        needed, have = row["images_needed"], row["images_available"]
+        lines.append(words.images_needed(leak, needed, have))
     return lines
 
 

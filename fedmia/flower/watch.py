@@ -20,6 +20,7 @@ from fedmia.flower.messages import log
 from fedmia.flower.serve import ask_nodes
 from fedmia.observers.run_observers import RunObservers
 from fedmia.options.errors import InputError, check_arguments
+from fedmia.report.words import watch as words
 from fedmia.ssl.base import State
 from fedmia.statistics.auc import AucEstimate, as_sure, auc_interval
 from fedmia.statistics.spending import ALPHA, lower_limit, spend
@@ -116,10 +117,7 @@ class Watch:
             self._observers.begin(settings)
             yield self.look
         if 0 < self._last < self.every and not self._over:
-            log.warning(
-                "watch: every=%d is more than the %d rounds whose models were seen: no trained "
-                "model was looked at", self.every, self._last,
-            )  # fmt: skip
+            log.warning("watch: %s", words.none_looked_at(self.every, self._last))
         if self.rehearse is not None:
             self._review(self.rehearse)
 
@@ -171,33 +169,25 @@ class Watch:
 
     def _say(self, round: int, number: int, decisive: AucEstimate) -> None:
         """Tell the log and the observers."""
-        name, planned, estimate = self.attack, len(self._errors), self.looks[round]
-        text, rehearsed = f"AUC {_text(decisive)}", decisive is not estimate
+        planned, estimate, rest = len(self._errors), self.looks[round], ""
+        rehearsed = decisive is not estimate
         self._observe_auc("leakage", round, estimate)
         if rehearsed:
             self._observe_auc("rehearsal", round, decisive)
-            text = f"rehearsal: {text} in place of {_text(estimate)}"
         if round in self.limits:
-            text += f"; look {number + 1} of {planned}: at least {self.limits[round]:.3f}, stops "
-            text += f"above {self.stop_above}"
+            rest = words.of_bound(number + 1, planned, self.limits[round], self.stop_above)
         elif not round and auc_interval(estimate)[0] > 0.5:
-            text += ": nobody trained this model, so members and others differ by themselves"
+            rest = f": {words.BY_THEMSELVES}"
         elif self.stop_above is not None and number == planned:
-            text += f"; the {planned} planned looks are over: nothing is stopped any more"
-        log.info("watch: round %d: %s %s", round, name, text)
+            rest = words.looks_over(planned)
+        log.info("watch: %s", words.look(self.attack, round, estimate, decisive, rest))
         if self.stopped and rehearsed:
             own = lower_limit(estimate, self._errors[number])
-            log.warning(
-                "watch: rehearsal, AUC %.3f in place of %.3f: the federation stops after round %d; "
-                "without the rehearsal it would %s (at least %.3f, stops above %s)",
-                decisive.value, estimate.value, round,
-                "stop here, too" if own > (self.stop_above or 0) else "go on", own, self.stop_above,
-            )  # fmt: skip
+            line = words.rehearsed_stop(round, estimate, decisive, own, self.stop_above)
+            log.warning("watch: %s", line)
         elif self.stopped:
-            log.warning(
-                "watch: the federation stops after round %d: the AUC of %s is over %s (the error "
-                "of all looks is at most %g)", round, name, self.stop_above, sum(self._errors),
-            )  # fmt: skip
+            line = words.stop(self.attack, round, self.stop_above, sum(self._errors))
+            log.warning("watch: %s", line)
 
     def _observe_auc(self, what: str, round: int, estimate: AucEstimate) -> None:
         values = (estimate.value, *auc_interval(estimate))
@@ -207,22 +197,10 @@ class Watch:
     def _review(self, value: float) -> None:
         """Say at how many of the planned looks the rehearsed AUC would stop the federation."""
         if self.stop_above is None:
-            log.warning("watch: rehearsal: without stop_above nothing is stopped")
+            log.warning("watch: %s", words.NO_BOUND)
         elif last := max(self.looks, default=0):
             decisive = as_sure(self.looks[last], value)
             limits = [lower_limit(decisive, error) for error in self._errors]
             stops = sum(limit > self.stop_above for limit in limits)
-            enough = stops == len(limits)
-            log.log(
-                logging.INFO if enough else logging.WARNING,
-                "watch: rehearsal: with so many images an AUC of %.3f stops the federation at %d "
-                "of the %d planned looks (at least %.3f at the first, %.3f at the last)%s",
-                value, stops, len(limits), limits[0], limits[-1],
-                "" if enough else ": they are too few; take more images, or plan fewer looks",
-            )  # fmt: skip
-
-
-def _text(estimate: AucEstimate) -> str:
-    """The AUC with its interval."""
-    low, high = auc_interval(estimate)
-    return f"{estimate.value:.3f} [{low:.3f}, {high:.3f}]"
+            level = logging.INFO if stops == len(limits) else logging.WARNING
+            log.log(level, "watch: %s", words.rehearsal(value, limits, stops))

@@ -24,6 +24,7 @@ from fedmia.records.fields import (
 )
 
 CLIENT, SUBJECT, GROUP, COHORT = "client", "subject", "group", "cohort"  # whose images
+NEVER = "never"  # the cohort of clients that no round drew
 NAMING_BY = "statistics.by_client.matched_naming_rate"
 SUSPICION_BY = "statistics.suspicion.deviations"
 
@@ -55,7 +56,7 @@ class LeakRow:
         "95 %",
         AUC,
         "statistics.matching.null_distribution",
-        head="null",
+        head="where nothing\ncan leak",
         place=5,
     )
     null_ci: Interval | None = interval("null_auc", help="range of 95 % of the null")
@@ -188,7 +189,7 @@ class ClientInferenceRow:
         "difference",
         ("p_adjusted",),
         help="the p-value, corrected for all sets (Holm)",
-        head="Holm",
+        head="corrected p",
         place=2,
     )
     difference: float | None = number(

@@ -16,22 +16,26 @@ from fedmia.records.fields import row_of
 from fedmia.records.note import Note
 from fedmia.records.rows import FORMAT, Family, Report, RoundRow, SweepRow, UtilityRow
 from fedmia.report.checks import check
-from fedmia.report.clients import client_counts, client_rows, declared_attack, ranking
-from fedmia.report.cohorts import cohort_rows, condense
+from fedmia.report.clients import client_counts, client_rows, declared_attack
+from fedmia.report.cohorts import cohort_rows
 from fedmia.report.datasets import inference_row
 from fedmia.report.defended import common_defences, defended
 from fedmia.report.health import health_row
+from fedmia.report.judgement import verdict_code
 from fedmia.report.lowerbounds import aggregation_row, attack_bound, bounds_family
 from fedmia.report.metrics import attack_row, auc_numbers
 from fedmia.report.paired import over_control, paired_rows
 from fedmia.report.per_client import named_rows
 from fedmia.report.reach import smallest_leak
 from fedmia.report.regime import regime_row
+from fedmia.report.selection import FEW, select_clients, select_inferred
 from fedmia.report.sets import set_row
 from fedmia.report.subjects import METHOD as SUBJECTS_METHOD
 from fedmia.report.subjects import subject_rows
-from fedmia.report.verdict import words
+from fedmia.report.words.bounds import defended_lines
+from fedmia.report.words.clients import ranking
 from fedmia.report.words.notes import sentences
+from fedmia.report.words.verdict import texts
 from fedmia.statistics.intervals import LEVEL, wilson
 
 METHOD = "Bonferroni over Wilson intervals of the AUC with DeLong's (1988) variance"
@@ -108,9 +112,33 @@ def build_whole(run: RunScores) -> Report:
         encoder=run.encoder and replace(run.encoder, round=run.round),
         sweep=sweep_rows(run.sweep, len(run.attacks)) if run.sweep else [],
     )
-    whole = replace(whole, smallest_leak=smallest_leak(whole))
-    texts: dict[str, Any] = words(whole, run.pretrain, common_defences(run.clients))
-    return from_json(Report, to_json(replace(whole, **texts)), "report")
+    whole = replace(whole, smallest_leak=smallest_leak(whole), verdict_code=verdict_code(whole))
+    words: Any = texts(whole, run.pretrain, common_defences(run.clients))
+    return from_json(Report, to_json(replace(whole, **words)), "report")
+
+
+def condense(report: Report) -> Report:
+    """The same report with FEW clients listed where there are more than MOST, and in place of the
+    others their number and what is said of their defences.
+
+    Args:
+        report: with a row for each client, or for each that sets itself apart.
+
+    Returns:
+        The report; of at most MOST clients as it was.
+    """
+    if (counts := report.client_counts) is None:
+        return report
+    return replace(
+        report,
+        clients=select_clients(report),
+        client_counts=replace(counts, defended=defended_lines(report)),
+        dataset_inference=[
+            replace(row, clients=select_inferred(row.clients), n_clients=len(row.clients))
+            for row in report.dataset_inference
+        ],
+        defended=[replace(group, clients=group.clients[:FEW]) for group in report.defended],
+    )
 
 
 def family_sizes(run: RunScores) -> tuple[int, int]:

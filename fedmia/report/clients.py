@@ -33,7 +33,6 @@ from fedmia.statistics.matching import (
 )
 
 DECLARED = ("combined", "similarity")
-FIRST = 3  # clients that a sentence names of many
 
 
 def declared_attack(run: RunScores) -> ScoredAttack | None:
@@ -209,37 +208,3 @@ def _defence_row(defence: ClientDefence | None, bounds: int) -> DefenceRow | Non
     parts = [part_row(part, bounds) for part in defence.parts]
     beside = [epsilon_row(one, bounds) for one in defence.beside]
     return row_of(DefenceRow, None, **vars(part_row(defence, bounds)), parts=parts, beside=beside)
-
-
-def ranking(rows: Sequence[ClientRow]) -> str | None:
-    """A sentence where simultaneous intervals of two clients separate, else None: no ranking."""
-    scored = sorted(with_auc(rows), key=lambda row: -row.auc)
-    name_or_count = _name_less_leaking if len(scored) <= FEW else _count_less_leaking
-    if not (parts := name_or_count(scored)):
-        return None
-    by = scored[0].attack
-    return f"By {by} AUC, these clients leak measurably more: {'; '.join(parts)}."
-
-
-def _name_less_leaking(scored: Sequence[Any]) -> list[str]:
-    parts = []
-    for row in scored:
-        under = [f"{one.id} ({one.auc:.2f})" for one in scored if one.high < row.low]
-        if under:
-            parts.append(f"client {row.id} ({row.auc:.2f}) more than {', '.join(under)}")
-    return parts
-
-
-def _count_less_leaking(scored: Sequence[Any]) -> list[str]:
-    """The same of many clients: the first few, and how many they leave behind."""
-    ends = np.sort([row.high for row in scored])
-    counts = np.searchsorted(ends, [row.low for row in scored])
-    over = [
-        f"client {row.id} ({row.auc:.2f}) more than {n} others"
-        for row, n in zip(scored, counts, strict=True)
-        if n
-    ]
-    parts = over[:FIRST]
-    if len(over) > FIRST:
-        parts.append(f"{len(over) - FIRST:,} more clients likewise")
-    return parts

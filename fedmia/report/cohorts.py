@@ -1,19 +1,14 @@
-"""Federations too large to list: clients by the last round in which they trained, and the few that
-a report lists of them."""
+"""Federations too large to list: clients by the last round in which they trained."""
 
 from __future__ import annotations
-
-from dataclasses import replace
 
 import numpy as np
 
 from fedmia.records import RunScores
-from fedmia.records.client_rows import COHORT, CohortRow
+from fedmia.records.client_rows import COHORT, NEVER, CohortRow
 from fedmia.records.fields import row_of
-from fedmia.records.rows import Report
 from fedmia.report.clients import declared_attack, leak_numbers, leak_of
-from fedmia.report.format import NEVER, defended_lines
-from fedmia.report.selection import FEW, select_clients, select_inferred
+from fedmia.report.selection import FEW
 
 STRETCHES = 4  # of the rounds, as even as can be
 
@@ -59,27 +54,3 @@ def cohort_rows(run: RunScores) -> list[CohortRow]:
             )
         )
     return [row for row in rows if row.clients]
-
-
-def condense(report: Report) -> Report:
-    """The same report with FEW clients listed where there are more than MOST, and in place of the
-    others their number and what is said of their defences.
-
-    Args:
-        report: with a row for each client, or for each that sets itself apart.
-
-    Returns:
-        The report; of at most MOST clients as it was.
-    """
-    if (counts := report.client_counts) is None:
-        return report
-    return replace(
-        report,
-        clients=select_clients(report),
-        client_counts=replace(counts, defended=defended_lines(report)),
-        dataset_inference=[
-            replace(row, clients=select_inferred(row.clients), n_clients=len(row.clients))
-            for row in report.dataset_inference
-        ],
-        defended=[replace(group, clients=group.clients[:FEW]) for group in report.defended],
-    )

@@ -18,10 +18,10 @@ from fedmia.records.defence_rows import DefencePart
 from fedmia.records.privacy import UNITS
 from fedmia.records.rows import BROKEN, Report
 from fedmia.report.codes import LEAKS, VOID
-from fedmia.report.format import statements
-from fedmia.report.lowerbounds import refutation_sentence
+from fedmia.report.judgement import is_alarming, is_reversed
 from fedmia.report.metrics import FPR_TARGETS
-from fedmia.report.verdict import is_alarming
+from fedmia.report.words import gate as words
+from fedmia.report.words.bounds import refutation_sentence, statements
 
 FAILING = (*LEAKS, *VOID)  # verdicts that are no pass
 NOT = "not:"  # before a verdict that fails no condition
@@ -49,7 +49,7 @@ class Condition:
         if report.verdict_code in self.codes:
             return True, report.verdict
         if self.judge_rest is None:
-            return False, f"the verdict is {report.verdict_code}"
+            return False, words.verdict_is(report)
         return self.judge_rest(report)
 
 
@@ -103,13 +103,10 @@ def _read_condition(text: str) -> Condition:
 
 def _judge_verdict(report: Report) -> Judgement:
     """Of a report whose verdict alone passes."""
-    reversed_ones = [
-        row.name for row in with_auc(report.attacks) if row.high is not None and row.high < 0.5
-    ]
-    if is_alarming(report) or reversed_ones:
-        # Whoever sees that members score lower turns the scores round.
+    # Whoever sees that members score lower turns the scores round.
+    if is_alarming(report) or any(map(is_reversed, with_auc(report.attacks))):
         return True, report.verdict
-    return _broken(report) or (False, f"the verdict is {report.verdict_code}{_missing(report)}")
+    return _broken(report) or (False, words.verdict_is(report) + words.not_run(report))
 
 
 def _judge_attacks(limit: float, fpr: str | None, report: Report) -> Judgement:
@@ -120,54 +117,50 @@ def _judge_attacks(limit: float, fpr: str | None, report: Report) -> Judgement:
         row.name: row.auc if fpr is None else row.tpr_at_fpr.get(fpr) for row in report.attacks
     }
     if not numbers:
-        return True, "no attack has scores"
+        return True, words.NO_SCORES
     known = {name: number for name, number in numbers.items() if number is not None}
     if unknown := [name for name in numbers if name not in known]:
-        return True, f"{', '.join(unknown)}: too few non-members for this rate, or none scored"
+        return True, words.unresolved(unknown)
     sizes = known if fpr else {name: max(auc, 1 - auc) for name, auc in known.items()}
     name = max(sizes, key=lambda name: sizes[name])
-    why = f"{name} has {known[name]:.3f}"
-    if sizes[name] > known[name]:
-        why += f", which is {sizes[name]:.3f} with its scores turned round"
-    return sizes[name] > limit, why + _missing(report)
+    return sizes[name] > limit, words.largest(name, known[name], sizes[name], report)
 
 
 def _judge_smallest(limit: float, report: Report) -> Judgement:
     """By the smallest leak that the images would have shown."""
     if (least := report.smallest_leak) is None:
-        return True, "the images would not have shown even a perfect attack"
-    return least > limit, f"the smallest leak that the images would have shown has AUC {least:.3f}"
+        return True, words.NO_PERFECT_ATTACK
+    return least > limit, words.smallest(least)
 
 
 def _judge_epsilon(limit: float, standings: Sequence[str], report: Report) -> Judgement:
     """By the largest epsilon of an honest client that has such a standing.
 
     Of a client's statements of one unit and one delta the least holds. Those of two units or deltas
-    are never compared, so each must hold.
+    are never compared, so each must hold. A refuted one fails, whatever the verdict says.
     """
-    if (shout := refutation_sentence(report, sound=True)) is not None:
+    if (shout := refutation_sentence(report, LEAKS[0])) is not None:
         return True, shout
     for_all: list[DefencePart] = []
     if (server := report.aggregation) is not None:
         for_all.append(server)
     own = {
-        f"client {row.id}": statements(row.defence) if row.defence else []
+        words.client(row.id): statements(row.defence) if row.defence else []
         for row in report.clients
         if row.whose == CLIENT and row.role == "honest"
     }
     if not own:
-        return True, "the report states no epsilon"
+        return True, words.NO_EPSILON
     if report.client_counts is not None:
-        own["a client that the report does not list"] = []
+        own[words.UNLISTED] = []
     largest, why = -1.0, ""
     for client, defences in own.items():
         counted, others = _split_epsilons([*defences, *for_all], standings)
         if not counted:
-            lacks = f"{client} has no {' or '.join(standings)} epsilon"
-            return True, "; ".join([lacks, *others])
+            return True, words.lacks_epsilon(client, standings, others)
         value, text = max(counted)
         if value > largest:
-            largest, why = value, f"{client} has {text}"
+            largest, why = value, words.has_epsilon(client, text)
     return largest > limit, why
 
 
@@ -180,8 +173,7 @@ def _split_epsilons(
     for one in defences:
         if (spent := one.epsilon) is None or (value := spent.value) is None:
             continue
-        text = f"epsilon {value:g} for one {spent.unit or 'unit that is not named'}"
-        text += f" (delta {spent.delta:g}, {one.name}: {spent.standing})"
+        text = words.epsilon_text(one, spent)
         if spent.standing in standings and spent.unit in UNITS:
             kind = spent.unit, spent.delta
             least[kind] = min(least.get(kind, (value, text)), (value, text))
@@ -193,13 +185,4 @@ def _split_epsilons(
 def _broken(report: Report) -> Judgement | None:
     """A failure where an attack broke: what it would find is not known."""
     names = [name for name, reason in report.not_run.items() if reason.startswith(BROKEN)]
-    if not names:
-        return None
-    return True, f"not known, since they broke: {', '.join(names)}"
-
-
-def _missing(report: Report) -> str:
-    """Attacks that could not run, to stand behind what the others say."""
-    if not report.not_run:
-        return ""
-    return f"; not run: {', '.join(report.not_run)}"
+    return (True, words.broke(names)) if names else None

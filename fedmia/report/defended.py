@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from fedmia.records import ClientInfo, Probe, RunScores
-from fedmia.records.attack_rows import Interval, ends
+from fedmia.records.attack_rows import Interval
 from fedmia.records.client_rows import GROUP
 from fedmia.records.fields import row_of
 from fedmia.records.group_rows import GroupLeakRow, GroupRow
@@ -100,31 +100,3 @@ def knn_of(
     value = float((share[has_images] * right[has_images] / of[has_images]).sum())
     n = float(1 / (share[has_images] ** 2 / of[has_images]).sum())
     return value, wilson(value * n, n)
-
-
-def statement(groups: Sequence[GroupRow]) -> str:
-    """Whether images of defended clients leak through the common model all the same, by the attack
-    that groups are compared by.
-
-    Args:
-        groups: rows of the defended and the undefended clients.
-
-    Returns:
-        The sentence.
-    """
-    rows = {g.group: next((r for r in g.leakage if r.attack == g.attack), None) for g in groups}
-    if (row := rows[DEFENDED]) is None or row.auc is None:
-        return "No image of a defended client has scores, so what these leak is not known"
-    low, high = ends(row) or (0.0, 1.0)
-    alike = row.null_ci is not None and row.auc <= row.null_ci[1]
-    if low > 0.5 and not alike:
-        finding = "images of defended clients still leak"
-    elif low > 0.5:
-        finding = "images of defended clients score no higher than posing non-members"
-    else:
-        finding = "no leak of defended clients' images is established"
-    sentence = f"{finding}: {row.attack} AUC {row.auc:.2f} [{low:.2f}, {high:.2f}]"
-    if (other := rows.get(UNDEFENDED)) is not None:
-        low, high = ends(other) or (0.0, 1.0)
-        sentence += f", of undefended clients {other.auc:.2f} [{low:.2f}, {high:.2f}]"
-    return sentence[0].upper() + sentence[1:]

@@ -9,7 +9,9 @@ from xml.etree import ElementTree
 
 from fedmia.records.rows import Report
 from fedmia.report.conditions import Condition
-from fedmia.report.format import group_by_reason
+from fedmia.report.words.attacks import not_run_lines
+from fedmia.report.words.gate import outcome
+from fedmia.report.words.numbers import number
 from fedmia.storage.durable import explain
 
 
@@ -28,7 +30,7 @@ class ConditionResult:
     why: str
 
     def __str__(self) -> str:
-        return f"{self.condition}: {('passed', 'failed')[self.failed]}: {self.why}"
+        return outcome(self.condition, self.failed, self.why)
 
 
 @dataclass(frozen=True)
@@ -92,12 +94,12 @@ def _markdown(report: Report, outcomes: Sequence[ConditionResult]) -> Iterator[s
             ("attack", "AUC", "low", "high"),
             ((a.name, *map(_number, (a.auc, a.low, a.high))) for a in report.attacks),
         )
-    for names, reason in group_by_reason(report).items():
-        yield from (f"Not run: {names}: {reason}", "")
+    for line in not_run_lines(report):
+        yield from (line, "")
 
 
 def _number(value: float | None) -> str:
-    return "" if value is None else f"{value:.3f}"
+    return "" if value is None else number(value, 3)
 
 
 def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Iterator[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from fedmia.records.rows import HealthRow, Report, UtilityRow
+from fedmia.records.rows import HealthRow, UtilityRow
 
 # Mean cosines over which outputs count as all alike: where the loss is at chance, and where it does
 # not tell. Untrained encoders tried here reach 0.999.
@@ -48,41 +48,21 @@ def is_at_chance(health: HealthRow) -> bool:
     return health.loss >= AT_CHANCE * health.chance
 
 
-def probes_below_untrained(utility: UtilityRow, untrained: UtilityRow) -> list[str]:
-    """The probes that do worse than on the untrained encoder, in words.
+def probes_below_untrained(
+    utility: UtilityRow, untrained: UtilityRow
+) -> dict[str, tuple[float, float]]:
+    """Probes that do worse than on the untrained encoder.
 
     Args:
-        utility: of the encoder.
+        utility: probes of the encoder.
         untrained: of the untrained one.
 
     Returns:
-        A text a probe.
+        `knn`, `linear` -> accuracy, that of the untrained encoder.
     """
-    pairs = (
-        ("kNN", utility.knn, untrained.knn),
-        ("linear probe", utility.linear, untrained.linear),
-    )
-    return [
-        f"{name} {now:.2f} under the untrained encoder's {then:.2f}"
-        for name, now, then in pairs
+    pairs = {"knn": (utility.knn, untrained.knn), "linear": (utility.linear, untrained.linear)}
+    return {
+        name: (now, then)
+        for name, (now, then) in pairs.items()
         if now is not None and then is not None and now < then
-    ]
-
-
-def health_sentence(report: Report) -> str | None:
-    """What is known of it: `outputs for different images have mean cosine 1.0000, ..`.
-
-    Args:
-        report: with its `health` and its probes.
-
-    Returns:
-        The text, without a final stop.
-    """
-    if (row := report.health) is None:
-        return None
-    cosine = "that is not finite" if row.cosine is None else f"{row.cosine:.4f}"
-    parts = [f"outputs for different images have mean cosine {cosine}"]
-    if row.loss is not None and row.chance is not None:
-        parts.append(f"training loss {row.loss:.2f} where {row.chance:.2f} is chance")
-    below = probes_below_untrained(report.utility, report.utility_untrained)
-    return ", ".join([*parts, *(below if row.collapsed else [])])
+    }

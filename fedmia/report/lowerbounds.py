@@ -27,14 +27,7 @@ from fedmia.records.defence_rows import (
 )
 from fedmia.records.fields import row_of
 from fedmia.records.privacy import NOISE, ClientDefence, Epsilon
-from fedmia.records.rows import Report
 from fedmia.statistics.intervals import LEVEL
-
-SHOUT = "CLAIM REFUTED"
-EMPIRICAL = (
-    "All images share one training run, so the binomial intervals hold only as far as their scores "
-    "are independent: empirical"
-)
 
 
 def epsilon_row(epsilon: Epsilon, family: int) -> EpsilonRow:
@@ -189,45 +182,3 @@ def _sample_alike(run: RunScores, members: IntArray) -> IntArray:
         stream.permutation(np.flatnonzero(others == k))[: int(factor * n)] for k, n in mix.items()
     ]
     return np.sort(np.concatenate(samples)) if samples else np.zeros(0, dtype=np.int64)
-
-
-def refutation_sentence(report: Report, sound: bool) -> str | None:
-    """The sentence that shouts, None where no claim lies under its lower bound.
-
-    Args:
-        report: with its clients, its server's rule, and the bound by the run's attacks.
-        sound: whether members and non-members differ in nothing but membership, without which a
-            bound by attacks says nothing.
-
-    Returns:
-        The sentence, which begins with SHOUT.
-    """
-    server, attacks = report.aggregation, report.lower_bound
-    claims = [
-        (f"client {row.id}", part)
-        for row in report.clients
-        if (defence := row.defence)
-        for part in defence.parts or (defence,)
-    ]
-    violations = [
-        (
-            bound.value_simultaneous / max(spent.value or 0.0, 1e-9),
-            f"{who} claims epsilon {spent.value:.3g} by {part.name}, yet "
-            f"{bound.canaries:,} canaries show more than {bound.value_simultaneous:.3g} at "
-            f"delta {spent.delta:g}",
-        )
-        for who, part in [("the server", server), *claims]
-        if part and (spent := part.epsilon)
-        if (bound := spent.lower_bound) and bound.refuted
-    ]
-    if violations:
-        _, worst = max(violations, key=lambda violation: violation[0])
-        more = f", and {len(violations) - 1} more claims likewise" if len(violations) > 1 else ""
-        return f"{SHOUT}: {worst}{more}"
-    if attacks and attacks.refuted and sound:
-        return (
-            f"{SHOUT}: clients claim epsilon {attacks.claim:.3g} at most, yet "
-            f"{attacks.attack} shows more than {attacks.value_simultaneous:.3g} at delta "
-            f"{attacks.delta:g}"
-        )
-    return None

@@ -10,9 +10,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from fedmia.records.rows import Report
+from fedmia.report.judgement import is_alarming
 from fedmia.report.page import templates
 from fedmia.report.report_tables import attacks
-from fedmia.report.verdict import TITLES, is_alarming
+from fedmia.report.words.meaning import TITLES
 
 MOST = 8  # rows that are shown
 LEAKS, DOUBT = "#c9483f", "#b07d12"  # red, amber: no other verdict is good news

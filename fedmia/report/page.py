@@ -13,16 +13,15 @@ from markupsafe import Markup, escape
 from fedmia.records import RunScores
 from fedmia.records.rows import Report
 from fedmia.report import report_tables as tables
-from fedmia.report.attacker import is_reversed
-from fedmia.report.datasets import statement
 from fedmia.report.figures.canvas import COLUMN, DPI
 from fedmia.report.figures.draw import figures
-from fedmia.report.format import DECIDES, REVERSED, group_by_reason, sentences
-from fedmia.report.model_card import model_card
-from fedmia.report.selection import FEW, count_clients, unit_of
+from fedmia.report.judgement import is_alarming
+from fedmia.report.selection import has_many_clients, unit_of
 from fedmia.report.tables import flat, head_title
-from fedmia.report.verdict import TITLES, is_alarming
-from fedmia.statistics.power import POWER
+from fedmia.report.words import beside, sets
+from fedmia.report.words.attacks import legend, not_run_by_reason
+from fedmia.report.words.card import model_card
+from fedmia.report.words.meaning import TITLES
 
 
 def templates(*folders: Path) -> Environment:
@@ -96,17 +95,15 @@ def page(report: Report, pngs: Mapping[str, bytes], run: RunScores | None = None
             tables=tables,
             about=about,
             places=places,
-            power=POWER,
-            few=FEW,
             alarming=is_alarming(report),
-            decides=DECIDES,
-            turned=f"{REVERSED}." if any(map(is_reversed, report.attacks)) else None,
-            said=sentences(report),
-            statement=statement,
+            beside=beside,
+            sets=sets,
+            legend=legend(report, whole=True),
+            said=beside.sentences(report),
             card=model_card(report).split("\n\n"),
-            not_run=group_by_reason(report),
+            not_run=not_run_by_reason(report),
             pictures={d.name: picture(d.caption(), pngs[d.name], d.alt()) for d in drawn},
-            clients=count_clients(report),
+            many=has_many_clients(report),
             unit=unit_of(report),
         )
     )

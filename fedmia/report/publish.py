@@ -14,13 +14,12 @@ from rich.console import Console
 from fedmia.records import RunScores
 from fedmia.records.as_json import to_json
 from fedmia.records.rows import BROKEN, Report
-from fedmia.report.build import build_whole
-from fedmia.report.cohorts import condense
+from fedmia.report.build import build_whole, condense
 from fedmia.report.csvs import scores_csv
-from fedmia.report.format import group_by_reason
 from fedmia.report.page import page
 from fedmia.report.shortnames import shorten_names
 from fedmia.report.terminal import render
+from fedmia.report.words.attacks import not_run_by_reason, not_run_line
 from fedmia.runtime.stopwatch import Stopwatch
 from fedmia.storage.durable import make_folder, write
 from fedmia.storage.manifest import CURVES, FIGURES, PAGE, REPORT, SCORES
@@ -80,9 +79,9 @@ def show(report: Report, folder: Path | None, *, json: bool, quiet: bool) -> Non
 def say_not_run(report: Report, *, quiet: bool) -> None:
     """Say on standard error why attacks did not run, where no table says it; quiet, of those alone
     that broke."""
-    for names, reason in group_by_reason(report).items():
+    for names, reason in not_run_by_reason(report).items():
         if not quiet or reason.startswith(BROKEN):
-            print(f"fedmia: not run: {names}: {reason}", file=sys.stderr)
+            print(f"fedmia: {not_run_line(names, reason)}", file=sys.stderr)
 
 
 def json_text(report: object) -> str:

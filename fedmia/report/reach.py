@@ -8,15 +8,11 @@ from typing import Any
 from fedmia.options import registry
 from fedmia.records.attack_rows import with_auc
 from fedmia.records.rows import Report
-from fedmia.report.attacker import ScoredRows
-from fedmia.report.datasets import statement
-from fedmia.report.format import subjects_of
+from fedmia.report.judgement import ScoredRows
 from fedmia.statistics.intervals import ONE_SIDED
 from fedmia.statistics.power import images_needed, smallest_detectable_auc
 
 WEAK = 0.55  # the AUC of a leak for which the images needed are counted
-MORE = "Try more attacks (`--attacks all`) and other seeds."
-SEEDS = "Try other seeds (`--seed 1`)."  # where all attacks were asked for
 
 
 def smallest_leak(report: Report) -> float | None:
@@ -31,7 +27,7 @@ def smallest_leak(report: Report) -> float | None:
     """
     if not (scored := with_auc(report.attacks)):
         return None
-    row, effect = _widest(scored), _design_effect(scored)
+    row, effect = widest(scored), design_effect(scored)
     n, m, subjects = row.n_members, row.n_nonmembers, None
     if row.n_member_subjects is not None:
         subjects = row.n_member_subjects, row.n_nonmember_subjects
@@ -39,36 +35,27 @@ def smallest_leak(report: Report) -> float | None:
     return smallest_detectable_auc(round(n / effect), round(m / effect), **tests, subjects=subjects)
 
 
-def reach(report: Report, scored: ScoredRows) -> tuple[str, str]:
-    """How sure a run without an established leak is, and how it could be surer.
+def images_short(report: Report, scored: ScoredRows) -> int | None:
+    """The members, and as many others, that would show a leak of AUC WEAK.
 
     Args:
-        report: with its family of tests and its `smallest_leak`.
+        report: with its family of tests.
         scored: attacks of it whose AUC is known.
 
     Returns:
-        The smallest leak that so many images would have shown; what to do.
+        The number; None where so many were scored, and where no number would do.
     """
-    others = {*registry.names("attack")}.difference(report.config.get("attacks") or ())
-    todo = MORE if others else SEEDS
-    if not scored:
-        return " ".join(f"{statement(row)}." for row in report.dataset_inference), todo
-    row, effect, least = _widest(scored), _design_effect(scored), report.smallest_leak
-    n, m = row.n_members, row.n_nonmembers
-    more = images_needed(WEAK, **leak_tests(report, scored))
-    more = None if more is None else math.ceil(more * effect)
-    sizes = f"{n} members and {m} non-members"
-    sizes += f" of {of} subjects" if (of := subjects_of(row)) else ""
-    sure = f"Not even a perfect attack would have been established with {sizes}."
-    if least is not None:
-        sure = (
-            f"The smallest leak that {sizes} would have shown has AUC {least:.2f} "
-            "(0.5: guessing, 1: certain). A smaller one may be there."
-        )
-    if more is not None and min(n, m) < more:
-        todo += f" To show a leak of AUC {WEAK}, score about {more:,} members and as many others"
-        todo += "." if effect == 1 else ", with as many images a subject."
-    return sure, todo
+    row = widest(scored)
+    needed = images_needed(WEAK, **leak_tests(report, scored))
+    if needed is None:
+        return None
+    needed = math.ceil(needed * design_effect(scored))
+    return needed if min(row.n_members, row.n_nonmembers) < needed else None
+
+
+def has_untried_attacks(report: Report) -> bool:
+    """Whether there are attacks that the settings do not ask for."""
+    return bool({*registry.names("attack")}.difference(report.config.get("attacks") or ()))
 
 
 def leak_tests(report: Report, scored: ScoredRows) -> dict[str, Any]:
@@ -91,16 +78,11 @@ def leak_tests(report: Report, scored: ScoredRows) -> dict[str, Any]:
     }
 
 
-def is_audit(report: Report) -> bool:
-    """Whether the report is of an encoder, or of its vectors, that was trained elsewhere."""
-    return report.encoder is not None or "member_embeddings" in report.config
-
-
-def _widest(scored: ScoredRows) -> Any:
+def widest(scored: ScoredRows) -> Any:
     """The row of the attack that scored most images."""
     return max(scored, key=lambda row: min(row.n_members, row.n_nonmembers))
 
 
-def _design_effect(scored: ScoredRows) -> float:
+def design_effect(scored: ScoredRows) -> float:
     """By how much images of a subject say less than as many that are drawn one by one."""
     return max(row.design_effect or 1.0 for row in scored)

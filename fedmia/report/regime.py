@@ -20,10 +20,3 @@ def regime_row(attacks: Sequence[AttackRow]) -> RegimeRow | None:
     if auc is None:
         return None
     return RegimeRow(name="overfit" if auc > OVERFIT else "weak", auc=auc, bound=OVERFIT)
-
-
-def regime_sentence(row: RegimeRow | None) -> str | None:
-    """`Regime: weak (similarity has AUC 0.621; overfit means over 0.85).`"""
-    if row is None:
-        return None
-    return f"Regime: {row.name} ({BY} has AUC {row.auc:.3f}; overfit means over {row.bound})."

@@ -31,22 +31,12 @@ from fedmia.records.defence_rows import DefenceRow
 from fedmia.records.fields import Field, fields_of, row_of
 from fedmia.records.group_rows import GroupLeakRow, GroupRow
 from fedmia.records.rows import EncoderRow, Report, RoundRow
-from fedmia.report.attacker import is_reversed, leaks, model_of, rounds_of
-from fedmia.report.datasets import detected
-from fedmia.report.format import (
-    DASH,
-    epsilon,
-    estimate,
-    lower_bound_text,
-    most_leaking_first,
-    number,
-    statements,
-    subjects_of,
-)
+from fedmia.report.judgement import detected, is_reversed, leaks
 from fedmia.report.selection import (
     FEW,
     has_many_clients,
     is_reading,
+    most_leaking_first,
     select_clients,
     select_inferred,
     unit_of,
@@ -65,16 +55,14 @@ from fedmia.report.tables import (
     sentence,
     text_of,
 )
+from fedmia.report.words.attacks import model_of, rounds_of
+from fedmia.report.words.bounds import epsilon, lower_bound_text, statements
+from fedmia.report.words.numbers import DASH, estimate, number, signed, subjects_of
 
 
 def auc_cell(row: HasAuc) -> str:
     """An AUC with its simultaneous interval."""
     return _unbroken(estimate(row.auc, ends(row)))
-
-
-def _signed(value: float | None, ci: Interval | None) -> str:
-    low, high = ci or (0.0, 0.0)
-    return DASH if value is None else _unbroken(f"{value:+.2f} [{low:+.2f}, {high:+.2f}]")
 
 
 def _difference(row: OverControlRow) -> str:
@@ -135,7 +123,7 @@ def details(report: Report) -> Table:
     def controls(row: AttackRow) -> TextCell:
         lines = [f"{k} {auc_cell(c)}" for k, rows in beside for c in rows if c.name == row.name]
         if over := row.over_control:
-            limit = f"lower limit {over.lower_limit:+.3f}"
+            limit = f"lower limit {signed(over.lower_limit, digits=3)}"
             lines += [f"adds {_difference(over)} to {over.control}", limit]
         return TextCell("", tuple(lines), "numbers")
 
@@ -199,7 +187,7 @@ def sets(report: Report) -> Table:
     def beside(row: SetRow) -> str | TextCell:
         lines: list[str] = []
         for c in row.controls:
-            more = f"difference {_signed(c.difference, c.difference_ci)}"
+            more = f"difference {signed(c.difference, c.difference_ci)}"
             lines += [f"{c.name} {estimate(c.auc, c.auc_ci)}", _unbroken(more)]
         return TextCell(lines[0], tuple(lines[1:])) if lines else DASH
 

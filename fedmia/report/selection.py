@@ -11,7 +11,7 @@ from statistics import median
 from fedmia.records.attack_rows import AttackRow, with_auc
 from fedmia.records.client_rows import CLIENT, ClientInferenceRow, ClientRow
 from fedmia.records.rows import Report
-from fedmia.report.attacker import names_in_verdict
+from fedmia.report.judgement import exceeds_claim, names_in_verdict, parts_of
 
 FEW = 20  # clients that are all shown, and most that are shown of more
 MOST = 1000  # clients of which report.json holds every row
@@ -78,6 +78,7 @@ def reasons(
     by_size = sorted(rows, key=lambda row: -row.size)
     lists = {
         "not honest": [row for row in rows if row.role != "honest"],
+        "claim refuted": [row for row in rows if any(map(exceeds_claim, parts_of(row.defence)))],
         "interval excludes 0.5": excluding_half,
         "most leaking": ranked,
         "least leaking": sorted(scored, key=lambda row: row.auc_ci[1]),
@@ -106,6 +107,11 @@ def is_reading(report: Report, row: AttackRow) -> bool:
     if base == row.name or row.name in names_in_verdict(report):
         return False
     return any(other.name == base for other in report.attacks)
+
+
+def most_leaking_first(rows: Sequence[AttackRow]) -> list[AttackRow]:
+    """Attacks by falling AUC, those without an AUC last."""
+    return sorted(rows, key=lambda r: -1.0 if r.auc is None else r.auc, reverse=True)
 
 
 def select_inferred(rows: Sequence[ClientInferenceRow]) -> list[ClientInferenceRow]:

@@ -10,7 +10,7 @@ from typing import Any
 from fedmia.recording.branches import BRANCHES
 from fedmia.records.attack_rows import Json
 from fedmia.records.fields import BOTH, NUMBER, Field, P, fields_of
-from fedmia.report.format import DASH, TOGETHER, format_p
+from fedmia.report.words.numbers import DASH, TOGETHER, format_p
 
 AUC = "AUC [low, high]"
 # What the head of a column says.

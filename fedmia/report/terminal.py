@@ -9,19 +9,13 @@ from rich.text import Text
 
 from fedmia.records.rows import Report
 from fedmia.report import report_tables
-from fedmia.report.attacker import is_reversed
-from fedmia.report.datasets import statement
-from fedmia.report.format import (
-    DECIDES,
-    REVERSED,
-    TOGETHER,
-    defended_lines,
-    group_by_reason,
-    sentences,
-)
-from fedmia.report.selection import is_reading
+from fedmia.report.judgement import is_alarming
 from fedmia.report.tables import Table, TextCell
-from fedmia.report.verdict import TITLES, is_alarming
+from fedmia.report.words.attacks import legend, not_run_lines
+from fedmia.report.words.beside import sentences
+from fedmia.report.words.bounds import defended_lines
+from fedmia.report.words.meaning import TITLES
+from fedmia.report.words.sets import beside_verdict
 
 
 def render(report: Report) -> RenderableType:
@@ -43,14 +37,11 @@ def render(report: Report) -> RenderableType:
     for table in listed:
         parts += [Text(), draw(table)] * bool(table.rows)
     parts.append(Text())
-    parts += [Text(line, style="dim") for line in legend(report)]
+    parts += [Text(line, style="dim") for line in filter(None, [legend(report)])]
     parts += [Text(sentence) for sentence in sentences(report).values() if sentence]
-    parts += [Text(f"{r.attack}: {statement(r)}.") for r in report.dataset_inference]
+    parts += [Text(line) for line in beside_verdict(report)]
     parts += [Text(line) for line in defended_lines(report)]
-    parts += [
-        Text(f"Not run: {names}: {reason}", style="dim")
-        for names, reason in group_by_reason(report).items()
-    ]
+    parts += [Text(line, style="dim") for line in not_run_lines(report)]
     return Group(*parts)
 
 
@@ -70,21 +61,3 @@ def draw(table: Table) -> RenderableType:
 
 def _plain(cell: str | TextCell) -> str:
     return cell if isinstance(cell, str) else "\n".join([cell.text, *cell.small]).strip()
-
-
-def legend(report: Report) -> list[str]:
-    """What the tables' signs mean, as far as they occur."""
-    if not report.attacks:
-        return []
-    shadows = any(r.threshold_source == "shadow" for r in report.attacks)
-    source = "known images or shadows" if shadows else "known images"
-    attacked = any(r.under_attack for r in report.attacks)
-    of = any(r.n_member_subjects is not None for r in report.attacks)
-    return [
-        f"low, high: {TOGETHER.format('attacks')}. {DECIDES}. n: scored members + non-members"
-        f"{', of so many subjects' * of}. Accuracy: at a threshold from {source}."
-        + " *: scored on the model under attack." * attacked
-        + f" {REVERSED}." * any(map(is_reversed, report.attacks))
-        + " Other readings of these attacks: on the page."
-        * any(is_reading(report, row) for row in report.attacks)
-    ]

@@ -12,8 +12,8 @@ from typing import Any
 
 import rich.table
 
-from fedmia.report.format import DASH, estimate, interval, number
 from fedmia.report.tables import Table, TextCell, TextRow
+from fedmia.report.words.numbers import DASH, estimate, interval, number
 
 DIGITS = 3
 MOST = 20  # letters of a word that no line of the terminal breaks

@@ -16,9 +16,9 @@ import numpy as np
 import scipy
 
 from fedmia.records import Curves, FloatArray, twins
-from fedmia.report.format import estimate
 from fedmia.report.metrics import auc_numbers
 from fedmia.report.tables import Table, TextCell, TextRow
+from fedmia.report.words.numbers import estimate
 from fedmia.statistics.intervals import tail
 from fedmia.statistics.thresholds import oracle_accuracy
 from papers.claims import FAILS, HOLDS, NOT_RUN, UNDECIDED

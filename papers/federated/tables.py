@@ -10,9 +10,9 @@ import numpy as np
 from fedmia.records import FloatArray, ScoredAttack
 from fedmia.records.attack_rows import Decisions
 from fedmia.records.fields import fields_of
-from fedmia.report.format import estimate
 from fedmia.report.metrics import attack_row
 from fedmia.report.tables import Table, TextCell, TextRow
+from fedmia.report.words.numbers import estimate
 from papers.federated.reading import SnapshotFeatures, SnapshotScores
 from papers.listing import read_files
 

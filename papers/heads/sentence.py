@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from fedmia.records.attack_rows import Interval
 from fedmia.records.privacy import MEANINGFUL
-from fedmia.report.format import estimate, number
-from fedmia.report.lowerbounds import SHOUT
+from fedmia.report.words.bounds import SHOUT
+from fedmia.report.words.numbers import estimate, number
 from fedmia.study.points import group_by_key
 from papers.cells import Row, Rows
 

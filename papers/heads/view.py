@@ -17,12 +17,12 @@ from fedmia.defenses.heads.release import CLASSICAL, ReleaseSetting, assumptions
 from fedmia.encoders.base import LoadedEncoder
 from fedmia.options.seeding import rng
 from fedmia.records.privacy import MEANINGFUL
-from fedmia.report.format import DASH, estimate, interval, number
 from fedmia.report.lowerbounds import canary_bound
 from fedmia.report.page import picture, templates
 from fedmia.report.publish import json_text
 from fedmia.report.tables import Table, TextCell, flat
 from fedmia.report.words.notes import sentences
+from fedmia.report.words.numbers import DASH, estimate, interval, number
 from fedmia.runtime.environment import describe
 from fedmia.statistics.spread import Spread, clip_interval, spread, t_interval
 from fedmia.storage import durable

@@ -70,7 +70,7 @@ REFUTED["epsilon"]["lower_bound"] = {"value_simultaneous": 4.0, "canaries": 9, "
     ("text", "fields", "why"),
     [
         ("leaks", {}, None),
-        ("leaks", {"verdict": "CLAIM REFUTED: so."}, "CLAIM REFUTED"),
+        ("leaks", clients(client(0, REFUTED), verdict="Refuted."), "Refuted."),
         ("leaks", why_not_run("failed: OSError"), "broke: lira"),
         ("leaks", why_not_run("needs shadows"), None),
         ("leaks", {"attacks": [*ATTACKS, TURNED]}, "V."),

@@ -18,11 +18,13 @@ from fedmia.records import (
 )
 from fedmia.records.rows import Report
 from fedmia.report import report_tables
-from fedmia.report.attacker import strongest_leaks, who
 from fedmia.report.build import build_report
 from fedmia.report.codes import CODES, LEAKS, UNTESTED
-from fedmia.report.model_card import model_card
-from fedmia.report.verdict import NO_CONTROL, words
+from fedmia.report.judgement import strongest_leaks, verdict_code
+from fedmia.report.words.attacks import who
+from fedmia.report.words.card import model_card
+from fedmia.report.words.meaning import NO_CONTROL
+from fedmia.report.words.verdict import texts
 from fedmia.threat import ACCESS, VANTAGE
 from tests.report.conftest import AUDIT, GONE, alone, scored, shown
 
@@ -91,8 +93,9 @@ def vary(report: Report, variant: Variant) -> Report:
 
 
 def reworded(report: Report) -> Report:
-    texts: dict[str, Any] = words(report, "none")
-    return replace(report, **texts)
+    report = replace(report, verdict_code=verdict_code(report))
+    sentences: dict[str, Any] = texts(report, "none")
+    return replace(report, **sentences)
 
 
 def test_sentences__of_each_attack_vantage_and_code_are_of_its_own_row(run: RunScores) -> None:
@@ -200,9 +203,9 @@ def test_forms__of_one_encoder_with_one_auc_have_one_first_sentence(run: RunScor
     reports = [build_report(one) for one in (uncontrolled, weights, clean)]
     codes = ["leaks-uncontrolled", "not-established", "leaks"]
     assert [report.verdict_code for report in reports] == codes
-    for texts in ([report.verdict for report in reports], [bare(report) for report in reports]):
-        firsts = {text.split(". ")[0] for text in texts}
-        rests = {text.split(". ")[1] for text in texts}
+    for said in ([report.verdict for report in reports], [bare(report) for report in reports]):
+        firsts = {text.split(". ")[0] for text in said}
+        rests = {text.split(". ")[1] for text in said}
         assert len(firsts) == 1 and len(rests) == 3
 
 

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from fedmia.records import ClientInfo, FloatArray, RunScores
-from fedmia.report.clients import client_rows, ranking
+from fedmia.report.clients import client_rows
+from fedmia.report.words.clients import ranking
 from fedmia.statistics.auc import auc, auc_estimate
 from tests.report.conftest import alone, scored
 

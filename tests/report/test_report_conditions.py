@@ -15,10 +15,12 @@ from fedmia.records.fields import fields_of
 from fedmia.records.group_rows import GroupRow
 from fedmia.records.rows import Report
 from fedmia.report.build import family_sizes, utility
-from fedmia.report.clients import client_leaks, declared_attack, distribution, ranking
-from fedmia.report.defended import statement
+from fedmia.report.clients import client_leaks, declared_attack, distribution
+from fedmia.report.judgement import code_by_attacks
 from fedmia.report.selection import FEW, reasons, select_inferred
-from fedmia.report.verdict import decide
+from fedmia.report.words.bounds import defended_sentence
+from fedmia.report.words.clients import ranking
+from fedmia.report.words.verdict import verdict
 from fedmia.statistics.intervals import wilson
 from tests.made_up_runs import made_up
 from tests.snapshots import Snapshot
@@ -85,9 +87,11 @@ def test_verdict__of_intervals(
     listed = {name: rows for name, rows in controls.items() if name != "pixels"}
     report = made_up(Report)
     pixels = controls.get("pixels")
-    sentence = decide(replace(report, attacks=attacks, controls=listed, pixels=pixels))
-    assert sentence[1] == code and said in sentence[0]
-    assert ("reversed" in sentence[0]) == ("reversed" in said)
+    report = replace(report, attacks=attacks, controls=listed, pixels=pixels)
+    report = replace(report, verdict_code=code_by_attacks(report))
+    sentence = verdict(report, "none")
+    assert report.verdict_code == code and said in sentence
+    assert ("reversed" in sentence) == ("reversed" in said)
 
 
 def test_ranking__names_whom_an_interval_lies_over(snapshot: Snapshot) -> None:
@@ -107,14 +111,15 @@ def test_reasons__who_is_shown_of_many() -> None:
         usual = {"id": number, "role": "honest", "size": 10}
         return row("", low, high, kind=ClientRow, **usual | more)
 
+    refuted = {"value": 1.0, "lower_bound": {"refuted": True}}
     rows = [
         client(0, 0.3, 0.49), client(1, 0.51, 0.9, size=15), client(2, 0.6, 0.7),
-        client(3, 0.4, 0.5, defence={"name": "d"}, size=40),
+        client(3, 0.4, 0.5, defence={"name": "d", "epsilon": refuted}, size=40),
         client(4, 0.2, 0.95, size=19, role="active"), client(5, 0.1, 0.2),
     ]  # fmt: skip
     ids = {why: [one.id for one in some] for why, some in reasons(rows).items()}
     assert ids == {
-        "not honest": [4], "interval excludes 0.5": [2, 1, 5, 0],
+        "not honest": [4], "claim refuted": [3], "interval excludes 0.5": [2, 1, 5, 0],
         "most leaking": [2, 1, 3, 0, 4, 5], "least leaking": [5, 0, 3, 2, 1, 4],
         "defended": [3], "most images": [3, 4],  # more than 1.5 times the median of 12.5
     }  # fmt: skip
@@ -142,12 +147,12 @@ def test_defended__what_is_said_of_them(snapshot: Snapshot) -> None:
             return made_up(GroupRow, group=name, attack="a", leakage=rows)
 
         both = [group("defended", auc), group("undefended", 0.8)]
-        sentence, alone = statement(both), statement(both[:1])
+        sentence, alone = (defended_sentence(groups) or "" for groups in (both, both[:1]))
         snapshot(sentence)
-        assert alone == sentence.partition(", of undefended")[0]
+        assert alone == sentence.partition(", of undefended")[0] + "."
     none, other = ([replace(one, attack=by) for one in both] for by in (None, "z"))
-    snapshot(statement(none))
-    assert statement(other) == statement(none)  # none of their images has scores
+    snapshot(defended_sentence(none) or "")
+    assert defended_sentence(other) == defended_sentence(none)  # none of their images has scores
 
 
 def test_utility__intervals_are_of_the_images_tested() -> None:

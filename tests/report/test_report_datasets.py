@@ -10,8 +10,9 @@ import pytest
 
 from fedmia.records import ClientInference, DatasetInferenceResults, RunScores
 from fedmia.report.build import build_report
-from fedmia.report.datasets import inference_row, statement
+from fedmia.report.datasets import inference_row
 from fedmia.report.report_tables import datasets as table
+from fedmia.report.words.sets import statement
 from tests.report.conftest import alone, scored
 from tests.snapshots import Snapshot
 
@@ -54,6 +55,9 @@ def test_statement__names_the_control_that_there_is() -> None:
     said = statement(inference_row(nobody, 1))
     assert said.endswith("; on the untrained encoder p = 0.4000")
     assert statement(inference_row(replace(nobody, untrained=[]), 1)).endswith("no control")
+    both = replace(results(0.0101, untrained=(0.0101,)), posers=[])
+    said = statement(inference_row(both, 1))  # the control is said once
+    assert said.endswith("the set: p = 0.0101, but on the untrained encoder p = 0.0101")
 
 
 MANY = [replace(p, client=i, p_value=0.01) for i, p in enumerate(EVEN[:20])]

@@ -10,7 +10,8 @@ import pytest
 from fedmia.records import ClientInfo, Probe, RunScores
 from fedmia.records.privacy import ClientDefence
 from fedmia.report.clients import client_rows, declared_attack, leak_of
-from fedmia.report.defended import defended, knn_of, statement
+from fedmia.report.defended import defended, knn_of
+from fedmia.report.words.bounds import defended_sentence
 from fedmia.statistics.auc import auc_interval
 from fedmia.statistics.intervals import wilson
 from tests.report.conftest import make_run
@@ -63,7 +64,7 @@ def test_defended__who_leaks_is_told_apart() -> None:
     attacks = [replace(a, scores_members=np.where(mine, noise, a.scores_members))
                for a in run.attacks]  # fmt: skip
     for one, start in ((replace(run, attacks=attacks), "No leak"), (run, "Images of defended")):
-        assert statement(defended(one)).startswith(start)
+        assert (defended_sentence(defended(one)) or "").startswith(start)
 
 
 def test_defended__none_without_a_defence(run: RunScores) -> None:

@@ -10,7 +10,7 @@ from fedmia.records.fields import row_of
 from fedmia.records.privacy import MEANINGFUL, NOISE, Epsilon
 from fedmia.records.rows import Report
 from fedmia.report.build import build_report
-from fedmia.report.format import aggregation_sentence, epsilon
+from fedmia.report.words.bounds import aggregation_sentence, epsilon
 from tests.snapshots import Snapshot
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fedmia.records import RunScores
 from fedmia.report.build import build_report
-from fedmia.report.fits import fits_sentence
+from fedmia.report.words.attacks import fits_sentence
 from tests.report.conftest import alone, scored, shown
 
 

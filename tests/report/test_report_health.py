@@ -11,8 +11,8 @@ from fedmia.records import RunScores, ScoredAttack
 from fedmia.records.note import Note
 from fedmia.records.rows import HealthRow, RegimeRow, UtilityRow
 from fedmia.report.build import build_report
-from fedmia.report.format import sentences
 from fedmia.report.health import ALIKE, ALIKE_ALONE, AT_CHANCE, health_row, probes_below_untrained
+from fedmia.report.words.beside import sentences
 from fedmia.report.words.notes import in_words
 from tests.made_up_runs import made_up
 from tests.report.conftest import alone
@@ -55,7 +55,7 @@ def test_health_row__two_signs_of_three(
 
 def test_probes__worse_than_on_the_untrained_encoder() -> None:
     for accuracies in ((0.5,), (None,), (0.5, None)):
-        assert probes_below_untrained(*both(*accuracies)) == []
+        assert probes_below_untrained(*both(*accuracies)) == {}
     assert len(probes_below_untrained(*both(0.4))) == 1
 
 

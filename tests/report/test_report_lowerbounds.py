@@ -20,9 +20,10 @@ from fedmia.records.rows import Report
 from fedmia.report import lowerbounds
 from fedmia.report.build import build_report
 from fedmia.report.codes import UNSOUND
-from fedmia.report.format import defended_lines, sentences
 from fedmia.report.lowerbounds import bounds_family
 from fedmia.report.page import page
+from fedmia.report.words.beside import sentences
+from fedmia.report.words.bounds import defended_lines
 from fedmia.table import flatten
 from tests.report.conftest import scored, shown
 from tests.snapshots import Snapshot

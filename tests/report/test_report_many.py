@@ -17,13 +17,15 @@ from fedmia.records.rows import Report
 from fedmia.report import clients as client_reports
 from fedmia.report import report_tables as tables
 from fedmia.report.build import build_report, build_whole
-from fedmia.report.clients import client_rows, ranking
-from fedmia.report.datasets import statement
+from fedmia.report.clients import client_rows
 from fedmia.report.figures import clients as figures
-from fedmia.report.format import defended_lines, sentences
 from fedmia.report.page import page
 from fedmia.report.publish import write_report
 from fedmia.report.selection import FEW, select_clients
+from fedmia.report.words.beside import sentences
+from fedmia.report.words.bounds import defended_lines
+from fedmia.report.words.clients import ranking
+from fedmia.report.words.sets import statement
 from tests.report.conftest import alone, terminal
 from tests.snapshots import Snapshot
 
@@ -131,7 +133,7 @@ def test_sentences__of_many_clients_are_short(report: Report, snapshot: Snapshot
 def test_page__twenty_clients_and_where_the_rest_is(report: Report) -> None:
     text = page(report, {"clients-distribution": b"picture"})
     assert len(tables.clients(report).rows) == FEW == len(select_clients(report))
-    assert "20 of 120\nclients" in text and text.count("<code>table.csv</code>") == 2
+    assert "20 of 120 clients" in text and text.count("table.csv</span></code>") == 2
     assert len(text) < 150_000
     rows = [row.cells for row in tables.datasets(report.dataset_inference[0]).rows]
     assert [row[0] for row in rows] == [str(i) for i in range(FEW)]
@@ -207,7 +209,7 @@ def test_condensed__twenty_are_listed_and_the_rest_is_counted(
     assert first and second and first.percentiles == second.percentiles
     assert defended_lines(short) == defended_lines(report)
     text = page(short, {})
-    assert "20 of 120\nclients" in text
+    assert "20 of 120 clients" in text
     spread = figures.ClientHistogram(short).draw()
     assert spread is not None
     assert sum(bar.get_height() for bar in spread.axes[0].containers[0]) == pytest.approx(MANY - 2)

@@ -8,9 +8,9 @@ import pytest
 
 from fedmia.records import Pair, RunScores
 from fedmia.report.build import build_report
-from fedmia.report.model_card import model_card
 from fedmia.report.paired import OWN, over_control
-from fedmia.report.verdict import NO_CONTROL
+from fedmia.report.words.card import model_card
+from fedmia.report.words.meaning import NO_CONTROL
 from fedmia.statistics.auc import difference_interval
 from tests.report.conftest import alone, scored
 

@@ -19,9 +19,9 @@ from fedmia.records.privacy import ClientDefence, Epsilon
 from fedmia.records.rows import Report
 from fedmia.report.build import build_report
 from fedmia.report.codes import CODES
-from fedmia.report.model_card import NO_CONCLUSION, model_card
 from fedmia.report.notebook import DOUBT, LEAKS, html_study, html_summary
-from fedmia.report.verdict import count_pairs
+from fedmia.report.words.attacks import count_pairs
+from fedmia.report.words.card import NO_CONCLUSION, model_card
 from tests.report.conftest import AUDIT, GONE, alone, make_run, scored
 from tests.snapshots import Snapshot
 

@@ -12,7 +12,7 @@ from fedmia.records.rows import Report
 from fedmia.report.figures import canvas
 from fedmia.report.figures.base import ReportFigure
 from fedmia.report.figures.roc import scored_attacks
-from fedmia.report.format import number
+from fedmia.report.words.numbers import number
 from fedmia.statistics.thresholds import roc
 
 if TYPE_CHECKING:

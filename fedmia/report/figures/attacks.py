@@ -10,9 +10,9 @@ from fedmia.records.fields import row_of
 from fedmia.records.rows import Report
 from fedmia.report.figures import canvas
 from fedmia.report.figures.base import ReportFigure, count
-from fedmia.report.format import TOGETHER, estimate, number
 from fedmia.report.paired import OF_CONTROL
 from fedmia.report.selection import is_reading
+from fedmia.report.words.numbers import TOGETHER, estimate, number
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedmia.records.attack_rows import with_auc
-from fedmia.records.client_rows import SUBJECT, ClientRow, CohortRow, LeakRow
+from fedmia.records.client_rows import NEVER, SUBJECT, ClientRow, CohortRow, LeakRow
 from fedmia.report.figures import canvas
 from fedmia.report.figures.base import ReportFigure, count
-from fedmia.report.format import NEVER, distribution_sentence, number
 from fedmia.report.selection import count_clients, has_many_clients, select_clients, unit_of
+from fedmia.report.words.clients import distribution_sentence
+from fedmia.report.words.numbers import number
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

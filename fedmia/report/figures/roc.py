@@ -11,8 +11,8 @@ from fedmia.records.attack_rows import AttackRow, with_auc
 from fedmia.records.rows import Report
 from fedmia.report.figures import canvas
 from fedmia.report.figures.base import ReportFigure, count
-from fedmia.report.format import estimate, number
 from fedmia.report.selection import is_reading
+from fedmia.report.words.numbers import estimate, number
 from fedmia.statistics.thresholds import roc, tpr_band
 
 if TYPE_CHECKING:

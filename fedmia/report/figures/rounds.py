@@ -9,7 +9,7 @@ from fedmia.records.attack_rows import with_auc
 from fedmia.records.rows import Report, RoundRow
 from fedmia.report.figures import canvas
 from fedmia.report.figures.base import ReportFigure
-from fedmia.report.format import number
+from fedmia.report.words.numbers import number
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -60,13 +60,10 @@ def few_known(attack: str, budget: int, known: int) -> str:
 
 
 def ascent_elsewhere() -> str:
-    """What federations showed of attacks that climb, by regime and reading."""
+    """What an attack that climbs found elsewhere."""
     return (
-        "Ascent attacks in other runs (docs/findings/ascent.md, 29 federations of digits and of "
-        "CIFAR-10): in overfitted encoders, the rise of the loss separates members better than the "
-        "same rounds without ascent. The rise in one small step (ascent-static) finds more than "
-        "the loss on digits and less on CIFAR-10. An attacker who reads the loss gains nothing "
-        "from ascent in the federation. In weakly leaking encoders the rise gained nothing."
+        "What an ascent finds beyond the plain loss depends on the encoder: see "
+        "docs/findings/ascent.md."
     )
 
 

@@ -15,8 +15,8 @@ from typing import Any
 from fedmia.config.defense_points import NONE
 from fedmia.records.privacy import MEANINGFUL
 from fedmia.report.codes import LEAKS
-from fedmia.report.format import interval, number
 from fedmia.report.reach import WEAK
+from fedmia.report.words.numbers import interval, number
 from fedmia.statistics.intervals import LEVEL
 from fedmia.statistics.spread import p_value
 from fedmia.study.points import SeedValues, change, known, paired_differences

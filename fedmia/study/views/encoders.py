@@ -11,7 +11,7 @@ import numpy as np
 from fedmia.config.study import split_encoders, split_round
 from fedmia.records.attack_rows import Interval
 from fedmia.report.figures import canvas
-from fedmia.report.format import estimate, format_p
+from fedmia.report.words.numbers import estimate, format_p
 from fedmia.statistics.auc import auc_estimate, difference_interval
 from fedmia.statistics.intervals import LEVEL
 from fedmia.statistics.spread import DIGITS

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from fedmia.config.defense_points import NONE, UNDEFENDED
 from fedmia.config.study import format_grid_value
 from fedmia.report.figures import canvas
-from fedmia.report.format import DASH
+from fedmia.report.words.numbers import DASH
 from fedmia.statistics.spread import clip_interval, t_interval
 from fedmia.study.cells import CellState
 from fedmia.study.columns import heads

@@ -1,17 +1,16 @@
-"""Which client attacks: the sentence beside the table of suspects."""
+"""Which client attacks, in words."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from fedmia.records.client_rows import SuspectRow
+from fedmia.report.words.numbers import number
 from fedmia.statistics.suspicion import CLIENTS, ROUNDS
 
-# Of benchmarks/results/suspects.json: honest federations, and those with an alarm.
-HONEST, FALSE_ALARMS = 39, 0
 RESTS_ON = (
-    f"An alarm was raised in {FALSE_ALARMS} of {HONEST} honest federations. It is a reason to "
-    "look, no proof, and an attacker who knows the rule can hide."
+    "An alarm is a reason to look, no proof, and an attacker who knows the rule can hide. How "
+    "often honest federations raise one: docs/findings/who_attacks.md."
 )
 MOST = 10  # most clients that are named
 RANK_ALONE = (
@@ -44,10 +43,10 @@ def _about_ranked(rows: Sequence[SuspectRow]) -> str:
 def describe(row: SuspectRow) -> str:
     """`client 9 (suspicion 40.1: in round 8 35.3 times the median norm, cosine -0.69, loss of
     public images +0.49)`."""
-    text = f"client {row.client} (suspicion {row.suspicion:.1f}: in round {row.round} "
+    text = f"client {row.client} (suspicion {number(row.suspicion, 1)}: in round {row.round} "
     if row.cosine is None:
         return f"{text}an update that is {'not finite' if row.norm is None else 'all zero'})"
-    text += f"{row.norm:.3g} times the median norm, cosine {row.cosine:.2f}"
+    text += f"{row.norm:.3g} times the median norm, cosine {number(row.cosine)}"
     if row.loss_change is not None:
         text += f", loss of public images {row.loss_change:+.2g}"
     return f"{text})"

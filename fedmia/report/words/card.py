@@ -8,13 +8,18 @@ from fedmia.options.vantages import VANTAGES
 from fedmia.records.attack_rows import AttackRow, with_auc
 from fedmia.records.privacy import MEANINGFUL
 from fedmia.records.rows import BROKEN, Report
-from fedmia.report.attacker import highest
 from fedmia.report.codes import LEAKS, UNSOUND, UNTESTED, VOID
-from fedmia.report.datasets import statement
-from fedmia.report.format import aggregation_sentence, defended_lines, group_by_reason, statements
-from fedmia.report.lowerbounds import SHOUT, refutation_sentence
-from fedmia.report.reach import reach
-from fedmia.report.verdict import REFUTED, decisive
+from fedmia.report.judgement import decisive, highest
+from fedmia.report.words.attacks import not_run_by_reason, recall
+from fedmia.report.words.bounds import (
+    aggregation_sentence,
+    defended_lines,
+    refutation_sentence,
+    statements,
+)
+from fedmia.report.words.meaning import reach
+from fedmia.report.words.sets import statement
+from fedmia.report.words.verdict import without_refutation
 
 ACCESS = {
     "black_box": "get the model's output for images of their choice",
@@ -42,7 +47,7 @@ def model_card(report: Report) -> str:
         Paragraphs of plain English, an empty line between them.
     """
     code, scored = report.verdict_code, with_auc(report.attacks)
-    means = report.means.removeprefix(f"{SHOUT}: {REFUTED}").strip()
+    means = without_refutation(report.means)
     parts = [_scope(report, scored)]
     if code in VOID:
         parts.append(f"{NO_CONCLUSION} {means} {report.sure if code in UNSOUND else ''}".strip())
@@ -53,11 +58,11 @@ def model_card(report: Report) -> str:
         row = next(iter(strongest), None)
         parts += [
             *([] if row is None else [_needs(report, row)]),
-            f"{means} {_recall(row)}".strip(),
+            means if row is None else f"{means} {recall(row)}",
         ]
         if sets is not None:
             parts.append(f"By {sets.attack}: {statement(sets)}.")
-        least = "" if code in LEAKS else reach(report, scored)[0]
+        least = "" if code in LEAKS else reach(report)[0]
         parts += [f"{least} {AUC}".strip()] if scored else []
     return "\n\n".join([*parts, _guarantees(report), _limits(report)])
 
@@ -98,19 +103,6 @@ def _needs(report: Report, row: AttackRow) -> str:
     return f"For the attack {row.name}, somebody must {'; '.join(filter(None, needs))}. {queries}"
 
 
-def _recall(row: AttackRow | None) -> str:
-    """Training images that an attack names at one false accusation in 100."""
-    if row is None:
-        return ""
-    rate, ci = row.tpr_at_fpr["0.01"], row.tpr_at_fpr_ci["0.01"]
-    if rate is None or ci is None:
-        return "There are too few images to count those named at one false accusation in 100."
-    return (
-        f"Where it accuses one of 100 non-members falsely, it names {100 * rate:.0f} of 100 "
-        f"training images (95 % limits: {100 * ci[0]:.0f} and {100 * ci[1]:.0f}; guessing: 1)."
-    )
-
-
 def _guarantees(report: Report) -> str:
     """What is guaranteed, on which assumptions, and what the test refutes."""
     server = report.aggregation
@@ -130,13 +122,12 @@ def _guarantees(report: Report) -> str:
         for e in clients
     )
     begin = "Guarantees, with what they rest on:" if formal else NO_GUARANTEE
-    if report.verdict.startswith(SHOUT):
-        shout = refutation_sentence(report, report.verdict_code not in UNSOUND)
+    if shout := refutation_sentence(report, report.verdict_code):
         begin = f"A guarantee does not hold. {shout}. What is stated:"
     return " ".join([begin, *texts])
 
 
 def _limits(report: Report) -> str:
-    reasons = group_by_reason(report).items()
+    reasons = not_run_by_reason(report).items()
     texts = [f"{names} ({reason.removeprefix(BROKEN)})" for names, reason in reasons]
     return f"{UNTRIED} Not run: {'; '.join(texts)}." if texts else UNTRIED

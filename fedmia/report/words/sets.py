@@ -1,0 +1,120 @@
+"""Whether an encoder was trained on a data set, in words: what the p-values say, and a control."""
+
+from __future__ import annotations
+
+import math
+
+from fedmia.records.client_rows import CLIENT, ClientInferenceRow, InferenceRow
+from fedmia.records.rows import Report
+from fedmia.report.judgement import SIGNIFICANCE, detected, is_clean
+from fedmia.report.selection import FEW
+from fedmia.report.words.numbers import format_p
+
+CORRECTED = "corrected for all tests of this report"
+UNCONTROLLED = "; no control tells training from a shift between the sides"
+
+
+def statement(row: InferenceRow) -> str:
+    """Whose data set was found, beside the false alarms of a control, and what could have been
+    found; without its final stop."""
+    return _result(row) + out_of_reach(row) + UNCONTROLLED * row.may_differ
+
+
+def beside_verdict(report: Report) -> list[str]:
+    """What each attack on data sets says, where neither the verdict nor a box under it does."""
+    texts = [(row.attack, statement(row)) for row in report.dataset_inference]
+    boxes = f"{report.verdict} {report.sure}"
+    return [f"{attack}: {text}." for attack, text in texts if text not in boxes]
+
+
+def _result(row: InferenceRow) -> str:
+    tested = [c for c in row.clients if c.p_value_holm is not None]
+    known = [c.name or str(c.client) for c in detected(row)]
+    kind = row.clients[0].whose if row.clients else CLIENT
+    if row.void:
+        return f"Control failed, so no {kind} is named: {_control(row)}"
+    if len(tested) == 1:
+        return _of_one(row, tested[0], bool(known))
+    more = f" and {len(known) - FEW:,} more" if len(known) > FEW else ""
+    who = f": {', '.join(known[:FEW])}{more}" if known else ""
+    # A row that lists few of many knows no more than that all of these are detected.
+    least = "at least " * (row.n_clients is not None and len(known) == len(row.clients))
+    return (
+        f"The data sets of {least}{len(known)} of {row.n_clients or len(tested)} {kind}s are "
+        f"detected (p <= {SIGNIFICANCE}, corrected for all {kind}s){who}; the least p, "
+        f"{CORRECTED}: {format_p(row.p_value)}; {_control(row)}"
+    )
+
+
+def _of_one(row: InferenceRow, one: ClientInferenceRow, trained: bool) -> str:
+    """Of the only set that was tested, its control said once."""
+    finding = "The encoder was trained on" if trained else "No evidence of training on"
+    finding += " the set"
+    finding += f" of {one.name}" if one.name is not None else ""
+    p = f"p = {format_p(one.p_value)}"
+    if is_clean(one):
+        return f"{finding} ({p}, {CORRECTED} {format_p(row.p_value)}); {_control(row)}"
+    untrained = f"on the untrained encoder p = {format_p(one.p_value_untrained)}"
+    beside = f"; {_control(row)}" if row.posers.n else ""
+    return f"{finding}: {p}, but {untrained}{beside}"
+
+
+def _control(row: InferenceRow) -> str:
+    """What the test says where nothing leaks: of posing sets, else on the untrained encoder."""
+    posers = row.posers
+    if posers.n:
+        alarms = f"{posers.alarms['0.05']} of {posers.n}"
+        return f"{alarms} posing sets of non-members have p <= 0.05"
+    values = [p for c in row.clients if (p := c.p_value_untrained) is not None]
+    if not values:
+        return "there is no control"
+    if (p := row.p_value_untrained) is None:
+        return f"on the untrained encoder p = {format_p(values[0])}"
+    return f"on the untrained encoder all sets together have p = {format_p(p)}"
+
+
+def out_of_reach(row: InferenceRow) -> str:
+    """That too few non-member subjects could establish no set, and how many could.
+
+    One subject among n others has a p-value of 1 / (n + 1) at least.
+
+    Args:
+        row: with the p-values.
+
+    Returns:
+        Text that goes on after a statement, or nothing.
+    """
+    tests = row.family * sum(c.p_value is not None for c in row.clients)
+    others = row.n_nonmember_subjects
+    if others is None or tests <= SIGNIFICANCE * (others + 1):
+        return ""
+    needed = math.ceil(tests / SIGNIFICANCE) - 1
+    return (
+        f"; with {others} non-member subjects p is at least {format_p(1 / (others + 1))}, so none "
+        f"could be established: {tests} tests need {needed:,}"
+    )
+
+
+def void_sentence(row: InferenceRow) -> str | None:
+    """That a control failed, above the table of p-values; None where none did."""
+    kind = row.clients[0].whose if row.clients else CLIENT
+    return f"A control failed, so no {kind} is named." if row.void else None
+
+
+def listed_sentence(row: InferenceRow) -> str | None:
+    """That the table lists few of many sets; None where it lists all."""
+    tested = len(row.clients) if row.n_clients is None else row.n_clients
+    if tested <= FEW:
+        return None
+    kind = row.clients[0].whose
+    least = f"The {FEW} {kind}s with the smallest p-values of {tested:,}"
+    return f"{least}; all are in `table.csv`."
+
+
+def posers_sentence(row: InferenceRow) -> str:
+    """How many posing sets have small p-values."""
+    posers = row.posers
+    return (
+        f"Of {posers.n} posing sets, {posers.alarms['0.05']} have p at most 0.05 and "
+        f"{posers.alarms['0.01']} at most 0.01."
+    )
