@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from fedmia.options.yamlfile import dump
-from fedmia.records.as_json import to_json
 from fedmia.report import csvs
 from fedmia.report.page import templates
 from fedmia.report.words.numbers import estimate
 from fedmia.storage.durable import make_folder, write
+from fedmia.storage.json_rows import to_json
 from papers.cells import Reading, Row, Rows, read_cell
 from papers.claims.over_targets import Readings
 from papers.entries import Entry, TableCell

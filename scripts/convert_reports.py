@@ -16,10 +16,10 @@ from typing import Any
 from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
-from fedmia.records.as_json import from_json, to_json
 from fedmia.records.fields import fields_of
 from fedmia.records.rows import Report, UtilityRow
 from fedmia.report.figures.draw import fingerprint
+from fedmia.storage.json_rows import from_json, to_json
 
 Old = Mapping[str, Any]
 

@@ -45,11 +45,11 @@ import yaml
 from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
-from fedmia.records.as_json import from_json
 from fedmia.records.rows import Report
 from fedmia.report.figures.attacks import Forest
 from fedmia.report.figures.canvas import encode
 from fedmia.report.figures.draw import figures, fingerprint
+from fedmia.storage.json_rows import from_json
 from fedmia.storage.runfolder import RunFolder
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
-from fedmia.records.as_json import from_json
 from fedmia.records.rows import FORMAT, Report
+from fedmia.storage.json_rows import from_json
 
 R = TypeVar("R")
 STORED = Path(__file__).resolve().parent / "stored" / "run"

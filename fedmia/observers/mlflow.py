@@ -12,8 +12,8 @@ from PIL import Image
 
 from fedmia.observers.base import RunObserver
 from fedmia.options.errors import InputError
-from fedmia.records.as_json import to_json
 from fedmia.records.rows import Report
+from fedmia.storage.json_rows import to_json
 
 LONGEST = 500  # characters of a parameter's value that every server takes
 

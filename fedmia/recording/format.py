@@ -40,8 +40,8 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 from fedmia.options.errors import InputError
-from fedmia.records.as_json import from_json
 from fedmia.records.json_schema import DRAFT, type_schema
+from fedmia.storage.json_rows import from_json
 
 FORMAT = 1
 HEADER = "recording.json"

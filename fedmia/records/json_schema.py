@@ -23,7 +23,7 @@ TYPES: Mapping[Any, str] = {
 
 
 def schema(row: Any, title: str) -> Schema:
-    """The JSON Schema of a file that holds a row; `fedmia.records.as_json` reads what it allows.
+    """The JSON Schema of a file that holds a row; `fedmia.storage.json_rows` reads what it allows.
 
     Args:
         row: class of the row, such as `Report`.

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from fedmia.records import EPOCHS_CUT, AttackSweep, Probe, RoundInfo, RunScores, ScoredAttack
-from fedmia.records.as_json import from_json, to_json
 from fedmia.records.client_rows import ClientRow
 from fedmia.records.fields import row_of
 from fedmia.records.note import Note
@@ -37,6 +36,7 @@ from fedmia.report.words.clients import ranking
 from fedmia.report.words.notes import sentences
 from fedmia.report.words.verdict import texts
 from fedmia.statistics.intervals import LEVEL, wilson
+from fedmia.storage.json_rows import from_json, to_json
 
 METHOD = "Bonferroni over Wilson intervals of the AUC with DeLong's (1988) variance"
 
@@ -51,7 +51,7 @@ def build_report(run: RunScores) -> Report:
 
 
 def build_whole(run: RunScores) -> Report:
-    """The whole report of one run, its numbers rounded as `fedmia.records.as_json` says.
+    """The whole report of one run, its numbers rounded as `fedmia.storage.json_rows` says.
 
     Raises:
         ValueError: scores that are not finite or do not align, naming the attack.

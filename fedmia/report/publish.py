@@ -12,7 +12,6 @@ from pathlib import Path
 from rich.console import Console
 
 from fedmia.records import RunScores
-from fedmia.records.as_json import to_json
 from fedmia.records.rows import BROKEN, Report
 from fedmia.report.build import build_whole, condense
 from fedmia.report.csvs import scores_csv
@@ -22,6 +21,7 @@ from fedmia.report.terminal import render
 from fedmia.report.words.attacks import not_run_by_reason, not_run_line
 from fedmia.runtime.stopwatch import Stopwatch
 from fedmia.storage.durable import make_folder, write
+from fedmia.storage.json_rows import to_json
 from fedmia.storage.manifest import CURVES, FIGURES, PAGE, REPORT, SCORES
 from fedmia.storage.results import contents, to_npz
 from fedmia.table import flatten

@@ -18,9 +18,9 @@ from fedmia.options.bounded import read_json
 from fedmia.options.errors import InputError, prefix_errors
 from fedmia.options.yamlfile import RUN_KEY, Tree, load_all
 from fedmia.records import Curves
-from fedmia.records.as_json import from_json
 from fedmia.records.rows import FORMAT as REPORT_FORMAT
 from fedmia.records.rows import Report
+from fedmia.storage.json_rows import from_json
 from fedmia.storage.manifest import (
     CHECKPOINT,
     CHECKPOINT_INDEX,

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from fedmia.records.as_json import to_json
 from fedmia.records.rows import Report
 from fedmia.report.void import void_reason
+from fedmia.storage.json_rows import to_json
 from fedmia.study.points import group_by_key, largest_epsilon
 
 

@@ -22,10 +22,10 @@ from fedmia.observers.mlflow import MLflow
 from fedmia.observers.run_observers import RunObservers
 from fedmia.observers.tensorboard import TensorBoard
 from fedmia.options.errors import InputError
-from fedmia.records.as_json import to_json
 from fedmia.records.attack_rows import PairedRow
 from fedmia.records.rows import UtilityRow
 from fedmia.simulate import main
+from fedmia.storage.json_rows import to_json
 from fedmia.storage.runfolder import RunFolder
 from fedmia.testing import check_observer
 from fedmia.testing.observer import some_figure, some_report

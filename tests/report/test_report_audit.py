@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 from fedmia.records import EPOCHS_CUT, AttackSweep, RunScores, SweepPoint
-from fedmia.records.as_json import to_json
 from fedmia.records.rows import Report, SweepRow
 from fedmia.report import report_tables as tables
 from fedmia.report.build import build_report
@@ -20,6 +19,7 @@ from fedmia.report.figures import attacks
 from fedmia.report.page import page
 from fedmia.report.publish import write_report
 from fedmia.statistics.auc import auc_estimate, auc_interval
+from fedmia.storage.json_rows import to_json
 from tests.report.conftest import scored
 
 NOT_RUN = {"lira": "needs shadows", "ascent": "takes part", "rmia": "needs shadows"}

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from fedmia.records import Pair, Probe, RoundInfo, RunScores
-from fedmia.records.as_json import to_json
 from fedmia.records.privacy import ClientDefence, Epsilon
 from fedmia.records.rows import Report
 from fedmia.report.build import build_report, family_sizes
 from fedmia.report.csvs import scores_csv
 from fedmia.statistics.auc import auc_estimate, auc_interval
+from fedmia.storage.json_rows import to_json
 from tests.report.conftest import alone, make_run
 
 

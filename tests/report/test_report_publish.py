@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from fedmia.records import RunScores
-from fedmia.records.as_json import to_json
 from fedmia.records.rows import Report
 from fedmia.report.figures import draw
 from fedmia.report.publish import publish, show
 from fedmia.runtime.stopwatch import PARTS, Stopwatch
+from fedmia.storage.json_rows import to_json
 
 
 def untimed(report: Report) -> Report:

@@ -10,10 +10,10 @@ import pytest
 
 from fedmia.cli.command import BAD_INPUT
 from fedmia.options.errors import InputError
-from fedmia.records.as_json import from_json, to_json
 from fedmia.records.attack_rows import AttackRow, OverControlRow
 from fedmia.records.rows import FORMAT, Report
 from fedmia.simulate import main as simulate
+from fedmia.storage.json_rows import from_json, to_json
 from fedmia.storage.runfolder import RunFolder
 from tests.made_up_runs import made_up, write_run
 

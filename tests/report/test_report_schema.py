@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from fedmia.records.as_json import from_json
 from fedmia.records.json_schema import schema
 from fedmia.records.rows import Report
+from fedmia.storage.json_rows import from_json
 from tests.pages.reading import ROOT
 
 jsonschema = pytest.importorskip("jsonschema", reason="nbformat, of the test extra, brings it")

@@ -16,13 +16,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fedmia.records import RunScores, ScoredAttack, as_json, fields, rows
-from fedmia.records.as_json import from_json, to_json
+from fedmia.records import RunScores, ScoredAttack, fields, rows
+from fedmia.storage import json_rows
 from fedmia.records.attack_rows import AttackRow, Interval
 from fedmia.records.fields import SHARE, interval, number
 from fedmia.records.rows import Report
 from fedmia.report import build, report_tables
 from fedmia.report.publish import write_report
+from fedmia.storage.json_rows import from_json, to_json
 from fedmia.storage.manifest import TABLE_TEXT
 from fedmia.storage.results import read, write
 from fedmia.study.points import over_points
@@ -172,7 +173,7 @@ def declared(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(build, "attack_row", attack_row)
     for module in (rows, report_tables):  # where the name of the class stands
         monkeypatch.setattr(module, "AttackRow", OverlapRow)
-    for module, cached in ((fields, "_fields"), (as_json, "_hints")):
+    for module, cached in ((fields, "_fields"), (json_rows, "_hints")):
         monkeypatch.setattr(module, cached, cache(getattr(module, cached).__wrapped__))
 
 

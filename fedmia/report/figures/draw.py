@@ -6,10 +6,10 @@ import hashlib
 import json
 
 from fedmia.records import RunScores
-from fedmia.records.as_json import to_json
 from fedmia.records.rows import Report
 from fedmia.report.figures import active, attacks, canvas, clients, features, roc, rounds
 from fedmia.report.figures.base import ReportFigure
+from fedmia.storage.json_rows import to_json
 
 
 def figures(report: Report, run: RunScores | None = None) -> dict[str, ReportFigure]:
