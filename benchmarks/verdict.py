@@ -36,6 +36,9 @@ from fedmia.records import (
     RunScores,
     ScoredAttack,
 )  # fmt: skip
+from fedmia.records.attack_rows import AttackRow
+from fedmia.records.fields import row_of
+from fedmia.records.rows import Report
 from fedmia.report.build import family_sizes
 from fedmia.report.datasets import inference_row
 from fedmia.report.metrics import auc_numbers
@@ -52,8 +55,6 @@ PLACEBO, UNTRAINED = 0.5, 0.1
 KINDS = ("active", "run", "audit", "whole")
 NULL, NULLS = "nothing", 900
 OF_ALL_KINDS = (NULL, "shift 0.56", "leak 0.6")  # the others are of `active` alone
-# What a sentence says of an attack beside its numbers.
-NAMED = {"threat": {"vantage": "outsider"}, "under_attack": False, "rounds": ()}
 CODES = ("leaks", "not-established", "control-failed", "shift")
 # AUC of the encoder's leak, of a shift that trained encoders see, one that all see, and of pixels.
 # `one`: one attack alone finds it.
@@ -148,21 +149,29 @@ def code_before(run: RunScores) -> str:
 def code_after(run: RunScores) -> str:
     """The code that `build_report` gives, without all that a report holds beside."""
     tests, beside = family_sizes(run)
-    attacks: list[Any] = [
-        {**NAMED, "name": a.name, **auc_numbers(*a.sides, tests, tested=True),
-         "over_control": over_control(a, run, tests)} for a in run.attacks
+    attacks = [
+        row_of(
+            AttackRow, auc_numbers(*a.sides, tests, tested=True),
+            **named(a.name), over_control=over_control(a, run, tests),
+        )
+        for a in run.attacks
     ]  # fmt: skip
-    controls: Any = {
-        name: [{**NAMED, "name": a.name, **auc_numbers(*a.sides, beside)} for a in rows]
+    controls = {
+        name: [row_of(AttackRow, auc_numbers(*a.sides, beside), **named(a.name)) for a in rows]
         for name, rows in run.controls.items()
     }
     assert run.pixels is not None
-    controls["pixels"] = auc_numbers(*run.pixels, beside)
-    inferences = [inference_row(i, tests) for i in run.inferences]
-    report: Any = {
-        "attacks": attacks, "controls": controls, "dataset_inference": inferences, "paired": []
-    }  # fmt: skip
+    report = row_of(
+        Report, None, attacks=attacks, controls=controls, paired=[], clients=[], not_run={},
+        pixels=auc_numbers(*run.pixels, beside),
+        dataset_inference=[inference_row(i, tests) for i in run.inferences],
+    )  # fmt: skip
     return decide(report)[1]
+
+
+def named(name: str) -> dict[str, Any]:
+    """What a sentence says of an attack beside its numbers."""
+    return {"name": name, "vantage": "outsider", "under_attack": False, "rounds": ()}
 
 
 def missing(run: RunScores, truth: float) -> dict[str, bool]:

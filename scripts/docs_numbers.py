@@ -35,7 +35,7 @@ import math
 import re
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -363,11 +363,14 @@ def copy_pictures(run: Path) -> None:
     Raises:
         SystemExit: the run is not the one whose numbers the pages have.
     """
+    from fedmia.records.as_json import from_json
+    from fedmia.records.rows import Report
     from fedmia.report.figures.canvas import encode
     from fedmia.report.figures.draw import fingerprint
     from fedmia.storage.runfolder import RunFolder
 
-    images, report = ROOT / "docs" / "images", result("default/report.json")
+    images = ROOT / "docs" / "images"
+    report = from_json(Report, result("default/report.json"), "report")
     if fingerprint(RunFolder(run).report()) != fingerprint(report):
         sys.exit(f"{run} is another run than benchmarks/results/default/report.json")
     text = PngInfo()
@@ -389,9 +392,10 @@ def draw_short(report: Any) -> Any:
 
     rows = yaml.safe_load(TABLES.read_text(encoding="utf-8"))["readme"]["rows"]
     named = [row["is"] for row in rows]
-    attacks = [row for row in report["attacks"] if row["name"] in named]
-    controls = {"untrained": [], "placebo": [], "pixels": None}
-    return apply_style(forest)(report | {"attacks": attacks, "paired": [], "controls": controls})
+    attacks = [row for row in report.attacks if row.name in named]
+    controls = {"untrained": [], "placebo": []}
+    alone = replace(report, attacks=attacks, paired=[], controls=controls, pixels=None)
+    return apply_style(forest)(alone)
 
 
 def main() -> int:

@@ -2,40 +2,54 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import shutil
 import types
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NotRequired, Union, get_args, get_origin, get_type_hints, is_typeddict
+from typing import Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
-from fedmia.records.fields import mismatches
-from fedmia.records.rows import Report
+from fedmia.records.as_json import from_json
+from fedmia.records.rows import FORMAT, Report
 
+R = TypeVar("R")
 STORED = Path(__file__).resolve().parent / "stored" / "run"
 
 
-def completed(value: Any, kind: Any) -> Any:
-    """`value` with what its type requires beside it: null, zero, empty; `...`: all of it."""
+def completed(kind: Any, value: Any = ...) -> Any:
+    """`value` as JSON with what its type has beside it: null, zero, empty; `...`: all of it."""
     origin, inside = get_origin(kind), get_args(kind)
     if origin in (Union, types.UnionType):
         if value is ... or value is None:
-            return None if type(None) in inside else completed(value, inside[0])
-        records = [k for k in inside if is_typeddict(k)] if isinstance(value, dict) else []
-        wholes = [(completed(value, kind), kind) for kind in records]
-        return next((one for one, kind in wholes if not [*mismatches(one, kind, "")]), value)
-    if is_typeddict(kind):
-        hints, whole = get_type_hints(kind), get_type_hints(kind, include_extras=True)
+            return None
+        (bare,) = (one for one in inside if one is not types.NoneType)
+        return completed(bare, value)
+    if dataclasses.is_dataclass(kind):
+        hints = get_type_hints(kind)
         own = {} if value is ... else value
-        must = [k for k, hint in whole.items() if get_origin(hint) is not NotRequired]
-        return {
-            k: completed(own.get(k, ...), hints.get(k, Any)) for k in {**dict.fromkeys(must), **own}
-        }
+        must = {one.name: completed(hints[one.name], own.get(one.name, ...))
+                for one in dataclasses.fields(kind)}  # fmt: skip
+        return {**own, **must}
     if kind is Any:
         return value
     if value is ...:
         return [] if origin in (list, Sequence) else {} if origin in (dict, Mapping) else kind()
-    return [completed(one, inside[0]) for one in value] if origin in (list, Sequence) else value
+    if origin in (list, Sequence):
+        return [completed(inside[0], one) for one in value]
+    if origin in (dict, Mapping):
+        return {key: completed(inside[1], one) for key, one in value.items()}
+    return value
+
+
+def made_up(kind: type[R], **fields: Any) -> R:
+    """The row of this class whose fields say so, in the types of JSON."""
+    return from_json(kind, completed(kind, fields), kind.__name__)
+
+
+def made_up_report(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """What report.json holds of a run whose report says so."""
+    return cast(dict[str, Any], completed(Report, {"format": FORMAT, **fields}))
 
 
 def write_run(folder: Path, report: Mapping[str, Any]) -> None:
@@ -47,5 +61,4 @@ def write_run(folder: Path, report: Mapping[str, Any]) -> None:
 
 def write_report(folder: Path, report: Mapping[str, Any]) -> None:
     """The report of a run that says so."""
-    whole = json.dumps(completed(dict(report), Report))
-    (folder / "report.json").write_text(whole, encoding="utf-8")
+    (folder / "report.json").write_text(json.dumps(made_up_report(report)), encoding="utf-8")

@@ -69,7 +69,7 @@ def test_service__has_no_twin_no_white_box_attack_and_no_query_for_them(
     assert done.code == 0 and done.names() == ["similarity"]
     assert report["split"]["access"] == "black_box" and report["encoder"]["loaded"] == 0
     assert report["controls"]["untrained"] == []
-    assert report["controls"]["pixels"] and report["utility"]["untrained"]["knn"] is None
+    assert report["pixels"] and report["utility_untrained"]["knn"] is None
     assert "needs white_box access" in done.not_run["grad-norm"]
     notes = " ".join(report["notes"])
     assert "no untrained control: it has no weights to permute; what remains" in notes
@@ -115,6 +115,7 @@ def test_utility__of_the_untrained_twin_is_its_own(
         return {"knn": Probe(value, 40), "linear": Probe(value, 40)}
 
     monkeypatch.setattr(encoder, "probe_images", probes)
-    useful = audit("--known 6", tmp_path / "A").report["utility"]
-    assert (useful["knn"], useful["linear"]) == (0.75, 0.75)
-    assert (useful["untrained"]["knn"], useful["untrained"]["linear"]) == (0.25, 0.25)
+    useful = audit("--known 6", tmp_path / "A").report
+    known, untrained = useful["utility"], useful["utility_untrained"]
+    assert (known["knn"], known["linear"]) == (0.75, 0.75)
+    assert (untrained["knn"], untrained["linear"]) == (0.25, 0.25)

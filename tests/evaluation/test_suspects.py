@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -160,32 +161,32 @@ def test_updates__that_are_zero_or_not_finite_stand_out_and_hide_nobody(
     updates[1][6] = before | {name: before[name] + update}
     sent = {r: dict(enumerate(states)) for r, states in enumerate(updates, start=1)}
     rows = rank_suspects(dict(enumerate(models, start=1)), sent, far)
-    by_client = {row["client"]: row for row in rows}
-    assert {rows[at]["client"] for at in range(1 + len(attackers))} == {6, *attackers}
-    assert all(row["suspicion"] is not None for row in rows)
-    assert [c for c, row in by_client.items() if row["alarm"]] == [
-        row["client"] for row in rows[: 1 + len(attackers)]
+    by_client = {row.client: row for row in rows}
+    assert {rows[at].client for at in range(1 + len(attackers))} == {6, *attackers}
+    assert all(row.suspicion is not None for row in rows)
+    assert [c for c, row in by_client.items() if row.alarm] == [
+        row.client for row in rows[: 1 + len(attackers)]
     ]
     one = by_client[6]
-    assert (one["round"], one["cosine"], one["loss_change"]) == (2, None, None)
-    assert one["norm"] == (0 if value == 0 else None)
+    assert (one.round, one.cosine, one.loss_change) == (2, None, None)
+    assert one.norm == (0 if value == 0 else None)
     what = "all zero" if value == 0 else "not finite"
     assert f"in round 2 an update that is {what})" in (suspects_sentence(rows) or "")
 
 
 def test_honest_clients__are_named_no_more_often_than_stated() -> None:
     most = [rank(seed=seed)[0] for seed in range(20)]
-    assert sum(bool(row["alarm"]) for row in most) <= 1
-    assert all(row["alarm"] is not None for row in most)
-    assert np.median([row["suspicion"] or 0 for row in most]) > 1
+    assert sum(bool(row.alarm) for row in most) <= 1
+    assert all(row.alarm is not None for row in most)
+    assert np.median([row.suspicion or 0 for row in most]) > 1
 
 
 def test_alarm__is_of_the_sizes_that_were_measured() -> None:
     """Others are ranked, and nobody is named."""
-    assert [row["alarm"] for row in rank((3,))] == [True] + [False] * (CLIENTS - 1)
+    assert [row.alarm for row in rank((3,))] == [True] + [False] * (CLIENTS - 1)
     for other in (rank((3,), rounds=ROUNDS - 1), rank((3,), absent=5)):
-        assert other[0]["client"] == 3 and (other[0]["suspicion"] or 0) > THRESHOLD
-        assert {row["alarm"] for row in other} == {None}
+        assert other[0].client == 3 and (other[0].suspicion or 0) > THRESHOLD
+        assert {row.alarm for row in other} == {None}
 
 
 def test_suspicion__knows_weights_alone(tmp_path: Path) -> None:
@@ -200,8 +201,8 @@ def test_suspicion__knows_weights_alone(tmp_path: Path) -> None:
     before, last = {r + 1: model for r, model in enumerate(models[:-1])}, CLIENTS - 1
     turned = {r: {last - c: s for c, s in enumerate(sent)} for r, sent in enumerate(updates, 1)}
     rows = rank_suspects(before, turned)
-    assert [last - row["client"] for row in rows] == one.index.tolist()
-    assert rows[0]["suspicion"] == pytest.approx(one["suspicion"].iloc[0])
+    assert [last - row.client for row in rows] == one.index.tolist()
+    assert rows[0].suspicion == pytest.approx(one["suspicion"].iloc[0])
     taken = {
         *inspect.signature(rank_suspects).parameters,
         *inspect.signature(measure_round).parameters,
@@ -243,20 +244,20 @@ def test_audit__has_the_suspects_of_a_recording_with_updates(audit: Audit, tmp_p
     table = run.table[run.table["subject"] == "suspect"]
     assert len(table) == 4 * CLIENTS
     plain = audit(f"{flags}{record(tmp_path / 'PLAIN', kept='none')}", tmp_path / "OTHER")
-    assert "suspects" not in plain.report and "Standing out" not in plain.out
+    assert plain.report["suspects"] == [] and "Standing out" not in plain.out
 
 
 def test_clients__whose_updates_cannot_be_compared_are_rows_without_suspicion() -> None:
     models, updates = states(())
     sent = {r: dict(enumerate(s[:-1])) for r, s in enumerate(updates, start=1)}
     rows = rank_suspects(dict(enumerate(models, start=1)), sent, far, range(CLIENTS))
-    assert len(rows) == CLIENTS and rows[-1]["client"] == CLIENTS - 1
-    assert [row["suspicion"] is None for row in rows] == [False] * (CLIENTS - 1) + [True]
+    assert len(rows) == CLIENTS and rows[-1].client == CLIENTS - 1
+    assert [row.suspicion is None for row in rows] == [False] * (CLIENTS - 1) + [True]
 
 
 def test_sentence__says_who_stands_out_by_what() -> None:
     alone, quiet, silent = (
-        suspect(9, 12.5, True), suspect(2, 1.5, False) | {"loss_change": None},
+        suspect(9, 12.5, True), replace(suspect(2, 1.5, False), loss_change=None),
         suspect(4, None, None),
     )  # fmt: skip
     named = suspects_sentence([alone, quiet, silent])
@@ -270,14 +271,14 @@ def test_sentence__says_who_stands_out_by_what() -> None:
         "round 8 35.2 times the median norm, cosine -0.69). An alarm was raised in "
         f"{FALSE_ALARMS} of {HONEST} honest federations."
     )
-    ranked = suspects_sentence([alone | {"alarm": None}, quiet | {"alarm": None}])
+    ranked = suspects_sentence([replace(alone, alarm=None), replace(quiet, alarm=None)])
     assert ranked is not None and ranked.startswith(
         "The client that stands out most is client 9 (suspicion 12.5: in round 8 35.2 times the "
         "median norm, cosine -0.69, loss of public images +0.5). It is a rank alone, and no alarm "
     )
-    some = suspects_sentence([quiet, silent, silent | {"client": 7}])
+    some = suspects_sentence([quiet, silent, replace(silent, client=7)])
     assert some is not None and some.endswith(" can be compared: 4, 7.")
-    many = suspects_sentence([quiet, *(silent | {"client": c} for c in range(30))])
+    many = suspects_sentence([quiet, *(replace(silent, client=c) for c in range(30))])
     assert many is not None and many.endswith(" 8, 9 and 20 more.")
     assert suspects_sentence([silent]) is None and suspects_sentence([]) is None
 
