@@ -1,7 +1,8 @@
 """Bring results of format 1 over to format 2: `python scripts/convert_reports.py FOLDER..`.
 
 Each report.json below the folders, or a file that is named, is written anew, and figures beside it
-carry the fingerprint of the new report. Nothing is computed again: every number is where it was, but for its place. A file of format 2 stays.
+carry the fingerprint of the new report. Nothing is computed again: every number is where it was,
+but for its place. A file of format 2 stays.
 """
 
 from __future__ import annotations
