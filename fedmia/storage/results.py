@@ -7,7 +7,7 @@ import dataclasses
 import io
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, cast, get_args, get_type_hints
+from typing import Any
 
 import numpy as np
 
@@ -50,8 +50,7 @@ def contents(rows: Sequence[Row]) -> dict[str, bytes]:
     import pyarrow.parquet as pq
 
     types = {str: pa.string(), int: pa.int64(), float: pa.float64()}
-    kinds = {name: (get_args(hint) or [hint])[0] for name, hint in get_type_hints(Row).items()}
-    schema = pa.schema([(name, types[kind]) for name, kind in kinds.items()])
+    schema = pa.schema([(name, types[kind]) for name, (kind, _) in COLUMNS.items()])
     table = pa.Table.from_pylist(list(rows), schema=schema)
     parquet, text = io.BytesIO(), io.StringIO(newline="")
     pq.write_table(table, parquet)
@@ -86,7 +85,7 @@ def read(path: Path) -> list[Row]:
             for batch in table.iter_batches(batch_rows(str(file), table.metadata, length)):
                 size += batch.nbytes
                 check_unfolded(str(file), size, length)
-                rows += cast(list[Row], batch.to_pylist())
+                rows += batch.to_pylist()
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise InputError(f"cannot read {file}: {' '.join(str(error).split())[:200]}") from None
     return rows
