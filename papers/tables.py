@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from fedmia.options.values import escape_name
 from fedmia.options.yamlfile import dump
 from fedmia.records.as_json import to_json
 from fedmia.report import csvs
@@ -59,6 +60,7 @@ def table_of(
         | {"seconds": round(sum(facts["seconds"] for facts in done), 1)}
         | {"cells": table_rows(cells, folder, failed)},
         exact=True,
+        text=escape_name,
     )
 
 
@@ -197,7 +199,7 @@ def write_claims(claims: Rows, scale: str, folder: Path) -> None:
     flat = [{**claim, "parts": json.dumps(claim["parts"])} for claim in claims]
     text = csvs.text([*flat[0]], [[*claim.values()] for claim in flat])
     page = _render("reproduced_claims", claims=claims, scale=scale)
-    content = to_json({"scale": scale, "claims": claims}, exact=True)
+    content = to_json({"scale": scale, "claims": claims}, exact=True, text=escape_name)
     texts = {".json": as_json(content), ".csv": text, ".md": page}
     write({folder / f"claims{suffix}": one for suffix, one in texts.items()})
 

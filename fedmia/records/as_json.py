@@ -5,19 +5,19 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import UnionType
 from typing import Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 import numpy as np
 
-from fedmia.options.values import escape_name
-
 R = TypeVar("R")
 EXACT = ("config", "choices", "delta")  # asked for, chosen or assumed: no measurement
 
 
-def to_json(value: Any, key: str = "", *, exact: bool = False) -> Any:
+def to_json(
+    value: Any, key: str = "", *, exact: bool = False, text: Callable[[str], str] = str
+) -> Any:
     """A row, or any value of one, in strict JSON types.
 
     Measured floats are rounded to 6 decimals, a threshold to 6 digits, so that reruns compare
@@ -27,6 +27,7 @@ def to_json(value: Any, key: str = "", *, exact: bool = False) -> Any:
         value: a row, or a value of one.
         key: under which it stands; it may name an exact value.
         exact: whether floats keep all digits.
+        text: what a text of the value becomes.
 
     Returns:
         Dictionaries, lists, strings, numbers, booleans and None, which also stands for what is not
@@ -38,9 +39,9 @@ def to_json(value: Any, key: str = "", *, exact: bool = False) -> Any:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         value = {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
     if isinstance(value, Mapping):
-        return {escape_name(str(k)): to_json(v, str(k), exact=exact) for k, v in value.items()}
+        return {text(str(k)): to_json(v, str(k), exact=exact, text=text) for k, v in value.items()}
     if isinstance(value, list | tuple):
-        return [to_json(v, key, exact=exact) for v in value]
+        return [to_json(v, key, exact=exact, text=text) for v in value]
     if isinstance(value, float):
         if not math.isfinite(value):
             return None
@@ -48,7 +49,7 @@ def to_json(value: Any, key: str = "", *, exact: bool = False) -> Any:
             return value
         # A threshold may be tiny, and six decimals would turn it into 0.
         return float(f"{value:.6g}") if key.startswith("threshold") else round(value, 6)
-    return value if value is None or isinstance(value, bool | int) else escape_name(str(value))
+    return value if value is None or isinstance(value, bool | int) else text(str(value))
 
 
 def from_json(kind: type[R], value: Any, where: str) -> R:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from fedmia.options.values import escape_name
 from fedmia.records import EPOCHS_CUT, AttackSweep, Probe, RoundInfo, RunScores, ScoredAttack
 from fedmia.records.as_json import from_json, to_json
 from fedmia.records.client_rows import ClientRow
@@ -118,7 +119,7 @@ def build_whole(run: RunScores) -> Report:
     )
     whole = replace(whole, smallest_leak=smallest_leak(whole))
     texts: dict[str, Any] = words(whole, run.pretrain, common_defences(run.clients))
-    return from_json(Report, to_json(replace(whole, **texts)), "report")
+    return from_json(Report, to_json(replace(whole, **texts), text=escape_name), "report")
 
 
 def family_sizes(run: RunScores) -> tuple[int, int]:

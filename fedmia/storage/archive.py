@@ -15,13 +15,13 @@ from safetensors.numpy import save_file
 from fedmia import records
 from fedmia.options.bounded import parse_json
 from fedmia.options.option import check_type, type_hints
-from fedmia.records import privacy
+from fedmia.records import privacy, rows
 from fedmia.storage.durable import make_folder, replacing
 
 Result = TypeVar("Result")
 RECORDS: Mapping[str, Any] = {  # what a file may name, and nothing else that is imported
     name: cls
-    for module in (records, privacy)
+    for module in (records, privacy, rows)
     for name, cls in vars(module).items()
     if dataclasses.is_dataclass(cls) and cls.__module__ == module.__name__
 }
