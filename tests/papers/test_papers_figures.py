@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from fedmia.config.choices import PluginChoice
+from fedmia.records.rows import RoundRow
 from fedmia.report.figures import canvas
 from fedmia.storage.results import from_npz, to_npz
 from papers.federated import curves, feature_pairs
@@ -19,6 +20,7 @@ from papers.federated.feature_pairs import decide, fit_classifier
 from papers.federated.gather import PaperResults, numbers
 from papers.federated.reading import configured_attack
 from papers.federated.static_ascent import by_threshold
+from tests.made_up_runs import made_up
 from tests.papers.planted import (
     MEMBERS,
     NONMEMBERS,
@@ -29,9 +31,9 @@ from tests.papers.planted import (
     reading,
 )
 
-HISTORY: Any = [
-    {"round": 1, "under_attack": False},
-    {"round": 2, "under_attack": True},
+HISTORY = [
+    made_up(RoundRow, round=1, under_attack=False),
+    made_up(RoundRow, round=2, under_attack=True),
 ]
 
 
