@@ -150,7 +150,7 @@ def test_stored__figures_are_drawn_again(stored: Run) -> None:
 
 def test_stored__table_has_the_numbers_of_the_report(stored: Run) -> None:
     table = stored.table
-    assert tuple(table.columns) == COLUMNS
+    assert [*table.columns] == [*COLUMNS]
     own = table[(table["subject"] == "attack") & (table["metric"] == "auc")]
     aucs = own[own["control"].isna()].set_index("attack")["value"]
     assert aucs.to_dict() == stored.attacks["auc"].to_dict()
@@ -246,10 +246,14 @@ DAMAGED = "report.json of run '{run}' is damaged, or not of fedmia: "
 DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {  # of a report: how, and the line
     "cut": (lambda run: cut(run / "report.json", 500), DAMAGED + "JSONDecodeError: "),
     "a list": (lambda run: (run / "report.json").write_text("[]"), DAMAGED),
-    "empty": (lambda run: (run / "report.json").write_text("{}"),
-              DAMAGED + "ValueError: report.verdict: missing"),
+    "empty": (lambda run: (run / "report.json").write_text('{"format": 2}'),
+              DAMAGED + "ValueError: report.aggregation: missing"),
+    "without a format": (lambda run: (run / "report.json").write_text("{}"),
+                         "report of '{run}' is of format 1; this fedmia reads 2"),
     "another format": (lambda run: change_report(run, format=99),
-                       DAMAGED + "ValueError: report.format: unknown"),
+                       "report of '{run}' is of format 99; this fedmia reads 2"),
+    "an unknown field": (lambda run: change_report(run, threat={}),
+                         DAMAGED + "ValueError: report.threat: unknown"),
     "no rows": (lambda run: change_report(run, attacks=5),
                 DAMAGED + "ValueError: report.attacks: 5 is no list"),
     "a row": (lambda run: change_report(run, rounds=[5]), DAMAGED + "ValueError: report.rounds[0]"),
