@@ -14,6 +14,7 @@ from fedmia.config.study import Study, tree_key
 from fedmia.config.tree import from_tree
 from fedmia.options.errors import InputError
 from fedmia.options.yamlfile import load
+from fedmia.storage.json_rows import to_json
 from fedmia.storage.runfolder import RunFolder
 
 PLAN = Path(__file__).parent / "plans" / "ascent.yaml"
@@ -164,12 +165,12 @@ def _results(run: Path) -> dict[str, Any]:
     """What the answer rests on of a run's report."""
     report = RunFolder(run).report()
     return {
-        "verdict_code": report["verdict_code"],
-        "attacks": report["attacks"],
-        "pairs": report["paired"],
-        "sets": report["sets"],
-        "knn": report["utility"]["knn"],
-        "commit": report["versions"].get("commit"),
+        "verdict_code": report.verdict_code,
+        "attacks": to_json(report.attacks, exact=True),
+        "pairs": to_json(report.paired, exact=True),
+        "sets": to_json(report.sets, exact=True),
+        "knn": report.utility.knn,
+        "commit": report.versions.get("commit"),
     }
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from fedmia.simulate import main as simulate
+from fedmia.storage.json_rows import to_json
 from fedmia.storage.runfolder import RunFolder
 
 POLICIES = ("stop", "retry", "drop")
@@ -29,7 +30,7 @@ def read(out: Path) -> Report | None:
     """A report less what clocks and folders tell, None where there is none."""
     if (report := RunFolder(out).read_report_or_none()) is None:
         return None
-    return {k: v for k, v in report.items() if k not in VARYING}
+    return {k: v for k, v in to_json(report, exact=True).items() if k not in VARYING}
 
 
 def judge_fault(report: Report, policy: str, clean: Report, code: int) -> list[str]:

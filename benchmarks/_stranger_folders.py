@@ -25,6 +25,7 @@ from fedmia import open_study, table
 from fedmia.cli.command import parse
 from fedmia.cli.commands import SIMULATE
 from fedmia.federation.checkpoint import Checkpoint
+from fedmia.records.rows import Report
 from fedmia.report.figures import draw
 from fedmia.runs import open_run
 from fedmia.runtime.stopwatch import Stopwatch
@@ -35,6 +36,7 @@ from fedmia.shadows.provided import load_shadows, read_settings, seals_digest
 from fedmia.shadows.train import train_shadows
 from fedmia.simulate import run_experiment
 from fedmia.ssl.train import Train
+from fedmia.storage.json_rows import from_json
 from fedmia.storage.results import contents
 
 STORED = Path(__file__).parents[1] / "tests" / "stored" / "run"
@@ -290,7 +292,7 @@ def hostile_shadows(marker: Path) -> Iterator[tuple[str, Files]]:
 def study_files() -> Files:
     """A study of one run, the stored one."""
     cell = "cells/seed=0"
-    report = json.loads(run_files()["report.json"])
+    report = from_json(Report, json.loads(run_files()["report.json"]), "report")
     rows = [{**row, "run": "seed=0", "seed": 0, "point": ""} for row in table.flatten(report)]
     study = {
         "sentence": "One run.",
@@ -304,7 +306,7 @@ def study_files() -> Files:
                 "seed": 0,
                 "state": "finished",
                 "path": cell,
-                "verdict_code": report["verdict_code"],
+                "verdict_code": report.verdict_code,
             }
         ],
     }

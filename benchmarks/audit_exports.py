@@ -108,15 +108,16 @@ def run_audit(flags: str, out: Path) -> dict[str, Any]:
         code = audit([*shlex.split(flags), "--out", str(out)])
     if code not in (0, 1):
         raise SystemExit(f"the audit {out.name} ended with exit code {code}")
-    report: Any = RunFolder(out).report()
-    rows = {"attacks": report["attacks"]} | {
-        f"{name} control": rows for name, rows in report["controls"].items() if name != "pixels"
+    report = RunFolder(out).report()
+    rows = {"attacks": report.attacks} | {
+        f"{name} control": rows for name, rows in report.controls.items()
     }
     results = {
-        label: [{k: row[k] for k in KEPT} for row in listed] for label, listed in rows.items()
+        label: [{k: getattr(row, k) for k in KEPT} for row in listed]
+        for label, listed in rows.items()
     }
     for row in results["attacks"]:
-        row["seconds"] = report["timing"]["by_attack"][row["name"]]
+        row["seconds"] = report.timing["by_attack"][row["name"]]
     low = [
         f"{row['name']} ({label})"
         for label, listed in results.items()
@@ -125,13 +126,13 @@ def run_audit(flags: str, out: Path) -> dict[str, Any]:
     ]
     return {
         "exit_code": code,
-        "access": report["split"]["access"],
+        "access": report.split["access"],
         "holds_half": not low,
         "excludes_half": low,
-        "intervals": report["family"]["intervals"],
-        "verdict_code": report["verdict_code"],
+        "intervals": report.family.intervals,
+        "verdict_code": report.verdict_code,
         "seconds": round(time.perf_counter() - started, 2),
-        "not_run": {row["attack"]: row["reason"] for row in report["not_run"]},
+        "not_run": dict(report.not_run),
     } | results
 
 

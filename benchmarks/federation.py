@@ -79,7 +79,7 @@ def measure(side: str, name: str) -> dict[str, Any]:
         )
         measurement["s_a_round"] = measurement["wall_s"] / CASES[name][2]
         if (report := RunFolder(out).read_report_or_none()) is not None:
-            timing = report["timing"]
+            timing = report.timing
             measurement["parts"] = {k: v for k, v in timing.items() if isinstance(v, float)}
     return measurement
 

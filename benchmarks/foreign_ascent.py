@@ -152,9 +152,9 @@ def foreign(roles: Plan, first: State, out: Path) -> None:
 
 def numbers(folder: Path) -> dict[str, float]:
     """AUCs as an audit prints them: of the rise, of the loss after the climb, and of controls."""
-    report: Any = RunFolder(folder).report()
-    aucs = {row["name"]: row["auc"] for row in report["attacks"]}
-    pairs = {(row["attack"], row["control"]): row["auc_control"] for row in report["paired"]}
+    report = RunFolder(folder).report()
+    aucs = {row.name: row.auc for row in report.attacks}
+    pairs = {(row.attack, row.control): row.auc_control for row in report.paired}
     return {
         "rise": aucs["ascent"], "twin": pairs["ascent", "ascent-zero"],
         "level": aucs["ascent-level"], "before": pairs["ascent", "loss-before"],

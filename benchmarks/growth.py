@@ -108,11 +108,11 @@ def run(point: Mapping[str, Any], backend: str) -> dict[str, Any]:
         report = RunFolder(out).report()
         sizes = {n: (out / n).stat().st_size for n in ("report.json", "report.html", "table.csv")}
         folder_bytes = sum(f.stat().st_size for f in out.rglob("*") if f.is_file())
-    timing = report["timing"]
+    timing = report.timing
     parts = {k: v for k, v in timing.items() if k != "total_s" and isinstance(v, float)}
     return {
         **point, **measured, "parts": parts, "start_s": timing["import"] + timing["data"],
-        "folder_mb": folder_bytes / 1e6, "bytes": sizes, "clients_listed": len(report["clients"]),
+        "folder_mb": folder_bytes / 1e6, "bytes": sizes, "clients_listed": len(report.clients),
     }  # fmt: skip
 
 

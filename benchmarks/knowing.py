@@ -24,6 +24,7 @@ import numpy as np
 from fedmia.config.audit import Audit
 from fedmia.data.digits import Digits
 from fedmia.evaluation.audits.runs import split_of_run
+from fedmia.records.rows import Report
 from fedmia.report.words.numbers import estimate
 from fedmia.runtime.environment import describe
 from fedmia.statistics.pvalues import holm
@@ -54,16 +55,16 @@ QUIET = ["--attacker", "none", "--attacks", "none", "--federation.snapshots", "1
 OTHERS = 300  # non-members of a shadow federation; what is left tests its encoder
 
 
-def run_command(module: str, flags: list[str], out: Path) -> dict[str, Any]:
+def run_command(module: str, flags: list[str], out: Path) -> Report:
     """The report of a command, which is run unless it has been."""
     run = RunFolder(out)
     if not run.has_report():
         command = [sys.executable, "-m", f"fedmia.{module}", *flags, "--quiet", "--out", str(out)]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-    return dict(run.report())
+    return run.report()
 
 
-def one_encoder(name: str, seed: int, arguments: argparse.Namespace) -> dict[str, Any]:
+def one_encoder(name: str, seed: int, arguments: argparse.Namespace) -> Report:
     """The audit of a federation by shadows of one trainer each."""
     under, own = list[str](), list[str]()
     if strength := TRAINING[name]:
@@ -85,7 +86,7 @@ def own_images(run: Path, seed: int, file: Path) -> None:
     np.savez(file, x=pixels.permute(0, 2, 3, 1).numpy(), y=labels.astype(np.int64))
 
 
-def federation(name: str, seed: int, arguments: argparse.Namespace) -> dict[str, Any]:
+def federation(name: str, seed: int, arguments: argparse.Namespace) -> Report:
     """The audit of a federation by a shadow federation that knows its defence and a naive one."""
     run, images = arguments.work / f"{name}-{seed}", arguments.work / f"images-{seed}.npz"
     run_command("simulate", [*QUIET, *SENT[name], "--seed", str(seed)], run)
@@ -118,14 +119,14 @@ def federation(name: str, seed: int, arguments: argparse.Namespace) -> dict[str,
 def cell(name: str, seed: int, arguments: argparse.Namespace) -> dict[str, Any]:
     """One federation, and what both attackers read of it; the undefended one has one attacker."""
     report = {"training": one_encoder, "sent": federation}[arguments.kind](name, seed, arguments)
-    row = next(r for r in report["attacks"] if r["name"] == arguments.attack)
-    pair = next((p for p in report["paired"] if p["control"] == f"{arguments.attack}-naive"), None)
+    row = next(r for r in report.attacks if r.name == arguments.attack)
+    pair = next((p for p in report.paired if p.control == f"{arguments.attack}-naive"), None)
     return {
-        "defense": name, "seed": seed, "n_members": row["n_members"],
-        "n_nonmembers": row["n_nonmembers"], "knn": report["utility"]["knn"],
-        "naive": pair["auc_control"] if pair else row["auc"],
-        "knowing": row["auc"] if pair else None,
-        "difference": pair["difference"] if pair else None,
+        "defense": name, "seed": seed, "n_members": row.n_members,
+        "n_nonmembers": row.n_nonmembers, "knn": report.utility.knn,
+        "naive": pair.auc_control if pair else row.auc,
+        "knowing": row.auc if pair else None,
+        "difference": pair.difference if pair else None,
     }  # fmt: skip
 
 

@@ -25,6 +25,7 @@ from PIL import Image
 
 from fedmia.runtime.cores import count_cores
 from fedmia.runtime.environment import describe, version
+from fedmia.storage.json_rows import to_json
 from fedmia.storage.runfolder import RunFolder
 
 RESULTS = Path(__file__).parent / "results" / "large_inputs.json"
@@ -81,12 +82,12 @@ def case(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
     )
     whole = audit(flags, args.threads, folder / "audit")
     report = RunFolder(folder / "audit").report()
-    if report["not_run"]:
-        sys.exit("; ".join(f"{row['attack']}: {row['reason']}" for row in report["not_run"]))
+    if report.not_run:
+        sys.exit("; ".join(f"{attack}: {reason}" for attack, reason in report.not_run.items()))
     return {
         "model": args.model, "size": args.size, "images_a_side": args.images,
         "known_a_side": args.known, "views": args.views, "crops": args.crops,
-        "attacks": [a["name"] for a in report["attacks"]], "encoder": report["encoder"],
+        "attacks": [a.name for a in report.attacks], "encoder": to_json(report.encoder, exact=True),
         "alone": alone, "audit": whole, "over_mib": whole["peak_mib"] - alone["peak_mib"],
         "bound_mib": BOUND,
     }  # fmt: skip

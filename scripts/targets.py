@@ -34,6 +34,7 @@ from fedmia.federation.plan import make_plan
 from fedmia.options.errors import InputError
 from fedmia.options.seeding import rng
 from fedmia.recording.files import digest_of
+from fedmia.records.rows import UtilityRow
 from fedmia.storage import durable
 
 SOURCES = {"digits": "digits"}  # data of the plan -> the source; --cifar10 adds one
@@ -98,12 +99,12 @@ def make(
         fresh = place.with_name(f"{place.name}.partial")
         shutil.rmtree(fresh, ignore_errors=True)
         fresh.mkdir(parents=True)
-        if len(run.records["rounds"]) < run.settings.federation.rounds:
+        if len(run.records.rounds) < run.settings.federation.rounds:
             raise KeyboardInterrupt
         tree = to_tree(experiment)
         tree["data"] = {"name": target["data"], "size": pool.size, **constants}
         keep_encoder(run_folder, fresh, tree, trap)
-        utility = run.records["utility"]
+        utility = run.records.utility
     roles = assign_roles(split, pool.digests(), trap, seed)
     durable.write({fresh / ROLES: json.dumps(roles, indent=0) + "\n"})
     files = sorted(path for path in fresh.rglob("*") if path.is_file())
@@ -122,9 +123,9 @@ def make(
     fresh.rename(place)
 
 
-def knn_of(utility: Any) -> float | None:
+def knn_of(utility: UtilityRow) -> float | None:
     """The accuracy of kNN on the vectors of the last model."""
-    return None if utility is None else utility["knn"]
+    return utility.knn
 
 
 def main() -> int:

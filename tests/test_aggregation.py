@@ -90,7 +90,7 @@ def test_secure_aggregation__is_told_of_the_run(tmp_path: Path) -> None:
         flags = f"--clients 2 --rounds 1 --federation.secure_aggregation {secure} --attacks none"
         done = federated(planned(flags), tmp_path / secure).aggregation
         assert done is not None
-        views[secure] = aggregation_row(done, 1)["view"]
+        views[secure] = aggregation_row(done, 1).view
     assert views == {"true": "sums", "false": "updates"}
 
 

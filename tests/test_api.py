@@ -225,7 +225,7 @@ def test_attack__refuses_floats(images: Tensor, known: Known) -> None:
 
 def test_audit__runs_an_attack_of_the_users_own(sides: tuple[Tensor, Tensor]) -> None:
     run, own = audit(made(), *sides, attacks=[Brightness(power=2.0)]), f"{__name__}:Brightness"
-    assert run.records["config"]["attack"] == {own: {"power": 2.0}}
+    assert run.records.config["attack"] == {own: {"power": 2.0}}
     assert list(run.attacks.index) == [own]
 
 
@@ -235,18 +235,18 @@ def test_audit__takes_options_and_the_views(sides: tuple[Tensor, Tensor]) -> Non
         augment=Augment(crop_min=0.9, flip=0.0), known=5, limit=4, sweep="known=2,4",
         query_budget=200, mean=0.5, std=np.array([0.25]),
     ).records  # fmt: skip
-    config = report["config"]
-    assert report["split"]["known_members"] == 5 and report["split"]["scored_members"] == 4
-    assert config["views"]["crop_min"] == 0.9 and len(report["sweep"]) == 4
+    config = report.config
+    assert report.split["known_members"] == 5 and report.split["scored_members"] == 4
+    assert config["views"]["crop_min"] == 0.9 and len(report.sweep) == 4
     assert (config["mean"], config["std"], config["device"]) == ([0.5], [0.25], "cpu")
-    queries = {row["name"]: row["queries"] for row in report["attacks"]}
+    queries = {row.name: row.queries for row in report.attacks}
     assert queries["similarity"] == 2 * 8 + 2 * 10  # the known images set its threshold
 
 
 def test_audit__trains_shadows(sides: tuple[Tensor, Tensor]) -> None:
     plan = {"epochs": 1, "model": "smallnet", "knowledge": ("data",)}
     report = audit(made(), *sides, attacks="encodermi-t", shadows=1, shadow=plan).records
-    assert not report["not_run"] and report["split"]["spare_nonmembers"] == 12
+    assert not report.not_run and report.split["spare_nonmembers"] == 12
 
 
 def test_audit__goes_on_with_the_same_weights_and_images_alone(
@@ -270,8 +270,8 @@ def test_audit__probes_use_the_labels_of_the_others(
 ) -> None:
     members, others = ((x, np.arange(len(x)) % 2) for x in sides)
     pair = (members, others[0]) if labelled == "members" else (members[0], others)
-    utility = audit(made(), *pair, attacks="lpla", known=5).records["utility"]
-    assert (utility["knn"] is not None) == (labelled == "others")
+    utility = audit(made(), *pair, attacks="lpla", known=5).records.utility
+    assert (utility.knn is not None) == (labelled == "others")
 
 
 @pytest.mark.parametrize(

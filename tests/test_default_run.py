@@ -34,7 +34,7 @@ def judge(report: dict[str, Any]) -> None:
         for row in report["controls"][control]:
             low, high = row["low"], row["high"]
             assert low <= 0.5 <= high, (control, row["name"])
-    low, high = (report["controls"]["pixels"][end] for end in ("low", "high"))
+    low, high = (report["pixels"][end] for end in ("low", "high"))
     assert low <= 0.5 <= high
     rows = [*report["attacks"], *report["controls"]["untrained"], *report["controls"]["placebo"]]
     ends = [(row["low"], row["high"]) for row in rows]

@@ -269,12 +269,12 @@ def test_training_writes__scoring_reads() -> None:
 
 
 READ = ("CONFIG", "REPORT", "SCORES", "CURVES", "TABLE", "RECORDING")  # of a run's folder
-# Who names them beside the reader: the writer; folders that are no run's; who damages runs or
-# measures the lengths of their files.
+# Who names them beside the reader: the writer; folders that are no run's; who damages runs,
+# measures the lengths of their files, or brings them over to another format.
 NAMING = (
     "fedmia/storage/", "fedmia/report/publish.py", "fedmia/observers/mlflow.py", "papers/cells.py",
     "benchmarks/_stranger_folders.py", "benchmarks/_process_faults.py", "benchmarks/strangers.py",
-    "benchmarks/growth.py",
+    "benchmarks/growth.py", "scripts/convert_reports.py",
 )  # fmt: skip
 
 

@@ -66,32 +66,32 @@ def test_stored__opens_with_its_settings_and_records(stored: Run) -> None:
     assert isinstance(stored.settings, Experiment)
     assert stored.settings.federation.clients == 2
     assert stored.verdict_code == "not-established" and "similarity" in stored.verdict
-    assert stored.records["family"]["level"] == 0.95
+    assert stored.records.family.level == 0.95
     assert "finished" in repr(stored)
 
 
 def test_stored__attacks_are_a_row_each(stored: Run) -> None:
-    table, row = stored.attacks, stored.records["attacks"][0]
+    table, row = stored.attacks, stored.records.attacks[0]
     assert list(table.index) == ["similarity", "lpla"] and table.index.name == "name"
     first = table.loc["similarity"]
-    assert [first["ci_low"], first["ci_high"]] == row["auc_ci"]
-    assert [first["low"], first["high"]] == [row["low"], row["high"]]
-    assert first["auc"] == row["auc"] and first["tpr_at_0.1"] == row["tpr_at_fpr"]["0.1"]
+    assert [first["ci_low"], first["ci_high"]] == row.auc_ci
+    assert [first["low"], first["high"]] == [row.low, row.high]
+    assert first["auc"] == row.auc and first["tpr_at_0.1"] == row.tpr_at_fpr["0.1"]
     assert pd.isna(first["tpr_at_0.01"]) and pd.isna(first["tpr_at_0.01_ci_low"])
-    control = stored.records["controls"]["untrained"][1]
-    assert control["name"] == "lpla" and table.loc["lpla", "auc_untrained"] == control["auc"]
+    control = stored.records.controls["untrained"][1]
+    assert control.name == "lpla" and table.loc["lpla", "auc_untrained"] == control.auc
     assert (first["n_members"], first["n_nonmembers"]) == (12, 12)
 
 
 def test_stored__clients_and_rounds_are_a_row_each(stored: Run) -> None:
     clients, rounds = stored.clients, stored.rounds
     assert list(clients.index) == [0, 1] and clients["size"].sum() == 16
-    assert clients["auc"].tolist() == [c["auc"] for c in stored.records["clients"]]
+    assert clients["auc"].tolist() == [c.auc for c in stored.records.clients]
     assert list(rounds.index) == [1, 2] and rounds["loss"].notna().all()
     assert pd.isna(rounds.loc[1, "auc:similarity"])
-    last = stored.records["rounds"][-1]
-    assert rounds.loc[2, "auc:lpla"] == last["leakage"]["lpla"]
-    assert [rounds.loc[2, f"{end}:lpla"] for end in ("ci_low", "ci_high")] == last["leakage_ci"][
+    last = stored.records.rounds[-1]
+    assert rounds.loc[2, "auc:lpla"] == last.leakage["lpla"]
+    assert [rounds.loc[2, f"{end}:lpla"] for end in ("ci_low", "ci_high")] == last.leakage_ci[
         "lpla"
     ]
 
@@ -150,7 +150,7 @@ def test_stored__figures_are_drawn_again(stored: Run) -> None:
 
 def test_stored__table_has_the_numbers_of_the_report(stored: Run) -> None:
     table = stored.table
-    assert tuple(table.columns) == COLUMNS
+    assert [*table.columns] == [*COLUMNS]
     own = table[(table["subject"] == "attack") & (table["metric"] == "auc")]
     aucs = own[own["control"].isna()].set_index("attack")["value"]
     assert aucs.to_dict() == stored.attacks["auc"].to_dict()
@@ -246,10 +246,14 @@ DAMAGED = "report.json of run '{run}' is damaged, or not of fedmia: "
 DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {  # of a report: how, and the line
     "cut": (lambda run: cut(run / "report.json", 500), DAMAGED + "JSONDecodeError: "),
     "a list": (lambda run: (run / "report.json").write_text("[]"), DAMAGED),
-    "empty": (lambda run: (run / "report.json").write_text("{}"),
-              DAMAGED + "ValueError: report.verdict: missing"),
+    "empty": (lambda run: (run / "report.json").write_text('{"format": 2}'),
+              DAMAGED + "ValueError: report.aggregation: missing"),
+    "without a format": (lambda run: (run / "report.json").write_text("{}"),
+                         "report of '{run}' is of format 1; this fedmia reads 2"),
     "another format": (lambda run: change_report(run, format=99),
-                       DAMAGED + "ValueError: report.format: unknown"),
+                       "report of '{run}' is of format 99; this fedmia reads 2"),
+    "an unknown field": (lambda run: change_report(run, threat={}),
+                         DAMAGED + "ValueError: report.threat: unknown"),
     "no rows": (lambda run: change_report(run, attacks=5),
                 DAMAGED + "ValueError: report.attacks: 5 is no list"),
     "a row": (lambda run: change_report(run, rounds=[5]), DAMAGED + "ValueError: report.rounds[0]"),

@@ -249,7 +249,7 @@ def test_inference__subjects_that_nobody_trained_on_seldom_void_it(
         owner, subjects = of[:200], (of[:200], of[200:])
         sets = form_candidate_sets(members, others, classes, owner, IID(), 0, subjects)
         row = inference_row(inference(Bright(), known, sets, at, view, view), 1)
-        void[at] = row["void"]
+        void[at] = row.void
     assert void.sum() <= 2
 
 

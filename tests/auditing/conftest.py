@@ -83,7 +83,7 @@ class Audited:
 
     @property
     def not_run(self) -> dict[str, str]:
-        return {row["attack"]: row["reason"] for row in self.report["not_run"]}
+        return dict(self.report["not_run"])
 
 
 Audit = Callable[..., Audited]

@@ -28,7 +28,7 @@ def test_shadow_defense__stands_beside_naive_shadows(
     assert len(trained) == 2 and len(list((out / "shadows").iterdir())) == 2
     (pair,) = done.report["paired"]
     assert (pair["attack"], pair["control"]) == ("encodermi-t", "encodermi-t-naive")
-    assert "over the same with shadows trained without the defence" in pair["statement"]
+    assert pair["over"] == "the same with shadows trained without the defence"
     alone = audit(ONE, tmp_path / "NAIVE")
     assert pair["auc_control"] == alone.report["attacks"][0]["auc"]
     assert not alone.report["paired"]

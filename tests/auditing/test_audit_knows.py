@@ -26,7 +26,7 @@ def test_nonmembers__run_what_needs_no_member_and_choose_no_threshold(
     assert row["queries"] == same["queries"] - 3 * 12  # that choose the threshold
     sets = [done.report["dataset_inference"][0]["clients"][0] for done in (both, alone)]
     assert sets[0]["p_value"] == sets[1]["p_value"]
-    pixels = [done.report["controls"]["pixels"]["auc"] for done in (both, alone)]
+    pixels = [done.report["pixels"]["auc"] for done in (both, alone)]
     assert pixels[0] == pixels[1]  # the auditor, whose control it is, knows both sides
     counts = [done.report["split"]["known_members"] for done in (both, alone)]
     assert counts == [6, 0] and alone.report["split"]["known_nonmembers"] == 6

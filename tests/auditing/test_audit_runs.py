@@ -127,7 +127,7 @@ def test_control__an_encoder_without_one_is_audited_and_said(audit: Audit, tmp_p
     assert len(notes) == 1 and "not finite with permuted weights" in notes[0]
     assert not any("The untrained control is" in n for n in done.report["notes"])
     assert done.report["utility"]["knn"] is not None
-    assert done.report["utility"]["untrained"]["knn"] is None
+    assert done.report["utility_untrained"]["knn"] is None
 
 
 @pytest.mark.slow

@@ -112,7 +112,7 @@ def test_encoders__one_table_and_one_page(serial: Serial, tmp_path: Path) -> Non
     assert apart["mean"] == pytest.approx(np.mean(values), abs=1e-6)
     assert apart["ci"] == pytest.approx(np.mean(ends, axis=0), abs=1e-6)
     assert sorted([*apart["ci"], *apart["ci_simultaneous"]])[1:3] == list(apart["ci"])
-    lost = [f"Not run: {r['attack']}: {r['reason']}" for r in golden["not_run"]]
+    lost = [f"Not run: {name}: {reason}" for name, reason in golden["not_run"].items()]
     assert lost and set(lost) <= set(study.about["notes"])
     page = (out / "study.html").read_text()
     assert not re.findall(r"<th>(.*?)</th>", page)  # each column says what it is

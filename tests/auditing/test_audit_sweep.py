@@ -30,16 +30,17 @@ def test_known__rows_table_and_figure(audit: Audit, tmp_path: Path) -> None:
         if row["value"] == 9:
             assert row["not_run"] == "only 6 images a side are known" and row["known"] is None
             continue
-        same = row["auc"] == whole[row["attack"]]["auc"]
+        scored = row["scored"]
+        same = scored["auc"] == whole[row["attack"]]["auc"]
         assert row["known"] == row["value"] and row["not_run"] is None
         # Similarity learns nothing; LpLA with all that is known is the attack itself.
         assert same == (row["attack"] == "similarity" or row["value"] == 6)
-        assert row["low"] <= row["auc_ci"][0] <= row["auc"] <= row["auc_ci"][1]
+        assert scored["low"] <= scored["auc_ci"][0] <= scored["auc"] <= scored["auc_ci"][1]
     numbers = [r for r in read(out) if r["metric"] == "auc" and r["subject"].startswith("sweep/")]
     assert [
         (r["subject"], r["attack"], r["value"], r["ci_low"], r["ci_high"]) for r in numbers
     ] == [
-        (f"sweep/known/{r['value']}", r["attack"], r["auc"], *r["auc_ci"])
+        (f"sweep/known/{r['value']}", r["attack"], r["scored"]["auc"], *r["scored"]["auc_ci"])
         for r in rows
         if r["known"] is not None
     ]
@@ -86,10 +87,11 @@ def test_query_budget__rows_keep_to_it(audit: Audit, tmp_path: Path) -> None:
     rows = {(r["attack"], r["value"]): r for r in done.report["sweep"]}
     assert rows["lpla", 30]["not_run"] and rows["lpla", 70]["known"] == 14
     assert rows["similarity", 70]["not_run"]  # 3 views of 20 images, and of 16 known at least
-    assert rows["similarity", 150]["known"] == 14 and rows["similarity", 150]["queries"] == 144
+    assert rows["similarity", 150]["known"] == 14
+    assert rows["similarity", 150]["scored"]["queries"] == 144
     assert "needs at least" in rows["similarity", 30]["not_run"]
     for (_, budget), row in rows.items():
-        assert row["not_run"] or row["queries"] <= budget
+        assert row["not_run"] or row["scored"]["queries"] <= budget
 
 
 @pytest.mark.slow

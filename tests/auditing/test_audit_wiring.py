@@ -101,8 +101,8 @@ def test_threshold__is_on_the_scale_of_the_fit_that_scores(archives: Sides, seed
     ]
     scorer = Scorer(Known(*sides[:2]), *sides[2:], seed, lambda name: Drifting())
     row = attack_row(scorer.score_attack("drifting", suite.plain_view(suite.main)), 1)
-    assert row["threshold_source"] == "known" and row["oracle_accuracy"] > 0.8
-    assert row["accuracy"] > row["oracle_accuracy"] - 0.04
+    assert row.threshold_source == "known" and row.oracle_accuracy > 0.8
+    assert row.accuracy > row.oracle_accuracy - 0.04
 
 
 def test_on_scale__keeps_ties_and_order() -> None:

@@ -23,7 +23,10 @@ from fedmia.data.npz import Npz
 from fedmia.evaluation.audits.images import deal_sets
 from fedmia.evaluation.audits.imagetable import image_places, read_image_table
 from fedmia.evaluation.audits.subjects import read_subjects
+from fedmia.records.client_rows import InferenceRow
 from fedmia.report.figures import canvas
+from fedmia.report.words.sets import statement
+from fedmia.storage.json_rows import from_json
 from tests.auditing.brought import Remembers
 from tests.auditing.conftest import Audit
 from tests.auditing.test_audit_input import refused
@@ -117,11 +120,12 @@ def test_audit__names_the_subject_that_was_learnt(
     count = report["attacks"][0]["n_nonmember_subjects"]
     least = inference["clients"][0]
     assert least["name"] == RED and least["p_value"] == pytest.approx(1 / (count + 1), abs=1e-5)
-    assert "none could be established" in inference["statement"]
+    sentence = statement(from_json(InferenceRow, inference, "inference"))
+    assert "none could be established" in sentence
     # Single subjects that pose would have p = 1/n, 2/n .. by arithmetic: no control of anything.
-    assert inference["posers"]["n"] == 0 and "posing" not in inference["statement"]
+    assert inference["posers"]["n"] == 0 and "posing" not in sentence
     assert inference["p_value_untrained"] > 0.001 and not inference["void"]
-    assert "on the untrained encoder all sets together have p = 0." in inference["statement"]
+    assert "on the untrained encoder all sets together have p = 0." in sentence
     (row,) = report["attacks"]
     assert row["design_effect"] > 1.2 and row["n_member_subjects"] == len(report["clients"])
     assert f" of {row['n_member_subjects']}+{count} subjects" in done.out.replace("\n", " ")
@@ -168,7 +172,7 @@ def test_intervals__by_subject_are_wider_than_by_image(
     assert row["design_effect"] > 1.2
     by_image = tpr_at_fpr(inside, outside, 0.1)
     assert by_image and width(row["tpr_at_fpr_ci"]["0.1"]) > width(by_image[1])
-    assert with_groups["controls"]["pixels"]["n_member_subjects"] == row["n_member_subjects"]
+    assert with_groups["pixels"]["n_member_subjects"] == row["n_member_subjects"]
 
 
 def test_audit__one_customers_set(audit: Audit, tmp_path: Path) -> None:
@@ -179,7 +183,8 @@ def test_audit__one_customers_set(audit: Audit, tmp_path: Path) -> None:
     done = audit(flags, tmp_path / "A")
     assert done.code == 0, done.err
     (inference,) = done.report["dataset_inference"]
-    assert "was trained on the set of ward-7 (p = 0.0" in inference["statement"]
+    sentence = statement(from_json(InferenceRow, inference, "inference"))
+    assert "was trained on the set of ward-7 (p = 0.0" in sentence
     assert done.report["verdict_code"] == "leaks" and RED in done.report["verdict"]
     page = (tmp_path / "A" / "report.html").read_text()
     assert "exchanges whole subjects" in page and "<td>ward-7</td>" in page
@@ -229,7 +234,7 @@ def test_groups__shadows_and_sweep(audit: Audit, two_sides: str, tmp_path: Path)
     assert done.code == 0, done.err
     assert done.names() == ["rmia", "lpla"], done.not_run
     swept = [row for row in done.report["sweep"] if not row["not_run"]]
-    assert swept and all("n_member_subjects" in row for row in swept)
+    assert swept and all(row["scored"]["n_member_subjects"] for row in swept)
 
 
 @pytest.mark.parametrize(

@@ -103,7 +103,7 @@ def test_another_commands_line__stays_as_it_is_in_python() -> None:
     run = fedmia.audit_encoder(
         tiny(), images[:25], images[25:], attacks="lpla,ascent,lira", shadows=0, quiet=True
     )
-    reasons = {row["attack"]: row["reason"] for row in run.records["not_run"]}
+    reasons = run.records.not_run
     assert reasons == {
         "ascent": "takes part in the training: fedmia simulate --attacker active runs it",
         "lira": "needs shadow encoders (shadows N, or shadow_encoders FOLDER)",

@@ -190,7 +190,7 @@ def run_settings(command: str, tree: dict[str, Any], folder: Path) -> str:
         AssertionError: it was refused otherwise, or its report is none.
     """
     from fedmia import audit, simulate
-    from fedmia.records.fields import mismatches
+    from fedmia.storage.json_rows import from_json
 
     folder.mkdir(parents=True, exist_ok=True)
     config, out = folder / "settings.yaml", folder / "out"
@@ -216,6 +216,5 @@ def run_settings(command: str, tree: dict[str, Any], folder: Path) -> str:
         return "diverged"
     assert code == 0, (code, lines)
     report = json.loads((out / "report.json").read_text(encoding="utf-8"))
-    faults = list(mismatches(report, Report, "report"))
-    assert not faults, faults[:3]
+    from_json(Report, report, "report")
     return "ran"

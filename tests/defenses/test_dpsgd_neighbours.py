@@ -203,7 +203,7 @@ def test_statement__fits_the_method(spec: Any, standing: str, word: str, job_on:
     assert epsilon.standing == standing and word in epsilon.assumptions
     assert "null record" in epsilon.assumptions
     assert ("queue" in epsilon.assumptions) == (word == "queue")
-    assert "seeded generator" in epsilon_row(epsilon, 1)["assumptions"]
+    assert "seeded generator" in epsilon_row(epsilon, 1).assumptions
     assert any(not torch.equal(t, before[n]) for n, t in job.method.shared_state().items())
 
 

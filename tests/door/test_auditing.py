@@ -60,7 +60,7 @@ def test_gradients__are_on_wherever_it_is_called(capsys: pytest.CaptureFixture[s
             module = encoder()
             run = fedmia.audit_encoder(module, MEMBERS, OTHERS, attacks=both, known=5)
             attacker = fedmia.view(module)
-        assert run.records["attacks"] == outside.records["attacks"]
+        assert run.records.attacks == outside.records.attacks
         assert list(run.attacks.index) == both[:2] and attacker.copy_method().trainable()
         assert "fedmia: not run: lira: needs shadow encoders" in capsys.readouterr().err
 

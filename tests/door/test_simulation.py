@@ -196,5 +196,5 @@ def test_an_interrupt_reports_on_the_finished_rounds(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(Display, "round", interrupt)
     run = fedmia.run_simulation(**TINY | {"rounds": 8, "federation": {"snapshots": 1}})
-    assert run.records["interrupted"] == 3
+    assert run.records.interrupted == 3
     assert signal.getsignal(signal.SIGINT) is before

@@ -74,8 +74,8 @@ def test_form__what_a_file_holds_is_told(tmp_path: Path) -> None:
     weights, row = released.weights, describe(released, SIZE)
     assert weights.form == row.form == "DINO" and row.size == SIZE
     assert (row.mean, row.std) == ([0.5] * 3, [0.25] * 3)
-    assert row.outputs == [
-        ("map", "map", (192, 4, 4)), ("avgpool", "pooled", (192,)), ("encoder", "projection", (8,)),
+    assert [(one.name, one.kind, one.shape) for one in row.outputs] == [
+        ("map", "map", [192, 4, 4]), ("avgpool", "pooled", [192]), ("encoder", "projection", [8]),
     ]  # fmt: skip
     assert weights.dropped == ("head.last_layer.weight_g", "head.last_layer.weight_v")
     head = made.head.state_dict() if made.head else {}

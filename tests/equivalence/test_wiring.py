@@ -33,7 +33,8 @@ from fedmia.federation.utility import Probes
 from fedmia.nets.smallnet import SmallNet
 from fedmia.options import registry
 from fedmia.options.seeding import rng, torch_rng
-from fedmia.records import Health, Probe, ScoredAttack
+from fedmia.records import Probe, ScoredAttack
+from fedmia.records.rows import HealthRow
 from fedmia.rounds.base import RoundModel
 from fedmia.runtime.stopwatch import Stopwatch
 from fedmia.ssl.base import Recipe, State
@@ -76,16 +77,21 @@ def test_probes__are_of_the_model_that_passive_attacks_are_scored_on(
     finished: Finished, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each number a probe gives is the sum of the weights it was shown."""
+
+    def healthy(state: State, loss: float | None) -> HealthRow:
+        return HealthRow(cosine=total(state), loss=loss, chance=None, collapsed=False)
+
     run = finished(ACTIVE)
     sums = {r: total(state) for r, state in weights(run).items()}
     losses = {info.round: info.loss for info in run.rounds}
     monkeypatch.setattr(Probes, "both", lambda self, state: {"knn": Probe(total(state), 1)})
-    monkeypatch.setattr(Probes, "health", lambda self, state, loss: Health(total(state), loss))
+    monkeypatch.setattr(Probes, "health", lambda self, state, loss: healthy(state, loss))
     monkeypatch.setattr(scoring, "score", lambda *_, **more: {})
     scores = scoring.score_run(run, Stopwatch(time.perf_counter()))
     assert len(set(sums.values())) == len(sums) and losses[CLEAN] != losses[LAST]
     assert (scores.round, scores.utility["knn"].value) == (CLEAN, sums[CLEAN])
-    assert scores.health == Health(sums[CLEAN], losses[CLEAN])
+    assert scores.health is not None
+    assert (scores.health.cosine, scores.health.loss) == (sums[CLEAN], losses[CLEAN])
     assert scores.after_attack == ({"knn": Probe(sums[LAST], 1)}, LAST)
     assert scores.utility_untrained["knn"].value == sums[0]
     plain = scoring.score_run(finished(PASSIVE), Stopwatch(time.perf_counter()))

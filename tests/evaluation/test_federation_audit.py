@@ -195,7 +195,7 @@ def test_python__equals_the_command_and_files_the_recording(
         owners=OWNERS, loss=loss, out=tmp_path / "P", quiet=True, threads=1,
     )  # fmt: skip
     assert (tmp_path / "P" / "scores.csv").read_text() == expected
-    assert [row["id"] for row in run.records["clients"]] == [0, 1, 2]
+    assert [row.id for row in run.records.clients] == [0, 1, 2]
 
 
 def test_recording__says_which_model_was_last_and_how_clients_are_named(

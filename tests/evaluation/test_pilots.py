@@ -211,9 +211,9 @@ def test_smallest_leak__is_established_in_eight_of_ten(kind: str) -> None:
         return replace(run, controls={**run.controls, "placebo": placebo})
 
     report = build_report(made(0.5, 0))
-    least = smallest_detectable_auc(160, 500, **leak_tests(report, report["attacks"]))
+    least = smallest_detectable_auc(160, 500, **leak_tests(report, report.attacks))
     assert least is not None
     for seed in range(1, 201):
-        codes.append(build_report(made(least, seed))["verdict_code"])
+        codes.append(build_report(made(least, seed)).verdict_code)
     counts = Counter(codes)
     assert 148 <= counts["leaks"] + counts["leaks-uncontrolled"] <= 172, (least, counts)

@@ -55,7 +55,7 @@ def test_run__is_reported_with_its_role_its_controls_and_its_curves(
     (pair,) = report["paired"]
     assert (pair["attack"], pair["control"]) == (names[1], "sign-kept")
     assert pair["ci"][0] <= pair["difference"] <= pair["ci"][1]
-    assert "the same rounds with honest steps" in pair["statement"]
+    assert "the same rounds with honest steps" in pair["over"]
 
     # Its curves are cosines of the evaluated images: the last row less the first is its score.
     (scores,) = calls

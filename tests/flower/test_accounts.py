@@ -127,7 +127,7 @@ def test_account__that_lacks_rounds_is_no_statement(tmp_path: Path) -> None:
             aggregation=Aggregation("fedavg", trained=(trained, 2)),
         )  # fmt: skip
         if code is None:
-            assert gather.report_node(0, content, done, None, Stopwatch(0.0))["clients"]
+            assert gather.report_node(0, content, done, None, Stopwatch(0.0)).clients
             continue
         with pytest.raises(RejectedReply, match=f"client 0 .* gaussian: {code}"):
             gather.report_node(0, content, done, None, Stopwatch(0.0))

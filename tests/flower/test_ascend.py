@@ -120,7 +120,7 @@ def test_audit__says_what_the_climb_adds(attacked: Path, tmp_path: Path) -> None
     for control in ("ascent-zero", "loss-before"):
         pair = pairs["ascent", control]
         assert pair["auc_control"] == pytest.approx(0.5, abs=0.15) and pair["low"] > 0.1
-    assert "another run of the app without ascent" in pairs["ascent", "ascent-zero"]["statement"]
+    assert "another run of the app without ascent" in pairs["ascent", "ascent-zero"]["over"]
     said = " ".join(report["notes"])
     assert "Client 0 attacked" in said and "rounds 2, 3" in said and "not paired" in said
     controls = {row["name"]: row["auc"] for row in report["controls"]["untrained"]}

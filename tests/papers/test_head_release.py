@@ -86,8 +86,8 @@ def test_audit__finds_a_quarter_of_the_noise_and_blames_no_honest_release(name: 
         for part in (1, 4)
     )
     assert honest is not None and weak is not None
-    assert not honest["refuted"] and weak["refuted"]
-    assert 0 < honest["value"] < 2 < weak["value"] and weak["canaries"] == 1000
+    assert not honest.refuted and weak.refuted
+    assert 0 < honest.value < 2 < weak.value and weak.canaries == 1000
 
 
 def test_assumptions__say_where_the_classical_calibration_is_proved() -> None:

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from fedmia.config.choices import PluginChoice
-from fedmia.records.fields import row_of
 from fedmia.records.rows import RoundRow
 from fedmia.report.figures import canvas
 from fedmia.storage.results import from_npz, to_npz
@@ -21,6 +20,7 @@ from papers.federated.feature_pairs import decide, fit_classifier
 from papers.federated.gather import PaperResults, numbers
 from papers.federated.reading import configured_attack
 from papers.federated.static_ascent import by_threshold
+from tests.made_up_runs import made_up
 from tests.papers.planted import (
     MEMBERS,
     NONMEMBERS,
@@ -32,8 +32,8 @@ from tests.papers.planted import (
 )
 
 HISTORY = [
-    row_of(RoundRow, None, round=round, under_attack=round == 2, leakage={}, layers={})
-    for round in (1, 2)
+    made_up(RoundRow, round=1, under_attack=False),
+    made_up(RoundRow, round=2, under_attack=True),
 ]
 
 

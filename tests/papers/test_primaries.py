@@ -77,7 +77,7 @@ def test_heads__of_two_targets_share_no_seed(tmp_path: Path) -> None:
 def test_path__of_an_attack_at_a_value_of_a_sweep(tmp_path: Path) -> None:
     """None where it could not run there."""
     sweep = [
-        {"name": name, "value": value, "not_run": None, "accuracy": accuracy, "accuracy_ci": None}
+        {"attack": name, "value": value, "scored": {"name": name, "accuracy": accuracy}}
         for name, value, accuracy in (("lpla", 4, 0.6), ("lpla", 40, 0.7), ("sd-mi", 40, 0.8))
     ]
     sweep.append({"attack": "sd-mi", "value": 4, "not_run": "too few"})

@@ -292,7 +292,7 @@ def test_fixed_input_size() -> None:
     """AntixK/PyTorch-Model-Compare/issues/1: images of another size than the model's."""
     with pytest.raises(InputError, match="3x16x16: Input image size .* size .--size. tells"):
         audit(Strict(), pictures(24))
-    assert audit(Strict(), pictures(24), size=64).records["encoder"]["size"] == 64
+    assert audit(Strict(), pictures(24), size=64).records.encoder.size == 64
 
 
 @pytest.mark.slow
@@ -463,7 +463,7 @@ def test_batch_of_one(ssl: str, tmp_path: Path) -> None:
         split={"members": 66, "nonmembers": 40, "known": 4, "test": 10},
         train={"batch_size": 32, "local_epochs": 1}, **TINY,
     )  # fmt: skip
-    assert np.isfinite(run.records["rounds"][0]["loss"])
+    assert np.isfinite(run.records.rounds[0].loss)
 
 
 def test_batch_of_one__takes_running_statistics() -> None:

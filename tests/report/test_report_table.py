@@ -17,12 +17,12 @@ import pandas as pd
 import pytest
 
 from fedmia.records import RunScores, ScoredAttack, fields, rows
-from fedmia.storage import json_rows
 from fedmia.records.attack_rows import AttackRow, Interval
 from fedmia.records.fields import SHARE, interval, number
 from fedmia.records.rows import Report
 from fedmia.report import build, report_tables
 from fedmia.report.publish import write_report
+from fedmia.storage import json_rows
 from fedmia.storage.json_rows import from_json, to_json
 from fedmia.storage.manifest import TABLE_TEXT
 from fedmia.storage.results import read, write

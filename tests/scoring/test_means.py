@@ -92,9 +92,9 @@ def test_fewer_known_images__are_fewer_that_the_attacker_holds(run: Run) -> None
 
 @pytest.mark.slow
 def test_sweep__of_budgets(run: Run) -> None:
-    rows = build_report(scored(asking(run, sweep="query_budget=10,1000")))["sweep"]
-    assert all("needs at least" in row["not_run"] for row in rows[:2])
-    assert all(row["not_run"] is None and row["queries"] <= 1000 for row in rows[2:])
+    rows = build_report(scored(asking(run, sweep="query_budget=10,1000"))).sweep
+    assert all("needs at least" in (row.not_run or "") for row in rows[:2])
+    assert all(row.scored is not None and row.scored.queries <= 1000 for row in rows[2:])
 
 
 def test_options__are_off_and_unsaid_unless_asked_for() -> None:

@@ -114,4 +114,4 @@ def faulty(fault: str, place: str, seed: int) -> Report:
     ],
 )
 def test_fault__fails_each_control_that_repeats_it(fault: str, codes: tuple[str, ...]) -> None:
-    assert tuple(faulty(fault, place, 1)["verdict_code"] for place in BESIDE) == codes
+    assert tuple(faulty(fault, place, 1).verdict_code for place in BESIDE) == codes
