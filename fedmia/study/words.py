@@ -124,7 +124,8 @@ def baseline_sentence(rows: Sequence[ComparisonRow], baseline: str) -> str:
         (name,) = by_attack
         text = f"{over[0]} lies over {baseline}" if over else f"{name} does not lie over {baseline}"
     elif over:
-        text = f"{len(over)} of {many} attacks lie over {baseline}: {', '.join(over)}"
+        verb = "lies" if len(over) == 1 else "lie"
+        text = f"{len(over)} of {many} attacks {verb} over {baseline}: {', '.join(over)}"
     else:
         text = f"None of {many} attacks lies over {baseline}"
     return f"{text}{below} ({how})."

@@ -22,6 +22,7 @@ from fedmia.runtime.progress import StudyDisplay
 from fedmia.storage.durable import DiskError
 from fedmia.study.__main__ import main
 from fedmia.study.folder import StudyFolder
+from fedmia.study.rows import OverModels
 from fedmia.study.views import sweep, tradeoff
 from tests.snapshots import Snapshot
 from tests.study.conftest import GRID, ONE, Studying, begun
@@ -59,17 +60,18 @@ def test_study__a_folder_a_run_and_what_compares_them(
     assert all((out / str(c.path) / "report.json").is_file() for c in study.cells)
     assert {*study.runs} == {c.name for c in study.cells} and not study.failed
     fedprox = sweep.point_rows(study)[1]
-    assert fedprox["finished"] == 2 and fedprox["verdicts"] == {"not-established": 2}
-    aucs = {(r["point"], r["attack"]): r["auc"] for r in sweep.attack_rows(study)}
+    assert fedprox.finished == 2 and fedprox.verdicts == {"not-established": 2}
+    aucs = {(r.point, r.attack): r.auc for r in sweep.attack_rows(study)}
     auc = aucs["strategy=fedprox", "similarity"]
-    assert (auc["n"], auc["mean"], auc["least"], auc["greatest"]) == (2, 0.635, 0.63, 0.64)
+    assert (auc.n, auc.mean, auc.least, auc.greatest) == (2, 0.635, 0.63, 0.64)
     pairs, _ = sweep.control_rows(study)
-    (pair,) = [row for row in pairs if row["point"] == "strategy=fedprox"]
-    assert pair["difference"]["mean"] == 0.045 and pair["p"] == pair["p_holm"] is not None
-    (row,) = [r for r in sweep.differences(study) if r["attack"] == "similarity"]
-    assert (row["option"], row["from"], row["to"]) == ("strategy", "fedavg", "fedprox")
-    assert row["difference"] == {"n": 2, "mean": 0.1, "ci": None, "sd": 0.0, "least": 0.1,
-                                 "greatest": 0.1, "void": ""}  # fmt: skip
+    (pair,) = [row for row in pairs if row.point == "strategy=fedprox"]
+    assert pair.difference.mean == 0.045 and pair.p == pair.p_holm is not None
+    (row,) = [r for r in sweep.differences(study) if r.attack == "similarity"]
+    assert (row.option, row.first, row.second) == ("strategy", "fedavg", "fedprox")
+    assert row.difference == OverModels(
+        n=2, mean=0.1, ci=None, ci_simultaneous=None, sd=0.0, least=0.1, greatest=0.1, void=""
+    )
     # Every number of every run, and each over the models of its point.
     mine = study.select("auc", point="strategy=fedprox", attack="similarity")
     assert {*study.table["run"]} == {*NAMES}
@@ -119,7 +121,7 @@ def test_defences__runs_what_is_new_and_fails_by_name(
         "gaussian scale=0.1": {3: 0.53, 4: 0.54},
     }  # fmt: skip
     assert study.failed == {DEFENDED[4]: "ValueError: no images"}
-    assert [row["failed"] for row in tradeoff.point_rows(study)] == [0, 1, 0]
+    assert [row.failed for row in tradeoff.point_rows(study)] == [0, 1, 0]
     (tell / DEFENDED[4]).unlink()
     assert studying(DEFENCES + "--strengths gaussian=0.1,0.2") == 0
     assert begun(tell) == [
@@ -213,9 +215,9 @@ def test_broken_runs__are_named_left_out_and_tried_again(
     lost = [cell for cell in study.cells if cell.state != "finished"]
     assert [cell.name for cell in lost] == broken and {cell.state for cell in lost} == {"failed"}
     assert [cell.reason for cell in lost] == list(BREAKS.values())
-    (auc, *_) = [row["auc"] for row in sweep.attack_rows(study)]
+    (auc, *_) = [row.auc for row in sweep.attack_rows(study)]
     (point,) = sweep.point_rows(study)
-    assert (auc["n"], auc["mean"], auc["ci"], point["failed"]) == (1, 0.53, None, len(BREAKS))
+    assert (auc.n, auc.mean, auc.ci, point.failed) == (1, 0.53, None, len(BREAKS))
     assert broken[0] in (out / "study.html").read_text()
     assert (out / "failed" / f"{broken[0]}.log").is_file()
     begun(tell)
