@@ -162,13 +162,13 @@ def screen(heads: Sequence[str], lines: Sequence[Sequence[str]], width: int = WI
         return _grid(heads, shown, _widths(least, table, width))
     if sum(least[1:]) + GAP * len(least) <= width:
         widths = _widths(least[1:], [line[1:] for line in table], width)
-        text = _grid(heads[1:], [], widths)
+        text = Text(f"{heads[0]}\n", "bold").append_text(_grid(heads[1:], [], widths))
         for first, group in groupby(lines, key=itemgetter(0)):
             text.append(f"{first}\n").append_text(_grid([], [line[1:] for line in group], widths))
         return text
     text = Text()
     for first, *rest in lines:
-        text.append(f"{first}\n", "bold")
+        text.append(f"{heads[0]}: {first}\n", "bold")
         text.append("".join(f"  {h}: {c}\n" for h, c in zip(heads[1:], rest, strict=True)))
     return text
 

@@ -34,7 +34,8 @@ def check_names(names: Names, cells: Sequence[CellState], attacks: Iterable[str]
     attacks, points = list(attacks), list(dict.fromkeys(cell.point for cell in cells))
     known = {*attacks, *points, *(word for point in points for word in _words(point))}
     for cell in cells:
-        known |= {*cell.grid, *map(format_grid_value, cell.grid.values())}
+        values = {path: value for path, value in cell.grid.items() if not _undefended(path, value)}
+        known |= {*cell.grid, *map(format_grid_value, values.values())}
     for name in names:
         if name not in known:
             raise unknown_name("name of this study", name, known - {""})
@@ -96,9 +97,13 @@ def _words(point: str) -> list[str]:
 
 
 def _option(path: str, value: Any, names: Names) -> tuple[str, Any]:
-    """An option that varies, and its value; `none` stays what it is."""
-    own = path.partition(".")[0] in KINDS
+    """An option that varies, and its value."""
     text = format_grid_value(value)
-    renamed = _named(text, names) if isinstance(value, Mapping | str) else names.get(text, text)
-    value = value if value == NONE or renamed == text else renamed
-    return path if own else names.get(path, path), value
+    called = _named(text, names) if isinstance(value, Mapping | str) else names.get(text, text)
+    value = value if called == text or _undefended(path, value) else called
+    return path if path.partition(".")[0] in KINDS else names.get(path, path), value
+
+
+def _undefended(path: str, value: Any) -> bool:
+    """Whether it is that nobody defends itself, which the view of defences looks for."""
+    return path in KINDS and value in (None, NONE)

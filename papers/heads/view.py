@@ -23,7 +23,7 @@ from fedmia.report.format import DASH, estimate, interval, number
 from fedmia.report.lowerbounds import canary_bound
 from fedmia.report.page import picture, templates
 from fedmia.report.publish import json_text
-from fedmia.report.tables import Cell, Head, Table, TextCell, flat, listing
+from fedmia.report.tables import Cell, Table, TextCell, flat, listing
 from fedmia.runtime.environment import describe
 from fedmia.statistics.spread import clip_interval, spread, t_interval
 from fedmia.storage import durable
@@ -254,7 +254,7 @@ def tables(report: Mapping[str, Any]) -> dict[str, Table]:
         {"control": UNTRAINED, "used": _mean(none["utility"]), "attacks": none["attacks"]},
         {"control": PLACEBO, "used": DASH, "attacks": placebo},
     ]
-    settings: dict[Head, Cell] = {
+    settings: dict[str | TextCell, Cell] = {
         TextCell("noise", title="Law of the noise"): lambda row: row["mechanism"] or "none",
         TextCell("epsilon", title=PROMISE): _epsilon,
         TextCell("scale", title="Size of the noise"): lambda row: number(
@@ -264,13 +264,13 @@ def tables(report: Mapping[str, Any]) -> dict[str, Table]:
             row["utility_loss"]
         ),
     }
-    found: dict[Head, Cell] = {
+    found: dict[str | TextCell, Cell] = {
         TextCell(f"{name}: AUC, simultaneous, accuracy 95 %, TPR at 1 % FPR", title=what): partial(
             _found, name
         )
         for name, what in ATTACKS.items()
     }
-    nothing: dict[Head, Cell] = {
+    nothing: dict[str | TextCell, Cell] = {
         TextCell("control", title="The same attack where nothing, or less, can leak"):
             itemgetter("control"),
         TextCell("utility, 95 %", title=USED): itemgetter("used"),

@@ -306,6 +306,50 @@ def test_jobs__side_by_side_with_the_threads_of_a_client_and_a_share_of_the_core
     assert count_cores() == whole
 
 
+def test_unfinished__opens_as_far_as_it_is(
+    studying: Studying, tell: Path, tmp_path: Path
+) -> None:
+    """Before `study.json` is there, and after it where runs were added since."""
+    out = tmp_path / "OUT"
+    (tell / NAMES[2]).write_text("raise ValueError('no images')")
+    assert studying() == 1
+    whole = open_study(out).table
+    written = json.loads((out / "study.json").read_text())
+    for file in ("study.json", "study.html", "table.parquet", "table.csv"):
+        (out / file).unlink()
+    shutil.rmtree(out / "cells" / NAMES[3])
+    (out / "unfinished" / NAMES[3]).mkdir(parents=True)
+    before = sorted(out.rglob("*"))
+    study = open_study(out)
+    assert [cell.state for cell in study.cells] == ["finished", "failed", "finished", "not run"]
+    assert study.failed == {NAMES[2]: "ValueError: no images", NAMES[3]: "not run"}
+    assert study.sentence.startswith("2 of 4 runs are finished")
+    assert study.about["notes"][-1] == f"Left out of every mean: {NAMES[2]}, {NAMES[3]}."
+    known = whole[whole["run"] != NAMES[3]].reset_index(drop=True)
+    assert study.table.astype(str).equals(known.astype(str))
+    assert {row.point: row.finished for row in sweep.point_rows(study)} == {
+        "strategy=fedavg": 1, "strategy=fedprox": 1
+    }  # fmt: skip
+    assert "similarity" in study.to_latex()
+    assert sorted(out.rglob("*")) == before  # nothing was written
+    # A study.json that knows of fewer runs than have ended since.
+    written["cells"] = [cell for cell in written["cells"] if cell["name"] != NAMES[0]]
+    (out / "study.json").write_text(json.dumps(written))
+    assert {cell.name for cell in open_study(out).cells} == {*NAMES}
+
+
+def test_unfinished__of_no_run_yet_says_so(tmp_path: Path) -> None:
+    (tmp_path / "OUT").mkdir()
+    settings = parse(STUDY, [*GRID.split(), "--quiet", "--out", str(tmp_path)]).settings
+    (tmp_path / "OUT/config.yaml").write_text(dump(settings.tree()))
+    study = open_study(tmp_path / "OUT")
+    assert study.sentence == "0 of 4 runs are finished; 0 of them leak membership."
+    assert list(study.failed.values()) == ["not run"] * 4 and study.table.empty
+    for wrong in (tmp_path / "none", tmp_path):
+        with pytest.raises(InputError, match="is no study: no study.json in it"):
+            open_study(wrong)
+
+
 def test_keep_snapshots__stay_where_asked(studying: Studying, tmp_path: Path) -> None:
     assert studying(ONE + "--keep-snapshots true") == 0
     assert (tmp_path / "OUT" / "cells" / "seed=3" / "recording").is_dir()

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fedmia.options.errors import InputError
 from fedmia.statistics.pvalues import holm
 from fedmia.statistics.spread import p_value
 from fedmia.study.result import StudyResult
@@ -214,6 +215,43 @@ def test_latex_and_names__of_a_paper(compared: StudyResult) -> None:
     (row,) = attack_rows(paper)[1:2]
     assert (row.attack, row.choices) == ("Ascent (ours)", {"steps=2, lr=0.01": 3})
     assert not re.search("One", compared.to_latex())  # the study itself stays
+
+
+def test_rename__reaches_points_options_and_values(compared: StudyResult) -> None:
+    paper = compared.rename({"fedavg": "FedAvg", "partition.alpha": "alpha", "0.1": "non-IID"})
+    points = [*paper.by_point()]
+    assert points[:2] == ["strategy=FedAvg, alpha=non-IID", "strategy=FedAvg, alpha=1.0"]
+    assert [row.point for row in point_rows(paper)] == points
+    assert {*paper.points["point"]} == {*paper.table["point"]} == {*points}
+    told = {(row.option, row.first, row.second) for row in differences(paper)}
+    assert told == {("alpha", "non-IID", "1.0"), ("strategy", "FedAvg", "fedprox")}
+    labels = [t.get_text() for t in paper.figure("attacks").axes[0].get_yticklabels()]
+    assert labels[0] == "strategy=FedAvg\nalpha=non-IID" and "FedAvg" in paper.to_latex()
+    whole = paper.rename({points[0]: "ours"})  # a point, of the names that it has now
+    assert [*whole.by_point()][0] == "ours" and [*paper.by_point()] == points
+    assert [*compared.by_point()][0] == "strategy=fedavg, partition.alpha=0.1"
+
+
+@pytest.mark.parametrize(
+    ("names", "words"),
+    [
+        ({"ascnt": "x"}, "unknown name of this study 'ascnt'; did you mean 'ascent'"),
+        ({"fedavgm": "x"}, "unknown name of this study 'fedavgm'; did you mean 'fedavg'"),
+        ({"ascent": "<b>one"}, "two attacks of this study would be called '<b>one'"),
+        ({"fedavg": "fedprox"}, "two points of this study would be called 'strategy=fedprox, "),
+    ],
+)
+def test_rename__refuses_what_the_study_does_not_have(
+    compared: StudyResult, names: dict[str, str], words: str
+) -> None:
+    with pytest.raises(InputError, match=re.escape(words)):
+        compared.rename(names)
+
+
+def test_compare__takes_an_attack_by_its_old_name_and_its_new_one(compared: StudyResult) -> None:
+    paper = compared.rename({"ascent": "Ascent"}).rename({"Ascent": "Ours"})
+    for name in ("ascent", "Ours"):
+        assert {*paper.compare(name, "<b>one")["attack"]} == {"Ours"}
 
 
 def test_figure__unknown_or_empty_is_refused(compared: StudyResult) -> None:

@@ -15,6 +15,7 @@ from scipy.stats import t as student
 from fedmia.cli.command import parse
 from fedmia.cli.commands import STUDY
 from fedmia.config.study import Study
+from fedmia.options.errors import InputError
 from fedmia.records.as_json import from_json
 from fedmia.records.rows import Report
 from fedmia.study.cells import spent
@@ -539,3 +540,24 @@ def test_shown__in_terminal_and_page(
     document = Page(text)
     assert sum(link.startswith("data:") for link in document.loads) == 1
     snapshot(document.text())
+
+
+def test_rename__reaches_defences_and_the_legend() -> None:
+    """What is undefended stays so, by whatever name."""
+    study = made()
+    names = {"gaussian": "Gaussian noise", "dpsgd": "DP-SGD", "no defence": "nothing"}
+    paper = study.rename(names | {"scale": "sigma", "similarity": "cosine"})
+    points = point_rows(paper)
+    named = ["nothing", "Gaussian noise sigma=0.01", "DP-SGD noise_multiplier=1.0"]
+    assert [points[i].point for i in (0, 1, 4)] == named
+    figure = draw(points)
+    assert figure is not None
+    legend = {text.get_text() for text in figure.legends[0].get_texts()}
+    assert {"nothing", "Gaussian noise", "DP-SGD"} <= legend
+    assert not legend & {"gaussian", "dpsgd", "no defence"}
+    sentences = [TradeoffView().sentence(one) for one in (study, paper)]
+    assert "DP-SGD noise_multiplier=1.0 leaks least" in sentences[1]
+    assert "less than nothing, but" in sentences[1] and "cosine has AUC" in sentences[1]
+    with pytest.raises(InputError, match="unknown name of this study 'none'; did you mean"):
+        study.rename({"none": "off"})
+    assert "DP-SGD" in paper.to_latex() and "DP-SGD" not in study.to_latex()

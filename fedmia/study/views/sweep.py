@@ -93,11 +93,12 @@ class SweepView(View):
 def _attacks(study: StudyResult) -> Section:
     """The attacks, by point where there are several."""
     rows, place = attack_rows(study), study.place
-    verdicts = ("verdicts",) * bool(place)  # of one point: in the table of use and verdicts
+    # Of one point the verdicts stand in the table of use and verdicts alone.
+    verdicts = columns_of(AttackPointRow, "verdicts") if place else {}
     columns = {
         **columns_of(AttackPointRow, *place, "attack", "auc"),
         **inside(AttackPointRow, "auc", "n"),
-        **columns_of(AttackPointRow, *verdicts),
+        **verdicts,
         **inside(AttackPointRow, "auc", "least", "greatest"),
         **columns_of(AttackPointRow, "tpr", "choices"),
     }
