@@ -25,7 +25,7 @@ from fedmia.study.rows import AttackPointRow, OverModels
 
 WIDTH = 80  # letters of a line of the terminal
 GAP = 1  # letters between two columns
-PIECE = re.compile(r"\S+ \[[^]]*\]|\d+ %,?|\S+(?: \d+(?! %)(?=,| |$),?)?")
+PIECE = re.compile(r"\([^()]{1,12}\)|\S+ \[[^]]*\]|\d+ %,?|\S+(?: \d+(?! %)(?=,| |$),?)?")
 # The cell of a row; with so many digits behind the point of numbers over models, None: as declared.
 Cell = Callable[[Any, int | None], str | TextCell]
 Columns = Mapping[TextCell, Cell]
@@ -174,8 +174,8 @@ def screen(heads: Sequence[str], lines: Sequence[Sequence[str]], width: int = WI
 
 
 def _pieces(text: str) -> list[list[str]]:
-    """The lines of a cell, each as pieces that no line breaks: a number with its interval, a word
-    with the number or the percent sign behind it, else a word."""
+    """The lines of a cell, each as pieces that no line breaks: a number with its interval, short
+    brackets, a number with its percent sign, a word with the number behind it, else a word."""
     return [PIECE.findall(line) for line in text.split("\n")]
 
 

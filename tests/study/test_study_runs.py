@@ -306,9 +306,7 @@ def test_jobs__side_by_side_with_the_threads_of_a_client_and_a_share_of_the_core
     assert count_cores() == whole
 
 
-def test_unfinished__opens_as_far_as_it_is(
-    studying: Studying, tell: Path, tmp_path: Path
-) -> None:
+def test_unfinished__opens_as_far_as_it_is(studying: Studying, tell: Path, tmp_path: Path) -> None:
     """Before `study.json` is there, and after it where runs were added since."""
     out = tmp_path / "OUT"
     (tell / NAMES[2]).write_text("raise ValueError('no images')")

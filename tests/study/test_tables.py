@@ -152,9 +152,7 @@ def check_apart(figure: Any) -> None:
 
 
 @pytest.mark.parametrize("points", [1, 3])
-def test_figure__labels_of_twenty_attacks_do_not_overlap(
-    points: int, single: StudyResult
-) -> None:
+def test_figure__labels_of_twenty_attacks_do_not_overlap(points: int, single: StudyResult) -> None:
     study = single if points == 1 else study_with(points, seeds=2)
     for name in ("baseline", "attacks"):
         figure = study.figure(name)
