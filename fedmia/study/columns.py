@@ -116,7 +116,7 @@ def estimate(value: OverModels, digits: int, signed: bool = False) -> str | Text
     Args:
         value: over the models.
         digits: behind the point.
-        signed: whether it is a difference, shown with its sign.
+        signed: whether it is a difference, blanked with its sign.
 
     Returns:
         Text, or a number over its intervals.
@@ -157,9 +157,9 @@ def screen(heads: Sequence[str], lines: Sequence[Sequence[str]], width: int = WI
     if sum(least) + GAP * len(least) <= width:
         firsts = [line[0] for line in lines]
         repeated = [one == last for one, last in zip(firsts, [None, *firsts], strict=False)]
-        shown = [["" if again else first, *rest]
+        blanked = [["" if again else first, *rest]
                  for again, (first, *rest) in zip(repeated, lines, strict=True)]  # fmt: skip
-        return _grid(heads, shown, _widths(least, table, width))
+        return _grid(heads, blanked, _widths(least, table, width))
     if sum(least[1:]) + GAP * len(least) <= width:
         widths = _widths(least[1:], [line[1:] for line in table], width)
         text = Text(f"{heads[0]}\n", "bold").append_text(_grid(heads[1:], [], widths))

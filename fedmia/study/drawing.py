@@ -40,12 +40,12 @@ def lines(study: StudyResult, values: Values) -> list[tuple[str, dict[str, list[
     if not study.place:
         return [
             ("\n".join(filter(None, [name, study.void(point)])), {"": numbers})
-            for point, named in own.items()
-            for name, numbers in named
+            for point, lines_of_point in own.items()
+            for name, numbers in lines_of_point
         ]
     return [
-        ("\n".join(filter(None, [*point.split(", "), study.void(point)])), dict(named))
-        for point, named in own.items()
+        ("\n".join(filter(None, [*point.split(", "), study.void(point)])), dict(lines_of_point))
+        for point, lines_of_point in own.items()
     ]
 
 
@@ -137,14 +137,14 @@ def spread_labels(figure: Figure, texts: Sequence[Annotation]) -> None:
         texts: offset in points from what they label.
     """
     figure.draw_without_rendering()
-    taken: list[Any] = []
+    before: list[Any] = []
     for text in texts:
         for place in PLACES:
             text.set_position(place)
             box = text.get_window_extent()
-            if not any(box.overlaps(other) for other in taken):
+            if not any(box.overlaps(other) for other in before):
                 break
-        taken.append(box)
+        before.append(box)
 
 
 def cross(

@@ -12,7 +12,6 @@ from fedmia.records.rows import Report
 from fedmia.storage.manifest import FORMAT
 from fedmia.study.cells import facts
 from fedmia.study.result import StudyResult
-from fedmia.study.words import notes_on, void_sentence
 from fedmia.table import Row, flatten
 
 STATES = ("finished", "failed", "not run")
@@ -67,15 +66,3 @@ def gather(
         "timing": {},
     }
     return StudyResult(out, about, True), rows
-
-
-def add_words(study: StudyResult) -> None:
-    """Fill in the sentence and the notes of a study, which its views say.
-
-    Args:
-        study: with its table.
-    """
-    first, *_ = views = [*study.views.values()]
-    sentence = f"{first.sentence(study)} {void_sentence(study.cells)}".rstrip()
-    notes = [note for view in views for note in view.notes(study)] + notes_on(study.cells)
-    study.about |= {"sentence": sentence, "notes": notes}

@@ -40,7 +40,7 @@ def check_names(names: Names, cells: Sequence[CellState], attacks: Iterable[str]
         if name not in known:
             raise unknown_name("name of this study", name, known - {""})
     for what, old in (("attacks", attacks), ("points", points)):
-        new = [_named(one, names) if what == "points" else names.get(one, one) for one in old]
+        new = [_name_of(one, names) if what == "points" else names.get(one, one) for one in old]
         if twice := next((one for one in new if new.count(one) > 1), None):
             raise InputError(f"two {what} of this study would be called '{twice}'")
 
@@ -58,7 +58,7 @@ def rename_cells(cells: Sequence[CellState], names: Names) -> list[CellState]:
     return [
         replace(
             cell,
-            point=_named(cell.point, names),
+            point=_name_of(cell.point, names),
             grid=dict(_option(path, value, names) for path, value in cell.grid.items()),
             not_run={names.get(n, n): why for n, why in cell.not_run.items()},
             choices={names.get(n, n): value for n, value in cell.choices.items()},
@@ -79,17 +79,17 @@ def rename_table(table: pd.DataFrame, names: Names) -> pd.DataFrame:
         A copy.
     """
     columns: dict[str, Any] = {n: table[n].replace(dict(names)) for n in OF_ATTACKS}
-    points = {point: _named(point, names) for point in table["point"].unique()}
+    points = {point: _name_of(point, names) for point in table["point"].unique()}
     return table.assign(**columns, point=table["point"].map(points))
 
 
-def _named(point: str, names: Names) -> str:
+def _name_of(point: str, names: Names) -> str:
     """A point by its own name, else with the names of what it is made of."""
     if point in names or not names:
         return names.get(point, point)
     longest_first = sorted(names, key=len, reverse=True)
     any_name = "|".join(map(re.escape, longest_first))
-    return re.sub(rf"(?<![^\s=,])(?:{any_name})(?![^\s=,])", lambda found: names[found[0]], point)
+    return re.sub(rf"(?<![^\s=,])(?:{any_name})(?![^\s=,])", lambda match: names[match[0]], point)
 
 
 def _words(point: str) -> list[str]:
@@ -99,7 +99,7 @@ def _words(point: str) -> list[str]:
 def _option(path: str, value: Any, names: Names) -> tuple[str, Any]:
     """An option that varies, and its value."""
     text = format_grid_value(value)
-    called = _named(text, names) if isinstance(value, Mapping | str) else names.get(text, text)
+    called = _name_of(text, names) if isinstance(value, Mapping | str) else names.get(text, text)
     value = value if called == text or _undefended(path, value) else called
     return path if path.partition(".")[0] in KINDS else names.get(path, path), value
 

@@ -28,11 +28,11 @@ from fedmia.storage.results import write as write_table
 from fedmia.study.columns import screen
 from fedmia.study.engine import Start, add_digests, count_at_once, start_of
 from fedmia.study.folder import StudyFolder
-from fedmia.study.gather import add_words, gather
+from fedmia.study.gather import gather
 from fedmia.study.outlook import plan_study
 from fedmia.study.result import PAGE, STUDY, StudyResult
 from fedmia.study.scheduler import exit_code, going_on, run_jobs
-from fedmia.study.words import failed_line
+from fedmia.study.words import add_words, failed_line
 
 
 def run_command(invocation: Invocation, stop: Event, start: Start | None = None) -> int:

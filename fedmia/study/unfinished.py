@@ -12,9 +12,10 @@ from fedmia.config.tree import from_tree
 from fedmia.options.errors import InputError
 from fedmia.storage.runfolder import RunFolder
 from fedmia.study import folder as folders
-from fedmia.study.gather import Finished, add_words, gather
+from fedmia.study.gather import Finished, gather
 from fedmia.study.result import STUDY, StudyResult
 from fedmia.study.scheduler import explain_exit
+from fedmia.study.words import add_words
 from fedmia.table import COLUMNS
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from fedmia.config.defense_points import NONE
 from fedmia.records.privacy import MEANINGFUL
@@ -15,6 +16,22 @@ from fedmia.statistics.intervals import LEVEL
 from fedmia.study.cells import CellState
 from fedmia.study.points import group_by_key
 from fedmia.study.rows import ComparisonRow, DefencePointRow, EncoderPointRow, OverModels
+
+if TYPE_CHECKING:
+    from fedmia.study.result import StudyResult
+
+
+def add_words(study: StudyResult) -> None:
+    """Fill in the sentence and the notes of a study, which its views say.
+
+    Args:
+        study: with its table.
+    """
+    first, *_ = views = [*study.views.values()]
+    sentence = f"{first.sentence(study)} {void_sentence(study.cells)}".rstrip()
+    notes = [note for view in views for note in view.notes(study)] + notes_on(study.cells)
+    study.about |= {"sentence": sentence, "notes": notes}
+
 
 # -- runs ------------------------------------------------------------------------------------------
 
@@ -297,7 +314,16 @@ def means_something(epsilon: float | None) -> bool:
 
 
 def guarantee(epsilon: float | None, standing: str | None, unit: str | None) -> str:
-    """`8.1 for one image, guaranteed`, `1e+06 for one client, no meaningful guarantee`, a dash."""
+    """`8.1 for one image, guaranteed`, `1e+06 for one client, no meaningful guarantee`, a dash.
+
+    Args:
+        epsilon: the largest of any defended client; None: no finite one.
+        standing: `guaranteed`, `heuristic`, ..; None: no epsilon is stated.
+        unit: for what it holds.
+
+    Returns:
+        The text.
+    """
     if standing is None:
         return DASH
     text = "none" if epsilon is None else f"{epsilon:.3g}"

@@ -18,6 +18,7 @@ from fedmia.config.tree import to_tree
 from fedmia.defenses.heads.release import CLASSICAL, ReleaseSetting, assumptions, audit_noise
 from fedmia.encoders.base import LoadedEncoder
 from fedmia.options.seeding import rng
+from fedmia.records.as_json import to_json
 from fedmia.records.privacy import MEANINGFUL
 from fedmia.report.format import DASH, estimate, interval, number
 from fedmia.report.lowerbounds import canary_bound
@@ -72,7 +73,7 @@ def rows(
             sensitivity, scale = trials[0].sensitivity, trials[0].noised[s].scale
             draw = rng(config.seed, "head", "canaries", s.mechanism, repr(s.epsilon))
             audit = audit_noise(s, config.delta, sensitivity, scale, config.canaries, draw)
-            head_rows[-1]["lower_bound"] = canary_bound(audit, len(settings))
+            head_rows[-1]["lower_bound"] = to_json(canary_bound(audit, len(settings)), exact=True)
     return head_rows
 
 
@@ -180,7 +181,7 @@ CAPTIONS: Mapping[str, str] = {
 }
 
 
-def _found(name: str, row: Row) -> str | TextCell:
+def _cell_of(name: str, row: Row) -> str | TextCell:
     """What an attack finds, over its intervals."""
     own = next((one for one in row["attacks"] if one["name"] == name), None)
     if own is None:
@@ -264,9 +265,9 @@ def tables(report: Mapping[str, Any]) -> dict[str, Table]:
             row["utility_loss"]
         ),
     }
-    found: dict[str | TextCell, Cell] = {
+    attacks: dict[str | TextCell, Cell] = {
         TextCell(f"{name}: AUC, simultaneous, accuracy 95 %, TPR at 1 % FPR", title=what): partial(
-            _found, name
+            _cell_of, name
         )
         for name, what in ATTACKS.items()
     }
@@ -274,10 +275,10 @@ def tables(report: Mapping[str, Any]) -> dict[str, Table]:
         TextCell("control", title="The same attack where nothing, or less, can leak"):
             itemgetter("control"),
         TextCell("utility, 95 %", title=USED): itemgetter("used"),
-        **{TextCell(name, title=what): partial(_found, name) for name, what in ATTACKS.items()},
+        **{TextCell(name, title=what): partial(_cell_of, name) for name, what in ATTACKS.items()},
     }  # fmt: skip
     return {
-        "settings": listing(report["rows"], settings | found),
+        "settings": listing(report["rows"], settings | attacks),
         "controls": listing(controls, nothing),
     }
 

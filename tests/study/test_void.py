@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from fedmia.report.codes import VOID
-from fedmia.study.gather import add_words
 from fedmia.study.result import StudyResult
+from fedmia.study.words import add_words
 from tests.study.planted import golden, study_of
 
 VIEWS = ("sweep", "baseline", "tradeoff", "encoders")

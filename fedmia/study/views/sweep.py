@@ -157,20 +157,20 @@ def control_rows(study: StudyResult) -> tuple[list[ComparisonRow], list[Comparis
         compare(point, attack, control, "AUC", by_seed)
         for (point, attack, control), by_seed in _pairs(study).items()
     ]
-    sets = [row for judged in ("mean", "alone") for row in _sets(study, judged)]
+    sets = [row for way in ("mean", "alone") for row in _sets(study, way)]
     rows = with_holm([*pairs, *sets])
     return rows[: len(pairs)], rows[len(pairs) :]
 
 
-def _sets(study: StudyResult, judged: str) -> list[ComparisonRow]:
+def _sets(study: StudyResult, way: str) -> list[ComparisonRow]:
     """Sets of images under each attack, beside each of its controls."""
-    subject = f"set/{judged}"
+    subject = f"set/{way}"
     aucs = study.values("auc", "attack", "set_size", subject=subject)
     less = study.values("auc_difference", "attack", "set_size", "baseline", subject=subject)
     rows = []
     for place, values in aucs.items():
         point, attack, size = place
-        own: Any = {"judged": judged, "size": int(size), "auc": over_models(values.values())}
+        own: Any = {"judged": way, "size": int(size), "auc": over_models(values.values())}
         added: Any = {key[3]: v for key, v in less.items() if key[:3] == place} or {None: {}}
         rows += [compare(point, attack, other, "AUC", v, **own) for other, v in added.items()]
     return rows
