@@ -1,4 +1,4 @@
-"""A study read from its folder: its cells, its one table, and what is made of them."""
+"""A study: its cells, its one table, and what is made of them."""
 
 from __future__ import annotations
 
@@ -11,12 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from fedmia.options import registry, session
-from fedmia.options.bounded import read_json
 from fedmia.options.errors import InputError, unknown_name
-from fedmia.options.values import disk_path
 from fedmia.runs import Run, open_run
 from fedmia.storage.results import read
-from fedmia.storage.runfolder import RunFolder, check_format, damaged
+from fedmia.storage.runfolder import RunFolder
 from fedmia.study.cells import CellState
 from fedmia.study.columns import estimate, in_one_line
 from fedmia.study.names import check_names, rename_cells, rename_table
@@ -39,40 +37,6 @@ STUDY, PAGE = "study.json", "study.html"
 COMPARED = "point attack baseline measure difference low high p p_holm models void"
 APART = dict.fromkeys(("control", "baseline", "target_fpr"))  # tell numbers of one metric apart
 Values = Mapping[tuple[Any, ...], SeedValues]  # point, and what else tells numbers apart -> by seed
-
-
-def open_study(folder: str | Path, *, trust_plugins: bool = False) -> StudyResult:
-    """Open the folder of a study that `run_study` or `fedmia study` wrote, or is at work in: then
-    it is read as far as its runs are finished.
-
-    Args:
-        folder: of the study.
-        trust_plugins: as of `open_run`, for each of its runs, and for views from outside.
-
-    Returns:
-        The study.
-
-    Raises:
-        InputError: the folder holds no study.
-    """
-    path = Path(disk_path(folder))
-    if not (path / STUDY).is_file():
-        return _open_unfinished(path, trust_plugins)
-    with damaged(path, STUDY):
-        about = read_json(path / STUDY)
-        check_format(f"study '{folder}'", about)
-        study = StudyResult(path, about, trust_plugins)
-    # Runs that were added since, by a command that has not ended.
-    on_disk = {run.path.name for run in RunFolder(path / "cells").inside() if run.has_report()}
-    newer = on_disk - {cell.name for cell in study.cells if cell.path}
-    return _open_unfinished(path, trust_plugins) if newer else study
-
-
-def _open_unfinished(path: Path, trust_plugins: bool) -> StudyResult:
-    """A study as far as its runs are finished."""
-    from fedmia.study.unfinished import gather_unfinished
-
-    return gather_unfinished(path, trust_plugins)
 
 
 class StudyResult:

@@ -1,4 +1,4 @@
-"""A study that is at work, or was ended before it wrote what compares its runs."""
+"""A study read from its folder: finished, at work, or ended before it compared its runs."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ import pandas as pd
 
 from fedmia.config.study import Study, tree_key
 from fedmia.config.tree import from_tree
+from fedmia.options.bounded import read_json
 from fedmia.options.errors import InputError
-from fedmia.storage.runfolder import RunFolder
+from fedmia.options.values import disk_path
+from fedmia.storage.runfolder import RunFolder, check_format, damaged
 from fedmia.study import folder as folders
 from fedmia.study.gather import Finished, gather
 from fedmia.study.result import STUDY, StudyResult
@@ -19,7 +21,34 @@ from fedmia.study.words import add_words
 from fedmia.table import COLUMNS
 
 
-def gather_unfinished(path: Path, trust_plugins: bool) -> StudyResult:
+def open_study(folder: str | Path, *, trust_plugins: bool = False) -> StudyResult:
+    """Open the folder of a study that `run_study` or `fedmia study` wrote, or is at work in: then
+    it is read as far as its runs are finished.
+
+    Args:
+        folder: of the study.
+        trust_plugins: as of `open_run`, for each of its runs, and for views from outside.
+
+    Returns:
+        The study.
+
+    Raises:
+        InputError: the folder holds no study.
+    """
+    path = Path(disk_path(folder))
+    if not (path / STUDY).is_file():
+        return open_unfinished(path, trust_plugins)
+    with damaged(path, STUDY):
+        about = read_json(path / STUDY)
+        check_format(f"study '{folder}'", about)
+        study = StudyResult(path, about, trust_plugins)
+    # Runs that were added since, by a command that has not ended.
+    on_disk = {run.path.name for run in RunFolder(path / "cells").inside() if run.has_report()}
+    newer = on_disk - {cell.name for cell in study.cells if cell.path}
+    return open_unfinished(path, trust_plugins) if newer else study
+
+
+def open_unfinished(path: Path, trust_plugins: bool) -> StudyResult:
     """A study as far as its runs are finished; nothing is written into its folder.
 
     Args:
