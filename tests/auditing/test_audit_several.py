@@ -35,6 +35,7 @@ from tests.auditing.conftest import RUN, Audit, Sides, numbers
 from tests.bank import Bank
 from tests.made_up_runs import write_report
 from tests.snapshots import Snapshot as Check
+from tests.study.test_tables import check_apart
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "audit.json"
 ROUNDS = (0, 1, 2)
@@ -301,6 +302,15 @@ def test_figure__has_no_empty_panel_where_there_is_no_probe() -> None:
             figure = compare.draw([point])
         assert figure is not None and len(figure.axes) == panels
         assert figure.axes[0].get_ylabel().startswith("AUC")
+
+
+def test_figure__names_of_many_encoders_do_not_overlap() -> None:
+    for many in (2, 12):
+        names = [f"encoder-of-a-long-name-{i}.pth" for i in range(many)]
+        points = [encoder(name, attack("a", 0.6), verdicts={"leaks": 1}) for name in names]
+        figure = compare.draw(points)
+        assert figure is not None
+        check_apart(figure)
 
 
 @pytest.mark.slow
