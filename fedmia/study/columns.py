@@ -101,10 +101,10 @@ def _cell(field: Field, row: Any, digits: int | None = None) -> str | TextCell:
         return estimate(value, field.digits if digits is None else digits, field.signed)
     if field.unit == P:
         return format_p(value)
-    if isinstance(value, Mapping) and field.digits > 2:  # numbers by seed
-        texts = (v if isinstance(v, str) else number(v, field.digits) for v in value.values())
-        return " ".join(texts) or DASH
     if isinstance(value, Mapping):
+        if not all(isinstance(one, int) for one in value.values()):  # by seed, not counts
+            texts = (v if isinstance(v, str) else number(v, field.digits) for v in value.values())
+            return " ".join(texts)
         return ", ".join(f"{name} {count}" for name, count in value.items()) or DASH
     return tables.text_of(field, row) or DASH
 
@@ -116,7 +116,7 @@ def estimate(value: OverModels, digits: int, signed: bool = False) -> str | Text
     Args:
         value: over the models.
         digits: behind the point.
-        signed: whether it is a difference, blanked with its sign.
+        signed: whether it is a difference, which has a sign.
 
     Returns:
         Text, or a number over its intervals.
@@ -157,9 +157,9 @@ def screen(heads: Sequence[str], lines: Sequence[Sequence[str]], width: int = WI
     if sum(least) + GAP * len(least) <= width:
         firsts = [line[0] for line in lines]
         repeated = [one == last for one, last in zip(firsts, [None, *firsts], strict=False)]
-        blanked = [["" if again else first, *rest]
-                 for again, (first, *rest) in zip(repeated, lines, strict=True)]  # fmt: skip
-        return _grid(heads, blanked, _widths(least, table, width))
+        once = [["" if again else first, *rest]
+                for again, (first, *rest) in zip(repeated, lines, strict=True)]  # fmt: skip
+        return _grid(heads, once, _widths(least, table, width))
     if sum(least[1:]) + GAP * len(least) <= width:
         widths = _widths(least[1:], [line[1:] for line in table], width)
         text = Text(f"{heads[0]}\n", "bold").append_text(_grid(heads[1:], [], widths))
