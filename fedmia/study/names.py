@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from fedmia.config.defense_points import NONE
+from fedmia.config.defense_points import NONE, UNDEFENDED
 from fedmia.config.study import format_grid_value
 from fedmia.options.errors import InputError, unknown_name
 from fedmia.study.cells import CellState
@@ -32,10 +32,12 @@ def check_names(names: Names, cells: Sequence[CellState], attacks: Iterable[str]
         InputError: one line with the nearest name that there is.
     """
     attacks, points = list(attacks), list(dict.fromkeys(cell.point for cell in cells))
-    known = {*attacks, *points, *(word for point in points for word in _words(point))}
+    known = {*attacks, *points}
+    known |= {word for point in points if point != UNDEFENDED for word in _words(point)}
     for cell in cells:
         values = {path: value for path, value in cell.grid.items() if not _undefended(path, value)}
-        known |= {*cell.grid, *map(format_grid_value, values.values())}
+        known |= {*map(format_grid_value, values.values())}
+        known |= {path for path in cell.grid if path.partition(".")[0] not in KINDS}
     for name in names:
         if name not in known:
             raise unknown_name("name of this study", name, known - {""})

@@ -334,9 +334,17 @@ def guarantee(epsilon: float | None, standing: str | None, unit: str | None) -> 
 # -- for what limits hold, below a table of a paper ------------------------------------------------
 
 
-def limits_alone(of: str) -> str:
-    """Of intervals that hold each by itself."""
-    return f"[ ]: 95 % limits of {of} over models, each for itself."
+def limits_alone(of: str, over: str = "models") -> str:
+    """Of intervals that hold each by itself.
+
+    Args:
+        of: what they are of.
+        over: what they are taken over.
+
+    Returns:
+        The sentence.
+    """
+    return f"[ ]: 95 % limits of {of} over {over}, each for itself."
 
 
 def limits_together(of: str, values: Iterable[OverModels]) -> str:

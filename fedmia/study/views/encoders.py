@@ -55,7 +55,7 @@ class EncodersView(View):
             **control_column(UNTRAINED),
             **columns_of(AttackPointRow, "difference"),
         }  # fmt: skip
-        limits = words.limits_alone("each number")
+        limits = words.limits_alone("each number", "the scored images")
         return [
             Section(
                 "Leakage and use", columns, rows, ("encoders",), 5, guides.ENCODERS, limits
