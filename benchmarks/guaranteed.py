@@ -73,12 +73,12 @@ def summarize(study: StudyResult) -> dict[str, Any]:
     """The points of a study of defences, as pages cite them."""
     points = []
     for point in point_rows(study):
-        del point["leak"]  # of the best attack, which `attacks` has
         attacks = [
-            {**row, "name": row["attack"], "auc_ci_simultaneous": row["auc"]["ci_simultaneous"]}
-            for row in point["attacks"].values()
+            {**vars(row), "name": row.attack, "auc_ci_simultaneous": row.auc.ci_simultaneous}
+            for row in point.attacks.values()
         ]
-        points.append({**point, "label": point["point"], "attacks": attacks})
+        own = {name: value for name, value in vars(point).items() if name != "leak"}
+        points.append({**own, "label": point.point, "attacks": attacks})
     return {"sentence": study.sentence, "points": points, "config": dict(study.settings)}
 
 

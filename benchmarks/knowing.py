@@ -135,10 +135,10 @@ def summary(cells: list[dict[str, Any]]) -> list[dict[str, Any]]:
     rows = []
     for name in dict.fromkeys(c["defense"] for c in cells):
         own = [c for c in cells if c["defense"] == name]
-        row = {key: spread(c[key] for c in own) for key in ("naive", "knowing", "knn")}
+        row = {key: vars(spread(c[key] for c in own)) for key in ("naive", "knowing", "knn")}
         apart = [c["difference"] for c in own if c["difference"] is not None]
         rows.append(
-            {"defense": name, **row, "difference": spread(apart, -1.0), "p": p_value(apart)}
+            {"defense": name, **row, "difference": vars(spread(apart, -1.0)), "p": p_value(apart)}
         )
     for one, adjusted in zip(rows, holm([row["p"] for row in rows]), strict=True):
         one["p_holm"] = adjusted

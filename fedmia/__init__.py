@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from fedmia.api import view as view
     from fedmia.options.errors import InputError as InputError
     from fedmia.runs import Run as Run
+    from fedmia.study.opening import open_study as open_study
     from fedmia.study.result import StudyResult as StudyResult
-    from fedmia.study.result import open_study as open_study
 
 __version__ = "0.1.0"
 # Public name -> the module that it is imported from when it is first used.
@@ -37,7 +37,7 @@ _PUBLIC = {
     "audit_federation": "fedmia.api",
     "open_run": "fedmia.api",
     "rank_suspects": "fedmia.api",
-    "open_study": "fedmia.study.result",
+    "open_study": "fedmia.study.opening",
     "run_simulation": "fedmia.api",
     "run_study": "fedmia.api",
     "view": "fedmia.api",

@@ -29,7 +29,7 @@ from fedmia.runs import Run, open_run
 from fedmia.storage.manifest import FORMAT
 from fedmia.storage.runfolder import RunFolder, outside_plugins
 from fedmia.study.__main__ import main as study_main
-from fedmia.study.result import open_study
+from fedmia.study.opening import open_study
 from fedmia.table import COLUMNS
 from papers.__main__ import main as papers
 from tests.auditing.conftest import Audit, Sides, archives, audit  # noqa: F401

@@ -25,7 +25,8 @@ BASES = ("Attack", "ActiveAttack", "DatasetAttack", "Known", "NotFitted")
 BESIDE = {
     "strategy": ("fedmia.storage.snapshot.Update", "fedmia.storage.snapshot.StrategyContext"),
     "defense": ("fedmia.defenses.base.PreparationContext",),
-    "view": ("fedmia.study.view.Section",),
+    "view": ("fedmia.study.view.Section",)
+    + tuple(f"fedmia.study.columns.{n}" for n in ("columns_of", "inside")),
     "encoder": ("fedmia.encoders.factory.wrap",)
     + tuple(f"fedmia.encoders.base.{n}" for n in ("load", "LoadContext", "LoadedEncoder")),
 }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -27,10 +26,7 @@ TITLES = {
     "defence": "What the client does against leakage, and what that guarantees",
     "probe": "A simple classifier on the encoder's outputs: a measure of its use",
     "epsilon": "Guaranteed limit of leakage; smaller is stronger, over 20 means little",
-    # Of studies and of released heads.
     "score of a set": "How a set of images gets one score",
-    "data set, p": "Chance of so high a score without training on the set, corrected for all tests",
-    "control": "The same attack where nothing, or less, can leak",
     "sets": "Number of sets of images",
     "client": "Number of the client",
     "subject": "To which images belong, such as a patient or a customer",
@@ -40,54 +36,14 @@ TITLES = {
     "query budget": "Number of images that the attacker may have embedded",
     "known members": "Number of members that the attacker knows (and as many non-members)",
     "queries": "Number of images that the attacker had embedded",
-    "models": "Number of trained models, one a seed",
-    "verdicts": "How many runs have which verdict",
-    "best attack": "The attack with the largest mean AUC",
-    "mean AUC": "Mean over models",
-    "epsilon at most": "Guaranteed limit of leakage; smaller is stronger, over 20 means little",
-    "least": "Smallest value of the models",
-    "greatest": "Largest value of the models",
-    "chosen": "Options that the attack chose for itself, and on how many models",
-    "Pareto front": "Whether no other point leaks less and is of more use",
-    "by seed": "The value of each model, one a seed",
-    "from": "The first of the two that are compared",
-    "to": "The second of the two that are compared",
-    "of": "What was measured",
-    "noise": "Law of the noise",
-    "scale": "Size of the noise",
-    "point": "One combination of the options that vary",
-    "where": "What both points have in common",
-    "utility": "How useful the released head is: accuracy of its answers",
-    "utility loss": "Utility lost to the noise",
-    "mean difference of AUCs": "Mean over models of the attack's AUC minus that of its control",
-    "mean difference": "Mean over models of the first minus the second, at equal seeds",
-    "failed": "Number of attacks that could not be scored",
     "members": "Number of scored members",
     "non-members": "Number of scored non-members",
     "test images": "Number of images on which the probe was tested",
-    "p": "Chance of so large a difference if there were none",
-    "p, Holm": "The p-value, corrected for all comparisons of the table",
-    "untrained kNN": "kNN accuracy of the encoder before training",
-    "linear probe": "Accuracy of a linear classifier on the encoder's outputs",
-    "weighted kNN": "Accuracy of a nearest-neighbour probe, near images counted more",
-    "mean AUC of defended clients": "AUC on the images of clients that defend themselves",
-    "mean AUC of undefended clients": "AUC on the images of clients that do not",
-    "kNN after the attack": "kNN accuracy of the last model, after the crafted updates",
-    "encoder": "The encoder that was audited",
-    "images a set": "Number of images of each set",
-    "measure": "AUC, or TPR at a false-positive rate",
-    "option": "The option in which the two points differ",
-    "defense": "What the clients do against leakage",
-    "strategy": "How the server aggregates the clients' updates",
-    "partition": "How images are dealt to clients",
-    "model": "Network that is trained",
-    "ssl": "Self-supervised method",
-    "strength": "How strong the defence is, in its own unit",
 }
 
 
 def head_title(head: str) -> str:
-    """What the head of a column says; empty where it says all by itself.
+    """What the head of a column says that no row declares; empty where it says all by itself.
 
     Args:
         head: of the column, `, 95 %` after what has an interval.
@@ -95,16 +51,7 @@ def head_title(head: str) -> str:
     Returns:
         The text of its `title`.
     """
-    plain = head.replace("\n", " ").partition(", 95 %")[0]
-    if re.fullmatch(r"\w+(\.[\w-]+)+", head):
-        return "An option of the runs, by its path in the settings"
-    if plain.endswith(" control"):
-        return f"AUC of the same attack under the {plain.removesuffix(' control')} control"
-    first, minus, other = plain.partition("minus ")
-    if minus and plain not in TITLES:
-        what = f"{first.strip() or 'The value'} less that of {other}"
-        return f"{what}: mean over models at equal seeds, with its 95 % interval"
-    return TITLES.get(plain, "")
+    return TITLES.get(head.replace("\n", " ").partition(", 95 %")[0], "")
 
 
 @dataclass(frozen=True)

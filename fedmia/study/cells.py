@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from fedmia.records.rows import Report
 from fedmia.report.void import void_reason
 from fedmia.storage.json_rows import to_json
-from fedmia.study.points import group_by_key, largest_epsilon
+from fedmia.study.points import largest_epsilon
 
 
 @dataclass(frozen=True)
@@ -85,40 +84,3 @@ def spent(report: Report) -> Mapping[str, Any] | None:
         stated or ([to_json(server.epsilon)] if server else [])
     )
     return epsilon
-
-
-def notes_on(cells: Sequence[CellState]) -> list[str]:
-    """What a reader of the means of these runs must know."""
-    finished = [cell for cell in cells if cell.state == "finished"]
-    lost = group_by_key(
-        (f"{attack}: {why}", cell.name) for cell in finished for attack, why in cell.not_run.items()
-    )
-    lines = [
-        f"Not run{_part(names, finished)}: {attack_and_reason}"
-        for attack_and_reason, names in lost.items()
-    ]
-    if void := [f"{cell.name} ({cell.void})" for cell in finished if cell.void]:
-        lines.append(f"Void, and left out of every number of an attack: {', '.join(void)}.")
-    if names := [cell.name for cell in cells if cell.state != "finished"]:
-        lines.append(f"Left out of every mean: {', '.join(names)}.")
-    return lines
-
-
-def void_sentence(cells: Sequence[CellState]) -> str:
-    """How many of the finished runs are void, and why; empty where none is."""
-    finished = [cell for cell in cells if cell.state == "finished"]
-    reasons = Counter(cell.void for cell in finished if cell.void)
-    if not reasons:
-        return ""
-    listed = ", ".join(f"{reason} {count}" for reason, count in sorted(reasons.items()))
-    return (
-        f"Nothing follows from the attacks of {reasons.total()} of {len(finished)} runs, which are "
-        f"left out ({listed})."
-    )
-
-
-def _part(names: Sequence[str], finished: Sequence[CellState]) -> str:
-    """Of which of the finished runs something holds; empty where it holds of all."""
-    if len(names) == len(finished):
-        return ""
-    return f" in {len(names)} of {len(finished)} runs (the first is {names[0]})"

@@ -5,17 +5,20 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from fedmia.statistics.pvalues import holm
 from fedmia.statistics.spread import p_value, spread
+from fedmia.study.rows import ComparisonRow, OverModels, SeedValues
 from fedmia.table import KEY
 
 if TYPE_CHECKING:
     import pandas as pd
 
+K = TypeVar("K")
+V = TypeVar("V")
 BySeed = Mapping[int, float]
-SeedValues = Mapping[int, float | str]  # a number; of a void run the reason
 PLACE = [name for name in KEY if name not in ("run", "seed")]
 
 
@@ -42,7 +45,8 @@ def over_points(table: pd.DataFrame) -> pd.DataFrame:
 
     points = []
     for place, rows in table.groupby(PLACE, sort=False, dropna=False):
-        numbers: dict[str, Any] = over_models(numbers_of(rows), -math.inf, math.inf)
+        numbers = dict(vars(over_models(numbers_of(rows), -math.inf, math.inf)))
+        del numbers["ci_simultaneous"]
         low, high = numbers.pop("ci") or (None, None)
         points.append({**dict(zip(PLACE, place, strict=True)), **numbers, "low": low, "high": high})
     return pd.DataFrame(points)
@@ -59,9 +63,7 @@ def known(values: Iterable[float | str]) -> list[float]:
     return [value for value in values if not isinstance(value, str)]
 
 
-def over_models(
-    values: Iterable[float | str], low: float = 0.0, high: float = 1.0
-) -> dict[str, Any]:
+def over_models(values: Iterable[float | str], low: float = 0.0, high: float = 1.0) -> OverModels:
     """A number over the models of a point that count.
 
     Args:
@@ -70,17 +72,18 @@ def over_models(
         high: greatest value there may be.
 
     Returns:
-        What `spread` gives, and `void`: how many are left out, and why; empty where none is.
+        What `spread` gives; `void`: how many are left out, and why.
     """
     every = list(values)
     reasons = Counter(value for value in every if isinstance(value, str))
     why = f"{reasons.total()} of {len(every)} void: {', '.join(sorted(reasons))}"
-    return {**spread(known(every), low, high), "void": why if reasons else ""}
+    numbers = vars(spread(known(every), low, high))
+    return OverModels(**numbers, ci_simultaneous=None, void=why if reasons else "")
 
 
 def comparisons(
     select: Callable[..., pd.DataFrame], baseline: str, attacks: Iterable[str] | None = None
-) -> list[dict[str, Any]]:
+) -> list[ComparisonRow]:
     """Every other attack at every point, by each measure; Holm's p holds for all rows.
 
     Both attacks of a difference scored one model on the same images: an attack that scored more or
@@ -103,16 +106,38 @@ def comparisons(
     others = scores[scores["attack"].isin(list(attacks or scores["attack"].unique()))]
     both = others[others["attack"] != baseline].merge(base, on=SAME, suffixes=("", "_baseline"))
     both["difference"] = (both["value"] - both["value_baseline"]).round(6)
-    rows: list[dict[str, Any]] = []
+    rows = []
     for (point, attack, measure), group in both.groupby(["point", "attack", "measure"], sort=False):
         by_seed = dict(zip(group["seed"], numbers_of(group, "difference"), strict=True))
-        place = {"point": point, "attack": attack, "measure": measure}
-        rows.append({**place, "by_seed": by_seed, **test_difference(by_seed.values())})
-    fill_holm(rows)
-    return rows
+        rows.append(compare(point, attack, baseline, measure, by_seed))
+    return with_holm(rows)
 
 
-def change(ours: SeedValues, theirs: SeedValues) -> dict[str, Any]:
+def compare(
+    point: str, attack: str, other: str | None, measure: str, by_seed: SeedValues, **sets: Any
+) -> ComparisonRow:
+    """A comparison at a point, with the two-sided t test over models that the mean difference is 0.
+
+    Args:
+        point: of the study.
+        attack: that is compared.
+        other: what it is compared with; None: nothing.
+        measure: of which the differences are.
+        by_seed: the difference of each model.
+        sets: `judged`, `size` and `auc`, where sets of images are scored.
+
+    Returns:
+        The row, without Holm's correction.
+    """
+    values = list(by_seed.values())
+    return ComparisonRow(
+        point=point, attack=attack, other=other, measure=measure, by_seed=by_seed,
+        difference=over_models(values, -1.0), p=p_value(known(values)), p_holm=None,
+        **{"judged": None, "size": None, "auc": None} | sets,
+    )  # fmt: skip
+
+
+def change(ours: SeedValues, theirs: SeedValues) -> OverModels:
     """Over seeds that both have, the first less the second."""
     return over_models(paired_differences(ours, theirs), -1.0)
 
@@ -134,17 +159,10 @@ def paired_differences(ours: SeedValues, theirs: SeedValues) -> list[float | str
     ]
 
 
-def test_difference(differences: Iterable[float | str]) -> dict[str, Any]:
-    """Differences over models, `p` of the two-sided t test over models that their mean is 0, and
-    room for `p_holm`, Holm's for all rows that hold together."""
-    every = list(differences)
-    return {"difference": over_models(every, -1.0), "p": p_value(known(every)), "p_holm": None}
-
-
-def fill_holm(rows: Sequence[Any]) -> None:
-    """Fill in `p_holm` of rows whose `p` shall hold together."""
-    for row, p in zip(rows, holm([row["p"] for row in rows]), strict=True):
-        row["p_holm"] = p
+def with_holm(rows: Sequence[ComparisonRow]) -> list[ComparisonRow]:
+    """The rows with p-values that are corrected for all of them."""
+    adjusted = holm([row.p for row in rows])
+    return [replace(row, p_holm=p) for row, p in zip(rows, adjusted, strict=True)]
 
 
 def largest_epsilon(stated: Sequence[Any]) -> Any:
@@ -161,9 +179,9 @@ def largest_epsilon(stated: Sequence[Any]) -> Any:
     return max(known, key=lambda e: math.inf if e["value"] is None else e["value"])
 
 
-def group_by_key(pairs: Iterable[tuple[Any, Any]]) -> dict[Any, list[Any]]:
+def group_by_key(pairs: Iterable[tuple[K, V]]) -> dict[K, list[V]]:
     """Key -> the values that share it, in order."""
-    groups: dict[Any, list[Any]] = {}
+    groups: dict[K, list[V]] = {}
     for key, value in pairs:
         groups.setdefault(key, []).append(value)
     return groups

@@ -1,65 +1,42 @@
-"""A study read from its folder: its cells, its one table, and what is made of them."""
+"""A study: its cells, its one table, and what is made of them."""
 
 from __future__ import annotations
 
 import copy
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Mapping
 from functools import cached_property
 from inspect import isclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from fedmia.options import registry, session
-from fedmia.options.bounded import read_json
 from fedmia.options.errors import InputError, unknown_name
-from fedmia.options.values import disk_path
 from fedmia.runs import Run, open_run
 from fedmia.storage.results import read
-from fedmia.storage.runfolder import RunFolder, check_format, damaged
+from fedmia.storage.runfolder import RunFolder
 from fedmia.study.cells import CellState
-from fedmia.study.columns import cell as text_of
+from fedmia.study.columns import estimate, in_one_line
+from fedmia.study.names import check_names, rename_cells, rename_table
 from fedmia.study.points import (
-    SeedValues,
     comparisons,
     group_by_key,
     numbers_of,
     over_models,
     over_points,
 )
+from fedmia.study.rows import PointRow, SeedValues
 from fedmia.table import COLUMNS
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
+R = TypeVar("R", bound=PointRow)
 STUDY, PAGE = "study.json", "study.html"
 COMPARED = "point attack baseline measure difference low high p p_holm models void"
 APART = dict.fromkeys(("control", "baseline", "target_fpr"))  # tell numbers of one metric apart
 Values = Mapping[tuple[Any, ...], SeedValues]  # point, and what else tells numbers apart -> by seed
-
-
-def open_study(folder: str | Path, *, trust_plugins: bool = False) -> StudyResult:
-    """Open the folder of a study that `run_study` or `fedmia study` wrote.
-
-    Args:
-        folder: where `study.json` lies.
-        trust_plugins: as of `open_run`, for each of its runs, and for views from outside.
-
-    Returns:
-        The study.
-
-    Raises:
-        InputError: the folder holds no study.
-    """
-    path = Path(disk_path(folder))
-    if not (path / STUDY).is_file():
-        raise InputError(f"folder '{folder}' is no study: no {STUDY} in it")
-    with damaged(path, STUDY):
-        about = read_json(path / STUDY)
-        check_format(f"study '{folder}'", about)
-        return StudyResult(path, about, trust_plugins)
 
 
 class StudyResult:
@@ -70,11 +47,13 @@ class StudyResult:
         about: what `study.json` holds: `sentence`, `notes`, `settings`, `cells`, ..
         cells: the runs, those of one point together.
         trust_plugins: whether plugins from outside that it names are imported.
+        called: name of an attack in the runs -> that which `rename` gave it.
     """
 
     def __init__(self, folder: Path, about: dict[str, Any], trust_plugins: bool = False) -> None:
         self.folder, self.about, self.trust_plugins = folder, about, trust_plugins
         self.cells = [CellState(**cell) for cell in about["cells"]]
+        self.called: Mapping[str, str] = {}
 
     def __repr__(self) -> str:
         return f"<StudyResult {self.folder} ({len(self.runs)} runs)>"
@@ -84,16 +63,12 @@ class StudyResult:
         by point; red where a run leaks, else amber."""
         from fedmia.report.notebook import html_study
 
-        aucs = self.values("auc", "attack")
         rows = [
-            {
-                "point": row["name"],
-                "attack": row["attack"],
-                "mean AUC": text_of(row, "auc", 2),
-                "models": str(row["auc"]["n"]),
-            }
-            for row in self.rows(aucs, "attack", auc=aucs)
-        ]
+            {**dict.fromkeys(self.place, point), "attack": attack,
+             "mean AUC": in_one_line(estimate(auc, 2)), "models": str(auc.n)}
+            for (point, attack), by_seed in self.values("auc", "attack").items()
+            for auc in [over_models(by_seed.values())]
+        ]  # fmt: skip
         codes = (cell.outcome for cell in self.cells if cell.outcome)
         return html_study(self.sentence, rows, codes)
 
@@ -194,33 +169,37 @@ class StudyResult:
             grouped.setdefault(tuple(key), {})[int(seed)] = value
         return grouped
 
-    def rows(
-        self, places: Iterable[tuple[Any, ...]], *columns: str, **numbers: Values
-    ) -> list[dict[str, Any]]:
-        """A row a place: its point, and numbers over the models.
+    def point_row(self, kind: type[R], point: str, **more: Any) -> R:
+        """A point as a row of a table.
 
         Args:
-            places: a point, and the values of `columns`.
-            columns: what tells the places of one point apart.
-            numbers: name of a number -> what `values` gives of it.
+            kind: class of the row: `PointRow`, or one that has fields beside its own.
+            point: of the study.
+            more: these fields, and those that are not as `PointRow` says.
 
         Returns:
-            The rows; `name` is the point as tables call it; `verdicts` of its models; `finished`,
-            `failed`: how many; `void` as of the method.
+            The row.
         """
-        states = Counter((cell.point, cell.state) for cell in self.cells)
-        return [
-            {
-                "point": point,
-                "name": self.name(point),
-                "verdicts": self.verdicts(point),
-                **{state: states[point, state] for state in ("finished", "failed")},
-                "void": self.void(point),
-                **dict(zip(columns, place, strict=False)),
-                **{k: over_models(v.get((point, *place), {}).values()) for k, v in numbers.items()},
-            }
-            for point, *place in places
-        ]
+        states = Counter(cell.state for cell in self.by_point().get(point, ()))
+        use = {name: over_models(v.get((point,), {}).values()) for name, v in self.use.items()}
+        own = {"finished": states["finished"], "failed": states["failed"], **use}
+        own |= {"verdicts": self.verdicts(point), "void": self.void(point)}
+        return kind(**{"point": point, **own, **more})
+
+    @cached_property
+    def use(self) -> dict[str, Values]:
+        """Accuracies of probes by point: `knn`, `linear`, `knn_after_attack`."""
+        return {
+            "knn": self.values("knn", subject="utility"),
+            "linear": self.values("linear", subject="utility"),
+            "knn_after_attack": self.values("knn", subject="utility/after_attack"),
+        }
+
+    @property
+    def place(self) -> tuple[str, ...]:
+        """The fields of rows that say which point they are of; none where there is one point."""
+        points = {*self.by_point(), *self.table["point"]}
+        return ("point",) if len(points) > 1 else ()
 
     def verdicts(self, point: str) -> dict[str, int]:
         """How many models of a point have each verdict; of those that are void the reason."""
@@ -230,11 +209,7 @@ class StudyResult:
     def void(self, point: str) -> str:
         """How many finished runs of a point are void, and why: `1 of 3 void: collapsed`."""
         finished = [cell for cell in self.by_point().get(point, ()) if cell.outcome]
-        return str(over_models(cell.void or 0.0 for cell in finished)["void"])
-
-    def name(self, point: str) -> str:
-        """A point as tables and figures call it."""
-        return point or "the experiment"
+        return over_models(cell.void or 0.0 for cell in finished).void
 
     def compare(self, attacks: Any, baseline: Any) -> pd.DataFrame:
         """What attacks add to another one, on the same models and the same images.
@@ -259,39 +234,39 @@ class StudyResult:
         names, over = [self._attack(one) for one in listed], self._attack(baseline)
         rows = []
         for row in comparisons(self.select, over, names):
-            less = row["difference"]
-            low, high = less["ci"] or (None, None)
-            own = {"difference": less["mean"], "low": low, "high": high, "models": less["n"]}
-            rows.append({**row, **own, "baseline": over, "void": less["void"]})
+            less = row.difference
+            low, high = less.ci or (None, None)
+            own = {"difference": less.mean, "low": low, "high": high, "models": less.n}
+            rows.append({**vars(row), **own, "baseline": row.other, "void": less.void})
         return pd.DataFrame(rows, columns=COMPARED.split())
 
     def rename(self, names: Mapping[str, str]) -> StudyResult:
-        """The study with other names of points and attacks in its tables and figures.
+        """The study with other names in its tables, figures and sentences.
 
         Args:
-            names: of a point or an attack -> how figures and tables call it.
+            names: of a point, an attack, an option that varies or a value of one (`fedavg`,
+                `gaussian`), which also stand inside the names of points -> how they are called.
 
         Returns:
             A copy; files stay as they are.
+
+        Raises:
+            InputError: a name that the study does not have, or two things of one name.
         """
-        renamed = copy.copy(self)
-        renamed.cells = [
-            replace(
-                cell,
-                point=names.get(cell.point, cell.point),
-                choices={names.get(n, n): value for n, value in cell.choices.items()},
-                under_attack=tuple(names.get(n, n) for n in cell.under_attack),
-            )
-            for cell in self.cells
-        ]
-        columns = {n: self.table[n].replace(dict(names)) for n in ("point", "attack", "baseline")}
-        renamed.table = self.table.assign(**columns)
-        for derived in ("_with_reasons", "_parts", "points"):
-            vars(renamed).pop(derived, None)
-        if baseline := names.get(str(self.settings.get("baseline"))):
-            settings = {**self.settings, "baseline": baseline}
-            renamed.about = {**self.about, "settings": settings}
-        return renamed
+        attacks = self.table["attack"].dropna().unique()
+        check_names(names, self.cells, attacks)
+        copied = copy.copy(self)
+        for derived in ("_with_reasons", "_parts", "points", "use"):
+            vars(copied).pop(derived, None)
+        copied.cells = rename_cells(self.cells, names)
+        copied.table = rename_table(self.table, names)
+        called = {old: names.get(new, new) for old, new in self.called.items()}
+        copied.called = {name: names[name] for name in attacks if name in names} | called
+        baseline = self.settings.get("baseline")
+        if (own := session.short_name(str(baseline))) in names:
+            settings = {**self.settings, "baseline": names[own]}
+            copied.about = {**self.about, "settings": settings}
+        return copied
 
     @cached_property
     def views(self) -> dict[str, Any]:
@@ -338,9 +313,14 @@ class StudyResult:
         name = next(iter(self.views)) if view is None else view
         if name not in self.views:
             raise unknown_name("view", name, self.views)
-        heads, lines = self.views[name].sections(self)[0].brief_rows()
-        heads = [" ".join(head.split()) for head in heads]
-        return str(pd.DataFrame(lines, columns=heads).to_latex(index=False, escape=True))
+        section = self.views[name].sections(self)[0]
+        heads, lines = section.brief_rows()
+        text = str(pd.DataFrame(lines, columns=heads).to_latex(index=False, escape=True))
+        if not section.limits:
+            return text
+        limits = f"{{\\footnotesize {section.limits}}}".replace("%", "\\%")
+        below = f"\\multicolumn{{{len(heads)}}}{{p{{0.95\\linewidth}}}}{limits} \\\\\n"
+        return text.replace("\\end{tabular}", f"{below}\\end{{tabular}}")
 
     def _attack(self, attack: Any) -> str:
         """The name of an attack in the runs; InputError where no run has it."""
@@ -349,6 +329,7 @@ class StudyResult:
             known = [n for n in registry.names("attack") if registry.load("attack", n) is cls]
             attack = known[0] if known else cls.__name__
         names = sorted(self.table["attack"].dropna().unique())
+        attack = self.called.get(attack, attack)
         matches = [n for n in names if n in (attack, session.short_name(attack))]
         matches += [n for n in names if n.rpartition(":")[2] == attack]  # of package.module:Class
         if not matches:

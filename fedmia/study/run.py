@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import sys
 import time
-from collections import Counter
-from collections.abc import Mapping
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -25,18 +23,16 @@ from fedmia.report.publish import json_text
 from fedmia.report.tables import flat
 from fedmia.runtime.cores import count_cores
 from fedmia.storage import durable
-from fedmia.storage.manifest import FIGURES, FORMAT
+from fedmia.storage.manifest import FIGURES
 from fedmia.storage.results import write as write_table
-from fedmia.study.cells import facts, notes_on, void_sentence
 from fedmia.study.columns import screen
 from fedmia.study.engine import Start, add_digests, count_at_once, start_of
 from fedmia.study.folder import StudyFolder
+from fedmia.study.gather import gather
 from fedmia.study.outlook import plan_study
 from fedmia.study.result import PAGE, STUDY, StudyResult
 from fedmia.study.scheduler import exit_code, going_on, run_jobs
-from fedmia.table import flatten
-
-STATES = ("finished", "failed", "not run")
+from fedmia.study.words import add_words, failed_line
 
 
 def run_command(invocation: Invocation, stop: Event, start: Start | None = None) -> int:
@@ -101,7 +97,9 @@ def run_cells(
         missing = [cell for cell in folder.runs if cell.key not in finished]
         jobs = [folder.job(cell, start, threads) for cell in missing]
         failed = run_jobs(jobs, at_once, stop, quiet)
-        study = _gather(folder, failed)
+        finished = folder.finished()
+        study, rows = gather(out, settings, folder.runs, folder.names, finished, failed)
+        write_table(rows, folder.out)
         study.about["timing"]["total_s"] = round(time.perf_counter() - began, 3)
         write(study)
     return study, exit_code(stop, failed)
@@ -132,38 +130,6 @@ def say_forecasts(settings: Study) -> None:
         print(f"fedmia: {name}: {first}{more * bool(others)}", file=sys.stderr)
 
 
-def _gather(folder: StudyFolder, failed: Mapping[str, str]) -> StudyResult:
-    """The study as far as it is done; its table is written."""
-    finished, settings, points = folder.finished(), folder.settings, len(folder.settings.points)
-    cells, rows = list[dict[str, Any]](), list[Any]()
-    for cell in (cell for i in range(points) for cell in folder.runs[i::points]):
-        name, state = folder.names[cell.key], {"state": "not run"}
-        if cell.key in finished:
-            path, report = finished[cell.key]
-            name, where = path.name, path.relative_to(folder.out).as_posix()
-            state = {"state": "finished", "path": where, **facts(report)}
-            place = {"run": name, "seed": cell.seed, "point": cell.point}
-            rows += [{**row, **place} for row in flatten(report)]
-        elif name in failed:
-            state = {"state": "failed", "reason": failed[name]}
-        grid = dict(cell.grid)
-        cells.append({"name": name, "point": cell.point, "grid": grid, "seed": cell.seed, **state})
-    states = Counter(cell["state"] for cell in cells)
-    write_table(rows, folder.out)
-    about = {
-        "format": FORMAT,
-        "sentence": "",
-        "views": list(settings.views),
-        "seeds": sorted({cell.seed for cell in folder.runs}),
-        **{name.replace(" ", "_"): states[name] for name in STATES},
-        "notes": [],
-        "cells": cells,
-        "settings": settings.tree(),
-        "timing": {},
-    }
-    return StudyResult(folder.out, about, True)
-
-
 def write(study: StudyResult) -> None:
     """Fill in what the views say, and write study.json, study.html and figures/NAME.png.
 
@@ -173,9 +139,8 @@ def write(study: StudyResult) -> None:
     Raises:
         DiskError: a file cannot be written.
     """
+    add_words(study)
     views, about, out = [*study.views.values()], study.about, study.folder
-    about["sentence"] = f"{views[0].sentence(study)} {void_sentence(study.cells)}".rstrip()
-    about["notes"] = [note for view in views for note in view.notes(study)] + notes_on(study.cells)
     pngs, pictures = dict[str, bytes](), dict[str, Any]()
     for view in views:
         for name, draw in view.figures(study).items():
@@ -217,10 +182,12 @@ def show(study: StudyResult, quiet: bool) -> None:
         views = [*study.views.values()]
         for section in (one for view in views for one in view.sections(study)):
             if section.brief and section.rows:
-                console.print(screen(*section.brief_rows(2)))
+                heads, lines = section.brief_rows(2)
+                table = screen(heads, lines, console.width)
+                console.print(table, highlight=False, soft_wrap=True)
         for cell in study.cells:
             if cell.reason:
-                say(f"{cell.name} failed: {cell.reason}")
+                say(failed_line(cell))
         for note in study.about["notes"]:
             say(note)
         for view in views[1:]:

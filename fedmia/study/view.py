@@ -1,7 +1,7 @@
 """A view of a study: rows out of its table, figures, a sentence. One file holds one view.
 
-A view is a list of sections, and each is a table with how to read it. The page shows every column,
-the terminal and LaTeX the first ones.
+A view is a list of sections, and each is a table of rows of one class with how to read it. The page
+shows every column, the terminal and LaTeX the first ones.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from fedmia.study.columns import DIGITS, Columns, cell, table
+from fedmia.report.tables import Table, TextRow
+from fedmia.study.columns import Columns, in_one_line
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from fedmia.report.tables import Table, TextCell
     from fedmia.study.result import StudyResult
 
 Drawing = Callable[[], "Figure | None"]  # draws None where there are no numbers
@@ -28,11 +28,13 @@ class Section:
 
     Attributes:
         title: over it.
-        columns: path of a value in a row -> head of its column.
-        rows: of its table; a section without rows is not columns.
+        columns: of `fedmia.study.columns.columns_of`: head -> what makes the cell of a row.
+        rows: of its table; a section without rows is not shown.
         figures: names of the figures above the table.
         brief: how many columns the terminal and LaTeX show; 0: they show no such table.
-        about: how to read it; empty: what `report/templates/study-page.j2` says under this title.
+        about: how to read it.
+        limits: what its intervals hold for, as LaTeX says it below the table.
+        marked: whether a row is set in bold; None: none is.
     """
 
     title: str
@@ -41,20 +43,29 @@ class Section:
     figures: tuple[str, ...] = ()
     brief: int = 0
     about: str = ""
+    limits: str = ""
+    marked: Callable[[Any], bool] | None = None
 
     def table(self) -> Table:
         """The whole table, as the page shows it."""
-        return table(self.columns, self.rows)
+        lines = [
+            TextRow(
+                [cell(row, None) for cell in self.columns.values()],
+                "leaks" if self.marked is not None and self.marked(row) else "",
+            )
+            for row in self.rows
+        ]
+        return Table([*self.columns], lines)
 
-    def brief_rows(self, digits: int = DIGITS) -> tuple[list[str], list[list[str]]]:
-        """Heads and rows of the short table as text; of a cell's small lines all but the first."""
+    def brief_rows(self, digits: int | None = None) -> tuple[list[str], list[list[str]]]:
+        """Heads and rows of the short table as text; of a cell's small lines all but the first.
+
+        Args:
+            digits: behind the point of numbers over models; None: as declared.
+        """
         columns = dict([*self.columns.items()][: self.brief])
-        lines = [[_in_one_line(cell(row, path, digits)) for path in columns] for row in self.rows]
-        return [*columns.values()], lines
-
-
-def _in_one_line(cell: str | TextCell) -> str:
-    return cell if isinstance(cell, str) else " ".join((cell.text, *(cell.small[1:] or cell.small)))
+        cells = [[in_one_line(cell(row, digits)) for cell in columns.values()] for row in self.rows]
+        return [head.text for head in columns], cells
 
 
 @dataclass(frozen=True)

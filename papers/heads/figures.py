@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from fedmia.records.privacy import MEANINGFUL
 from fedmia.report.figures import canvas
-from fedmia.statistics.spread import Spread
 from fedmia.study.drawing import cross
 from papers.cells import Row, Rows
 from papers.drawing import band
@@ -68,11 +67,12 @@ def _mechanisms(report: Row) -> Iterable[tuple[str, Rows]]:
         yield name, sorted(rows, key=lambda r: r["epsilon"] or 0.0)
 
 
-def _accuracy(row: Row, attack: str) -> Spread:
-    return next(a["accuracy"] for a in row["attacks"] if a["name"] == attack)
+def _accuracy(row: Row, attack: str) -> Row:
+    accuracy: Row = next(a["accuracy"] for a in row["attacks"] if a["name"] == attack)
+    return accuracy
 
 
-def _line(axes: Axes, i: int, name: str, points: Iterable[tuple[float, Spread]]) -> None:
+def _line(axes: Axes, i: int, name: str, points: Iterable[tuple[float, Row]]) -> None:
     """Means, with their 95 % band."""
     known = ((x, spread["mean"], spread["ci"]) for x, spread in points)
     band(axes, known, canvas.look(i), 0.15, linewidth=1.6, label=name)

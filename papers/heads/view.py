@@ -6,6 +6,8 @@ import math
 import statistics
 import sys
 from collections.abc import Mapping, Sequence
+from functools import partial
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -20,14 +22,16 @@ from fedmia.records.privacy import MEANINGFUL
 from fedmia.report.lowerbounds import canary_bound
 from fedmia.report.page import picture, templates
 from fedmia.report.publish import json_text
-from fedmia.report.tables import Table, TextCell, flat
+from fedmia.report.tables import Cell, Table, TextCell, flat, listing
 from fedmia.report.words.notes import sentences
 from fedmia.report.words.numbers import DASH, estimate, interval, number
 from fedmia.runtime.environment import describe
-from fedmia.statistics.spread import Spread, clip_interval, spread, t_interval
+from fedmia.statistics.spread import clip_interval, spread, t_interval
 from fedmia.storage import durable
+from fedmia.storage.json_rows import to_json
 from fedmia.storage.manifest import FIGURES
-from fedmia.study.columns import DIGITS, screen, table
+from fedmia.study.columns import screen
+from fedmia.study.rows import DIGITS
 from papers.cells import FILES, Row, Rows
 from papers.heads import figures
 from papers.heads.measure import HeadTrials
@@ -70,7 +74,7 @@ def rows(
             sensitivity, scale = trials[0].sensitivity, trials[0].noised[s].scale
             draw = rng(config.seed, "head", "canaries", s.mechanism, repr(s.epsilon))
             audit = audit_noise(s, config.delta, sensitivity, scale, config.canaries, draw)
-            head_rows[-1]["lower_bound"] = canary_bound(audit, len(settings))
+            head_rows[-1]["lower_bound"] = to_json(canary_bound(audit, len(settings)), exact=True)
     return head_rows
 
 
@@ -97,9 +101,9 @@ def row(
         "meaningful": epsilon is not None and epsilon <= MEANINGFUL,
         "unit": "image",
         "lower_bound": None,
-        "scale": spread((m.scale for m in measured), high=math.inf),
-        "utility": spread(m.utility for m in measured),
-        "utility_loss": spread((m.loss for m in measured), -1.0),
+        "scale": vars(spread((m.scale for m in measured), high=math.inf)),
+        "utility": vars(spread(m.utility for m in measured)),
+        "utility_loss": vars(spread((m.loss for m in measured), -1.0)),
         "attacks": attack_rows([m.attacks for m in measured], family),
     }
 
@@ -117,10 +121,10 @@ def attack_rows(heads: Sequence[Mapping[str, AttackRates]], family: int) -> list
     return [
         {
             "name": name,
-            "auc": spread(h[name].auc for h in heads),
+            "auc": vars(spread(h[name].auc for h in heads)),
             "auc_ci_simultaneous": clip_interval(t_interval([h[name].auc for h in heads], family)),
-            "accuracy": spread(h[name].accuracy for h in heads),
-            "tpr_at_1_percent_fpr": spread(h[name].tpr for h in heads),
+            "accuracy": vars(spread(h[name].accuracy for h in heads)),
+            "tpr_at_1_percent_fpr": vars(spread(h[name].tpr for h in heads)),
         }
         for name in heads[0]
     ]
@@ -163,10 +167,8 @@ def ratio(trials: Sequence[HeadTrial]) -> str:
 
 # -- the page --------------------------------------------------------------------------------------
 
-SETTINGS = {"noise": "noise", "at": "epsilon", "scale": "scale", "loss": "utility loss, 95 %",
-            **{name: f"{name}: AUC, simultaneous, accuracy 95 %, TPR at 1 % FPR"
-               for name in ATTACKS}}  # fmt: skip
-CONTROLS = {"control": "control", "used": "utility, 95 %", **{name: name for name in ATTACKS}}
+PROMISE = "Guaranteed limit of leakage; smaller is stronger, over 20 means little"
+USED = "How useful the released head is: accuracy of its answers"
 UNTRAINED = TextCell(
     "untrained encoder", ("heads without noise on it; what leaks is the heads' own training",)
 )
@@ -180,16 +182,16 @@ CAPTIONS: Mapping[str, str] = {
 }
 
 
-def _by_name(rows: Rows) -> dict[str, TextCell]:
-    """What each attack finds, under its name."""
-    cells = {}
-    for row in rows:
-        right, tpr = row["accuracy"], number(row["tpr_at_1_percent_fpr"]["mean"], DIGITS)
-        lines = [interval(row["auc_ci_simultaneous"])]
-        if right["mean"] is not None:
-            lines.append(f"accuracy {estimate(right['mean'], right['ci'])}")
-        cells[row["name"]] = TextCell(number(row["auc"]["mean"]), (*lines, f"TPR {tpr}"))
-    return cells
+def _cell_of(name: str, row: Row) -> str | TextCell:
+    """What an attack finds, over its intervals."""
+    own = next((one for one in row["attacks"] if one["name"] == name), None)
+    if own is None:
+        return DASH
+    right, tpr = own["accuracy"], number(own["tpr_at_1_percent_fpr"]["mean"], DIGITS)
+    lines = [interval(own["auc_ci_simultaneous"])]
+    if right["mean"] is not None:
+        lines.append(f"accuracy {estimate(right['mean'], right['ci'])}")
+    return TextCell(number(own["auc"]["mean"]), (*lines, f"TPR {tpr}"))
 
 
 def _epsilon(row: Row) -> TextCell:
@@ -201,7 +203,7 @@ def _epsilon(row: Row) -> TextCell:
     return TextCell(f"{row['epsilon']:g} for one {row['unit']}", (*delta, standing, *bound))
 
 
-def _mean(value: Spread) -> TextCell:
+def _mean(value: Row) -> TextCell:
     return TextCell(number(value["mean"]), (interval(value["ci"]),))
 
 
@@ -229,9 +231,9 @@ def report_of(study: HeadTrials) -> dict[str, Any]:
         "n_nonmembers": len(split.others),
         "shadows": shadows,
         "weights": study.weights(),
-        "fitted": spread(t.train_accuracy for t in trials),
+        "fitted": vars(spread(t.train_accuracy for t in trials)),
         "sensitivity": {
-            f"l{order}": spread((t.sensitivity[order] for t in trials), high=math.inf)
+            f"l{order}": vars(spread((t.sensitivity[order] for t in trials), high=math.inf))
             for order in (1, 2)
         },
         "assumptions": assumptions(study.settings, config.delta, config.samples),
@@ -250,19 +252,35 @@ def report_of(study: HeadTrials) -> dict[str, Any]:
 def tables(report: Mapping[str, Any]) -> dict[str, Table]:
     """The tables of the page by name."""
     none, placebo = report["controls"]["untrained"], report["controls"]["placebo"]
-    controls = [
-        {"control": UNTRAINED, "used": _mean(none["utility"]), **_by_name(none["attacks"])},
-        {"control": PLACEBO, "used": None, **_by_name(placebo)},
+    controls: Rows = [
+        {"control": UNTRAINED, "used": _mean(none["utility"]), "attacks": none["attacks"]},
+        {"control": PLACEBO, "used": DASH, "attacks": placebo},
     ]
-    settings = [
-        {"noise": row["mechanism"] or "none", "at": _epsilon(row),
-         "scale": number(row["scale"]["mean"], DIGITS), "loss": _mean(row["utility_loss"]),
-         **_by_name(row["attacks"])}
-        for row in report["rows"]
-    ]  # fmt: skip
+    settings: dict[str | TextCell, Cell] = {
+        TextCell("noise", title="Law of the noise"): lambda row: row["mechanism"] or "none",
+        TextCell("epsilon", title=PROMISE): _epsilon,
+        TextCell("scale", title="Size of the noise"): lambda row: number(
+            row["scale"]["mean"], DIGITS
+        ),
+        TextCell("utility loss, 95 %", title="Utility lost to the noise"): lambda row: _mean(
+            row["utility_loss"]
+        ),
+    }
+    attacks: dict[str | TextCell, Cell] = {
+        TextCell(f"{name}: AUC, simultaneous, accuracy 95 %, TPR at 1 % FPR", title=what): partial(
+            _cell_of, name
+        )
+        for name, what in ATTACKS.items()
+    }
+    nothing: dict[str | TextCell, Cell] = {
+        TextCell("control", title="The same attack where nothing, or less, can leak"):
+            itemgetter("control"),
+        TextCell("utility, 95 %", title=USED): itemgetter("used"),
+        **{TextCell(name, title=what): partial(_cell_of, name) for name, what in ATTACKS.items()},
+    }  # fmt: skip
     return {
-        "settings": table(SETTINGS, settings),
-        "controls": table(CONTROLS, controls),
+        "settings": listing(report["rows"], settings | attacks),
+        "controls": listing(controls, nothing),
     }
 
 
@@ -321,7 +339,7 @@ def show(report: Mapping[str, Any], invocation: Invocation, where: Path | None) 
         return
     console = Console()
     if not invocation.quiet:
-        console.print(terminal(report))
+        console.print(terminal(report), highlight=False, soft_wrap=True)
         console.print("AUC of each attack; * no meaningful guarantee.", style="dim")
     console.print(report["sentence"], highlight=False, soft_wrap=True)
     if not invocation.quiet and where is not None:
@@ -338,5 +356,4 @@ def terminal(report: Mapping[str, Any]) -> Any:
         loss = number(row["utility_loss"]["mean"])
         noise = row["mechanism"] or "none"
         lines.append((noise, epsilon, loss, *(aucs.get(name, DASH) for name in ATTACKS)))
-    names = (name.replace("-", "-\n") for name in ATTACKS)
-    return screen(("noise", "epsilon", "utility\nloss", *names), lines)
+    return screen(("noise", "epsilon", "utility loss", *ATTACKS), lines)

@@ -8,6 +8,7 @@ import shlex
 import sys
 import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -19,17 +20,22 @@ import pytest
 from fedmia import open_study
 from fedmia.cli.command import parse
 from fedmia.cli.commands import STUDY
+from fedmia.records.fields import fields_of
 from fedmia.statistics.auc import difference_interval
 from fedmia.study.__main__ import main
-from fedmia.study.cells import CellState, notes_on
+from fedmia.study.cells import CellState
+from fedmia.study.points import known, over_models
 from fedmia.study.result import StudyResult
+from fedmia.study.rows import AttackPointRow, EncoderPointRow, OverModels
 from fedmia.study.run import run_command
 from fedmia.study.views import encoders as compare
 from fedmia.study.views.encoders import EncodersView, point_rows
+from fedmia.study.words import encoders_sentence, notes_on
 from tests.auditing.conftest import RUN, Audit, Sides, numbers
 from tests.bank import Bank
 from tests.made_up_runs import write_report
 from tests.snapshots import Snapshot as Check
+from tests.study.test_tables import check_apart
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "audit.json"
 ROUNDS = (0, 1, 2)
@@ -90,14 +96,15 @@ def test_encoders__one_table_and_one_page(serial: Serial, tmp_path: Path) -> Non
     out, golden = tmp_path / "OUT", json.loads(GOLDEN.read_text())
     study = open_study(out)
     points = point_rows(study)
-    assert [(point["round"], point["failed"]) for point in points] == [(t, 0) for t in ROUNDS]
+    assert [(point.round, point.failed) for point in points] == [(t, 0) for t in ROUNDS]
     for point in points:
-        (row,) = point["attacks"].values()
-        first = 0.5 + 0.02 * point["round"]
-        assert row["by_seed"] == pytest.approx([first, first + 0.01])
-        assert row["auc"]["mean"] == pytest.approx(np.mean(row["by_seed"]))
-        assert row["auc"]["ci"] == pytest.approx([0.45, 0.8])  # the mean of both seeds' ends
-        assert (row["difference"] is None) == (point["round"] == 2)
+        (row,) = point.attacks.values()
+        first = 0.5 + 0.02 * (point.round or 0)
+        by_seed = known(row.by_seed.values())
+        assert by_seed == pytest.approx([first, first + 0.01])
+        assert row.auc.mean == pytest.approx(np.mean(by_seed))
+        assert row.auc.ci == pytest.approx([0.45, 0.8])  # the mean of both seeds' ends
+        assert (row.difference is None) == (point.round == 2)
     values, ends = [], []
     for seed in (0, 1):
         a, b = (study.runs[f"encoder=RUN@{turn}_seed={seed}"].scores for turn in (0, 2))
@@ -107,12 +114,14 @@ def test_encoders__one_table_and_one_page(serial: Serial, tmp_path: Path) -> Non
         ends.append(difference_interval(*sides))  # type: ignore[arg-type]
         first, last = (np.mean(inside[:, None] > outside) for inside, outside in sides)
         values.append(first - last)
-    apart = points[0]["attacks"]["similarity"]["difference"]
-    assert apart["last"] == "RUN@2"
-    assert apart["mean"] == pytest.approx(np.mean(values), abs=1e-6)
-    assert apart["ci"] == pytest.approx(np.mean(ends, axis=0), abs=1e-6)
-    assert sorted([*apart["ci"], *apart["ci_simultaneous"]])[1:3] == list(apart["ci"])
-    lost = [f"Not run: {name}: {reason}" for name, reason in golden["not_run"].items()]
+    row = points[0].attacks["similarity"]
+    apart = row.difference
+    assert row.last == "RUN@2" and apart is not None
+    assert apart.mean == pytest.approx(np.mean(values), abs=1e-6)
+    assert apart.ci == pytest.approx(np.mean(ends, axis=0), abs=1e-6)
+    assert apart.ci is not None and apart.ci_simultaneous is not None
+    assert sorted([*apart.ci, *apart.ci_simultaneous])[1:3] == list(apart.ci)
+    lost = [f"Not run: {attack}: {reason}" for attack, reason in golden["not_run"].items()]
     assert lost and set(lost) <= set(study.about["notes"])
     page = (out / "study.html").read_text()
     assert not re.findall(r"<th>(.*?)</th>", page)  # each column says what it is
@@ -133,13 +142,29 @@ def read_scores(shift: float, **attacks: float) -> pd.DataFrame:
     return frame
 
 
-def listed(*names: str) -> list[Any]:
-    return [
-        {"point": n, "name": n, "run": n[:1] if "@" in n else n,
-         "round": int(n[2:]) if "@" in n else None,
-         "attacks": {k: {"attack": k, "difference": None} for k in "ab"}}
-        for n in names
-    ]  # fmt: skip
+def encoder(name: str, *attacks: AttackPointRow, **more: Any) -> EncoderPointRow:
+    """An encoder with these attacks; nothing else is known of it unless `more` says it."""
+    run, _, turn = name.partition("@")
+    none = over_models(())
+    blank: Any = dict.fromkeys(fields_of(EncoderPointRow)) | {
+        "run": run[:1], "round": int(turn) if turn else None, "verdicts": {}, "void": "",
+        "sets": "", "failed": 0, "knn": none, "linear": none,
+    }  # fmt: skip
+    by_name = {str(row.attack): row for row in attacks}
+    return EncoderPointRow(**blank | {"point": name, "attacks": by_name} | more)
+
+
+def attack(name: str, auc: float | None = None, half: float = 0.1) -> AttackPointRow:
+    """An attack with an AUC and its interval."""
+    mean = over_models([] if auc is None else [auc])
+    if auc is not None:
+        mean = replace(mean, ci=(auc - half, auc + half))
+    blank: Any = dict.fromkeys(fields_of(AttackPointRow))
+    return AttackPointRow(**blank | {"attack": name, "auc": mean, "by_seed": {0: auc}})
+
+
+def listed(*names: str) -> list[EncoderPointRow]:
+    return [encoder(name, attack("a"), attack("b")) for name in names]
 
 
 def test_differences__hold_together_for_all_attacks_of_all_pairs(
@@ -149,27 +174,28 @@ def test_differences__hold_together_for_all_attacks_of_all_pairs(
     names = ["R@0", "R@2", "R@5", "x.pth", "S@2", "y.pth"]
     stored = {n: read_scores(i, a=0.0, b=1.0) for i, n in enumerate(names)}
     points = listed(*names)
-    del points[1]["attacks"]["b"]  # it could not run there
+    points[1] = encoder(names[1], attack("a"))  # the other could not run there
     monkeypatch.setattr(compare, "scores_of", lambda study, point: {0: stored[point]})
-    compare.fill_differences(points, None)  # type: ignore[arg-type]
-    rows = {p["point"]: {n: r["difference"] for n, r in p["attacks"].items()} for p in points}
-    assert {n for n, row in rows.items() if row["a"]} == {"R@0", "R@2", "x.pth"}
-    assert rows["S@2"] == rows["R@5"] == {"a": None, "b": None}
+    rows = {
+        p.point: {n: (r.last, r.difference) for n, r in p.attacks.items()}
+        for p in compare.with_differences(points, None)
+    }  # type: ignore[arg-type]
+    assert {n for n, row in rows.items() if row["a"][1]} == {"R@0", "R@2", "x.pth"}
+    assert rows["S@2"] == rows["R@5"] == {"a": (None, None), "b": (None, None)}
     for name, last in (("R@0", "R@5"), ("R@2", "R@5"), ("x.pth", "y.pth")):
-        difference = rows[name]["a"]
+        compared, difference = rows[name]["a"]
         pair = [
             (one["a"][one["truth"]].to_numpy(), one["a"][~one["truth"]].to_numpy())
             for one in (stored[name], stored[last])
         ]
         less = [np.mean((m[:, None] > n) + 0.5 * (m[:, None] == n)) for m, n in pair]
-        assert difference["last"] == last
-        assert difference["mean"] == pytest.approx(less[0] - less[1], abs=1e-6)
+        assert compared == last and difference is not None
+        assert difference.mean == pytest.approx(less[0] - less[1], abs=1e-6)
         each = difference_interval(*pair)
         together = difference_interval(*pair, family=5)  # two, one and two attacks
-        assert difference["ci"] == pytest.approx(each, abs=1e-6)
-        assert (
-            difference["ci_simultaneous"] == pytest.approx(together, abs=1e-6) and together != each
-        )
+        assert difference.ci == pytest.approx(each, abs=1e-6)
+        assert difference.ci_simultaneous == pytest.approx(together, abs=1e-6)
+        assert together != each
 
 
 @pytest.mark.parametrize(("column", "value"), [("image", 99), ("truth", False)])
@@ -181,24 +207,24 @@ def test_differences__other_images_are_not_paired(
     stored = {"x@0": {0: read_scores(0.0, a=0.0, b=0.0), 1: other}, "x@1": {0: other, 1: other}}
     points = listed("x@0", "x@1")
     monkeypatch.setattr(compare, "scores_of", lambda study, point: stored[point])
-    compare.fill_differences(points, None)  # type: ignore[arg-type]
-    difference = points[0]["attacks"]["a"]["difference"]
-    assert difference["mean"] == 0.0  # of the second seed alone
+
+    def difference() -> OverModels | None:
+        first, _ = compare.with_differences(points, None)  # type: ignore[arg-type]
+        return first.attacks["a"].difference
+
+    found = difference()
+    assert found is not None and found.mean == 0.0  # of the second seed alone
     stored["x@1"] = {2: other}  # not finished at those seeds
-    points = listed("x@0", "x@1")
-    compare.fill_differences(points, None)  # type: ignore[arg-type]
-    assert points[0]["attacks"]["a"]["difference"] is None
+    assert difference() is None
 
 
 def test_sentence__each_encoder_and_of_a_run_the_ends(snapshot: Check) -> None:
     def point(name: str, code: str, knn: float | None = None, p: str = "",
-              **aucs: float | None) -> Any:  # fmt: skip
-        run, _, turn = name.partition("@")
-        rows = {n: {"attack": n, "auc": {"mean": v, "ci": v and (v - 0.1, v + 0.1)}}
-                for n, v in aucs.items()}  # fmt: skip
-        return {"point": name, "run": run, "round": int(turn) if turn else None,
-                "knn": {"mean": knn, "ci": None}, "attacks": rows, "sets": p and f"sets p {p}",
-                "verdicts": {code: 1} if code else {}}  # fmt: skip
+              **aucs: float | None) -> EncoderPointRow:  # fmt: skip
+        rows = [attack(n, value) for n, value in aucs.items()]
+        use = over_models([] if knn is None else [knn])
+        more = {"knn": use, "sets": p and f"sets p {p}", "verdicts": {code: 1} if code else {}}
+        return encoder(name, *rows, **more)
 
     first, last = point("x@0", "leaks", 0.3, a=0.9, b=0.5), point("x@5", "shift", a=0.6, b=0.7)
     middle, lost = point("x@2", "leaks", 0.4, a=0.99), point("x@9", "", a=None)
@@ -211,7 +237,7 @@ def test_sentence__each_encoder_and_of_a_run_the_ends(snapshot: Check) -> None:
         ([lost], ["failed"]),
         ([overfit, other, point("z@1", "shift", a=0.5)], ["finished"] * 3),
     ):
-        snapshot(compare.sentence(points, states))
+        snapshot(encoders_sentence(points, states))
 
 
 def test_notes__seeds_and_what_did_not_run() -> None:
@@ -268,17 +294,23 @@ def test_encoders__are_the_single_audits_and_drawn(
 
 
 def test_figure__has_no_empty_panel_where_there_is_no_probe() -> None:
-    attack = {"attack": "a", "auc": {"mean": 0.6, "ci": (0.5, 0.7)}, "by_seed": [0.6]}
-    none = {"mean": None, "ci": None}
-    bare = {"name": "x", "void": "", "run": "x", "round": None, "verdicts": {"leaks": 1},
-            "attacks": {"a": attack}, "knn": none, "linear": none}  # fmt: skip
-    probed = bare | {"knn": {"mean": 0.8, "ci": (0.7, 0.9)}}
+    bare = encoder("x", attack("a", 0.6), verdicts={"leaks": 1})
+    probed = replace(bare, knn=replace(over_models([0.8]), ci=(0.7, 0.9)))
     for point, panels in ((bare, 1), (probed, 2)):
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             figure = compare.draw([point])
         assert figure is not None and len(figure.axes) == panels
         assert figure.axes[0].get_ylabel().startswith("AUC")
+
+
+def test_figure__names_of_many_encoders_do_not_overlap() -> None:
+    for many in (2, 12):
+        names = [f"encoder-of-a-long-name-{i}.pth" for i in range(many)]
+        points = [encoder(name, attack("a", 0.6), verdicts={"leaks": 1}) for name in names]
+        figure = compare.draw(points)
+        assert figure is not None
+        check_apart(figure)
 
 
 @pytest.mark.slow

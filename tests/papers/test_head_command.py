@@ -132,7 +132,7 @@ def test_rows__canaries_are_noised_at_the_scale_of_their_setting(
         noised = {s: replace(plain, scale=10.0 * n + i) for i, s in enumerate(settings)}
         trials.append(HeadTrial(1.0, {1: 3.0 + n, 2: 2.0 + n}, plain, noised, rates))
     found = compare.rows(trials, Head(encoder="x", delta=1e-6, canaries=300), settings)
-    assert [r["lower_bound"] for r in found] == [None, ("audit", 2), ("audit", 2)]
+    assert [r["lower_bound"] for r in found] == [None, ["audit", 2], ["audit", 2]]
     for i, (call, setting) in enumerate(zip(calls, settings, strict=True)):
         assert call[:5] == (setting, 1e-6, {1: 4.0, 2: 3.0}, 10.0 + i, 300)
     assert calls[0][5].random() != calls[1][5].random()

@@ -9,7 +9,9 @@ from typing import Any
 
 import pandas as pd
 
+from fedmia.records.rows import Report
 from fedmia.report.codes import VOID
+from fedmia.storage.json_rows import from_json
 from fedmia.study.cells import facts
 from fedmia.study.result import StudyResult
 from fedmia.table import COLUMNS, flatten
@@ -19,9 +21,10 @@ Run = tuple[str, Mapping[str, Any], int, Any]  # point, grid, seed, and report o
 
 
 def golden(name: str = "active") -> dict[str, Any]:
-    """A report of a real run, with the times and versions of none."""
+    """A report of a real run, with the times and versions of none, as JSON has it."""
     report: dict[str, Any] = json.loads((GOLDEN / f"{name}.json").read_text(encoding="utf-8"))
-    return report | {"versions": {"commit": None}, "timing": {"total_s": 1.5}}
+    more = {"versions": {"commit": None}, "hardware": {}, "timing": {"total_s": 1.5}}
+    return report | more
 
 
 def study_of(
@@ -37,8 +40,9 @@ def study_of(
         cell = {"name": name, "point": point, "grid": dict(grid), "seed": seed}
         if isinstance(report, Mapping):
             place: Any = {"run": name, "seed": seed, "point": point}
-            rows += [{**row, **place} for row in flatten(report)]  # type: ignore[arg-type]
-            cell |= {"state": "finished", "path": f"cells/{name}", **facts(report)}  # type: ignore[arg-type]
+            whole = from_json(Report, report, "report")
+            rows += [{**row, **place} for row in flatten(whole)]
+            cell |= {"state": "finished", "path": f"cells/{name}", **facts(whole)}
         else:
             cell |= {"state": "failed" if report else "not run", "reason": report}
         cells.append(cell)

@@ -22,6 +22,7 @@ from fedmia.runtime.progress import StudyDisplay
 from fedmia.storage.durable import DiskError
 from fedmia.study.__main__ import main
 from fedmia.study.folder import StudyFolder
+from fedmia.study.rows import OverModels
 from fedmia.study.views import sweep, tradeoff
 from tests.snapshots import Snapshot
 from tests.study.conftest import GRID, ONE, Studying, begun
@@ -59,17 +60,18 @@ def test_study__a_folder_a_run_and_what_compares_them(
     assert all((out / str(c.path) / "report.json").is_file() for c in study.cells)
     assert {*study.runs} == {c.name for c in study.cells} and not study.failed
     fedprox = sweep.point_rows(study)[1]
-    assert fedprox["finished"] == 2 and fedprox["verdicts"] == {"not-established": 2}
-    aucs = {(r["point"], r["attack"]): r["auc"] for r in sweep.attack_rows(study)}
+    assert fedprox.finished == 2 and fedprox.verdicts == {"not-established": 2}
+    aucs = {(r.point, r.attack): r.auc for r in sweep.attack_rows(study)}
     auc = aucs["strategy=fedprox", "similarity"]
-    assert (auc["n"], auc["mean"], auc["least"], auc["greatest"]) == (2, 0.635, 0.63, 0.64)
+    assert (auc.n, auc.mean, auc.least, auc.greatest) == (2, 0.635, 0.63, 0.64)
     pairs, _ = sweep.control_rows(study)
-    (pair,) = [row for row in pairs if row["point"] == "strategy=fedprox"]
-    assert pair["difference"]["mean"] == 0.045 and pair["p"] == pair["p_holm"] is not None
-    (row,) = [r for r in sweep.differences(study) if r["attack"] == "similarity"]
-    assert (row["option"], row["from"], row["to"]) == ("strategy", "fedavg", "fedprox")
-    assert row["difference"] == {"n": 2, "mean": 0.1, "ci": None, "sd": 0.0, "least": 0.1,
-                                 "greatest": 0.1, "void": ""}  # fmt: skip
+    (pair,) = [row for row in pairs if row.point == "strategy=fedprox"]
+    assert pair.difference.mean == 0.045 and pair.p == pair.p_holm is not None
+    (row,) = [r for r in sweep.differences(study) if r.attack == "similarity"]
+    assert (row.option, row.first, row.second) == ("strategy", "fedavg", "fedprox")
+    assert row.difference == OverModels(
+        n=2, mean=0.1, ci=None, ci_simultaneous=None, sd=0.0, least=0.1, greatest=0.1, void=""
+    )
     # Every number of every run, and each over the models of its point.
     mine = study.select("auc", point="strategy=fedprox", attack="similarity")
     assert {*study.table["run"]} == {*NAMES}
@@ -119,7 +121,7 @@ def test_defences__runs_what_is_new_and_fails_by_name(
         "gaussian scale=0.1": {3: 0.53, 4: 0.54},
     }  # fmt: skip
     assert study.failed == {DEFENDED[4]: "ValueError: no images"}
-    assert [row["failed"] for row in tradeoff.point_rows(study)] == [0, 1, 0]
+    assert [row.failed for row in tradeoff.point_rows(study)] == [0, 1, 0]
     (tell / DEFENDED[4]).unlink()
     assert studying(DEFENCES + "--strengths gaussian=0.1,0.2") == 0
     assert begun(tell) == [
@@ -213,9 +215,9 @@ def test_broken_runs__are_named_left_out_and_tried_again(
     lost = [cell for cell in study.cells if cell.state != "finished"]
     assert [cell.name for cell in lost] == broken and {cell.state for cell in lost} == {"failed"}
     assert [cell.reason for cell in lost] == list(BREAKS.values())
-    (auc, *_) = [row["auc"] for row in sweep.attack_rows(study)]
+    (auc, *_) = [row.auc for row in sweep.attack_rows(study)]
     (point,) = sweep.point_rows(study)
-    assert (auc["n"], auc["mean"], auc["ci"], point["failed"]) == (1, 0.53, None, len(BREAKS))
+    assert (auc.n, auc.mean, auc.ci, point.failed) == (1, 0.53, None, len(BREAKS))
     assert broken[0] in (out / "study.html").read_text()
     assert (out / "failed" / f"{broken[0]}.log").is_file()
     begun(tell)
@@ -302,6 +304,48 @@ def test_jobs__side_by_side_with_the_threads_of_a_client_and_a_share_of_the_core
         assert not shares[0] & shares[1]  # no core for two runs at once
         assert {len(share) for share in shares} <= {whole // 2, -(-whole // 2)}
     assert count_cores() == whole
+
+
+def test_unfinished__opens_as_far_as_it_is(studying: Studying, tell: Path, tmp_path: Path) -> None:
+    """Before `study.json` is there, and after it where runs were added since."""
+    out = tmp_path / "OUT"
+    (tell / NAMES[2]).write_text("raise ValueError('no images')")
+    assert studying() == 1
+    whole = open_study(out).table
+    written = json.loads((out / "study.json").read_text())
+    for file in ("study.json", "study.html", "table.parquet", "table.csv"):
+        (out / file).unlink()
+    shutil.rmtree(out / "cells" / NAMES[3])
+    (out / "unfinished" / NAMES[3]).mkdir(parents=True)
+    before = sorted(out.rglob("*"))
+    study = open_study(out)
+    assert [cell.state for cell in study.cells] == ["finished", "failed", "finished", "not run"]
+    assert study.failed == {NAMES[2]: "ValueError: no images", NAMES[3]: "not run"}
+    assert study.sentence.startswith("2 of 4 runs are finished")
+    assert study.about["notes"][-1] == f"Left out of every mean: {NAMES[2]}, {NAMES[3]}."
+    known = whole[whole["run"] != NAMES[3]].reset_index(drop=True)
+    assert study.table.astype(str).equals(known.astype(str))
+    assert {row.point: row.finished for row in sweep.point_rows(study)} == {
+        "strategy=fedavg": 1, "strategy=fedprox": 1
+    }  # fmt: skip
+    assert "similarity" in study.to_latex()
+    assert sorted(out.rglob("*")) == before  # nothing was written
+    # A study.json that knows of fewer runs than have ended since.
+    written["cells"] = [cell for cell in written["cells"] if cell["name"] != NAMES[0]]
+    (out / "study.json").write_text(json.dumps(written))
+    assert {cell.name for cell in open_study(out).cells} == {*NAMES}
+
+
+def test_unfinished__of_no_run_yet_says_so(tmp_path: Path) -> None:
+    (tmp_path / "OUT").mkdir()
+    settings = parse(STUDY, [*GRID.split(), "--quiet", "--out", str(tmp_path)]).settings
+    (tmp_path / "OUT/config.yaml").write_text(dump(settings.tree()))
+    study = open_study(tmp_path / "OUT")
+    assert study.sentence == "0 of 4 runs are finished; 0 of them leak membership."
+    assert list(study.failed.values()) == ["not run"] * 4 and study.table.empty
+    for wrong in (tmp_path / "none", tmp_path):
+        with pytest.raises(InputError, match="is no study: no study.json in it"):
+            open_study(wrong)
 
 
 def test_keep_snapshots__stay_where_asked(studying: Studying, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,15 @@ from scipy.stats import t as student
 from fedmia.cli.command import parse
 from fedmia.cli.commands import STUDY
 from fedmia.config.study import Study
+from fedmia.options.errors import InputError
+from fedmia.records.rows import Report
+from fedmia.storage.json_rows import from_json
 from fedmia.study.cells import spent
 from fedmia.study.points import change, largest_epsilon
 from fedmia.study.result import StudyResult
+from fedmia.study.rows import DefencePointRow, OverModels
 from fedmia.study.run import show, write
-from fedmia.study.views._choice import COSTS, choose, sentence
+from fedmia.study.views._choice import choose
 from fedmia.study.views.tradeoff import (
     TradeoffView,
     beats,
@@ -26,7 +31,7 @@ from fedmia.study.views.tradeoff import (
     groups,
     point_rows,
 )
-from fedmia.study.views.tradeoff import epsilon as spent_at
+from fedmia.study.words import COSTS, defences_sentence, guarantee
 from tests.report.conftest import Page
 from tests.snapshots import Snapshot
 from tests.study.planted import golden, study_of, study_of_rows
@@ -60,25 +65,26 @@ def planted(point: str, seed: int) -> dict[str, Any]:
         rows["similarity"] | {"auc": round(similarity + moved, 6)},
         rows["internal"] | {"auc": round(internal + moved, 6)},
     ]
-    report["not_run"] = [
-        {"attack": "lira", "reason": "failed: <NaN>" if seed else "no <shadows>"},
-    ]  # fmt: skip
+    report["not_run"] = {"lira": "failed: <NaN>" if seed else "no <shadows>"}
     report["utility"] |= {"knn": round(knn + moved / 10, 6), "linear": 0.3}
-    report["utility"]["untrained"]["knn"] = round(0.6 - WAVE[seed] / 10, 6)
-    report["defended"] = None
+    report["utility_untrained"]["knn"] = round(0.6 - WAVE[seed] / 10, 6)
+    sides, report["defended"] = report["defended"], []
     if point == LEAST:
-        report["defended"] = {"groups": [
-            {"group": group, "leakage": [{"attack": "similarity", "auc": 0.5 + up + seed / 100},
-                                         {"attack": "internal", "auc": 0.9}]}
-            for group, up in (("defended", 0.0), ("undefended", 0.1 + seed / 100))
-        ]}  # fmt: skip
+        ups = (0.0, 0.1 + seed / 100)
+        for side, up in zip(sides, ups, strict=True):
+            one, *_ = side["leakage"]
+            found = [one | {"attack": "similarity", "auc": 0.5 + up + seed / 100},
+                     one | {"attack": "internal", "auc": 0.9}]  # fmt: skip
+            report["defended"].append(side | {"leakage": found})
+    defence = next(client["defence"] for client in report["clients"] if client["defence"])
     for client in report["clients"]:
         client["defence"] = None
+    report["aggregation"] = None
     if point != "no defence":
         promise = {"value": 8.0 + seed, "delta": 0.0, "rounds": 2, "standing": "guaranteed"}
-        promise |= {"assumptions": "", "unit": "client"}
-        more = {"name": "one", "epsilon": promise, "metrics": {}}
-        report["clients"][0]["defence"] = more
+        promise = defence["epsilon"] | promise | {"assumptions": "", "unit": "client"}
+        more = {"name": "one", "epsilon": promise, "metrics": {}, "parts": [], "beside": []}
+        report["clients"][0]["defence"] = defence | more
     return report | {"sets": []}
 
 
@@ -99,27 +105,36 @@ def made(
 
 
 @pytest.fixture(scope="module")
-def whole() -> list[Any]:
+def whole() -> list[DefencePointRow]:
     return point_rows(made())
 
 
-def at(points: list[Any], name: str) -> Any:
-    return next(point for point in points if point["point"] == name)
+def at(points: list[DefencePointRow], name: str) -> DefencePointRow:
+    return next(point for point in points if point.point == name)
+
+
+def answer(points: list[DefencePointRow]) -> tuple[list[str], str | None, list[str], list[str]]:
+    """Candidates, the least leaking one, those like it, and the chosen ones."""
+    chosen = choose(points)
+    least = next((p.point for p in chosen if p.choice == "least"), None)
+    alike = [p.point for p in chosen if p.choice == "alike"]
+    bold = [p.point for p in chosen if p.chosen]
+    return [p.point for p in chosen if p.candidate], least, alike, bold
 
 
 def test_points__one_a_defence_and_strength(whole: list[Any]) -> None:
-    assert [point["point"] for point in whole] == list(PLANTED)
-    named = [(p["defense"], p["strength"]) for p in whole]
+    assert [point.point for point in whole] == list(PLANTED)
+    named = [(p.defense, p.strength) for p in whole]
     assert named == [
         ("none", None), ("gaussian", 0.01), ("gaussian", 0.1), ("gaussian", 1.0), ("dpsgd", 1.0),
         ("dpsgd", 9.0),
     ]  # fmt: skip
     gaussian = at(whole, "gaussian scale=0.1")
-    assert gaussian["attacks"]["similarity"]["by_seed"][0] == 0.54
-    assert gaussian["knn_by_seed"][0] == 0.768
+    assert gaussian.attacks["similarity"].by_seed[0] == 0.54
+    assert gaussian.knn_by_seed[0] == 0.768
     # The largest of a seed.
-    assert [gaussian[k] for k in ("epsilon", "standing", "unit")] == [12.0, "guaranteed", "client"]
-    assert whole[0]["epsilon"] is whole[0]["standing"] is None
+    assert (gaussian.epsilon, gaussian.standing, gaussian.unit) == (12.0, "guaranteed", "client")
+    assert whole[0].epsilon is whole[0].standing is None
 
 
 def test_use__is_that_of_the_model_that_the_attack_reads() -> None:
@@ -129,29 +144,31 @@ def test_use__is_that_of_the_model_that_the_attack_reads() -> None:
     def attacked(report: Any) -> None:
         report["attacks"][1] = {**report["attacks"][1], "name": "ascent", "auc": 0.9,
                                 "under_attack": True}  # fmt: skip
-        after = {**report["utility"]["untrained"], "knn": 0.4, "linear": 0.5}
-        report["utility"]["after_attack"] = after
+        after = {**report["utility_untrained"], "knn": 0.4, "linear": 0.5}
+        report["utility_after_attack"] = after
 
     points = point_rows(made(edit=attacked))
     for point in points:  # leak and use in one picture
-        assert point["best"] == "ascent"
-        assert (point["knn"]["mean"], point["linear"]["mean"]) == (0.4, 0.5)
-        assert point["knn_change"] is None or point["knn_change"]["mean"] == 0
-    assert choose(points)["candidates"] == list(PLANTED)  # none loses what the attack costs all
+        assert point.best == "ascent"
+        assert (point.knn.mean, point.linear.mean) == (0.4, 0.5)
+        assert point.knn_change is None or point.knn_change.mean == 0
+    assert answer(points)[0] == list(PLANTED)  # none loses what the attack costs all
 
 
 def test_epsilon__of_all_defended_clients_else_of_the_server() -> None:
     report: Any = planted("no defence", 0)
-    assert spent(report) is None
-    promise = {"value": 3.0, "delta": 1e-5, "rounds": 2, "standing": "guaranteed"}
-    report["aggregation"] = {"name": "one", "epsilon": promise}
-    assert spent(report) == promise
+    assert spent(from_json(Report, report, "report")) is None
+    kept: Any = planted(LEAST, 0)["clients"][0]["defence"]
+    promise = kept["epsilon"] | {"value": 3.0, "delta": 1e-5, "standing": "guaranteed"}
+    server = {"name": "one", "epsilon": promise, "metrics": {}, "view": "updates"}
+    report["aggregation"] = server
+    assert spent(from_json(Report, report, "report")) == promise
     for client, larger in enumerate((8.0, 9.5)):
-        own = {"name": "two", "epsilon": promise | {"value": larger}}
+        own = kept | {"name": "two", "epsilon": promise | {"value": larger}}
         report["clients"][client]["defence"] = own
-        assert spent(report) == own["epsilon"]
-    report["clients"][2]["defence"] = {"name": "two", "epsilon": None}
-    assert spent(report) is None
+        assert spent(from_json(Report, report, "report")) == own["epsilon"]
+    report["clients"].append(report["clients"][0] | {"defence": kept | {"epsilon": None}})
+    assert spent(from_json(Report, report, "report")) is None
 
 
 def stated(epsilon: float | None, standing: str) -> dict[str, Any]:
@@ -176,17 +193,17 @@ def test_largest_epsilon__of_all_models_or_none(promises: Any, largest: int | No
 
 
 def test_best__and_one_correction_over_all_that_was_tried(whole: list[Any]) -> None:
-    assert [point["best"] for point in whole] == [
+    assert [point.best for point in whole] == [
         "similarity", "similarity", "internal", "internal", "similarity", "similarity",
     ]  # fmt: skip
     error = np.sqrt(0.001 / 4 / 5)
     for point in whole:
-        assert list(point["attacks"]) == ["similarity", "internal"]
-        for own in point["attacks"].values():
-            mean, ci = own["auc"]["mean"], own["auc"]["ci_simultaneous"]
+        assert list(point.attacks) == ["similarity", "internal"]
+        for own in point.attacks.values():
+            mean, ci = own.auc.mean or 0.0, own.auc.ci_simultaneous
             half = student.ppf(1 - 0.025 / 12, 4) * error
             assert ci == pytest.approx((mean - half, mean + half), abs=1e-6)
-            assert own["auc"]["ci"] == pytest.approx(
+            assert own.auc.ci == pytest.approx(
                 (mean - 2.776445 * error, mean + 2.776445 * error), abs=1e-6
             )
 
@@ -195,43 +212,45 @@ def test_change__from_the_undefended_of_the_same_seed(whole: list[Any]) -> None:
     """The wave of gaussian is that of the undefended, so the difference is the same everywhere;
     dpsgd's is reversed."""
     same, other = at(whole, "gaussian scale=0.1"), at(whole, LEAST)
-    assert same["auc_change"] == {
-        "n": 5, "mean": -0.1, "ci": None, "sd": 0.0, "least": -0.1, "greatest": -0.1, "void": "",
-    }  # fmt: skip
-    assert other["auc_change"]["mean"] == pytest.approx(-0.105)
-    assert other["auc_change"]["sd"] == pytest.approx(2 * np.sqrt(0.001 / 4), abs=1e-6)
-    assert whole[0]["auc_change"] is None
+    assert same.auc_change == OverModels(
+        n=5, mean=-0.1, ci=None, ci_simultaneous=None, sd=0.0, least=-0.1, greatest=-0.1, void=""
+    )
+    assert other.auc_change is not None and other.auc_change.mean == pytest.approx(-0.105)
+    assert other.auc_change.sd == pytest.approx(2 * np.sqrt(0.001 / 4), abs=1e-6)
+    assert whole[0].auc_change is None
     more = change({0: 0.5, 2: 0.6, 5: 0.9}, {2: 0.4, 0: 0.8, 7: 0.0})
-    assert (more["n"], more["mean"], more["least"], more["greatest"]) == (2, -0.05, -0.3, 0.2)
+    assert (more.n, more.mean, more.least, more.greatest) == (2, -0.05, -0.3, 0.2)
 
 
 def test_use_over_untrained__of_the_same_seed(whole: list[Any]) -> None:
     """The untrained encoder's wave is that of the trained one reversed, so the difference has
     twice its spread; that of the undefended federation is told, too."""
     for name in ("no defence", "gaussian scale=0.1"):
-        over, knn = at(whole, name)["knn_over_untrained"], PLANTED[name][2]
-        assert over["mean"] == pytest.approx(knn - 0.6)
-        assert over["sd"] == pytest.approx(2 * np.sqrt(0.001 / 4) / 10, abs=1e-6)
+        over, knn = at(whole, name).knn_over_untrained, PLANTED[name][2]
+        assert over.mean == pytest.approx(knn - 0.6)
+        assert over.sd == pytest.approx(2 * np.sqrt(0.001 / 4) / 10, abs=1e-6)
 
 
 def test_groups__of_models_in_which_some_defend_themselves(whole: list[Any]) -> None:
-    own = at(whole, LEAST)["groups"]
-    assert own is not None and own["defended"]["mean"] == pytest.approx(0.52)
-    assert own["undefended"]["mean"] == pytest.approx(0.64)
-    assert own["difference"]["mean"] == pytest.approx(-0.12)
-    assert own["difference"]["sd"] == pytest.approx(np.sqrt(0.00025), abs=1e-6)
-    assert sum(point["groups"] is not None for point in whole) == 1
+    own = at(whole, LEAST)
+    assert own.defended is not None and own.defended.mean == pytest.approx(0.52)
+    assert own.undefended is not None and own.undefended.mean == pytest.approx(0.64)
+    assert own.group_difference is not None
+    assert own.group_difference.mean == pytest.approx(-0.12)
+    assert own.group_difference.sd == pytest.approx(np.sqrt(0.00025), abs=1e-6)
+    assert sum(point.group_difference is not None for point in whole) == 1
     sides = {"defended": {0: 0.5}, "undefended": {0: 0.6, 2: 0.7}}
     rows = [
         row("p", seed, "a", auc, subject=f"group/{group}")
         for group, aucs in sides.items() for seed, auc in aucs.items()
     ]  # fmt: skip
     both = groups(study_of_rows(rows), "p", "a")
-    assert both is not None and both["undefended"]["mean"] == 0.65
-    assert (both["difference"]["n"], both["difference"]["mean"]) == (1, -0.1)
+    undefended, difference = both["undefended"], both["group_difference"]
+    assert undefended is not None and undefended.mean == 0.65
+    assert difference is not None and (difference.n, difference.mean) == (1, -0.1)
     for few in (rows[:1], rows[1:]):
-        assert groups(study_of_rows(few), "p", "a") is None
-    assert groups(study_of_rows(rows), "p", "b") is None
+        assert {*groups(study_of_rows(few), "p", "a").values()} == {None}
+    assert {*groups(study_of_rows(rows), "p", "b").values()} == {None}
 
 
 def test_front__is_what_a_naive_search_finds(whole: list[Any]) -> None:
@@ -240,7 +259,7 @@ def test_front__is_what_a_naive_search_finds(whole: list[Any]) -> None:
         label for label, (auc, knn) in places.items()
         if not any(a <= auc and k >= knn and (a, k) != (auc, knn) for a, k in places.values())
     }  # fmt: skip
-    assert {point["point"] for point in whole if point["front"]} == naive
+    assert {point.point for point in whole if point.front} == naive
     assert naive == {"gaussian scale=0.01", LEAST, "gaussian scale=1.0",
                      "dpsgd noise_multiplier=9.0"}  # fmt: skip
 
@@ -256,9 +275,13 @@ def test_front__is_what_a_naive_search_finds(whole: list[Any]) -> None:
         ((0.4, 0.9), (0.5, None), True), ((None, None), (None, None), True),
     ],
 )  # fmt: skip
-def test_beats__as_good_in_both_and_better_in_one(other: Any, one: Any, wanted: bool) -> None:
-    def point(auc: float | None, knn: float | None) -> Any:
-        return {"leak": {"auc": {"mean": auc}}, "knn": {"mean": knn}}
+def test_beats__as_good_in_both_and_better_in_one(
+    other: Any, one: Any, wanted: bool, whole: list[DefencePointRow]
+) -> None:
+    def point(auc: float | None, knn: float | None) -> DefencePointRow:
+        bare = whole[0]
+        leak = replace(bare.leak, auc=replace(bare.leak.auc, mean=auc))
+        return replace(bare, leak=leak, knn=replace(bare.knn, mean=knn))
 
     assert beats(point(*other), point(*one)) is wanted
 
@@ -267,25 +290,25 @@ def test_choice__the_least_leaking_and_what_cannot_be_told_apart(whole: list[Any
     """0.95 of 0.80 is 0.76: the strong ones are out. dpsgd leaks least; gaussian 0.1 is 0.005 off,
     the others 0.095 and more with an error of 0.0141, so that t is 6.7 and 7.4, where one side of
     0.05 / 3 asks 3.2 of four degrees of freedom."""
-    choice = choose(whole)
-    assert choice["candidates"] == [
-        "no defence", "gaussian scale=0.01", "gaussian scale=0.1", LEAST,
-    ]  # fmt: skip
-    assert choice["least"] == LEAST and choice["alike"] == ["gaussian scale=0.1"]
-    bold = [row["name"] for row in TradeoffView().sections(made())[0].rows if row["css"]]
-    assert choice["chosen"] == [LEAST, "gaussian scale=0.1"] and {*bold} == {*choice["chosen"]}
+    candidates, least, alike, chosen = answer(whole)
+    assert candidates == ["no defence", "gaussian scale=0.01", "gaussian scale=0.1", LEAST]
+    assert least == LEAST and alike == ["gaussian scale=0.1"]
+    bold = [row.cells[0] for row in TradeoffView().sections(made())[0].table().rows if row.css]
+    assert chosen == ["gaussian scale=0.1", LEAST] == bold
 
 
-def points_of(aucs: Any, knns: Any, names: Any = None, failed: int = 0) -> list[Any]:
+def points_of(aucs: Any, knns: Any, names: Any = None, failed: int = 0) -> list[DefencePointRow]:
     """Points of one attack with these AUCs and kNN by seed, of which the first leaks."""
     names = names or [f"p{i}" for i in range(len(aucs))]
-    return [
-        {"point": name, "best": "a", "failed": failed * (i == 1), "void": "",
-         "leak": {"by_seed": dict(enumerate(own)),
-                  "auc": {"mean": float(np.mean(own)), "ci_simultaneous": (0.51, 0.99)}},
-         "knn_by_seed": {} if knn is None else {seed: knn for seed in range(len(own))}}
-        for i, (name, own, knn) in enumerate(zip(names, aucs, knns, strict=True))
-    ]  # fmt: skip
+    blank = point_rows(made(seeds=1))[0]
+    points = []
+    for i, (name, own, knn) in enumerate(zip(names, aucs, knns, strict=True)):
+        auc = replace(blank.leak.auc, mean=float(np.mean(own)), ci_simultaneous=(0.51, 0.99))
+        leak = replace(blank.leak, attack="a", by_seed=dict(enumerate(own)), auc=auc)
+        by_seed = {} if knn is None else {seed: knn for seed in range(len(own))}
+        more = {"best": "a", "failed": failed * (i == 1), "leak": leak, "knn_by_seed": by_seed}
+        points.append(replace(blank, point=name, **more))
+    return points
 
 
 @pytest.mark.parametrize(("others", "alike"), [(0, []), (2, ["none"])])
@@ -297,20 +320,34 @@ def test_choice__each_candidate_makes_the_others_harder_to_tell(
     aucs = [[0.5 + 2.6 * error + moved for moved in WAVE], [0.5] * SEEDS]
     aucs += [[0.9 + moved for moved in WAVE]] * others
     names = ["none", "least", "one", "two"][: len(aucs)]
-    choice = choose(points_of(aucs, [0.8] * len(aucs), names))
-    assert (choice["least"], choice["alike"]) == ("least", alike)
+    _, least, others_alike, _ = answer(points_of(aucs, [0.8] * len(aucs), names))
+    assert (least, others_alike) == ("least", alike)
 
 
 def test_choice__holds_the_least_leaking_one_in_at_least_95_percent() -> None:
     """Four equal points and one that leaks more, each of five models: the truly least leaking ones
     are alike, and each of them is named, or chosen, in all but 5 % of the draws."""
     rng, lost_one, told = np.random.default_rng(0), 0, 0
+    points = points_of([[0.0]] * 6, [0.8] * 6)
+    knn = dict.fromkeys(range(SEEDS), 0.8)
     for _ in range(60):
         aucs = rng.normal(0.6, 0.02, (6, SEEDS))
         aucs[0] += 0.2
-        choice = choose(points_of(aucs, [0.8] * 6))
-        lost_one += "p3" not in {choice["least"], *choice["alike"]}
-        told += "p0" not in choice["alike"]
+        drawn = [
+            replace(
+                point,
+                knn_by_seed=knn,
+                leak=replace(
+                    point.leak,
+                    by_seed=dict(enumerate(own)),
+                    auc=replace(point.leak.auc, mean=float(np.mean(own))),
+                ),
+            )
+            for point, own in zip(points, aucs.tolist(), strict=True)
+        ]
+        _, least, alike, _ = answer(drawn)
+        lost_one += "p3" not in {least, *alike}
+        told += "p0" not in alike
     assert lost_one <= 5 and told >= 54
 
 
@@ -322,26 +359,28 @@ def test_choice__at_five_percent_of_the_undefended_use(
     knn: float | None, failed: int, least: str | None
 ) -> None:
     aucs = [[0.7, 0.71, 0.72], [0.6, 0.61, 0.62]]
-    choice = choose(points_of(aucs, [0.8, knn], failed=failed))
-    assert choice["least"] == least
-    assert choice["candidates"] == (["p0", "p1"] if least else ["p0"])
+    points = points_of(aucs, [0.8, knn], failed=failed)
+    candidates, found, *_ = answer(points)
+    assert found == least
+    assert candidates == (["p0", "p1"] if least else ["p0"])
     if least and knn:
-        assert choice["spare"]["mean"] == pytest.approx(knn - 0.76)
+        spare = at(choose(points), least).spare
+        assert spare is not None and spare.mean == pytest.approx(knn - 0.76)
 
 
 def test_choice__nothing_without_the_undefended() -> None:
-    points = points_of([[0.7], [0.6]], [0.8, 0.8])
-    points[0]["best"] = None
-    choice = choose(points)
-    assert (choice["candidates"], choice["least"], choice["spare"]) == ([], None, None)
+    bare, *others = points_of([[0.7], [0.6]], [0.8, 0.8])
+    points = [replace(bare, best=None), *others]
+    assert answer(points) == ([], None, [], [])
+    assert {point.spare for point in choose(points)} == {None}
 
 
 def test_failed_run__is_named_and_its_point_no_candidate(tmp_path: Path) -> None:
     study = made(broken=(LEAST, 3), folder=tmp_path)
     points = point_rows(study)
     point = at(points, LEAST)
-    assert (point["finished"], point["failed"]) == (4, 1)
-    assert choose(points)["least"] == "gaussian scale=0.1"
+    assert (point.finished, point.failed) == (4, 1)
+    assert answer(points)[1] == "gaussian scale=0.1"
     write(study)
     text = (tmp_path / "study.html").read_text(encoding="utf-8")
     assert "round 1: &lt;NaN&gt;" in text and "<NaN>" not in text
@@ -390,17 +429,17 @@ def test_sentence__seeds_that_decide_nothing_choose_nothing(
 ) -> None:
     """What each run found stands beside what the seeds show, and neither denies the other."""
     study = made(edit=edit, seeds=seeds)
-    choice, text = choose(point_rows(study)), TradeoffView().sentence(study)
-    assert choice["least"] is None and choice["chosen"] == [] and TradeoffView().notes(study) == []
-    assert not any(row["css"] for row in TradeoffView().sections(study)[0].rows)
+    (_, least, _, chosen), text = answer(point_rows(study)), TradeoffView().sentence(study)
+    assert least is None and chosen == [] and TradeoffView().notes(study) == []
+    assert not any(row.css for row in TradeoffView().sections(study)[0].table().rows)
     assert f"{leaking} of {seeds} runs" in text and "do not measurably leak" not in text
     snapshot(text)
 
 
 def test_choice__of_one_seed_is_not_set_bold() -> None:
     study = made(edit=lambda report: report.update(verdict_code="leaks"), seeds=1)
-    choice = choose(point_rows(study))
-    assert choice["least"] == "gaussian scale=0.1" and choice["chosen"] == []
+    _, least, _, chosen = answer(point_rows(study))
+    assert least == "gaussian scale=0.1" and chosen == []
 
 
 @pytest.mark.parametrize("code", ["collapsed", "leaks"])
@@ -417,10 +456,11 @@ def test_collapsed_runs__void_their_cells(
     study = made(edit=collapse, folder=tmp_path)
     points, place = point_rows(study), "gaussian scale=0.1"
     point, void = at(points, place), "5 of 5 void: collapsed"
-    assert {one["point"]: one["void"] for one in points if one["void"]} == {place: void}
-    assert point["best"] is None and not point["front"] and point["auc_change"]["void"] == void
-    assert point["verdicts"] == {"collapsed": 5} and point["knn"]["n"] == 5
-    assert place not in choose(points)["candidates"]
+    assert {one.point: one.void for one in points if one.void} == {place: void}
+    assert point.best is None and not point.front
+    assert point.auc_change is not None and point.auc_change.void == void
+    assert point.verdicts == {"collapsed": 5} and point.knn.n == 5
+    assert place not in answer(points)[0]
     texts = draw(points).axes[0].get_legend_handles_labels()[1]  # type: ignore[union-attr]
     assert f"{place}: {void}" in texts
     latex = next(line for line in study.to_latex().splitlines() if line.startswith(place))
@@ -438,8 +478,10 @@ def test_sentence__names_all_that_it_cannot_be_told_from(
 ) -> None:
     bare, least = whole[0], at(whole, LEAST)
     for alike, models in (([], 1), (["no defence"], 2), (["x", "y", "z"], 3)):
-        few: Any = {**least, "knn": {**least["knn"], "n": models}}
-        snapshot(sentence([bare, few], {**choose(whole), "alike": alike}).partition("]. ")[2])
+        few = replace(least, knn=replace(least.knn, n=models), choice="least")
+        others = [replace(few, point=name, choice="alike") for name in alike if name in "xyz"]
+        first = replace(bare, choice="alike" * ("no defence" in alike))
+        snapshot(defences_sentence([first, few, *others]).partition("]. ")[2])
 
 
 @pytest.mark.parametrize(
@@ -451,9 +493,9 @@ def test_sentence__names_all_that_it_cannot_be_told_from(
 def test_epsilon__over_twenty_promises_nothing(
     whole: list[Any], epsilon: float | None, standing: str | None, told: str
 ) -> None:
-    least: Any = {**at(whole, LEAST), "epsilon": epsilon, "standing": standing}
-    assert spent_at(least) == told
-    text = sentence([whole[0], least], choose(whole))
+    assert guarantee(epsilon, standing, "client") == told
+    least = replace(at(choose(whole), LEAST), epsilon=epsilon, standing=standing)
+    text = defences_sentence([whole[0], least])
     assert ("Its epsilon is no" in text) == ("meaningful" in told)
 
 
@@ -461,9 +503,9 @@ def test_undefended__without_a_result_nothing_is_compared() -> None:
     settings: Study = parse(STUDY, FLAGS.split()).settings
     study = study_of([(cell.point, cell.grid, 0, None) for cell in settings.points])
     points = point_rows(study)
-    assert sentence(points, choose(points)).startswith("The undefended federation has no result")
+    assert defences_sentence(choose(points)).startswith("The undefended federation has no result")
     assert TradeoffView().notes(study) == [] and TradeoffView().notes(made()) == [COSTS]
-    assert draw(points) is None and not any(point["front"] for point in points)
+    assert draw(points) is None and not any(point.front for point in points)
 
 
 def test_figure__joins_each_defence_and_names_its_strengths(whole: list[Any]) -> None:
@@ -494,7 +536,28 @@ def test_shown__in_terminal_and_page(
     assert all(word in table.split() for word in ("guaranteed", "internal", "gaussian"))
     snapshot(lines.partition("Report:")[0])
     text = (tmp_path / "study.html").read_text(encoding="utf-8")
-    assert {*re.findall(r"<th>(.*?)</th>", text)} == {"similarity", "internal"}  # else a title
+    assert not re.findall(r"<th>(.*?)</th>", text)  # each head has a title
     document = Page(text)
     assert sum(link.startswith("data:") for link in document.loads) == 1
     snapshot(document.text())
+
+
+def test_rename__reaches_defences_and_the_legend() -> None:
+    """What is undefended stays so, by whatever name."""
+    study = made()
+    names = {"gaussian": "Gaussian noise", "dpsgd": "DP-SGD", "no defence": "nothing"}
+    paper = study.rename(names | {"scale": "sigma", "similarity": "cosine"})
+    points = point_rows(paper)
+    named = ["nothing", "Gaussian noise sigma=0.01", "DP-SGD noise_multiplier=1.0"]
+    assert [points[i].point for i in (0, 1, 4)] == named
+    figure = draw(points)
+    assert figure is not None
+    legend = {text.get_text() for text in figure.legends[0].get_texts()}
+    assert {"nothing", "Gaussian noise", "DP-SGD"} <= legend
+    assert not legend & {"gaussian", "dpsgd", "no defence"}
+    sentences = [TradeoffView().sentence(one) for one in (study, paper)]
+    assert "DP-SGD noise_multiplier=1.0 leaks least" in sentences[1]
+    assert "less than nothing, but" in sentences[1] and "cosine has AUC" in sentences[1]
+    with pytest.raises(InputError, match="unknown name of this study 'none'; did you mean"):
+        study.rename({"none": "off"})
+    assert "DP-SGD" in paper.to_latex() and "DP-SGD" not in study.to_latex()

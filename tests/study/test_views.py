@@ -22,7 +22,8 @@ from fedmia.report.codes import VOID
 from fedmia.statistics.pvalues import holm
 from fedmia.study.__main__ import main
 from fedmia.study.result import StudyResult
-from fedmia.study.views.baseline import BaselineView, rows_of, sentence
+from fedmia.study.views.baseline import BaselineView, rows_of
+from fedmia.study.words import baseline_sentence
 from fedmia.table import COLUMNS
 from tests.snapshots import Snapshot
 from tests.study.conftest import Studying
@@ -85,14 +86,14 @@ def test_baseline__is_what_a_naive_twin_finds(table: list[Any]) -> None:
                 measure = {"auc": "AUC", "tpr_at_fpr": "TPR at 1 % FPR"}[metric]
                 naive[point, attack, measure] = np.subtract(*both).mean(), tuple(ends), test.pvalue
     rows = rows_of(study(table))
-    assert {(r["point"], r["attack"], r["measure"]) for r in rows} == naive.keys()
+    assert {(r.point, r.attack, r.measure) for r in rows} == naive.keys()
     assert len(rows) == len(naive) == 16
     for row in rows:
-        mean, ci, p = naive[row["point"], row["attack"], row["measure"]]
-        assert row["difference"]["mean"] == pytest.approx(mean, abs=1e-6)
-        assert row["difference"]["ci"] == pytest.approx(ci, abs=1e-5)
-        assert row["p"] == pytest.approx(p, rel=1e-3)
-    assert [r["p_holm"] for r in rows] == holm([r["p"] for r in rows])
+        mean, ci, p = naive[row.point, row.attack, row.measure]
+        assert row.difference.mean == pytest.approx(mean, abs=1e-6)
+        assert row.difference.ci == pytest.approx(ci, abs=1e-5)
+        assert row.p == pytest.approx(p, rel=1e-3)
+    assert [r.p_holm for r in rows] == holm([r.p for r in rows])
 
 
 def test_compare__is_one_family_of_all_attacks_asked_for(table: list[Any]) -> None:
@@ -117,10 +118,9 @@ def test_baseline__counts_the_points_in_which_an_attack_lies_over_it(
     (made,) = view.sections(whole)
     assert len(made.rows) == 16
     assert view.figures(whole)["baseline"]() is not None
-    assert (
-        "similarity lies over combined in 1 of 4 points, under it in 3"
-        in view.sentence(study(table, baseline="combined"))
-    )  # fmt: skip
+    reverse = view.sentence(study(table, baseline="combined"))
+    over, _, under = reverse.partition("under it: ")
+    assert "similarity (in 1 of 4 points)" in over and "similarity (in 3 of 4 points)" in under
 
 
 @pytest.mark.parametrize("code", VOID)
@@ -142,16 +142,16 @@ def test_baseline__pairs_equal_seeds_of_equal_images() -> None:
     rows += [row("", s, "combined", 0.51 + s / 10 + s / 1000) for s in (3, 1, 0, 7)]
     rows.append(row("", 2, "combined", 0.9, n_members=19))  # on fewer images
     (made,) = rows_of(study(rows))
-    assert made["by_seed"] == {0: 0.01, 1: 0.011, 3: 0.013}
-    assert made["difference"]["n"] == 3 and made["p"] == made["p_holm"] < 0.01
-    assert made["measure"] == "AUC"
+    assert made.by_seed == {0: 0.01, 1: 0.011, 3: 0.013}
+    assert made.difference.n == 3 and made.p is not None and made.p == made.p_holm < 0.01
+    assert made.measure == "AUC"
 
 
 def test_baseline__one_seed_settles_nothing() -> None:
     one = study([row("", 0, "similarity", 0.5), row("", 0, "combined", 0.9)])
     assert BaselineView().sentence(one).startswith("No difference to similarity")
-    assert rows_of(one)[0]["difference"]["mean"] == 0.4
-    assert sentence([], "similarity").startswith("No difference")
+    assert rows_of(one)[0].difference.mean == 0.4
+    assert baseline_sentence([], "similarity").startswith("No difference")
 
 
 @pytest.mark.parametrize(
@@ -186,8 +186,8 @@ def test_study__shows_the_views_that_were_asked_for(
     about = json.loads((out / "study.json").read_text(encoding="utf-8"))
     assert about["views"] == [outside, "baseline"] and about["sentence"] == "The worst of 2 points."
     study = open_study(out, trust_plugins=True)
-    rows = {(row["point"], row["attack"]): row for row in rows_of(study)}
-    assert rows["strategy=fedprox", "internal"]["by_seed"] == {0: 0.0, 1: 0.0}
+    rows = {(row.point, row.attack): row for row in rows_of(study)}
+    assert rows["strategy=fedprox", "internal"].by_seed == {0: 0.0, 1: 0.0}
     page = (out / "study.html").read_text(encoding="utf-8")
     titles = re.findall("<h2>(.*?)</h2>", page)
     assert {"Attack against attack", "The worst &lt;case&gt;"} <= {*titles}
@@ -228,7 +228,7 @@ def test_docs__the_view_of_its_own_runs() -> None:
     names: dict[str, Any] = {}
     exec(compile(code, "worst_view", "exec", dont_inherit=True), names)
     view, rows = names["Worst"](), [row("x", s, "similarity", 0.5 + s / 10) for s in (0, 1, 2)]
-    assert view.rows(study(rows)) == [{"point": "x", "worst": 0.7}]
+    assert view.rows(study(rows)) == [names["WorstRow"](point="x", worst=0.7)]
     (section,) = view.sections(study(rows))
     assert section.brief_rows() == (["point", "AUC"], [["x", "0.700"]])
     assert view.sentence(study(rows)) == "The highest AUC of any point is 0.70."

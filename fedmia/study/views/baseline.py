@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from collections.abc import Mapping
+from typing import ClassVar
 
 from fedmia.options import session
-from fedmia.statistics.intervals import LEVEL
-from fedmia.study.columns import heads
+from fedmia.study import guides, words
+from fedmia.study.columns import columns_of, inside
 from fedmia.study.drawing import forest, lines
-from fedmia.study.points import comparisons, group_by_key
+from fedmia.study.points import comparisons
 from fedmia.study.result import StudyResult
+from fedmia.study.rows import ComparisonRow
 from fedmia.study.view import Drawing, Section, View
-
-COLUMNS = heads(
-    "name attack measure +difference p_holm difference.n difference.least difference.greatest p"
-)
 
 
 class BaselineView(View):
@@ -28,17 +25,24 @@ class BaselineView(View):
     }
 
     def sections(self, study: StudyResult) -> list[Section]:
-        less = {"+difference": f"minus {baseline_of(study)}, 95 %"}
-        return [Section(self.title, COLUMNS | less, rows_of(study), ("baseline",), 6)]
+        rows, minus = rows_of(study), f"minus {baseline_of(study)}, 95 %"
+        place = (*study.place, "attack", "measure", "difference", "p_holm")
+        columns = {
+            **columns_of(ComparisonRow, *place, difference=minus),
+            **inside(ComparisonRow, "difference", "n", "least", "greatest"),
+            **columns_of(ComparisonRow, "p"),
+        }
+        tests = sum(row.p is not None for row in rows)
+        limits = f"{words.limits_alone('each difference')} {words.corrected(tests)}"
+        brief = len(place) + 1
+        return [Section(self.title, columns, rows, ("baseline",), brief, guides.BASELINE, limits)]
 
     def sentence(self, study: StudyResult) -> str:
-        return sentence(rows_of(study), baseline_of(study))
+        return words.baseline_sentence(rows_of(study), baseline_of(study))
 
     def figures(self, study: StudyResult) -> dict[str, Drawing]:
         aucs = {
-            (row["point"], row["attack"]): row["by_seed"]
-            for row in rows_of(study)
-            if row["measure"] == "AUC"
+            (row.point, row.attack): row.by_seed for row in rows_of(study) if row.measure == "AUC"
         }
         about = f"AUC minus AUC of {baseline_of(study)}"
         return {"baseline": lambda: forest(lines(study, aucs), about, 0.0)}
@@ -49,34 +53,6 @@ def baseline_of(study: StudyResult) -> str:
     return session.short_name(str(study.settings["baseline"]))
 
 
-def rows_of(study: StudyResult) -> list[dict[str, Any]]:
+def rows_of(study: StudyResult) -> list[ComparisonRow]:
     """Every other attack at every point, by each measure."""
-    rows = comparisons(study.select, baseline_of(study))
-    return [{**row, "name": study.name(row["point"])} for row in rows]
-
-
-def sentence(rows: Sequence[Any], baseline: str) -> str:
-    """In how many points each attack lies over the baseline, by its corrected AUC.
-
-    Args:
-        rows: the comparisons.
-        baseline: attack that the others are compared with.
-
-    Returns:
-        The sentence.
-    """
-    rows = [row for row in rows if row["measure"] == "AUC" and row["difference"]["n"]]
-    if all(row["p"] is None for row in rows):
-        return (
-            f"No difference to {baseline} can be tested: that takes two seeds or more, and models "
-            "that differ."
-        )
-    parts = []
-    for name, own in group_by_key((row["attack"], row) for row in rows).items():
-        settled = [row for row in own if (row["p_holm"] or 0) <= 1 - LEVEL and row["p"] is not None]
-        over = sum(row["difference"]["mean"] > 0 for row in settled)
-        below = sum(row["difference"]["mean"] < 0 for row in settled)
-        many = f"{len(own)} point{'s' * (len(own) > 1)}"
-        under = f", under it in {below}" if below else ""
-        parts.append(f"{name} lies over {baseline} in {over} of {many}{under}")
-    return f"{'; '.join(parts)} (AUC; Holm's p at most {1 - LEVEL:.2f})."
+    return comparisons(study.select, baseline_of(study))
