@@ -16,9 +16,11 @@ from typing import Any
 from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
+from fedmia.records.client_rows import InferenceRow
 from fedmia.records.fields import fields_of
 from fedmia.records.rows import Report, UtilityRow
 from fedmia.report.figures.draw import fingerprint
+from fedmia.report.judgement import detected
 from fedmia.storage.json_rows import from_json, to_json
 
 Old = Mapping[str, Any]
@@ -145,12 +147,14 @@ def _inference(row: Old, old: Old, whose: str) -> dict[str, Any]:
     clients = [{"name": None, **c, "whose": whose} for c in row["clients"]]
     reached = re.search(r"; with (\d+) non-member subjects", row["statement"])
     sizes = {c["n_nonmembers"] for c in row["clients"]} if whose == "subject" else set()
-    return {
+    new = {
+        "n_tested": sum(c["p_value"] is not None for c in clients), "n_detected": 0,
         "n_clients": None, "may_differ": False, "p_value_untrained": None,
         **(_without(row, "threat", "statement") or {}), **row["threat"],
         "clients": clients, "family": old["family"]["intervals"],
         "n_nonmember_subjects": int(reached[1]) if reached else next(iter(sizes), None),
     }  # fmt: skip
+    return {**new, "n_detected": len(detected(from_json(InferenceRow, new, "row")))}
 
 
 def _point(row: Old) -> dict[str, Any]:

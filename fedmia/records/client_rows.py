@@ -286,6 +286,10 @@ class InferenceRow:
     n_clients: int | None = number(
         "clients; null where `clients` lists all, else it has those of the smallest p-values", COUNT
     )
+    n_tested: int = number("sets that were tested, listed or not", COUNT)
+    n_detected: int = number(
+        "sets on which the encoder was trained, listed or not", COUNT, "report.judgement.detected"
+    )
     posers: PosersRow = nested("the control", control="posers")
     p_value: float | None = number(
         "the least of the sets that the untrained encoder does not tell as well, corrected for all "

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from fedmia.records import DatasetInferenceResults, RunScores
@@ -13,7 +15,7 @@ from fedmia.records.client_rows import (
     PosersRow,
 )
 from fedmia.records.fields import row_of
-from fedmia.report.judgement import is_clean
+from fedmia.report.judgement import detected, is_clean
 from fedmia.statistics.pvalues import VOID, count_alarms, exceeds_false_alarms, holm
 
 LEVELS = ("0.01", "0.05")
@@ -62,10 +64,12 @@ def inference_row(
     counts = {level: count_alarms(posers, float(level)) for level in LEVELS}
     beside = PosersRow(n=len(posers), alarms=counts, p_values=posers)
     least = min((c.p_value_holm or 0.0 for c in clients if is_clean(c)), default=None)
-    return row_of(
+    row = row_of(
         InferenceRow,
         run,
         clients=clients,
+        n_tested=sum(c.p_value is not None for c in clients),
+        n_detected=0,
         posers=beside,
         void=void,
         may_differ=may_differ,
@@ -74,3 +78,4 @@ def inference_row(
         p_value=least and min(1.0, least * family),
         p_value_untrained=together,
     )
+    return replace(row, n_detected=len(detected(row)))

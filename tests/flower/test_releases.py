@@ -28,7 +28,7 @@ from fedmia.options.seeding import rng, torch_noise
 from fedmia.recording.writer import RecordingWriter
 from fedmia.report.build import build_report
 from fedmia.report.conditions import read_conditions
-from fedmia.report.defended import statement
+from fedmia.report.words.bounds import defended_sentence
 from fedmia.runtime.stopwatch import Stopwatch
 from fedmia.ssl.base import State
 from fedmia.storage.outfolder import OutFolder
@@ -210,7 +210,7 @@ def test_scores__kept_in_leave_the_guarantee_and_a_report_without_attacks(
     report = build_report(scores_from_node(0, content, done))
     assert report.not_run == {"similarity": "the node keeps the scores of its images"}
     assert report.verdict_code == "untested" and report.smallest_leak is None
-    assert report.defended and "is not known" in (statement(report.defended) or "")
+    assert report.defended and "is not known" in (defended_sentence(report.defended) or "")
     conditions = read_conditions("leaks,auc>0.9,smallest>0.9,epsilon>99999999")
     assert [one.judge(report)[0] for one in conditions] == [True, True, True, False]
     (row,) = report.clients

@@ -270,7 +270,6 @@ LOOKED_AT = ("report", "door", "flower", "observers", "evaluation")
 FORMATS = {"estimate", "interval", "format_p", "number", "signed", "auc_and_limits"}
 # Tables, files and figures, and what is no finding: file -> why.
 ALLOWED = {
-    "evaluation/audits/climb.py": "how well a climb went, in a note",
     "evaluation/budgets.py": "queries, in an error",
     "flower/rounds.py": "loss and kNN of a round, on the screen while it runs",
     "report/csvs.py": "a file of scores",

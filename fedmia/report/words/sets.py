@@ -33,14 +33,12 @@ def _result(row: InferenceRow) -> str:
     kind = row.clients[0].whose if row.clients else CLIENT
     if row.void:
         return f"Control failed, so no {kind} is named: {_control(row)}"
-    if len(tested) == 1:
+    if row.n_tested == 1 and tested:
         return _of_one(row, tested[0], bool(known))
-    more = f" and {len(known) - FEW:,} more" if len(known) > FEW else ""
+    more = f" and {row.n_detected - FEW:,} more" if row.n_detected > FEW else ""
     who = f": {', '.join(known[:FEW])}{more}" if known else ""
-    # A row that lists few of many knows no more than that all of these are detected.
-    least = "at least " * (row.n_clients is not None and len(known) == len(row.clients))
     return (
-        f"The data sets of {least}{len(known)} of {row.n_clients or len(tested)} {kind}s are "
+        f"The data sets of {row.n_detected} of {row.n_tested} {kind}s are "
         f"detected (p <= {SIGNIFICANCE}, corrected for all {kind}s){who}; the least p, "
         f"{CORRECTED}: {format_p(row.p_value)}; {_control(row)}"
     )
@@ -84,7 +82,7 @@ def out_of_reach(row: InferenceRow) -> str:
     Returns:
         Text that goes on after a statement, or nothing.
     """
-    tests = row.family * sum(c.p_value is not None for c in row.clients)
+    tests = row.family * row.n_tested
     others = row.n_nonmember_subjects
     if others is None or tests <= SIGNIFICANCE * (others + 1):
         return ""
