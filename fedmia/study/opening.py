@@ -12,7 +12,6 @@ from fedmia.config.tree import from_tree
 from fedmia.options.bounded import read_json
 from fedmia.options.errors import InputError
 from fedmia.options.values import disk_path
-from fedmia.storage.manifest import CONFIG
 from fedmia.storage.runfolder import RunFolder, check_format, damaged
 from fedmia.study import folder as folders
 from fedmia.study.gather import Finished, gather
@@ -65,7 +64,7 @@ def open_unfinished(path: Path, trust_plugins: bool) -> StudyResult:
     place = RunFolder(path, trust_plugins)
     if not place.has_settings() or folders.MARK not in place.facts():
         raise InputError(f"folder '{path}' is no study: no {STUDY} in it")
-    with damaged(path, CONFIG):
+    with damaged(path, place.config.name):
         settings = from_tree(Study, place.tree())
     names, logs = folders.names(settings.cells), sorted((path / "failed").glob("*.log"))
     failed = {log.stem: explain_exit(1, log, {}) for log in logs}
