@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedmia.records.client_rows import SuspectRow
 from fedmia.records.note import Note
 from fedmia.records.privacy import ClientDefence, Epsilon
 from fedmia.records.rows import EncoderRow, FaultRow, HealthRow
@@ -396,7 +395,7 @@ class RunScores:
         clients: of a federation, in order of their ids.
         aggregation: of a federation, None where there is none.
         rounds: of a federation, in order.
-        suspects: its clients by how far their updates stand out, the most suspicious first.
+        rows: rows of the report that the evaluation makes itself, by their field.
         curves: losses by attacked round, None without an active attack.
         sweep: attacks at each value of a sweep, None without one.
         subject: what was attacked, as the page's title says it.
@@ -440,7 +439,7 @@ class RunScores:
     clients: Sequence[ClientInfo] = ()
     aggregation: Aggregation | None = None
     rounds: Sequence[RoundInfo] = ()
-    suspects: Sequence[SuspectRow] = ()
+    rows: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     curves: Curves | None = None
     sweep: AttackSweep | None = None
     subject: str = "a federated encoder"

@@ -242,6 +242,7 @@ class SuspectRow:
     alarm: bool | None = fact(
         "whether no client of honest federations of this size stood out as far; null: not measured "
         "for so many clients and rounds, or without the loss",
+        marks=True,
         head="alarm",
         place=2,
     )

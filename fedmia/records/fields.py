@@ -49,6 +49,10 @@ class Field:
             without either, controls are not logged. Empty: observers do not get it.
         log_ends: likewise of the ends of its simultaneous interval, with `{end}`: low, high.
         key: of a mapping the one key that page, terminal and observers get.
+        title: of rows that a section of the page shows by itself: its heading; empty: the page
+            places them, or shows none.
+        about: of such rows, how to read their table.
+        marks: whether a row for which it is true stands out in its table.
         column: that its value fills, of all numbers of its row and of the rows inside it.
         subject: column `subject` of the numbers of the rows that it holds.
         control: column `control` of these.
@@ -76,6 +80,9 @@ class Field:
     log: str = ""
     log_ends: str = ""
     key: str = ""
+    title: str = ""
+    about: str = ""
+    marks: bool = False
     column: str = ""
     subject: str = ""
     control: str = ""

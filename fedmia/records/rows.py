@@ -274,6 +274,15 @@ class Report:
         "clients by how far their updates stand out, the most suspicious first; empty where none "
         "were kept",
         subject="suspect",
+        title="Who attacks?",
+        about="In each round a client's update is compared with those of the others: its norm, its "
+        "cosine with their mean direction, and what it alone does to the loss of images that no "
+        "client trained on, where that loss is known. The suspicion sums how far the three stand "
+        "out, over the upper half of the client's rounds. It is compared with what honest clients "
+        "have in as many rounds, and counts as a standard normal value. Norm, cosine and loss in "
+        "the table are of the one round in which the client stands out most. A client with few or "
+        "unusual images stands out, too: an alarm is a reason to look, no proof. The verdict does "
+        "not use this table.",
     )
     rounds: list[RoundRow] = nested("a row a round", subject="round")
     smallest_leak: float | None = number(

@@ -11,7 +11,7 @@ import numpy as np
 
 from fedmia.records import EPOCHS_CUT, AttackSweep, Probe, RoundInfo, RunScores, ScoredAttack
 from fedmia.records.client_rows import ClientRow
-from fedmia.records.fields import row_of
+from fedmia.records.fields import fields_of, row_of
 from fedmia.records.note import Note
 from fedmia.records.rows import FORMAT, Family, Report, RoundRow, SweepRow, UtilityRow
 from fedmia.report.checks import check
@@ -109,6 +109,7 @@ def build_whole(run: RunScores) -> Report:
             method=METHOD + SUBJECTS_METHOD * (run.subjects is not None),
         ),
         notes=sentences(notes(run, clients)),
+        **{name: run.rows.get(name, []) for name, one in fields_of(Report).items() if one.title},
         encoder=run.encoder and replace(run.encoder, round=run.round),
         sweep=sweep_rows(run.sweep, len(run.attacks)) if run.sweep else [],
     )

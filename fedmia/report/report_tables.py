@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -25,7 +25,6 @@ from fedmia.records.client_rows import (
     CohortRow,
     InferenceRow,
     LeakRow,
-    SuspectRow,
 )
 from fedmia.records.defence_rows import DefenceRow
 from fedmia.records.fields import Field, fields_of, row_of
@@ -257,9 +256,20 @@ def clients(report: Report) -> Table:
     return listing(select_clients(report), columns)
 
 
-def suspects(report: Report) -> Table:
-    """Clients by how far their updates stand out, the most suspicious first; of many, few."""
-    return listing(report.suspects[:FEW], columns_of(SuspectRow), lambda r: bool(r.alarm))
+def titled(report: Report) -> dict[str, tuple[Field, Table]]:
+    """Rows that the page shows in a section of their own, the first FEW of each: field of the
+    report, as it declares them, and their table."""
+    tables = {}
+    for name, field in fields_of(type(report)).items():
+        if field.title and (rows := getattr(report, name)):
+            marks = [one for one, of in fields_of(field.record).items() if of.marks]
+            marked = partial(_is_marked, marks)
+            tables[name] = field, listing(rows[:FEW], columns_of(field.record), marked)
+    return tables
+
+
+def _is_marked(marks: Sequence[str], row: object) -> bool:
+    return any(getattr(row, name) for name in marks)
 
 
 def cohorts(report: Report) -> Table:

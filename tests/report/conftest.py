@@ -197,7 +197,7 @@ def make_everything(run: RunScores) -> RunScores:
         member_client=np.arange(112) % 27,
         sets=[whole, replace(whole, judged=records.MEAN), replace(whole, size=4)],
         inferences=[records.DatasetInferenceResults("dataset-inference", "p", p_values, posers)],
-        suspects=[suspect(9, 12.5, True), suspect(2, 1.5, False), suspect(4, None, None)],
+        rows={"suspects": [suspect(9, 12.5, True), suspect(2, 1.5, False), suspect(4, None, None)]},
         sweep=records.AttackSweep("known", (4, 9), points),
         aggregation=records.Aggregation("dp-fedavg", "sums", spent, {"clip": 0.25}),
         drawn=False,

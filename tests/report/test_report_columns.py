@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from html import unescape
 from typing import Any
 
@@ -10,10 +11,12 @@ import pytest
 
 from fedmia.records.attack_rows import AttackRow, PairedRow, SetRow
 from fedmia.records.client_rows import ClientInferenceRow, ClientRow, CohortRow, SuspectRow
-from fedmia.records.fields import fields_of, row_of
+from fedmia.records.fields import SHARE, fact, fields_of, nested, number, row_of
 from fedmia.records.rows import Report, RoundRow
 from fedmia.report import report_tables
+from fedmia.report.page import anchor, page
 from fedmia.report.tables import TITLES, TextCell, columns_of, head_title, sentence, text_of
+from fedmia.table import flatten
 
 GroupRow = fields_of(Report)["defended"].record
 GroupLeakRow = fields_of(GroupRow)["leakage"].record
@@ -23,7 +26,6 @@ DRAWN = {
     "sets": (SetRow,),
     "clients": (ClientRow,),
     "cohorts": (CohortRow,),
-    "suspects": (SuspectRow,),
     "defended": (GroupLeakRow, GroupRow),
     "rounds": (RoundRow,),
 }
@@ -42,6 +44,43 @@ def test_heads__of_a_table_say_the_help_of_the_field(report: Report, name: str) 
     titles = {head.text: head.title for head in heads if isinstance(head, TextCell)}
     assert titles and titles == {text: declared[text] for text in titles}
     assert not declared.keys() & {head for head in heads if isinstance(head, str)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class OverlapRow:
+    """A made-up row."""
+
+    pair: str = fact("two attacks", head="pair", place=0)
+    share: float = number("of members that both find", SHARE, head="found by both", place=1)
+    equal: bool = fact("whether they find the same", head="equal", marks=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class WithOverlaps(Report):
+    """A report with a table that nothing but its declaration knows."""
+
+    overlaps: list[OverlapRow] = nested(
+        "by pair", subject="overlap", title="Which attacks agree?", about="All are of one image."
+    )
+
+
+def test_titled__a_new_table_needs_its_declaration_alone(report: Report) -> None:
+    rows = [OverlapRow(pair=f"a and {i}", share=0.25, equal=i == 1) for i in range(3)]
+    more = WithOverlaps(**vars(report), overlaps=rows)
+    field, table = report_tables.titled(more)["overlaps"]
+    assert [row.css for row in table.rows] == ["", "leaks", ""] and len(table.head) == 3
+    document = page(more, {})
+    section = document[document.index(f'id="{anchor(field.title)}"') :].partition("</section>")[0]
+    assert "All are of one image." in section and "found by both" in section and "0.25" in section
+    assert [row["value"] for row in flatten(more) if row["subject"] == "overlap"] == [0.25] * 3
+
+
+def test_titled__suspects_stand_in_their_section(whole: Report) -> None:
+    field, table = report_tables.titled(whole)["suspects"]
+    declared = declared_heads(SuspectRow)
+    titles = {head.text: head.title for head in table.head if isinstance(head, TextCell)}
+    assert titles == declared and field.title == "Who attacks?"
+    assert [bool(row.css) for row in table.rows] == [bool(row.alarm) for row in whole.suspects]
 
 
 def test_heads__of_one_row_class_are_told_apart_and_all_say_something() -> None:

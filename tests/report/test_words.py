@@ -186,7 +186,7 @@ def audit(run: RunScores) -> RunScores:
 def federation(run: RunScores) -> RunScores:
     """Of a recording with updates."""
     suspects = [suspect(9, 12.5, True), suspect(2, 1.5, False), suspect(4, None, None)]
-    return replace(run, encoder=AUDIT, suspects=suspects, interrupted=run.interrupted)
+    return replace(run, encoder=AUDIT, rows={"suspects": suspects}, interrupted=run.interrupted)
 
 
 def vectors(run: RunScores) -> RunScores:

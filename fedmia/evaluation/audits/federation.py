@@ -194,6 +194,6 @@ def fields_of_rounds(suite: Suite, owners: IntArray | None, stopped: bool) -> di
         return {}
     return {
         "clients": client_infos(rounds, owners),
-        "suspects": [] if stopped else suspect_rows(suite, rounds),
+        "rows": {} if stopped else {"suspects": suspect_rows(suite, rounds)},
         "faults": rounds.faults,
     }
