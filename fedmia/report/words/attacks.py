@@ -21,7 +21,7 @@ from fedmia.report.selection import is_reading
 from fedmia.report.words.numbers import TOGETHER, auc_and_limits, estimate, number, signed
 
 OUTSIDER = {"black_box": "can use", "white_box": "has the weights of"}
-DECIDES = "What decides is the lower limit, one-sided, likewise for all together"
+DECIDES = "The verdict goes by a lower limit of its own, one-sided, likewise for all together"
 REVERSED = "!: the AUC lies wholly under 0.5, so members score lower"
 
 
@@ -122,9 +122,9 @@ def strength(row: AttackRow, use: UtilityRow) -> str:
         tpr, ci = row.tpr_at_fpr[rate], row.tpr_at_fpr_ci[rate]
         if tpr is not None and ci is not None:
             shares = (
-                f"Of 100 members, at {alarms} false alarm{'s' * (alarms > 1)} in 100, "
-                f"{100 * tpr:.0f} are found (95 % interval {100 * ci[0]:.0f} to {100 * ci[1]:.0f}; "
-                f"guessing: {alarms})."
+                f"Of 100 members {100 * tpr:.0f} are found where {alarms} of 100 non-members "
+                f"{'is' if alarms == 1 else 'are'} accused falsely (95 % interval "
+                f"{100 * ci[0]:.0f} to {100 * ci[1]:.0f}; guessing: {alarms})."
             )
     text = f"{shares} The attack {row.name} has AUC "
     text += f"{estimate(row.auc, ends(row))} {model_of(row)}".rstrip()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fedmia.records.rows import Report
 from fedmia.report.selection import FEW, count_clients, unit_of
+from fedmia.report.void import void_reason
 from fedmia.report.words.attacks import DECIDES, fits_sentence, regime_sentence
 from fedmia.report.words.bounds import aggregation_sentence, bound_sentence, defended_sentence
 from fedmia.report.words.clients import clients_sentence, named_sentence, per_client_sentence
@@ -12,11 +13,12 @@ from fedmia.report.words.suspects import suspects_sentence
 from fedmia.statistics.power import POWER
 
 NO_ATTACK = "No attack was run."
+BY_ATTACKS = ("regime", "clients", "bound", "defended", "named", "per_client")
 
 
 def sentences(report: Report) -> dict[str, str | None]:
     """What is said beside the tables, by what it is about; None where there is nothing to say."""
-    return {
+    texts = {
         "fits": fits_sentence(report.attacks),
         "regime": regime_sentence(report.regime),
         "health": collapsed_sentence(report),
@@ -28,6 +30,9 @@ def sentences(report: Report) -> dict[str, str | None]:
         "per_client": per_client_sentence(report),
         "suspects": suspects_sentence(report.suspects),
     }
+    # Where nothing follows from the attacks, nothing is said by them.
+    void = void_reason(report) is not None
+    return {name: None if void and name in BY_ATTACKS else text for name, text in texts.items()}
 
 
 def limits(report: Report) -> str:
@@ -35,11 +40,12 @@ def limits(report: Report) -> str:
     family = report.family
     return (
         "[low, high] are two-sided: in 95 of 100 reports those of all attacks hold their true "
-        f"values at once ({family.method}). {DECIDES}: all {family.intervals} tests for a leak, of "
-        "attacks and of attacks on whole data sets, share one error of 5 %. Intervals of controls "
-        f"belong to a two-sided family of {family.intervals_controls} controls, paired differences "
-        "and attacks; one that excludes 0.5 voids the run. The 95 % intervals alone are two-sided "
-        "and cover one number each."
+        f"values at once ({family.method}). {DECIDES}: the tests for a leak, {family.intervals} of "
+        "attacks and of attacks on whole data sets, share one error of 5 %. A control whose "
+        "interval excludes 0.5 voids the run; these intervals are two-sided, and hold together "
+        f"with those of paired differences and of the attacks beside them, "
+        f"{family.intervals_controls} in all. The 95 % intervals alone are two-sided and cover one "
+        "number each."
     )
 
 

@@ -30,8 +30,8 @@ DEFENDED_LEAK = {
     LESS: "No leak of defended clients' images is established",
 }
 EMPIRICAL = (
-    "All images share one training run, so the binomial intervals hold only as far as their scores "
-    "are independent: empirical"
+    "It is empirical: all images share one training run, and the binomial limits hold only as far "
+    "as their scores are independent"
 )
 
 
@@ -108,18 +108,14 @@ def bound_sentence(report: Report) -> str | None:
     """The lower bound by the run's attacks beside what clients claim."""
     if (bound := report.lower_bound) is None:
         return None
-    sentence = f"The attacks show an epsilon of at least {number(bound.value)}"
-    if bound.value:
-        sentence += f" ({bound.attack}, at {bound.rate:g} false alarms"
-        sentence += f"; 95 %, corrected for {bound.tried} tested bounds)"
-    else:
-        sentence += f" (95 %, {bound.tried} tested bounds)"
-    sentence += (
-        f", on {bound.n_members} members of clients that claim at most {bound.claim:.3g} at "
+    sentence = (
+        f"Clients claim an epsilon of at most {bound.claim:.3g} (delta {bound.delta:g}); the "
+        f"attacks show at least {number(bound.value)}"
     )
-    sentence += f"delta {bound.delta:g}"
-    end = "REFUTED" if bound.refuted else "no contradiction to the claim, but no proof of it"
-    return f"{sentence}: {end}. {EMPIRICAL}."
+    end = ": REFUTED" if bound.refuted else ", which neither refutes nor proves it"
+    by = f"{bound.attack}, {bound.rate:.0%} false alarms; " * (bound.value > 0)
+    more = f"{bound.n_members} members, 95 %, corrected for {bound.tried} tested bounds"
+    return f"{sentence}{end} ({by}{more}). {EMPIRICAL}."
 
 
 def aggregation_sentence(report: Report) -> str | None:

@@ -100,7 +100,9 @@ def _needs(report: Report, row: AttackRow) -> str:
         "train similar models on images of their own" * (row.threshold_source == "shadow"),
     ]
     queries = f"The attack sent {row.queries:,} images through the model."
-    return f"For the attack {row.name}, somebody must {'; '.join(filter(None, needs))}. {queries}"
+    return (
+        f"For the attack {row.name}, somebody must {', and '.join(filter(None, needs))}. {queries}"
+    )
 
 
 def _guarantees(report: Report) -> str:

@@ -50,11 +50,14 @@ def riskiest(rows: Sequence[ClientRow]) -> str:
     """The first few subjects with their intervals, and how many lie over the range of the null."""
     scored = with_auc(rows)
     first = [f"{row.name} {estimate(row.auc, row.auc_ci)}" for row in scored[:FIRST]]
-    text = f"The riskiest (95 % intervals): {', '.join(first)}."
+    text = f"Highest (95 % intervals): {', '.join(first)}."
     if nulls := [row for row in scored if row.null_ci is not None]:
         over = sum(row.auc > row.null_ci[1] for row in nulls)
-        text += f" {over} of {len(nulls)} lie over the range of non-member subjects"
-        text += f" (expected without a leak: {number(OVER * len(nulls), 1)})."
+        expected = number(OVER * len(nulls), 1)
+        text = (
+            f"{over or 'None'} of {len(nulls)} lie over the range of non-member subjects (expected "
+            f"without a leak: {expected}). {text}"
+        )
     return text
 
 
@@ -65,8 +68,9 @@ def cohort_sentence(rows: Sequence[CohortRow]) -> str:
         return ""
     scored = sum(row.n_members for row in rows)
     return (
-        f" {never.n_members:,} of {scored:,} scored members belong to the {never.clients:,} "
-        "clients that no round drew, so no model was trained on them."
+        f" No model was trained on {never.n_members:,} of the {scored:,} scored members: no round "
+        f"drew their {never.clients:,} clients, so on those that were trained on the attacks may "
+        "find more."
     )
 
 

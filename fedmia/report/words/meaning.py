@@ -27,10 +27,10 @@ from fedmia.report.words.sets import statement
 
 TITLES = {"means": "What this means", "sure": "How sure", "todo": "What to do"}
 
-# First of all under the verdict: without any control, and with the pixels.
+# After what was found: without any control, and with the pixels.
 NO_CONTROL = (
-    "No attack was tried where nothing can leak: there is no control.",
-    "No attack was tried where nothing can leak: the only control is the pixels, without a model.",
+    "There is no control: no attack was tried where nothing can leak.",
+    "The only control is the pixels, without a model: no attack was tried where nothing can leak.",
 )
 MEANS = {
     "leaks": "This comes from training: where nothing can leak, the same attack finds less.",
@@ -44,17 +44,17 @@ MEANS = {
     "say whether the model leaks.",
     "control-failed": "An attack succeeded where nothing can leak. So its success on this model is "
     "no evidence of a leak.",
-    "collapsed": "The model gives nearly the same output for every image. It is of no use, and "
-    "that it leaks nothing says nothing about its training.",
+    "collapsed": "The model gives nearly the same output for every image. It is of no use, so this "
+    "does not show whether its training leaks.",
     UNTESTED: "No attack has scores, so the run says nothing of what the model leaks. This is no "
     "pass.",
     NO_VERDICT: "The run ended before its first round, so there is no trained model to judge.",
 }
 EARLIER = (
     "Try first to stop training earlier (`--defense early-stopping "
-    "--defense.early-stopping.after {}`), which costs least and promises nothing."
+    "--defense.early-stopping.after {}`): it costs least, and guarantees nothing."
 )
-GUARANTEE = "For a guarantee use `--defense dpsgd`."
+GUARANTEE = "For a guarantee every client needs `--defense dpsgd`."
 # Of a run with dpsgd, whatever its budget was.
 BUDGET = "A smaller budget guarantees more (`--defense.dpsgd.epsilon 8` is a usual one)."
 MORE = "Try more attacks (`--attacks all`) and other seeds."
@@ -63,13 +63,11 @@ COMPARE = (
     "`fedmia study RUN/config.yaml --defenses early-stopping,dpsgd --seeds 5 --out DIR` compares "
     "both on your federation."
 )
-BOUGHT = (
-    "Do not release this model to people who must not know its training images. Train it for fewer "
-    "rounds or with `--defense dpsgd`, and audit it again."
-)
+KEEP = "Do not release this model to people who must not know its training images."
+BOUGHT = f"{KEEP} Train it for fewer rounds or with `--defense dpsgd`, and audit it again."
 # Of an audit without an untrained control: an API, a function, vectors alone.
 COMPARE_VECTORS = (
-    "Look for a control. If you have the encoder's weights, audit the encoder itself: fedmia then "
+    "Make a control. If you have the encoder's weights, audit the encoder itself: fedmia then "
     "makes an untrained one. Else audit, with the same images, an encoder that never saw the "
     "members, or vectors of it. If the attacks find as much there, the sets differ: take "
     "non-members from the source of the members. Until then take it for a leak. Do not give the "
@@ -85,7 +83,7 @@ TODO = {
     "such as copies, file processing or order. Draw both at random from one source and run again.",
     "collapsed": "Mend the training first: a smaller learning rate, larger batches, or more images "
     "a client. Then run again.",
-    UNTESTED: "Run at least one attack. The section Not run says why others did not.",
+    UNTESTED: "Run at least one attack (`--attacks all`).",
     NO_VERDICT: "Let the run finish at least one round. `--resume RUN` goes on where it stopped.",
 }
 
@@ -101,14 +99,15 @@ def explain(report: Report, code: str, used: Collection[str]) -> dict[str, str]:
     Returns:
         `means`, `sure` and `todo`.
     """
-    means, sure, todo = MEANS[code], "Nothing was measured on a trained model.", TODO.get(code, "")
+    means, sure, todo = MEANS[code], "There is nothing to be sure of.", TODO.get(code, "")
     if code in LEAKS:
         means, sure, todo = _of_leak(report, code, used)
     elif code == "not-established":
         means, (sure, todo) = _of_no_leak(with_auc(report.attacks)), reach(report)
     elif code == "shift" and (pixels := shifted_pixels(report)) is not None:
         means += f" {count_pairs('a classifier on the pixels alone', pixels.auc)}"
-        sure = f"It has AUC {estimate(pixels.auc, ends(pixels))}; a guess has 0.5."
+        auc = estimate(pixels.auc, ends(pixels))
+        sure = f"The classifier on pixels has AUC {auc}; a guess has 0.5."
     elif code == "control-failed" and (failed := failed_control(report)) is not None:
         name, row = failed
         sizes = f"{row.n_members} members and {row.n_nonmembers} non-members"
@@ -116,12 +115,10 @@ def explain(report: Report, code: str, used: Collection[str]) -> dict[str, str]:
             f"{row.name} under the {name} control has AUC {estimate(row.auc, ends(row))} "
             f"on {sizes}; a guess has 0.5."
         )
-    elif code == UNTESTED:
-        sure = "No attack has scores of members and of non-members."
     elif code == "collapsed":
         sure = "The model's outputs for different images are almost equal; see Utility below."
-    if lacks_control(report) and code in (*LEAKS, "not-established"):
-        means = f"{NO_CONTROL[report.pixels is not None]} {means}"
+    if lacks_control(report) and code in (LEAKS[0], "not-established"):
+        means = f"{means} {NO_CONTROL[report.pixels is not None]}"
     return {"means": means, "sure": sure, "todo": todo}
 
 
@@ -179,7 +176,7 @@ def _defences(report: Report, used: Collection[str]) -> str:
     third = max(1, len(report.rounds) // 3)
     earlier = "" if "early-stopping" in used else EARLIER.format(third)
     guarantee = BUDGET if "dpsgd" in used else GUARANTEE
-    return " ".join(filter(None, [failed, earlier, guarantee, COMPARE]))
+    return " ".join(filter(None, [KEEP, failed, earlier, guarantee, COMPARE]))
 
 
 def reach(report: Report) -> tuple[str, str]:

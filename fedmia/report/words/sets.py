@@ -88,8 +88,8 @@ def out_of_reach(row: InferenceRow) -> str:
         return ""
     needed = math.ceil(tests / SIGNIFICANCE) - 1
     return (
-        f"; with {others} non-member subjects p is at least {format_p(1 / (others + 1))}, so none "
-        f"could be established: {tests} tests need {needed:,}"
+        f"; {others} non-member subjects are too few to establish any (p is at least "
+        f"{format_p(1 / (others + 1))}): {tests} tests need {needed:,} of them"
     )
 
 
@@ -112,6 +112,8 @@ def listed_sentence(row: InferenceRow) -> str | None:
 def posers_sentence(row: InferenceRow) -> str:
     """How many posing sets have small p-values."""
     posers = row.posers
+    if not posers.n:
+        return "There are no posing sets here."
     return (
         f"Of {posers.n} posing sets, {posers.alarms['0.05']} have p at most 0.05 and "
         f"{posers.alarms['0.01']} at most 0.01."

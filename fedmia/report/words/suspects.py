@@ -27,7 +27,7 @@ def suspects_sentence(rows: Sequence[SuspectRow]) -> str | None:
     if unranked := [str(row.client) for row in rows if row.suspicion is None]:
         more = f" and {len(unranked) - MOST} more" if len(unranked) > MOST else ""
         names = ", ".join(unranked[:MOST]) + more
-        text += f" Clients not ranked, as nothing that they sent can be compared: {names}."
+        text += f" Not ranked, as nothing that they sent can be compared: client {names}."
     return text
 
 
@@ -43,7 +43,7 @@ def _about_ranked(rows: Sequence[SuspectRow]) -> str:
 def describe(row: SuspectRow) -> str:
     """`client 9 (suspicion 40.1: in round 8 35.3 times the median norm, cosine -0.69, loss of
     public images +0.49)`."""
-    text = f"client {row.client} (suspicion {number(row.suspicion, 1)}: in round {row.round} "
+    text = f"client {row.client} (suspicion {number(row.suspicion, 1)}: in round {row.round}, "
     if row.cosine is None:
         return f"{text}an update that is {'not finite' if row.norm is None else 'all zero'})"
     text += f"{row.norm:.3g} times the median norm, cosine {number(row.cosine)}"
