@@ -18,7 +18,7 @@ import torch
 import yaml
 
 from fedmia import audit as audit_command
-from fedmia import simulate
+from fedmia import open_study, simulate
 from fedmia.config.audit import Audit as AuditSettings
 from fedmia.config.experiment import Experiment
 from fedmia.data.cast import SCORED
@@ -29,7 +29,6 @@ from fedmia.runs import Run, open_run
 from fedmia.storage.manifest import FORMAT
 from fedmia.storage.runfolder import RunFolder, outside_plugins
 from fedmia.study.__main__ import main as study_main
-from fedmia.study.opening import open_study
 from fedmia.table import COLUMNS
 from papers.__main__ import main as papers
 from tests.auditing.conftest import Audit, Sides, archives, audit  # noqa: F401

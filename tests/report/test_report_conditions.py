@@ -12,7 +12,6 @@ from fedmia.records import ClientInference, DatasetInferenceResults, Probe, RunS
 from fedmia.records.attack_rows import AttackRow, AucRow
 from fedmia.records.client_rows import ClientInferenceRow, ClientRow
 from fedmia.records.fields import fields_of
-from fedmia.records.group_rows import GroupRow
 from fedmia.records.rows import Report
 from fedmia.report.build import family_sizes, utility
 from fedmia.report.clients import client_leaks, declared_attack, distribution
@@ -144,7 +143,9 @@ def test_defended__what_is_said_of_them(snapshot: Snapshot) -> None:
         def group(name: str, value: float, low: float = low, null: Any = null) -> Any:
             own = {"attack": "a", "auc": value, "low": low, "high": 0.9, "null_ci": null}
             rows = [own | {"attack": "b", "auc": 0.99}, own]
-            return made_up(GroupRow, group=name, attack="a", leakage=rows)
+            return made_up(
+                fields_of(Report)["defended"].record, group=name, attack="a", leakage=rows
+            )
 
         both = [group("defended", auc), group("undefended", 0.8)]
         sentence, alone = (defended_sentence(groups) or "" for groups in (both, both[:1]))

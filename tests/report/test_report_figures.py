@@ -25,7 +25,6 @@ from fedmia.report.figures import attacks, canvas, rounds
 from fedmia.report.figures import draw as draw_module
 from fedmia.report.figures.active import AccuracyByThreshold
 from fedmia.report.figures.draw import draw_all, figures, fingerprint
-from fedmia.report.figures.roc import MOST
 from fedmia.report.page import page
 from tests.report.conftest import Page, alone, scored
 
@@ -213,6 +212,9 @@ def test_roc__each_attack_has_a_band_where_there_are_few(run: RunScores) -> None
     figure = one.draw()
     assert figure is not None and len(figure.axes[0].collections) == 2
     assert "Band of each attack: pointwise" in one.caption()
+
+
+MOST = 7  # curves that a reader tells apart
 
 
 def test_roc__of_many_attacks_the_most_leaking_are_drawn(run: RunScores) -> None:

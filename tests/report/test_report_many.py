@@ -236,7 +236,9 @@ def test_cohorts__by_the_last_round_and_those_that_no_round_drew(
     assert leaking is not None and leaking == max(row.auc or 0.0 for row in rows)
     table = tables.cohorts(short)
     assert [row.cells[0] for row in table.rows][0] == "never"
-    assert f"no round drew their {rows[0].clients:,} clients" in str(sentences(short)["clients"])
+    assert f"no round drew their clients ({rows[0].clients:,} in all)" in str(
+        sentences(short)["clients"]
+    )
     figure = figures.LeakageByCohort(short).draw()
     assert figure is not None and len(figure.axes[0].get_yticks()) == len(rows)
 

@@ -124,7 +124,8 @@ def test_model_card__says_what_an_attacker_needs_and_what_is_guaranteed(run: Run
     rate = build_report(leaking).attacks[0].tpr_at_fpr["0.01"]
     for words in (
         "must have the model's weights, and see the messages",
-        ", and send crafted updates, and know 32 of", ", and train similar models", f"it names {100 * (rate or 0):.0f} of 100", "guessing: 1)",
+        ", and send crafted updates, and know 32 of", ", and train similar models",
+        f"it names {100 * (rate or 0):.0f} of 100", "guessing: 1)",
         "112 training images (members) and 500 other images", "Not run: lira (needs shadows).",
     ):  # fmt: skip
         assert words in without

@@ -68,9 +68,8 @@ def cohort_sentence(rows: Sequence[CohortRow]) -> str:
         return ""
     scored = sum(row.n_members for row in rows)
     return (
-        f" No model was trained on {never.n_members:,} of the {scored:,} scored members: no round "
-        f"drew their {never.clients:,} clients, so on those that were trained on the attacks may "
-        "find more."
+        f" {never.n_members:,} of the {scored:,} scored members were never trained on, as no round "
+        f"drew their clients ({never.clients:,} in all): of the others the attacks may find more."
     )
 
 

@@ -69,21 +69,24 @@ BOUGHT = f"{KEEP} Train it for fewer rounds or with `--defense dpsgd`, and audit
 COMPARE_VECTORS = (
     "Make a control. If you have the encoder's weights, audit the encoder itself: fedmia then "
     "makes an untrained one. Else audit, with the same images, an encoder that never saw the "
-    "members, or vectors of it. If the attacks find as much there, the sets differ: take "
-    "non-members from the source of the members. Until then take it for a leak. Do not give the "
+    "members, or vectors of it. If the attacks find less there, the encoder "
+    "leaks; if they find as much, the sets differ: take non-members from the source of the "
+    "members. Until then take it for a leak. Do not give the "
     "encoder, or its answers, to people who must not know its training images."
 )
+UNTIL_THEN = "Until then do not take the model for safe."
 TODO = {
     "leaks-uncontrolled": "Run it with a control (`--federation.placebo true`). Until then take "
     "it for a leak.",
     "may differ": "Run it without `--partition.whole true`. Until then take it for a leak.",
     "shift": "Take non-members from the same source as the members: the same cameras, sites, "
-    "dates and file processing. Then run again.",
+    f"dates and file processing. Then run again. {UNTIL_THEN}",
     "control-failed": "Look for a difference between members and non-members other than training, "
-    "such as copies, file processing or order. Draw both at random from one source and run again.",
+    "such as copies, file processing or order. Draw both at random from one source and run again. "
+    f"{UNTIL_THEN}",
     "collapsed": "Mend the training first: a smaller learning rate, larger batches, or more images "
     "a client. Then run again.",
-    UNTESTED: "Run at least one attack (`--attacks all`).",
+    UNTESTED: f"Run at least one attack (`--attacks all`). {UNTIL_THEN}",
     NO_VERDICT: "Let the run finish at least one round. `--resume RUN` goes on where it stopped.",
 }
 
