@@ -274,7 +274,7 @@ READ = ("CONFIG", "REPORT", "SCORES", "CURVES", "TABLE", "RECORDING")  # of a ru
 NAMING = (
     "fedmia/storage/", "fedmia/report/publish.py", "fedmia/observers/mlflow.py", "papers/cells.py",
     "benchmarks/_stranger_folders.py", "benchmarks/_process_faults.py", "benchmarks/strangers.py",
-    "benchmarks/growth.py", "scripts/convert_reports.py",
+    "benchmarks/growth.py",
 )  # fmt: skip
 
 
