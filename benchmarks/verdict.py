@@ -42,8 +42,7 @@ from fedmia.records.rows import Report
 from fedmia.report.build import family_sizes
 from fedmia.report.datasets import inference_row
 from fedmia.report.judgement import code_by_attacks
-from fedmia.report.metrics import auc_numbers
-from fedmia.report.paired import over_control
+from fedmia.report.metrics import auc_numbers, over_control
 from fedmia.runtime.environment import describe
 from fedmia.statistics.auc import auc_estimate, auc_interval
 from fedmia.statistics.intervals import LEVEL, ONE_SIDED

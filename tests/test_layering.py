@@ -64,7 +64,7 @@ REPORTING = ("fedmia.report.build", "fedmia.report.figures.draw", "fedmia.report
 # What makes rows and what judges them.
 WORDLESS = (
     "checks", "clients", "codes", "cohorts", "datasets", "defended", "health", "judgement",
-    "lowerbounds", "metrics", "paired", "per_client", "reach", "regime", "selection", "sets",
+    "lowerbounds", "metrics", "per_client", "reach", "regime", "selection",
     "subjects", "void",
 )  # fmt: skip
 ADAPTERS = tuple(f"fedmia.evaluation.{name}" for name in ("run", "encoder"))

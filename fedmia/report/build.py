@@ -22,13 +22,11 @@ from fedmia.report.defended import common_defences, defended
 from fedmia.report.health import health_row
 from fedmia.report.judgement import verdict_code
 from fedmia.report.lowerbounds import aggregation_row, attack_bound, bounds_family
-from fedmia.report.metrics import attack_row, auc_numbers
-from fedmia.report.paired import over_control, paired_rows
+from fedmia.report.metrics import attack_row, auc_numbers, over_control, paired_rows, set_row
 from fedmia.report.per_client import named_rows
 from fedmia.report.reach import smallest_leak
 from fedmia.report.regime import regime_row
 from fedmia.report.selection import FEW, select_clients, select_inferred
-from fedmia.report.sets import set_row
 from fedmia.report.subjects import METHOD as SUBJECTS_METHOD
 from fedmia.report.subjects import subject_rows
 from fedmia.report.words.bounds import defended_lines

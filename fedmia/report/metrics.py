@@ -1,16 +1,33 @@
-"""From scores and truth to numbers with intervals. A higher score says member."""
+"""From scores and truth to every number of an attack: alone, over controls, of pairs, of sets.
+
+A higher score says member.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from fedmia.records import FloatArray, ScoredAttack
-from fedmia.records.attack_rows import AttackRow, AucRow, OverControlRow
+from fedmia.records import FloatArray, Pair, RunScores, ScoredAttack, SetScores
+from fedmia.records.attack_rows import (
+    AttackRow,
+    AucRow,
+    OverControlRow,
+    PairedRow,
+    SetControl,
+    SetRow,
+)
 from fedmia.records.fields import row_of
-from fedmia.statistics.auc import AucEstimate, auc_estimate, auc_interval
-from fedmia.statistics.intervals import ONE_SIDED
+from fedmia.statistics.auc import (
+    AucEstimate,
+    auc,
+    auc_estimate,
+    auc_interval,
+    difference_interval,
+)
+from fedmia.statistics.intervals import LEVEL, ONE_SIDED
 from fedmia.statistics.subjects import Subjects
 from fedmia.statistics.thresholds import (
     best_threshold,
@@ -20,6 +37,14 @@ from fedmia.statistics.thresholds import (
 )
 
 FPR_TARGETS = ("0.001", "0.01", "0.1")
+# The AUC and the intervals of a row -> those of a pair's control.
+OF_CONTROL = {
+    "auc": "auc_control",
+    "auc_ci": "auc_control_ci",
+    "low": "auc_control_low",
+    "high": "auc_control_high",
+}
+OWN = ("placebo", "untrained")  # controls on the same images, the closer one first
 
 
 def auc_numbers(
@@ -123,3 +148,126 @@ def refitted_name(name: str) -> str:
     """`accuracy_refitted_ci` of `accuracy_ci`."""
     kind, _, end = name.partition("_")
     return f"{kind}_refitted{end and f'_{end}'}"
+
+
+def paired_rows(pairs: Sequence[Pair], family: int) -> list[PairedRow]:
+    """The report's `paired`.
+
+    Args:
+        pairs: attacks and their paired controls.
+        family: number of simultaneous intervals.
+
+    Returns:
+        The rows of `report.json`.
+    """
+    return [_paired_row(pair, family) for pair in pairs]
+
+
+def _paired_row(pair: Pair, family: int) -> PairedRow:
+    attack, control = pair.attack, pair.control
+    n, m = map(len, attack.sides)
+    row = {"attack": attack.name, "control": control.name, "n_members": n, "n_nonmembers": m}
+    row["over"] = pair.over
+    if n == 0 or m == 0:
+        return row_of(PairedRow, None, **row)
+    both, of = (attack.sides, control.sides), attack.subjects
+    a, b = (auc_estimate(*one, subjects=of) for one in both)
+    difference, together = a.value - b.value, difference_interval(*both, LEVEL, family, of)
+    return row_of(
+        PairedRow,
+        None,
+        **row,
+        difference=difference,
+        low=together[0],
+        high=together[1],
+        ci=difference_interval(*both, subjects=of),
+        auc=a.value,
+        **{OF_CONTROL[name]: value for name, value in auc_fields(b, family).items()},
+    )
+
+
+def over_control(attack: ScoredAttack, run: RunScores, family: int) -> OverControlRow | None:
+    """What an attack adds to its own control, None where it has none on the same images.
+
+    Where chance alone does not part the sides (`RunScores.drawn`), it must add to each of its
+    controls. A placebo is then trained on images of the non-members' kind: what looks trained on to
+    such an encoder is on the other side, so the attack must lie over the reversed placebo, too.
+
+    Args:
+        attack: the attack.
+        run: whose controls they are.
+        family: number of simultaneous tests.
+
+    Returns:
+        The row of `report.json`.
+    """
+    nulls = [
+        (name, own.sides)
+        for name in OWN
+        for own in run.controls.get(name, ())
+        if own.name == attack.name and min(map(len, own.sides)) > 0
+        if [*map(len, own.sides)] == [*map(len, attack.sides)]
+    ]
+    if run.drawn:
+        nulls = nulls[:1]
+    else:
+        nulls += [
+            (f"reversed {name}", (-inside, -outside))
+            for name, (inside, outside) in nulls
+            if name == "placebo"
+        ]
+    rows = [_over(attack, null, run, family, len(nulls)) for null in nulls]
+    return min(rows, key=lambda row: row.lower_limit, default=None)
+
+
+def _over(
+    attack: ScoredAttack, null: tuple[str, tuple[FloatArray, FloatArray]], run: RunScores,
+    family: int, controls: int,
+) -> OverControlRow:  # fmt: skip
+    """What an attack adds to one control. A run's members are drawn at random, so there the
+    untrained encoder is asked at the level of one attack; a placebo costs no power."""
+    name, sides = null
+    tests = 1 if name == "untrained" and run.drawn else family
+    both = attack.sides, sides
+    low, high = difference_interval(*both, LEVEL, family, attack.subjects)
+    limit, _ = difference_interval(*both, ONE_SIDED, tests, attack.subjects)
+    return row_of(
+        OverControlRow, None, control=name, difference=auc(*attack.sides) - auc(*sides), low=low,
+        high=high, lower_limit=limit, tests=tests, n_controls=controls,
+    )  # fmt: skip
+
+
+def set_row(sets: SetScores, family: int) -> SetRow:
+    """One entry of the report's `sets`; `family`: its rows, whose intervals hold together.
+
+    Args:
+        sets: scores of sets of members and of non-members.
+        family: number of rows, for simultaneous intervals.
+
+    Returns:
+        The row of `report.json`.
+
+    Raises:
+        ValueError: no sets on one side.
+    """
+    estimate = auc_estimate(sets.members, sets.nonmembers)
+    return row_of(
+        SetRow,
+        sets,
+        n_member_sets=len(sets.members),
+        n_nonmember_sets=len(sets.nonmembers),
+        controls=[_set_control(sets, estimate, name) for name in sets.controls],
+        **auc_fields(estimate, family),
+    )
+
+
+def _set_control(sets: SetScores, estimate: AucEstimate, name: str) -> SetControl:
+    sides = sets.controls[name]
+    own = auc_estimate(*sides)
+    return SetControl(
+        name=name,
+        auc=own.value,
+        auc_ci=auc_interval(own),
+        difference=estimate.value - own.value,
+        difference_ci=difference_interval((sets.members, sets.nonmembers), sides),
+    )

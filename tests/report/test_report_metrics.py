@@ -9,8 +9,7 @@ import pytest
 
 from fedmia.records import Pair, RoundInfo, ScoredAttack
 from fedmia.report.build import round_row
-from fedmia.report.metrics import attack_row
-from fedmia.report.paired import paired_rows
+from fedmia.report.metrics import attack_row, paired_rows
 from fedmia.report.words.attacks import pair_sentence
 from fedmia.statistics.auc import auc_estimate, auc_interval
 from tests.report.conftest import scored

@@ -11,7 +11,7 @@ from fedmia.data.sets import ImageSets
 from fedmia.evaluation.steps.sets import set_scores
 from fedmia.records import ALONE, MEAN, Pair, RunScores, ScoredAttack, SetScores
 from fedmia.report.build import build_report
-from fedmia.report.sets import set_row
+from fedmia.report.metrics import set_row
 
 SETS = ImageSets(np.array([[0, 3], [1, 2]]), np.array([[4, 0], [2, 1], [5, 3]]))
 

@@ -8,7 +8,7 @@ import pytest
 
 from fedmia.records import Pair, RunScores
 from fedmia.report.build import build_report
-from fedmia.report.paired import OWN, over_control
+from fedmia.report.metrics import OWN, over_control
 from fedmia.report.words.card import model_card
 from fedmia.report.words.meaning import MEANS, NO_CONTROL
 from fedmia.statistics.auc import difference_interval

@@ -10,7 +10,7 @@ from fedmia.records.fields import row_of
 from fedmia.records.rows import Report
 from fedmia.report.figures import canvas
 from fedmia.report.figures.base import ReportFigure, count
-from fedmia.report.paired import OF_CONTROL
+from fedmia.report.metrics import OF_CONTROL
 from fedmia.report.selection import is_reading
 from fedmia.report.words.numbers import TOGETHER, estimate, number
 
