@@ -88,7 +88,7 @@ def report_page() -> str:
     doc = (rows.__doc__ or "").split("\n\n")
     lines = ["# report.json", "", escape(doc[1]).replace("\n", " "), "",
              "`Report` is the whole file, and `Run.records` in Python, where a field is an "
-             f"attribute. This is format {manifest.FORMAT}; no other is read. "
+             f"attribute. This is format {rows.FORMAT}; no other is read. "
              "[What each number measures](#metrics-by-subject), [JSON Schema](#json-schema).",
              "", verdicts(), ""]  # fmt: skip
     for record in row_types():
