@@ -45,7 +45,8 @@ def open_study(folder: str | Path, *, trust_plugins: bool = False) -> StudyResul
     # Runs that were added since, by a command that has not ended.
     on_disk = {run.path.name for run in RunFolder(path / "cells").inside() if run.has_report()}
     newer = on_disk - {cell.name for cell in study.cells if cell.path}
-    return open_unfinished(path, trust_plugins) if newer else study
+    goes_on = newer and RunFolder(path).has_settings()
+    return open_unfinished(path, trust_plugins) if goes_on else study
 
 
 def open_unfinished(path: Path, trust_plugins: bool) -> StudyResult:

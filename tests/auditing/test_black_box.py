@@ -73,7 +73,7 @@ def test_service__has_no_twin_no_white_box_attack_and_no_query_for_them(
     assert "needs white_box access" in done.not_run["grad-norm"]
     notes = " ".join(report["notes"])
     assert "no untrained control: it has no weights to permute; what remains" in notes
-    assert report["means"].startswith(NO_CONTROL[True])
+    assert report["means"].endswith(NO_CONTROL[True])
     assert "permuted" not in notes and "no weights to permute" in done.err
     # Each image and its three views, twice a look at both sides, and blank pixels: no second
     # model, no queue of negatives.

@@ -115,13 +115,13 @@ def test_audit__names_the_subject_that_was_learnt(
     assert first["name"] == RED and first["auc"] == 1.0
     assert first["auc"] > first["null_ci"][1]
     assert {row["name"] for row in others} < set(wards("ward", 12))
-    assert "The riskiest (95 % intervals): ward-7 1.00" in done.out.replace("\n", " ")
+    assert "Highest (95 % intervals): ward-7 1.00" in done.out.replace("\n", " ")
     (inference,) = report["dataset_inference"]
     count = report["attacks"][0]["n_nonmember_subjects"]
     least = inference["clients"][0]
     assert least["name"] == RED and least["p_value"] == pytest.approx(1 / (count + 1), abs=1e-5)
     sentence = statement(from_json(InferenceRow, inference, "inference"))
-    assert "none could be established" in sentence
+    assert "are too few to establish any" in sentence
     # Single subjects that pose would have p = 1/n, 2/n .. by arithmetic: no control of anything.
     assert inference["posers"]["n"] == 0 and "posing" not in sentence
     assert inference["p_value_untrained"] > 0.001 and not inference["void"]

@@ -171,7 +171,7 @@ def test_updates__that_are_zero_or_not_finite_stand_out_and_hide_nobody(
     assert (one.round, one.cosine, one.loss_change) == (2, None, None)
     assert one.norm == (0 if value == 0 else None)
     what = "all zero" if value == 0 else "not finite"
-    assert f"in round 2 an update that is {what})" in (suspects_sentence(rows) or "")
+    assert f"in round 2, an update that is {what})" in (suspects_sentence(rows) or "")
 
 
 def test_honest_clients__are_named_no_more_often_than_stated() -> None:
@@ -262,22 +262,22 @@ def test_sentence__says_who_stands_out_by_what() -> None:
     )  # fmt: skip
     named = suspects_sentence([alone, quiet, silent])
     assert named is not None and named.startswith(
-        "Standing out further than honest clients do: client 9 (suspicion 12.5: in round 8 35.2 "
+        "Standing out further than honest clients do: client 9 (suspicion 12.5: in round 8, 35.2 "
         "times the median norm, cosine -0.69, loss of public images +0.5). An alarm is a reason "
     )
     nobody = suspects_sentence([quiet, silent])
     assert nobody is not None and nobody.startswith(
         "No client stands out further than honest ones do; most does client 2 (suspicion 1.5: in "
-        "round 8 35.2 times the median norm, cosine -0.69). An alarm is a reason to "
+        "round 8, 35.2 times the median norm, cosine -0.69). An alarm is a reason to "
         "look, no proof"
     )
     ranked = suspects_sentence([replace(alone, alarm=None), replace(quiet, alarm=None)])
     assert ranked is not None and ranked.startswith(
-        "The client that stands out most is client 9 (suspicion 12.5: in round 8 35.2 times the "
+        "The client that stands out most is client 9 (suspicion 12.5: in round 8, 35.2 times the "
         "median norm, cosine -0.69, loss of public images +0.5). It is a rank alone, and no alarm "
     )
     some = suspects_sentence([quiet, silent, replace(silent, client=7)])
-    assert some is not None and some.endswith(" can be compared: 4, 7.")
+    assert some is not None and some.endswith(" can be compared: client 4, 7.")
     many = suspects_sentence([quiet, *(replace(silent, client=c) for c in range(30))])
     assert many is not None and many.endswith(" 8, 9 and 20 more.")
     assert suspects_sentence([silent]) is None and suspects_sentence([]) is None
