@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 from pathlib import Path
-from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -16,6 +15,7 @@ from fedmia.cli.commands import AUDIT
 from fedmia.data.cast import KNOWN, SCORED
 from fedmia.data.images import digests
 from fedmia.evaluation.audits.images import deal
+from fedmia.storage.json_rows import to_json
 from tests.auditing.conftest import Audit, Sides, numbers, sides, textures, write
 from tests.test_api import made
 
@@ -115,7 +115,7 @@ def test_python__reports_what_the_command_line_does(
         attacks=[Similarity(views=3), "lpla", "encodermi-t"], shadows=1, shadow=SHADOW,
         shadow_data=(own.images, own.labels), quiet=True,
     )  # fmt: skip
-    report = cast(dict[str, Any], run.records)
+    report = to_json(run.records, exact=True)
     assert [row["name"] for row in report["attacks"]] == ["similarity", "lpla", "encodermi-t"]
     for one in (printed, report):  # what each calls the sides
         one["split"] = {k: v for k, v in one["split"].items() if k not in ("members", "nonmembers")}

@@ -134,8 +134,8 @@ def test_estimate__names_what_it_leaves_out_and_changes_no_score(
     rehearsed = audit(quiet=False)
     lines = capsys.readouterr().err.splitlines()
     assert calls == [1]
-    for first, second in zip(silent["attacks"], rehearsed["attacks"], strict=True):
-        assert (first["auc"], first["queries"]) == (second["auc"], second["queries"])
+    for first, second in zip(silent.attacks, rehearsed.attacks, strict=True):
+        assert (first.auc, first.queries) == (second.auc, second.queries)
     (line,) = [line for line in lines if "the attacks take about" in line]
     assert "--attacks quick takes about" in line
     assert "(without dataset-inference)" in line  # nor encodermi-v, which has no shadows

@@ -81,5 +81,5 @@ def test_a_class_of_a_cell_runs_shows_itself_and_can_be_interrupted(
     manager.interrupt_kernel()
     published = answers(client, message)
     assert not [a for a in published if a["kind"] == "error"]
-    finished = int(run_cell(client, "print(run.records['interrupted'])")[-1]["text"])
+    finished = int(run_cell(client, "print(run.records.interrupted)")[-1]["text"])
     assert 0 < finished < 3000
