@@ -12,6 +12,8 @@ from __future__ import annotations
 import atexit
 import importlib
 import json
+import pkgutil
+import re
 import sys
 import threading
 import time
@@ -74,11 +76,8 @@ def charge() -> tuple[str, str]:
 
 def hook(path: str, label: str | Label, work: bool = False) -> None:
     """Replace the function at `module:Class.name`."""
-    module, _, name = path.partition(":")
-    owner: Any = importlib.import_module(module)
-    *classes, last = name.split(".")
-    for one in classes:
-        owner = getattr(owner, one)
+    holder, last = re.split(r"[.:](?=\w+$)", path)
+    owner: Any = pkgutil.resolve_name(holder)
     plain = getattr(owner, last)
 
     @wraps(plain)

@@ -9,8 +9,9 @@ for; of parts inside each other the innermost counts.
 
 from __future__ import annotations
 
-import importlib
 import json
+import pkgutil
+import re
 import sys
 import threading
 import time
@@ -57,11 +58,8 @@ def charge() -> str:
 
 def hook(path: str, part: str) -> None:
     """Charge the function at `module:Class.name` to a part."""
-    module, _, name = path.partition(":")
-    owner: Any = importlib.import_module(module)
-    *classes, last = name.split(".")
-    for one in classes:
-        owner = getattr(owner, one)
+    holder, last = re.split(r"[.:](?=\w+$)", path)
+    owner: Any = pkgutil.resolve_name(holder)
     plain = getattr(owner, last)
 
     @wraps(plain)

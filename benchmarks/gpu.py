@@ -237,8 +237,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     args = parser.parse_args(arguments)
     began, about = time.monotonic(), describe()
     about["commit"] = args.commit or about["commit"]
-    held = json.loads(args.out.read_text()) if args.out.exists() else {}
-    cases = held["cases"] if held.get("commit") == about["commit"] else {}
+    earlier = json.loads(args.out.read_text()) if args.out.exists() else {}
+    cases = earlier["cases"] if earlier.get("commit") == about["commit"] else {}
     data, left, only = Parquet().load(Request(str(args.images), None, None, 0)), 0, args.only
     with tempfile.TemporaryDirectory() as text:
         folder = Path(text)

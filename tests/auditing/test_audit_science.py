@@ -20,10 +20,10 @@ from tests.auditing.conftest import Audit, Sides, numbers, sides, textures, writ
 from tests.test_api import made
 
 
-def scores(folder: Path) -> dict[tuple[str, str], list[dict[str, str]]]:
+def scores(folder: Path) -> dict[str, list[dict[str, str]]]:
     """Rows of scores.csv by truth."""
     rows = list(csv.DictReader((folder / "scores.csv").read_text().splitlines()))
-    return {truth: [r for r in rows if r["truth"] == truth] for truth in "10"}  # type: ignore
+    return {truth: [r for r in rows if r["truth"] == truth] for truth in "10"}
 
 
 def test_order__of_the_images_changes_their_places_only(
