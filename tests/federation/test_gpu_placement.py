@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 from typing import Any
 
@@ -44,7 +45,10 @@ def one_cluster() -> Iterator[Any]:
 
     cluster.disconnect()  # of the session's, if there is one
     head = {**CLAIMS, "include_dashboard": False, "_system_config": QUICK}
-    with pytest.MonkeyPatch.context() as patch:
+    # Ray notes the cluster where a `ray.init()` of any process would look, and join it: of a
+    # `flwr run` in a test beside this one, too. The path is short, as those of sockets must be.
+    with TemporaryDirectory(prefix="ray") as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_TMPDIR", folder)
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
         patch.setenv("RAY_worker_niceness", "0")  # Ray's 15 starves workers beside other tests
         started = Cluster(initialize_head=True, head_node_args=head)
