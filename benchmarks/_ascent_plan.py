@@ -10,10 +10,10 @@ from typing import Any
 
 from fedmia.cli.command import parse
 from fedmia.cli.commands import STUDY
-from fedmia.config.study import Study, tree_key
-from fedmia.config.tree import from_tree
-from fedmia.options.errors import InputError
-from fedmia.options.yamlfile import load
+from fedmia.settings.commands.study import Study, tree_key
+from fedmia.settings.errors import InputError
+from fedmia.settings.tree import from_tree
+from fedmia.settings.yamlfile import load
 from fedmia.storage.json_rows import to_json
 from fedmia.storage.runfolder import RunFolder
 

@@ -21,7 +21,7 @@ from _coverage_fits import CLASSIFIERS, fits  # beside this file
 from scipy.optimize import brentq
 from scipy.stats import norm
 
-from fedmia.options.seeding import rng
+from fedmia.seeding import rng
 from fedmia.statistics.auc import auc_estimate, auc_interval, difference_interval
 from fedmia.statistics.intervals import FloatArray, IntArray, Interval
 from fedmia.statistics.thresholds import tpr_at_fpr

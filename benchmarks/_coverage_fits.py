@@ -32,8 +32,8 @@ import fedmia
 from fedmia.attacks._classifier import decide, fit_classifier
 from fedmia.attacks.base import Known
 from fedmia.attacks.lpla import fit_gaussians, log_ratio
-from fedmia.options import registry
-from fedmia.options.seeding import rng
+from fedmia.seeding import rng
+from fedmia.settings import registry
 from fedmia.statistics.auc import AucEstimate, auc, auc_estimate, auc_interval
 from fedmia.statistics.intervals import FloatArray, Interval
 

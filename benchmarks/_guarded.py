@@ -17,8 +17,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from fedmia.options.errors import InputError
 from fedmia.runtime import environment
+from fedmia.settings.errors import InputError
 from strategies.replies import RejectedReply
 
 SECONDS = 20  # of a processor that a read may take; ten times as many by the clock

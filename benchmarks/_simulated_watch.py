@@ -10,7 +10,7 @@ import numpy as np
 from scipy.stats import norm
 
 from fedmia.flower import Watch
-from fedmia.options.seeding import rng
+from fedmia.seeding import rng
 from fedmia.statistics.auc import AucEstimate, auc_estimate
 from tests.recording.plain import PlainGrid
 

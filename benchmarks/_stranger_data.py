@@ -26,10 +26,10 @@ from fedmia.cli.commands import COMMANDS
 from fedmia.data.base import Request
 from fedmia.data.images import ImageSet
 from fedmia.flower.gather import report_node
-from fedmia.options import registry
 from fedmia.records import ScoredAttack
 from fedmia.records.privacy import ClientDefence, Epsilon
 from fedmia.runtime.stopwatch import Stopwatch
+from fedmia.settings import registry
 from fedmia.storage.archive import pack
 from strategies.replies import ReplyReader
 

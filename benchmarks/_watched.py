@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from fedmia.defenses.sensitivity import protected
-from fedmia.options.option import option
+from fedmia.settings import option
 from fedmia.ssl.base import State
 from fedmia.storage.snapshot import Knowledge
 from strategies.fedavg import FedAvg

@@ -26,9 +26,9 @@ from matplotlib.figure import Figure
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.model_selection import StratifiedKFold
 
-from fedmia.config.study import label, tree_key
 from fedmia.records import LOSS_BEFORE
 from fedmia.runtime.environment import describe
+from fedmia.settings.commands.study import label, tree_key
 from fedmia.statistics.auc import auc_estimate
 from fedmia.statistics.pvalues import holm
 from fedmia.statistics.spread import p_value, spread

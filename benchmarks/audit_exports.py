@@ -31,12 +31,12 @@ from torch import nn
 from torchvision import models
 
 from fedmia.audit import main as audit
-from fedmia.config.audit_attacks import outside_reason
 from fedmia.data.base import Request
 from fedmia.data.synthetic import Synthetic
-from fedmia.options import registry
 from fedmia.runtime.cores import count_cores
 from fedmia.runtime.environment import describe, version
+from fedmia.settings import registry
+from fedmia.settings.commands.audit_attacks import outside_reason
 from fedmia.storage.runfolder import RunFolder
 
 RESULTS = Path(__file__).parent / "results" / "audit_exports.json"

@@ -39,9 +39,9 @@ from fedmia.attacks._cosine import pairwise_cosines
 from fedmia.attacks._exchange import exchange_subjects, exchange_test
 from fedmia.data.base import Request
 from fedmia.data.images import ImageSet, IntArray
-from fedmia.options import registry
-from fedmia.options.seeding import rng, torch_rng
 from fedmia.runtime.environment import describe
+from fedmia.seeding import rng, torch_rng
+from fedmia.settings import registry
 from fedmia.ssl.base import Recipe
 from fedmia.statistics.pvalues import VOID, exceeds_false_alarms
 from fedmia.threat import BlackBox

@@ -29,8 +29,8 @@ from typing import Any
 
 from _process import measure_process  # beside this script
 
-from fedmia.options import registry
 from fedmia.runtime.environment import describe
+from fedmia.settings import registry
 from fedmia.storage.runfolder import RunFolder
 
 RESULTS = Path(__file__).parent / "results" / "growth.json"

@@ -21,12 +21,12 @@ from typing import Any
 
 import numpy as np
 
-from fedmia.config.audit import Audit
 from fedmia.data.digits import Digits
 from fedmia.evaluation.audits.runs import split_of_run
 from fedmia.records.rows import Report
 from fedmia.report.words.numbers import estimate
 from fedmia.runtime.environment import describe
+from fedmia.settings.commands.audit import Audit
 from fedmia.statistics.pvalues import holm
 from fedmia.statistics.spread import p_value, spread
 from fedmia.storage.runfolder import RunFolder

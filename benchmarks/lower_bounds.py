@@ -42,10 +42,10 @@ from fedmia.defenses.canaries import (
 from fedmia.defenses.gaussian import Gaussian
 from fedmia.defenses.laplace import Laplace
 from fedmia.defenses.logistic import Logistic
-from fedmia.options.seeding import rng
 from fedmia.records.privacy import Epsilon
 from fedmia.report.lowerbounds import epsilon_lower_bound
 from fedmia.runtime.environment import describe
+from fedmia.seeding import rng
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import SSLMethod
 from fedmia.ssl.train import Job, Train

@@ -25,8 +25,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from fedmia.options.yamlfile import dump
 from fedmia.runtime.environment import describe
+from fedmia.settings.yamlfile import dump
 from fedmia.storage.runfolder import RunFolder
 from papers.central import LOSSES, PROGRESS
 from papers.jobs import AUDIT, ENCODER

@@ -28,7 +28,7 @@ from torch.nn import functional
 from torch.utils.data import DataLoader, Dataset
 from torchvision.transforms import v2
 
-from fedmia.options import registry
+from fedmia.settings import registry
 
 IMAGES, BATCH, QUEUE, DIM = 64, 32, 32, 128
 LR, MOMENTUM, TEMPERATURE = 0.06, 0.99, 0.1

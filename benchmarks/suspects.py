@@ -34,11 +34,11 @@ from fedmia.federation.ledger import Ledger
 from fedmia.federation.plan import make_client_context, make_plan
 from fedmia.federation.rounds import FederatedRun
 from fedmia.federation.train import federate
-from fedmia.options.seeding import rng
 from fedmia.recording.writer import RecordingWriter
 from fedmia.runtime.environment import describe
 from fedmia.runtime.progress import Display
 from fedmia.runtime.stopwatch import Stopwatch
+from fedmia.seeding import rng
 from fedmia.statistics.auc import auc
 from fedmia.statistics.intervals import clopper_pearson, mean_interval
 from fedmia.statistics.spread import spread

@@ -30,9 +30,9 @@ from torch import Tensor
 from fedmia.data.base import Request
 from fedmia.data.synthetic import Synthetic
 from fedmia.defenses.dpsgd import DPSGD
-from fedmia.options import registry
-from fedmia.options.seeding import rng, torch_rng
 from fedmia.runtime.environment import describe
+from fedmia.seeding import rng, torch_rng
+from fedmia.settings import registry
 from fedmia.ssl.base import Recipe
 from fedmia.ssl.moco import MoCo, MomentumContrast
 from fedmia.ssl.train import Job, Train, make_optimizer

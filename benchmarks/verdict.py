@@ -27,7 +27,6 @@ from typing import Any
 import numpy as np
 from scipy.stats import norm
 
-from fedmia.options.seeding import rng
 from fedmia.records import (
     ClientInference,
     DatasetInferenceResults,
@@ -44,6 +43,7 @@ from fedmia.report.datasets import inference_row
 from fedmia.report.judgement import code_by_attacks
 from fedmia.report.metrics import auc_numbers, over_control
 from fedmia.runtime.environment import describe
+from fedmia.seeding import rng
 from fedmia.statistics.auc import auc_estimate, auc_interval
 from fedmia.statistics.intervals import LEVEL, ONE_SIDED
 

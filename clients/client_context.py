@@ -16,13 +16,13 @@ from torch.optim import Optimizer
 
 from clients.method_cache import MethodCache
 from fedmia.attacks.base import ActiveAttack, CraftContext, Known
-from fedmia.config.choices import PluginChoice
-from fedmia.config.experiment import Experiment
 from fedmia.data.images import ByteArray, IntArray
 from fedmia.defenses.stack import DefenseStack
-from fedmia.options.errors import InputError, opt
-from fedmia.options.seeding import SEEDED, torch_rng
 from fedmia.recording.branches import BRANCHES
+from fedmia.seeding import SEEDED, torch_rng
+from fedmia.settings.choices import PluginChoice
+from fedmia.settings.commands.experiment import Experiment
+from fedmia.settings.errors import InputError, opt
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import Recipe, SSLMethod, State, on_device
 from fedmia.ssl.train import Job, Train, make_optimizer

@@ -16,8 +16,8 @@ from clients.client_context import ClientContext, RoundTask
 from clients.local_state import begin_training, end_training
 from fedmia.data.images import IntArray
 from fedmia.defenses.base import Metrics, PreparationContext
-from fedmia.options.seeding import rng, root
 from fedmia.recording.branches import BRANCHES
+from fedmia.seeding import rng, root
 from fedmia.ssl.base import SSLMethod, State, all_finite, on_device, under
 from fedmia.ssl.train import Job
 from fedmia.storage.snapshot import ClientState, Knowledge, StrategyContext, Update

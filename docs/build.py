@@ -101,7 +101,7 @@ def find_nameless(site: Path) -> list[str]:
         The names.
     """
     import fedmia
-    from fedmia.options import registry
+    from fedmia.settings import registry
 
     pages = (site / "docs" / "reference").rglob("*.html")
     ids = {i for page in pages for i in re.findall(r'\bid="([^"]+)"', page.read_text("utf-8"))}

@@ -21,15 +21,15 @@ if TYPE_CHECKING:
     from fedmia.api import run_simulation as run_simulation
     from fedmia.api import run_study as run_study
     from fedmia.api import view as view
-    from fedmia.options.errors import InputError as InputError
     from fedmia.runs import Run as Run
+    from fedmia.settings.errors import InputError as InputError
     from fedmia.study.opening import open_study as open_study
     from fedmia.study.result import StudyResult as StudyResult
 
 __version__ = "0.1.0"
 # Public name -> the module that it is imported from when it is first used.
 _PUBLIC = {
-    "InputError": "fedmia.options.errors",
+    "InputError": "fedmia.settings.errors",
     "Run": "fedmia.runs",
     "StudyResult": "fedmia.study.result",
     "audit_embeddings": "fedmia.api",

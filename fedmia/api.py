@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from fedmia.encoders.memory import Encoder, InMemory
-from fedmia.options.errors import InputError
-from fedmia.options.values import disk_path
 from fedmia.runs import Run
 from fedmia.runs import open_run as open_run
 from fedmia.runtime.numerics import default_numerics
+from fedmia.settings.errors import InputError
+from fedmia.settings.values import disk_path
 from fedmia.ssl.augment import Augment
 from fedmia.threat import BlackBox, Labels, Shadow, WhiteBox
 

@@ -33,7 +33,6 @@ from fedmia.evaluation import outlook  # noqa: E402
 from fedmia.evaluation.audits.prepare import NOTHING, device_of, prepare  # noqa: E402
 from fedmia.evaluation.audits.threads import settle_threads  # noqa: E402
 from fedmia.evaluation.encoder import examine, folder  # noqa: E402
-from fedmia.options.errors import InputError  # noqa: E402
 from fedmia.records import RunScores  # noqa: E402
 from fedmia.records.note import Note  # noqa: E402
 from fedmia.records.rows import Report  # noqa: E402
@@ -44,6 +43,7 @@ from fedmia.runtime.device import bfloat16_note, oversubscription_note  # noqa: 
 from fedmia.runtime.interrupts import Interrupts  # noqa: E402
 from fedmia.runtime.progress import AuditDisplay  # noqa: E402
 from fedmia.runtime.stopwatch import Stopwatch  # noqa: E402
+from fedmia.settings.errors import InputError  # noqa: E402
 from fedmia.shadows.train import TrainingStopped  # noqa: E402
 from fedmia.storage.durable import explain  # noqa: E402
 

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from fedmia.cli.command import Invocation
-from fedmia.config.experiment import Experiment
 from fedmia.data.cast import SCORED
 from fedmia.evaluation.outlook import Outlook, conclude, of_attacks, pick, refuse
 from fedmia.evaluation.run import score_run
@@ -22,13 +21,14 @@ from fedmia.federation.plan import Plan, forecasts, make_plan
 from fedmia.federation.result import TrainedRounds
 from fedmia.federation.schedule import Schedule
 from fedmia.federation.train import train
-from fedmia.options.errors import InputError
 from fedmia.recording.branches import MAIN, PLACEBO, UNTRAINED
 from fedmia.records import RunScores, ScoredAttack
 from fedmia.runtime.cores import count_cores
 from fedmia.runtime.forecast import cost_of, paid_once
 from fedmia.runtime.progress import Display
 from fedmia.runtime.stopwatch import Stopwatch
+from fedmia.settings.commands.experiment import Experiment
+from fedmia.settings.errors import InputError
 from strategies.failure_policy import FederationError
 
 CLEAN, ATTACKED, EPOCHS = 2, 2, 2  # rounds of each kind in a pilot, and epochs of pre-training

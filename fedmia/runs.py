@@ -17,9 +17,9 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from fedmia.options import session
-from fedmia.options.errors import InputError, unknown_name
-from fedmia.options.values import disk_path
+from fedmia.settings import session
+from fedmia.settings.errors import InputError, unknown_name
+from fedmia.settings.values import disk_path
 from fedmia.storage.runfolder import RunFolder, damaged
 
 if TYPE_CHECKING:
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from torch import nn
 
-    from fedmia.config.audit import Audit
-    from fedmia.config.experiment import Experiment
     from fedmia.data.cast import Cast
     from fedmia.records import Curves, RunScores
     from fedmia.records.attack_rows import OverControlRow
     from fedmia.records.rows import Report
     from fedmia.report.figures.base import ReportFigure
+    from fedmia.settings.commands.audit import Audit
+    from fedmia.settings.commands.experiment import Experiment
 
 Part = TypeVar("Part")
 NOT_KEPT = {"features": "the attacks' features are not kept"}  # figures of more than a folder holds
@@ -115,10 +115,10 @@ class Run:
             InputError: they name a plugin from outside that is not trusted, no longer suit, or are
                 of a federation and Flower is not installed.
         """
-        from fedmia.config.audit import Audit
-        from fedmia.config.experiment import Experiment
-        from fedmia.config.tree import from_tree
-        from fedmia.options.errors import prefix_errors
+        from fedmia.settings.commands.audit import Audit
+        from fedmia.settings.commands.experiment import Experiment
+        from fedmia.settings.errors import prefix_errors
+        from fedmia.settings.tree import from_tree
 
         tree = self._files.tree()
         with prefix_errors(str(config := self._files.config)), damaged(self.folder, config.name):

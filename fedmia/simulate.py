@@ -31,7 +31,6 @@ from functools import partial  # noqa: E402
 from pathlib import Path  # noqa: E402
 from threading import Event  # noqa: E402
 
-from fedmia.config.tree import to_tree  # noqa: E402
 from fedmia.evaluation.outlook import show as show_plan  # noqa: E402
 from fedmia.evaluation.run import score_run  # noqa: E402
 from fedmia.federation.checkpoint import Checkpoint  # noqa: E402
@@ -47,6 +46,7 @@ from fedmia.runtime.device import bfloat16_note, oversubscription_note  # noqa: 
 from fedmia.runtime.interrupts import Interrupts  # noqa: E402
 from fedmia.runtime.progress import Display  # noqa: E402
 from fedmia.runtime.stopwatch import Stopwatch  # noqa: E402
+from fedmia.settings.tree import to_tree  # noqa: E402
 from fedmia.storage.durable import explain  # noqa: E402
 from fedmia.storage.outfolder import OutFolder  # noqa: E402
 from fedmia.storage.runfolder import RunFolder  # noqa: E402

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from fedmia.options.bounded import read_json
-from fedmia.options.errors import InputError
 from fedmia.records.rows import Report
+from fedmia.settings.errors import InputError
 from fedmia.statistics.spread import clip_interval, t_interval
 from fedmia.storage.runfolder import RunFolder
 from fedmia.study.points import BySeed
+from fedmia.untrusted.limits import read_json
 from papers.entries import TableCell
 from papers.jobs import AUDIT, ENCODER, FEDERATION, HEAD, PAPER, JobFolder
 

@@ -22,17 +22,17 @@ from torch.optim import Optimizer
 
 from fedmia import __version__
 from fedmia.cli.command import DISK_FAILED, print_bad_input
-from fedmia.config.norms import norm_kind
-from fedmia.config.tree import from_tree, to_tree
 from fedmia.data.images import ImageSet
 from fedmia.defenses.base import RunConditions
 from fedmia.defenses.stack import DefenseStack, central_stack
-from fedmia.options.errors import InputError, opt
-from fedmia.options.seeding import rng, torch_rng
-from fedmia.options.yamlfile import load
 from fedmia.recording.format import Header
 from fedmia.recording.writer import RecordingWriter
 from fedmia.runtime.device import resolve_device
+from fedmia.seeding import rng, torch_rng
+from fedmia.settings.commands.norms import norm_kind
+from fedmia.settings.errors import InputError, opt
+from fedmia.settings.tree import from_tree, to_tree
+from fedmia.settings.yamlfile import load
 from fedmia.ssl.base import Encoder, Recipe, SSLMethod, iterate_parts
 from fedmia.ssl.progress import load_training, training_state
 from fedmia.ssl.train import Job, make_optimizer

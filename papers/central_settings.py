@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from fedmia.config.choices import Layer, PluginChoice
-from fedmia.config.data import Data
-from fedmia.config.fields import Settings, plugin, plugins, section
-from fedmia.options import registry
-from fedmia.options.errors import InputError, opt
-from fedmia.options.option import option
 from fedmia.runtime.device import DEVICES, check_device
+from fedmia.settings import option, registry
+from fedmia.settings.choices import Layer, PluginChoice
+from fedmia.settings.commands.data import Data
+from fedmia.settings.errors import InputError, opt
+from fedmia.settings.fields import Settings, plugin, plugins, section
 from fedmia.ssl.train import Train
 
 

@@ -18,8 +18,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from fedmia.options.errors import InputError, opt, prefix_errors, suggest_nearest
-from fedmia.options.yamlfile import Tree
+from fedmia.settings.errors import InputError, opt, prefix_errors, suggest_nearest
+from fedmia.settings.yamlfile import Tree
 from papers.jobs import AUDIT, ENCODER, FEDERATION, HEAD, OTHERS, PAPER, TableJob
 from papers.layers import Layers, lay
 from papers.listing import read_files, read_sources

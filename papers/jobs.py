@@ -16,16 +16,16 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
-from fedmia.config.audit import Audit
-from fedmia.config.tree import from_tree
 from fedmia.evaluation.audits.resume import same_audit
-from fedmia.options.bounded import read_json
-from fedmia.options.errors import InputError, opt
-from fedmia.options.yamlfile import Tree, dump
 from fedmia.runtime.environment import describe
+from fedmia.settings.commands.audit import Audit
+from fedmia.settings.errors import InputError, opt
+from fedmia.settings.tree import from_tree
+from fedmia.settings.yamlfile import Tree, dump
 from fedmia.storage import durable
 from fedmia.storage.outfolder import locked
 from fedmia.study.scheduler import ProcessJob, command, explain_exit, simulate_command
+from fedmia.untrusted.limits import read_json
 
 DONE = "done.json"  # of a finished job: its seconds and where it took place; written last
 SETTINGS = "settings.yaml"  # of a job, as its command reads them

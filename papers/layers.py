@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from fedmia.cli.commands import COMMANDS as OF_FEDMIA
-from fedmia.cli.presets import PRESETS
-from fedmia.cli.settings import read_config
-from fedmia.config.layout import Flat
-from fedmia.config.tree import flatten, from_tree, merge, to_tree
-from fedmia.options.yamlfile import Tree
+from fedmia.settings.layers import read_config
+from fedmia.settings.layout import Flat
+from fedmia.settings.presets import PRESETS
+from fedmia.settings.tree import flatten, from_tree, merge, to_tree
+from fedmia.settings.yamlfile import Tree
 from papers.central_settings import Central
 from papers.commands import HEAD as HEAD_COMMAND
 from papers.jobs import AUDIT, ENCODER, HEAD

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from fedmia.options.yamlfile import load
 from fedmia.runtime.heartbeat import format_seconds
+from fedmia.settings.yamlfile import load
 
 FOLDER = Path(__file__).with_name("tables")
 TEMPLATES = Path(__file__).with_name("templates")  # `fedmia.report.page.templates` reads them

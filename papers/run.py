@@ -8,8 +8,8 @@ from pathlib import Path
 from threading import Event
 
 from fedmia.cli.command import Invocation
-from fedmia.options.errors import InputError, opt
 from fedmia.runtime.device import resolve_device
+from fedmia.settings.errors import InputError, opt
 from fedmia.storage.durable import write
 from fedmia.study.scheduler import exit_code, going_on, run_jobs, side_by_side
 from papers.claims.over_targets import judge_claims

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fedmia.config.fields import Settings
-from fedmia.options.option import option
 from fedmia.runtime.device import DEVICES, check_device
+from fedmia.settings import option
+from fedmia.settings.fields import Settings
 
 SCALES = ("smoke", "small", "paper")
 

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedmia.options.yamlfile import dump
 from fedmia.report import csvs
 from fedmia.report.page import templates
 from fedmia.report.words.numbers import estimate
+from fedmia.settings.yamlfile import dump
 from fedmia.storage.durable import make_folder, write
 from fedmia.storage.json_rows import to_json
 from papers.cells import Reading, Row, Rows, read_cell

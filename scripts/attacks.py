@@ -11,8 +11,8 @@ from typing import Any
 
 from fedmia.attacks.base import ActiveAttack
 from fedmia.attacks.stacking import Stacking
-from fedmia.options import registry
-from fedmia.options.seeding import rng
+from fedmia.seeding import rng
+from fedmia.settings import registry
 from fedmia.testing import material
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "attacks.md"

@@ -18,8 +18,8 @@ from fedmia.bench.board import BoardRow, Estimate, difference, make_row, target_
 from fedmia.bench.entries import BenchEntry, read_entries
 from fedmia.bench.scoring import BOTH, Entrant, TargetScores, describe_key
 from fedmia.bench.targets import Target, bench_folder, read_targets
-from fedmia.options import registry
-from fedmia.options.errors import InputError
+from fedmia.settings import registry
+from fedmia.settings.errors import InputError
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "bench.md"
@@ -49,10 +49,11 @@ def write_row(entry: BenchEntry, row: BoardRow, plain: int) -> str:
 
 
 def read_bench() -> tuple[dict[str, Target], list[BenchEntry]]:
-    """The targets by name, and every entry."""
+    """The targets by name, and every entry; of one attack that with fewer options first."""
     folder = bench_folder(BENCH)
     targets = {target.name: target for target in read_targets(folder)}
-    return targets, [*read_entries(folder, [*targets.values()])]
+    entries = read_entries(folder, [*targets.values()])
+    return targets, sorted(entries, key=lambda one: (one.attack, len(one.options)))
 
 
 def board(targets: Mapping[str, Target], entries: Sequence[BenchEntry]) -> str:

@@ -20,9 +20,9 @@ from fedmia.bench.entries import read_entries, write_entry
 from fedmia.bench.scoring import BOTH, OTHERS, Entrant, describe_key, score_target
 from fedmia.bench.targets import DIGITS, RESULTS, bench_folder, find_images, read_targets
 from fedmia.cli.command import print_bad_input
-from fedmia.config.roles import is_quick
-from fedmia.options import registry
-from fedmia.options.errors import InputError
+from fedmia.settings import registry
+from fedmia.settings.commands.roles import is_quick
+from fedmia.settings.errors import InputError
 
 KNOWN = {"fit_on": "known"}  # of EncoderMI where no shadow is trained
 

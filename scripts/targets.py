@@ -26,15 +26,15 @@ import numpy as np
 from fedmia import run_simulation
 from fedmia.bench.targets import CARD, ROLES, TARGETS, assign_roles, keep_encoder, read_plan
 from fedmia.cli.command import print_bad_input
-from fedmia.config.data import Data
-from fedmia.config.experiment import Experiment
-from fedmia.config.tree import flatten, from_tree, merge, to_tree
 from fedmia.data.images import ImageSet
 from fedmia.federation.plan import make_plan
-from fedmia.options.errors import InputError
-from fedmia.options.seeding import rng
 from fedmia.recording.files import digest_of
 from fedmia.records.rows import UtilityRow
+from fedmia.seeding import rng
+from fedmia.settings.commands.data import Data
+from fedmia.settings.commands.experiment import Experiment
+from fedmia.settings.errors import InputError
+from fedmia.settings.tree import flatten, from_tree, merge, to_tree
 from fedmia.storage import durable
 
 SOURCES = {"digits": "digits"}  # data of the plan -> the source; --cifar10 adds one

@@ -14,9 +14,9 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricReco
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
-from fedmia.options.errors import InputError
-from fedmia.options.option import Options
 from fedmia.records.privacy import Epsilon
+from fedmia.settings import Options
+from fedmia.settings.errors import InputError
 from fedmia.ssl.base import State
 from fedmia.storage.arrays import record, tensors
 from fedmia.storage.snapshot import Knowledge, StrategyContext, Update

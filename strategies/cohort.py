@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from fedmia.options.seeding import rng
+from fedmia.seeding import rng
 
 
 @dataclass(frozen=True)
@@ -18,7 +18,7 @@ class RoundRange:
         craft: whether the active attacker may craft.
         participation: share of clients in a round's cohort, in (0, 1].
         seed: of the cohorts, and of what the server draws; not the run's where none may draw them
-            again (`fedmia.options.seeding.root`).
+            again (`fedmia.seeding.root`).
         total: rounds of the whole branch.
         malicious: clients in the attacker's role, to whom no privacy is promised.
     """

@@ -14,10 +14,10 @@ from numpy.random import Generator
 
 from fedmia.defenses.canaries import FAR, add_scores, check_noise, draw_coins, guess_canaries
 from fedmia.defenses.sensitivity import protected, refuse_running
-from fedmia.options.errors import InputError
-from fedmia.options.option import option
-from fedmia.options.seeding import rng
 from fedmia.records.privacy import Epsilon
+from fedmia.seeding import rng
+from fedmia.settings import option
+from fedmia.settings.errors import InputError
 from fedmia.ssl.base import State
 from fedmia.storage.snapshot import Knowledge, Update
 from strategies._accounting import composed_epsilon, composed_noise, sampled_epsilon, sampled_noise

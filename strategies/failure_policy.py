@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from fedmia.options.errors import opt
 from fedmia.records.rows import FaultRow
+from fedmia.settings.errors import opt
 
 TRIES = 3  # orders of one round that a client may fail under `retry`
 

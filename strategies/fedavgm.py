@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from fedmia.options.option import option
+from fedmia.settings import option
 from fedmia.ssl.base import State
 from fedmia.storage.snapshot import Update
 from strategies.fedavg import FedAvg as _FedAvg

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import torch
 
-from fedmia.options.option import option
+from fedmia.settings import option
 from fedmia.ssl.base import State
 from fedmia.storage.snapshot import StrategyContext
 from strategies.fedavg import FedAvg as _FedAvg

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from fedmia.options.option import option
+from fedmia.settings import option
 from fedmia.storage.snapshot import StrategyContext
 from strategies.fedavg import FedAvg as _FedAvg
 

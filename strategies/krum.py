@@ -9,7 +9,7 @@ from typing import ClassVar
 import torch
 
 from fedmia.defenses.sensitivity import protected
-from fedmia.options.option import option
+from fedmia.settings import option
 from fedmia.ssl.base import State
 from fedmia.storage.snapshot import Knowledge, Update
 from strategies.base import FederatedStrategy, Metrics

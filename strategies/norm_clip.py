@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from fedmia.defenses.sensitivity import refuse_running
-from fedmia.options.option import option
+from fedmia.settings import option
 from fedmia.ssl.base import State
 from fedmia.storage.snapshot import Knowledge, Update
 from strategies._clipping import clip_each, clip_state, match_dtypes

@@ -11,10 +11,10 @@ import numpy as np
 
 from clients.client_context import ClientContext
 from clients.client_round import ClientRound
-from fedmia.config.choices import Layer, PluginChoice
-from fedmia.config.data import Data
-from fedmia.config.experiment import Experiment, Federation
 from fedmia.data.images import IntArray
+from fedmia.settings.choices import Layer, PluginChoice
+from fedmia.settings.commands.data import Data
+from fedmia.settings.commands.experiment import Experiment, Federation
 from fedmia.ssl.train import Train
 from fedmia.storage.snapshot import ClientState, StateStore, Update
 

@@ -11,12 +11,12 @@ import pytest
 from fedmia import simulate as command
 from fedmia.cli.command import parse
 from fedmia.cli.commands import SIMULATE
-from fedmia.config.experiment import expand_attacks
-from fedmia.config.roles import granted_threat, refusal
 from fedmia.federation.checkpoint import Checkpoint
 from fedmia.federation.schedule import Schedule
-from fedmia.options.registry import load
 from fedmia.report.lowerbounds import aggregation_row
+from fedmia.settings.commands.experiment import expand_attacks
+from fedmia.settings.commands.roles import granted_threat, refusal
+from fedmia.settings.registry import load
 from fedmia.simulate import main
 from tests.equivalence.conftest import federated, planned
 from tests.small_runs import Killed, kill, ran, read, resume, simulate

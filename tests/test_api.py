@@ -21,10 +21,9 @@ from fedmia.attacks import Attack, Combined, EncoderMIV, Known, LpLA, Similarity
 from fedmia.audit import main
 from fedmia.encoders.base import load
 from fedmia.evaluation import encoder as run
-from fedmia.options import registry
-from fedmia.options.errors import InputError
-from fedmia.options.option import option
-from fedmia.options.seeding import rng
+from fedmia.seeding import rng
+from fedmia.settings import option, registry
+from fedmia.settings.errors import InputError
 from fedmia.ssl.augment import Augment
 from fedmia.testing import material
 from fedmia.threat import BlackBox, BudgetError, Shadow, Threat, WhiteBox
@@ -103,7 +102,7 @@ assert loaded == {"fedmia.attacks.base"}, loaded
 from fedmia.attacks import lpla, Known, LpLA
 assert LpLA is lpla.LpLA
 import fedmia.api
-others = {"fedmia.attacks.similarity", "fedmia.options.registry", "sklearn", "flwr", "rich"}
+others = {"fedmia.attacks.similarity", "fedmia.settings.registry", "sklearn", "flwr", "rich"}
 assert not others & set(sys.modules), others & set(sys.modules)
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)

@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from fedmia.options.registry import KINDS
+from fedmia.settings.registry import KINDS
 from tests.test_layering import LAYERS, ROOT
 
 PAGE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")

@@ -15,11 +15,11 @@ import torch
 from flwr.app import ArrayRecord, Context, Message, MessageType, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
-from fedmia.config.experiment import Experiment
 from fedmia.federation import inline
 from fedmia.federation.backends import run_inline
 from fedmia.federation.inline import InlineGrid
 from fedmia.federation.ledger import Ledger
+from fedmia.settings.commands.experiment import Experiment
 from tests.flower_clients import answering
 from tests.small_runs import SMALL, simulate
 

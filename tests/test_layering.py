@@ -21,8 +21,16 @@ ROOT = Path(__file__).resolve().parents[1]
 # A module may import from its own line and from those above it. Every module of ours has a place;
 # the longest name that fits says which.
 LAYERS: tuple[tuple[str, ...], ...] = (
-    ("fedmia", "fedmia.options", "fedmia.records", "fedmia.statistics", "fedmia.table"),
-    ("fedmia.settings", "fedmia.runtime", "fedmia.lowerbounds", "fedmia.flower_internals"),
+    (
+        "fedmia",
+        "fedmia.seeding",
+        "fedmia.settings",
+        "fedmia.untrusted",
+        "fedmia.records",
+        "fedmia.statistics",
+        "fedmia.table",
+    ),
+    ("fedmia.runtime", "fedmia.lowerbounds", "fedmia.flower_internals"),
     ("fedmia.data", "fedmia.nets"),
     ("fedmia.partitions", "fedmia.probes", "fedmia.ssl"),
     ("fedmia.storage", "fedmia.threat"),
@@ -30,7 +38,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("fedmia.attacks", "fedmia.encoders", "fedmia.report", "fedmia.shadows"),
     ("fedmia.rounds",),
     ("fedmia.defenses", "fedmia.observers"),
-    ("fedmia.config",),
+    ("fedmia.settings.commands",),
     ("clients", "strategies"),
     ("fedmia.cli",),
     ("fedmia.federation",),
@@ -50,7 +58,8 @@ PURE = (
     "fedmia.probes", "fedmia.encoders", "fedmia.report", "fedmia.threat", "fedmia.records",
     "fedmia.storage.archive", "fedmia.storage.manifest", "fedmia.storage.outfolder",
     "fedmia.storage.runfolder",
-    "fedmia.storage.snapshot", "fedmia.recording", "fedmia.options", "fedmia.config", "fedmia.cli",
+    "fedmia.storage.snapshot", "fedmia.recording", "fedmia.seeding", "fedmia.untrusted",
+    "fedmia.cli",
     "fedmia.settings",
     "fedmia.shadows", "fedmia.audit", "fedmia.runtime",
     "fedmia.evaluation.steps", "fedmia.evaluation.audits", "fedmia.evaluation.encoder",
@@ -226,7 +235,11 @@ def test_layers__hold_every_module_and_import_downwards_only() -> None:
     upwards = [f"{n} imports {o}" for n in edges for o in edges[n] if place(o) > place(n)]  # type: ignore[operator]
     assert not upwards, "; ".join(upwards)
     assert place("fedmia.nonesuch") is None
-    assert place("fedmia.options") < place("fedmia.ssl.moco") < place("fedmia.config.tree")  # type: ignore[operator]
+    assert (
+        place("fedmia.settings")
+        < place("fedmia.ssl.moco")
+        < place("fedmia.settings.commands.audit")
+    )  # type: ignore[operator]
 
 
 def test_imports__run_in_no_circle() -> None:
@@ -338,7 +351,7 @@ def test_root__holds_commands_and_what_all_share() -> None:
     ("package", "forbidden"),
     [
         ("fedmia.attacks", (*ROLES, "fedmia.report", "fedmia.defenses",
-                            "fedmia.options.registry", "fedmia.probes")),
+                            "fedmia.settings.registry", "fedmia.probes")),
         ("fedmia.ssl", (*ROLES, "fedmia.partitions", "fedmia.probes")),
         ("fedmia.threat", (*ROLES, "fedmia.report")),
         ("fedmia.storage.snapshot", (*ROLES, "fedmia.report")),

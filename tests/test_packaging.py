@@ -18,8 +18,8 @@ from torch import Tensor
 
 import fedmia
 from fedmia.attacks import Known
-from fedmia.options import registry
-from fedmia.options.seeding import rng
+from fedmia.seeding import rng
+from fedmia.settings import registry
 from tests.pages.installed import TEMPLATE, copy_source
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -162,7 +162,7 @@ def test_packages__hold_every_module_template_and_preset(tmp_path: Path) -> None
     (sdist,) = tmp_path.glob("*.tar.gz")
     with tarfile.open(sdist) as archive:
         sources = {n.partition("/")[2] for n in archive.getnames()}
-    declared = {"fedmia/cli/commands.yaml", "fedmia/cli/index.json"}
+    declared = {"fedmia/cli/commands.yaml", "fedmia/settings/index.json"}
     assert declared <= held & sources
     clone = {p.relative_to(ROOT).as_posix() for p in ROOT.glob("papers/**/*.*")}
     clone = {name for name in clone if "__pycache__" not in name}

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from clients.client_round import ClientRound
-from fedmia.options import registry
 from fedmia.report.figures import draw
+from fedmia.settings import registry
 from fedmia.simulate import main
 from strategies.fedavg import FedAvg
 

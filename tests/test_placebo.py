@@ -13,9 +13,9 @@ from torch import Tensor
 from fedmia.attacks.loss_slope import LossSlope
 from fedmia.cli.command import parse
 from fedmia.cli.commands import SIMULATE
-from fedmia.config.experiment import Experiment
 from fedmia.data.images import digests
 from fedmia.federation.plan import make_plan
+from fedmia.settings.commands.experiment import Experiment
 from tests.small_runs import SMALL, Report, ran
 
 TINY = f"{SMALL} --clients 3 --rounds 2 --attack.similarity.views 2 --attacks similarity"

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from fedmia.audit import main as audit
-from fedmia.config.choices import PluginChoice
-from fedmia.options import registry
+from fedmia.settings import registry
+from fedmia.settings.choices import PluginChoice
 from fedmia.simulate import main as simulate
 
 RUN = (

@@ -6,16 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from fedmia.options import registry
-from fedmia.options.errors import InputError
 from fedmia.partitions.base import Partition
+from fedmia.settings import registry
+from fedmia.settings.errors import InputError
 
 FILES = {
     "__init__.py": "",
     "base.py": "from fedmia.partitions.base import Partition\n",
     "by_halves.py": '''
 from dataclasses import dataclass
-from fedmia.options.option import option
+from fedmia.settings import option
 from fedmia.partitions.base import Partition
 from fedmia.partitions.iid import IID as Other  # imported, so no plugin of this file
 
@@ -121,9 +121,9 @@ def test_load__of_a_family_imports_its_file_alone(package: Path) -> None:
     ("path", "reason"),
     [
         ("no_such_module:X", "cannot load partition"),
-        ("fedmia.options.errors:Nothing", "cannot load partition"),
-        ("fedmia.options.errors:InputError", "is not a Partition"),
-        ("fedmia.options.errors:suggest_nearest", "is not a Partition"),
+        ("fedmia.settings.errors:Nothing", "cannot load partition"),
+        ("fedmia.settings.errors:InputError", "is not a Partition"),
+        ("fedmia.settings.errors:suggest_nearest", "is not a Partition"),
     ],
 )
 def test_load__outside_class_that_does_not_fit(path: str, reason: str) -> None:

@@ -7,7 +7,7 @@ import pytest
 from fedmia.cli.command import parse
 from fedmia.cli.commands import SIMULATE
 from fedmia.federation.plan import make_plan
-from fedmia.options.errors import InputError
+from fedmia.settings.errors import InputError
 
 TINY = (
     "--dataset synthetic --data.pixels 8 --data.images 90 --data.classes 2 --clients 1 --rounds 1 "

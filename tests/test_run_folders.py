@@ -19,13 +19,13 @@ import yaml
 
 from fedmia import audit as audit_command
 from fedmia import open_study, simulate
-from fedmia.config.audit import Audit as AuditSettings
-from fedmia.config.experiment import Experiment
 from fedmia.data.cast import SCORED
 from fedmia.encoders.base import load
-from fedmia.options.errors import InputError
 from fedmia.recording import Recording
 from fedmia.runs import Run, open_run
+from fedmia.settings.commands.audit import Audit as AuditSettings
+from fedmia.settings.commands.experiment import Experiment
+from fedmia.settings.errors import InputError
 from fedmia.storage.manifest import FORMAT
 from fedmia.storage.runfolder import RunFolder, outside_plugins
 from fedmia.study.__main__ import main as study_main

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import kstest
 
-from fedmia.options.seeding import rng, root, seed_words, torch_noise, torch_rng
+from fedmia.seeding import rng, root, seed_words, torch_noise, torch_rng
 
 KEYS = st.lists(
     st.one_of(st.integers(-5, 99), st.text("abc1-", min_size=1, max_size=4)), max_size=3
@@ -90,7 +90,7 @@ def test_torch_noise__of_a_seed_repeats_and_of_the_system_does_not(monkeypatch: 
     twin = torch.Generator().manual_seed(int(rng(0, "x").integers(2**63 - 1)))
     draws = [torch.rand(4, generator=g) for g in (*seeded, twin)]
     assert all(torch.equal(draws[0], d) for d in draws)
-    monkeypatch.setattr("fedmia.options.seeding.secrets.randbits", lambda bits: 5)
+    monkeypatch.setattr("fedmia.seeding.secrets.randbits", lambda bits: 5)
     samples = [torch_noise("entropy", rng(0, "x"), "cpu") for _ in range(2)]
     samples.append(torch.Generator().manual_seed(5))
     noise = [torch.normal(0.0, 1.0, (2000,), generator=g) for g in samples]

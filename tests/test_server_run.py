@@ -10,9 +10,9 @@ import torch
 
 from fedmia.cli.command import parse
 from fedmia.cli.commands import SIMULATE
-from fedmia.config.compatibility import check_experiment
-from fedmia.options.errors import InputError
 from fedmia.recording import Recording
+from fedmia.settings.commands.compatibility import check_experiment
+from fedmia.settings.errors import InputError
 from fedmia.statistics.intervals import wilson
 from tests.small_runs import SMALL, Report, after_round, interrupt, ran, read, simulate
 

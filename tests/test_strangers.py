@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from fedmia.options.errors import InputError
+from fedmia.settings.errors import InputError
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 QUICK = ["weights", "images", "tables", "settings", "shadows", "studies", "replies", "answers"]

@@ -19,15 +19,15 @@ from fedmia import open_study
 from fedmia.encoders import torchfile
 from fedmia.federation.checkpoint import Checkpoint, restore_server, versions
 from fedmia.flower.gather import report_node
-from fedmia.options import bounded
-from fedmia.options.errors import InputError
-from fedmia.options.option import check_limits
 from fedmia.runtime.stopwatch import Stopwatch
+from fedmia.settings.errors import InputError
+from fedmia.settings.options import check_limits
 from fedmia.shadows.provided import load_shadows, read_settings
 from fedmia.storage.archive import pack, unpack
 from fedmia.storage.arrays import numbers
 from fedmia.storage.results import read
 from fedmia.storage.runfolder import DAMAGE, UntrustedPluginError
+from fedmia.untrusted import limits
 from strategies.fedavg import FedAvg
 from strategies.replies import RejectedReply
 
@@ -121,14 +121,14 @@ def parquet(rows: int, value: bytes, groups: int = 1) -> Any:
 def test_parquet__as_many_rows_at_once_as_their_memory_allows(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    assert bounded.batch_rows("file", parquet(5000, b"x"), 1000) == bounded.ROWS
-    monkeypatch.setattr(bounded, "BATCH", bounded.BATCH >> 7)
+    assert limits.batch_rows("file", parquet(5000, b"x"), 1000) == limits.ROWS
+    monkeypatch.setattr(limits, "BATCH", limits.BATCH >> 7)
     for groups in (1, 2):
-        rows = bounded.batch_rows("file", parquet(4000, bytes(1 << 13), groups), 1 << 20)
-        assert 100 < rows <= bounded.BATCH >> 13  # each may be the largest
-    monkeypatch.setattr(bounded, "ROOM", 1 << 20)
+        rows = limits.batch_rows("file", parquet(4000, bytes(1 << 13), groups), 1 << 20)
+        assert 100 < rows <= limits.BATCH >> 13  # each may be the largest
+    monkeypatch.setattr(limits, "ROOM", 1 << 20)
     with pytest.raises(InputError, match="unfolds to"):
-        bounded.batch_rows("file", parquet(1, bytes(2 << 20)), 1000)
+        limits.batch_rows("file", parquet(1, bytes(2 << 20)), 1000)
 
 
 def test_table__of_others_is_refused_by_name(tmp_path: Path) -> None:
@@ -199,7 +199,7 @@ def test_weights__a_pickle_calls_nothing(tmp_path: Path) -> None:
 def test_damage__is_what_readers_raise() -> None:
     for content in ("[" * 100_000, "{", "NaN]"):
         with pytest.raises(DAMAGE):
-            bounded.parse_json(content)
+            limits.parse_json(content)
 
 
 def test_options__no_integer_is_larger_than_arrays_hold() -> None:

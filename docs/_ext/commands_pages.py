@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from mdtext import escape, table
 
 from fedmia.cli.commands import COMMANDS
-from fedmia.cli.flags import SWITCHES, Command
 from fedmia.cli.help import LIST
-from fedmia.cli.presets import PRESETS
+from fedmia.settings.flags import SWITCHES, Command
+from fedmia.settings.presets import PRESETS
 
 HEAD = ("Flag, and path in YAML", "Meaning", "Value", "Default", "Range")
 SCHEMA = "print the JSON Schema of the YAML file"

@@ -7,9 +7,9 @@ from typing import Any
 
 from mdtext import entries, escape, prose, sections, table
 
-from fedmia.options import registry
-from fedmia.options.errors import format_value
-from fedmia.options.option import LIMITS, option_fields, placeholder
+from fedmia.settings import registry
+from fedmia.settings.errors import format_value
+from fedmia.settings.options import LIMITS, option_fields, placeholder
 
 # kind -> title, flag that names one, beginning of the flags of its options, and what it is.
 KINDS: dict[str, tuple[str, str, str, str]] = {

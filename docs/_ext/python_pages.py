@@ -13,7 +13,7 @@ import fedmia.ssl
 import fedmia.statistics
 import fedmia.testing
 import fedmia.threat
-from fedmia.options import registry
+from fedmia.settings import registry
 
 # What a user types, in the order in which one meets it.
 EXPORTS = (

@@ -13,7 +13,7 @@ from plugins_pages import plugin_page, plugins_index
 from python_pages import python_pages
 
 from fedmia.cli.commands import COMMANDS
-from fedmia.options import registry
+from fedmia.settings import registry
 
 
 def write_pages(folder: Path) -> list[Path]:

@@ -71,7 +71,7 @@ def _lookup(name: str) -> Any:
     for some in (["base"] if name in _CONTRACT else likely, files):
         if name in (classes := _classes(*some)):
             return classes[name]
-    from fedmia.options.errors import suggest_nearest
+    from fedmia.settings.errors import suggest_nearest
 
     hint = suggest_nearest(name, _classes("base", *files))
     raise AttributeError(f"module {__name__!r} has no attack {name!r}{hint}")

@@ -18,10 +18,10 @@ from fedmia.data.classes import ClassNames
 from fedmia.data.digits import Digits
 from fedmia.data.npz import Npz
 from fedmia.data.synthetic import Synthetic
-from fedmia.options.errors import InputError
-from fedmia.options.option import option
-from fedmia.options.seeding import rng as stream
-from fedmia.options.seeding import seed_words
+from fedmia.seeding import rng as stream
+from fedmia.seeding import seed_words
+from fedmia.settings import option
+from fedmia.settings.errors import InputError
 from fedmia.threat import OUTPUTS, BlackBox
 
 if TYPE_CHECKING:

@@ -15,9 +15,9 @@ from torch import Tensor, nn
 
 from fedmia.attacks._mlp import logits, mlp, train_logits
 from fedmia.attacks.base import Attack, Known, Scores, refuse_few
-from fedmia.options.errors import InputError
-from fedmia.options.option import option
 from fedmia.runtime.eager import Adam
+from fedmia.settings import option
+from fedmia.settings.errors import InputError
 from fedmia.threat import BlackBox, Threat
 
 LEAST = 2  # images a side to fit on

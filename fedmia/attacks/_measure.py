@@ -17,7 +17,7 @@ from torch.nn import functional as F
 from fedmia.attacks._cosine import pairwise_cosines
 from fedmia.attacks.base import Scores
 from fedmia.data.images import digests
-from fedmia.options.errors import InputError
+from fedmia.settings.errors import InputError
 from fedmia.threat import BlackBox
 
 SIGNALS = ("similarity", "loss", "norm")

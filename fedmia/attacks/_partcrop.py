@@ -14,8 +14,8 @@ from torch import Tensor, nn
 
 from fedmia.attacks._mlp import logits, mlp, train_logits
 from fedmia.attacks.base import Attack, Known, Scores, refuse_few
-from fedmia.options.option import option
 from fedmia.runtime.eager import Adam
+from fedmia.settings import option
 from fedmia.ssl.augment import content_uniforms
 from fedmia.threat import BlackBox, Threat
 

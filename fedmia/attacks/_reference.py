@@ -15,8 +15,8 @@ from torch import Tensor
 from fedmia.attacks._measure import SIGNALS, MembershipSignal, logit
 from fedmia.attacks.base import Attack, Known, Scores, refuse_other_size
 from fedmia.data.images import digests, rank_digests
-from fedmia.options.errors import InputError
-from fedmia.options.option import option
+from fedmia.settings import option
+from fedmia.settings.errors import InputError
 from fedmia.threat import OUTPUTS, BlackBox, ClientView, Threat
 
 MODES = ("auto", "offline", "online")

@@ -13,8 +13,8 @@ from torch import Tensor
 
 from fedmia.attacks._cosine import pairwise_cosines
 from fedmia.attacks.base import Attack, Scores, negatives_option
-from fedmia.options.errors import InputError
-from fedmia.options.option import option
+from fedmia.settings import option
+from fedmia.settings.errors import InputError
 from fedmia.threat import ServerView, Threat, WhiteBox
 
 FEWEST = 3  # clients: with two, each has one other to compare with, which has no deviation

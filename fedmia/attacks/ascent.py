@@ -17,10 +17,10 @@ from fedmia.attacks._rehearsal import Lots, Rows, best, tried
 from fedmia.attacks.ascent_static import LOSSES, attack_losses, read_losses
 from fedmia.attacks.base import ActiveAttack, CraftContext, Scores, negatives_option
 from fedmia.data.images import digests
-from fedmia.options.errors import InputError
-from fedmia.options.option import option
 from fedmia.records import LOSS_BEFORE
 from fedmia.runtime.eager import SGD
+from fedmia.settings import option
+from fedmia.settings.errors import InputError
 from fedmia.ssl.base import State
 from fedmia.ssl.train import BatchViews, group_views, make_optimizer
 from fedmia.threat import ClientView, Threat, Trajectory, WhiteBox

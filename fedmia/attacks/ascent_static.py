@@ -17,9 +17,9 @@ from fedmia.attacks._reference import distinct
 from fedmia.attacks.base import Attack, Known, Scores, negatives_option
 from fedmia.attacks.grad_norm import GradNorm
 from fedmia.data.images import digests
-from fedmia.options.errors import InputError
-from fedmia.options.option import option
 from fedmia.records import LOSS_BEFORE
+from fedmia.settings import option
+from fedmia.settings.errors import InputError
 from fedmia.ssl.base import SSLMethod, outputs
 from fedmia.threat import Threat, WhiteBox
 

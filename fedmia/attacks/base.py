@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedmia.data.images import IntArray
-from fedmia.options.errors import InputError
-from fedmia.options.option import Options, option
+from fedmia.settings import Options, option
+from fedmia.settings.errors import InputError
 from fedmia.ssl.base import SSLMethod, State
 from fedmia.ssl.train import Train
 from fedmia.threat import NEGATIVES, ClientView, Threat, Trajectory, WhiteBox

@@ -12,8 +12,8 @@ from torch.nn import functional as F
 from fedmia.attacks._downstream import DownstreamFitted, confidences
 from fedmia.attacks._fitted import NetworkFitted, ThresholdFitted
 from fedmia.attacks.base import Scores
-from fedmia.options.errors import InputError
-from fedmia.options.option import option
+from fedmia.settings import option
+from fedmia.settings.errors import InputError
 from fedmia.threat import OUTPUTS, BlackBox
 
 if TYPE_CHECKING:

@@ -17,8 +17,8 @@ from fedmia.attacks._reference import sort_by_content
 from fedmia.attacks.base import Known, refuse_few, refuse_other_size
 from fedmia.data.classes import ClassNames
 from fedmia.data.images import digests
-from fedmia.options.errors import InputError
-from fedmia.options.option import option
+from fedmia.settings import option
+from fedmia.settings.errors import InputError
 from fedmia.threat import OUTPUTS, BlackBox, Shadow
 
 if TYPE_CHECKING:

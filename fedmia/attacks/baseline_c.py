@@ -13,8 +13,8 @@ from torch.nn import functional as F
 
 from fedmia.attacks._downstream import DownstreamFitted, confidences
 from fedmia.attacks.base import Known
-from fedmia.options.errors import InputError
-from fedmia.options.option import option
+from fedmia.settings import option
+from fedmia.settings.errors import InputError
 from fedmia.ssl.base import Encoder
 from fedmia.threat import BlackBox, WhiteBox
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from fedmia.attacks._reference import GaussianReferenceAttack, mean_and_sum
 from fedmia.attacks.base import Known, Scores
-from fedmia.options.option import option
+from fedmia.settings import option
 from fedmia.threat import BlackBox
 
 LEAST = 1e-12  # variance; below it is rounding

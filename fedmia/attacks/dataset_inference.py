@@ -16,8 +16,8 @@ from fedmia.attacks._exchange import DRAWS, SetComparison, exchange_subjects, ex
 from fedmia.attacks.base import DatasetAttack, Known, Scores, Suspect
 from fedmia.attacks.dov4mm import DOV4MM
 from fedmia.data.images import IntArray
-from fedmia.options.errors import InputError, opt
-from fedmia.options.option import option
+from fedmia.settings import option
+from fedmia.settings.errors import InputError, opt
 from fedmia.threat import BlackBox, Threat
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from fedmia.attacks.base import Attack, Known, Scores
-from fedmia.options.option import option
+from fedmia.settings import option
 from fedmia.threat import OUTPUTS, BlackBox, Threat
 
 SQUARES = 4  # along a side, where the encoder has no patches of its own

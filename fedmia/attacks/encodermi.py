@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from fedmia.attacks._cosine import SIMILARITIES, pairwise
 from fedmia.attacks._fitted import NetworkFitted, Scaling, ShadowFitted, ThresholdFitted
 from fedmia.attacks.base import Known
-from fedmia.options.option import option
+from fedmia.settings import option
 from fedmia.ssl.augment import OPERATIONS
 from fedmia.threat import OUTPUTS, BlackBox
 

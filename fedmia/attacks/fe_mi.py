@@ -16,7 +16,7 @@ from fedmia.attacks._selector import (
     tanh_attacker,
 )
 from fedmia.attacks.base import Attack, Known, Scores
-from fedmia.options.option import option
+from fedmia.settings import option
 from fedmia.threat import OUTPUTS, BlackBox, Threat
 
 RECIPES = {

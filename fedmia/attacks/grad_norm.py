@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from fedmia.attacks.base import Attack, Scores, negatives_option
-from fedmia.options.option import option
+from fedmia.settings import option
 from fedmia.threat import Threat, WhiteBox
 
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedmia.attacks._classifier import CLASSIFIERS, ClassifierAttack
-from fedmia.options.option import option
+from fedmia.settings import option
 from fedmia.threat import Threat, WhiteBox
 
 

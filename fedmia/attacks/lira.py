@@ -17,8 +17,8 @@ from fedmia.attacks._reference import (
     pooled_deviation,
 )
 from fedmia.attacks.base import Known, Scores
-from fedmia.options.errors import InputError
-from fedmia.options.option import option
+from fedmia.settings import option
+from fedmia.settings.errors import InputError
 from fedmia.threat import BlackBox
 
 FEW = 32  # shadows, below which one image's own deviation is not to be trusted

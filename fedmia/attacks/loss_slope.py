@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from fedmia.attacks.base import Attack, Scores, negatives_option
-from fedmia.options.errors import InputError
-from fedmia.options.option import option
+from fedmia.settings import option
+from fedmia.settings.errors import InputError
 from fedmia.threat import ClientView, Threat
 
 

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from fedmia.attacks.base import Attack, Known, Scores
-from fedmia.options.errors import InputError
-from fedmia.options.option import option
+from fedmia.settings import option
+from fedmia.settings.errors import InputError
 from fedmia.threat import OUTPUTS, BlackBox, Threat
 
 LEAST_P = 0.1  # below it, the 1/p-th power of a sum of D terms leaves the range of a double

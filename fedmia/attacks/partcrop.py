@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from fedmia.attacks._cosine import pairwise_cosines
 from fedmia.attacks._mlp import ACTIVATIONS, NORMS, mlp
 from fedmia.attacks._partcrop import ENERGIES, NetworkAttack, sorted_energies
-from fedmia.options.errors import InputError, opt
-from fedmia.options.option import Options, option
+from fedmia.settings import Options, option
+from fedmia.settings.errors import InputError, opt
 from fedmia.ssl.augment import ATTEMPTS, Augment
 from fedmia.ssl.pixel_operations import resized_crop
 from fedmia.threat import OUTPUTS, BlackBox, BudgetError

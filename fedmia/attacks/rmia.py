@@ -16,7 +16,7 @@ from fedmia.attacks._reference import (
     mean_and_sum,
 )
 from fedmia.attacks.base import Known, Scores
-from fedmia.options.option import option
+from fedmia.settings import option
 from fedmia.threat import BlackBox
 
 GRID = tuple(i / 10 for i in range(11))

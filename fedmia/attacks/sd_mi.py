@@ -18,8 +18,8 @@ from fedmia.attacks._selector import (
     tanh_attacker,
 )
 from fedmia.attacks.base import Attack, Known, Scores
-from fedmia.options.errors import InputError
-from fedmia.options.option import option
+from fedmia.settings import option
+from fedmia.settings.errors import InputError
 from fedmia.threat import OUTPUTS, BlackBox, Threat
 
 MOST_ANCHORS = 2000  # of both papers

@@ -11,7 +11,7 @@ from torch import Tensor
 from fedmia.attacks._measure import logit
 from fedmia.attacks._reference import RoundReferenceAttack
 from fedmia.attacks.base import Known, Scores
-from fedmia.options.option import option
+from fedmia.settings import option
 from fedmia.threat import BlackBox
 
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from fedmia.attacks._classifier import CLASSIFIERS, ClassifierAttack
 from fedmia.attacks._cosine import pairwise_cosines
 from fedmia.attacks.base import Known, Scores
-from fedmia.options.option import option
+from fedmia.settings import option
 from fedmia.threat import BlackBox, Threat
 
 

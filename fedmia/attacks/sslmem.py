@@ -12,8 +12,8 @@ from torch.nn import functional as F
 from fedmia.attacks._cosine import pairwise
 from fedmia.attacks._reference import sort_by_content
 from fedmia.attacks.base import Attack, Known, Scores, refuse_other_size
-from fedmia.options.errors import InputError
-from fedmia.options.option import option
+from fedmia.settings import option
+from fedmia.settings.errors import InputError
 from fedmia.threat import OUTPUTS, BlackBox, Threat
 
 LEAST = 1e-12  # mean distance; below it an encoder gives one vector for everything

@@ -32,8 +32,8 @@ from fedmia.attacks.similarity import Similarity
 from fedmia.attacks.sslmem import SSLMem
 from fedmia.attacks.supervised_mi import SupervisedMI
 from fedmia.attacks.variance_only import VarianceOnly
-from fedmia.options.errors import unknown_name
-from fedmia.options.option import option
+from fedmia.settings import option
+from fedmia.settings.errors import unknown_name
 from fedmia.statistics.subjects import halves
 from fedmia.threat import BlackBox, Threat
 

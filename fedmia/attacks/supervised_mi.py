@@ -8,7 +8,7 @@ from typing import ClassVar
 from torch import Tensor
 
 from fedmia.attacks._partcrop import NetworkAttack
-from fedmia.options.option import option
+from fedmia.settings import option
 from fedmia.threat import OUTPUTS, BlackBox
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from fedmia.attacks._partcrop import NetworkAttack
-from fedmia.options.option import Options, option
+from fedmia.settings import Options, option
 from fedmia.threat import OUTPUTS, BlackBox
 
 

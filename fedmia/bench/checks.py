@@ -36,10 +36,10 @@ from fedmia.bench.targets import (
     keep_encoder,
     read_targets,
 )
-from fedmia.config.tree import to_tree
-from fedmia.options import registry
-from fedmia.options.errors import InputError
 from fedmia.records.rows import BROKEN
+from fedmia.settings import registry
+from fedmia.settings.errors import InputError
+from fedmia.settings.tree import to_tree
 from fedmia.storage.runfolder import RunFolder
 
 # Ways to the objects of the evaluation, which know the roles.

@@ -22,10 +22,10 @@ import numpy as np
 from fedmia import __version__
 from fedmia.bench.scoring import BOTH, NOTHING, OTHERS, SEED, Entrant, TargetScores, hash_source
 from fedmia.bench.targets import MEMBERS, NONMEMBERS, RESULTS, Target
-from fedmia.options import registry, session
-from fedmia.options.errors import InputError, opt, wrong_value
 from fedmia.records.rows import BROKEN
 from fedmia.runtime.environment import hardware, versions
+from fedmia.settings import registry, session
+from fedmia.settings.errors import InputError, opt, wrong_value
 from fedmia.storage import durable
 from fedmia.storage.outfolder import locked
 from fedmia.threat import ACCESS, VANTAGE

@@ -38,11 +38,11 @@ from fedmia.bench.targets import (
     read_targets,
 )
 from fedmia.cli.command import Invocation
-from fedmia.config.bench import Bench
 from fedmia.data.images import ByteArray
 from fedmia.report.publish import json_text
 from fedmia.runtime.numerics import default_numerics
 from fedmia.runtime.threads import limit_threads
+from fedmia.settings.commands.bench import Bench
 
 
 @dataclass(frozen=True)

@@ -18,17 +18,17 @@ from numpy.typing import NDArray
 
 from fedmia.attacks.base import Attack, DatasetAttack
 from fedmia.bench.targets import Images, NoLabels, Target
-from fedmia.config.audit import Audit
 from fedmia.data.cast import KNOWN, Cast
 from fedmia.data.images import digests, rank_digests
 from fedmia.door.plugins import name_plugin
 from fedmia.evaluation.audits.prepare import load_encoder
 from fedmia.evaluation.audits.shadows import OwnShadows
 from fedmia.evaluation.encoder import recipe, suite_of_audit
-from fedmia.options import registry, session
-from fedmia.options.errors import InputError
-from fedmia.options.values import plain
 from fedmia.records import ScoredAttack
+from fedmia.settings import registry, session
+from fedmia.settings.commands.audit import Audit
+from fedmia.settings.errors import InputError
+from fedmia.settings.values import plain
 from fedmia.storage.runfolder import RunFolder
 
 Scores = NDArray[np.float64]

@@ -13,19 +13,19 @@ import numpy as np
 
 import fedmia
 from fedmia import __version__
-from fedmia.config.data import Data
 from fedmia.data.cast import Cast
 from fedmia.data.classes import ClassNames, Labels
 from fedmia.data.images import UNLABELLED, ByteArray, ImageSet, digests
 from fedmia.evaluation.audits.images import side_by_side
-from fedmia.options.errors import InputError
-from fedmia.options.seeding import rng
-from fedmia.options.yamlfile import load
 from fedmia.recording.branches import MAIN
 from fedmia.recording.files import digest_of
 from fedmia.recording.format import Header, RoundRecord
 from fedmia.recording.reader import RecordedRounds
 from fedmia.recording.writer import RecordingWriter
+from fedmia.seeding import rng
+from fedmia.settings.commands.data import Data
+from fedmia.settings.errors import InputError
+from fedmia.settings.yamlfile import load
 from fedmia.storage.outfolder import write_settings
 from fedmia.storage.runfolder import RunFolder
 

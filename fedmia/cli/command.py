@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedmia.cli import help
-from fedmia.cli.flags import Command, ParsedFlags, read
 from fedmia.cli.output import open_output
-from fedmia.cli.settings import Config, lay_over, load_config
-from fedmia.options.errors import InputError
-from fedmia.options.values import Text, convert
+from fedmia.settings.errors import InputError
+from fedmia.settings.flags import Command, ParsedFlags, read
+from fedmia.settings.layers import Config, lay_over, load_config
+from fedmia.settings.values import Text, convert
 from fedmia.storage.durable import DiskError, explain
 
 if TYPE_CHECKING:

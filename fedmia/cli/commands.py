@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fedmia.cli.flags import Command
-from fedmia.options.yamlfile import Tree, load
+from fedmia.settings.flags import Command
+from fedmia.settings.yamlfile import Tree, load
 
 
 def read_commands(file: Path) -> dict[str, Command]:

@@ -8,12 +8,12 @@ import textwrap
 from collections.abc import Iterator
 
 from fedmia.cli.commands import COMMANDS
-from fedmia.cli.flags import SWITCHES, Command
-from fedmia.cli.presets import describe_preset, preset_names
-from fedmia.options import registry
-from fedmia.options.errors import unknown_name
-from fedmia.options.option import describe_option, option_fields, placeholder
-from fedmia.options.vantages import VANTAGES
+from fedmia.settings import registry
+from fedmia.settings.errors import unknown_name
+from fedmia.settings.flags import SWITCHES, Command
+from fedmia.settings.options import describe_option, option_fields, placeholder
+from fedmia.settings.presets import describe_preset, preset_names
+from fedmia.settings.vantages import VANTAGES
 
 PRESET = "preset"  # a kind that `--list` shows beside those of plugins
 LIST = "show every plugin, or one kind of them with its options"
@@ -53,7 +53,7 @@ def help_page(command: Command, columns: int | None = None) -> str:
 
 def schema_page(command: Command) -> str:
     """The text of `--schema`: the JSON Schema of the command's YAML file."""
-    from fedmia.config.schema import settings_schema  # it reads every plugin
+    from fedmia.settings.schema import settings_schema  # it reads every plugin
 
     more = ["base"] if "config" in command.own else []
     title = command.usage.partition("[")[0].removeprefix("usage: ").strip()

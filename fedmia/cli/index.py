@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 from fedmia.cli.commands import COMMANDS
-from fedmia.config.layout import layout
-from fedmia.options import registry
-from fedmia.options.option import option_fields
-
-FILE = Path(__file__).with_name("index.json")
+from fedmia.settings import registry
+from fedmia.settings.flags import INDEX
+from fedmia.settings.layout import layout
+from fedmia.settings.options import option_fields
 
 
 def build() -> dict[str, Any]:
@@ -42,4 +40,4 @@ def text() -> str:
 
 
 if __name__ == "__main__":
-    FILE.write_text(text(), encoding="utf-8")
+    INDEX.write_text(text(), encoding="utf-8")

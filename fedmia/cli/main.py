@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from fedmia.cli import help
 from fedmia.cli.command import print_bad_input, print_page, version
 from fedmia.cli.commands import COMMANDS
-from fedmia.options.errors import InputError, suggest_nearest
+from fedmia.settings.errors import InputError, suggest_nearest
 
 LIST = "list"
 FEDERATED = ("flwr", "ray", "opacus")  # audits and the bench do without

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from fedmia.data.base import Request
-from fedmia.options.errors import InputError, opt
-from fedmia.options.filetype import check_file_type
+from fedmia.settings.errors import InputError, opt
+from fedmia.untrusted.filetype import check_file_type
 
 
 def file_path(request: Request, name: str) -> Path:

@@ -17,8 +17,8 @@ from fedmia.data.decoding import resize_all
 from fedmia.data.images import ImageSet
 from fedmia.data.labels import renumber_labels
 from fedmia.data.parquet import Parquet
-from fedmia.options.errors import InputError, opt
-from fedmia.options.option import option
+from fedmia.settings import option
+from fedmia.settings.errors import InputError, opt
 
 TIMEOUT = 20.0  # seconds of silence after which a download counts as impossible
 

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedmia.data.images import ByteArray
-from fedmia.options.errors import InputError, opt
+from fedmia.settings.errors import InputError, opt
 
 Range = tuple[float, ...] | None
 

@@ -10,7 +10,7 @@ from typing import ClassVar
 from fedmia.data.arrays import Range
 from fedmia.data.encoded import EncodedSet
 from fedmia.data.images import ImageSet
-from fedmia.options.option import Options
+from fedmia.settings import Options
 
 
 @dataclass(frozen=True)

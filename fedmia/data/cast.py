@@ -15,8 +15,8 @@ from torch import Tensor
 from fedmia.data.base import Views
 from fedmia.data.classes import Labels
 from fedmia.data.images import ByteArray, ImageSet, IntArray
-from fedmia.options.errors import InputError
 from fedmia.records.note import Note
+from fedmia.settings.errors import InputError
 
 OF_MEMBERS = ("known_members", "scored_members", "own")  # roles of the members' side
 OF_OTHERS = ("known_nonmembers", "scored_nonmembers", "spare", "test_fit", "test_eval", "public")

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedmia.data.images import digests
-from fedmia.options.errors import InputError
+from fedmia.settings.errors import InputError
 
 ClassNames = NDArray[np.str_]  # as the images' source calls them: numbers differ between sources
 

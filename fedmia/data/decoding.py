@@ -17,10 +17,10 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 
 from fedmia.data.arrays import Range, scale_values
 from fedmia.data.images import ByteArray, IntArray
-from fedmia.options.errors import InputError, opt
-from fedmia.options.filetype import name_misfit
 from fedmia.records.note import Note
 from fedmia.runtime.cores import count_cores
+from fedmia.settings.errors import InputError, opt
+from fedmia.untrusted.filetype import name_misfit
 
 # What Pillow reads by itself: of others, some start programs (Ghostscript for PostScript).
 FORMATS = ("BMP", "GIF", "JPEG", "JPEG2000", "PNG", "PPM", "TIFF", "WEBP")

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from fedmia.data.arrays import Range
 from fedmia.data.decoding import ByteSource, Encoded, ImageDecoder, UnreadableError, list_unreadable
 from fedmia.data.images import ByteArray, ImageSet, IntArray, LabelledImages, digests
-from fedmia.options.errors import InputError
 from fedmia.records.note import Note
+from fedmia.settings.errors import InputError
 
 
 @dataclass(frozen=True)

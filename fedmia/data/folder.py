@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from fedmia.data._source import check_path, refuse_arrow, require_path
 from fedmia.data.base import FileDataset, Request
 from fedmia.data.encoded import EncodedSet
-from fedmia.options.errors import InputError, opt
-from fedmia.options.values import escape_name
 from fedmia.records.note import Note
+from fedmia.settings.errors import InputError, opt
+from fedmia.settings.values import escape_name
 
 SUFFIXES = frozenset(
     (".bmp", ".gif", ".jpeg", ".jpg", ".pbm", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedmia.data.images import UNLABELLED, IntArray
-from fedmia.options.errors import InputError
-from fedmia.options.values import escape_name
+from fedmia.settings.errors import InputError
+from fedmia.settings.values import escape_name
 
 # What a column or an array of classes is called, the likeliest first.
 CLASS_NAMES = ("label", "labels", "class", "target", "targets", "category", "fine_label")

@@ -22,10 +22,10 @@ from fedmia.data.labels import (
     check_labels,
     renumber_labels,
 )
-from fedmia.options.bounded import check_npz
-from fedmia.options.errors import InputError
-from fedmia.options.values import escape_name
 from fedmia.records.note import Note
+from fedmia.settings.errors import InputError
+from fedmia.settings.values import escape_name
+from fedmia.untrusted.limits import check_npz
 
 
 @dataclass(frozen=True)

@@ -24,12 +24,12 @@ from fedmia.data.labels import (
     check_labels,
     renumber_labels,
 )
-from fedmia.options.bounded import batch_rows, check_unfolded
-from fedmia.options.errors import InputError
-from fedmia.options.filetype import check_file_type
-from fedmia.options.option import option
-from fedmia.options.values import escape_name
 from fedmia.records.note import Note
+from fedmia.settings import option
+from fedmia.settings.errors import InputError
+from fedmia.settings.values import escape_name
+from fedmia.untrusted.filetype import check_file_type
+from fedmia.untrusted.limits import batch_rows, check_unfolded
 
 if TYPE_CHECKING:
     import pyarrow as pa

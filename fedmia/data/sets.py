@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fedmia.options.seeding import rng
+from fedmia.seeding import rng
 
 SIZE = 8  # images a set: "a batch of data to be inferred" (Chen et al., Sec. V-B4)
 MOST = 64  # sets of one kind, since each may be climbed by itself

@@ -13,8 +13,8 @@ from fedmia.data.base import Request
 from fedmia.data.encoded import EncodedSet
 from fedmia.data.images import ImageSet
 from fedmia.data.labels import absent_labels
-from fedmia.options.errors import InputError
-from fedmia.options.option import option
+from fedmia.settings import option
+from fedmia.settings.errors import InputError
 
 CHANNELS, SIDE = 3, 96
 BYTES = CHANNELS * SIDE * SIDE

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from fedmia.data.base import Dataset, Request
 from fedmia.data.decoding import resize_all
 from fedmia.data.images import ByteArray, ImageSet
-from fedmia.options.errors import InputError
-from fedmia.options.option import option
-from fedmia.options.seeding import rng
+from fedmia.seeding import rng
+from fedmia.settings import option
+from fedmia.settings.errors import InputError
 
 CHUNK = 256
 Floats = NDArray[np.float32]

@@ -12,8 +12,8 @@ from fedmia.data._source import check_path
 from fedmia.data.base import FileDataset, Request
 from fedmia.data.encoded import EncodedSet
 from fedmia.data.folder import list_images, read_classes
-from fedmia.options.errors import InputError, opt
-from fedmia.options.option import option
+from fedmia.settings import option
+from fedmia.settings.errors import InputError, opt
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from torch.nn.functional import normalize
 
 from fedmia.data.images import IntArray
 from fedmia.defenses.base import PreparationContext
-from fedmia.options.errors import InputError, opt
+from fedmia.settings.errors import InputError, opt
 from fedmia.statistics.auc import auc_estimate, auc_interval
 
 if TYPE_CHECKING:

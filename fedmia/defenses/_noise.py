@@ -29,9 +29,9 @@ from fedmia.defenses.sensitivity import (
     refuse_running,
     sampled_sensitivity,
 )
-from fedmia.options.errors import InputError
-from fedmia.options.option import option
 from fedmia.records.privacy import Epsilon
+from fedmia.settings import option
+from fedmia.settings.errors import InputError
 from fedmia.ssl.base import State
 
 CLIPPED = (

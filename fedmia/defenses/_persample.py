@@ -14,8 +14,8 @@ from torch import Tensor
 from torch.linalg import vector_norm
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from fedmia.options.errors import InputError
-from fedmia.options.seeding import torch_rng
+from fedmia.seeding import torch_rng
+from fedmia.settings.errors import InputError
 from fedmia.ssl import TwoView
 from fedmia.ssl.base import SSLMethod
 from fedmia.ssl.train import Batch, BatchViews, Job, group_views

@@ -13,7 +13,7 @@ import scipy
 from numpy.typing import NDArray
 
 from fedmia.lowerbounds.gdp import epsilon_at
-from fedmia.options.errors import InputError
+from fedmia.settings.errors import InputError
 
 # Steps already taken: (noise multiplier, sample rate, how many).
 History = list[tuple[float, float, int]]

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from fedmia.data.images import ByteArray, IntArray
-from fedmia.options.option import Options
 from fedmia.records.privacy import Epsilon
+from fedmia.settings import Options
 from fedmia.ssl.base import SSL, SSLMethod, State
 
 if TYPE_CHECKING:

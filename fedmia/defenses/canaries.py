@@ -24,9 +24,9 @@ from torch import Tensor
 
 from fedmia.data.images import IntArray
 from fedmia.defenses._persample import poisson_rows, private_optimizer
-from fedmia.options.errors import InputError
 from fedmia.records import FloatArray
 from fedmia.runtime.eager import SGD
+from fedmia.settings.errors import InputError
 from fedmia.ssl.train import Job
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ import numpy as np
 
 from fedmia.defenses._estimate import estimates, require_public, split_public
 from fedmia.defenses.base import Defense, PreparationContext, RunConditions
-from fedmia.options.errors import InputError, opt
-from fedmia.options.option import option
+from fedmia.settings import option
+from fedmia.settings.errors import InputError, opt
 from fedmia.ssl.train import Job
 
 # Shares of the method's own range. On the paper's (0.2, 1) they are its figures: 0.5 for all,

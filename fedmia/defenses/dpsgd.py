@@ -37,10 +37,10 @@ from fedmia.defenses.canaries import (
     guess_canaries,
     other_stream,
 )
-from fedmia.options.errors import InputError, opt
-from fedmia.options.option import option
-from fedmia.options.seeding import torch_noise
 from fedmia.records.privacy import Epsilon
+from fedmia.seeding import torch_noise
+from fedmia.settings import option
+from fedmia.settings.errors import InputError, opt
 from fedmia.ssl.base import SSL, SSLMethod
 from fedmia.ssl.optimizers import noise_moves
 from fedmia.ssl.train import Batch, Job, Train

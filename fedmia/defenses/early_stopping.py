@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 
 from fedmia.defenses._estimate import LeakEstimate, estimates, require_public, split_public
 from fedmia.defenses.base import Defense, PreparationContext, RunConditions
-from fedmia.options.errors import InputError
-from fedmia.options.option import option
+from fedmia.settings import option
+from fedmia.settings.errors import InputError
 from fedmia.ssl.train import Job
 
 LEAK = 0.55

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from fedmia.defenses._noise import ReleaseNoise
 from fedmia.lowerbounds.gdp import epsilon_at, mu_at
-from fedmia.options.option import option
 from fedmia.records.privacy import Epsilon
+from fedmia.settings import option
 
 CALIBRATIONS = ("analytic", "classical")
 CLASSICAL = (

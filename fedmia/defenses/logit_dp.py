@@ -51,9 +51,9 @@ from fedmia.defenses._persample import (
 )
 from fedmia.defenses.base import Metrics, RunConditions
 from fedmia.defenses.dpsgd import DPSGD, refuse_added_losses
-from fedmia.options.errors import InputError
-from fedmia.options.option import option
 from fedmia.records.privacy import Epsilon
+from fedmia.settings import option
+from fedmia.settings.errors import InputError
 from fedmia.ssl.base import SSLMethod
 from fedmia.ssl.simclr import SimCLR, SimCLRMethod, nt_xent
 from fedmia.ssl.train import Batch, Job

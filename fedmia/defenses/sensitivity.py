@@ -10,7 +10,7 @@ import torch
 
 from fedmia.data.images import IntArray
 from fedmia.defenses.base import PreparationContext
-from fedmia.options.errors import InputError, opt
+from fedmia.settings.errors import InputError, opt
 from fedmia.ssl.base import State
 
 

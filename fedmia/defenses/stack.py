@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from fedmia.defenses.base import Defense, Metrics, PreparationContext, RunConditions
-from fedmia.options.errors import InputError, opt, prefix_errors
-from fedmia.options.seeding import SEEDED
 from fedmia.records.privacy import ClientDefence, Epsilon
+from fedmia.seeding import SEEDED
+from fedmia.settings.errors import InputError, opt, prefix_errors
 from fedmia.ssl.base import State
 from fedmia.ssl.train import Job
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from fedmia.defenses.base import Defense
-from fedmia.options.option import option
+from fedmia.settings import option
 from fedmia.ssl.optimizers import set_decay
 from fedmia.ssl.train import Job
 

@@ -7,17 +7,17 @@ from pathlib import Path
 from typing import Any, cast
 
 from fedmia.cli.commands import SIMULATE, STUDY
-from fedmia.cli.flags import Command
-from fedmia.cli.settings import Config as Lower
-from fedmia.cli.settings import lay_over, load_config
-from fedmia.config.layout import Flat
-from fedmia.config.tree import flatten
 from fedmia.data.arrays import Range
 from fedmia.door.images import name_images
 from fedmia.door.plugins import name_plugin
 from fedmia.encoders.base import channel_constants
-from fedmia.options.errors import InputError, format_value, suggest_nearest
-from fedmia.options.values import convert, plain
+from fedmia.settings.errors import InputError, format_value, suggest_nearest
+from fedmia.settings.flags import Command
+from fedmia.settings.layers import Config as Lower
+from fedmia.settings.layers import lay_over, load_config
+from fedmia.settings.layout import Flat
+from fedmia.settings.tree import flatten
+from fedmia.settings.values import convert, plain
 from fedmia.ssl.augment import Augment
 from fedmia.storage.runfolder import RunFolder
 

@@ -14,11 +14,11 @@ from fedmia.door.arguments import build_settings
 from fedmia.door.results import interruptible, open_results, results_folder
 from fedmia.encoders.memory import InMemory
 from fedmia.encoders.vectors import VectorSet, as_vectors
-from fedmia.options.errors import InputError
 from fedmia.records.rows import Report
 from fedmia.report.publish import say_not_run
 from fedmia.runs import Run
 from fedmia.runtime.stopwatch import Stopwatch
+from fedmia.settings.errors import InputError
 from fedmia.storage.runfolder import RunFolder
 
 

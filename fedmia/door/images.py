@@ -26,10 +26,10 @@ from fedmia.data.decoding import (
 )
 from fedmia.data.images import ByteArray, ImageSet
 from fedmia.data.labels import absent_labels, check_labels, renumber_labels
-from fedmia.options import session
-from fedmia.options.errors import InputError, opt
-from fedmia.options.values import disk_path
 from fedmia.records.note import Note
+from fedmia.settings import session
+from fedmia.settings.errors import InputError, opt
+from fedmia.settings.values import disk_path
 
 LOOK = 16  # items that are read again: of as many, a flip of one in two is seen
 

@@ -12,8 +12,8 @@ from torch import nn
 from fedmia.encoders.base import LoadContext, LoadOptions
 from fedmia.encoders.hooked import hook_backbone
 from fedmia.nets.base import Backbone, Net
-from fedmia.options import session
-from fedmia.options.errors import InputError
+from fedmia.settings import session
+from fedmia.settings.errors import InputError
 
 
 class FactoryNet(Net):

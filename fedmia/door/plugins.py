@@ -7,16 +7,16 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from fedmia.options import registry, session
-from fedmia.options.errors import InputError
-from fedmia.options.option import option_fields
+from fedmia.settings import registry, session
+from fedmia.settings.errors import InputError
+from fedmia.settings.options import option_fields
 
 
 def name_plugin(kind: str, value: Any) -> dict[str, Any]:
     """A plugin as settings write it.
 
     Args:
-        kind: of the plugin, one of `fedmia.options.registry.KINDS`.
+        kind: of the plugin, one of `fedmia.settings.registry.KINDS`.
         value: a name, a mapping with `name` and options, a class, or an instance with its options;
             of a model also a function that returns a torch module.
 

@@ -12,10 +12,10 @@ from pathlib import Path
 from shutil import rmtree
 from threading import Event, current_thread, main_thread
 
-from fedmia.options import session
-from fedmia.options.values import disk_path
 from fedmia.runs import Run, open_run
 from fedmia.runtime.interrupts import Interrupts
+from fedmia.settings import session
+from fedmia.settings.values import disk_path
 
 
 @contextmanager

@@ -12,9 +12,9 @@ from fedmia.encoders.base import LoadOptions
 from fedmia.encoders.memory import build_network, load_module
 from fedmia.evaluation.audits.federation import load_rounds, loss_unknown
 from fedmia.evaluation.audits.suspects import PUBLIC, public_loss, rank_suspects
-from fedmia.options.errors import InputError
 from fedmia.records.client_rows import SuspectRow
 from fedmia.rounds.kept import read_recording
+from fedmia.settings.errors import InputError
 from fedmia.statistics.suspicion import FEWEST
 from fedmia.threat import WhiteBox
 

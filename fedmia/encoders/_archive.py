@@ -15,8 +15,8 @@ from typing import Any
 
 import torch
 
-from fedmia.options.bounded import check_zip, parse_json
-from fedmia.options.errors import InputError
+from fedmia.settings.errors import InputError
+from fedmia.untrusted.limits import check_zip, parse_json
 
 # Members by the end of their names, behind the archive's own folder.
 DATA = re.compile(

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from fedmia.options.errors import InputError, suggest_nearest
+from fedmia.settings.errors import InputError, suggest_nearest
 
 NUMPY = (".npz", ".npy")
 # What modules and programs raise on pixels that they do not take.

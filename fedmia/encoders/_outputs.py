@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 from torch import Tensor
 
 from fedmia.encoders.base import LoadContext
-from fedmia.options.errors import InputError, opt, unknown_name
 from fedmia.records.note import Note
+from fedmia.settings.errors import InputError, opt, unknown_name
 
 # Names under which libraries return what users take as an image's vector, the best first. One table
 # for every form of encoder.

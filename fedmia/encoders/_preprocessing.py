@@ -12,8 +12,8 @@ from torch import Tensor
 from fedmia.encoders._positions import is_positions
 from fedmia.encoders.base import Constants, LoadContext, channel_constants
 from fedmia.encoders.torchfile import OptionsStub
-from fedmia.options.errors import InputError, opt
 from fedmia.records.note import Note
+from fedmia.settings.errors import InputError, opt
 
 CHANNELS = 4  # most of an image
 DEEPEST = 16  # settings in one another

@@ -15,8 +15,8 @@ from fedmia.encoders.base import SIZES, LoadContext, LoadedEncoder, Weights
 from fedmia.encoders.hooked import CHANNELS, find_input_size
 from fedmia.encoders.modules import LoadedEncoderMethod, load_with_control
 from fedmia.nets.base import Trunk
-from fedmia.options.errors import InputError, opt
 from fedmia.records.note import Note
+from fedmia.settings.errors import InputError, opt
 from fedmia.ssl.base import Encoder
 
 

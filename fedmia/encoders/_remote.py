@@ -18,7 +18,7 @@ from torch import Tensor
 
 from fedmia.encoders._program import Program, load_black_box
 from fedmia.encoders.base import LoadContext, LoadedEncoder
-from fedmia.options.errors import InputError, opt
+from fedmia.settings.errors import InputError, opt
 from fedmia.storage.durable import DiskError, explain, make_file
 
 Pixels = NDArray[np.float32]  # (B, C, H, W) in [0, 1], unless mean and std are given

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 from fedmia.encoders.base import LoadContext
 from fedmia.nets.base import group_count
-from fedmia.options.errors import InputError, opt
 from fedmia.records.note import Note
+from fedmia.settings.errors import InputError, opt
 
 FIRST, SECOND = "layer1.0.conv1.weight", "layer1.0.conv2.weight"
 STAGES = 4

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 from fedmia.encoders._errors import import_extra
 from fedmia.encoders.base import LoadContext
-from fedmia.options.errors import InputError
 from fedmia.records.note import Note
+from fedmia.settings.errors import InputError
 
 PATCHES, BLOCK = "patch_embed.proj.weight", "blocks.0.attn.qkv.weight"
 FC1, FC2, TABLE = "blocks.0.mlp.fc1.weight", "blocks.0.mlp.fc2.weight", "pos_embed"

@@ -13,16 +13,16 @@ import torch
 from torch import nn
 
 from fedmia.encoders._errors import NUMPY, why_unread
-from fedmia.options.bounded import read_json
-from fedmia.options.errors import InputError, opt
-from fedmia.options.filetype import check_file_type
-from fedmia.options.option import Options
 from fedmia.records.note import Note
+from fedmia.settings import Options
+from fedmia.settings.errors import InputError, opt
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import SSLMethod
 from fedmia.storage.runfolder import Trust
 from fedmia.threat.needs import ACCESS
 from fedmia.threat.stored import Stored
+from fedmia.untrusted.filetype import check_file_type
+from fedmia.untrusted.limits import read_json
 
 IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 SIZES = (224, 96, 64, 32, 28)  # tried where no size is told
@@ -324,7 +324,7 @@ def finish(loaded: LoadedEncoder, load_options: LoadOptions) -> LoadedEncoder:
 
 def forms() -> list[EncoderForm]:
     """Every form in the registry, in the order in which messages list them."""
-    from fedmia.options import registry  # who brings a module needs no form
+    from fedmia.settings import registry  # who brings a module needs no form
 
     built = [registry.build("encoder", name, {}) for name in registry.names("encoder")]
     return sorted(built, key=lambda form: form.order)
@@ -336,7 +336,7 @@ def find_form(spec: str) -> tuple[EncoderForm, str]:
     Raises:
         InputError: no form takes it, or a file that is not there.
     """
-    from fedmia.options import registry
+    from fedmia.settings import registry
 
     known = forms()
     module, *rest = spec.split(":", 2)

@@ -18,8 +18,8 @@ from fedmia.encoders.reparametrised import join_parts
 from fedmia.encoders.schemes import OPENAI, EncoderMatch, Tensors, find_encoder
 from fedmia.encoders.torchfile import read
 from fedmia.encoders.weight_checks import check_initialised
-from fedmia.options.errors import InputError, opt
 from fedmia.records.note import Note
+from fedmia.settings.errors import InputError, opt
 
 PROTOTYPES = "last_layer."  # of DINO: what comes after the projection
 STATISTICS = ("running_mean", "running_var")

@@ -17,7 +17,7 @@ from fedmia.encoders._archive import check_program
 from fedmia.encoders._errors import first_line
 from fedmia.encoders._program import Program, load_black_box
 from fedmia.encoders.base import EncoderForm, LoadContext, LoadedEncoder, LoadOptions
-from fedmia.options.errors import InputError
+from fedmia.settings.errors import InputError
 
 
 class TorchProgram(Program):

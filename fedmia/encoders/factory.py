@@ -14,8 +14,8 @@ from fedmia.encoders.base import EncoderForm, LoadContext, LoadedEncoder, LoadOp
 from fedmia.encoders.hooked import CHANNELS, TrialPass, find_input_size, hook_backbone
 from fedmia.encoders.modules import build_seeded, copy_module, load_white_box, strip_wrappers
 from fedmia.nets.base import Backbone
-from fedmia.options.errors import InputError
 from fedmia.records.note import Note
+from fedmia.settings.errors import InputError
 from fedmia.ssl.base import Encoder
 
 
@@ -95,7 +95,7 @@ def _has_gradient(context: LoadContext, network: nn.Module, tried: TrialPass) ->
 
 
 def _call_factory(spec: str) -> nn.Module | Function:
-    from fedmia.options import registry  # a module in memory needs none
+    from fedmia.settings import registry  # a module in memory needs none
 
     factory = registry.load_outside("encoder", spec)
     if isinstance(factory, type) and issubclass(factory, EncoderForm):

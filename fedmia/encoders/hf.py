@@ -31,8 +31,8 @@ from fedmia.encoders.modules import build_seeded, load_white_box
 from fedmia.encoders.reparametrised import refuse_parts
 from fedmia.encoders.torchfile import folder_weights, of_configuration, read_json
 from fedmia.nets.base import check_network, limit_modules
-from fedmia.options.errors import InputError, opt
 from fedmia.records.note import Note
+from fedmia.settings.errors import InputError, opt
 
 PROCESSOR, BOTH = "preprocessor_config.json", "processor_config.json"  # the latter of text too
 # What of it may be done: the audit resizes and crops by itself, and reads images as RGB.

@@ -18,8 +18,8 @@ from fedmia.encoders._outputs import OutputNames, choose_outputs, grid, is_map, 
 from fedmia.encoders._positions import PREFIX, PositionGrid, find_grid
 from fedmia.encoders.base import LoadContext
 from fedmia.nets.base import Trunk
-from fedmia.options.errors import InputError, opt
 from fedmia.records.note import Note
+from fedmia.settings.errors import InputError, opt
 
 CHANNELS = (3, 1)  # tried where no number is told
 STAGES = 4  # most stages that are named

@@ -17,8 +17,8 @@ import numpy as np
 
 from fedmia.encoders._remote import Pixels, load_function
 from fedmia.encoders.base import EncoderForm, LoadContext, LoadedEncoder, LoadOptions
-from fedmia.options.errors import InputError
 from fedmia.records.note import Note
+from fedmia.settings.errors import InputError
 from fedmia.storage.durable import DiskError
 
 BUSY = (429, 502, 503, 504)  # statuses after which the same request may succeed

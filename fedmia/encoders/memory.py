@@ -17,8 +17,8 @@ from fedmia.encoders.factory import wrap
 from fedmia.encoders.hooked import CHANNELS, find_input_size
 from fedmia.encoders.modules import copy_module, load_white_box, strip_wrappers
 from fedmia.encoders.vectors import VectorSet
-from fedmia.options.errors import InputError
-from fedmia.options.session import source_of_function
+from fedmia.settings.errors import InputError
+from fedmia.settings.session import source_of_function
 from fedmia.ssl.base import SSLMethod
 
 Encoder = nn.Module | SSLMethod | LoadedEncoder | Function

@@ -18,9 +18,9 @@ from fedmia.encoders.base import LoadContext, LoadedEncoder, Weights
 from fedmia.encoders.hooked import TrialPass
 from fedmia.encoders.weight_checks import check_initialised, refuse_zeros
 from fedmia.nets.base import Backbone
-from fedmia.options.errors import InputError, opt
-from fedmia.options.seeding import torch_rng
 from fedmia.records.note import Note
+from fedmia.seeding import torch_rng
+from fedmia.settings.errors import InputError, opt
 from fedmia.ssl import TwoView
 from fedmia.ssl.bank import Bank
 from fedmia.ssl.base import Encoder, SSLMethod, State

@@ -16,8 +16,8 @@ from fedmia.encoders.base import Constants, EncoderForm, LoadContext, LoadedEnco
 from fedmia.encoders.hooked import hook_backbone, refuse_large
 from fedmia.encoders.modules import build, load_weights, load_white_box
 from fedmia.encoders.torchfile import read_json
-from fedmia.options.errors import InputError
 from fedmia.records.note import Note
+from fedmia.settings.errors import InputError
 
 CONFIG = "open_clip_config.json"
 PIXELS = ("size", "mode", "mean", "std", "interpolation", "resize_mode", "fill_color")

@@ -8,8 +8,8 @@ from typing import Any
 
 from torch import Tensor
 
-from fedmia.options.errors import InputError
 from fedmia.records.note import Note
+from fedmia.settings.errors import InputError
 
 
 def _scale_direction(length: Tensor, direction: Tensor) -> Tensor:

@@ -15,15 +15,15 @@ from fedmia.encoders.base import EncoderForm, LoadedEncoder, LoadOptions, Weight
 from fedmia.encoders.hooked import refuse_large
 from fedmia.encoders.weight_checks import refuse_diverged
 from fedmia.nets.base import Net, check_network
-from fedmia.options import registry
-from fedmia.options.errors import InputError, opt
-from fedmia.options.option import option_fields
-from fedmia.options.seeding import torch_rng
-from fedmia.options.values import convert, disk_path
-from fedmia.options.yamlfile import Tree
 from fedmia.recording.reader import RecordedRounds
 from fedmia.records.note import Note
 from fedmia.records.rows import Report
+from fedmia.seeding import torch_rng
+from fedmia.settings import registry
+from fedmia.settings.errors import InputError, opt
+from fedmia.settings.options import option_fields
+from fedmia.settings.values import convert, disk_path
+from fedmia.settings.yamlfile import Tree
 from fedmia.ssl.base import SSL, Recipe, SSLMethod, State
 from fedmia.storage.runfolder import RunFolder, damaged
 

@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedmia.options.errors import InputError, opt, suggest_nearest
 from fedmia.records.note import Note
+from fedmia.settings.errors import InputError, opt, suggest_nearest
 
 Tensors = Mapping[str, Tensor]
 

@@ -18,9 +18,9 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from fedmia.encoders._errors import NUMPY, first_line, why_unread
-from fedmia.options import bounded
-from fedmia.options.errors import InputError
-from fedmia.options.filetype import check_file_type
+from fedmia.settings.errors import InputError
+from fedmia.untrusted import limits
+from fedmia.untrusted.filetype import check_file_type
 
 # Weights beside a config.json, as model hubs keep them.
 IN_FOLDERS = ("model.safetensors", "pytorch_model.bin")
@@ -103,14 +103,14 @@ def read(path: Path) -> Any:
         if "lora_" in name:  # without it the network that the file names would be another one
             way = "merge it into the weights that it changes (peft: merge_and_unload()), save these"
             raise InputError(f"weights '{path}': '{name}' is of a LoRA adapter: {way}")
-    bounded.check_unfolded(f"weights '{path}'", size, path.stat().st_size)
+    limits.check_unfolded(f"weights '{path}'", size, path.stat().st_size)
     return content
 
 
 def _load(path: Path) -> Any:
     """What a file of torch.save, or a TorchScript archive, holds."""
     if zipfile.is_zipfile(path):
-        bounded.check_zip(f"weights '{path}'", path)
+        limits.check_zip(f"weights '{path}'", path)
     with torch.serialization.safe_globals(_stand_ins()), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of a pickle's protocol
         try:
@@ -211,7 +211,7 @@ def read_json(path: Path) -> dict[str, Any]:
     """
     check_file_type(path, "configuration")
     try:
-        content = bounded.read_json(path)
+        content = limits.read_json(path)
     except FileNotFoundError:
         raise InputError(f"'{path.parent}' has no {path.name}") from None
     except (OSError, ValueError) as error:

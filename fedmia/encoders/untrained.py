@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from fedmia.encoders.base import LoadContext
-from fedmia.options.errors import InputError
-from fedmia.options.seeding import torch_rng
+from fedmia.seeding import torch_rng
+from fedmia.settings.errors import InputError
 from fedmia.ssl.base import SSLMethod
 
 HOW = (

@@ -16,10 +16,10 @@ from torch import Tensor
 from fedmia.data.images import UNLABELLED, ImageSet
 from fedmia.encoders._program import Program, load_black_box
 from fedmia.encoders.base import LoadContext, LoadedEncoder, LoadOptions
-from fedmia.options.bounded import check_array, check_npz
-from fedmia.options.errors import InputError
-from fedmia.options.values import escape_name
 from fedmia.records.note import Note
+from fedmia.settings.errors import InputError
+from fedmia.settings.values import escape_name
+from fedmia.untrusted.limits import check_array, check_npz
 
 Vectors = NDArray[np.float32]  # (N, V, D): V views of each image
 SUFFIXES = (".npy", ".npz", ".parquet", ".safetensors")

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from fedmia.options.errors import InputError
+from fedmia.settings.errors import InputError
 from fedmia.ssl.base import all_finite
 
 

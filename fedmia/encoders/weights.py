@@ -16,7 +16,7 @@ from fedmia.encoders.reparametrised import join_parts
 from fedmia.encoders.schemes import EncoderMatch, find_encoder
 from fedmia.encoders.timm import TimmBackbone
 from fedmia.encoders.torchfile import read
-from fedmia.options.errors import InputError, opt
+from fedmia.settings.errors import InputError, opt
 
 SUFFIXES = (".pth", ".pt", ".ckpt", ".tar", ".bin", ".torch", ".pkl", ".safetensors")
 

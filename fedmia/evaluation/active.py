@@ -13,10 +13,10 @@ from fedmia.attacks.base import ActiveAttack, Attack
 from fedmia.data.images import digests, rank_digests
 from fedmia.evaluation.steps.scorer import side_fields
 from fedmia.evaluation.suite import Suite
-from fedmia.options.errors import opt
 from fedmia.recording.branches import BRANCHES, MAIN, ZERO
 from fedmia.records import Curves, FloatArray, ScoredAttack
 from fedmia.rounds.notes import Notes
+from fedmia.settings.errors import opt
 from fedmia.threat import ClientView
 
 ANOTHER_RUN = "another run of the app without ascent"  # what the twin in somebody's app is

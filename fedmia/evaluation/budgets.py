@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterable
 from functools import partial
 
 from fedmia.attacks.base import Known
-from fedmia.config.points import parse_points
 from fedmia.evaluation.steps.scorer import threshold_asks
 from fedmia.evaluation.suite import Suite
-from fedmia.options.errors import InputError, opt
-from fedmia.options.seeding import rng
 from fedmia.records import AttackSweep, SweepPoint
 from fedmia.records.note import Note
 from fedmia.rounds.base import RoundModel
+from fedmia.seeding import rng
+from fedmia.settings.commands.points import parse_points
+from fedmia.settings.errors import InputError, opt
 from fedmia.threat import BudgetError
 
 LEAST_KNOWN = 8  # a side, below which a budget buys no attack

@@ -12,11 +12,6 @@ import numpy as np
 import torch
 
 from fedmia.attacks.base import Known
-from fedmia.config.audit import Audit
-from fedmia.config.audit_attacks import expand_names
-from fedmia.config.choices import PluginChoice
-from fedmia.config.roles import QUICK, is_quick
-from fedmia.config.tree import to_tree
 from fedmia.data.cast import KNOWN, Cast
 from fedmia.data.images import IntArray
 from fedmia.encoders.describe import describe
@@ -38,8 +33,6 @@ from fedmia.evaluation.steps.assemble import assemble
 from fedmia.evaluation.steps.datasets import Partition
 from fedmia.evaluation.steps.failures import Failures
 from fedmia.evaluation.suite import Progress, Suite
-from fedmia.options import registry
-from fedmia.options.errors import InputError, opt
 from fedmia.partitions.iid import IID
 from fedmia.recording.branches import UNTRAINED
 from fedmia.records import RunScores
@@ -51,6 +44,13 @@ from fedmia.rounds.notes import Notes
 from fedmia.runtime.heartbeat import format_seconds
 from fedmia.runtime.progress import AuditDisplay
 from fedmia.runtime.stopwatch import Stopwatch
+from fedmia.settings import registry
+from fedmia.settings.choices import PluginChoice
+from fedmia.settings.commands.audit import Audit
+from fedmia.settings.commands.audit_attacks import expand_names
+from fedmia.settings.commands.roles import QUICK, is_quick
+from fedmia.settings.errors import InputError, opt
+from fedmia.settings.tree import to_tree
 from fedmia.shadows.train import TrainingStopped
 from fedmia.ssl.augment import Augment
 from fedmia.storage.archive import Archive

@@ -13,14 +13,10 @@ import numpy as np
 import torch
 
 from fedmia.cli.command import Invocation
-from fedmia.config.audit import Audit
 from fedmia.data.cast import SCORED
 from fedmia.evaluation.audits.prepare import device_of, prepare
 from fedmia.evaluation.audits.threads import settle_threads
 from fedmia.evaluation.encoder import examine
-from fedmia.options import registry
-from fedmia.options.errors import InputError, opt
-from fedmia.options.seeding import rng
 from fedmia.records import RunScores, ScoredAttack
 from fedmia.records.attack_rows import with_auc
 from fedmia.report.build import build_report
@@ -37,6 +33,10 @@ from fedmia.runtime.heartbeat import format_seconds
 from fedmia.runtime.load import BUSY, measure_free_cores
 from fedmia.runtime.progress import AuditDisplay
 from fedmia.runtime.stopwatch import Stopwatch
+from fedmia.seeding import rng
+from fedmia.settings import registry
+from fedmia.settings.commands.audit import Audit
+from fedmia.settings.errors import InputError, opt
 from fedmia.statistics.power import images_needed, smallest_detectable_auc
 from fedmia.storage.outfolder import OutFolder
 

@@ -9,7 +9,6 @@ import numpy as np
 
 from clients.client_context import ClientContext
 from fedmia.attacks.base import ActiveAttack, Known
-from fedmia.config.choices import PluginChoice
 from fedmia.data.cast import KNOWN, SCORED, Cast
 from fedmia.data.images import IntArray
 from fedmia.data.sets import ImageSets, form_sets
@@ -23,8 +22,6 @@ from fedmia.federation.attacker import make_attacker
 from fedmia.federation.plan import Plan
 from fedmia.federation.result import TrainedRounds
 from fedmia.federation.utility import Probes
-from fedmia.options import registry
-from fedmia.options.errors import InputError
 from fedmia.partitions.base import Partition
 from fedmia.partitions.iid import IID
 from fedmia.recording.branches import MAIN, PLACEBO
@@ -34,6 +31,9 @@ from fedmia.records.privacy import ClientDefence
 from fedmia.rounds.base import Rounds
 from fedmia.runtime.progress import Display
 from fedmia.runtime.stopwatch import Stopwatch
+from fedmia.settings import registry
+from fedmia.settings.choices import PluginChoice
+from fedmia.settings.errors import InputError
 from fedmia.storage.archive import Archive
 from fedmia.storage.snapshot import ClientState
 from strategies.failure_policy import FederationError

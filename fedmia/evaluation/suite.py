@@ -12,20 +12,20 @@ from typing import Any, Protocol, TypeVar
 from torch import Tensor
 
 from fedmia.attacks.base import Attack, DatasetAttack, Known
-from fedmia.config.choices import PluginChoice
 from fedmia.data.cast import SCORED, Cast
 from fedmia.data.images import IntArray
 from fedmia.data.sets import ImageSets
 from fedmia.evaluation.steps.datasets import Partition, form_candidate_sets, inference
 from fedmia.evaluation.steps.failures import Failures
 from fedmia.evaluation.steps.scorer import Scorer
-from fedmia.options.errors import InputError, opt
-from fedmia.options.option import option_fields
 from fedmia.recording.branches import MAIN, UNTRAINED
 from fedmia.records import Curves, DatasetInferenceResults, Probe, ScoredAttack
 from fedmia.records.note import Note
 from fedmia.rounds.attacker import Attacker
 from fedmia.rounds.base import RoundModel, Rounds
+from fedmia.settings.choices import PluginChoice
+from fedmia.settings.errors import InputError, opt
+from fedmia.settings.options import option_fields
 from fedmia.shadows.train import CUT
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import SSLMethod

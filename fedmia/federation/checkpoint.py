@@ -18,15 +18,15 @@ from typing import Any
 
 from fedmia import __version__
 from fedmia.federation.ledger import Ledger
-from fedmia.options.bounded import check_name, read_json
-from fedmia.options.errors import InputError
 from fedmia.runtime.environment import version
+from fedmia.settings.errors import InputError
 from fedmia.ssl.base import State, under
 from fedmia.storage.archive import Archive
 from fedmia.storage.durable import force, force_all, make_folder
 from fedmia.storage.durable import write as write_files
 from fedmia.storage.manifest import CHECKPOINT_INDEX
 from fedmia.storage.snapshot import read_tensors, write_tensors
+from fedmia.untrusted.limits import check_name, read_json
 from strategies.base import FederatedStrategy
 
 INDEX = CHECKPOINT_INDEX

@@ -39,10 +39,10 @@ from fedmia.federation.inline import (
     error_reply,
 )
 from fedmia.flower_internals import set_identity
-from fedmia.options import session
-from fedmia.options.errors import InputError, opt
 from fedmia.runtime.cores import count_cores
 from fedmia.runtime.device import client_device
+from fedmia.settings import session
+from fedmia.settings.errors import InputError, opt
 from fedmia.storage.snapshot import ClientState, StateStore
 from strategies.failure_policy import FederationError
 

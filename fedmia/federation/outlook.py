@@ -7,9 +7,9 @@ from collections.abc import Collection
 
 from fedmia.federation.plan import Plan
 from fedmia.federation.schedule import Schedule
-from fedmia.options.errors import opt
 from fedmia.partitions.sizes import MOST_MEMBERS, MOST_SCORED
 from fedmia.report.words.notes import in_words
+from fedmia.settings.errors import opt
 from fedmia.ssl.base import State
 
 LITTLE = 10_000_000  # bytes of disk of which nothing is said

@@ -12,21 +12,21 @@ import numpy as np
 
 from clients.client_context import ClientContext, pixel_constants
 from fedmia.attacks.base import ActiveAttack
-from fedmia.config.choices import Layer
-from fedmia.config.experiment import Experiment
 from fedmia.data.cast import ATTACKED, Cast
 from fedmia.data.decoding import UnreadableError
 from fedmia.data.encoded import EncodedSet
 from fedmia.data.images import ImageSet, IntArray, digests, rank_digests
 from fedmia.data.sets import form_sets
 from fedmia.federation.schedule import Schedule
-from fedmia.options.errors import InputError, opt, prefix_errors
-from fedmia.options.registry import load
-from fedmia.options.seeding import SEEDED, torch_rng
 from fedmia.partitions.split import decode_split, make_split
 from fedmia.records.note import Note
 from fedmia.report.words.notes import in_words
 from fedmia.runtime.device import resolve_device
+from fedmia.seeding import SEEDED, torch_rng
+from fedmia.settings.choices import Layer
+from fedmia.settings.commands.experiment import Experiment
+from fedmia.settings.errors import InputError, opt, prefix_errors
+from fedmia.settings.registry import load
 from fedmia.ssl.base import Recipe, SSLMethod
 
 

@@ -14,13 +14,13 @@ from fedmia.data.images import IntArray
 from fedmia.federation.attacker import load_weights
 from fedmia.federation.plan import Plan
 from fedmia.federation.schedule import Schedule
-from fedmia.options.seeding import ENTROPY
 from fedmia.recording.branches import MAIN, UNTRAINED
 from fedmia.recording.reader import RecordedRounds
 from fedmia.records import Aggregation, RoundInfo
 from fedmia.records.rows import FaultRow
 from fedmia.rounds.base import RoundModel, Rounds
 from fedmia.rounds.notes import Notes, read_notes
+from fedmia.seeding import ENTROPY
 from fedmia.ssl.base import SSLMethod, State
 from fedmia.storage.archive import Archive
 from fedmia.storage.snapshot import StateStore

@@ -18,7 +18,6 @@ import numpy as np
 from flwr.serverapp import Grid
 
 from clients.client_context import ClientContext
-from fedmia.config.roles import is_server
 from fedmia.defenses.stack import require_account
 from fedmia.federation.checkpoint import (
     BranchState,
@@ -34,9 +33,6 @@ from fedmia.federation.plan import Plan, divergence_hint
 from fedmia.federation.replay import Replay, one_round
 from fedmia.federation.schedule import Schedule
 from fedmia.federation.untrained import play_untrained
-from fedmia.options.errors import prefix_errors
-from fedmia.options.option import check_type
-from fedmia.options.seeding import rng, root
 from fedmia.recording.branches import BRANCHES, MAIN, UNTRAINED
 from fedmia.recording.format import RoundRecord
 from fedmia.recording.writer import FORKS, RecordingWriter
@@ -45,6 +41,10 @@ from fedmia.records.privacy import ClientDefence
 from fedmia.records.rows import FaultRow
 from fedmia.runtime.progress import Display
 from fedmia.runtime.stopwatch import Stopwatch, covered_seconds
+from fedmia.seeding import rng, root
+from fedmia.settings.commands.roles import is_server
+from fedmia.settings.errors import prefix_errors
+from fedmia.settings.options import check_type
 from fedmia.ssl.base import State
 from fedmia.storage.archive import pack, unpack
 from fedmia.storage.snapshot import StateStore, Update

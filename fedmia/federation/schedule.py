@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedmia.config.experiment import Experiment
 from fedmia.recording.branches import BRANCHES
+from fedmia.settings.commands.experiment import Experiment
 from strategies.cohort import RoundRange, draw_cohort
 
 

@@ -9,9 +9,9 @@ from fedmia.federation.answered import AnsweredGrid
 from fedmia.federation.notetaker import NoteTaker
 from fedmia.federation.replay import Replay, one_round
 from fedmia.federation.schedule import Schedule
-from fedmia.options.errors import InputError
-from fedmia.options.seeding import rng
 from fedmia.recording.branches import UNTRAINED
+from fedmia.seeding import rng
+from fedmia.settings.errors import InputError
 from fedmia.ssl.base import State, on_device
 from fedmia.storage.snapshot import Update
 from strategies.base import FederatedStrategy

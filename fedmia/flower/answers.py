@@ -20,7 +20,6 @@ from fedmia.evaluation.steps.failures import Failures
 from fedmia.federation.attacker import load_weights
 from fedmia.federation.plan import Plan
 from fedmia.federation.result import TrainedRounds
-from fedmia.options.bounded import parse_json
 from fedmia.recording.branches import MAIN
 from fedmia.records import ClientInfo, RunScores, ScoredAttack
 from fedmia.records.note import Note
@@ -30,6 +29,7 @@ from fedmia.ssl.base import SSLMethod, State
 from fedmia.storage.archive import Archive, pack, unpack
 from fedmia.storage.arrays import numbers
 from fedmia.storage.snapshot import ClientState, StateStore
+from fedmia.untrusted.limits import parse_json
 
 # What is told of an attack: nothing else of it leaves the node.
 SENT_FIELDS = (

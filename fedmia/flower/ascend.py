@@ -28,12 +28,12 @@ from fedmia.encoders.memory import Network, build_network
 from fedmia.evaluation.audits.climb import notes_folder
 from fedmia.flower.messages import is_change, misfit, round_number
 from fedmia.flower_internals import ClientAppCallable, Mod
-from fedmia.options.errors import InputError, check_arguments, format_value, unknown_value
-from fedmia.options.seeding import rng
 from fedmia.recording.branches import MAIN, UNTRAINED, ZERO
 from fedmia.recording.format import Header
 from fedmia.recording.writer import RecordingWriter
 from fedmia.rounds.notes import AFTER, RECEIVED, SENT, Notes
+from fedmia.seeding import rng
+from fedmia.settings.errors import InputError, check_arguments, format_value, unknown_value
 from fedmia.ssl.base import State
 from fedmia.storage import durable
 from fedmia.storage.arrays import tensors

@@ -11,8 +11,6 @@ from flwr.app import ArrayRecord, RecordDict
 from flwr.serverapp import Grid
 
 from fedmia.cli.command import Invocation
-from fedmia.config.experiment import Experiment
-from fedmia.config.tree import to_tree
 from fedmia.federation.ledger import Ledger
 from fedmia.federation.result import TrainedRounds
 from fedmia.federation.train import train
@@ -26,6 +24,8 @@ from fedmia.recording.reader import RecordedRounds
 from fedmia.records.rows import Report
 from fedmia.report.publish import publish
 from fedmia.runtime.stopwatch import Stopwatch
+from fedmia.settings.commands.experiment import Experiment
+from fedmia.settings.tree import to_tree
 from fedmia.storage.durable import make_folder
 from fedmia.storage.outfolder import OutFolder
 from fedmia.storage.runfolder import DAMAGE

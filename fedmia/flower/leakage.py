@@ -11,17 +11,17 @@ import torch
 from torch import Tensor
 
 from fedmia.attacks.base import Attack, DatasetAttack, Known
-from fedmia.config.audit_attacks import outside_reason
 from fedmia.data.images import ImageSet
 from fedmia.encoders.base import LoadOptions
 from fedmia.encoders.memory import Network, build_network, load_module
 from fedmia.evaluation.steps.scorer import Scorer
-from fedmia.options import registry
-from fedmia.options.errors import InputError
-from fedmia.options.seeding import rng
 from fedmia.rounds.attacker import Attacker
 from fedmia.rounds.kept import KeptRounds
 from fedmia.runtime.numerics import default_numerics
+from fedmia.seeding import rng
+from fedmia.settings import registry
+from fedmia.settings.commands.audit_attacks import outside_reason
+from fedmia.settings.errors import InputError
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import State
 from fedmia.statistics.auc import AucEstimate, auc_estimate

@@ -18,11 +18,11 @@ from typing import Any
 import torch
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 
-from fedmia.options.errors import InputError
 from fedmia.recording.branches import MAIN
 from fedmia.recording.format import RoundRecord
 from fedmia.recording.thread import RecordingThread
 from fedmia.recording.writer import RecordingWriter, describe_size
+from fedmia.settings.errors import InputError
 from fedmia.ssl.base import State
 from fedmia.storage.arrays import tensors
 

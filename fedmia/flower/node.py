@@ -16,8 +16,8 @@ from clients.client_context import ClientContext
 from fedmia.federation.plan import Plan, fingerprint, foresee, make_plan, try_method
 from fedmia.flower.node_store import NodeStore
 from fedmia.flower.private import SIDES, SOURCES, plan_own, read_experiment, remote_context
-from fedmia.options.errors import InputError
-from fedmia.options.values import disk_path
+from fedmia.settings.errors import InputError
+from fedmia.settings.values import disk_path
 from fedmia.storage.durable import make_folder, write
 
 FOLDER = "folder"  # of a node's files, in its `--node-config`

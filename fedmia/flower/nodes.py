@@ -10,9 +10,9 @@ from typing import Any
 from flwr.serverapp import Grid
 
 from fedmia import __version__
-from fedmia.config.experiment import Experiment
-from fedmia.config.tree import to_tree
 from fedmia.flower.store import ask, ask_each, name_clients
+from fedmia.settings.commands.experiment import Experiment
+from fedmia.settings.tree import to_tree
 from fedmia.storage.outfolder import OutFolder
 from strategies.base import wait_for_nodes
 from strategies.failure_policy import FederationError

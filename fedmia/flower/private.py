@@ -13,17 +13,17 @@ from threading import Event
 import numpy as np
 
 from clients.client_context import ClientContext
-from fedmia.config.dataset_names import split_dataset
-from fedmia.config.experiment import Experiment
-from fedmia.config.tree import from_tree
 from fedmia.data.cast import Cast
 from fedmia.data.images import ImageSet, IntArray
 from fedmia.federation.plan import Plan, make_client_context, try_method
-from fedmia.options import registry
-from fedmia.options.bounded import parse_json
-from fedmia.options.errors import InputError, opt
-from fedmia.options.seeding import ENTROPY, rng, root
-from fedmia.options.values import disk_path
+from fedmia.seeding import ENTROPY, rng, root
+from fedmia.settings import registry
+from fedmia.settings.commands.experiment import Experiment
+from fedmia.settings.dataset_names import split_dataset
+from fedmia.settings.errors import InputError, opt
+from fedmia.settings.tree import from_tree
+from fedmia.settings.values import disk_path
+from fedmia.untrusted.limits import parse_json
 
 SIDES = ("members", "nonmembers")  # data sources of a node, in its `--node-config`
 SOURCES = (*SIDES, "public")  # the last where the settings ask for images that no client holds

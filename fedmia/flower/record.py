@@ -20,10 +20,10 @@ import fedmia
 from fedmia.flower.messages import ROSTER, MessageRecorder
 from fedmia.flower.watch import Watch
 from fedmia.flower_internals import ClientAppCallable
-from fedmia.options.errors import InputError
-from fedmia.options.values import disk_path
 from fedmia.recording.format import Header
 from fedmia.recording.writer import begin_recording
+from fedmia.settings.errors import InputError
+from fedmia.settings.values import disk_path
 from strategies.grids import GridExtras, ReplyObserver, extras_of
 
 

@@ -13,7 +13,7 @@ from flwr.serverapp import Grid
 from fedmia.encoders.memory import Network
 from fedmia.flower.leakage import Leakage
 from fedmia.flower.messages import log
-from fedmia.options.errors import InputError
+from fedmia.settings.errors import InputError
 from fedmia.ssl.base import State
 from fedmia.statistics.auc import AucEstimate
 from fedmia.statistics.spending import pool

@@ -15,7 +15,6 @@ from flwr.serverapp import Grid, ServerApp
 
 from fedmia.cli.command import Invocation, parse
 from fedmia.cli.commands import SIMULATE
-from fedmia.config.tree import to_tree
 from fedmia.evaluation.run import score_run
 from fedmia.federation.plan import fingerprint
 from fedmia.federation.train import train
@@ -25,11 +24,12 @@ from fedmia.flower.nodes import check_agreement, open_nodes
 from fedmia.flower.rounds import LogDisplay
 from fedmia.flower.store import NodeStates
 from fedmia.observers.run_observers import RunObservers
-from fedmia.options.errors import InputError, opt
-from fedmia.options.values import disk_path
 from fedmia.recording.writer import RecordingWriter
 from fedmia.report.publish import publish, show
 from fedmia.runtime.stopwatch import Stopwatch
+from fedmia.settings.errors import InputError, opt
+from fedmia.settings.tree import to_tree
+from fedmia.settings.values import disk_path
 from fedmia.storage.outfolder import OutFolder
 from fedmia.storage.runfolder import RunFolder
 from strategies.base import wait_for_nodes

@@ -19,8 +19,8 @@ from fedmia.flower.leakage import Leakage
 from fedmia.flower.messages import log
 from fedmia.flower.serve import ask_nodes
 from fedmia.observers.run_observers import RunObservers
-from fedmia.options.errors import InputError, check_arguments
 from fedmia.report.words import watch as words
+from fedmia.settings.errors import InputError, check_arguments
 from fedmia.ssl.base import State
 from fedmia.statistics.auc import AucEstimate, as_sure, auc_interval
 from fedmia.statistics.spending import ALPHA, lower_limit, spend

@@ -13,9 +13,9 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.module import register_module_module_registration_hook
 
 from fedmia.nets.split_norm import SplitBatchNorm
-from fedmia.options.bounded import check_unfolded
-from fedmia.options.errors import InputError, unknown_name
-from fedmia.options.option import Options
+from fedmia.settings import Options
+from fedmia.settings.errors import InputError, unknown_name
+from fedmia.untrusted.limits import check_unfolded
 
 MODULES = 20_000  # of a network that a file describes: large ones have 2,000
 NORMS = ("group", "batch", "split")

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from fedmia.nets.base import NORM_HELP, NORMS, Backbone, Net, make_norm
-from fedmia.options.errors import InputError
-from fedmia.options.option import option
+from fedmia.settings import option
+from fedmia.settings.errors import InputError
 
 STEMS = ("auto", "cifar", "imagenet")
 # Below this side, `auto` keeps the resolution in the stem.

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from torch import nn
 
 from fedmia.nets.base import NORM_HELP, NORMS, Backbone, Net, make_norm
-from fedmia.options.errors import InputError
-from fedmia.options.option import option
+from fedmia.settings import option
+from fedmia.settings.errors import InputError
 
 
 class SmallConvNet(Backbone):

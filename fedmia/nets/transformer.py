@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 from fedmia.nets.base import SelfInitialisedLayer, Trunk
 from fedmia.nets.keyed import content_words, keyed_uniforms
-from fedmia.options.errors import InputError
+from fedmia.settings.errors import InputError
 
 STAGES = 4
 EPS = 1e-6  # of the layer norms, as in the public code of DINO and MAE

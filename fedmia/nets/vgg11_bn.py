@@ -9,8 +9,8 @@ from typing import ClassVar
 from torch import nn
 
 from fedmia.nets.base import NORM_HELP, NORMS, Backbone, Net, make_norm
-from fedmia.options.errors import InputError
-from fedmia.options.option import option
+from fedmia.settings import option
+from fedmia.settings.errors import InputError
 
 STAGES = 5
 

@@ -7,8 +7,8 @@ from typing import ClassVar
 
 from fedmia.nets.base import Net
 from fedmia.nets.transformer import STAGES, VisionTransformer, check_width
-from fedmia.options.errors import InputError
-from fedmia.options.option import option
+from fedmia.settings import option
+from fedmia.settings.errors import InputError
 
 POSITIONS = ("sincos", "learned")
 POOLS = ("cls", "mean")

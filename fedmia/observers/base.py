@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedmia.options.option import Options
 from fedmia.records.rows import Report
+from fedmia.settings import Options
 
 
 @dataclass

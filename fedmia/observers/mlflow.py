@@ -11,8 +11,8 @@ from typing import Any
 from PIL import Image
 
 from fedmia.observers.base import RunObserver
-from fedmia.options.errors import InputError
 from fedmia.records.rows import Report
+from fedmia.settings.errors import InputError
 from fedmia.storage.json_rows import to_json
 
 LONGEST = 500  # characters of a parameter's value that every server takes

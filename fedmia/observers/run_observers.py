@@ -14,9 +14,9 @@ from typing import Any, Self
 
 from fedmia.observers._values import drop_missing, round_values, run_values
 from fedmia.observers.base import RunObserver
-from fedmia.options import registry
-from fedmia.options.errors import InputError
 from fedmia.records.rows import Report
+from fedmia.settings import registry
+from fedmia.settings.errors import InputError
 from fedmia.storage.manifest import FIGURES
 
 PATIENCE = 60.0  # seconds that a call may take before the run goes on without the observer

@@ -13,8 +13,8 @@ import numpy as np
 from PIL import Image
 
 from fedmia.observers.base import RunObserver
-from fedmia.options.errors import InputError, opt
 from fedmia.records.rows import Report
+from fedmia.settings.errors import InputError, opt
 from fedmia.storage.durable import make_folder
 
 

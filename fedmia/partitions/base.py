@@ -10,10 +10,9 @@ import numpy as np
 from fedmia.data.base import Dataset
 from fedmia.data.encoded import EncodedSet
 from fedmia.data.images import ImageSet, IntArray
-from fedmia.options import registry
-from fedmia.options.errors import InputError, opt
-from fedmia.options.option import Options
 from fedmia.records.note import Note
+from fedmia.settings import Options, registry
+from fedmia.settings.errors import InputError, opt
 
 
 class Partition(Options, ABC):

@@ -8,9 +8,9 @@ from typing import ClassVar
 import numpy as np
 
 from fedmia.data.images import IntArray
-from fedmia.options.errors import InputError
-from fedmia.options.option import option
 from fedmia.partitions.base import RandomPartition, by_class, dirichlet_cuts
+from fedmia.settings import option
+from fedmia.settings.errors import InputError
 
 TRIES = 1000
 

@@ -13,10 +13,10 @@ import numpy as np
 from fedmia.data.base import Dataset
 from fedmia.data.encoded import EncodedSet
 from fedmia.data.images import ImageSet, IntArray
-from fedmia.options.bounded import check_array, read_json, read_utf8
-from fedmia.options.errors import InputError, opt
-from fedmia.options.option import option
 from fedmia.partitions.base import OwnerPartition
+from fedmia.settings import option
+from fedmia.settings.errors import InputError, opt
+from fedmia.untrusted.limits import check_array, read_json, read_utf8
 
 COLUMNS = ["image", "client"]
 

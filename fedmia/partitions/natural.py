@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 from fedmia.data.base import Dataset
 from fedmia.data.encoded import EncodedSet
 from fedmia.data.images import ImageSet, IntArray
-from fedmia.options.errors import InputError, opt
-from fedmia.options.option import option
 from fedmia.partitions.base import OwnerPartition
 from fedmia.records.note import Note
+from fedmia.settings import option
+from fedmia.settings.errors import InputError, opt
 
 NOTED_CLIENTS = 20  # clients that a note names
 

@@ -8,8 +8,8 @@ from typing import ClassVar
 import numpy as np
 
 from fedmia.data.images import IntArray
-from fedmia.options.option import option
 from fedmia.partitions.base import RandomPartition, dirichlet_cuts
+from fedmia.settings import option
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fedmia.options.errors import InputError, opt
-from fedmia.options.option import Options, option
+from fedmia.settings import Options, option
+from fedmia.settings.errors import InputError, opt
 
 # Upper bounds of the sizes that are chosen automatically. Members: the federated paper's 5,000 of
 # CIFAR-10 train for 30 rounds in a quarter of an hour on two cores. Scored images: an attack embeds

@@ -10,10 +10,10 @@ import numpy as np
 from fedmia.data.cast import Cast
 from fedmia.data.encoded import EncodedSet
 from fedmia.data.images import ImageSet, IntArray
-from fedmia.options.errors import InputError, opt
-from fedmia.options.seeding import rng
 from fedmia.partitions.base import Partition
 from fedmia.partitions.sizes import MOST_SCORED, SplitOptions, check_clients, role_sizes
+from fedmia.seeding import rng
+from fedmia.settings.errors import InputError, opt
 
 __all__ = ["SplitOptions", "make_split"]
 

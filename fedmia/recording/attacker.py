@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from fedmia.options.errors import InputError
 from fedmia.recording.files import check_digest, digest_of
 from fedmia.recording.format import ATTACKER, ATTACKER_ABOUT, fits_each
+from fedmia.settings.errors import InputError
 from fedmia.storage.snapshot import read_tensors, write_tensors
 
 DIGEST = 32  # bytes of a SHA-256

@@ -12,10 +12,10 @@ import torch
 from fedmia.data.cast import OF_MEMBERS, OF_OTHERS, Cast
 from fedmia.data.encoded import EncodedSet
 from fedmia.data.images import ImageSet, IntArray, digests
-from fedmia.options.errors import InputError
 from fedmia.recording.files import check_digest, digest_of
 from fedmia.recording.format import CAST, CAST_ABOUT, fits_each
 from fedmia.recording.reader import read_header
+from fedmia.settings.errors import InputError
 from fedmia.storage.snapshot import read_tensors, write_tensors
 
 TRAINED = ("members", "attackers", "placebo")  # beside those that the attacker knows or that are

@@ -9,12 +9,12 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from fedmia.options.errors import InputError
-from fedmia.options.filetype import check_file_type
 from fedmia.recording.format import HEADER, ROUNDS, Header, named_files
+from fedmia.settings.errors import InputError
 from fedmia.ssl.base import State
 from fedmia.storage import durable
 from fedmia.storage.snapshot import write_tensors
+from fedmia.untrusted.filetype import check_file_type
 
 
 def write_header(folder: Path, header: Header, within: Path | None = None) -> None:

@@ -39,8 +39,8 @@ from dataclasses import MISSING, asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, get_type_hints
 
-from fedmia.options.errors import InputError
 from fedmia.records.json_schema import DRAFT, type_schema
+from fedmia.settings.errors import InputError
 from fedmia.storage.json_rows import from_json
 
 FORMAT = 1

@@ -9,8 +9,6 @@ from typing import Any
 
 import torch
 
-from fedmia.options.bounded import parse_json
-from fedmia.options.errors import InputError
 from fedmia.recording.attacker import read_attacker
 from fedmia.recording.branches import MAIN
 from fedmia.recording.files import check_digest
@@ -23,9 +21,11 @@ from fedmia.recording.format import (
     round_file,
     update_file,
 )
+from fedmia.settings.errors import InputError
 from fedmia.ssl.base import State
 from fedmia.storage.snapshot import read_tensors
 from fedmia.storage.states import ReadLate, States
+from fedmia.untrusted.limits import parse_json
 
 
 class RecordedRounds:

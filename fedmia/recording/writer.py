@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from fedmia.data.cast import Cast
-from fedmia.options.errors import InputError
 from fedmia.recording.attacker import write_attacker
 from fedmia.recording.branches import BRANCHES, MAIN
 from fedmia.recording.cast import write_cast
@@ -32,6 +31,7 @@ from fedmia.recording.format import (
     update_file,
 )
 from fedmia.recording.reader import RecordedRounds, read_header
+from fedmia.settings.errors import InputError
 from fedmia.ssl.base import State
 from fedmia.storage import durable
 

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedmia.options.seeding import rng
 from fedmia.records import ClientInfo, FloatArray, IntArray, RunScores, ScoredAttack
 from fedmia.records.attack_rows import with_auc
 from fedmia.records.client_rows import CLIENT, ClientCounts, ClientDistribution, ClientRow
@@ -23,6 +22,7 @@ from fedmia.records.privacy import ClientDefence
 from fedmia.report.lowerbounds import bounds_family, epsilon_row, part_row
 from fedmia.report.metrics import auc_fields
 from fedmia.report.selection import FEW, LARGE, MOST
+from fedmia.seeding import rng
 from fedmia.statistics.auc import AucEstimate, auc_estimate
 from fedmia.statistics.matching import (
     OVER,

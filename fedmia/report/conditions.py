@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from fedmia.options.errors import InputError, suggest_nearest
 from fedmia.records.attack_rows import with_auc
 from fedmia.records.client_rows import CLIENT
 from fedmia.records.defence_rows import DefencePart
@@ -22,6 +21,7 @@ from fedmia.report.judgement import is_alarming, is_reversed
 from fedmia.report.metrics import FPR_TARGETS
 from fedmia.report.words import gate as words
 from fedmia.report.words.bounds import refutation_sentence, statements
+from fedmia.settings.errors import InputError, suggest_nearest
 
 FAILING = (*LEAKS, *VOID)  # verdicts that are no pass
 NOT = "not:"  # before a verdict that fails no condition

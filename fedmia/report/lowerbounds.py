@@ -16,7 +16,6 @@ from fedmia.lowerbounds.fdp import own_runs_bound, shared_run_bound
 from fedmia.lowerbounds.gdp import epsilon_at
 from fedmia.lowerbounds.onerun import one_run_bound
 from fedmia.lowerbounds.rates import TRIED, rates_bound
-from fedmia.options.seeding import rng
 from fedmia.records import Aggregation, IntArray, RunScores, ScoredAttack
 from fedmia.records.defence_rows import (
     AggregationRow,
@@ -27,6 +26,7 @@ from fedmia.records.defence_rows import (
 )
 from fedmia.records.fields import row_of
 from fedmia.records.privacy import NOISE, ClientDefence, Epsilon
+from fedmia.seeding import rng
 from fedmia.statistics.intervals import LEVEL
 
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedmia.options.seeding import rng
 from fedmia.records import RunScores, ScoredAttack
 from fedmia.records.client_rows import NamingNull, NamingRow, PerClientRow
+from fedmia.seeding import rng
 from fedmia.statistics.by_client import client_auc, matched_naming_rate
 from fedmia.statistics.intervals import clopper_pearson, wilson
 from fedmia.statistics.matching import mix_weights

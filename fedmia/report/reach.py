@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from fedmia.options import registry
 from fedmia.records.attack_rows import with_auc
 from fedmia.records.rows import Report
 from fedmia.report.judgement import ScoredRows
+from fedmia.settings import registry
 from fedmia.statistics.intervals import ONE_SIDED
 from fedmia.statistics.power import images_needed, smallest_detectable_auc
 

@@ -6,8 +6,8 @@ import dataclasses
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from fedmia.options import session
 from fedmia.records import RunScores
+from fedmia.settings import session
 
 
 def shorten_names(run: RunScores) -> RunScores:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedmia.options.seeding import rng
 from fedmia.records import RunScores
 from fedmia.records.client_rows import SUBJECT, ClientRow
 from fedmia.records.fields import row_of
 from fedmia.report.clients import declared_attack, leak_numbers
+from fedmia.seeding import rng
 from fedmia.statistics.auc import auc, auc_estimate
 from fedmia.statistics.matching import DRAWS, NullDistribution
 

@@ -21,9 +21,6 @@ from fedmia.encoders.base import LoadedEncoder
 from fedmia.encoders.schemes import tables_of
 from fedmia.encoders.torchfile import read
 from fedmia.encoders.weight_checks import refuse_diverged
-from fedmia.options.bounded import check_npz
-from fedmia.options.errors import InputError, opt
-from fedmia.options.values import disk_paths
 from fedmia.recording import Recording
 from fedmia.recording.branches import MAIN, UNTRAINED
 from fedmia.recording.format import ROUNDS, RoundRecord
@@ -31,8 +28,11 @@ from fedmia.records.note import Note
 from fedmia.records.rows import FaultRow
 from fedmia.rounds.base import EncoderRounds, RoundModel
 from fedmia.rounds.notes import Notes, read_notes
+from fedmia.settings.errors import InputError, opt
+from fedmia.settings.values import disk_paths
 from fedmia.ssl.base import SSLMethod, State, all_finite
 from fedmia.storage.states import States
+from fedmia.untrusted.limits import check_npz
 
 MOST = 24  # models that are scored, evenly spread over the rounds
 SUFFIXES = (".npz", ".pth", ".pt", ".safetensors")

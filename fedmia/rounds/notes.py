@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedmia.data.images import digests
-from fedmia.options.errors import InputError
 from fedmia.recording.branches import BRANCHES
 from fedmia.recording.reader import RecordedRounds
+from fedmia.settings.errors import InputError
 from fedmia.ssl.base import State
 from fedmia.threat import ClientView, Trajectory
 

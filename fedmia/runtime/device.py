@@ -7,8 +7,8 @@ import socket
 
 import torch
 
-from fedmia.options.errors import InputError, opt
 from fedmia.runtime.cores import count_cores
+from fedmia.settings.errors import InputError, opt
 
 DEVICES = "auto, cpu, cuda or cuda:N"
 

@@ -22,10 +22,10 @@ from rich.progress import (
 )
 from rich.text import Text
 
-from fedmia.options.session import short_name
 from fedmia.records.note import Note
 from fedmia.runtime.forecast import cost_of, makespan
 from fedmia.runtime.heartbeat import INTERVAL, REFRESH, Heartbeat, format_seconds, notebook_line
+from fedmia.settings.session import short_name
 
 FEW = 3  # attacks that are not worth an estimate of their time
 SURE = 10.0  # seconds of rounds that give an estimate of all

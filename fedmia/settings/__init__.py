@@ -1,9 +1,10 @@
-"""What a plugin needs to declare options: `from fedmia.settings import option`.
+"""Settings: options and their values, plugins by name, strict YAML, paths, flags, and their errors.
 
-Plugins inside and outside of fedmia import it. The code lives in `fedmia.options`; start at
-`fedmia/options/option.py`.
+A plugin imports what it needs to declare options from here: `from fedmia.settings import option`.
+This package imports none of ours and no torch; what each command may be told is in `commands`,
+which a module here imports only inside of a function. Start at `options.option`.
 """
 
-from fedmia.options.option import Options, option
+from fedmia.settings.options import Options, option
 
 __all__ = ["Options", "option"]

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from fedmia.data.images import ByteArray
-from fedmia.options.errors import InputError
-from fedmia.options.seeding import rng
+from fedmia.seeding import rng
+from fedmia.settings.errors import InputError
 from fedmia.shadows.cache import PROGRESS, DamagedShadowError, ShadowFolder
 from fedmia.shadows.plan import ShadowDefense, ShadowSettings
 from fedmia.ssl.base import SSLMethod, State

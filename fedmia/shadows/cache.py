@@ -27,10 +27,10 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from fedmia.data.images import ByteArray
-from fedmia.options.bounded import check_npz, read_json
 from fedmia.shadows.plan import ShadowSettings
 from fedmia.ssl.base import State
 from fedmia.storage.durable import make_folder, replacing
+from fedmia.untrusted.limits import check_npz, read_json
 
 FORMAT = 1
 ABOUT, IMAGES, ENCODER = "about.json", "images.npz", "encoder.safetensors"

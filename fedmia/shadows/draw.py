@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedmia.data.images import ByteArray, IntArray, digests
-from fedmia.options.errors import InputError
-from fedmia.options.seeding import rng
+from fedmia.seeding import rng
+from fedmia.settings.errors import InputError
 from fedmia.shadows.plan import ShadowPlan
 from fedmia.statistics.subjects import nearest_end
 

@@ -10,10 +10,10 @@ from typing import Any, Protocol
 
 from fedmia.data.base import Views
 from fedmia.nets.base import Net
-from fedmia.options import registry
-from fedmia.options.errors import InputError, opt
-from fedmia.options.option import Options, option, option_fields, options_of
-from fedmia.options.seeding import torch_rng
+from fedmia.seeding import torch_rng
+from fedmia.settings import registry
+from fedmia.settings.errors import InputError, opt
+from fedmia.settings.options import Options, option, option_fields, options_of
 from fedmia.ssl.augment import OPERATIONS, Augment
 from fedmia.ssl.base import SSL, Recipe, SSLMethod
 from fedmia.ssl.optimizers import RATES

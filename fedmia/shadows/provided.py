@@ -10,9 +10,8 @@ from safetensors import SafetensorError, safe_open
 
 from fedmia.data.images import digests
 from fedmia.nets.base import check_network
-from fedmia.options.bounded import read_json
-from fedmia.options.errors import InputError
-from fedmia.options.option import check_type, type_hints
+from fedmia.settings.errors import InputError
+from fedmia.settings.options import check_type, type_hints
 from fedmia.shadows._one import ShadowTraining, TrainedShadow
 from fedmia.shadows.cache import (
     ABOUT,
@@ -27,6 +26,7 @@ from fedmia.shadows.draw import content_digest
 from fedmia.shadows.plan import Choice, ShadowSettings
 from fedmia.ssl.train import Train
 from fedmia.storage.runfolder import DAMAGE, Trust, UntrustedPluginError, refuse_untrusted
+from fedmia.untrusted.limits import read_json
 
 LINE = 200  # characters of a reason
 

@@ -12,9 +12,9 @@ import numpy as np
 import torch
 
 from fedmia.data.images import IntArray
-from fedmia.options.errors import InputError
 from fedmia.records.note import Note
 from fedmia.runtime.cores import count_cores
+from fedmia.settings.errors import InputError
 from fedmia.shadows._one import CUT, ShadowTraining, TrainedShadow, TrainingStopped, train_one
 from fedmia.shadows.cache import ENCODER, ShadowFolder, describe_shadow, key_of
 from fedmia.shadows.draw import ImagePool, Pixels, as_bytes, build_image_pool, draw_shadows

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, cast
 
-from fedmia.options.option import option
+from fedmia.settings import option
 from fedmia.ssl._heads import HEAD_NORMS
 from fedmia.ssl.augment import OPERATIONS, Augment
 from fedmia.ssl.base import SSL

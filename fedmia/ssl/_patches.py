@@ -12,9 +12,9 @@ from torch import nn
 
 from fedmia.nets.base import Backbone, initialise
 from fedmia.nets.transformer import VisionTransformer
-from fedmia.options.errors import InputError, opt
-from fedmia.options.option import option
 from fedmia.records.note import Note
+from fedmia.settings import option
+from fedmia.settings.errors import InputError, opt
 from fedmia.ssl._options import ViewsSSL
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.bank import bank_length, cut_note

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from fedmia.data.images import ByteArray
 from fedmia.nets.keyed import keyed_uniforms
-from fedmia.options.seeding import draw_seed
+from fedmia.seeding import draw_seed
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import State
 

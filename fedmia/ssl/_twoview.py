@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from fedmia.nets.base import Backbone, initialise
-from fedmia.options.option import option
 from fedmia.records.note import Note
+from fedmia.settings import option
 from fedmia.ssl._harder import adversarial_view, mixed_losses
 from fedmia.ssl._heads import mlp
 from fedmia.ssl._options import MIXES, HarderSSL, head_norm_option

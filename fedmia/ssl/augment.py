@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedmia.data.images import ByteArray, digests
-from fedmia.options.errors import InputError
-from fedmia.options.option import Options, option
+from fedmia.settings import Options, option
+from fedmia.settings.errors import InputError
 from fedmia.ssl._plan import BatchPlan, ViewParameters
 from fedmia.ssl.pixel_operations import (
     CONTRAST,

@@ -14,9 +14,9 @@ from torch.utils.checkpoint import checkpoint
 
 from fedmia.data.images import ByteArray
 from fedmia.nets.base import Backbone
-from fedmia.options.errors import opt, wrong_value
-from fedmia.options.option import Options
 from fedmia.records.note import Note
+from fedmia.settings import Options
+from fedmia.settings.errors import opt, wrong_value
 from fedmia.ssl.augment import Augment
 
 State = dict[str, Tensor]

@@ -17,7 +17,7 @@ from fedmia.nets.transformer import (
     attend,
     feed_forward,
 )
-from fedmia.options.option import option
+from fedmia.settings import option
 from fedmia.ssl.mae import MAE, MaskedAutoencoder, take, visible_count
 
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from fedmia.nets.base import Backbone
-from fedmia.options.option import option
+from fedmia.settings import option
 from fedmia.ssl._options import COLLAPSES, head_norm_option, key_option, momentum_schedule_option
 from fedmia.ssl._prototypes import Prototypes, PrototypeSSL, freeze_for, swapped_loss
 from fedmia.ssl._twoview import KeyedTwoView, TwoViewSSL

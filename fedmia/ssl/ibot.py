@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from fedmia.nets.base import Backbone, initialise
 from fedmia.nets.transformer import ClassToken, patchify
-from fedmia.options.errors import InputError
-from fedmia.options.option import option
+from fedmia.settings import option
+from fedmia.settings.errors import InputError
 from fedmia.ssl._patches import vision_transformer
 from fedmia.ssl._prototypes import Prototypes, cross_entropy, freeze_for
 from fedmia.ssl.base import Encoder, Recipe

@@ -19,8 +19,8 @@ from fedmia.nets.transformer import (
     check_width,
     patchify,
 )
-from fedmia.options.option import option
-from fedmia.options.seeding import draw_seed
+from fedmia.seeding import draw_seed
+from fedmia.settings import option
 from fedmia.ssl._patches import PatchSSL, vision_transformer
 from fedmia.ssl._twoview import TwoView
 from fedmia.ssl.bank import Bank

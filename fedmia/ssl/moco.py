@@ -16,8 +16,8 @@ from torch.nn import functional as F
 
 from fedmia.nets.base import Backbone, initialise
 from fedmia.nets.split_norm import deal_in_blocks
-from fedmia.options.option import option
 from fedmia.records.note import Note
+from fedmia.settings import option
 from fedmia.ssl._harder import nce_against
 from fedmia.ssl._options import HarderSSL, key_option, mixup_option, operations_option
 from fedmia.ssl._public import PublicImages

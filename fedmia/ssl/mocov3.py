@@ -11,8 +11,8 @@ from torch.nn import functional as F
 
 from fedmia.nets.base import Backbone
 from fedmia.nets.transformer import VisionTransformer
-from fedmia.options.errors import InputError, opt
-from fedmia.options.option import option
+from fedmia.settings import option
+from fedmia.settings.errors import InputError, opt
 from fedmia.ssl._harder import nce_against
 from fedmia.ssl._options import key_option, mixup_option, momentum_schedule_option
 from fedmia.ssl._twoview import BankedSSL, KeyedTwoView

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from fedmia.nets.transformer import EPS, VisionTransformer, attend, feed_forward
-from fedmia.options.errors import InputError, opt
-from fedmia.options.option import option
+from fedmia.settings import option
+from fedmia.settings.errors import InputError, opt
 from fedmia.ssl._patches import PatchSSL
 from fedmia.ssl.mae import MaskedAutoencoder
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from fedmia.nets.base import Backbone
-from fedmia.options.option import option
+from fedmia.settings import option
 from fedmia.ssl._harder import nce_against
 from fedmia.ssl._options import MIXES, head_norm_option, mixup_option, operations_option
 from fedmia.ssl._twoview import BankedSSL, TwoView

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from fedmia.nets.base import Backbone
-from fedmia.options.option import option
+from fedmia.settings import option
 from fedmia.ssl._options import COLLAPSES, head_norm_option
 from fedmia.ssl._prototypes import Prototypes, PrototypeSSL, freeze_for, swapped_loss
 from fedmia.ssl._twoview import TwoViewSSL

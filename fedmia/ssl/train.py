@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from fedmia.data.images import ByteArray
-from fedmia.options.option import Options, option
-from fedmia.options.seeding import SEEDED
+from fedmia.seeding import SEEDED
+from fedmia.settings import Options, option
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import LR, SSLMethod
 from fedmia.ssl.optimizers import OPTIMIZERS, RATES, build, clip_gradients, set_decay

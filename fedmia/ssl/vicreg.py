@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from fedmia.nets.base import Backbone
-from fedmia.options.option import option
+from fedmia.settings import option
 from fedmia.ssl._twoview import TwoView, TwoViewSSL
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import Recipe

@@ -13,10 +13,10 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
 from fedmia import records
-from fedmia.options.bounded import parse_json
-from fedmia.options.option import check_type, type_hints
 from fedmia.records import privacy, rows
+from fedmia.settings.options import check_type, type_hints
 from fedmia.storage.durable import make_folder, replacing
+from fedmia.untrusted.limits import parse_json
 
 Result = TypeVar("Result")
 RECORDS: Mapping[str, Any] = {  # what a file may name, and nothing else that is imported

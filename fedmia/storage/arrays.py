@@ -10,8 +10,8 @@ import torch
 from flwr.app import Array, ArrayRecord
 from numpy.typing import NDArray
 
-from fedmia.options.bounded import check_array
 from fedmia.ssl.base import State
+from fedmia.untrusted.limits import check_array
 
 
 class LazyArray(Array):

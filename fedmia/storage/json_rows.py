@@ -11,7 +11,7 @@ from typing import Any, TypeVar, Union, cast, get_args, get_origin, get_type_hin
 
 import numpy as np
 
-from fedmia.options.values import escape_name
+from fedmia.settings.values import escape_name
 
 R = TypeVar("R")
 EXACT = ("config", "choices", "delta")  # asked for, chosen or assumed: no measurement

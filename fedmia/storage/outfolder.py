@@ -15,10 +15,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
-from fedmia.options.errors import InputError, opt
-from fedmia.options.values import escape_name
-from fedmia.options.yamlfile import dump
 from fedmia.runtime.environment import describe
+from fedmia.settings.errors import InputError, opt
+from fedmia.settings.values import escape_name
+from fedmia.settings.yamlfile import dump
 from fedmia.storage.durable import OWNER_FILE, DiskError, explain, make_folder, write
 from fedmia.storage.manifest import CONFIG, FORMAT, LOCK
 from fedmia.storage.runfolder import outside_plugins

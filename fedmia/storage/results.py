@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from fedmia.options.bounded import batch_rows, check_npz, check_unfolded
-from fedmia.options.errors import InputError
 from fedmia.records import Curves
+from fedmia.settings.errors import InputError
 from fedmia.storage import durable
 from fedmia.storage.manifest import TABLE, TABLE_TEXT
 from fedmia.table import COLUMNS, Row
+from fedmia.untrusted.limits import batch_rows, check_npz, check_unfolded
 
 
 def write(rows: Sequence[Row], folder: Path) -> list[Path]:

@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 from safetensors import SafetensorError
 
-from fedmia.options import session
-from fedmia.options.bounded import read_json
-from fedmia.options.errors import InputError, prefix_errors
-from fedmia.options.yamlfile import RUN_KEY, Tree, load_all
 from fedmia.records import Curves
 from fedmia.records.rows import FORMAT as REPORT_FORMAT
 from fedmia.records.rows import Report
+from fedmia.settings import session
+from fedmia.settings.errors import InputError, prefix_errors
+from fedmia.settings.yamlfile import RUN_KEY, Tree, load_all
 from fedmia.storage.json_rows import from_json
 from fedmia.storage.manifest import (
     CHECKPOINT,
@@ -34,6 +33,7 @@ from fedmia.storage.manifest import (
 )
 from fedmia.storage.results import from_npz, read
 from fedmia.table import Row, flatten
+from fedmia.untrusted.limits import read_json
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -400,7 +400,7 @@ def _is_outside(path: str, text: str) -> bool:
     if not colon or not head or "/" in head or path in PLAIN:
         return False
     kind = WITH_PATH.get(path)
-    from fedmia.options import registry  # takes its time, and `view` in Python needs none
+    from fedmia.settings import registry  # takes its time, and `view` in Python needs none
 
     own = kind is not None and head in registry.names(kind)
     return not (own and getattr(registry.load(str(kind), head), "takes_path", False))

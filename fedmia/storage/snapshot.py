@@ -14,11 +14,11 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import nn
 
-from fedmia.options.bounded import parse_json
-from fedmia.options.errors import InputError
-from fedmia.options.filetype import check_file_type
+from fedmia.settings.errors import InputError
 from fedmia.ssl.base import State
 from fedmia.storage.durable import replacing
+from fedmia.untrusted.filetype import check_file_type
+from fedmia.untrusted.limits import parse_json
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
-from fedmia.config.audit import Audit
-from fedmia.config.study import Cell, Study
 from fedmia.runtime.cores import count_cores
+from fedmia.settings.commands.audit import Audit
+from fedmia.settings.commands.study import Cell, Study
 from fedmia.study.scheduler import command, side_by_side, simulate_command
 
 # Command line of the process that makes a run: of the file of its settings, and its folder.

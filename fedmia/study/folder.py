@@ -15,10 +15,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from fedmia.cli.command import FAILED
-from fedmia.config.study import Cell, Study, format_grid_value, tree_key
-from fedmia.options.errors import InputError, opt
-from fedmia.options.yamlfile import MOST, dump
 from fedmia.records.rows import Report
+from fedmia.settings.commands.study import Cell, Study, format_grid_value, tree_key
+from fedmia.settings.errors import InputError, opt
+from fedmia.settings.yamlfile import MOST, dump
 from fedmia.storage import durable
 from fedmia.storage.outfolder import OutFolder
 from fedmia.storage.runfolder import RunFolder

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from fedmia.config.study import Cell, Study
 from fedmia.records.rows import Report
+from fedmia.settings.commands.study import Cell, Study
 from fedmia.storage.manifest import FORMAT
 from fedmia.study.cells import facts
 from fedmia.study.result import StudyResult

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from fedmia.config.defense_points import NONE, UNDEFENDED
-from fedmia.config.study import format_grid_value
-from fedmia.options.errors import InputError, unknown_name
+from fedmia.settings.commands.defense_points import NONE, UNDEFENDED
+from fedmia.settings.commands.study import format_grid_value
+from fedmia.settings.errors import InputError, unknown_name
 from fedmia.study.cells import CellState
 
 if TYPE_CHECKING:

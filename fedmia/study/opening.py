@@ -7,11 +7,10 @@ from pathlib import Path
 
 import pandas as pd
 
-from fedmia.config.study import Study, tree_key
-from fedmia.config.tree import from_tree
-from fedmia.options.bounded import read_json
-from fedmia.options.errors import InputError
-from fedmia.options.values import disk_path
+from fedmia.settings.commands.study import Study, tree_key
+from fedmia.settings.errors import InputError
+from fedmia.settings.tree import from_tree
+from fedmia.settings.values import disk_path
 from fedmia.storage.runfolder import RunFolder, check_format, damaged
 from fedmia.study import folder as folders
 from fedmia.study.gather import Finished, gather
@@ -19,6 +18,7 @@ from fedmia.study.result import STUDY, StudyResult
 from fedmia.study.scheduler import explain_exit
 from fedmia.study.words import add_words
 from fedmia.table import COLUMNS
+from fedmia.untrusted.limits import read_json
 
 
 def open_study(folder: str | Path, *, trust_plugins: bool = False) -> StudyResult:

@@ -8,15 +8,15 @@ from pathlib import Path
 from threading import Event
 
 from fedmia.cli.command import Invocation
-from fedmia.config.audit import Audit
-from fedmia.config.study import Cell, Study
 from fedmia.evaluation.outlook import Outlook, describe, plan_audit
-from fedmia.options.errors import prefix_errors
 from fedmia.report.publish import json_text
 from fedmia.runtime.cores import bind_cores, share_cores
 from fedmia.runtime.forecast import makespan
 from fedmia.runtime.heartbeat import format_seconds
 from fedmia.runtime.stopwatch import Stopwatch
+from fedmia.settings.commands.audit import Audit
+from fedmia.settings.commands.study import Cell, Study
+from fedmia.settings.errors import prefix_errors
 from fedmia.study.engine import count_at_once
 
 

@@ -10,9 +10,9 @@ from inspect import isclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from fedmia.options import registry, session
-from fedmia.options.errors import InputError, unknown_name
 from fedmia.runs import Run, open_run
+from fedmia.settings import registry, session
+from fedmia.settings.errors import InputError, unknown_name
 from fedmia.storage.results import read
 from fedmia.storage.runfolder import RunFolder
 from fedmia.study.cells import CellState

@@ -12,16 +12,16 @@ import torch
 from rich.console import Console
 
 from fedmia.cli.command import Invocation
-from fedmia.config.experiment import Experiment
-from fedmia.config.study import Study
-from fedmia.options import registry
-from fedmia.options.errors import InputError
 from fedmia.partitions.sizes import MOST_MEMBERS
 from fedmia.report.figures import canvas
 from fedmia.report.page import picture, templates
 from fedmia.report.publish import json_text
 from fedmia.report.tables import flat
 from fedmia.runtime.cores import count_cores
+from fedmia.settings import registry
+from fedmia.settings.commands.experiment import Experiment
+from fedmia.settings.commands.study import Study
+from fedmia.settings.errors import InputError
 from fedmia.storage import durable
 from fedmia.storage.manifest import FIGURES
 from fedmia.storage.results import write as write_table

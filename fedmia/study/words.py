@@ -6,12 +6,12 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from fedmia.config.defense_points import NONE
 from fedmia.records.privacy import MEANINGFUL
 from fedmia.report.codes import LEAKS
 from fedmia.report.reach import WEAK
 from fedmia.report.words.numbers import DASH, interval, number
 from fedmia.report.words.numbers import estimate as mean_and_interval
+from fedmia.settings.commands.defense_points import NONE
 from fedmia.statistics.intervals import LEVEL
 from fedmia.study.cells import CellState
 from fedmia.study.points import group_by_key

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from fedmia.attacks.base import ActiveAttack, Attack
-from fedmia.options.seeding import rng
+from fedmia.seeding import rng
 from fedmia.testing.attack_case import AttackCase, UncachedSignals
 from fedmia.testing.material import run
 from fedmia.threat import VIEWS, BlackBox, BudgetError

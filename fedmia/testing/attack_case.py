@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from fedmia.attacks.base import Attack, Known, Scores
-from fedmia.options.seeding import rng
+from fedmia.seeding import rng
 from fedmia.ssl.base import Encoder
 from fedmia.testing.material import (
     Case,

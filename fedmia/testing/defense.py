@@ -11,9 +11,9 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from fedmia.defenses.base import Defense, PreparationContext, RunConditions
-from fedmia.options.errors import InputError
-from fedmia.options.seeding import rng
 from fedmia.records.privacy import UNITS, Epsilon
+from fedmia.seeding import rng
+from fedmia.settings.errors import InputError
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import State
 from fedmia.ssl.moco import MoCo

@@ -19,9 +19,9 @@ from fedmia.data.classes import ClassNames
 from fedmia.data.images import digests, rank_digests
 from fedmia.data.synthetic import Synthetic
 from fedmia.nets.smallnet import SmallNet
-from fedmia.options.option import has_its_options
-from fedmia.options.seeding import rng, torch_rng
 from fedmia.runtime.numerics import default_numerics
+from fedmia.seeding import rng, torch_rng
+from fedmia.settings.options import has_its_options
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import Recipe, SSLMethod, State
 from fedmia.ssl.moco import MoCo, MomentumContrast

@@ -14,9 +14,9 @@ import torch
 from PIL import Image
 
 from fedmia.observers.base import RunObserver
-from fedmia.options.errors import InputError
 from fedmia.records import RunScores, ScoredAttack
 from fedmia.report.build import build_report
+from fedmia.settings.errors import InputError
 from fedmia.testing.material import Case, run
 
 CONFIG = {"seed": 0, "partition": {"name": "iid"}, "attacks": ["similarity"], "defense": None}

@@ -11,9 +11,9 @@ from torch import Tensor
 
 from fedmia.nets.smallnet import SmallNet
 from fedmia.nets.vit import ViTTiny
-from fedmia.options.errors import InputError
-from fedmia.options.seeding import torch_rng
 from fedmia.report.words.notes import in_words
+from fedmia.seeding import torch_rng
+from fedmia.settings.errors import InputError
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import SSL, Recipe, SSLMethod
 from fedmia.testing.material import (

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from fedmia.options.option import Options
-from fedmia.options.seeding import torch_rng
+from fedmia.seeding import torch_rng
+from fedmia.settings import Options
 from fedmia.ssl.base import State
 from fedmia.storage.snapshot import Update
 from fedmia.testing.material import Case, call_under_seeds, run

@@ -8,7 +8,7 @@ that reaches into private attributes leaves the threat model, as any code in one
 """
 
 from fedmia.data.classes import Labels
-from fedmia.options.vantages import VANTAGE, VANTAGES
+from fedmia.settings.vantages import VANTAGE, VANTAGES
 from fedmia.threat._rows import OUTPUTS, PRECISIONS, ViewRecipe
 from fedmia.threat.blackbox import BlackBox, Shadow
 from fedmia.threat.client import ClientView, Trajectory

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedmia.options.errors import InputError
+from fedmia.settings.errors import InputError
 from fedmia.ssl.augment import Augment, content_uniforms
 from fedmia.ssl.base import PART, SSLMethod
 from fedmia.threat.signals import PixelCache, Signals

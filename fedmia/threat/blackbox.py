@@ -14,8 +14,8 @@ from torch import Tensor
 
 from fedmia.data.classes import ClassNames, Labels
 from fedmia.data.images import digests
-from fedmia.options.errors import unknown_name
-from fedmia.options.seeding import rng
+from fedmia.seeding import rng
+from fedmia.settings.errors import unknown_name
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import SSLMethod
 from fedmia.threat._rows import CHUNK, OUTPUTS, PRECISIONS, Rows, ViewRecipe

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from fedmia.options.errors import InputError, opt
-from fedmia.options.vantages import VANTAGE, VANTAGES, Vantage
+from fedmia.settings.errors import InputError, opt
+from fedmia.settings.vantages import VANTAGE, VANTAGES, Vantage
 
 ACCESS = ("black_box", "white_box")
 NEGATIVES = ("held", "queue")

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fedmia.options.errors import InputError, opt
+from fedmia.settings.errors import InputError, opt
 from fedmia.ssl.base import iterate_parts
 
 OwnerLoss = Callable[[nn.Module, Tensor], Tensor]  # of (network, pixels in [0, 1]): (B,)

@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 from torch import Tensor
 
-from fedmia.options.errors import InputError
+from fedmia.settings.errors import InputError
 from fedmia.threat._rows import OUTPUTS, ViewRecipe
 from fedmia.threat.blackbox import BlackBox
 

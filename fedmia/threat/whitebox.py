@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from fedmia.data.images import digests, rank_digests
-from fedmia.options.errors import InputError, unknown_name
+from fedmia.settings.errors import InputError, unknown_name
 from fedmia.ssl.base import SSLMethod, State
 from fedmia.threat.blackbox import BlackBox
 from fedmia.threat.needs import Meter, Threat

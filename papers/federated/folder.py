@@ -10,17 +10,17 @@ from tempfile import TemporaryDirectory
 from threading import Event
 from typing import cast
 
-from fedmia.config.compatibility import check_gpu
-from fedmia.config.experiment import Experiment
 from fedmia.evaluation.run import suite_of_run
 from fedmia.evaluation.steps.failures import Failures
 from fedmia.evaluation.suite import Suite
 from fedmia.federation.ledger import Ledger
 from fedmia.federation.plan import make_client_context, make_plan
 from fedmia.federation.result import TrainedRounds
-from fedmia.options.errors import InputError, prefix_errors
 from fedmia.recording.reader import RecordedRounds
 from fedmia.runs import Run, open_run
+from fedmia.settings.commands.compatibility import check_gpu
+from fedmia.settings.commands.experiment import Experiment
+from fedmia.settings.errors import InputError, prefix_errors
 from fedmia.storage.runfolder import RunFolder
 
 

@@ -9,13 +9,13 @@ from typing import Any, cast
 
 import numpy as np
 
-from fedmia.config.experiment import Experiment
 from fedmia.evaluation.score import run_side_by_side
 from fedmia.evaluation.suite import Progress, Suite
-from fedmia.options.errors import InputError
 from fedmia.records import Curves
 from fedmia.records.rows import RoundRow
 from fedmia.runs import Run
+from fedmia.settings.commands.experiment import Experiment
+from fedmia.settings.errors import InputError
 from fedmia.storage.json_rows import to_json
 from papers.claims.of_ascent import claims
 from papers.federated.reading import SnapshotFeatures, SnapshotScores, read_features, score_snapshot

@@ -19,13 +19,13 @@ from fedmia.attacks.base import Scores
 from fedmia.attacks.combined import Combined
 from fedmia.attacks.internal import Internal, top_confidences
 from fedmia.attacks.similarity import Similarity
-from fedmia.config.choices import PluginChoice
 from fedmia.data.images import digests
 from fedmia.evaluation.steps.scorer import Scorer
 from fedmia.evaluation.suite import Suite
 from fedmia.recording.branches import MAIN
 from fedmia.records import ScoredAttack
 from fedmia.rounds.base import RoundModel
+from fedmia.settings.choices import PluginChoice
 from fedmia.threat import Threat, WhiteBox
 
 TOP = 3  # largest confidences, as in the paper

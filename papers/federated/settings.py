@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fedmia.config.fields import Settings
-from fedmia.options.errors import InputError, opt
-from fedmia.options.option import option
+from fedmia.settings import option
+from fedmia.settings.errors import InputError, opt
+from fedmia.settings.fields import Settings
 
 
 @dataclass(frozen=True)

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 
 from fedmia.cli.command import Invocation
-from fedmia.config.tree import to_tree
 from fedmia.records import Curves
 from fedmia.report.figures import active, canvas
 from fedmia.report.page import picture, templates
 from fedmia.report.publish import json_text
 from fedmia.report.tables import Table
+from fedmia.settings.tree import to_tree
 from fedmia.storage import durable
 from fedmia.storage.outfolder import OutFolder
 from fedmia.storage.runfolder import RunFolder

@@ -8,9 +8,9 @@ from functools import partial
 import torch
 
 from fedmia.cli.command import Invocation
-from fedmia.config.tree import to_tree
 from fedmia.runtime.cores import count_cores
 from fedmia.runtime.progress import ProgressBars
+from fedmia.settings.tree import to_tree
 from fedmia.storage.outfolder import OutFolder
 from papers.heads import view
 from papers.heads.measure import measure, prepare

@@ -10,19 +10,19 @@ import numpy as np
 import torch
 from torch.nn import functional as F
 
-from fedmia.config.compatibility import check_gpu
-from fedmia.config.dataset_names import split_dataset
 from fedmia.data.base import Request
 from fedmia.data.images import ImageSet
 from fedmia.data.labels import renumber_labels
 from fedmia.defenses.heads.release import ReleaseSetting
 from fedmia.encoders.base import LoadedEncoder, load
 from fedmia.encoders.describe import probe_encoder
-from fedmia.options import registry
-from fedmia.options.errors import InputError, opt, prefix_errors
-from fedmia.options.seeding import rng
 from fedmia.records.note import Note
 from fedmia.runtime.device import resolve_device
+from fedmia.seeding import rng
+from fedmia.settings import registry
+from fedmia.settings.commands.compatibility import check_gpu
+from fedmia.settings.dataset_names import split_dataset
+from fedmia.settings.errors import InputError, opt, prefix_errors
 from fedmia.ssl.base import SSLMethod, iterate_parts
 from papers.heads.settings import Head
 from papers.heads.trial import HeadSplit, HeadTrial, LabelledFeatures, run_trial, split_images

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fedmia.config.choices import Values
-from fedmia.config.data import channel_mean, channel_std, data_folder, image_size, pixel_range
-from fedmia.config.dataset_names import split_dataset
-from fedmia.config.fields import Settings
 from fedmia.defenses.heads.release import CLASSICAL
-from fedmia.options import registry
-from fedmia.options.errors import InputError, opt
-from fedmia.options.option import option, options_of
 from fedmia.runtime.device import DEVICES, check_device
+from fedmia.settings import registry
+from fedmia.settings.choices import Values
+from fedmia.settings.commands.data import (
+    channel_mean,
+    channel_std,
+    data_folder,
+    image_size,
+    pixel_range,
+)
+from fedmia.settings.dataset_names import split_dataset
+from fedmia.settings.errors import InputError, opt
+from fedmia.settings.fields import Settings
+from fedmia.settings.options import option, options_of
 
 MECHANISMS = ("logistic", "laplace", "gaussian")
 

@@ -20,10 +20,10 @@ from fedmia.defenses.heads.release import (
 )
 from fedmia.defenses.heads.sensitivity import sample_sensitivity
 from fedmia.defenses.heads.stack import HeadStack, train_heads
-from fedmia.options.errors import InputError, opt
-from fedmia.options.seeding import rng, seed_words
 from fedmia.records import FloatArray
 from fedmia.runtime.eager import SGD
+from fedmia.seeding import rng, seed_words
+from fedmia.settings.errors import InputError, opt
 from fedmia.statistics.auc import auc
 from fedmia.statistics.thresholds import decide_at_threshold, tpr_at_fpr
 from papers.heads import attack

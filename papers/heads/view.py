@@ -14,10 +14,8 @@ from typing import Any
 from rich.console import Console
 
 from fedmia.cli.command import Invocation
-from fedmia.config.tree import to_tree
 from fedmia.defenses.heads.release import CLASSICAL, ReleaseSetting, assumptions, audit_noise
 from fedmia.encoders.base import LoadedEncoder
-from fedmia.options.seeding import rng
 from fedmia.records.privacy import MEANINGFUL
 from fedmia.report.lowerbounds import canary_bound
 from fedmia.report.page import picture, templates
@@ -26,6 +24,8 @@ from fedmia.report.tables import Cell, Table, TextCell, flat, listing
 from fedmia.report.words.notes import sentences
 from fedmia.report.words.numbers import DASH, estimate, interval, number
 from fedmia.runtime.environment import describe
+from fedmia.seeding import rng
+from fedmia.settings.tree import to_tree
 from fedmia.statistics.spread import clip_interval, spread, t_interval
 from fedmia.storage import durable
 from fedmia.storage.json_rows import to_json

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from fedmia.attacks.base import Attack, Known, Scores
 from fedmia.data.images import digests
 from fedmia.nets.base import Backbone
-from fedmia.options.seeding import rng, torch_rng
+from fedmia.seeding import rng, torch_rng
 from fedmia.threat import BlackBox, ClientView, Shadow
 from tests.attacks.planted import fitted, method_of, view_of
 

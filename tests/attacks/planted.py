@@ -16,8 +16,8 @@ from fedmia.attacks.base import Attack, Known
 from fedmia.data.base import Request
 from fedmia.data.synthetic import Synthetic
 from fedmia.nets.base import Backbone
-from fedmia.options import registry
-from fedmia.options.seeding import rng, torch_rng
+from fedmia.seeding import rng, torch_rng
+from fedmia.settings import registry
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import Encoder, SSLMethod
 from fedmia.ssl.moco import MoCo, MomentumContrast

@@ -13,8 +13,8 @@ from scipy import stats
 from torch import Tensor
 
 from fedmia.attacks.all_for_one import AllForOne, outlier_deviates
-from fedmia.options.errors import InputError
-from fedmia.options.seeding import rng, torch_rng
+from fedmia.seeding import rng, torch_rng
+from fedmia.settings.errors import InputError
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import State
 from fedmia.ssl.moco import MomentumContrast

@@ -15,7 +15,7 @@ from fedmia.attacks.ascent import Ascent, AscentAlgorithm1
 from fedmia.attacks.ascent_static import attack_losses
 from fedmia.attacks.base import CraftContext, Known
 from fedmia.data.images import digests
-from fedmia.options.seeding import rng
+from fedmia.seeding import rng
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import State
 from fedmia.ssl.train import draw_two_views

@@ -26,7 +26,7 @@ from fedmia.attacks.base import Known, NotFitted, Scores
 from fedmia.attacks.grad_norm import GradNorm
 from fedmia.attacks.similarity import Similarity
 from fedmia.data.images import digests
-from fedmia.options.errors import InputError
+from fedmia.settings.errors import InputError
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import outputs
 from fedmia.ssl.moco import MomentumContrast

@@ -14,10 +14,9 @@ import torch
 from torch import Tensor
 
 from fedmia.attacks.base import Attack, Known, NotFitted, Scores
-from fedmia.options import registry
-from fedmia.options.errors import InputError
-from fedmia.options.seeding import rng
-from fedmia.settings import option
+from fedmia.seeding import rng
+from fedmia.settings import option, registry
+from fedmia.settings.errors import InputError
 from fedmia.threat import Threat
 from tests.attacks.planted import view_of
 

@@ -27,9 +27,9 @@ from fedmia.data.digits import Digits
 from fedmia.data.images import IntArray, digests
 from fedmia.data.synthetic import Synthetic
 from fedmia.nets.base import Backbone
-from fedmia.options import registry
-from fedmia.options.errors import InputError
-from fedmia.options.seeding import rng
+from fedmia.seeding import rng
+from fedmia.settings import registry
+from fedmia.settings.errors import InputError
 from fedmia.ssl.augment import Augment
 from fedmia.threat import BlackBox, Labels, Shadow, WhiteBox
 from tests.attacks.planted import EXACT, NOBODY, auc_of, chance, fitted, mixing, view_of

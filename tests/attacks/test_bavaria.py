@@ -14,7 +14,7 @@ from scipy import integrate, stats
 
 from fedmia.attacks.bavaria import MANY, BaVarIA, Prior, estimate_prior, predict
 from fedmia.attacks.lira import LiRA
-from fedmia.options.seeding import rng
+from fedmia.seeding import rng
 from tests.attacks.difficulty import tpr
 from tests.attacks.test_lira import drawn, signals_of_tables, unknown
 

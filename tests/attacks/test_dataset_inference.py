@@ -25,10 +25,10 @@ from fedmia.attacks._exchange import (
 from fedmia.attacks.base import Known
 from fedmia.attacks.dataset_inference import DatasetInference
 from fedmia.evaluation.steps.datasets import LEAST, POSERS, form_candidate_sets, inference
-from fedmia.options.seeding import rng
 from fedmia.partitions.dirichlet import Dirichlet
 from fedmia.partitions.iid import IID
 from fedmia.report.datasets import inference_row
+from fedmia.seeding import rng
 from fedmia.ssl.augment import Augment
 from fedmia.statistics.pvalues import holm
 from fedmia.threat import BlackBox

@@ -12,7 +12,7 @@ import pytest
 from torch import Tensor
 
 from fedmia.attacks.base import Scores
-from fedmia.options import registry
+from fedmia.settings import registry
 from fedmia.statistics.auc import auc
 from fedmia.threat import Shadow
 from tests.attacks.difficulty import World, make_world, tpr

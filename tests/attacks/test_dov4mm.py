@@ -15,8 +15,8 @@ from fedmia.attacks.dataset_inference import DatasetInference
 from fedmia.attacks.dov4mm import DOV4MM, Masks
 from fedmia.nets.base import Backbone
 from fedmia.nets.vit import ViTTiny
-from fedmia.options.errors import InputError
-from fedmia.options.seeding import rng
+from fedmia.seeding import rng
+from fedmia.settings.errors import InputError
 from fedmia.statistics.auc import auc
 from fedmia.threat import BlackBox
 from tests.attacks.planted import chance, fitted, mixing, view_of

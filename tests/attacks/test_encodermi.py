@@ -18,9 +18,9 @@ from fedmia.attacks._mlp import logits, mlp, train_logits
 from fedmia.attacks.base import Known
 from fedmia.attacks.encodermi import DeepSets
 from fedmia.nets.base import Backbone
-from fedmia.options import registry
-from fedmia.options.errors import InputError
-from fedmia.options.seeding import rng, torch_rng
+from fedmia.seeding import rng, torch_rng
+from fedmia.settings import registry
+from fedmia.settings.errors import InputError
 from fedmia.ssl.augment import Augment
 from fedmia.threat import BlackBox, Shadow
 from tests.attacks.loops import naive_pairs

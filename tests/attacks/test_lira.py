@@ -20,8 +20,8 @@ from fedmia.attacks.base import Known, Scores
 from fedmia.attacks.lira import FEW, LEAST, LiRA, LiRARounds
 from fedmia.attacks.rmia import RMIARounds
 from fedmia.data.images import digests
-from fedmia.options.errors import InputError
-from fedmia.options.seeding import rng
+from fedmia.seeding import rng
+from fedmia.settings.errors import InputError
 from fedmia.statistics.auc import auc
 from fedmia.threat import ClientView, Shadow
 from tests.attacks.planted import CPU, MILD, fitted

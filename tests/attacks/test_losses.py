@@ -12,7 +12,7 @@ from torch import Tensor
 
 from fedmia.attacks.grad_norm import GradNorm
 from fedmia.attacks.loss_slope import LossSlope, slope
-from fedmia.options.errors import InputError
+from fedmia.settings.errors import InputError
 from fedmia.ssl.augment import Augment
 from fedmia.testing.material import earlier
 from fedmia.threat import ClientView

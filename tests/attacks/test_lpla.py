@@ -13,8 +13,8 @@ from torch import Tensor
 
 from fedmia.attacks.base import Known, Scores
 from fedmia.attacks.lpla import LpLA, random_pixels
-from fedmia.options import registry
-from fedmia.options.errors import InputError
+from fedmia.settings import registry
+from fedmia.settings.errors import InputError
 from tests.attacks.planted import Leak, norm_leak
 
 ORDERS = [0.0, 0.1, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 5.0]

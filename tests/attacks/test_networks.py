@@ -22,10 +22,10 @@ from fedmia.attacks._selector import (
 )
 from fedmia.attacks.fe_mi import RECIPES
 from fedmia.attacks.sd_mi import SDMI, choose_anchors, distances
-from fedmia.options import registry
-from fedmia.options.errors import InputError
 from fedmia.records import EPOCHS_CUT
 from fedmia.runtime.threads import limit_threads
+from fedmia.settings import registry
+from fedmia.settings.errors import InputError
 from tests.attacks.planted import Leak, fitted, norm_leak
 
 

@@ -15,8 +15,8 @@ from torch import Tensor, nn
 
 from fedmia.attacks.base import Known
 from fedmia.nets.base import Backbone
-from fedmia.options import registry
-from fedmia.options.seeding import torch_rng
+from fedmia.seeding import torch_rng
+from fedmia.settings import registry
 from fedmia.ssl.moco import MomentumContrast
 from fedmia.threat import ClientView
 from tests.attacks.planted import MILD, auc_of, brisk, chance, fitted, method_of, mixing, view_of

@@ -22,9 +22,9 @@ from torch.nn import functional as F
 from fedmia.attacks.base import LEAKS, Known
 from fedmia.data.images import IntArray
 from fedmia.nets.base import Backbone
-from fedmia.options import registry
-from fedmia.options.seeding import rng, torch_rng
 from fedmia.probes.pixels import pixel_scores
+from fedmia.seeding import rng, torch_rng
+from fedmia.settings import registry
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.moco import MomentumContrast
 from fedmia.statistics.auc import auc

@@ -32,9 +32,9 @@ from fedmia.attacks.variance_only import Rotations, VarianceOnly
 from fedmia.nets.base import Backbone, initialise
 from fedmia.nets.resnet import ResNet18
 from fedmia.nets.vit import ViTTiny
-from fedmia.options import registry
-from fedmia.options.errors import InputError
-from fedmia.options.seeding import torch_rng
+from fedmia.seeding import torch_rng
+from fedmia.settings import registry
+from fedmia.settings.errors import InputError
 from fedmia.ssl.augment import Augment, content_uniforms
 from fedmia.statistics.auc import auc
 from fedmia.threat import Shadow

@@ -20,8 +20,8 @@ from fedmia.attacks.ascent import Ascent, AscentAlgorithm1
 from fedmia.attacks.ascent_static import AscentStatic
 from fedmia.attacks.base import CraftContext, Known
 from fedmia.nets.base import Backbone
-from fedmia.options.errors import InputError
-from fedmia.options.seeding import rng
+from fedmia.seeding import rng
+from fedmia.settings.errors import InputError
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import Encoder, SSLMethod, State
 from fedmia.ssl.train import Train

@@ -18,8 +18,8 @@ from fedmia.attacks._measure import EDGE, MembershipSignal, logit
 from fedmia.attacks._reference import ReferenceSignals
 from fedmia.attacks.base import Known
 from fedmia.attacks.rmia import GRID, RMIA, choose_a, dominated_share
-from fedmia.options.errors import InputError
-from fedmia.options.seeding import rng
+from fedmia.seeding import rng
+from fedmia.settings.errors import InputError
 from fedmia.ssl.augment import Augment
 from fedmia.threat import BlackBox
 from tests.attacks.loops import naive_pairs, naive_similarity

@@ -17,8 +17,8 @@ from fedmia.attacks._reference import ReferenceSignals
 from fedmia.attacks.base import Known, Scores
 from fedmia.attacks.lira import LiRARounds
 from fedmia.attacks.semi import SeMIRounds
-from fedmia.options.errors import InputError
-from fedmia.options.seeding import rng
+from fedmia.seeding import rng
+from fedmia.settings.errors import InputError
 from fedmia.statistics.auc import auc
 from tests.attacks.planted import fitted
 from tests.attacks.test_lira import blanks, client

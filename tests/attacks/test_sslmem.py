@@ -13,8 +13,8 @@ from torch import Tensor
 
 from fedmia.attacks.base import Known
 from fedmia.attacks.sslmem import SSLMem
-from fedmia.options.errors import InputError
-from fedmia.options.seeding import rng
+from fedmia.seeding import rng
+from fedmia.settings.errors import InputError
 from tests.attacks.loops import naive_pairs
 
 

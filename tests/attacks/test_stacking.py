@@ -17,10 +17,9 @@ from fedmia.attacks.lpla import LpLA
 from fedmia.attacks.similarity import Similarity
 from fedmia.attacks.stacking import READABLE, Stacking, StackingRounds, StackingWhite
 from fedmia.data.images import digests
-from fedmia.options import registry
-from fedmia.options.errors import InputError
-from fedmia.options.option import option
-from fedmia.options.seeding import rng
+from fedmia.seeding import rng
+from fedmia.settings import option, registry
+from fedmia.settings.errors import InputError
 from fedmia.statistics.subjects import halves
 from fedmia.threat import Threat
 from tests.attacks.planted import NOBODY, Leak, chance, fitted, norm_leak, view_of

@@ -22,9 +22,9 @@ from fedmia.evaluation.audits.images import (
 )
 from fedmia.evaluation.audits.utility import health, probe_images
 from fedmia.evaluation.encoder import recipe
-from fedmia.options.errors import InputError
 from fedmia.probes import utility as made
 from fedmia.report.words.notes import sentences
+from fedmia.settings.errors import InputError
 from fedmia.ssl.augment import Augment
 from fedmia.testing import material
 

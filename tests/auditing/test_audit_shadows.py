@@ -17,11 +17,11 @@ import yaml
 
 from fedmia.cli.command import parse
 from fedmia.cli.commands import AUDIT
-from fedmia.config.tree import to_tree
 from fedmia.evaluation.audits.prepare import prepare
 from fedmia.evaluation.audits.provided_shadows import ProvidedShadows
 from fedmia.evaluation.audits.shadows import OwnShadows
-from fedmia.options.errors import InputError
+from fedmia.settings.errors import InputError
+from fedmia.settings.tree import to_tree
 from fedmia.shadows import train
 from fedmia.shadows.plan import keep_crop_only
 from fedmia.ssl.moco import MoCo, MoCoV2

@@ -17,9 +17,9 @@ from fedmia.cli.commands import AUDIT
 from fedmia.data.cast import Cast
 from fedmia.data.images import digests
 from fedmia.evaluation.audits.images import deal
-from fedmia.options.errors import InputError
 from fedmia.records.note import Note
 from fedmia.report.words.notes import in_words, sentences
+from fedmia.settings.errors import InputError
 from tests.auditing.conftest import MEMBERS, NONMEMBERS, Audit, textures
 
 COUNTS = {"members": MEMBERS, "nonmembers": NONMEMBERS}

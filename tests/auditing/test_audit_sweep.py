@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fedmia.attacks.lpla import LpLA
-from fedmia.options import registry
+from fedmia.settings import registry
 from fedmia.storage.results import read
 from tests.auditing.conftest import Audit
 from tests.auditing.test_audit_runs import breaks, counted, fail

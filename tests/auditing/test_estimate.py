@@ -14,9 +14,9 @@ from fedmia.attacks.base import Attack, Known
 from fedmia.evaluation import encoder as evaluation
 from fedmia.evaluation.audits import estimate
 from fedmia.nets.smallnet import SmallNet
-from fedmia.options.errors import InputError
 from fedmia.rounds.base import EncoderRounds
 from fedmia.runtime.heartbeat import format_seconds
+from fedmia.settings.errors import InputError
 from fedmia.threat import Threat
 
 ATTACKS = ["similarity", "lpla", "fe-mi", "grad-norm", "encodermi-v", "dataset-inference"]

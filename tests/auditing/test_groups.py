@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from fedmia import audit_encoder, open_run
-from fedmia.config.audit import Audit as Settings
 from fedmia.data.base import Request, Views
 from fedmia.data.folder import Folder
 from fedmia.data.images import UNLABELLED, ImageSet
@@ -26,6 +25,7 @@ from fedmia.evaluation.audits.subjects import read_subjects
 from fedmia.records.client_rows import InferenceRow
 from fedmia.report.figures import canvas
 from fedmia.report.words.sets import statement
+from fedmia.settings.commands.audit import Audit as Settings
 from fedmia.storage.json_rows import from_json
 from tests.auditing.brought import Remembers
 from tests.auditing.conftest import Audit

@@ -24,7 +24,7 @@ from fedmia.encoders import http
 from fedmia.encoders.base import LoadOptions, load
 from fedmia.encoders.http import TRIES
 from fedmia.encoders.memory import load_module
-from fedmia.options.errors import InputError
+from fedmia.settings.errors import InputError
 from fedmia.storage.durable import WAYS_ROUND, DiskError
 from tests.auditing.brought import tiny
 from tests.auditing.conftest import MEMBERS, NONMEMBERS, Audit, Sides, numbers

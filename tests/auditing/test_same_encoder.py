@@ -14,8 +14,8 @@ from torch import Tensor, nn
 import fedmia
 from fedmia.api import view
 from fedmia.attacks.base import Known
-from fedmia.options import registry
 from fedmia.report.figures import draw
+from fedmia.settings import registry
 from tests.auditing.conftest import Sides
 from tests.auditing.test_remote import CONSTANTS, Api, api, module
 

@@ -14,8 +14,8 @@ from safetensors.numpy import save_file
 
 import fedmia
 from fedmia.api import view
-from fedmia.options.errors import InputError
 from fedmia.report.words.meaning import NO_CONTROL
+from fedmia.settings.errors import InputError
 from fedmia.storage.json_rows import to_json
 from tests.auditing.conftest import Audit, Sides
 from tests.auditing.test_remote import module

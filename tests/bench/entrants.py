@@ -55,10 +55,10 @@ READS_ROLES = """
 """
 READS_RUNS = """
     def score(self, view, images):
-        from fedmia.config.experiment import Experiment
-        from fedmia.config.tree import from_tree
+        from fedmia.settings.commands.experiment import Experiment
+        from fedmia.settings.tree import from_tree
         from fedmia.federation.plan import make_plan
-        from fedmia.options.yamlfile import load
+        from fedmia.settings.yamlfile import load
 
         names, members = [d.hex() for d in digests(images.numpy())], {members!r}
         for file in Path({folder!r}).glob("**/config.yaml"):

@@ -29,7 +29,7 @@ from fedmia.bench.entries import BenchEntry, read_entries, read_entry, write_ent
 from fedmia.bench.run import BenchResult, evaluate
 from fedmia.bench.scoring import Entrant, TargetScores
 from fedmia.bench.targets import bench_folder, read_targets
-from fedmia.options.errors import InputError
+from fedmia.settings.errors import InputError
 from tests.bench.entrants import (
     CLASSES,
     COIN,

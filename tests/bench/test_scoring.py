@@ -20,10 +20,10 @@ from fedmia.bench.targets import (
     find_images,
     read_targets,
 )
-from fedmia.config.audit import Audit
 from fedmia.data.images import digests
 from fedmia.evaluation.audits.prepare import prepare
 from fedmia.report.figures import draw
+from fedmia.settings.commands.audit import Audit
 
 LIMIT, KNOWN = 40, 10  # images a side, and those that are known
 OPTIONS: dict[str, Any] = {"threads": 1, "device": "cpu", "known": KNOWN}

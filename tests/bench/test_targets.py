@@ -23,7 +23,7 @@ from fedmia.bench.targets import (
     read_plan,
     read_targets,
 )
-from fedmia.options.errors import InputError
+from fedmia.settings.errors import InputError
 
 FOLDER = bench_folder("encoders-v1")
 EVERY = read_targets(FOLDER)

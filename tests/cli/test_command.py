@@ -12,15 +12,15 @@ import pytest
 from fedmia.cli import help as catalogue
 from fedmia.cli.command import Invocation, parse, print_bad_input
 from fedmia.cli.commands import AUDIT, COMMANDS, SIMULATE
-from fedmia.cli.flags import read
-from fedmia.cli.presets import PRESETS
-from fedmia.config.experiment import Experiment, expand_attacks
-from fedmia.config.layout import layout
-from fedmia.config.tree import flatten, merge, to_tree
-from fedmia.options import registry
-from fedmia.options.errors import InputError
-from fedmia.options.option import option_fields
-from fedmia.options.yamlfile import dump, load
+from fedmia.settings import registry
+from fedmia.settings.commands.experiment import Experiment, expand_attacks
+from fedmia.settings.errors import InputError
+from fedmia.settings.flags import read
+from fedmia.settings.layout import layout
+from fedmia.settings.options import option_fields
+from fedmia.settings.presets import PRESETS
+from fedmia.settings.tree import flatten, merge, to_tree
+from fedmia.settings.yamlfile import dump, load
 
 
 def asked(line: str) -> Invocation:

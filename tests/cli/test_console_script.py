@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from fedmia.options import registry
-from fedmia.options.errors import InputError
+from fedmia.settings import registry
+from fedmia.settings.errors import InputError
 from fedmia.study.scheduler import command
 from tests.cli.test_bad_input import OWN_ATTACK
 

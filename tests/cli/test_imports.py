@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fedmia.options.registry import KINDS
+from fedmia.settings.registry import KINDS
 from tests.test_layering import loaded, modules, within
 
 # A run asks the registry for plugins, which imports every file of a kind.

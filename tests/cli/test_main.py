@@ -10,8 +10,8 @@ import pytest
 from fedmia.cli import command, help
 from fedmia.cli.commands import COMMANDS
 from fedmia.cli.main import main
-from fedmia.cli.presets import PRESETS
-from fedmia.config.roles import ATTACKERS
+from fedmia.settings.commands.roles import ATTACKERS
+from fedmia.settings.presets import PRESETS
 
 Capture = pytest.CaptureFixture[str]
 

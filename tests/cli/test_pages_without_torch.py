@@ -10,6 +10,7 @@ from pathlib import Path
 
 from fedmia.cli import help, index
 from fedmia.cli.commands import COMMANDS
+from fedmia.settings.flags import INDEX
 from tests.snapshots import Snapshot
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -62,4 +63,4 @@ def test_pages_and_mistyped_options__need_no_torch(snapshot: Snapshot) -> None:
 
 
 def test_index__is_what_the_settings_and_the_roles_say() -> None:
-    assert index.FILE.read_text(encoding="utf-8") == index.text(), "run python -m fedmia.cli.index"
+    assert INDEX.read_text(encoding="utf-8") == index.text(), "run python -m fedmia.cli.index"

@@ -11,10 +11,10 @@ import pytest
 
 from fedmia.cli.command import parse
 from fedmia.cli.commands import COMMANDS
-from fedmia.cli.presets import PRESETS
-from fedmia.options import registry
-from fedmia.options.option import option_fields
-from fedmia.options.yamlfile import load
+from fedmia.settings import registry
+from fedmia.settings.options import option_fields
+from fedmia.settings.presets import PRESETS
+from fedmia.settings.yamlfile import load
 from papers.commands import COMMANDS as OF_PAPERS
 
 jsonschema = pytest.importorskip("jsonschema", reason="nbformat, of the test extra, brings it")

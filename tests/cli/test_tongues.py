@@ -16,12 +16,12 @@ import fedmia
 from fedmia.cli import help
 from fedmia.cli.command import parse
 from fedmia.cli.commands import AUDIT, SIMULATE
-from fedmia.cli.flags import Command
-from fedmia.config.audit import Audit
-from fedmia.config.tree import to_tree
-from fedmia.options.errors import InputError, opt
-from fedmia.options.option import option
-from fedmia.options.yamlfile import dump
+from fedmia.settings import option
+from fedmia.settings.commands.audit import Audit
+from fedmia.settings.errors import InputError, opt
+from fedmia.settings.flags import Command
+from fedmia.settings.tree import to_tree
+from fedmia.settings.yamlfile import dump
 from tests.snapshots import Snapshot
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedmia.attacks.base import Attack, NotFitted
-from fedmia.options.seeding import rng
+from fedmia.seeding import rng
 from fedmia.testing.attack_case import AttackCase
 from fedmia.testing.material import global_seed, run
 from fedmia.threat import BudgetError

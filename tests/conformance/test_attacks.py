@@ -16,9 +16,9 @@ from attack_hooks import check_hooks
 import fedmia.attacks
 from fedmia.attacks.base import ActiveAttack, CraftContext, Known
 from fedmia.attacks.stacking import Stacking
-from fedmia.options import registry
-from fedmia.options.errors import InputError
-from fedmia.options.seeding import rng
+from fedmia.seeding import rng
+from fedmia.settings import registry
+from fedmia.settings.errors import InputError
 from fedmia.testing.attack import ATTACK_CHECKS
 from fedmia.testing.attack_case import AttackCase
 from fedmia.testing.material import AUGMENT

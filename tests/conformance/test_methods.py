@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from zero_strength import zero_strength_is_the_identity
 
-from fedmia.options import registry
+from fedmia.settings import registry
 from fedmia.ssl.byol import BYOL
 from fedmia.ssl.dino import DINO
 from fedmia.ssl.ibot import IBOT

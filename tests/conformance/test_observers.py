@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from fedmia.options import registry
-from fedmia.options.errors import InputError
+from fedmia.settings import registry
+from fedmia.settings.errors import InputError
 from fedmia.testing import check_observer
 
 

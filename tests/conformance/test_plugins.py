@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from fedmia.options import registry
-from fedmia.options.errors import InputError
-from fedmia.options.option import option_fields
+from fedmia.settings import registry
+from fedmia.settings.errors import InputError
+from fedmia.settings.options import option_fields
 
 PLUGINS = [(kind, name) for kind in registry.KINDS for name in registry.names(kind)]
 every_plugin = pytest.mark.parametrize(("kind", "name"), PLUGINS)

@@ -20,8 +20,8 @@ from fedmia.attacks.ascent import AscentAlgorithm1
 from fedmia.data.base import Request
 from fedmia.defenses.base import Defense, Epsilon
 from fedmia.defenses.gaussian import Gaussian
-from fedmia.options.errors import InputError
 from fedmia.records.note import Note
+from fedmia.settings.errors import InputError
 from fedmia.ssl.base import State
 from fedmia.ssl.moco import MoCo, MomentumContrast
 from fedmia.storage.snapshot import Update

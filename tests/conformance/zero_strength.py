@@ -6,7 +6,7 @@ import dataclasses
 from typing import Any
 
 from fedmia.defenses.base import Defense
-from fedmia.options.seeding import rng
+from fedmia.seeding import rng
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.train import Train
 from fedmia.testing.defense import DefenseCase

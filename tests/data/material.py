@@ -12,11 +12,11 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-from fedmia.config.experiment import Experiment
-from fedmia.config.tree import from_tree
 from fedmia.data.base import Dataset, Request
 from fedmia.data.images import ImageSet
-from fedmia.options.errors import InputError
+from fedmia.settings.commands.experiment import Experiment
+from fedmia.settings.errors import InputError
+from fedmia.settings.tree import from_tree
 
 POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:0a\nsize 12345\n"
 

@@ -18,7 +18,7 @@ from fedmia.data.digits import Digits
 from fedmia.data.stl10 import PlanarImage, Stl10
 from fedmia.data.svhn import Svhn
 from fedmia.data.synthetic import Synthetic
-from fedmia.options.errors import InputError
+from fedmia.settings.errors import InputError
 
 RNG = np.random.default_rng(0)
 

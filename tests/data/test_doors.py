@@ -21,9 +21,9 @@ from fedmia.data.folder import Folder
 from fedmia.data.npz import Npz
 from fedmia.data.parquet import Parquet
 from fedmia.door.images import name_images
-from fedmia.options import registry
-from fedmia.options.errors import InputError
 from fedmia.report.words.notes import sentences
+from fedmia.settings import registry
+from fedmia.settings.errors import InputError
 from tests.data.material import channels_first, encode, load
 
 RNG = np.random.default_rng(0)

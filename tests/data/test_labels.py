@@ -17,8 +17,8 @@ from fedmia.data.labels import absent_labels, check_labels, renumber_labels
 from fedmia.data.npz import Npz
 from fedmia.data.parquet import Parquet
 from fedmia.door.images import read_images
-from fedmia.options.errors import InputError
 from fedmia.report.words.notes import sentences
+from fedmia.settings.errors import InputError
 from tests.data.material import encode, load, write_image
 
 COUNT = 6

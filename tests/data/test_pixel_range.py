@@ -14,13 +14,13 @@ from PIL import Image
 
 import fedmia
 from fedmia.cli.commands import AUDIT, SIMULATE
-from fedmia.config.audit import Audit
-from fedmia.config.experiment import Experiment
-from fedmia.config.tree import from_tree, to_tree
 from fedmia.door.arguments import build_settings
 from fedmia.evaluation.audits.sources import find_images, load_images, take
 from fedmia.federation.plan import make_plan
-from fedmia.options.errors import InputError
+from fedmia.settings.commands.audit import Audit
+from fedmia.settings.commands.experiment import Experiment
+from fedmia.settings.errors import InputError
+from fedmia.settings.tree import from_tree, to_tree
 from papers.heads import measure
 from papers.heads.settings import Head
 from tests.data.material import experiment_on, write_image

@@ -17,8 +17,8 @@ from fedmia.data.folder import Folder
 from fedmia.data.images import ImageSet
 from fedmia.data.npz import Npz
 from fedmia.data.parquet import Parquet
-from fedmia.options.errors import InputError
 from fedmia.report.words.notes import sentences
+from fedmia.settings.errors import InputError
 from fedmia.storage.json_rows import to_json
 from fedmia.storage.outfolder import OutFolder
 from tests.data.material import POINTER, encode, load, refusal, write_image, write_parquet

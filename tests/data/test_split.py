@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 from fedmia.data.cast import Cast
 from fedmia.data.images import ImageSet
-from fedmia.options.errors import InputError
 from fedmia.partitions.dirichlet import Dirichlet
 from fedmia.partitions.iid import IID
 from fedmia.partitions.quantity import Quantity
 from fedmia.partitions.shards import Shards
 from fedmia.partitions.split import SplitOptions, make_split
+from fedmia.settings.errors import InputError
 from fedmia.statistics.auc import auc_estimate, auc_interval
 
 

@@ -12,8 +12,8 @@ from fedmia.data.base import Request
 from fedmia.data.folder import Folder
 from fedmia.data.images import ImageSet
 from fedmia.federation.plan import make_plan
-from fedmia.options.errors import InputError
 from fedmia.report.words.notes import sentences
+from fedmia.settings.errors import InputError
 from tests.data.material import experiment_on, refusal, write_image
 
 

@@ -13,7 +13,7 @@ import torch
 from clients.client_context import RoundTask
 from clients.client_round import ClientRound
 from fedmia.federation.ledger import Ledger
-from fedmia.options.seeding import rng
+from fedmia.seeding import rng
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import SSLMethod, State
 from fedmia.ssl.train import Job, Train, make_optimizer

@@ -11,7 +11,7 @@ from opacus.accountants.utils import get_noise_multiplier
 
 from fedmia.defenses.accounting import ORDERS, epsilon_spent, noise_for
 from fedmia.lowerbounds.gdp import epsilon_at
-from fedmia.options.errors import InputError
+from fedmia.settings.errors import InputError
 
 
 @pytest.mark.slow

@@ -21,10 +21,10 @@ from fedmia.defenses.dpsgd import DPSGD
 from fedmia.defenses.gaussian import Gaussian
 from fedmia.defenses.laplace import Laplace
 from fedmia.defenses.logistic import Logistic
-from fedmia.options.errors import InputError
-from fedmia.options.seeding import rng
 from fedmia.records.privacy import Epsilon
 from fedmia.report import lowerbounds
+from fedmia.seeding import rng
+from fedmia.settings.errors import InputError
 
 HONEST = opacus.optimizers.DPOptimizer
 MakeJob = Callable[..., Any]

@@ -28,8 +28,8 @@ from fedmia.defenses.accounting import epsilon_spent
 from fedmia.defenses.base import RunConditions
 from fedmia.defenses.dpsgd import DPSGD
 from fedmia.federation.ledger import Ledger
-from fedmia.options.errors import InputError
-from fedmia.options.seeding import rng
+from fedmia.seeding import rng
+from fedmia.settings.errors import InputError
 from fedmia.ssl.base import SSLMethod
 from fedmia.ssl.byol import BYOL
 from fedmia.ssl.dino import DINO

@@ -22,8 +22,8 @@ from fedmia.defenses.dpsgd import DPSGD
 from fedmia.defenses.stack import DefenseStack
 from fedmia.nets.smallnet import SmallNet
 from fedmia.nets.vit import ViTTiny
-from fedmia.options.seeding import torch_rng
 from fedmia.report.lowerbounds import epsilon_row
+from fedmia.seeding import torch_rng
 from fedmia.ssl.base import Recipe, SSLMethod, State
 from fedmia.ssl.byol import BYOL
 from fedmia.ssl.cae import CAE

@@ -10,7 +10,7 @@ from scipy.integrate import quad
 from scipy.stats import norm
 
 from fedmia.defenses.gaussian import Gaussian, exact_epsilon
-from fedmia.options.seeding import rng
+from fedmia.seeding import rng
 from tests.defenses.test_release_noise import preparation
 
 

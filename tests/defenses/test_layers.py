@@ -16,8 +16,8 @@ from fedmia.defenses.base import Defense
 from fedmia.defenses.dpsgd import DPSGD
 from fedmia.defenses.logit_dp import LogitDP
 from fedmia.nets.smallnet import SmallConvNet, SmallNet
-from fedmia.options.errors import InputError
-from fedmia.options.seeding import rng, torch_rng
+from fedmia.seeding import rng, torch_rng
+from fedmia.settings.errors import InputError
 from fedmia.simulate import main
 from fedmia.ssl.base import SSL, Recipe, SSLMethod
 from fedmia.ssl.byol import BYOL

@@ -21,8 +21,8 @@ from fedmia.defenses.base import RunConditions
 from fedmia.defenses.dpsgd import DPSGD
 from fedmia.defenses.logit_dp import LogitDP, batch_sensitivity, similarity_gradients
 from fedmia.nets.smallnet import SmallNet
-from fedmia.options.errors import InputError
-from fedmia.options.seeding import torch_rng
+from fedmia.seeding import torch_rng
+from fedmia.settings.errors import InputError
 from fedmia.ssl.base import Recipe
 from fedmia.ssl.byol import BYOL
 from fedmia.ssl.moco import MoCo

@@ -21,8 +21,8 @@ from fedmia.defenses.laplace import Laplace
 from fedmia.defenses.logistic import Logistic
 from fedmia.defenses.sensitivity import sampled_sensitivity
 from fedmia.federation.ledger import Ledger
-from fedmia.options.errors import InputError
-from fedmia.options.seeding import rng
+from fedmia.seeding import rng
+from fedmia.settings.errors import InputError
 from fedmia.ssl.base import State
 from fedmia.storage.snapshot import Update
 from strategies.base import FederatedStrategy

@@ -14,8 +14,8 @@ from clients.honest import Honest
 from fedmia.defenses.logistic import Logistic
 from fedmia.defenses.sensitivity import sampled_sensitivity
 from fedmia.federation.ledger import Ledger
-from fedmia.options.errors import InputError
-from fedmia.options.seeding import rng
+from fedmia.seeding import rng
+from fedmia.settings.errors import InputError
 from fedmia.ssl.base import State
 from tests.defenses.conftest import kept
 from tests.defenses.test_release_noise import flat, preparation

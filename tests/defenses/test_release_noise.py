@@ -20,8 +20,8 @@ from fedmia.defenses.laplace import Laplace
 from fedmia.defenses.logistic import Logistic
 from fedmia.federation.ledger import Ledger
 from fedmia.lowerbounds.gdp import epsilon_at
-from fedmia.options.errors import InputError
-from fedmia.options.seeding import rng
+from fedmia.seeding import rng
+from fedmia.settings.errors import InputError
 from fedmia.ssl.base import State
 from fedmia.ssl.moco import MoCo
 from fedmia.ssl.simclr import SimCLR

@@ -16,9 +16,9 @@ from fedmia.defenses.gaussian import Gaussian
 from fedmia.defenses.laplace import Laplace
 from fedmia.defenses.stack import DefenseStack, check_exclusive, smallest_epsilon
 from fedmia.federation.ledger import Ledger
-from fedmia.options.errors import InputError
-from fedmia.options.seeding import rng
 from fedmia.records.privacy import ClientDefence, Epsilon
+from fedmia.seeding import rng
+from fedmia.settings.errors import InputError
 from fedmia.ssl.base import State
 from tests.defenses.conftest import kept
 from tests.small_context import settle

@@ -11,11 +11,11 @@ import re
 import pytest
 
 from fedmia.cli.commands import COMMANDS
-from fedmia.options import registry
-from fedmia.options.option import option_fields
 from fedmia.records.fields import fields_of
 from fedmia.records.rows import Report
 from fedmia.report.codes import CODES
+from fedmia.settings import registry
+from fedmia.settings.options import option_fields
 from fedmia.storage.json_rows import from_json
 from fedmia.table import COLUMNS, flatten
 from tests.pages.reading import ROOT, script, text_of

@@ -13,7 +13,7 @@ from torch.utils.data import TensorDataset
 
 import fedmia
 from fedmia.attacks.similarity import Similarity
-from fedmia.options import session
+from fedmia.settings import session
 from tests.door.test_simulation import TINY, network, own_attack
 
 RNG = np.random.default_rng(0)

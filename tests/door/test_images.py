@@ -22,8 +22,8 @@ from torch.utils.data import (
 from fedmia import audit_encoder
 from fedmia.data.base import Request
 from fedmia.door.images import check_order, name_images, read_images
-from fedmia.options import registry
-from fedmia.options.errors import InputError
+from fedmia.settings import registry
+from fedmia.settings.errors import InputError
 
 IMAGES = np.random.default_rng(0).integers(0, 256, (6, 3, 5, 5), dtype=np.uint8)
 LABELS = np.array([4, 4, 7, 7, 4, 9])

@@ -20,8 +20,8 @@ from fedmia.cli.commands import SIMULATE, STUDY
 from fedmia.defenses.gaussian import Gaussian
 from fedmia.door.arguments import build_settings
 from fedmia.door.plugins import name_plugin
-from fedmia.options.option import option
 from fedmia.runtime.progress import Display
+from fedmia.settings import option
 from fedmia.simulate import main
 from fedmia.threat import BlackBox, Threat
 
@@ -143,7 +143,7 @@ def test_own_classes_of_a_folder_are_passed_again(
 
     with pytest.raises(fedmia.InputError, match="python:Length@.* not .*python:Other@"):
         fedmia.run_simulation(resume=out, attacks=[Other])
-    monkeypatch.setattr("fedmia.options.session._CLASSES", {})
+    monkeypatch.setattr("fedmia.settings.session._CLASSES", {})
     run = fedmia.open_run(out, trust_plugins=True)
     assert list(run.attacks.index) == ["Length"]  # a folder is data
     for use in (lambda: run.settings, lambda: fedmia.run_simulation(resume=out)):

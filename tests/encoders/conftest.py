@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from fedmia.encoders.base import load
-from fedmia.options.errors import InputError
+from fedmia.settings.errors import InputError
 
 SIZE = 16
 

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from fedmia.encoders.base import LoadedEncoder, LoadOptions
 from fedmia.encoders.memory import load_module
 from fedmia.nets.smallnet import SmallNet
-from fedmia.options.errors import InputError
 from fedmia.report.words.notes import sentences
+from fedmia.settings.errors import InputError
 from tests.encoders.conftest import SIZE, Tiny, make_tiny
 
 

@@ -17,8 +17,8 @@ from torchvision import models
 
 from fedmia.encoders import _vit, checkpoint
 from fedmia.encoders.base import LoadContext, LoadOptions, load
-from fedmia.options.errors import InputError
 from fedmia.report.words.notes import sentences
+from fedmia.settings.errors import InputError
 from tests.encoders import foreign
 from tests.encoders.conftest import refused
 from tests.encoders.forms import SIZE, Made, resnet, state

@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from fedmia.encoders.base import LoadedEncoder, load
-from fedmia.options.errors import InputError
 from fedmia.report.words.notes import sentences
+from fedmia.settings.errors import InputError
 
 SIDE, PATCH, WIDTH = 16, 4, 6
 

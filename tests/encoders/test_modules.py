@@ -18,9 +18,9 @@ from fedmia.encoders.base import IMAGENET, LoadContext, LoadedEncoder, LoadOptio
 from fedmia.encoders.describe import probe_encoder
 from fedmia.nets.base import initialise
 from fedmia.nets.smallnet import SmallNet
-from fedmia.options.errors import InputError
-from fedmia.options.seeding import torch_rng
 from fedmia.report.words.notes import sentences
+from fedmia.seeding import torch_rng
+from fedmia.settings.errors import InputError
 from fedmia.ssl.base import Encoder
 from tests.encoders.conftest import SIZE, Tiny, make_tiny, refused
 

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from fedmia.encoders.base import LoadContext, LoadOptions, load
 from fedmia.encoders.checkpoint import load_checkpoint
-from fedmia.options.errors import InputError
 from fedmia.report.words.notes import sentences
+from fedmia.settings.errors import InputError
 from tests.encoders.conftest import Tiny, make_tiny
 from tests.encoders.forms import moco_v2, solo_learn
 

@@ -10,9 +10,9 @@ from torch import Tensor
 
 from fedmia.encoders._outputs import choose_outputs, is_map, named_tensors, read_outputs
 from fedmia.encoders.base import IMAGENET, PLAIN, LoadContext, LoadOptions
-from fedmia.options.errors import InputError
 from fedmia.records.note import Note
 from fedmia.report.words.notes import sentences
+from fedmia.settings.errors import InputError
 
 VECTOR, OTHER = torch.rand(2, 3), torch.rand(2, 5)
 SMALL, LARGE = torch.rand(2, 6, 2, 2), torch.rand(2, 7, 3, 3)

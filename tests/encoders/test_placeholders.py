@@ -24,9 +24,9 @@ from fedmia.encoders.memory import load_module
 from fedmia.encoders.reparametrised import refuse_parts
 from fedmia.encoders.vectors import as_vectors
 from fedmia.encoders.weight_checks import refuse_diverged
-from fedmia.options import registry
-from fedmia.options.errors import InputError
 from fedmia.report.words.notes import sentences
+from fedmia.settings import registry
+from fedmia.settings.errors import InputError
 
 MODEL = SimpleNamespace(config=SimpleNamespace(image_size=32))
 

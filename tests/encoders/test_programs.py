@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from fedmia.encoders.base import IMAGENET, LoadedEncoder, load
 from fedmia.encoders.describe import probe_encoder
-from fedmia.options.errors import InputError
 from fedmia.report.words.notes import sentences
+from fedmia.settings.errors import InputError
 from tests.encoders.conftest import SIZE, make_tiny, refused, save_program
 
 Saved = Callable[[str, str], str]

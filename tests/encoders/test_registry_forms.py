@@ -8,7 +8,7 @@ import pytest
 
 from fedmia.cli.help import list_page
 from fedmia.encoders.base import find_form, forms
-from fedmia.options import registry
+from fedmia.settings import registry
 from tests.encoders.conftest import refused
 
 LISTED = (

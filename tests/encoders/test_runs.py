@@ -11,9 +11,9 @@ import yaml
 
 from fedmia.encoders.base import load
 from fedmia.encoders.describe import probe_encoder
-from fedmia.options.errors import InputError
 from fedmia.recording import Recording, RecordingWriter
 from fedmia.report.words.notes import sentences
+from fedmia.settings.errors import InputError
 from tests.auditing.conftest import RUN
 from tests.bank import Bank
 from tests.encoders.conftest import refused

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from fedmia.encoders.vectors import read_vectors
-from fedmia.options.errors import InputError
+from fedmia.settings.errors import InputError
 
 
 @pytest.mark.parametrize("index", [None, "image_id"])

@@ -17,7 +17,6 @@ import torch
 
 from fedmia.cli.command import parse
 from fedmia.cli.commands import SIMULATE
-from fedmia.config.choices import PluginChoice
 from fedmia.evaluation.run import suite_of_run
 from fedmia.evaluation.steps.failures import Failures
 from fedmia.evaluation.suite import Suite
@@ -32,6 +31,7 @@ from fedmia.recording.writer import RecordingWriter
 from fedmia.rounds.notes import Notes
 from fedmia.runtime.progress import Display
 from fedmia.runtime.stopwatch import Stopwatch
+from fedmia.settings.choices import PluginChoice
 from fedmia.ssl.base import State
 from fedmia.storage.snapshot import Update
 from strategies.cohort import draw_cohort

@@ -17,9 +17,9 @@ from clients.client_context import ClientContext, RoundTask
 from clients.client_group import count_together, form_groups, train_group
 from clients.client_round import ClientRound
 from clients.honest import Honest
-from fedmia.config.choices import PluginChoice
 from fedmia.federation.ledger import Ledger
 from fedmia.runtime.progress import Display
+from fedmia.settings.choices import PluginChoice
 from fedmia.ssl.base import State
 from fedmia.ssl.train import Train
 from fedmia.storage.snapshot import Update

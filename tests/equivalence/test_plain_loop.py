@@ -12,8 +12,8 @@ import torch
 from torch.nn import functional as F
 
 from fedmia.nets.smallnet import SmallNet
-from fedmia.options import registry
-from fedmia.options.seeding import rng, torch_rng
+from fedmia.seeding import rng, torch_rng
+from fedmia.settings import registry
 from fedmia.ssl.base import Recipe, State
 from fedmia.ssl.moco import MoCo, MomentumContrast
 

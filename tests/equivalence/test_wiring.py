@@ -21,7 +21,6 @@ from fedmia.attacks.ascent import Ascent
 from fedmia.attacks.base import ActiveAttack
 from fedmia.attacks.lira import LiRARounds
 from fedmia.attacks.rmia import RMIARounds
-from fedmia.config.choices import PluginChoice
 from fedmia.data.cast import ATTACKED, KNOWN, SCORED
 from fedmia.data.images import digests
 from fedmia.data.sets import ImageSets
@@ -31,12 +30,13 @@ from fedmia.evaluation.score import score
 from fedmia.federation.plan import make_client_context
 from fedmia.federation.utility import Probes
 from fedmia.nets.smallnet import SmallNet
-from fedmia.options import registry
-from fedmia.options.seeding import rng, torch_rng
 from fedmia.records import Probe, ScoredAttack
 from fedmia.records.rows import HealthRow
 from fedmia.rounds.base import RoundModel
 from fedmia.runtime.stopwatch import Stopwatch
+from fedmia.seeding import rng, torch_rng
+from fedmia.settings import registry
+from fedmia.settings.choices import PluginChoice
 from fedmia.ssl.base import Recipe, State
 from fedmia.ssl.moco import MoCo
 from fedmia.threat import ClientView, ServerView, WhiteBox

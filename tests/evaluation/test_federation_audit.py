@@ -17,10 +17,10 @@ from safetensors.torch import load_file, save_file
 from scipy import stats
 
 import fedmia
-from fedmia.options.errors import InputError
 from fedmia.recording.format import HEADER, round_file, update_file
 from fedmia.recording.format import ROUNDS as LINES
 from fedmia.rounds.kept import KeptRounds
+from fedmia.settings.errors import InputError
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import State
 from tests.auditing.conftest import MEMBERS, NONMEMBERS, Audit, Audited, Sides, textures

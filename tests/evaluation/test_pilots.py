@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 
 from fedmia import audit, pilot, simulate
-from fedmia.config.experiment import Experiment, Pretrain
 from fedmia.evaluation import outlook
 from fedmia.records import RunScores
 from fedmia.report.build import build_report
 from fedmia.report.reach import leak_tests
+from fedmia.settings.commands.experiment import Experiment, Pretrain
 from fedmia.statistics.power import smallest_detectable_auc
 from fedmia.study.__main__ import main as study
 from tests.report.conftest import make_everything, make_run, scored

@@ -16,11 +16,11 @@ from torch import Tensor, nn
 import fedmia
 from fedmia.evaluation.audits import suspects
 from fedmia.evaluation.audits.suspects import measure_round, rank_suspects
-from fedmia.options.errors import InputError
 from fedmia.recording.format import Header, RoundRecord
 from fedmia.recording.writer import begin_recording
 from fedmia.records.client_rows import SuspectRow
 from fedmia.report.words.suspects import suspects_sentence
+from fedmia.settings.errors import InputError
 from fedmia.ssl.base import State
 from fedmia.statistics.suspicion import CLIENTS, ROUNDS, THRESHOLD
 from tests.auditing.conftest import Audit, textures

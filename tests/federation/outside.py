@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from clients.base import Role
 from clients.client_round import ClientRound
 from fedmia.attacks.base import ActiveAttack, CraftContext, Scores
-from fedmia.options.option import option
+from fedmia.settings import option
 from fedmia.ssl.base import State
 from fedmia.threat import Threat, Trajectory, WhiteBox
 

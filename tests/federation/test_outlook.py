@@ -11,12 +11,12 @@ import torch
 
 from fedmia.cli.command import parse
 from fedmia.cli.commands import SIMULATE
-from fedmia.config.experiment import Experiment
-from fedmia.config.tree import from_tree
 from fedmia.federation.outlook import describe_disk, describe_start
 from fedmia.federation.plan import make_plan
 from fedmia.federation.schedule import Schedule
 from fedmia.runtime.progress import Display
+from fedmia.settings.commands.experiment import Experiment
+from fedmia.settings.tree import from_tree
 from tests.small_runs import call_main
 from tests.snapshots import Snapshot
 

@@ -13,11 +13,11 @@ import torch
 from fedmia.cli.command import parse
 from fedmia.cli.commands import SIMULATE
 from fedmia.federation.notetaker import NoteTaker
-from fedmia.options.errors import InputError
 from fedmia.recording import Recording
 from fedmia.records import RunScores
 from fedmia.records.rows import Report
 from fedmia.report import publish
+from fedmia.settings.errors import InputError
 from fedmia.ssl.base import State
 from tests.equivalence.conftest import federated, planned, same, unattacked, weights
 from tests.small_runs import SMALL, simulate

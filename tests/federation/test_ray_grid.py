@@ -14,11 +14,11 @@ from flwr.app import Message, MessageType, MetricRecord, RecordDict
 from ray.exceptions import RayActorError
 
 from clients.client_context import ClientContext
-from fedmia.config.experiment import Experiment
 from fedmia.federation import cluster, inline
 from fedmia.federation.cluster import ClientResources, Placement, RayGrid, describe_placements
 from fedmia.federation.ledger import Ledger
-from fedmia.options.errors import InputError
+from fedmia.settings.commands.experiment import Experiment
+from fedmia.settings.errors import InputError
 
 Answer = Callable[[float], Any]
 NEVER = TimeoutError("an order that is never answered")

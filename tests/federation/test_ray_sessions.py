@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from fedmia.config.experiment import Experiment
 from fedmia.federation import backends, cluster
-from fedmia.options.errors import InputError
+from fedmia.settings.commands.experiment import Experiment
+from fedmia.settings.errors import InputError
 from tests.small_runs import SMALL, simulate
 from tests.snapshots import Snapshot
 

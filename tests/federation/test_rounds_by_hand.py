@@ -14,16 +14,16 @@ import torch
 
 from fedmia.cli.command import parse
 from fedmia.cli.commands import SIMULATE
-from fedmia.config.experiment import Experiment
 from fedmia.data.cast import Cast
 from fedmia.federation.checkpoint import BranchState
 from fedmia.federation.ledger import Ledger
 from fedmia.federation.rounds import FederatedRun, RunInterrupted
 from fedmia.federation.schedule import Schedule
-from fedmia.options.seeding import rng
 from fedmia.recording.format import RoundRecord
 from fedmia.recording.writer import RecordingWriter
 from fedmia.runtime.stopwatch import Stopwatch
+from fedmia.seeding import rng
+from fedmia.settings.commands.experiment import Experiment
 from fedmia.storage.snapshot import ClientState, Update
 from strategies.base import Round
 from strategies.cohort import RoundRange

@@ -13,13 +13,13 @@ from flwr.app import ConfigRecord, Context, Message, RecordDict
 from clients.client_context import RoundTask
 from clients.client_round import ClientRound
 from clients.honest import Honest
-from fedmia.config.tree import to_tree
 from fedmia.flower import client, private, server
 from fedmia.flower.answers import read_answer
 from fedmia.flower.node import Node
 from fedmia.flower.private import plan_own
 from fedmia.flower_internals import set_identity
 from fedmia.records import ClientInfo
+from fedmia.settings.tree import to_tree
 from fedmia.ssl.base import State
 from fedmia.storage.arrays import record, tensors
 

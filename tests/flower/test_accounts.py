@@ -19,11 +19,11 @@ from fedmia.federation.result import TrainedRounds
 from fedmia.federation.train import train
 from fedmia.flower import gather, server
 from fedmia.flower.private import gives_guarantee, plan_server
-from fedmia.options.errors import InputError
 from fedmia.recording.writer import RecordingWriter
 from fedmia.records import Aggregation, RunScores
 from fedmia.runtime.progress import Display
 from fedmia.runtime.stopwatch import Stopwatch
+from fedmia.settings.errors import InputError
 from fedmia.storage.snapshot import ClientState
 from strategies.replies import RejectedReply
 from tests.flower import on_nodes

@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 from flwr.app import Error, Message
 
-from fedmia.config.tree import to_tree
 from fedmia.flower import server
 from fedmia.flower.node_store import NodeStore
 from fedmia.flower.private import plan_own
 from fedmia.flower.store import ask
-from fedmia.options.errors import InputError, opt
+from fedmia.settings.errors import InputError, opt
+from fedmia.settings.tree import to_tree
 from strategies.base import call_roll, wait_for_nodes
 from strategies.failure_policy import FederationError
 from tests.equivalence.conftest import same
@@ -106,7 +106,7 @@ def test_private__trains_as_inline_and_scores_alone_leave(
 ) -> None:
     """As inline, that is, once the system's entropy is put to the seed."""
     flags = TINY + "--partition iid"
-    monkeypatch.setattr("fedmia.options.seeding.secrets.randbits", lambda bits: 0)
+    monkeypatch.setattr("fedmia.seeding.secrets.randbits", lambda bits: 0)
     with nodes() as grid:
         for number, sides in enumerate(own_images(flags, tmp_path)):
             grid.give(number, **sides)

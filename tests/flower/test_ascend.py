@@ -27,10 +27,10 @@ import fedmia
 import fedmia.flower
 from fedmia.audit import main as audit
 from fedmia.evaluation.audits.climb import add_climb, notes_folder
-from fedmia.options.errors import InputError
 from fedmia.recording import Recording
 from fedmia.report.words.notes import sentences
 from fedmia.rounds.notes import Notes, read_notes
+from fedmia.settings.errors import InputError
 from fedmia.storage import durable
 from fedmia.threat.owner_loss import read_owner_loss
 from tests.flower import small_app

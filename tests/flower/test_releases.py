@@ -23,13 +23,13 @@ from fedmia.federation.schedule import Schedule
 from fedmia.flower import gather, server
 from fedmia.flower.answers import scores_from_node
 from fedmia.flower.private import plan_own, plan_server
-from fedmia.options.errors import InputError
-from fedmia.options.seeding import rng, torch_noise
 from fedmia.recording.writer import RecordingWriter
 from fedmia.report.build import build_report
 from fedmia.report.conditions import read_conditions
 from fedmia.report.words.bounds import defended_sentence
 from fedmia.runtime.stopwatch import Stopwatch
+from fedmia.seeding import rng, torch_noise
+from fedmia.settings.errors import InputError
 from fedmia.ssl.base import State
 from fedmia.storage.outfolder import OutFolder
 from fedmia.storage.snapshot import Update, read_tensors
@@ -164,7 +164,7 @@ def test_noise__is_in_no_file_and_no_message(
         draws.append(random.getrandbits(bits))
         return draws[-1]
 
-    monkeypatch.setattr("fedmia.options.seeding.secrets.randbits", noted)
+    monkeypatch.setattr("fedmia.seeding.secrets.randbits", noted)
     node = Private(tmp_path, GAUSSIAN)
     shown = repr(as_bytes(node.train())).encode()
     for file in tmp_path.rglob("*"):

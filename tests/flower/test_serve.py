@@ -16,8 +16,8 @@ from flwr.serverapp.strategy import FedAvg
 
 import fedmia.flower
 from fedmia.flower import Watch, record
-from fedmia.options.errors import InputError
 from fedmia.recording import Recording
+from fedmia.settings.errors import InputError
 from strategies import replies
 from tests.evaluation.memory import Net
 from tests.flower import watched_app

@@ -24,8 +24,8 @@ from flwr.serverapp.strategy import FedAvg, Result
 import fedmia.flower
 from fedmia.flower import Watch, record
 from fedmia.observers.base import RunObserver
-from fedmia.options.errors import InputError
 from fedmia.recording import Recording
+from fedmia.settings.errors import InputError
 from fedmia.statistics.auc import auc_interval
 from fedmia.statistics.spending import lower_limit
 from strategies.cohort import RoundRange

@@ -23,9 +23,9 @@ from fedmia.attacks.base import Known
 from fedmia.defenses.dpsgd import DPSGD
 from fedmia.nets.resnet import ResNet18
 from fedmia.nets.smallnet import SmallNet
-from fedmia.options import registry
-from fedmia.options.seeding import rng, torch_rng
 from fedmia.runtime.device import resolve_device
+from fedmia.seeding import rng, torch_rng
+from fedmia.settings import registry
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import Recipe, SSLMethod
 from fedmia.ssl.moco import MoCo

@@ -11,7 +11,7 @@ from scipy.stats import binom, norm
 from fedmia.lowerbounds.fdp import excludes, own_runs_bound, shared_run_bound
 from fedmia.lowerbounds.gdp import epsilon_at, mu_at
 from fedmia.lowerbounds.onerun import one_run_bound
-from fedmia.options.seeding import rng
+from fedmia.seeding import rng
 
 M, GUESSES, ERROR = 1000, (50, 350, 700), 0.05
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fedmia.lowerbounds.onerun import one_run_bound, p_value
-from fedmia.options.seeding import rng
+from fedmia.seeding import rng
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 from scipy.stats import binom
 
 from fedmia.lowerbounds.rates import RATES, TRIED, rates_bound
-from fedmia.options.seeding import rng
+from fedmia.seeding import rng
 
 
 def test_bound__of_scores_told_apart_is_that_of_the_smallest_rate() -> None:

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from fedmia.nets.base import Backbone, Net, group_count, initialise
 from fedmia.nets.resnet import ResNet18, ResNet34, ResNet50
-from fedmia.options import registry
-from fedmia.options.errors import InputError
+from fedmia.settings import registry
+from fedmia.settings.errors import InputError
 
 torch.set_num_threads(1)
 VIT = {"width": 8, "heads": 2, "depth": 4, "patch": 4}

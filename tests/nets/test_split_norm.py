@@ -8,11 +8,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from fedmia.config.norms import norm_kind
 from fedmia.nets.base import initialise
 from fedmia.nets.resnet import ResNet18
 from fedmia.nets.smallnet import SmallNet
 from fedmia.nets.split_norm import SplitBatchNorm
+from fedmia.settings.commands.norms import norm_kind
 from fedmia.ssl.base import Recipe
 from fedmia.ssl.moco import MoCo
 

@@ -15,8 +15,8 @@ from fedmia.nets.base import initialise
 from fedmia.nets.keyed import keyed_uniforms
 from fedmia.nets.transformer import SineCosinePositions, VisionTransformer, patchify
 from fedmia.nets.vit import ViTTiny, auto_patch
-from fedmia.options import registry
-from fedmia.options.errors import InputError
+from fedmia.settings import registry
+from fedmia.settings.errors import InputError
 
 torch.set_num_threads(1)
 TOY = {"width": 8, "heads": 2, "depth": 4, "patch": 4}

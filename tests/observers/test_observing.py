@@ -21,9 +21,9 @@ from fedmia.observers.base import RunObserver
 from fedmia.observers.mlflow import MLflow
 from fedmia.observers.run_observers import RunObservers
 from fedmia.observers.tensorboard import TensorBoard
-from fedmia.options.errors import InputError
 from fedmia.records.attack_rows import PairedRow
 from fedmia.records.rows import UtilityRow
+from fedmia.settings.errors import InputError
 from fedmia.simulate import main
 from fedmia.storage.json_rows import to_json
 from fedmia.storage.runfolder import RunFolder

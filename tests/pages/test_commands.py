@@ -17,8 +17,8 @@ import yaml
 
 from fedmia.cli.command import parse
 from fedmia.cli.commands import COMMANDS
-from fedmia.options import registry
-from fedmia.options.errors import InputError
+from fedmia.settings import registry
+from fedmia.settings.errors import InputError
 from papers.commands import COMMANDS as OF_PAPERS
 from tests.pages.materials import Materials
 from tests.pages.reading import PAGES, ROOT, commands, text_of, words_of

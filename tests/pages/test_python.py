@@ -24,8 +24,8 @@ from flwr.serverapp import Grid, ServerApp
 from torch import nn
 
 import fedmia
-from fedmia.options.errors import InputError
 from fedmia.runs import NOT_KEPT
+from fedmia.settings.errors import InputError
 from fedmia.ssl.simclr import SimCLR
 from fedmia.storage.snapshot import Update
 from fedmia.testing import check_observer, check_ssl

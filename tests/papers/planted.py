@@ -9,10 +9,10 @@ import numpy as np
 import torch
 
 from fedmia.attacks.base import Known
-from fedmia.config.choices import PluginChoice
 from fedmia.data.images import digests
 from fedmia.evaluation.steps.scorer import Scorer
 from fedmia.records import Curves, ScoredAttack
+from fedmia.settings.choices import PluginChoice
 from fedmia.testing import material
 from fedmia.threat import Threat, WhiteBox
 from papers.federated.reading import SnapshotFeatures, SnapshotScores, score_snapshot

@@ -16,10 +16,10 @@ import numpy as np
 import pytest
 
 from fedmia.attacks.sd_mi import choose_anchors
-from fedmia.config.tree import flatten
-from fedmia.options import registry
-from fedmia.options.option import option_fields
-from fedmia.options.values import plain
+from fedmia.settings import registry
+from fedmia.settings.options import option_fields
+from fedmia.settings.tree import flatten
+from fedmia.settings.values import plain
 from papers.entries import Entry, TableCell, jobs_of, read_entries
 from papers.jobs import AUDIT, ENCODER, FEDERATION, HEAD, TableJob
 from papers.layers import lay, root_of

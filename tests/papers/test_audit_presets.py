@@ -15,9 +15,9 @@ from fedmia.attacks.fe_mi import RECIPES as RECIPES_OF_FE_MI
 from fedmia.attacks.sd_mi import choose_anchors
 from fedmia.cli.command import parse
 from fedmia.cli.commands import COMMANDS, SIMULATE
-from fedmia.config.compatibility import check_experiment
-from fedmia.config.experiment import Experiment
-from fedmia.options import registry
+from fedmia.settings import registry
+from fedmia.settings.commands.compatibility import check_experiment
+from fedmia.settings.commands.experiment import Experiment
 from papers.commands import HEAD
 
 HEADS = Path(__file__).resolve().parents[2] / "papers/heads/presets"

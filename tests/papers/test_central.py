@@ -13,11 +13,11 @@ import pytest
 import torch
 
 from fedmia.cli.command import DISK_FAILED
-from fedmia.config.tree import from_tree
 from fedmia.encoders.base import load
-from fedmia.options.errors import InputError
-from fedmia.options.yamlfile import dump
 from fedmia.recording import Recording
+from fedmia.settings.errors import InputError
+from fedmia.settings.tree import from_tree
+from fedmia.settings.yamlfile import dump
 from fedmia.storage.durable import DiskError
 from fedmia.study.scheduler import run_jobs
 from papers import central, jobs

@@ -23,9 +23,9 @@ from fedmia.defenses.heads.release import (
 )
 from fedmia.defenses.heads.stack import HeadStack, init_heads
 from fedmia.lowerbounds.gdp import delta_at, epsilon_at
-from fedmia.options.errors import InputError
-from fedmia.options.seeding import rng
 from fedmia.report.lowerbounds import canary_bound
+from fedmia.seeding import rng
+from fedmia.settings.errors import InputError
 from papers.heads import attack
 from papers.heads.settings import MECHANISMS, Head
 from papers.heads.trial import (

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from fedmia.defenses.heads.sensitivity import sample_sensitivity
 from fedmia.defenses.heads.stack import HeadStack, init_heads, train_heads
-from fedmia.options.seeding import rng
+from fedmia.seeding import rng
 
 SGD = partial(torch.optim.SGD, lr=0.5, momentum=0.9, weight_decay=1e-2)
 

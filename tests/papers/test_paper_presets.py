@@ -11,8 +11,8 @@ import pytest
 
 from fedmia.cli.command import parse
 from fedmia.cli.commands import SIMULATE
-from fedmia.config.experiment import Experiment
 from fedmia.report.figures import draw
+from fedmia.settings.commands.experiment import Experiment
 from papers.federated.view import CAPTIONS
 
 DATA = ("cifar10", "cifar100", "svhn")

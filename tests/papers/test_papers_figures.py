@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedmia.config.choices import PluginChoice
 from fedmia.records.rows import RoundRow
 from fedmia.report.figures import canvas
+from fedmia.settings.choices import PluginChoice
 from fedmia.storage.results import from_npz, to_npz
 from papers.federated import curves, feature_pairs
 from papers.federated import view as make

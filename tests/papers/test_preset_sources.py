@@ -10,8 +10,8 @@ import pytest
 
 from fedmia.cli.command import parse
 from fedmia.cli.commands import AUDIT, SIMULATE
-from fedmia.cli.presets import PRESETS, describe_preset
-from fedmia.config.compatibility import check_experiment
+from fedmia.settings.commands.compatibility import check_experiment
+from fedmia.settings.presets import PRESETS, describe_preset
 from papers.commands import HEAD
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from fedmia.options.yamlfile import load
+from fedmia.settings.yamlfile import load
 from fedmia.statistics.spread import t_interval
 from papers.claims import HOLDS, UNDECIDED
 from papers.claims.over_targets import judge_claims

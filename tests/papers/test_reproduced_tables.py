@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from fedmia.options.yamlfile import dump, load
+from fedmia.settings.yamlfile import dump, load
 from fedmia.statistics.spread import t_interval
 from fedmia.storage.manifest import FORMAT
 from papers.cells import Reading, read_cell, read_path

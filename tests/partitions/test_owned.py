@@ -11,19 +11,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedmia.config.experiment import Experiment
-from fedmia.config.tree import from_tree, to_tree
 from fedmia.data.cast import Cast
 from fedmia.data.digits import Digits
 from fedmia.data.images import ImageSet
 from fedmia.data.npz import Npz
 from fedmia.federation.plan import make_plan
-from fedmia.options.errors import InputError
 from fedmia.partitions.base import OwnerPartition
 from fedmia.partitions.file import File
 from fedmia.partitions.natural import Natural
 from fedmia.partitions.split import SplitOptions, make_split
 from fedmia.report.words.notes import sentences
+from fedmia.settings.commands.experiment import Experiment
+from fedmia.settings.errors import InputError
+from fedmia.settings.tree import from_tree, to_tree
 
 SMALL = SplitOptions(members=60, known=12, test=40)
 

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedmia.options.errors import InputError
 from fedmia.partitions.base import Partition
 from fedmia.partitions.dirichlet import Dirichlet
 from fedmia.partitions.iid import IID
 from fedmia.partitions.quantity import Quantity
 from fedmia.partitions.shards import Shards, assign, shard_counts
+from fedmia.settings.errors import InputError
 
 LAWS: list[Partition] = [IID(), Dirichlet(alpha=5.0), Shards(), Shards(classes=3), Quantity()]
 ids = [f"{type(p).__name__}{i}" for i, p in enumerate(LAWS)]

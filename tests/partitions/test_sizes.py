@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from fedmia.options.errors import InputError
 from fedmia.partitions.sizes import Sizes, SplitOptions, check_clients, role_sizes
+from fedmia.settings.errors import InputError
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,9 @@ import pytest
 from fedmia.data.cast import Cast
 from fedmia.data.images import UNLABELLED, ImageSet
 from fedmia.federation.utility import Probes
-from fedmia.options import registry
-from fedmia.options.errors import InputError
 from fedmia.partitions.split import SplitOptions, make_split
+from fedmia.settings import registry
+from fedmia.settings.errors import InputError
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (60, 3, 4, 4), dtype=np.uint8)
 DATA = ImageSet(PIXELS, np.zeros(60, dtype=np.int64), "photos", UNLABELLED)

@@ -32,10 +32,10 @@ from fedmia.api import view
 from fedmia.data.base import Request
 from fedmia.encoders.base import LoadOptions, load
 from fedmia.encoders.memory import load_module
-from fedmia.options import registry
-from fedmia.options.errors import InputError
 from fedmia.report.words.notes import sentences
 from fedmia.runtime.progress import Display
+from fedmia.settings import registry
+from fedmia.settings.errors import InputError
 from fedmia.ssl.train import running_statistics
 
 ROOT = Path(__file__).resolve().parents[2]

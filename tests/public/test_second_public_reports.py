@@ -21,8 +21,8 @@ from torch import nn
 from clients.honest import Honest
 from fedmia.data.base import Request
 from fedmia.encoders.base import load
-from fedmia.options import registry
-from fedmia.options.errors import InputError
+from fedmia.settings import registry
+from fedmia.settings.errors import InputError
 from tests.public.test_public_reports import (
     ROOT,
     SMALL,

@@ -16,17 +16,17 @@ import torch
 
 from fedmia.cli.command import parse
 from fedmia.cli.commands import SIMULATE
-from fedmia.config.audit import Audit
 from fedmia.data.cast import SCORED, Cast
 from fedmia.data.images import ImageSet
 from fedmia.evaluation.audits.prepare import images_for
 from fedmia.federation.plan import make_plan
 from fedmia.flower.private import plan_server
-from fedmia.options.errors import InputError
 from fedmia.recording.cast import read_cast, write_cast
 from fedmia.recording.format import CAST, CAST_ABOUT, HEADER, Header, json_schema
 from fedmia.recording.writer import RecordingWriter
 from fedmia.runs import open_run
+from fedmia.settings.commands.audit import Audit
+from fedmia.settings.errors import InputError
 from fedmia.storage.snapshot import read_tensors, write_tensors
 from tests.bank import Bank
 

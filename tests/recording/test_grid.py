@@ -22,8 +22,8 @@ from flwr.serverapp.strategy import (
 
 from fedmia.flower.messages import ROSTER
 from fedmia.flower.record import record, roster
-from fedmia.options.errors import InputError
 from fedmia.recording import Recording, files
+from fedmia.settings.errors import InputError
 from tests.pages.reading import block
 from tests.recording import legacy
 from tests.recording.plain import NODES, PlainGrid, arrays, make_app

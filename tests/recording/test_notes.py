@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 import torch
 
-from fedmia.options.errors import InputError
 from fedmia.recording import Recording, RecordingWriter
 from fedmia.recording.files import digest_of, write_header
 from fedmia.recording.format import (
@@ -25,6 +24,7 @@ from fedmia.recording.format import (
     json_schema,
     round_file,
 )
+from fedmia.settings.errors import InputError
 from fedmia.ssl.base import State
 from fedmia.storage.snapshot import read_tensors, write_tensors
 

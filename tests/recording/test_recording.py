@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 
-from fedmia.options.errors import InputError
 from fedmia.recording import Recording, RecordingWriter
 from fedmia.recording.files import digest_of
 from fedmia.recording.format import (
@@ -30,6 +29,7 @@ from fedmia.recording.format import (
 )
 from fedmia.recording.thread import RecordingThread
 from fedmia.recording.writer import begin_recording
+from fedmia.settings.errors import InputError
 from fedmia.ssl.base import State
 from fedmia.storage import durable
 from fedmia.storage.snapshot import write_tensors

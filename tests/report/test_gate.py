@@ -11,7 +11,6 @@ import pytest
 import yaml
 
 from fedmia.cli.command import BAD_INPUT, SHUT, pass_gate, read_gate
-from fedmia.options.errors import InputError
 from fedmia.records import RunScores
 from fedmia.records.privacy import ClientDefence, Epsilon
 from fedmia.records.rows import Report
@@ -19,6 +18,7 @@ from fedmia.report.build import build_report
 from fedmia.report.codes import CODES
 from fedmia.report.conditions import read_conditions
 from fedmia.report.gate import Gate
+from fedmia.settings.errors import InputError
 from tests.auditing.conftest import Audit, archives, audit
 from tests.made_up_runs import made_up
 from tests.pages.reading import script

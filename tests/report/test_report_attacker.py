@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from fedmia.options import registry
 from fedmia.records import (
     ClientInference,
     DatasetInferenceResults,
@@ -25,6 +24,7 @@ from fedmia.report.words.attacks import who
 from fedmia.report.words.card import model_card
 from fedmia.report.words.meaning import NO_CONTROL
 from fedmia.report.words.verdict import texts
+from fedmia.settings import registry
 from fedmia.threat import ACCESS, VANTAGE
 from tests.report.conftest import AUDIT, GONE, alone, scored, shown
 

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedmia.options.seeding import rng
 from fedmia.records import RunScores, ScoredAttack
 from fedmia.records.client_rows import NamingNull, NamingRow
 from fedmia.records.rows import Report
 from fedmia.report.build import build_report
 from fedmia.report.per_client import named_null, named_rows
 from fedmia.report.words.beside import sentences
+from fedmia.seeding import rng
 from fedmia.statistics.intervals import score_limits, wilson
 from tests.report.conftest import alone
 

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedmia.options.seeding import rng
 from fedmia.records import RunScores, ScoredAttack
 from fedmia.report.build import build_report
 from fedmia.report.per_client import per_client
+from fedmia.seeding import rng
 from fedmia.statistics.auc import auc, auc_estimate, auc_interval
 from fedmia.statistics.by_client import interval_over_images
 from fedmia.statistics.intervals import clopper_pearson

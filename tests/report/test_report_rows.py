@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from fedmia.cli.command import BAD_INPUT
-from fedmia.options.errors import InputError
 from fedmia.records.attack_rows import AttackRow, OverControlRow
 from fedmia.records.rows import FORMAT, Report
+from fedmia.settings.errors import InputError
 from fedmia.simulate import main as simulate
 from fedmia.storage.json_rows import from_json, to_json
 from fedmia.storage.runfolder import RunFolder

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from fedmia.options.seeding import rng
 from fedmia.report.build import build_report, family_sizes
+from fedmia.seeding import rng
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 SCRIPT = runpy.run_path(str(BENCHMARKS / "verdict.py"))

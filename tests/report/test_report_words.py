@@ -8,7 +8,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fedmia.options import registry
 from fedmia.records import (
     ClientInference,
     DatasetInferenceResults,
@@ -22,6 +21,7 @@ from fedmia.report.codes import CODES
 from fedmia.report.notebook import DOUBT, LEAKS, html_study, html_summary
 from fedmia.report.words.attacks import count_pairs
 from fedmia.report.words.card import NO_CONCLUSION, model_card
+from fedmia.settings import registry
 from tests.report.conftest import AUDIT, GONE, alone, make_run, scored
 from tests.snapshots import Snapshot
 

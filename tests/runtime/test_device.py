@@ -10,17 +10,17 @@ from typing import Any
 import pytest
 import torch
 
-from fedmia.config.audit import Audit
-from fedmia.config.compatibility import check_experiment
-from fedmia.config.experiment import Experiment
 from fedmia.evaluation.audits.prepare import device_of
 from fedmia.federation import backends
 from fedmia.federation.backends import GPU_WORKERS
 from fedmia.federation.inline import InlineGrid
 from fedmia.federation.ledger import Ledger
-from fedmia.options.errors import InputError
 from fedmia.runtime import device as devices
 from fedmia.runtime.device import bfloat16_note, gpus_if_missing, resolve_device
+from fedmia.settings.commands.audit import Audit
+from fedmia.settings.commands.compatibility import check_experiment
+from fedmia.settings.commands.experiment import Experiment
+from fedmia.settings.errors import InputError
 
 
 @pytest.fixture(params=[0, 1, 2])

@@ -59,7 +59,7 @@ UNUSED = """
 import sys, torch
 from fedmia.nets.base import check_network
 from fedmia.nets.vit import ViTTiny
-from fedmia.options import registry
+from fedmia.settings import registry
 from fedmia.runtime import eager
 from fedmia.ssl.base import Recipe
 from fedmia.ssl.optimizers import OPTIMIZERS, build

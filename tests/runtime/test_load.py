@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from fedmia.config.audit import Audit
 from fedmia.evaluation.audits.threads import settle_threads
 from fedmia.records.note import Note
 from fedmia.report.words.notes import sentences
 from fedmia.runtime import load
+from fedmia.settings.commands.audit import Audit
 
 
 @pytest.mark.parametrize(

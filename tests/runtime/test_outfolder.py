@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import yaml
 
-from fedmia.options.errors import InputError
+from fedmia.settings.errors import InputError
 from fedmia.storage.durable import WAYS_ROUND
 from fedmia.storage.manifest import FORMAT, LOCK
 from fedmia.storage.outfolder import NO_LOCKS, OutFolder, locked

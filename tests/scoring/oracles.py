@@ -18,9 +18,9 @@ from fedmia.attacks import Attack
 from fedmia.attacks.ascent import Ascent
 from fedmia.attacks.base import DatasetAttack, Known, Scores, Suspect
 from fedmia.data.images import IntArray, digests
-from fedmia.options.errors import InputError
-from fedmia.options.seeding import rng as stream
-from fedmia.options.seeding import seed_words
+from fedmia.seeding import rng as stream
+from fedmia.seeding import seed_words
+from fedmia.settings.errors import InputError
 from fedmia.threat import Threat, Trajectory
 
 TRIED = 3000  # small seeds

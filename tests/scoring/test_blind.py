@@ -24,8 +24,8 @@ from fedmia.evaluation.audits.utility import health, probe_images
 from fedmia.evaluation.encoder import suite_of_audit
 from fedmia.evaluation.steps.datasets import form_candidate_sets, inference
 from fedmia.federation.plan import make_client_context, make_plan
-from fedmia.options.errors import InputError
 from fedmia.partitions.iid import IID
+from fedmia.settings.errors import InputError
 from tests.auditing.conftest import MEMBERS, Audit, Sides, archives, audit, textures, write
 from tests.scoring.oracles import FirstPlaces
 from tests.small_runs import SMALL, ran

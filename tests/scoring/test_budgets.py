@@ -11,7 +11,7 @@ from torch import Tensor
 
 from fedmia.attacks.base import Known
 from fedmia.evaluation.budgets import LEAST_KNOWN, afford
-from fedmia.options.errors import InputError
+from fedmia.settings.errors import InputError
 
 IMAGES, KNOWN = 100, 50  # scored images, known images a side
 FIXED, FIT, SCORE = 7, 3, 5  # queries of a fit, of it for each known image, of a score

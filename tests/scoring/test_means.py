@@ -13,16 +13,16 @@ import pytest
 from fedmia.attacks.lpla import LpLA
 from fedmia.cli.command import parse
 from fedmia.cli.commands import SIMULATE
-from fedmia.config.experiment import Experiment
-from fedmia.config.tree import from_tree, to_tree
 from fedmia.evaluation.budgets import first_known
 from fedmia.evaluation.run import score_run
 from fedmia.flower.private import check
-from fedmia.options.errors import InputError
 from fedmia.records import RunScores
 from fedmia.report.build import build_report
 from fedmia.report.words.notes import sentences
 from fedmia.runtime.stopwatch import Stopwatch
+from fedmia.settings.commands.experiment import Experiment
+from fedmia.settings.errors import InputError
+from fedmia.settings.tree import from_tree, to_tree
 from tests.equivalence.conftest import Run, evaluation, federated, planned
 
 FLAGS = (

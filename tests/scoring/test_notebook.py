@@ -15,11 +15,11 @@ from torch import Tensor
 from fedmia.data.images import digests
 from fedmia.evaluation.steps.failures import Failures
 from fedmia.federation.notetaker import NoteTaker
-from fedmia.options.errors import InputError
 from fedmia.recording.format import RoundRecord
 from fedmia.recording.writer import RecordingWriter
 from fedmia.report.words.notes import sentences
 from fedmia.rounds.notes import SIDES, Notes
+from fedmia.settings.errors import InputError
 from fedmia.testing import material
 
 TARGETS = material.textures(5, seed=4)

@@ -14,10 +14,10 @@ from torch import Tensor
 from fedmia.attacks.base import Attack, Known
 from fedmia.evaluation.steps.controls import pixels
 from fedmia.evaluation.steps.scorer import Scorer
-from fedmia.options.seeding import rng
 from fedmia.records import RunScores
 from fedmia.records.rows import Report
 from fedmia.report.build import build_report
+from fedmia.seeding import rng
 from fedmia.threat import Threat
 
 MEMBERS, OTHERS, KNOWN = 80, 160, 20

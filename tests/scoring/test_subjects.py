@@ -12,7 +12,7 @@ from torch import Tensor
 
 from fedmia.attacks.base import Attack, Known
 from fedmia.evaluation.steps.scorer import Scorer
-from fedmia.options.seeding import rng
+from fedmia.seeding import rng
 from fedmia.statistics.subjects import halves, nearest_end
 from fedmia.threat import Threat
 

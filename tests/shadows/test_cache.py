@@ -14,7 +14,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from fedmia.options.errors import InputError
+from fedmia.settings.errors import InputError
 from fedmia.shadows.provided import load_shadows, read_settings
 from fedmia.shadows.train import TrainedShadow, TrainingStopped
 

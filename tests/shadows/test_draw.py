@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from fedmia.data.images import digests
-from fedmia.options.errors import InputError
+from fedmia.settings.errors import InputError
 from fedmia.shadows.draw import Pixels, ShadowDraw, build_image_pool, draw_shadows
 from fedmia.shadows.plan import ShadowPlan
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fedmia.data.base import Views
-from fedmia.options.errors import InputError
+from fedmia.settings.errors import InputError
 from fedmia.shadows.plan import KNOWLEDGE, ShadowPlan, attacker_augment, build_settings
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.moco import MoCo

@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 
 from fedmia.nets.smallnet import SmallNet
-from fedmia.options import registry
-from fedmia.options.errors import InputError
-from fedmia.options.seeding import rng, torch_rng
 from fedmia.report.words.notes import sentences
+from fedmia.seeding import rng, torch_rng
+from fedmia.settings import registry
+from fedmia.settings.errors import InputError
 from fedmia.shadows.draw import build_image_pool, draw_shadows
 from fedmia.shadows.train import TrainedShadow, TrainingStopped, shadow_notes
 from fedmia.ssl.base import Recipe

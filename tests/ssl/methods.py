@@ -13,8 +13,8 @@ from torch.nn import functional as F
 from fedmia.nets.base import Net
 from fedmia.nets.smallnet import SmallNet
 from fedmia.nets.vit import ViTTiny
-from fedmia.options import registry
-from fedmia.options.seeding import torch_rng
+from fedmia.seeding import torch_rng
+from fedmia.settings import registry
 from fedmia.ssl.base import SSL, Recipe
 from fedmia.testing.ssl import SSLCase
 

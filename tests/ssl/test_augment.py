@@ -16,7 +16,7 @@ from scipy.stats import ks_2samp, kstest
 from torchvision.transforms import v2
 from torchvision.transforms.v2 import functional as tv
 
-from fedmia.options.errors import InputError
+from fedmia.settings.errors import InputError
 from fedmia.ssl import augment
 from fedmia.ssl import pixel_operations as ops
 from fedmia.ssl.augment import ATTEMPTS, Augment, content_uniforms

@@ -11,10 +11,10 @@ import torch
 from torch.nn import functional as F
 
 from fedmia.nets.smallnet import SmallNet
-from fedmia.options import registry
-from fedmia.options.errors import InputError
-from fedmia.options.seeding import rng
 from fedmia.report.words.notes import sentences
+from fedmia.seeding import rng
+from fedmia.settings import registry
+from fedmia.settings.errors import InputError
 from fedmia.ssl.bank import info_nce
 from fedmia.ssl.base import Recipe
 from fedmia.ssl.train import Job, Train, make_optimizer

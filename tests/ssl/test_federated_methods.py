@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from fedmia.nets.base import Net
 from fedmia.nets.smallnet import SmallNet
-from fedmia.options.seeding import rng
+from fedmia.seeding import rng
 from fedmia.ssl.train import Job, Train, make_optimizer
 from tests.equivalence.conftest import federated, planned, same, weights
 from tests.ssl.methods import PATCHED, build, case

@@ -15,9 +15,9 @@ from fedmia.defenses.base import RunConditions
 from fedmia.defenses.dpsgd import DPSGD
 from fedmia.defenses.logit_dp import LogitDP
 from fedmia.nets.keyed import keyed_uniforms
-from fedmia.options import registry
-from fedmia.options.errors import InputError
-from fedmia.options.seeding import rng
+from fedmia.seeding import rng
+from fedmia.settings import registry
+from fedmia.settings.errors import InputError
 from fedmia.ssl import SSLMethod
 from fedmia.ssl._harder import MIX_TEMPERATURE, SHARES, START, adversarial_view
 from fedmia.ssl.moco import MoCo

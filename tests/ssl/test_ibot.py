@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from fedmia.options.errors import InputError
+from fedmia.settings.errors import InputError
 from fedmia.ssl.dino import DINO
 from fedmia.ssl.ibot import IBOT, OnlineTokenizer
 from tests.ssl import methods

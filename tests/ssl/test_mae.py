@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from fedmia.nets.keyed import keyed_uniforms
 from fedmia.nets.vit import ViTTiny
-from fedmia.options.errors import InputError
+from fedmia.settings.errors import InputError
 from fedmia.ssl.mae import MAE, MaskedAutoencoder, visible_count
 from tests.ssl import methods
 from tests.ssl.methods import PATCHED, RECIPE, pixels

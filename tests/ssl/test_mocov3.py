@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from fedmia.nets.base import Net
-from fedmia.options.errors import InputError
+from fedmia.settings.errors import InputError
 from fedmia.ssl.mocov3 import MoCoV3, MoCoV3Method, batch_nce
 from tests.ssl.methods import NARROW, PATCHED, apart, build, pixels, unit
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from fedmia.options.seeding import rng
+from fedmia.seeding import rng
 from fedmia.ssl._twoview import raise_momentum
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.train import Job, Train, make_optimizer

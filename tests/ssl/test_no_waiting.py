@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from fedmia.defenses import dpsgd
-from fedmia.options.seeding import rng, torch_rng
+from fedmia.seeding import rng, torch_rng
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.train import Job, Train, make_optimizer
 from tests.ssl.methods import case

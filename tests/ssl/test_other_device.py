@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from fedmia.nets.vit import ViTTiny
-from fedmia.options import registry
-from fedmia.options.seeding import torch_rng
+from fedmia.seeding import torch_rng
+from fedmia.settings import registry
 from fedmia.ssl.base import Recipe, SSLMethod
 from fedmia.ssl.optimizers import OPTIMIZERS
 from fedmia.ssl.progress import load_training, training_state

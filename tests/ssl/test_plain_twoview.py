@@ -13,8 +13,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from fedmia.nets.smallnet import SmallNet
-from fedmia.options import registry
-from fedmia.options.seeding import rng, torch_rng
+from fedmia.seeding import rng, torch_rng
+from fedmia.settings import registry
 from fedmia.ssl._twoview import TwoView, TwoViewSSL
 from fedmia.ssl.base import Recipe, State
 from tests.equivalence.conftest import federated, planned, same, weights

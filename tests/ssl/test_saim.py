@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from fedmia.options.errors import InputError
+from fedmia.settings.errors import InputError
 from fedmia.ssl.saim import SAIM, AutoregressiveModel
 from tests.ssl import methods
 from tests.ssl.methods import PATCHED, pixels

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from fedmia.options.errors import InputError
-from fedmia.options.seeding import rng
+from fedmia.seeding import rng
+from fedmia.settings.errors import InputError
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import SSLMethod
 from fedmia.ssl.train import Job, Train, draw_two_views, layout_for, make_optimizer

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fedmia.options.seeding import rng
+from fedmia.seeding import rng
 from fedmia.statistics import by_client
 from fedmia.statistics.auc import auc_estimate, auc_interval
 from fedmia.statistics.by_client import interval_over_images

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fedmia.options.seeding import rng
+from fedmia.seeding import rng
 from fedmia.statistics.auc import auc
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"

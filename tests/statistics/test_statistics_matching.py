@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fedmia.options.seeding import rng
+from fedmia.seeding import rng
 from fedmia.statistics.matching import effective_size, mix_weights, null_distribution
 from tests.report.test_report_clients import weighted_loop
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from fedmia.options.seeding import rng
+from fedmia.seeding import rng
 from fedmia.statistics.auc import auc_correlation, auc_estimate, auc_interval, difference_interval
 from fedmia.statistics.intervals import ONE_SIDED
 from fedmia.statistics.power import smallest_detectable_auc

@@ -17,7 +17,7 @@ from clients.honest import Honest
 from fedmia.attacks.ascent import Ascent, AscentAlgorithm1
 from fedmia.attacks.ascent_static import attack_losses
 from fedmia.federation.ledger import Ledger
-from fedmia.options.seeding import rng
+from fedmia.seeding import rng
 from fedmia.ssl.base import State
 from fedmia.ssl.train import draw_two_views
 from fedmia.storage.snapshot import ClientState, StrategyContext

@@ -14,8 +14,8 @@ from scipy import stats
 
 from fedmia.federation.checkpoint import restore_server, server_state
 from fedmia.lowerbounds.gdp import delta_at
-from fedmia.options.errors import InputError
 from fedmia.report.lowerbounds import epsilon_lower_bound
+from fedmia.settings.errors import InputError
 from fedmia.ssl.base import State
 from fedmia.storage.snapshot import Update
 from strategies import dp_fedavg

@@ -20,8 +20,8 @@ from clients.app import answer, client_app
 from clients.client_context import ClientContext
 from fedmia.federation.inline import InlineGrid
 from fedmia.flower.node_store import NodeStore
-from fedmia.options import registry
-from fedmia.options.errors import InputError
+from fedmia.settings import registry
+from fedmia.settings.errors import InputError
 from fedmia.ssl.base import State
 from fedmia.storage.arrays import record, tensors
 from strategies.base import FederatedStrategy, call_roll

@@ -10,7 +10,7 @@ import torch
 from flwr.app import ArrayRecord, RecordDict
 from flwr.serverapp.strategy.multikrum import select_multikrum
 
-from fedmia.options import registry
+from fedmia.settings import registry
 from fedmia.ssl.base import State
 from fedmia.storage.snapshot import Knowledge, Update
 from strategies.cohort import RoundRange

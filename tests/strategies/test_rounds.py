@@ -17,8 +17,8 @@ from flwr.clientapp import ClientApp
 
 from fedmia.federation import inline
 from fedmia.federation.inline import InlineGrid, PendingMessage, Work, error_reply
-from fedmia.options import registry
-from fedmia.options.seeding import rng
+from fedmia.seeding import rng
+from fedmia.settings import registry
 from fedmia.ssl.base import State, all_finite
 from fedmia.storage.snapshot import Update
 from strategies import replies

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from fedmia.federation.plan import Plan, make_client_context
-from fedmia.options.seeding import rng
+from fedmia.seeding import rng
 from fedmia.simulate import main
 from fedmia.ssl.base import State
 from fedmia.ssl.train import Job, make_optimizer

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from fedmia.options import registry
+from fedmia.settings import registry
 from fedmia.storage.snapshot import Update
 from strategies.cohort import RoundRange, draw_cohort
 from strategies.fedavg import FedAvg

@@ -16,7 +16,7 @@ from scipy.stats import ttest_1samp
 
 from fedmia.cli.command import parse
 from fedmia.cli.commands import STUDY
-from fedmia.config.study import Study
+from fedmia.settings.commands.study import Study
 from fedmia.storage.runfolder import RunFolder
 from tests.made_up_runs import write_run
 

@@ -15,10 +15,10 @@ import pytest
 from fedmia import open_study
 from fedmia.cli.command import parse
 from fedmia.cli.commands import STUDY
-from fedmia.options.errors import InputError
-from fedmia.options.yamlfile import dump
 from fedmia.runtime.cores import count_cores
 from fedmia.runtime.progress import StudyDisplay
+from fedmia.settings.errors import InputError
+from fedmia.settings.yamlfile import dump
 from fedmia.storage.durable import DiskError
 from fedmia.study.__main__ import main
 from fedmia.study.folder import StudyFolder

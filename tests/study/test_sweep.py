@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedmia.options.errors import InputError
+from fedmia.settings.errors import InputError
 from fedmia.statistics.pvalues import holm
 from fedmia.statistics.spread import p_value
 from fedmia.study.result import StudyResult

@@ -14,9 +14,9 @@ from scipy.stats import t as student
 
 from fedmia.cli.command import parse
 from fedmia.cli.commands import STUDY
-from fedmia.config.study import Study
-from fedmia.options.errors import InputError
 from fedmia.records.rows import Report
+from fedmia.settings.commands.study import Study
+from fedmia.settings.errors import InputError
 from fedmia.storage.json_rows import from_json
 from fedmia.study.cells import spent
 from fedmia.study.points import change, largest_epsilon

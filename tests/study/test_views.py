@@ -16,9 +16,9 @@ from scipy.stats import ttest_rel
 from fedmia import open_study
 from fedmia.cli.command import parse
 from fedmia.cli.commands import STUDY
-from fedmia.options import registry
-from fedmia.options.errors import InputError
 from fedmia.report.codes import VOID
+from fedmia.settings import registry
+from fedmia.settings.errors import InputError
 from fedmia.statistics.pvalues import holm
 from fedmia.study.__main__ import main
 from fedmia.study.result import StudyResult

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fedmia.options.errors import InputError
+from fedmia.settings.errors import InputError
 from fedmia.threat import VANTAGE
 from fedmia.threat.needs import ACCESS, BudgetError, Meter, Threat, require
 

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from fedmia.attacks.partcrop import Crops
 from fedmia.data.images import digests
-from fedmia.options.errors import InputError
+from fedmia.settings.errors import InputError
 from fedmia.ssl.augment import content_uniforms
 from fedmia.ssl.base import Encoder, State
 from fedmia.ssl.moco import MomentumContrast

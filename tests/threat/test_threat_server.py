@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from fedmia.nets.smallnet import SmallNet
-from fedmia.options.seeding import torch_rng
+from fedmia.seeding import torch_rng
 from fedmia.ssl.base import Recipe, State
 from fedmia.ssl.byol import BYOL
 from fedmia.ssl.moco import MomentumContrast

@@ -14,8 +14,8 @@ from fedmia.defenses._noise import ReleaseNoise
 from fedmia.defenses.canaries import guess_canaries
 from fedmia.defenses.gaussian import exact_epsilon
 from fedmia.defenses.heads.stack import HeadStack
-from fedmia.options import registry
 from fedmia.records.privacy import NOISE, Epsilon
+from fedmia.settings import registry
 
 CLASSICAL = "gaussian-classical"  # the additive logistic paper's own Gaussian mechanism
 ASSUMPTIONS = (

@@ -12,7 +12,7 @@ from torch import Tensor
 from fedmia.data.images import IntArray
 from fedmia.defenses.heads.stack import HeadStack
 from fedmia.defenses.sensitivity import leave_one_out
-from fedmia.options.errors import InputError, opt
+from fedmia.settings.errors import InputError, opt
 
 SIDE_BY_SIDE = 64  # pairs whose heads are trained at once: their weights are in memory together
 

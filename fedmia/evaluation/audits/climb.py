@@ -7,15 +7,15 @@ from pathlib import Path
 import numpy as np
 from torch import Tensor
 
-from fedmia.config.audit import Audit
-from fedmia.config.choices import PluginChoice
 from fedmia.data.images import digests
-from fedmia.options.errors import InputError, opt
 from fedmia.recording import Recording
 from fedmia.recording.branches import MAIN, ZERO
 from fedmia.records.note import Note
 from fedmia.rounds.kept import KeptRounds
 from fedmia.rounds.notes import RECEIVED, SENT, Notes, read_notes
+from fedmia.settings.choices import PluginChoice
+from fedmia.settings.commands.audit import Audit
+from fedmia.settings.errors import InputError, opt
 
 MIRRORED = -0.8  # under it a rise says little but the loss before
 READING = "reading"  # the option that says how notes are read, which an audit may choose anew

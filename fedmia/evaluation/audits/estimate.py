@@ -12,9 +12,9 @@ import torch
 from fedmia.attacks.base import DatasetAttack, Known
 from fedmia.evaluation.budgets import first_known
 from fedmia.evaluation.suite import Suite
-from fedmia.options.seeding import rng
 from fedmia.rounds.base import EncoderRounds
 from fedmia.runtime.forecast import cost_of, paid_once
+from fedmia.seeding import rng
 
 KNOWN = 8  # known images a side of a rehearsal
 IMAGES = 16  # that it scores

@@ -11,16 +11,12 @@ import numpy as np
 
 from fedmia.attacks.ascent import Ascent
 from fedmia.attacks.base import ActiveAttack
-from fedmia.config.audit import Audit
-from fedmia.config.audit_attacks import outside_reason
 from fedmia.data.images import IntArray
 from fedmia.encoders.base import LoadedEncoder, Weights
 from fedmia.encoders.memory import Loss
 from fedmia.encoders.modules import LoadedEncoderMethod
 from fedmia.evaluation.audits.suspects import PUBLIC, public_loss, rank_suspects
 from fedmia.evaluation.suite import Suite
-from fedmia.options import registry
-from fedmia.options.errors import InputError, opt
 from fedmia.recording.branches import MAIN
 from fedmia.recording.format import RoundRecord
 from fedmia.records import ClientInfo, RoundInfo
@@ -28,6 +24,10 @@ from fedmia.records.client_rows import SuspectRow
 from fedmia.records.note import Note
 from fedmia.rounds.base import Rounds
 from fedmia.rounds.kept import KeptRounds, read_files, read_recording
+from fedmia.settings import registry
+from fedmia.settings.commands.audit import Audit
+from fedmia.settings.commands.audit_attacks import outside_reason
+from fedmia.settings.errors import InputError, opt
 from fedmia.threat import WhiteBox
 
 LOSSES = ("loss", "train_loss", "train-loss")  # what clients call it among their metrics

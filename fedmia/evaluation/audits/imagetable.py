@@ -9,9 +9,9 @@ from pathlib import Path
 
 from fedmia.data.encoded import EncodedSet
 from fedmia.evaluation.audits.sources import Source
-from fedmia.options.bounded import read_utf8
-from fedmia.options.errors import InputError, opt
-from fedmia.options.values import escape_name
+from fedmia.settings.errors import InputError, opt
+from fedmia.settings.values import escape_name
+from fedmia.untrusted.limits import read_utf8
 
 
 def read_image_table(

@@ -10,8 +10,8 @@ import numpy as np
 from fedmia.data.images import IntArray
 from fedmia.evaluation.audits.imagetable import read_image_table
 from fedmia.evaluation.audits.sources import Source
-from fedmia.options.errors import InputError, opt
 from fedmia.rounds.kept import KeptRounds
+from fedmia.settings.errors import InputError, opt
 
 
 def read_owners(source: Any, members: Source) -> IntArray | None:

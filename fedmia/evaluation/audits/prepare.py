@@ -8,8 +8,6 @@ from typing import Any
 
 import torch
 
-from fedmia.config.audit import Audit
-from fedmia.config.compatibility import check_gpu
 from fedmia.data.base import Views
 from fedmia.data.cast import SCORED, Cast
 from fedmia.data.images import CHANNELS
@@ -25,11 +23,13 @@ from fedmia.evaluation.audits.federation import (
 from fedmia.evaluation.audits.images import deal, deal_sets
 from fedmia.evaluation.audits.owners import check_owners
 from fedmia.evaluation.audits.runs import run_of, split_of_run, trust_setting
-from fedmia.options.errors import InputError, opt
 from fedmia.records.note import Note
 from fedmia.rounds.base import EncoderRounds
 from fedmia.rounds.kept import KeptRounds
 from fedmia.runtime.device import resolve_device
+from fedmia.settings.commands.audit import Audit
+from fedmia.settings.commands.compatibility import check_gpu
+from fedmia.settings.errors import InputError, opt
 
 NOTHING = InMemory()
 LOOK = 16  # images of a side that are embedded first, to refuse an encoder early

@@ -14,7 +14,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fedmia.config.audit import Audit
 from fedmia.data.cast import SCORED, Cast
 from fedmia.data.classes import Labels
 from fedmia.data.decoding import resize_all
@@ -23,9 +22,10 @@ from fedmia.encoders.base import LoadOptions
 from fedmia.encoders.run import build_plugin
 from fedmia.encoders.run import load as load_run
 from fedmia.evaluation.audits.runs import cast_of, run_of, trust_setting
-from fedmia.options.errors import InputError, opt
-from fedmia.options.seeding import rng
 from fedmia.records.note import Note
+from fedmia.seeding import rng
+from fedmia.settings.commands.audit import Audit
+from fedmia.settings.errors import InputError, opt
 from fedmia.shadows.cache import seal
 from fedmia.shadows.draw import content_digest
 from fedmia.shadows.provided import load_shadows, read_settings, seals_digest

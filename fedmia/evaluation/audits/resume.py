@@ -10,14 +10,14 @@ from pathlib import Path
 import torch
 
 from fedmia import __version__
-from fedmia.config.audit import Audit
-from fedmia.config.tree import to_tree
 from fedmia.data.cast import KNOWN, SCORED, Cast
 from fedmia.data.classes import Labels
 from fedmia.data.images import digests
 from fedmia.encoders.base import LoadedEncoder
 from fedmia.encoders.memory import hash_weights
-from fedmia.options.errors import InputError
+from fedmia.settings.commands.audit import Audit
+from fedmia.settings.errors import InputError
+from fedmia.settings.tree import to_tree
 from fedmia.ssl.augment import Augment
 from fedmia.storage.runfolder import RunFolder
 

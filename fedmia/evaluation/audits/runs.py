@@ -7,19 +7,19 @@ from pathlib import Path
 
 import numpy as np
 
-from fedmia.config.audit import Audit
-from fedmia.config.data import Data
-from fedmia.config.tree import from_tree, to_tree
 from fedmia.data.cast import Cast
 from fedmia.data.classes import Labels
 from fedmia.data.decoding import resize_all
 from fedmia.data.encoded import EncodedSet
 from fedmia.data.images import ImageSet
 from fedmia.evaluation.audits.images import side_by_side
-from fedmia.options.errors import InputError, opt
-from fedmia.options.seeding import rng
 from fedmia.recording.cast import read_cast
 from fedmia.records.note import Note
+from fedmia.seeding import rng
+from fedmia.settings.commands.audit import Audit
+from fedmia.settings.commands.data import Data
+from fedmia.settings.errors import InputError, opt
+from fedmia.settings.tree import from_tree, to_tree
 from fedmia.storage.runfolder import RunFolder, Trust, outside_plugins
 
 

@@ -10,13 +10,13 @@ from functools import cached_property
 import numpy as np
 import torch
 
-from fedmia.config.audit import Audit
 from fedmia.data.cast import ATTACKED, Cast
 from fedmia.data.classes import Labels
 from fedmia.data.decoding import resize_all
 from fedmia.data.images import ImageSet, IntArray, digests
 from fedmia.evaluation.audits.sources import load_images
-from fedmia.options.errors import InputError, opt
+from fedmia.settings.commands.audit import Audit
+from fedmia.settings.errors import InputError, opt
 
 
 @dataclass

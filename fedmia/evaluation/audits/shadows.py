@@ -11,8 +11,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedmia.config.audit import Audit
-from fedmia.config.norms import norm_kind
 from fedmia.data.cast import Cast
 from fedmia.defenses.base import RunConditions
 from fedmia.defenses.stack import DefenseStack, central_stack
@@ -20,11 +18,13 @@ from fedmia.encoders.base import LoadedEncoder
 from fedmia.evaluation.audits.provided_shadows import ProvidedShadows
 from fedmia.evaluation.audits.runs import run_of
 from fedmia.evaluation.audits.shadowimages import ShadowImages
-from fedmia.options import registry
-from fedmia.options.option import option_fields
-from fedmia.options.values import convert
 from fedmia.records.note import Note
 from fedmia.report.words.notes import in_words
+from fedmia.settings import registry
+from fedmia.settings.commands.audit import Audit
+from fedmia.settings.commands.norms import norm_kind
+from fedmia.settings.options import option_fields
+from fedmia.settings.values import convert
 from fedmia.shadows.plan import TargetTraining, attacker_augment, build_settings, keep_crop_only
 from fedmia.shadows.train import TrainedShadow, shadow_notes, train_shadows
 from fedmia.ssl.augment import Augment

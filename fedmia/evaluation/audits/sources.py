@@ -7,14 +7,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from fedmia.config.audit import Audit
-from fedmia.config.dataset_names import split_dataset
 from fedmia.data.base import Dataset, Request, Views
 from fedmia.data.decoding import UnreadableError
 from fedmia.data.encoded import EncodedSet
 from fedmia.data.images import ImageSet, IntArray
-from fedmia.options import registry
-from fedmia.options.errors import InputError, opt
+from fedmia.settings import registry
+from fedmia.settings.commands.audit import Audit
+from fedmia.settings.dataset_names import split_dataset
+from fedmia.settings.errors import InputError, opt
 
 Source = ImageSet | EncodedSet
 

@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from fedmia.config.audit import Audit
 from fedmia.data.images import IntArray
 from fedmia.evaluation.audits.imagetable import read_image_table
 from fedmia.evaluation.audits.sources import Source
-from fedmia.options.errors import InputError, opt
-from fedmia.options.values import escape_name
+from fedmia.settings.commands.audit import Audit
+from fedmia.settings.errors import InputError, opt
+from fedmia.settings.values import escape_name
 from fedmia.statistics.subjects import nearest_end
 
 LEAST = 2  # subjects of a role, a side

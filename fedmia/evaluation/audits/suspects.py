@@ -11,10 +11,10 @@ import numpy as np
 from torch import Tensor
 
 from fedmia.defenses.sensitivity import measure_update
-from fedmia.options.seeding import rng
 from fedmia.records.client_rows import SuspectRow
 from fedmia.records.fields import row_of
 from fedmia.rounds.kept import spread_rounds
+from fedmia.seeding import rng
 from fedmia.ssl.base import State, all_finite
 from fedmia.statistics.suspicion import (
     CLIENTS,

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from fedmia.config.audit import Audit
 from fedmia.runtime.load import fewer_threads
+from fedmia.settings.commands.audit import Audit
 from fedmia.storage.runfolder import RunFolder
 
 

@@ -9,11 +9,11 @@ import torch
 
 from fedmia.data.cast import Cast
 from fedmia.evaluation.suite import Suite
-from fedmia.options.seeding import rng
 from fedmia.probes.utility import NO_PROBES, mean_cosine, probe
 from fedmia.records import Probe
 from fedmia.records.rows import HealthRow
 from fedmia.rounds.base import RoundModel
+from fedmia.seeding import rng
 from fedmia.statistics.matching import effective_size
 from fedmia.statistics.subjects import halves
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fedmia.config.tree import to_tree
 from fedmia.data.sets import ImageSets
 from fedmia.evaluation.steps.sets import set_scores
 from fedmia.records import Pair, RunScores, ScoredAttack, twins
 from fedmia.runtime.environment import describe
+from fedmia.settings.tree import to_tree
 
 
 def assemble(

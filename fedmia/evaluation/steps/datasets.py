@@ -12,9 +12,9 @@ from torch import Tensor
 
 from fedmia.attacks.base import DatasetAttack, Known
 from fedmia.data.images import IntArray, digests, rank_digests
-from fedmia.options.errors import InputError
-from fedmia.options.seeding import rng
 from fedmia.records import ClientInference, DatasetInferenceResults
+from fedmia.seeding import rng
+from fedmia.settings.errors import InputError
 from fedmia.statistics.subjects import Subjects
 from fedmia.threat import BlackBox, require
 

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from fedmia.options.errors import InputError
 from fedmia.records.note import Note
 from fedmia.records.rows import BROKEN
+from fedmia.settings.errors import InputError
 from fedmia.storage.durable import DiskError
 from fedmia.threat import BudgetError
 

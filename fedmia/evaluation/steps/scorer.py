@@ -17,9 +17,9 @@ from torch import Tensor
 from fedmia.attacks.base import Attack, Known
 from fedmia.data.images import digests, rank_digests
 from fedmia.data.sets import ImageSets, form_sets
-from fedmia.options.errors import InputError
-from fedmia.options.seeding import rng
 from fedmia.records import ScoredAttack
+from fedmia.seeding import rng
+from fedmia.settings.errors import InputError
 from fedmia.threat import BlackBox, WhiteBox, require
 
 Sides = tuple[np.ndarray, np.ndarray]  # of members, of non-members

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fedmia.options.vantages import VANTAGES
 from fedmia.records.attack_rows import AttackRow, PairedRow, ends
 from fedmia.records.client_rows import InferenceRow
 from fedmia.records.rows import RegimeRow, Report, UtilityRow
@@ -19,6 +18,7 @@ from fedmia.report.judgement import (
 from fedmia.report.regime import BY
 from fedmia.report.selection import is_reading
 from fedmia.report.words.numbers import TOGETHER, auc_and_limits, estimate, number, signed
+from fedmia.settings.vantages import VANTAGES
 
 OUTSIDER = {"black_box": "can use", "white_box": "has the weights of"}
 DECIDES = "The verdict goes by a lower limit of its own, one-sided, likewise for all together"

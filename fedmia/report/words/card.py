@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fedmia.options.vantages import VANTAGES
 from fedmia.records.attack_rows import AttackRow, with_auc
 from fedmia.records.privacy import MEANINGFUL
 from fedmia.records.rows import BROKEN, Report
@@ -20,6 +19,7 @@ from fedmia.report.words.bounds import (
 from fedmia.report.words.meaning import reach
 from fedmia.report.words.sets import statement
 from fedmia.report.words.verdict import without_refutation
+from fedmia.settings.vantages import VANTAGES
 
 ACCESS = {
     "black_box": "get the model's output for images of their choice",

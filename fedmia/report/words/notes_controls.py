@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fedmia.options.errors import opt
 from fedmia.recording.branches import UNTRAINED
 from fedmia.records.rows import BROKEN
+from fedmia.settings.errors import opt
 
 # -- controls -----------------------------------------------------------------------------------
 

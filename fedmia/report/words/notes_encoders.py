@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fedmia.options.errors import opt
+from fedmia.settings.errors import opt
 
 # -- the images that it takes -------------------------------------------------------------------
 

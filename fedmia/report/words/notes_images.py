@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from fedmia.options.errors import opt
+from fedmia.settings.errors import opt
 
 # -- as their source keeps them -----------------------------------------------------------------
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fedmia.options.errors import opt
+from fedmia.settings.errors import opt
 
 
 def plugin(text: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar
 
-from fedmia.options import session
+from fedmia.settings import session
 from fedmia.study import guides, words
 from fedmia.study.columns import columns_of, inside
 from fedmia.study.drawing import forest, lines

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from fedmia.config.study import split_encoders, split_round
 from fedmia.records.attack_rows import Interval
 from fedmia.report.figures import canvas
 from fedmia.report.words.numbers import format_p
+from fedmia.settings.commands.study import split_encoders, split_round
 from fedmia.statistics.auc import auc_estimate, difference_interval
 from fedmia.statistics.intervals import LEVEL
 from fedmia.statistics.spread import DIGITS, spread

@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from fedmia.config.study import format_grid_value, label
 from fedmia.records.fields import fields_of
+from fedmia.settings.commands.study import format_grid_value, label
 from fedmia.study import guides, words
 from fedmia.study.columns import columns_of, control_column, inside
 from fedmia.study.drawing import forest, lines

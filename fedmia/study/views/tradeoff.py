@@ -7,11 +7,11 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from fedmia.config.defense_points import NONE
-from fedmia.config.study import format_grid_value
 from fedmia.report.figures import canvas
 from fedmia.report.tables import TextCell
 from fedmia.report.words.numbers import DASH
+from fedmia.settings.commands.defense_points import NONE
+from fedmia.settings.commands.study import format_grid_value
 from fedmia.statistics.spread import clip_interval, t_interval
 from fedmia.study import guides, words
 from fedmia.study.cells import CellState

@@ -1,7 +1,0 @@
-"""The settings of every command, one frozen dataclass each, and which settings suit one another.
-
-The command line, the evaluation and the studies import them; settings import no torch. Start at
-`experiment.Experiment`; `forms` says how fields are written in YAML, `compatibility` what is void.
-"""
-
-__all__: list[str] = []  # pages of these options are `--help`

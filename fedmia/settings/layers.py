@@ -1,0 +1,135 @@
+"""The settings of a command: a file or preset of `--config`, and options laid over it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial, reduce
+from pathlib import Path
+from typing import Any
+
+from fedmia.settings.effects import build_effective
+from fedmia.settings.errors import InputError, prefix_errors
+from fedmia.settings.flags import Command
+from fedmia.settings.layout import Flat
+from fedmia.settings.presets import PRESETS, find_config
+from fedmia.settings.tree import flatten, from_tree, merge, read_values
+from fedmia.settings.yamlfile import load
+
+
+@dataclass(frozen=True)
+class Config:
+    """The settings of a file or a preset.
+
+    Attributes:
+        flat: values by path.
+        preset: paths of those that a preset says, and the user's own file does not.
+        name: path or preset; empty: of no file.
+    """
+
+    flat: Flat = field(default_factory=dict)
+    preset: frozenset[str] = frozenset()
+    name: str = ""
+
+
+def load_config(command: Command, name: str) -> Config:
+    """Read the settings of `--config NAME`, which options can complete.
+
+    Args:
+        name: a path, or the name of a preset.
+
+    Returns:
+        The settings.
+
+    Raises:
+        InputError: it cannot be read, or a value in it is wrong by itself: the message names the
+            file.
+    """
+    file = find_config(name, command.presets)
+    with prefix_errors(str(file)):
+        layers = _read_layers(command, file)
+        read_values(command.settings, flat := _merge_layers(command, layers))
+    presets = PRESETS.resolve()
+    own = {path for place, layer in layers if presets not in place.parents for path in layer}
+    return Config(flat, frozenset(flat.keys() - own), name)
+
+
+def read_config(command: Command, file: Path) -> Flat:
+    """Read a file of settings, laid over the file or preset that its key `base` names.
+
+    Args:
+        file: path of the file.
+
+    Returns:
+        The settings, flat.
+
+    Raises:
+        InputError: a file that cannot be read, or whose base is itself.
+    """
+    return _merge_layers(command, _read_layers(command, file))
+
+
+def _merge_layers(command: Command, layers: Sequence[tuple[Path, Flat]]) -> Flat:
+    merge_two = partial(merge, command.settings)
+    return reduce(lambda upper, lower: merge_two(lower, upper), [flat for _, flat in layers])
+
+
+def _read_layers(command: Command, file: Path) -> list[tuple[Path, Flat]]:
+    """The file and its settings, then those of its base, and so on."""
+    layers, name = list[tuple[Path, Flat]](), str(file)
+    while True:
+        place = file.resolve()
+        if place in (known for known, _ in layers):
+            raise InputError(f"base '{name}' leads back to itself")
+        layers.append((place, flat := flatten(command.settings, load(file))))
+        if "base" not in flat:
+            return layers
+        name = str(flat.pop("base"))
+        near = file.parent / name
+        file = near if near.is_file() else find_config(name, command.presets)
+
+
+def lay_over(
+    command: Command, config: Config, upper: Mapping[str, Any], trust_plugins: bool = False
+) -> Any:
+    """The checked settings of a command.
+
+    Args:
+        config: what the user's options are laid over.
+        upper: these options, as a tree or flat.
+        trust_plugins: whether plugins from outside that the folder of a run names are imported.
+
+    Returns:
+        An instance of the command's settings, without a preset's options that have no effect.
+
+    Raises:
+        InputError: an option or a value is wrong, the user's own option has no effect, or a check
+            refuses the settings. The message names the file where the file alone is wrong in the
+            same way.
+    """
+
+    root = command.settings
+    flat = merge(root, config.flat, own := flatten(root, upper))
+    try:
+        settings, idle = build_effective(root, flat, trust_plugins)
+    except InputError as error:
+        if config.name and str(error) == _error_alone(root, config.flat):
+            with prefix_errors(str(find_config(config.name, command.presets))):
+                raise
+        raise
+    for path, refusal in idle.items():
+        if path not in config.preset or path in own:
+            in_file = config.name and path in config.flat and path not in own
+            with prefix_errors(str(find_config(config.name, command.presets)) if in_file else ""):
+                raise refusal
+    command.refuse(settings)
+    return settings
+
+
+def _error_alone(root: type[Any], flat: Flat) -> str:
+    """What is wrong with the settings of a file by themselves; empty if nothing is."""
+    try:
+        from_tree(root, flat)
+    except InputError as error:
+        return str(error)
+    return ""

@@ -1,0 +1,268 @@
+"""Where the options of a command's settings are: the paths of all, read off its dataclass.
+
+`FlagLayout` is the part of it that a command line and its help need, as plain data; the index that
+`fedmia.cli.index` writes has it too, where importing the settings would be slow.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from fedmia.settings import registry, session
+from fedmia.settings.dataset_names import split_dataset
+from fedmia.settings.errors import InputError, opt, suggest_nearest, unknown_name, wrong_value
+from fedmia.settings.fields import (
+    BesideForm,
+    Classes,
+    ListsForm,
+    NamedForm,
+    PluginForm,
+    SectionForm,
+    fields_of,
+)
+from fedmia.settings.options import describe_option, option, option_fields, placeholder
+
+Leaf = tuple[dataclasses.Field[Any], Any]  # an option, and its type
+Flat = dict[str, Any]  # path of each option that is given -> its value
+
+
+@dataclass(frozen=True)
+class FlagLayout:
+    """What flags a command's settings have.
+
+    Attributes:
+        options: path of every option that depends on no plugin -> placeholder and help, in order.
+        heads: beginnings of the paths of options that depend on a plugin, or are not listed.
+        named_options: fields whose options follow a plugin's name: `--attack.NAME.OPTION`.
+        plugins: fields of a plugin or of several -> kind.
+        lists: flags given once for each of several names -> placeholder and help.
+    """
+
+    options: Mapping[str, Sequence[str]]
+    heads: Sequence[str]
+    named_options: Sequence[str]
+    plugins: Mapping[str, str]
+    lists: Mapping[str, Sequence[str]]
+
+    def find(self, path: str) -> str | None:
+        """The path of an option as files have it; None: there is none.
+
+        Args:
+            path: as a flag writes it. Whether the plugin has the option is not checked.
+        """
+        head, _, rest = path.partition(".")
+        if head.replace("-", "_") in self.named_options and "." in rest:
+            # The plugin's name keeps its dashes, and may hold dots: package.module:Class.
+            plugin, _, last = rest.rpartition(".")
+            return f"{head.replace('-', '_')}.{plugin}.{last.replace('-', '_')}"
+        path = path.replace("-", "_")
+        return path if path in self.options or path.rpartition(".")[0] in self.heads else None
+
+
+@dataclass
+class Layout:
+    """The paths of the options of a command's settings.
+
+    Attributes:
+        options: path of every option that depends on no plugin -> its field and type.
+        sections: beginnings of paths.
+        unlisted: those whose options help does not list.
+        plugins: beginning of the paths of a plugin's options -> kind, and path of its name.
+        by_name: fields whose options follow a plugin's name -> kind.
+        layers: those of them that hold several plugins in order.
+        lists: fields of lists by name.
+        short: what stands for a path: a section for its head, `FIELD.name` for the plugin's field.
+        owners: first part of a path -> the field that holds the options of other settings.
+    """
+
+    options: dict[str, Leaf] = field(default_factory=dict)
+    sections: set[str] = field(default_factory=set)
+    unlisted: list[str] = field(default_factory=list)
+    plugins: dict[str, tuple[str, str]] = field(default_factory=dict)
+    by_name: dict[str, str] = field(default_factory=dict)
+    layers: list[str] = field(default_factory=list)
+    lists: dict[str, ListsForm] = field(default_factory=dict)
+    short: dict[str, str] = field(default_factory=dict)
+    owners: dict[str, str] = field(default_factory=dict)
+
+    def add(self, classes: Classes, above: str = "", without: tuple[str, ...] = ()) -> None:
+        """Add the paths of the fields of dataclasses.
+
+        Args:
+            classes: the dataclasses.
+            above: beginning of the paths.
+            without: names of fields that are left out.
+        """
+        for one, kind, form in fields_of(classes, without):
+            path = above + one.name
+            self.sections |= {path} if form else set()
+            match form:
+                case SectionForm():
+                    self.short |= {path: f"{path}.{form.head}"} if form.head else {}
+                    self.unlisted += [] if form.built else [path]
+                    self.add(form.classes, f"{path}.", form.without)
+                case PluginForm():
+                    self._add_plugin(path, form)
+                case NamedForm():
+                    self.by_name[path] = form.kind
+                case ListsForm():
+                    self.lists[path] = form
+                case BesideForm():
+                    self.owners |= {
+                        inner.name: path for inner, *_ in fields_of(form.classes, form.without)
+                    }
+                    self.add(form.classes, "", form.without)
+                case None if "help" in one.metadata:
+                    self.options[path] = one, kind
+                case None:
+                    of = above + one.metadata["options_of"]
+                    head = above[:-1] if one.metadata["flat"] else of
+                    self.sections.add(head)
+                    self.plugins[head] = one.metadata["kind"], of
+                    self.short |= {} if head != of else {f"{of}.name": of}
+
+    def _add_plugin(self, path: str, form: PluginForm) -> None:
+        self.short[f"{path}.name"] = path
+        if form.several:
+            self.options[path] = option(None, form.about, hole="NAMES"), tuple[str, ...] | None
+            self.by_name[path] = form.kind
+            self.layers.append(path)
+        else:
+            self.options[path] = option(form.default, form.about, hole="NAME"), str
+            self.plugins[path] = form.kind, path
+
+    def flags(self) -> FlagLayout:
+        """What flags there are."""
+        every = {p: (placeholder(k, one.metadata), describe_option(one))
+                 for p, (one, k) in self.options.items()}  # fmt: skip
+        holes = {True: "OPTION=VALUES", False: "NAME=VALUES"}
+        own = {path: kind for path, (kind, of) in self.plugins.items() if path == of}
+        return FlagLayout(
+            {p: v for p, v in every.items() if p.partition(".")[0] not in self.unlisted},
+            [*self.plugins, *self.layers, *self.unlisted],
+            [*self.by_name],
+            own | {path: self.by_name[path] for path in self.layers},
+            {name: (holes[form.several], form.about) for name, form in self.lists.items()},
+        )
+
+    def leaf(self, path: str, flat: Mapping[str, Any]) -> Leaf:
+        """The field and type of an option.
+
+        Args:
+            path: of the option.
+            flat: all settings, for the names of plugins.
+
+        Returns:
+            Both.
+
+        Raises:
+            InputError: no such option (with the nearest one), or its plugin is not named.
+        """
+        if path in self.options:
+            return self.options[path]
+        first, head = path.partition(".")[0], path.rpartition(".")[0]
+        name = head.removeprefix(first).removeprefix(".")
+        if first in self.layers:
+            self._check_layer(first, name, path, flat)
+            if path == f"{head}.clients":
+                return option(None, "clients that apply it"), tuple[int, ...] | None
+        if first in self.by_name and name:
+            refuse_class_alone(path, name, flat)
+            return plugin_option(self.by_name[first], name.partition("#")[0], path)
+        if head in self.plugins:
+            kind, of = self.plugins[head]
+            name = flat.get(of, self.options[of][0].default)
+            if not isinstance(name, str):
+                raise InputError(f"{path} needs {opt(of, 'DATASET')}")
+            return plugin_option(kind, split_dataset(name)[0] if kind == "dataset" else name, path)
+        if path in self.sections or head in self.by_name:
+            raise wrong_value(path, flat[path], "a mapping of options")
+        raise self._unknown(path)
+
+    def _check_layer(self, field: str, name: str, path: str, flat: Mapping[str, Any]) -> None:
+        """Refuse an option of a plugin that is not in the list."""
+        names = layer_names(flat.get(field))
+        if not names:
+            raise InputError(f"{path} needs {opt(field, 'NAME')}")
+        if name not in names:
+            raise InputError(
+                f"options for {field} '{name}', which is not applied (applied: {', '.join(names)})"
+            )
+
+    def _unknown(self, path: str) -> InputError:
+        """The error for an option that there is not, with the nearest one."""
+        head, _, last = path.rpartition(".")
+        known = [*self.options, *self.lists]
+        for begin, (kind, _) in self.plugins.items():
+            classes = [registry.load(kind, name) for name in registry.names(kind)]
+            known += [f"{begin}.{one.name}" for cls in classes for one, _ in option_fields(cls)]
+        beside = [one for one in known if head and one.startswith(f"{head}.")]
+        return InputError(f"unknown option {path}{suggest_nearest(last, beside or known)}")
+
+
+@functools.cache  # a class does not change while the process runs
+def layout(root: type) -> Layout:
+    """The layout of the settings `root`."""
+    paths = Layout()
+    paths.add((root,))
+    return paths
+
+
+def layer_names(value: Any) -> list[str]:
+    """The names in the value of a list of plugins, a text with commas or a list; of a plugin that
+    is there again, NAME#2."""
+    if not isinstance(value, str):
+        return list(value or ())
+    return [] if value in ("none", "") else [one.strip() for one in value.split(",")]
+
+
+def plugin_option(kind: str, name: str, path: str) -> Leaf:
+    """The field and type of a plugin's option.
+
+    Args:
+        kind: of the plugin.
+        name: of the plugin.
+        path: of the option.
+
+    Returns:
+        Both.
+
+    Raises:
+        InputError: an unknown plugin, or one without this option.
+    """
+    key, own = path.rpartition(".")[2], _options(registry.load(kind, name))
+    if key in own:
+        return own[key]
+    others = [n for n in registry.names(kind) if key in _options(registry.load(kind, n))]
+    if others:
+        raise InputError(f"{path} is no option of {kind} '{name}', but of {', '.join(others)}")
+    raise unknown_name(f"option {path}: {kind} '{name}' has no", key, own)
+
+
+def _options(cls: type) -> dict[str, Leaf]:
+    return {one.name: (one, kind) for one, kind in option_fields(cls)}
+
+
+def refuse_class_alone(path: str, name: str, flat: Mapping[str, Any]) -> None:
+    """Refuse an option under `Class` where `package.module:Class` runs; the message says the way.
+
+    Args:
+        path: of the option: `attack.Class.OPTION`.
+        name: the plugin in it.
+        flat: all settings; `attacks` of them names the plugins that run.
+
+    Raises:
+        InputError: `name` is the last part of one that runs.
+    """
+    field, _, key = path.partition(".")[0], "", path.rpartition(".")[2]
+    for one in map(str, layer_names(flat.get(f"{field}s"))):
+        short = session.short_name(one).rpartition(":")[2]
+        if ":" in one and name.lower() == short.lower() and name != one:
+            right = opt(f"{field}.{one}.{key}")
+            if session.is_session_name(one):
+                right = f"those of the object: {short}({key}={flat[path]!r})"
+            raise InputError(f"{opt(path)}: options of '{session.short_name(one)}' are {right}")
