@@ -78,7 +78,7 @@ class ClientContext:
     @property
     def threads(self) -> int:
         """Threads of torch for one client."""
-        return self.experiment.threads_per_client
+        return self.experiment.machine.threads_per_client
 
     @cached_property
     def images(self) -> ByteArray:

@@ -36,7 +36,7 @@ def count_together(client_context: ClientContext) -> tuple[int, str]:
     """
     run = client_context.experiment
     sizes = Counter(len(client_context.parts["members"][c]) for c in run.honest_clients)
-    if (number := run.clients_at_once) == "auto":
+    if (number := run.machine.clients_at_once) == "auto":
         pixels = client_context.channels * client_context.size**2
         tiny = pixels * min(run.train.batch_size, max(sizes)) <= TINY and sizes.total() >= MANY
         number = MANY if tiny or client_context.device != "cpu" else 1

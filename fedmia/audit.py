@@ -133,21 +133,21 @@ def score_and_publish(
     audit = invocation.settings
     audit = settle_threads(audit, invocation.out, display.line)
     place = folder(audit, invocation.out)
-    torch.set_num_threads(audit.threads or count_cores())
+    torch.set_num_threads(audit.machine.threads or count_cores())
     device = device_of(audit)
     with watch.part("data"):
         rounds, data_split = prepare(audit, device, objects)
     # Constants and sizes that were guessed, images left out, which model of its run it is.
     notes = [*rounds.encoder.notes, *data_split.notes]
     machine = [
-        bfloat16_note(audit.device, audit.precision),
-        bfloat16_note(audit.device, audit.shadow.get("precision", "float32")),
-        oversubscription_note("threads", audit.threads),
+        bfloat16_note(audit.machine.device, audit.encoder.precision),
+        bfloat16_note(audit.machine.device, audit.shadow.training.get("precision", "float32")),
+        oversubscription_note("machine.threads", audit.machine.threads),
     ]
     for line in filter(None, [*dict.fromkeys(machine), *sentences(notes)]):
         display.line(line)
-    if audit.threads != invocation.settings.threads:
-        busy = Note("machine-busy", {"threads": audit.threads})
+    if audit.machine.threads != invocation.settings.machine.threads:
+        busy = Note("machine-busy", {"threads": audit.machine.threads})
         data_split = replace(data_split, notes=(*data_split.notes, busy))
     hint = "" if place.folder is None else "the same command again goes on with this audit"
     with explain(hint=hint), place:

@@ -156,7 +156,7 @@ def all_attacks(pilot: RunScores, took: float, plan: Plan) -> float:
     controls = [UNTRAINED, *[PLACEBO] * bool(cast.placebo_parts)]
     scored = sum(len(cast.ids(role)) for role in SCORED)
     rounds = len(Schedule(whole).evaluated()) - 2
-    workers = max(1, count_cores() // whole.threads_per_client)
+    workers = max(1, count_cores() // whole.machine.threads_per_client)
     return of_attacks(pilot, took, whole.attacks, scored, controls, rounds, workers)
 
 

@@ -371,7 +371,7 @@ class Run:
             else:  # at the size that its encoder got
                 report = self._files.read_report_or_none()
                 row = None if report is None else report.encoder
-                images = deal(audit, audit.size or (None if row is None else row.size))
+                images = deal(audit, audit.data.size or (None if row is None else row.size))
         else:
             images = cast_of(self._files, "read the data source itself")
         if not self._files.has_scores():

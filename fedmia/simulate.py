@@ -180,7 +180,7 @@ def open_checkpoint(plan: Plan, place: OutFolder) -> Iterator[Checkpoint | None]
     if place.folder is None:
         yield None
         return
-    every = plan.experiment.checkpoint_every
+    every = plan.experiment.machine.checkpoint_every
     checkpoint = Checkpoint(RunFolder(place.folder).checkpoint, every, fingerprint(plan))
     checkpoint.open()
     try:

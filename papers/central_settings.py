@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any, Self
 
 from fedmia.runtime.device import DEVICES, check_device
 from fedmia.settings import option, registry
@@ -41,12 +42,17 @@ class Central(Settings):
     device: str = option("auto", DEVICES)
     threads: int = option(1, "CPU threads (sums depend on it)", ge=1)
 
+    @classmethod
+    def complete(cls, **values: Any) -> Self:
+        """Build of the values that are given; views and the learning rate are written out."""
+        given = super().complete(**values)
+        train = given.train.fill_rate(registry.load("ssl", given.ssl.name).lr)
+        ssl = given.data.fill_views(given.ssl)
+        return replace(given, ssl=ssl, train=replace(train, local_epochs=1))
+
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_device(self.device)
-        object.__setattr__(self, "ssl", self.data.fill_views(self.ssl))
-        train = self.train.fill_rate(registry.load("ssl", self.ssl.name).lr)
-        object.__setattr__(self, "train", replace(train, local_epochs=1))
+        check_device(self.device, "device")
         late = [epoch for epoch in self.keep if epoch >= self.epochs]
         if late:
             raise InputError(

@@ -19,13 +19,17 @@ from typing import Any
 from fedmia.evaluation.audits.resume import same_audit
 from fedmia.runtime.environment import describe
 from fedmia.settings.commands.audit import Audit
+from fedmia.settings.commands.experiment import Experiment
 from fedmia.settings.errors import InputError, opt
-from fedmia.settings.tree import from_tree
+from fedmia.settings.layout import Flat
+from fedmia.settings.tree import flatten, from_tree
 from fedmia.settings.yamlfile import Tree, dump
 from fedmia.storage import durable
 from fedmia.storage.outfolder import locked
 from fedmia.study.scheduler import ProcessJob, command, explain_exit, simulate_command
 from fedmia.untrusted.limits import read_json
+from papers.central_settings import Central
+from papers.heads.settings import Head
 
 DONE = "done.json"  # of a finished job: its seconds and where it took place; written last
 SETTINGS = "settings.yaml"  # of a job, as its command reads them
@@ -34,6 +38,9 @@ AUDIT = "audit"
 HEAD = "head"
 FEDERATION = "federation"
 PAPER = "paper"  # tables and figures of a federation's run
+ROOTS: Mapping[str, Any] = {  # of the settings of their commands
+    ENCODER: Central, AUDIT: Audit, HEAD: Head, FEDERATION: Experiment,
+}  # fmt: skip
 OTHERS = "npz:nonmembers.npz"  # images of a head: those that its encoder never saw, beside it
 
 
@@ -162,7 +169,7 @@ class JobFolder:
             shutil.rmtree(results, ignore_errors=True)
             run_path = self.path(job.needs) / "results"
             return command("papers.__main__", "run", run_path, "--out", results)
-        tree = {**job.tree, **self._sources(job)}
+        tree = {**flatten(ROOTS[job.kind], job.tree), **self._sources(job)}
         durable.write({settings: dump(tree)})
         if job.kind == FEDERATION:
             return simulate_command(settings, results)
@@ -174,33 +181,33 @@ class JobFolder:
         module = ("papers.__main__", "head") if job.kind == HEAD else ("fedmia.audit",)
         return command(*module, "--config", settings, "--out", results)
 
-    def _sources(self, job: TableJob) -> Tree:
+    def _sources(self, job: TableJob) -> Flat:
         """What the settings of a job say of the folder that it reads."""
+        root = ROOTS[job.kind]
+        flat, whole = flatten(root, job.tree), partial(flatten, root)
         own: Tree = {"device": self.device}
         if job.needs is None:
-            return {**own, "data": {**job.tree["data"], **self._located(job.tree["data"]["name"])}}
+            return whole({**own, **self._located(flat["data.name"])})
         if job.kind == AUDIT:
-            cache = {"cache": str(self.jobs / "shadows")} if job.tree.get("shadows") else {}
+            cache = {"cache": str(self.jobs / "shadows")} if flat.get("shadow.count") else {}
             own |= {**cache, "threads": 1}
-        key = "data" if job.kind == HEAD else "shadow_data"
-        if (data := job.tree.get(key)) is not None:
-            options = dict(data) if isinstance(data, Mapping) else {"name": data}
-            place = self._located(options["name"])
-            own[key] = {**options, "name": place["name"]}
-            own |= {"data_dir": place["dir"]} if "dir" in place else {}
+        key = "data.name" if job.kind == HEAD else "shadow.data"
         above = self.path(job.needs) / "results"
-        if job.tree.get(key) == OTHERS:
-            own[key] = f"npz:{above / 'nonmembers.npz'}"
+        if (data := flat.get(key)) is not None:
+            place = self._located(data)
+            name = f"npz:{above / 'nonmembers.npz'}" if data == OTHERS else place["data.name"]
+            own |= {**place, key: name} if job.kind == HEAD else {key: name}
+            own |= {"data.dir": place["data.dir"]} if "data.dir" in place else {}
         own["encoder"] = str(above) if job.epoch is None else f"{above}@{job.epoch}"
         if job.needs.kind == FEDERATION or job.kind == HEAD:
-            return own
-        return own | {side: f"npz:{above / side}.npz" for side in ("members", "nonmembers")}
+            return whole(own)
+        return whole(own | {side: f"npz:{above / side}.npz" for side in ("members", "nonmembers")})
 
     def _located(self, source: str) -> Tree:
         """Name and folder of a data source whose files lie in the folder of data sets."""
         plugin, _, file = source.partition(":")
         if self.data_dir is None or plugin in ("digits", "synthetic"):
-            return {"name": source}
+            return {"data.name": source}
         if file:
-            return {"name": f"{plugin}:{self.data_dir / file}"}
-        return {"name": source, "dir": str(self.data_dir)}
+            return {"data.name": f"{plugin}:{self.data_dir / file}"}
+        return {"data.name": source, "data.dir": str(self.data_dir)}

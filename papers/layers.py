@@ -13,9 +13,8 @@ from fedmia.settings.layout import Flat
 from fedmia.settings.presets import PRESETS
 from fedmia.settings.tree import flatten, from_tree, merge, to_tree
 from fedmia.settings.yamlfile import Tree
-from papers.central_settings import Central
 from papers.commands import HEAD as HEAD_COMMAND
-from papers.jobs import AUDIT, ENCODER, HEAD
+from papers.jobs import AUDIT, ENCODER, HEAD, ROOTS
 
 COMMANDS = {HEAD: HEAD_COMMAND, AUDIT: OF_FEDMIA[AUDIT]}  # a run's for the others
 FOLDERS = {HEAD: Path(__file__).with_name("heads") / "presets"}  # those of others are fedmia's
@@ -23,7 +22,8 @@ FOLDERS = {HEAD: Path(__file__).with_name("heads") / "presets"}  # those of othe
 SHARED = {"data", "model", "ssl", "train", "defense", "split.members", "split.nonmembers"}
 SIDES = ("members", "nonmembers")
 # What the folder of the jobs says: where a command reads, and on what it computes.
-LOCAL = ("encoder", "cache", "device", "threads", "ray_address")
+LOCAL = ("encoder", "encoder.name", "shadow.cache", "device", "threads", "machine.device",
+         "machine.threads", "machine.ray_address")  # fmt: skip
 Layers = Sequence[Mapping[str, Any]]  # trees that are laid over each other, the lowest first
 
 
@@ -69,10 +69,20 @@ def lay(kind: str, parts: Layers) -> tuple[Tree, str]:
         own = {name: value for name, value in part.items() if name != "preset"}
         merged = merge(root, merged, flatten(root, own))
     if kind in (AUDIT, HEAD):
-        merged |= dict.fromkeys(("encoder", *(SIDES if kind == AUDIT else ())), "e")
+        name = "encoder" if kind == HEAD else "encoder.name"
+        merged |= dict.fromkeys((name, *(SIDES if kind == AUDIT else ())), "e")
     without = LOCAL if kind == ENCODER else (*LOCAL, *SIDES)
-    tree = to_tree(from_tree(root, merged))
-    return {name: value for name, value in tree.items() if name not in without}, preset
+    return _leave_out(to_tree(from_tree(root, merged)), without), preset
+
+
+def _leave_out(tree: Tree, paths: Sequence[str], above: str = "") -> Tree:
+    """The tree without the options of some paths."""
+    return {
+        name: _leave_out(value, paths, f"{above}{name}.") if isinstance(value, dict) else value
+        for name, value in tree.items()
+        if f"{above}{name}" not in paths
+        or (isinstance(value, dict) and f"{above}{name}.name" in paths)
+    }
 
 
 def root_of(kind: str) -> Any:
@@ -84,4 +94,4 @@ def root_of(kind: str) -> Any:
     Returns:
         The class.
     """
-    return Central if kind == ENCODER else COMMANDS.get(kind, OF_FEDMIA["simulate"]).settings
+    return ROOTS[kind]

@@ -46,4 +46,4 @@ class Reproduce(Settings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_device(self.device)
+        check_device(self.device, "device")

@@ -52,7 +52,7 @@ def drop_alike(images: ImageSet, alike: float) -> ImageSet:
 
 def draw_pool(plan: Mapping[str, Any], name: str, source: str, seed: int) -> ImageSet:
     """The images of a target: disjoint from those of others where there are enough."""
-    data = Data(source)
+    data = Data(name=source)
     about, request = plan["data"][plan["targets"][name]["data"]], data.request(seed)
     encoded = data.source().encoded(request)
     every = data.source().load(request) if encoded is None else encoded

@@ -25,7 +25,7 @@ OF_FEDERATION = {"rounds", "batch_norm", "attacked_rate"}
 def small_context(file: Path, parts: Sequence[IntArray], /, **more: Any) -> ClientContext:
     """Clients of these parts of the 8x8 images in `file`; `more` as `changed` takes it."""
     none = np.arange(0)
-    experiment = Experiment(
+    experiment = Experiment.complete(
         attacks=("none",), federation=Federation(clients=len(parts), rounds=4),
         data=Data("cifar10", mean=(0.5,), std=(0.25,)),
         model=PluginChoice("smallnet", {"width": 2}),

@@ -135,7 +135,7 @@ def test_run_inline__hands_on_what_the_server_raises_and_ends_its_threads() -> N
 
     before = {*threading.enumerate()}  # others, of a test before, may end meanwhile
     nobody = SimpleNamespace(
-        roles=["honest"] * CLIENTS, threads=1, device="cpu", experiment=Experiment(),
+        roles=["honest"] * CLIENTS, threads=1, device="cpu", experiment=Experiment.complete(),
         parts={"members": [range(9)] * 10}, channels=3, size=8,
     )  # fmt: skip
     with pytest.raises(KeyError, match="mine"):

@@ -26,7 +26,8 @@ from fedmia.evaluation.audits.shadows import OwnShadows
 from fedmia.evaluation.encoder import recipe, suite_of_audit
 from fedmia.records import ScoredAttack
 from fedmia.settings import registry, session
-from fedmia.settings.commands.audit import Audit
+from fedmia.settings.commands.audit import Audit, AuditSplit, Encoder, RecordedFederation, Shadows
+from fedmia.settings.commands.machine import AuditMachine
 from fedmia.settings.errors import InputError
 from fedmia.settings.values import plain
 from fedmia.storage.runfolder import RunFolder
@@ -178,11 +179,17 @@ def score_target(
     """
     federation = str(RunFolder(target.folder).recording) if target.federated else None
     knows = OTHERS if entrant.knows == OTHERS else BOTH
-    audit = Audit(
-        encoder=str(target.folder), federation=federation, attacks=(entrant.name,),
-        attack={entrant.name: entrant.options}, knows=knows, shadows=entrant.shadows, seed=seed,
-        device="cpu", threads=torch.get_num_threads(), augment=target.views,
-    )  # fmt: skip
+    audit = Audit.complete(
+        encoder=Encoder(name=str(target.folder)),
+        federation=RecordedFederation(recording=federation),
+        attacks=(entrant.name,),
+        attack={entrant.name: entrant.options},
+        split=AuditSplit(knows=knows),
+        shadow=Shadows(count=entrant.shadows),
+        machine=AuditMachine("cpu", torch.get_num_threads()),
+        augment=target.views,
+        seed=seed,
+    )
     device = torch.device("cpu")
     rounds = load_encoder(audit, device)
     split = target.split(images, entrant.shadows > 0)
@@ -193,7 +200,7 @@ def score_target(
         lambda: False,
     )  # fmt: skip
     views = recipe(audit, own.augment(), split, of_run=True)
-    shadows = own if audit.shadows else None
+    shadows = own if audit.shadow.count else None
     suite = suite_of_audit(audit, rounds, split, device, shadows, augment=views)
     labels = split.labels
     assert isinstance(labels, NoLabels)

@@ -131,7 +131,7 @@ class Target:
             roles,
             spared=len(self.roles[SHADOWS]),
             labels=NoLabels(),
-            views=Data(str(self.card["data"])).source().views,
+            views=Data(name=str(self.card["data"])).source().views,
         )
 
 
@@ -202,7 +202,7 @@ def find_images(targets: Iterable[Target], data: str | None) -> dict[str, ByteAr
         own = names_by_data.setdefault(str(target.card["data"]), set())
         own.update(*(target.roles[role] for role in ROLE_NAMES))
     for name, needed in names_by_data.items():
-        source = Data(DIGITS if name == DIGITS else data or name)
+        source = Data(name=DIGITS if name == DIGITS else data or name)
         request = source.request(0)
         encoded = source.source().encoded(request)
         every = source.source().load(request) if encoded is None else encoded.all()

@@ -21,8 +21,8 @@ from fedmia.settings.values import convert, plain
 from fedmia.ssl.augment import Augment
 from fedmia.storage.runfolder import RunFolder
 
-IMAGES = ("data.name", "members", "nonmembers", "shadow_data")
-CONSTANTS = ("mean", "std", "data.mean", "data.std")
+IMAGES = ("data.name", "members", "nonmembers", "shadow.data")
+CONSTANTS = ("data.mean", "data.std")
 Config = str | Path | Mapping[str, Any] | None
 
 
@@ -107,15 +107,15 @@ def _place(command: Command, name: str, value: Any) -> str:
     """The path of an option; a mapping as its value may name a section."""
     sections = {path.partition(".")[0] for path in command.shape.options}
     if name in sections | set(command.shape.named_options) | set(command.shape.lists):
-        whole = isinstance(value, Mapping | list | tuple) or name not in command.short
+        whole = isinstance(value, Mapping | list | tuple) or name not in command.shape.short
         if whole and name not in command.shape.options:
             return name
     if isinstance(value, Mapping) and name in command.shape.heads:
         return name
-    if path := command.shape.find(command.short.get(name, name)):
+    if path := command.shape.find(command.shape.whole(name)):
         return path
     dotted = (flag.removeprefix("--") for flag in command.flags() if "." in flag)
-    known = [*command.short, *command.shape.options, *sections, *dotted]
+    known = [*command.shape.short, *command.shape.options, *sections, *dotted]
     raise InputError(f"unknown option {name}{suggest_nearest(name, known)}")
 
 
@@ -163,7 +163,7 @@ def _name_values(grid: Mapping[str, Sequence[Any]]) -> dict[str, list[Any]]:
     for path, values in grid.items():
         if not listed(values):
             raise InputError(f"over: {path} needs a list of values, got {values!r}")
-        place = STUDY.short.get(path, path)  # `clients` is short for `federation.clients`
+        place = STUDY.shape.whole(path)  # `clients` is short for `federation.clients`
         kind = kinds.get(place.removesuffix(".name"))
         grids[place] = [v if kind is None else _plugin_value(kind, v) for v in values]
     return grids

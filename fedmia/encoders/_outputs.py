@@ -112,7 +112,7 @@ def choose_outputs(outputs: Any, context: LoadContext) -> OutputNames:
         chosen = [embedding]
     parts, guessed = [tensors[n] for n in (*maps, *tokens)], not known and embedding is None
     if len(chosen) != 1 or (guessed and _may_be_mask(tensors[chosen[0]], parts)):
-        way = f"{opt('embedding', 'NAME')} tells which is the embedding, or return it alone"
+        way = f"{opt('encoder.embedding', 'NAME')} tells which is the embedding, or return it alone"
         raise InputError(f"{where} returns {listed}: {way}")
     vector = chosen[0]
     if embedding is None and (len(tensors) > 1 or ASIDE.search(vector)):

@@ -88,7 +88,7 @@ def square_side(context: LoadContext, where: str, value: Any) -> int | None:
         raise InputError(f"{where}: {str(value)[:60]!r}, must be a whole number of pixels")
     if len(set(sides)) > 1:
         raise InputError(
-            f"{where}: {value}: only square images are audited; {opt('size')} gives their side"
+            f"{where}: {value}: only square images are audited; {opt('data.size')} gives their side"
         )
     return int(sides[0])
 

@@ -111,7 +111,7 @@ def load_black_box(
     context.weights = Weights(program.form)
     if size is not None and load_options.size not in (None, size):
         takes = f"{context.where} takes {size}x{size} images only"
-        raise InputError(f"{opt('size', load_options.size)}: {takes}")
+        raise InputError(f"{opt('data.size', load_options.size)}: {takes}")
     context.size, context.sizes = size or context.size, (size,) if size else SIZES
     channels = CHANNELS if program.channels is None else (program.channels,)
     tried = find_input_size(context, program, channels)

@@ -86,7 +86,7 @@ def adapt(
         if not options.allow_missing:
             lacks = "no running_mean and running_var beside bn1.weight"
             way = "save model.state_dict(), which has the buffers of batch norms; "
-            way += f"{opt('allow_missing')} takes the norms for group norms"
+            way += f"{opt('encoder.allow_missing')} takes the norms for group norms"
             raise InputError(f"weights '{options.checkpoint}': {lacks}: {way}")
         for name, norm in list(module.named_modules()):
             if isinstance(norm, nn.BatchNorm2d):

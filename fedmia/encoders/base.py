@@ -144,9 +144,12 @@ class LoadOptions:
     def refuse_constants(self, whose: str) -> None:
         """Raise InputError where a normalisation or an output is named to an encoder that holds its
         own."""
-        for name in ("mean", "std", "embedding"):
-            if getattr(self, name) is not None:
-                raise InputError(f"{opt(name)}: {whose} holds its own")
+        own = {
+            "data.mean": self.mean, "data.std": self.std, "encoder.embedding": self.embedding,
+        }  # fmt: skip
+        for path, value in own.items():
+            if value is not None:
+                raise InputError(f"{opt(path)}: {whose} holds its own")
 
     def channel_constants(
         self, channels: int, own: Constants | None, notes: list[Note]
@@ -173,13 +176,13 @@ class LoadOptions:
         for name, values in (("mean", mean), ("std", std)):
             if len(values) not in (1, channels):
                 count = f"{len(values)} values for images of {channels} channels"
-                raise InputError(f"{opt(name)}: {count}")
+                raise InputError(f"{opt(f'data.{name}')}: {count}")
         if min(std) <= 0:
-            raise InputError(f"{opt('std')}: {min(std)}, must be > 0")
+            raise InputError(f"{opt('data.std')}: {min(std)}, must be > 0")
         if not 0 <= min(mean) <= max(mean) <= 1:
             raise InputError(
-                f"{opt('mean')}: {max(mean, key=abs):g} is the encoder's own, must be in [0, 1], "
-                f"as pixels are: give {opt('mean')} and {opt('std')}"
+                f"{opt('data.mean')}: {max(mean, key=abs):g} is the encoder's own, must be in [0, 1], "
+                f"as pixels are: give {opt('data.mean')} and {opt('data.std')}"
             )
         return tuple(mean) * (channels // len(mean)), tuple(std) * (channels // len(std))
 
@@ -279,15 +282,17 @@ def load(spec: str, **options: Any) -> LoadedEncoder:
     load_options = LoadOptions(**options)
     checkpoint, key, size = load_options.checkpoint, load_options.key, load_options.size
     if size is not None and size < 1:
-        raise InputError(f"{opt('size')}: {size}, must be >= 1")
+        raise InputError(f"{opt('data.size')}: {size}, must be >= 1")
     form, source = find_form(spec)
     if key is not None and checkpoint is None and not form.takes_key:
-        without = f"is given without {opt('checkpoint', 'FILE')}"
-        raise InputError(f"{opt('checkpoint_key', key)} {without}")
+        without = f"is given without {opt('encoder.checkpoint', 'FILE')}"
+        raise InputError(f"{opt('encoder.checkpoint_key', key)} {without}")
     if checkpoint is not None and not form.takes_checkpoint:
         *most, last = [one.written.partition(",")[0] for one in forms() if one.takes_checkpoint]
         goes = f"a checkpoint goes with {', '.join(most)} and {last}"
-        raise InputError(f"{opt('checkpoint', checkpoint)}: '{spec}' holds its own weights; {goes}")
+        raise InputError(
+            f"{opt('encoder.checkpoint', checkpoint)}: '{spec}' holds its own weights; {goes}"
+        )
     for file in (spec, f"{spec}.data"):  # the second has the weights of a large .onnx
         check_file_type(Path(file), "encoder")
     return finish(form.load(source, load_options), load_options)
@@ -310,12 +315,14 @@ def finish(loaded: LoadedEncoder, load_options: LoadOptions) -> LoadedEncoder:
     access, embedding = load_options.access, load_options.embedding
     if access is not None and access not in granted:
         must = f"must be {' or '.join(granted)}"
-        raise InputError(f"{opt('access')} to {loaded.name}: '{access}', {must}")
+        raise InputError(f"{opt('encoder.access')} to {loaded.name}: '{access}', {must}")
     if embedding is not None and not hasattr(loaded.method.encoder.backbone, "named_outputs"):
-        raise InputError(f"{opt('embedding', embedding)}: {loaded.name} has one embedding only")
+        raise InputError(
+            f"{opt('encoder.embedding', embedding)}: {loaded.name} has one embedding only"
+        )
     for name, default in {"rate": None, "batch": LoadOptions.batch}.items():
         if loaded.remote is None and (value := getattr(load_options, name)) != default:
-            what = f"{opt(name, value)} has no effect on {loaded.name}"
+            what = f"{opt(f'encoder.{name}', value)} has no effect on {loaded.name}"
             raise InputError(f"{what}: only an API or a function is sent requests")
     loaded.access = access or loaded.access
     loaded.method.to(load_options.device).eval()
@@ -348,7 +355,7 @@ def find_form(spec: str) -> tuple[EncoderForm, str]:
             if form.suffixes and not Path(spec).is_file():
                 raise InputError(f"encoder '{spec}': {why_unread(spec)}")
             if not form.prefix and (folder := _hugging_face_folder(Path(spec))):
-                give = opt("encoder", f"hf:{folder}")
+                give = opt("encoder.name", f"hf:{folder}")
                 raise InputError(f"encoder '{spec}' is of a folder of transformers': give {give}")
             return form, spec.removeprefix(f"{form.prefix}:") if form.prefix else spec
     missing, suffix = " (no such folder)" if "/" in spec or "@" in spec else "", Path(spec).suffix

@@ -194,7 +194,10 @@ def _check(
     file = f"weights '{load_options.checkpoint}'"
     needed = [n for n, t in own.items() if t.is_floating_point()]
     fitting = sum(n in ready for n in needed)
-    way, lax = match.advice(load_options.checkpoint, where), f"; {opt('allow_missing')} leaves "
+    way, lax = (
+        match.advice(load_options.checkpoint, where),
+        f"; {opt('encoder.allow_missing')} leaves ",
+    )
     for name in needed:
         if name in ready or (name not in tensors and load_options.allow_missing and fitting):
             continue

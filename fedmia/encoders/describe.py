@@ -56,7 +56,7 @@ def probe_encoder(
         if bad:
             raise InputError(
                 f"{released.name}: layer '{name}' is not finite for {bad} of {len(images)} images "
-                f"(NaN or infinity in the weights, or a wrong {opt('mean')} or {opt('std')})"
+                f"(NaN or infinity in the weights, or a wrong {opt('data.mean')} or {opt('data.std')})"
             )
     notes, out, name = list[Note](), torch.cat(outputs), released.name
     if len(out) > 1 and torch.equal(out, out[:1].expand_as(out)):
@@ -67,7 +67,7 @@ def probe_encoder(
             raise InputError(
                 f"{name} answers the same image differently when it is asked again, from layer "
                 f"'{earliest}' on (dropout or random masks in its forward pass): its scores would "
-                f"depend on chance; {opt('allow_random')}"
+                f"depend on chance; {opt('encoder.allow_random')}"
             )
         notes.append(Note("random-output", {"encoder": name, "layer": earliest}))
     if encoder.map_layer is not None and features[encoder.map_layer].shape[2:] == (1, 1):
@@ -84,7 +84,7 @@ def _check_images(released: LoadedEncoder, images: Tensor) -> None:
         takes = f"{released.name} takes {released.channels}"
         raise InputError(f"the images have {channels} channels, {takes}")
     if released.fixed_size and side is not None and {height, width} != {side}:
-        takes = f"{released.name} takes {side}x{side}: {opt('size', side)} resizes them"
+        takes = f"{released.name} takes {side}x{side}: {opt('data.size', side)} resizes them"
         raise InputError(f"the images are {height}x{width} pixels, {takes}")
 
 

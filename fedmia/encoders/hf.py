@@ -158,7 +158,7 @@ def _read_model(
     if missing and not options.allow_missing:
         raise InputError(
             f"{weights_file}: tensor '{missing[0]}' is missing ({len(missing)} are); "
-            f"{opt('allow_missing')} leaves them random"
+            f"{opt('encoder.allow_missing')} leaves them random"
         )
     if missing:
         context.notes.append(Note("weights-missing", {"weights": len(missing)}))

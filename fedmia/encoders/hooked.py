@@ -167,7 +167,7 @@ def find_input_size(
             break
     if not took:
         fails = f"{context.where} fails on {'' if side else 'blank '}images of {errors[0]}"
-        raise InputError(f"{fails}; {opt('size')} tells the size that it takes")
+        raise InputError(f"{fails}; {opt('data.size')} tells the size that it takes")
     return TrialPass(*took[0], fixed=len(took) == 1)
 
 

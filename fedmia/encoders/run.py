@@ -85,7 +85,7 @@ def load(spec: str, load_options: LoadOptions) -> LoadedEncoder:
     if size is None:
         raise InputError(
             f"run '{folder}' does not tell the size of its images, and its data cannot be read: "
-            f"give {opt('size')}"
+            f"give {opt('data.size')}"
         )
     refuse_large(f"run '{folder}'", size)
     length = sum(t.nbytes for t in state.values())
@@ -118,7 +118,7 @@ def load(spec: str, load_options: LoadOptions) -> LoadedEncoder:
     fixed = not _takes_size(method(None), channels, 2 * size)
     if fixed and load_options.size not in (None, size):
         takes = f"run '{folder}' takes {size}x{size} images only"
-        raise InputError(f"{opt('size', load_options.size)}: {takes}")
+        raise InputError(f"{opt('data.size', load_options.size)}: {takes}")
     how = "the run's own first model, before any training (round 0)"
     if 0 not in kept_rounds:
         how = "the run's architecture with fresh random weights: its round 0 was not kept"

@@ -167,7 +167,7 @@ class EncoderMatch:
         """
         names, form = [*(self.prefix + n for n in self.trunk), *self.others], where.split(":")[0]
         fit = (what for name, what in ADVICE if any(re.search(name, n) for n in names))
-        what = next(fit, "").format(opt("checkpoint", path))
+        what = next(fit, "").format(opt("encoder.checkpoint", path))
         return "" if f"{form}:" in what else what
 
 
@@ -210,7 +210,7 @@ def find_encoder(
         known = sorted({match.scheme.key for match in every if match.scheme in ranks})
         more = f" (it has {', '.join(known)})" if known else ""
         raise InputError(
-            f"{opt('checkpoint_key', key)}: no such network in {path.name}"
+            f"{opt('encoder.checkpoint_key', key)}: no such network in {path.name}"
             f"{suggest_nearest(str(key), known)}{more}"
         )
     networks: list[EncoderMatch] = []
@@ -233,7 +233,7 @@ def _choose(networks: list[EncoderMatch]) -> EncoderMatch:
     if len(choices) != 1 and (choices or first.scheme.form == PLAIN):
         listed = ", ".join(f"'{name}'" for name in names.values())
         raise InputError(
-            f"{opt('checkpoint_key')} must name one of the file's networks, which have the same "
+            f"{opt('encoder.checkpoint_key')} must name one of the file's networks, which have the same "
             f"tensors: {listed}"
         )
     choice = (choices or [first])[0]

@@ -53,7 +53,7 @@ class WeightsFile(EncoderForm):
         if not _resnet.is_resnet(tensors):
             names = "timm:NAME, torchvision:NAME or package.module:factory"
             way = match.advice(source, path.name)
-            way = way or f"give {names} with {opt('checkpoint', source)}"
+            way = way or f"give {names} with {opt('encoder.checkpoint', source)}"
             neither = "its tensors are neither a ResNet's nor a ViT's by name"
             raise InputError(f"encoder '{source}': {neither}; {way}")
         net: Any = build_seeded(lambda: _resnet.build(tensors, path.name), load_options.seed)

@@ -104,11 +104,11 @@ def suite_of_audit(
     vantage = VANTAGE[-1] if federated and rounds.access == "white_box" else VANTAGE[0]
     attacker = Attacker(
         threat=Threat(rounds.access, vantage),
-        known=known.without_members() if audit.knows == "nonmembers" else known,
+        known=known.without_members() if audit.split.knows == "nonmembers" else known,
         seed=audit.seed,
         augment=augment or rounds.encoder.augment,
         device=device,
-        precision=audit.precision,
+        precision=audit.encoder.precision,
         own=cast.own,
         labels=cast.labels,
         received=cast.received,
@@ -138,7 +138,7 @@ def suite_of_audit(
     if act is not None:
         suite.attacks[act.about["attack"]] = attack_of_notes(act, audit)
         suite.act = ActiveScores(suite, act)
-    if audit.knows == "nonmembers":
+    if audit.split.knows == "nonmembers":
         suite.notes.append(Note("no-known-members"))
     return suite
 
@@ -177,14 +177,14 @@ def examine(
             the images of a shadow federation.
     """
     released = rounds.encoder
-    provided = None if audit.shadow_encoders is None else ProvidedShadows(audit, cast)
+    provided = None if audit.shadow.encoders is None else ProvidedShadows(audit, cast)
     cast = cast if provided is None else provided.drop_known_images()
-    cache = Path(audit.cache) if audit.cache else place.path_to(SHADOWS)
+    cache = Path(audit.shadow.cache) if audit.shadow.cache else place.path_to(SHADOWS)
     own = OwnShadows(
         audit, released, cast, cache, device, display.line, display.epochs, stopped, provided
     )
     augment = recipe(audit, own.augment(), cast, run_of(audit) is not None)
-    has_shadows = audit.shadows or provided is not None
+    has_shadows = audit.shadow.count or provided is not None
     shadows, archive = own if has_shadows else None, place.path_to(ATTACKS)
     suite = suite_of_audit(audit, rounds, cast, device, shadows, archive, augment)
     suite.progress = _Steps(display, stopped)
@@ -198,7 +198,7 @@ def examine(
         if display.wants_forecast or remote is not None:
             rehearsal = rehearse(suite, names)
             if rehearsal.images:
-                display.line(describe_images(rehearsal, released.name, audit.rate))
+                display.line(describe_images(rehearsal, released.name, audit.encoder.rate))
             quick = [n for n in rehearsal.seconds if is_quick(registry.load("attack", n))]
             display.forecast(rehearsal.total(), rehearsal.total(quick), rehearsal.without)
         if rounds.notes is not None and suite.act is None:
@@ -316,8 +316,10 @@ def describe_images(rehearsal: Rehearsal, name: str, rate: float | None) -> str:
     """
     line = f"about {rehearsal.images:,} images are sent to {name}, each once"
     if rate is not None:
-        line += f", in {format_seconds(rehearsal.images / rate)} at {opt('rate', f'{rate:g}')}"
-    return f"{line}; {opt('views')} of an attack and {opt('limit')} lower the number"
+        line += (
+            f", in {format_seconds(rehearsal.images / rate)} at {opt('encoder.rate', f'{rate:g}')}"
+        )
+    return f"{line}; {opt('views')} of an attack and {opt('split.limit')} lower the number"
 
 
 def folder(audit: Audit, out: Path | None) -> OutFolder:

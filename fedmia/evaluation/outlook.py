@@ -6,6 +6,7 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from operator import attrgetter
 from threading import Event
 from typing import Any
 
@@ -165,8 +166,9 @@ def plan_audit(invocation: Invocation, watch: Stopwatch, stop: Event) -> Outlook
         KeyboardInterrupt: the user ended it.
     """
     audit: Audit = settle_threads(invocation.settings, None, lambda line: None)
-    refuse(audit, "federation", "groups", "sweep", *["checkpoint"] * audit.of_rounds)
-    torch.set_num_threads(audit.threads or count_cores())
+    whole = ("federation.recording", "groups", "sweep")
+    refuse(audit, *whole, *["encoder.checkpoint"] * audit.of_rounds)
+    torch.set_num_threads(audit.machine.threads or count_cores())
     device = device_of(audit)
     with watch.part("data"):
         rounds, split = prepare(audit, device)
@@ -174,9 +176,10 @@ def plan_audit(invocation: Invocation, watch: Stopwatch, stop: Event) -> Outlook
     images = {k: v for k, v in counts.items() if isinstance(v, int) and "_" in k}
     scored = images["scored_members"] + images["scored_nonmembers"]
     few = split.only({role: pick(len(split.ids(role))) for role in SCORED})
-    short = replace(audit, cache=None)
-    if audit.shadows:
-        short = replace(short, shadow={**audit.shadow, "epochs": min(EPOCHS, epochs)})
+    training = dict(audit.shadow.training)
+    if audit.shadow.count:
+        training["epochs"] = min(EPOCHS, epochs)
+    short = replace(audit, shadow=replace(audit.shadow, cache=None, training=training))
     timer, clock, place = Stopwatch(time.perf_counter()), _Clock(), OutFolder(None, "")
     pilot = examine(short, rounds, few, device, place, clock, timer, stop.is_set, controls=False)
     if stop.is_set():
@@ -206,7 +209,7 @@ def refuse(settings: Any, *names: str) -> None:
         InputError: it is used.
     """
     for name in names:
-        if (value := getattr(settings, name)) is not None:
+        if (value := attrgetter(name)(settings)) is not None:
             raise InputError(f"--plan does not go with {opt(name, value)}: leave one out")
 
 

@@ -72,9 +72,10 @@ def run_ray(
     from fedmia.federation.cluster import ClientResources, RayGrid, connect, disconnect
 
     run, clients = client_context.experiment, len(client_context.roles)
-    cpus = run.cpus_per_client or run.threads_per_client
-    share = ClientResources(cpus, run.gpus_per_client, run.device)
-    ours, timeout = connect(run.ray_address), run.federation.client_timeout
+    machine = run.machine
+    cpus = machine.cpus_per_client or machine.threads_per_client
+    share = ClientResources(cpus, machine.gpus_per_client, machine.device)
+    ours, timeout = connect(machine.ray_address), run.federation.client_timeout
     try:
         with closing(RayGrid(client_context, clients, share, store, timeout, say)) as grid:
             server(grid)

@@ -69,10 +69,12 @@ def connect(address: str | None) -> bool:
         if address in (None, "auto"):
             return False
         raise InputError(
-            f"{opt('ray_address', address)}: this process is in a Ray session already; end it by "
+            f"{opt('machine.ray_address', address)}: this process is in a Ray session already; end it by "
             "ray.shutdown(), or leave the address out to train there"
         )
-    option = opt("backend", "ray") if address is None else opt("ray_address", address)
+    option = (
+        opt("machine.backend", "ray") if address is None else opt("machine.ray_address", address)
+    )
     if address is not None and address != "auto":
         host, _, port = address.rpartition(":")
         try:
@@ -88,7 +90,7 @@ def connect(address: str | None) -> bool:
     except Exception as error:  # it raises what comes: OSError, RuntimeError, plain Exception
         ray.shutdown()
         why = str(error).strip().partition("\n")[0] or type(error).__name__
-        hint = f"{opt('backend', 'inline')} needs no Ray"
+        hint = f"{opt('machine.backend', 'inline')} needs no Ray"
         if "AF_UNIX" in why:
             hint = "set TMPDIR to a folder with a shorter path, such as /tmp"
         what = "no Ray cluster that can be joined" if address else "Ray cannot be started"
@@ -259,8 +261,8 @@ class RayGrid(LocalGrid):
         timeout: float | None = None, say: Callable[[str], None] = lambda line: None,
     ) -> None:  # fmt: skip
         if not (fit := share.count_fitting()):
-            option = opt("cpus_per_client", f"{share.cpus:g}")
-            more = f" {opt('gpus_per_client', f'{share.gpus:g}')}" if share.gpus else ""
+            option = opt("machine.cpus_per_client", f"{share.cpus:g}")
+            more = f" {opt('machine.gpus_per_client', f'{share.gpus:g}')}" if share.gpus else ""
             raise InputError(f"no node of the Ray cluster holds a client of {option}{more}")
         workers = min(clients, fit)
         super().__init__(clients, workers, store, timeout)
@@ -386,9 +388,7 @@ class RayGrid(LocalGrid):
 def describe_failure(error: RayError) -> str:
     """What befell a worker, in one line."""
     if isinstance(error, OutOfMemoryError):
-        return (
-            f"its Ray worker was killed for memory; a larger {opt('cpus_per_client')} packs fewer"
-        )
+        return f"its Ray worker was killed for memory; a larger {opt('machine.cpus_per_client')} packs fewer"
     if isinstance(error, RayActorError):
         return "its Ray worker died"
     if isinstance(error, GetTimeoutError):

@@ -234,7 +234,7 @@ def make_client_context(plan: Plan, workdir: Path, stop: Event) -> ClientContext
         turns=max(1, int(experiment.attack_rounds * experiment.federation.participation + 0.5)),
         channels=data.channels,
         size=data.size,
-        device=resolve_device(experiment.device),
+        device=resolve_device(experiment.machine.device),
         noise_source=plan.noise_source,
         stop=stop,
     )

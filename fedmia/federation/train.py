@@ -108,7 +108,7 @@ def federate(run: FederatedRun, grid: Grid | None = None) -> TrainedRounds:
         display.say("rounds are finished")
     elif grid:
         run.run(grid)
-    elif run.experiment.backend == "ray":
+    elif run.experiment.machine.backend == "ray":
         run_ray(run.run, client_context, run.store, display.line)
     else:
         len(client_context.images)  # opens the file

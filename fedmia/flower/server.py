@@ -112,7 +112,9 @@ def invocation(arguments: str) -> Invocation:
     if parsed.page is not None or parsed.out is not None:
         raise InputError("the app's arguments are those of a run; its folder is the app's 'out'")
     if parsed.settings.backend != "inline":
-        raise InputError(f"{opt('backend', 'ray')}: the clients of a Flower app are its nodes")
+        raise InputError(
+            f"{opt('machine.backend', 'ray')}: the clients of a Flower app are its nodes"
+        )
     if parsed.settings.federation.client_timeout is not None:
         raise InputError(f"{opt('federation.client_timeout')}: a node of Flower's cannot be halted")
     return parsed

@@ -315,7 +315,7 @@ def read_files(pattern: str, key: str | None = None) -> KeptRounds:
     Raises:
         InputError: no such file, one without a number, or two of one number.
     """
-    where, by_round = opt("checkpoint", pattern), dict[int, Path]()
+    where, by_round = opt("encoder.checkpoint", pattern), dict[int, Path]()
     for path in map(Path, disk_paths(pattern)):
         if path.suffix not in SUFFIXES:
             raise InputError(f"{where}: '{path.name}' is none of {', '.join(SUFFIXES)}")
@@ -370,7 +370,7 @@ def read_model(path: Path, key: str | None = None) -> State:
             way = "torch.save(net.state_dict(), FILE) keeps one"
             raise InputError(f"weights '{path}': no named tensors in it: {way}")
         if len(fitting) != 1:
-            which = f"{opt('checkpoint_key', key)} must name one of {', '.join(tables)}"
+            which = f"{opt('encoder.checkpoint_key', key)} must name one of {', '.join(tables)}"
             raise InputError(f"weights '{path}': {which}")
         content = tables[fitting[0]]
     return {str(name): tensor for name, tensor in content.items()}

@@ -13,14 +13,18 @@ from fedmia.settings.errors import InputError, opt
 DEVICES = "auto, cpu, cuda or cuda:N"
 
 
-def check_device(device: str) -> None:
+def check_device(device: str, path: str = "machine.device") -> None:
     """Refuse what is none of DEVICES.
+
+    Args:
+        device: as the user gave it.
+        path: of the option.
 
     Raises:
         InputError: naming them.
     """
     if not re.fullmatch(r"auto|cpu|cuda(:[0-9]+)?", device):
-        raise InputError(f"{opt('device')}: '{device}', must be {DEVICES}")
+        raise InputError(f"{opt(path)}: '{device}', must be {DEVICES}")
 
 
 def resolve_device(device: str) -> str:
@@ -55,8 +59,8 @@ def client_device(device: str, gpus: float) -> str:
     if gpus == 0 or device == "cpu":
         return "cpu"
     if count_gpus() == 0:
-        share = opt("gpus_per_client", f"{gpus:g}")
-        where = f"{opt('device', device)}, {share}"
+        share = opt("machine.gpus_per_client", f"{gpus:g}")
+        where = f"{opt('machine.device', device)}, {share}"
         raise InputError(f"{where}: torch finds no CUDA GPU on {socket.gethostname()}")
     return _exact("cuda")
 

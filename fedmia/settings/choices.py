@@ -92,16 +92,13 @@ def option_values(built: Any) -> dict[str, Any]:
 
 
 def choose_attacks(
-    names: Iterable[str], options: Mapping[str, Values], before: Mapping[str, PluginChoice],
-    complete: bool = True,
-) -> dict[str, PluginChoice]:  # fmt: skip
-    """The attacks of some settings, each built once.
+    names: Iterable[str], options: Mapping[str, Values], complete: bool = True
+) -> dict[str, PluginChoice]:
+    """The attacks of some settings, each built.
 
     Args:
         names: of the attacks.
         options: name -> those of its options that are given.
-        before: attacks that were built for settings like these; they are kept where their options
-            are the same.
         complete: whether every option is written out, or those alone that are given.
 
     Returns:
@@ -110,11 +107,8 @@ def choose_attacks(
     Raises:
         InputError: unknown attack or option, or a value out of range.
     """
-    choices = dict[str, PluginChoice]()
-    for name in names:
-        own, known = options.get(name, {}), before.get(name)
-        same = known is not None and known.options == own
-        choice = known if known and same else PluginChoice(name, own)
-        choices[name] = choice.complete("attack") if complete and choice is not known else choice
+    choices = {name: PluginChoice(name, options.get(name, {})) for name in names}
+    for name, choice in choices.items():
+        choices[name] = choice.complete("attack") if complete else choice
         choices[name].plugin("attack")  # built, or refused, here
     return choices

@@ -40,7 +40,7 @@ def find_idle(settings: Any, flat: Mapping[str, Any]) -> dict[str, InputError]:
         The path of each such option of `flat` -> the error that refuses it.
     """
     root = type(settings)
-    values, _ = read_values(root, flat)
+    values = read_values(root, flat)
     complete = flatten(root, to_tree(settings))
     reasons = dict(_reasons(settings, values, complete))
     idle = {
@@ -55,12 +55,12 @@ def _reasons(settings: Any, values: Flat, complete: Flat) -> Iterator[tuple[str,
     root: Any = type(settings)
     shape, needs = layout(root), settings.needs
     for path, value in values.items():
-        if path.partition(".")[0] in shape.lists:
+        if shape.field_of(path, shape.lists) is not None:
             continue
         field = shape.leaf(path, values)[0]
         if value == field.default:
             continue
-        need = needs.get(path) or needs.get(path.partition(".")[0])
+        need = needs.get(shape.field_of(path, needs) or "")
         if need is not None and not need.met(settings):
             yield path, need.words
         elif words := _lacking(field.metadata.get("needs"), path, complete):

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-# Paths of options with a short flag -> the flag, in every command that has the option.
+# Paths of options -> a short name, which stands for the path in every command that has the option.
 SHORT_FLAGS: Mapping[str, str] = {
     "federation.clients": "clients",
     "federation.rounds": "rounds",
@@ -18,14 +18,28 @@ SHORT_FLAGS: Mapping[str, str] = {
     "federation.min_clients": "min_clients",
     "data.name": "dataset",
     "data.dir": "data_dir",
-    "data.size": "size",
-    "data.mean": "mean",
-    "data.std": "std",
-    "data.skip_unreadable": "skip_unreadable",
-    "data.pixel_range": "pixel_range",
     "pretrain.mode": "pretrain",
     "pretrain.epochs": "pretrain_epochs",
-}
+    "encoder.name": "encoder",
+    "federation.recording": "federation",
+    "shadow.count": "shadows",
+    "shadow.data": "shadow_data",
+    "shadow.encoders": "shadow_encoders",
+    "shadow.defense": "shadow_defense",
+    "shadow.cache": "cache",
+} | {
+    f"{section}.{name}": name
+    for section, names in {
+        "data": ("size", "mean", "std", "channels", "skip_unreadable", "pixel_range"),
+        "encoder": ("checkpoint", "checkpoint_key", "allow_missing", "allow_random", "embedding",
+                    "access", "rate", "batch", "precision"),
+        "federation": ("owners", "loss", "notes"),
+        "split": ("known", "knows", "limit"),
+        "machine": ("device", "threads", "backend", "threads_per_client", "clients_at_once",
+                    "cpus_per_client", "gpus_per_client", "ray_address", "checkpoint_every"),
+    }.items()
+    for name in names
+}  # fmt: skip
 
 # What other programs call an option -> options, of which a command has one.
 MEANT: Mapping[str, str] = {

@@ -1,5 +1,7 @@
-"""The settings of a command, and their fields that are no plain options: sections, plugins, lists.
+"""The settings of a command, and the four kinds of field that they have.
 
+An option is one value (`fedmia.settings.option`). A section holds options of dataclasses of their
+own. A plugin is chosen by name, with its options. Lists are values that vary, each under a name.
 `layout` says at which paths the options of such fields are, `tree` reads and writes them, `schema`
 describes them.
 """
@@ -9,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from fedmia.settings.choices import PluginChoice
 from fedmia.settings.errors import InputError
@@ -20,13 +22,13 @@ Classes = tuple[type, ...]
 
 @dataclass(frozen=True)
 class Settings(Options):
-    """Base of a command's settings. Once built, every option of a chosen plugin is written out.
+    """Base of a command's settings, as they run: `complete` makes them of what a user gave.
 
     Attributes:
         trust_plugins: whether plugins from outside may be imported that a run's folder names, and
             these settings do not. It is no option, so no folder can set it for itself.
-        needs: path, or its first part, of options that have an effect under other settings alone
-            -> what they need (`fedmia.settings.commands.effects.Need`).
+        needs: path, or its beginning, of options that have an effect under other settings alone
+            -> what they need (`fedmia.settings.effects.Need`).
     """
 
     needs: ClassVar[Mapping[str, Any]] = {}
@@ -43,17 +45,19 @@ class Settings(Options):
         """Path of each option that has no effect on any run of several -> the error for it."""
         return {}
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for one in dataclasses.fields(self):
-            if isinstance(form := one.metadata.get("form"), PluginForm):
-                chosen = getattr(self, one.name)
-                whole = (
+    @classmethod
+    def complete(cls, **values: Any) -> Self:
+        """Build the settings with every option of a chosen plugin written out."""
+        for one in dataclasses.fields(cls):
+            form = one.metadata.get("form")
+            if isinstance(form, PluginForm) and not form.named_by:
+                chosen = values.get(one.name, one.default)
+                values[one.name] = (
                     tuple(layer.complete(form.kind) for layer in chosen)
                     if form.several
-                    else (chosen.complete(form.kind))
+                    else chosen.complete(form.kind)
                 )
-                object.__setattr__(self, one.name, whole)
+        return super().complete(**values)
 
 
 @dataclass(frozen=True)
@@ -65,36 +69,38 @@ class SectionForm:
         head: the option that one value alone stands for, or empty.
         without: names of options that are left out.
         built: whether the field holds an instance; else a mapping of the options that are given.
+        beside: whether the options stand beside the field, and not below its name; such a field
+            holds them by their paths.
     """
 
-    classes: Classes
+    classes: tuple[Any, ...]
     head: str = ""
     without: tuple[str, ...] = ()
     built: bool = True
+    beside: bool = False
 
 
 @dataclass(frozen=True)
 class PluginForm:
-    """A plugin by name with its options, `--FIELD.OPTION`, or several, `--FIELD.NAME.OPTION`.
+    """Plugins by name with their options: one, `--FIELD.OPTION`, or several,
+    `--FIELD.NAME.OPTION`.
 
     Attributes:
         kind: of the plugin, as of `fedmia.settings.registry`.
         about: help text.
         default: name of the default plugin; None: none.
-        several: whether it is a list of plugins in order.
+        several: whether there are several plugins.
+        named_by: the option beside the field that names the plugin or plugins, of which the field
+            then holds the options alone; empty: the field itself names them.
+        flat: whether these options stand beside that option, and not below it.
     """
 
     kind: str
-    about: str
-    default: str | None
+    about: str = ""
+    default: str | None = None
     several: bool = False
-
-
-@dataclass(frozen=True)
-class NamedForm:
-    """Options of each of some plugins, by its name: `--FIELD.NAME.OPTION`."""
-
-    kind: str
+    named_by: str = ""
+    flat: bool = False
 
 
 @dataclass(frozen=True)
@@ -111,30 +117,27 @@ class ListsForm:
     several: bool = False
 
 
-@dataclass(frozen=True)
-class BesideForm:
-    """Options of other settings, which stand beside the root's own.
-
-    Attributes:
-        classes: dataclasses of these settings.
-        without: names of options that do not.
-    """
-
-    classes: Classes
-    without: tuple[str, ...] = ()
-
-
-def section(cls: type, head: str = "") -> Any:
+def section(cls: type[Options], head: str = "") -> Any:
     """A field that holds a section of the dataclass `cls`, whose defaults it has.
 
     `head` is the option that one value alone stands for.
     """
-    return field(default_factory=cls, metadata={"form": SectionForm((cls,), head)})
+    form = SectionForm((cls,), head)
+    return field(default_factory=cls.complete, metadata={"form": form})
 
 
-def given_options(*classes: type, without: tuple[str, ...] = ()) -> Any:
-    """A field that holds those options of `classes` but `without` that are given, by name."""
-    form = SectionForm(classes, without=without, built=False)
+def given_options(*classes: type, without: tuple[str, ...] = (), beside: bool = False) -> Any:
+    """A field that holds those options of `classes` but `without` that are given.
+
+    Args:
+        classes: dataclasses of options.
+        without: names of options that are left out.
+        beside: whether the options stand beside the field, which then holds them by path.
+
+    Returns:
+        A dataclass field.
+    """
+    form = SectionForm(classes, without=without, built=False, beside=beside)
     return field(default_factory=dict, metadata={"form": form})
 
 
@@ -161,33 +164,29 @@ def plugins(kind: str, about: str) -> Any:
     Returns:
         A dataclass field.
     """
-    return field(default=(), metadata={"form": PluginForm(kind, about, None, several=True)})
+    return field(default=(), metadata={"form": PluginForm(kind, about, several=True)})
 
 
-def built_attacks() -> Any:
-    """A field of the attacks that settings run, each built once; no option.
+def options_of(name: str, kind: str, flat: bool = False, several: bool = False) -> Any:
+    """A field that holds the options of a plugin, or of several, which another option names.
+
+    Args:
+        name: of the option beside it that names the plugin or plugins.
+        kind: of the plugin.
+        flat: `--SECTION.OPTION` gives them; else `--SECTION.NAME.OPTION`.
+        several: whether the option names several; `--FIELD.NAME.OPTION` gives their options.
 
     Returns:
-        The field: name -> `PluginChoice`.
+        The dataclass field.
     """
-    return field(default_factory=dict, kw_only=True, compare=False, repr=False)
-
-
-def named_options(kind: str) -> Any:
-    """A field that holds options of each of several plugins of `kind`, by the plugin's name."""
-    return field(default_factory=dict, metadata={"form": NamedForm(kind)})
+    form = PluginForm(kind, several=several, named_by=name, flat=flat)
+    return field(default_factory=dict, metadata={"form": form})
 
 
 def lists(about: str, several: bool = False) -> Any:
     """A field that holds lists of values by name, as `ListsForm` says."""
     default: Any = ({},) if several else {}
     return field(default_factory=lambda: default, metadata={"form": ListsForm(about, several)})
-
-
-def options_beside(cls: type, without: tuple[str, ...] = ()) -> Any:
-    """A field that holds options of the settings `cls` by their paths, not read yet; they but
-    `without` stand beside the root's."""
-    return field(default_factory=dict, metadata={"form": BesideForm((cls,), without)})
 
 
 def fields_of(
@@ -200,10 +199,9 @@ def fields_of(
         without: names of fields that are left out.
 
     Yields:
-        Each field, its type, and its form; None: it is an option, or the options of a plugin which
-            another option names.
+        Each field, its type, and its form; None: it is an option.
     """
     for cls in classes:
         for one in dataclasses.fields(cls):
-            if one.name not in without and {"form", "help", "options_of"} & one.metadata.keys():
+            if one.name not in without and {"form", "help"} & one.metadata.keys():
                 yield one, type_hints(cls)[one.name], one.metadata.get("form")

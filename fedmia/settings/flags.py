@@ -93,11 +93,6 @@ class Command:
         if self.check:
             resolve_name(self.check)(settings)
 
-    @cached_property
-    def short(self) -> Mapping[str, str]:
-        """Short flags, as keys are written, -> path; all other flags are the path itself."""
-        return {SHORT_FLAGS[path]: path for path in self.shape.options if path in SHORT_FLAGS}
-
     def flag_of(self, path: str) -> str:
         """The shortest flag of an option: `--clients` of `federation.clients`."""
         flag = SHORT_FLAGS.get(path, path)
@@ -225,7 +220,7 @@ def _path(command: Command, name: str) -> str:
     key = name.replace("-", "_")
     if key in command.commands():
         return key
-    if path := command.shape.find(command.short.get(key, name)):
+    if path := command.shape.find(command.shape.whole(name)):
         return path
     hint = suggest_nearest(name, command.flags())
     raise InputError(f"unknown option --{name}{hint} (--help shows them all)")

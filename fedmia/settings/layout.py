@@ -8,22 +8,21 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from fedmia.settings import registry, session
 from fedmia.settings.dataset_names import split_dataset
-from fedmia.settings.errors import InputError, opt, suggest_nearest, unknown_name, wrong_value
-from fedmia.settings.fields import (
-    BesideForm,
-    Classes,
-    ListsForm,
-    NamedForm,
-    PluginForm,
-    SectionForm,
-    fields_of,
+from fedmia.settings.errors import (
+    SHORT_FLAGS,
+    InputError,
+    opt,
+    suggest_nearest,
+    unknown_name,
+    wrong_value,
 )
+from fedmia.settings.fields import Classes, ListsForm, PluginForm, SectionForm, fields_of
 from fedmia.settings.options import describe_option, option, option_fields, placeholder
 
 Leaf = tuple[dataclasses.Field[Any], Any]  # an option, and its type
@@ -40,6 +39,7 @@ class FlagLayout:
         named_options: fields whose options follow a plugin's name: `--attack.NAME.OPTION`.
         plugins: fields of a plugin or of several -> kind.
         lists: flags given once for each of several names -> placeholder and help.
+        short: short name of an option, or its beginning -> the path.
     """
 
     options: Mapping[str, Sequence[str]]
@@ -47,6 +47,16 @@ class FlagLayout:
     named_options: Sequence[str]
     plugins: Mapping[str, str]
     lists: Mapping[str, Sequence[str]]
+    short: Mapping[str, str]
+
+    def whole(self, name: str) -> str:
+        """The path for one that begins with a short name; any other name as it is."""
+        first, dot, rest = name.partition(".")
+        key = first.replace("-", "_")
+        beginning = f"{key}."
+        if dot and any(one.startswith(beginning) for one in (*self.options, *self.heads)):
+            return name
+        return f"{self.short[key]}{dot}{rest}" if key in self.short else name
 
     def find(self, path: str) -> str | None:
         """The path of an option as files have it; None: there is none.
@@ -54,13 +64,14 @@ class FlagLayout:
         Args:
             path: as a flag writes it. Whether the plugin has the option is not checked.
         """
-        head, _, rest = path.partition(".")
-        if head.replace("-", "_") in self.named_options and "." in rest:
-            # The plugin's name keeps its dashes, and may hold dots: package.module:Class.
-            plugin, _, last = rest.rpartition(".")
-            return f"{head.replace('-', '_')}.{plugin}.{last.replace('-', '_')}"
-        path = path.replace("-", "_")
-        return path if path in self.options or path.rpartition(".")[0] in self.heads else None
+        plain = path.replace("-", "_")
+        for head in self.named_options:
+            rest = path[len(head) + 1 :]
+            if plain.startswith(f"{head}.") and "." in rest:
+                # The plugin's name keeps its dashes, and may hold dots: package.module:Class.
+                plugin, _, last = rest.rpartition(".")
+                return f"{head}.{plugin}.{last.replace('-', '_')}"
+        return plain if plain in self.options or plain.rpartition(".")[0] in self.heads else None
 
 
 @dataclass
@@ -70,24 +81,23 @@ class Layout:
     Attributes:
         options: path of every option that depends on no plugin -> its field and type.
         sections: beginnings of paths.
-        unlisted: those whose options help does not list.
+        unlisted: paths of options that help does not list.
         plugins: beginning of the paths of a plugin's options -> kind, and path of its name.
         by_name: fields whose options follow a plugin's name -> kind.
         layers: those of them that hold several plugins in order.
         lists: fields of lists by name.
-        short: what stands for a path: a section for its head, `FIELD.name` for the plugin's field.
-        owners: first part of a path -> the field that holds the options of other settings.
+        short: what stands for a path: a section for its head, `FIELD.name` for the plugin's field,
+            and the short name of an option, which is also its flag.
     """
 
     options: dict[str, Leaf] = field(default_factory=dict)
     sections: set[str] = field(default_factory=set)
-    unlisted: list[str] = field(default_factory=list)
+    unlisted: set[str] = field(default_factory=set)
     plugins: dict[str, tuple[str, str]] = field(default_factory=dict)
     by_name: dict[str, str] = field(default_factory=dict)
     layers: list[str] = field(default_factory=list)
     lists: dict[str, ListsForm] = field(default_factory=dict)
     short: dict[str, str] = field(default_factory=dict)
-    owners: dict[str, str] = field(default_factory=dict)
 
     def add(self, classes: Classes, above: str = "", without: tuple[str, ...] = ()) -> None:
         """Add the paths of the fields of dataclasses.
@@ -95,37 +105,38 @@ class Layout:
         Args:
             classes: the dataclasses.
             above: beginning of the paths.
-            without: names of fields that are left out.
+            without: paths below it that are left out.
         """
         for one, kind, form in fields_of(classes, without):
             path = above + one.name
-            self.sections |= {path} if form else set()
             match form:
                 case SectionForm():
+                    begin = above if form.beside else f"{path}."
+                    out = [w.removeprefix(f"{one.name}.") for w in without if f"{one.name}." in w]
+                    self.sections |= set() if form.beside else {path}
                     self.short |= {path: f"{path}.{form.head}"} if form.head else {}
-                    self.unlisted += [] if form.built else [path]
-                    self.add(form.classes, f"{path}.", form.without)
-                case PluginForm():
+                    before = {*self.options}
+                    self.add(form.classes, begin, (*form.without, *out))
+                    self.unlisted |= {*self.options} - before if begin and not form.built else set()
+                case PluginForm(named_by=""):
                     self._add_plugin(path, form)
-                case NamedForm():
+                case PluginForm(several=True):
+                    self.sections.add(path)
                     self.by_name[path] = form.kind
-                case ListsForm():
-                    self.lists[path] = form
-                case BesideForm():
-                    self.owners |= {
-                        inner.name: path for inner, *_ in fields_of(form.classes, form.without)
-                    }
-                    self.add(form.classes, "", form.without)
-                case None if "help" in one.metadata:
-                    self.options[path] = one, kind
-                case None:
-                    of = above + one.metadata["options_of"]
-                    head = above[:-1] if one.metadata["flat"] else of
+                case PluginForm():
+                    of = above + form.named_by
+                    head = above[:-1] if form.flat else of
                     self.sections.add(head)
-                    self.plugins[head] = one.metadata["kind"], of
+                    self.plugins[head] = form.kind, of
                     self.short |= {} if head != of else {f"{of}.name": of}
+                case ListsForm():
+                    self.sections.add(path)
+                    self.lists[path] = form
+                case None:
+                    self.options[path] = one, kind
 
     def _add_plugin(self, path: str, form: PluginForm) -> None:
+        self.sections.add(path)
         self.short[f"{path}.name"] = path
         if form.several:
             self.options[path] = option(None, form.about, hole="NAMES"), tuple[str, ...] | None
@@ -135,18 +146,32 @@ class Layout:
             self.options[path] = option(form.default, form.about, hole="NAME"), str
             self.plugins[path] = form.kind, path
 
+    def canonical(self, path: str) -> str:
+        """The whole path for one that begins with what is short for another."""
+        if path in self.options or path in self.short:
+            return self.short.get(path, path)
+        first, dot, rest = path.partition(".")
+        known = first in self.sections or first not in self.short
+        return path if known else f"{self.short[first]}{dot}{rest}"
+
+    def field_of(self, path: str, fields: Iterable[str]) -> str | None:
+        """Which of `fields` a path is or lies below; None: none of them."""
+        return next((one for one in fields if path == one or path.startswith(f"{one}.")), None)
+
     def flags(self) -> FlagLayout:
         """What flags there are."""
         every = {p: (placeholder(k, one.metadata), describe_option(one))
                  for p, (one, k) in self.options.items()}  # fmt: skip
         holes = {True: "OPTION=VALUES", False: "NAME=VALUES"}
         own = {path: kind for path, (kind, of) in self.plugins.items() if path == of}
+        unlisted = sorted({path.rpartition(".")[0] for path in self.unlisted})
         return FlagLayout(
-            {p: v for p, v in every.items() if p.partition(".")[0] not in self.unlisted},
-            [*self.plugins, *self.layers, *self.unlisted],
+            {p: v for p, v in every.items() if p not in self.unlisted},
+            [*self.plugins, *self.layers, *unlisted],
             [*self.by_name],
             own | {path: self.by_name[path] for path in self.layers},
             {name: (holes[form.several], form.about) for name, form in self.lists.items()},
+            {name: path for name, path in self.short.items() if "." not in name},
         )
 
     def leaf(self, path: str, flat: Mapping[str, Any]) -> Leaf:
@@ -164,15 +189,17 @@ class Layout:
         """
         if path in self.options:
             return self.options[path]
-        first, head = path.partition(".")[0], path.rpartition(".")[0]
-        name = head.removeprefix(first).removeprefix(".")
-        if first in self.layers:
-            self._check_layer(first, name, path, flat)
-            if path == f"{head}.clients":
-                return option(None, "clients that apply it"), tuple[int, ...] | None
-        if first in self.by_name and name:
-            refuse_class_alone(path, name, flat)
-            return plugin_option(self.by_name[first], name.partition("#")[0], path)
+        head = path.rpartition(".")[0]
+        named = self.field_of(head, self.by_name)
+        if named is not None:
+            name = head.removeprefix(named).removeprefix(".")
+            if named in self.layers:
+                self._check_layer(named, name, path, flat)
+                if path == f"{head}.clients":
+                    return option(None, "clients that apply it"), tuple[int, ...] | None
+            if name:
+                refuse_class_alone(path, name, flat)
+                return plugin_option(self.by_name[named], name.partition("#")[0], path)
         if head in self.plugins:
             kind, of = self.plugins[head]
             name = flat.get(of, self.options[of][0].default)
@@ -209,6 +236,8 @@ def layout(root: type) -> Layout:
     """The layout of the settings `root`."""
     paths = Layout()
     paths.add((root,))
+    short = {name: path for path, name in SHORT_FLAGS.items() if path in paths.options}
+    paths.short |= {name: path for name, path in short.items() if name not in paths.options}
     return paths
 
 

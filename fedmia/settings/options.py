@@ -15,7 +15,7 @@ import sys
 import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Self
 
 from fedmia.settings.errors import InputError, format_value, unknown_value, wrong_value
 
@@ -65,21 +65,6 @@ def option(
     return dataclasses.field(default=default, metadata=limits)
 
 
-def options_of(name: str, kind: str, flat: bool = False) -> Any:
-    """A dataclass field that holds the options of a plugin, which another option names.
-
-    Args:
-        name: of the option beside it that names the plugin.
-        kind: of the plugin.
-        flat: `--SECTION.OPTION` gives them; else `--SECTION.NAME.OPTION`.
-
-    Returns:
-        The dataclass field.
-    """
-    about = {"options_of": name, "kind": kind, "flat": flat}
-    return dataclasses.field(default_factory=dict, metadata=about)
-
-
 class Options:
     """Base of dataclasses made of `option` fields: types, ranges and choices hold once built.
 
@@ -93,6 +78,15 @@ class Options:
             where = f"{type(self).__name__}.{field.name}"
             check_type(where, value, kind)
             check_limits(where, value, field.metadata)
+
+    @classmethod
+    def complete(cls, **values: Any) -> Self:
+        """Build of the values that are given, with what these imply written out.
+
+        Raises:
+            InputError: as on construction.
+        """
+        return cls(**values)
 
 
 def option_fields(cls: type) -> list[tuple[dataclasses.Field[Any], Any]]:

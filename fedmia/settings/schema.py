@@ -14,14 +14,7 @@ from typing import Any
 
 from fedmia.records.json_schema import DRAFT, TYPES, Schema
 from fedmia.settings import registry
-from fedmia.settings.fields import (
-    BesideForm,
-    Classes,
-    ListsForm,
-    PluginForm,
-    SectionForm,
-    fields_of,
-)
+from fedmia.settings.fields import Classes, ListsForm, PluginForm, SectionForm, fields_of
 from fedmia.settings.options import LIMITS, option_fields, union_members
 from fedmia.settings.values import plain
 from fedmia.settings.yamlfile import RUN_KEY
@@ -56,31 +49,31 @@ def _properties(classes: Classes, without: Sequence[str], defs: Schema) -> Schem
     own: Schema = {}
     for one, kind, form in fields_of(classes, tuple(without)):
         match form:
-            case BesideForm():
-                own |= _properties(form.classes, form.without, defs)
-            case None if "help" in one.metadata:
-                own[one.name] = option_schema(one, kind)
-            case None if not one.metadata["flat"]:
-                of, objects = one.metadata["options_of"], _plugins(one.metadata["kind"], {}, defs)
-                own[of] = {"anyOf": [own[of], *objects]}
-            case None:
+            case SectionForm(beside=True):
+                own |= _properties(form.classes, (*without, *form.without), defs)
+            case PluginForm(named_by=of, several=False, flat=False) if of:
+                own[of] = {"anyOf": [own[of], *_plugins(form.kind, {}, defs)]}
+            case PluginForm(flat=True):
                 pass  # among the options of its section
+            case None:
+                own[one.name] = option_schema(one, kind)
             case _:
-                own[one.name] = _form_schema(form, defs)
+                below = [w.removeprefix(f"{one.name}.") for w in without if f"{one.name}." in w]
+                own[one.name] = _form_schema(form, defs, below)
     return own
 
 
-def _form_schema(form: Any, defs: Schema) -> Schema:
+def _form_schema(form: Any, defs: Schema, without: Sequence[str]) -> Schema:
     match form:
         case SectionForm():
-            own = _properties(form.classes, form.without, defs)
-            flat = [o.metadata for o, *_ in fields_of(form.classes) if o.metadata.get("flat")]
-            objects = _plugins(flat[0]["kind"], own, defs) if flat else [_object(own)]
+            own = _properties(form.classes, (*form.without, *without), defs)
+            flat = [f.kind for *_, f in fields_of(form.classes) if getattr(f, "flat", False)]
+            objects = _plugins(flat[0], own, defs) if flat else [_object(own)]
             return {"anyOf": [*objects, *([{"type": "string"}] if form.head else [])]}
-        case PluginForm(several=False):
+        case PluginForm(named_by="", several=False):
             objects = _plugins(form.kind, {}, defs)
             return {"description": form.about, "anyOf": [_names(form.kind), *objects]}
-        case PluginForm():
+        case PluginForm(named_by=""):
             clients = {"clients": {"type": ["array", "string"]}}
             layers = _plugins(form.kind, clients, defs)
             by_name = _named_options_schema(form.kind, defs)

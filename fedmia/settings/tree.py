@@ -7,20 +7,13 @@ to its value. A tree may be flat itself, in whole or in part: `federation.client
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any, TypeVar, cast
 
 from fedmia.settings import registry
 from fedmia.settings.choices import Layer, PluginChoice
 from fedmia.settings.errors import InputError, format_value, opt, unknown_value, wrong_value
-from fedmia.settings.fields import (
-    Classes,
-    ListsForm,
-    NamedForm,
-    PluginForm,
-    SectionForm,
-    fields_of,
-)
+from fedmia.settings.fields import Classes, ListsForm, PluginForm, SectionForm, fields_of
 from fedmia.settings.layout import Flat, Layout, Leaf, layer_names, layout
 from fedmia.settings.options import check_limits, check_type, option_fields
 from fedmia.settings.values import convert, plain
@@ -42,24 +35,36 @@ def _plain_fields(classes: Classes, values: Mapping[str, Any]) -> Tree:
             continue
         value = values[one.name]
         match form:
+            case SectionForm(beside=True):
+                for path, own in plain(value).items():
+                    _put(tree, path, own)
             case SectionForm():
                 own = _plain_fields(form.classes, vars(value) if form.built else value)
                 tree |= {one.name: own} if own else {}
-            case PluginForm(several=True):
+            case PluginForm(named_by="", several=True):
                 tree[one.name] = [_plain_layer(layer) for layer in value] or None
-            case PluginForm():
+            case PluginForm(named_by=""):
                 tree[one.name] = plain({"name": value.name, **value.options})
-            case NamedForm() if value:
-                tree[one.name] = plain(value)
-            case None if "help" in one.metadata:
+            case PluginForm(several=True):
+                own = {name: getattr(own, "options", own) for name, own in value.items()}
+                tree |= {one.name: plain(own)} if own else {}
+            case PluginForm(flat=True):
+                tree |= plain(value)
+            case PluginForm(named_by=of) if value:
+                tree[of] = {**({"name": tree[of]} if of in tree else {}), **plain(value)}
+            case None:
                 if not one.metadata["omitted"] or value != one.default:
                     tree[one.name] = plain(value)
-            case None if one.metadata["flat"]:
-                tree |= plain(value)
-            case None if value:
-                of = one.metadata["options_of"]
-                tree[of] = {**({"name": tree[of]} if of in tree else {}), **plain(value)}
     return tree
+
+
+def _put(tree: Tree, path: str, value: Any) -> None:
+    """Put a value at its path, below what is there."""
+    head, dot, rest = path.partition(".")
+    if not dot or not isinstance(tree.setdefault(head, {}), dict):
+        tree[path] = value
+    else:
+        _put(tree[head], rest, value)
 
 
 def _plain_layer(layer: Layer) -> Tree:
@@ -82,11 +87,11 @@ def from_tree(root: type[Root], tree: Mapping[str, Any], **more: Any) -> Root:
     Raises:
         InputError: an unknown key (with the nearest one), a wrong type, a value out of range.
     """
-    values, beside = read_values(root, tree)
-    return root(**more, **beside, **_build_fields((root,), "", values))
+    built: Root = cast(Any, root).complete(**more, **build_fields((root,), read_values(root, tree)))
+    return built
 
 
-def read_values(root: type[Any], tree: Mapping[str, Any]) -> tuple[Flat, dict[str, Flat]]:
+def read_values(root: type[Any], tree: Mapping[str, Any]) -> Flat:
     """The values of a tree, each checked by itself.
 
     Args:
@@ -94,22 +99,19 @@ def read_values(root: type[Any], tree: Mapping[str, Any]) -> tuple[Flat, dict[st
         tree: as for `from_tree`.
 
     Returns:
-        Values by path, and those of the settings that belong to a list of plugins, by its field.
+        Values by path.
 
     Raises:
         InputError: an unknown key (with the nearest one), a wrong type, a value out of range.
     """
     shape, flat, values = layout(cast(Any, root)), flatten(root, tree), Flat()
-    beside: dict[str, Flat] = {}
     for path, value in flat.items():
-        first = path.partition(".")[0]
-        if first in shape.owners:
-            beside.setdefault(shape.owners[first], {})[path] = value
-        elif first in shape.lists and (first != path or shape.lists[first].several):
+        field = shape.field_of(path, shape.lists)
+        if field is not None and (field != path or shape.lists[field].several):
             values[path] = value
         else:
             values[path] = read_value(_error_path(shape, path, flat), value, shape.leaf(path, flat))
-    return values, beside
+    return values
 
 
 def read_value(path: str, value: Any, leaf: Leaf) -> Any:
@@ -135,32 +137,47 @@ def read_value(path: str, value: Any, leaf: Leaf) -> Any:
     return value
 
 
-def _build_fields(classes: Classes, above: str, values: Flat) -> dict[str, Any]:
+def build_fields(classes: Classes, values: Flat, above: str = "") -> dict[str, Any]:
     """The fields of dataclasses that converted values give.
 
     Args:
-        above: beginning of the paths of the fields.
+        classes: the dataclasses.
         values: path -> value.
+        above: beginning of the paths of the fields.
+
+    Returns:
+        Field -> value, of the fields that have one; sections and plugins are built.
+
+    Raises:
+        InputError: an unknown plugin, or values of a section that contradict each other.
     """
     fields: dict[str, Any] = {}
+    own_names = {inner.name for inner, *_ in fields_of(classes)}
     for one, _, form in fields_of(classes):
         path = above + one.name
         below = _below(f"{path}.", values)
         match form:
+            case SectionForm(beside=True):
+                fields[one.name] = _apart(above, own_names, values)
             case SectionForm():
-                own = _build_fields(form.classes, f"{path}.", values)
-                fields[one.name] = form.classes[0](**own) if form.built else own
-            case PluginForm(several=True):
+                own = build_fields(form.classes, values, f"{path}.")
+                fields[one.name] = form.classes[0].complete(**own) if form.built else own
+            case PluginForm(named_by="", several=True):
                 names = values.get(path) or ()
                 fields[one.name] = tuple(_layer(name, _below(f"{name}.", below)) for name in names)
-            case PluginForm():
+            case PluginForm(named_by=""):
                 fields[one.name] = PluginChoice(str(values.get(path, form.default)), below)
-            case NamedForm():
+            case PluginForm(several=True):
                 options: dict[str, dict[str, Any]] = {}
                 for name, value in below.items():
                     plugin, _, key = name.rpartition(".")
                     options.setdefault(plugin, {})[key] = value
                 fields[one.name] = options
+            case PluginForm(flat=True):
+                fields |= {one.name: own} if (own := _apart(above, own_names, values)) else {}
+            case PluginForm():
+                own = _below(f"{above}{form.named_by}.", values)
+                fields |= {one.name: own} if own else {}
             case ListsForm(several=True):
                 every = values.get(path, [{}])
                 is_list = isinstance(every, list | tuple)
@@ -169,15 +186,15 @@ def _build_fields(classes: Classes, above: str, values: Flat) -> dict[str, Any]:
                 fields[one.name] = [{**grid, **below} for grid in every] if below else every
             case ListsForm():
                 fields[one.name] = below
-            case None if "help" in one.metadata:
-                fields |= {one.name: values[path]} if path in values else {}
             case None:
-                flat = one.metadata["flat"]
-                apart = {above + inner.name for inner, *_ in fields_of(classes)} if flat else set()
-                rest = {p: v for p, v in values.items() if p not in apart}
-                own = _below(above if flat else f"{above}{one.metadata['options_of']}.", rest)
-                fields |= {one.name: own} if own else {}
+                fields |= {one.name: values[path]} if path in values else {}
     return fields
+
+
+def _apart(above: str, names: Collection[str], values: Flat) -> Flat:
+    """The values whose paths begin with `above` and belong to none of the fields `names` there."""
+    below = _below(above, values)
+    return {path: value for path, value in below.items() if path.partition(".")[0] not in names}
 
 
 def _below(above: str, values: Flat) -> Flat:
@@ -205,7 +222,7 @@ def flatten(root: type, tree: Mapping[str, Any]) -> Flat:
     """
     shape, flat = layout(root), Flat()
     for path, value in _leaves(shape, tree):
-        path = shape.short.get(path, path)
+        path = shape.canonical(path)
         if path in flat:
             raise InputError(f"{opt(path)} is given twice")
         flat[path] = value
@@ -223,6 +240,7 @@ def _leaves(shape: Layout, tree: Mapping[str, Any], above: str = "") -> Iterator
     """Path and value of each option in a mapping, whose paths begin with `above`."""
     for key, value in tree.items():
         path = f"{above}{key}"
+        path = path if path in shape.sections else shape.canonical(path)
         if isinstance(value, Mapping) and (path in shape.sections or above[:-1] in shape.by_name):
             yield from _leaves(shape, value, f"{path}.")
         elif path in shape.layers and not (value is None or isinstance(value, str)):
@@ -252,8 +270,8 @@ def _place_layers(shape: Layout, flat: Flat, lower: Flat) -> Flat:
     mapping or the one below it tells."""
     placed = Flat()
     for path, value in flat.items():
-        field, _, key = path.partition(".")
-        is_of_one = field in shape.layers and key and "." not in key
+        field, _, key = path.rpartition(".")
+        is_of_one = field in shape.layers
         names = layer_names(flat.get(field, lower.get(field))) if is_of_one else []
         if len(names) > 1:
             raise InputError(f"{opt(path)}: of which one? {opt(f'{field}.{names[0]}.{key}')}")
@@ -266,16 +284,16 @@ def _place_layers(shape: Layout, flat: Flat, lower: Flat) -> Flat:
 
 def _error_path(shape: Layout, path: str, flat: Flat) -> str:
     """An option's path as an error shows it: of a single plugin of a list without the name."""
-    field, key = path.partition(".")[0], path.rpartition(".")[2]
-    single = field != path and field in shape.layers and len(layer_names(flat.get(field))) == 1
-    return f"{field}.{key}" if single else path
+    field = shape.field_of(path, shape.layers)
+    single = field is not None and field != path and len(layer_names(flat.get(field))) == 1
+    return f"{field}.{path.rpartition('.')[2]}" if single else path
 
 
 def merge(root: Any, lower: Flat, upper: Flat) -> Flat:
     """Lay one flat mapping over another.
 
     Options in `lower` of a plugin that `upper` replaces by another are dropped, and so are those
-    of attacks that no longer run.
+    of attacks that ran and no longer do.
 
     Args:
         root: the dataclass of a command's settings.
@@ -288,23 +306,22 @@ def merge(root: Any, lower: Flat, upper: Flat) -> Flat:
     shape = layout(root)
     upper = _place_layers(shape, upper, lower)
     merged = {p: v for p, v in lower.items() if not _is_replaced(shape, p, lower, upper)} | upper
-    if {"attacks", "attacker"} & upper.keys() and any(p[:7] == "attack." for p in lower):
-        run = root.attack_names(merged)
-        merged = {
-            path: value
-            for path, value in merged.items()
-            if path in upper or path[:7] != "attack." or path[7:].rpartition(".")[0] in run
-        }
+    named = {f"{field}." for field in shape.by_name if field not in shape.layers}
+    below = {p: p.partition(".")[2].rpartition(".")[0] for p in lower if p.startswith(tuple(named))}
+    if below and upper:
+        gone = {*root.attack_names(lower)} - {*root.attack_names(merged)}
+        merged = {p: v for p, v in merged.items() if p in upper or below.get(p) not in gone}
     return merged
 
 
 def _is_replaced(shape: Layout, path: str, lower: Flat, upper: Flat) -> bool:
     """Whether an option in `lower` is of what `upper` replaces."""
-    field, head = path.partition(".")[0], path.rpartition(".")[0]
-    if field in shape.layers and field != head:
+    head = path.rpartition(".")[0]
+    field = shape.field_of(path, shape.layers)
+    if field is not None and field not in (path, head):
         others = layer_names(upper.get(field))
         return field in upper and head.removeprefix(f"{field}.") not in others
-    if field in shape.lists:
+    if (field := shape.field_of(path, shape.lists)) is not None:
         return field in upper
     kind, of = shape.plugins.get(head, ("", shape.short.get(head, "")))
     if of not in upper or (kind and path in shape.options):

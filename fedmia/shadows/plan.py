@@ -13,7 +13,8 @@ from fedmia.nets.base import Net
 from fedmia.seeding import torch_rng
 from fedmia.settings import registry
 from fedmia.settings.errors import InputError, opt
-from fedmia.settings.options import Options, option, option_fields, options_of
+from fedmia.settings.fields import options_of
+from fedmia.settings.options import Options, option, option_fields
 from fedmia.ssl.augment import OPERATIONS, Augment
 from fedmia.ssl.base import SSL, Recipe, SSLMethod
 from fedmia.ssl.optimizers import RATES

@@ -19,7 +19,7 @@ Start = Callable[[Path, Path], Sequence[str]]
 
 def count_at_once(settings: Study) -> int:
     """How many runs are done at once."""
-    devices = (cell.first.device for cell in settings.points)
+    devices = (cell.first.machine.device for cell in settings.points)
     threads = max(cell.threads or count_cores() for cell in settings.points)
     return side_by_side(settings.jobs, devices, threads)
 
@@ -54,10 +54,14 @@ def add_digests(cells: Sequence[Cell]) -> list[Cell]:
     for audit in [cast(Audit, cell.first) for cell in cells if cell.nth == 0]:
         released = load_encoder(audit, device_of(audit)).encoder
         run = run_of(audit)
-        source = None if run is None else run.path, audit.size or released.size, audit.of_rounds
+        source = (
+            None if run is None else run.path,
+            audit.data.size or released.size,
+            audit.of_rounds,
+        )
         if source not in splits:
             splits[source] = images_for(audit, released)
-        check_embeddings(released, splits[source], audit.allow_random)
+        check_embeddings(released, splits[source], audit.encoder.allow_random)
         digests.append(audit_digest(audit, released, splits[source]))
     every = itertools.cycle(digests)  # all encoders at the first seed, then all at the second
     return [replace(cell, files=files) for cell, files in zip(cells, every, strict=False)]

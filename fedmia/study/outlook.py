@@ -68,4 +68,4 @@ def plan_study(invocation: Invocation, stop: Event) -> int:
 
 def shares(cell: Cell) -> bool:
     """Whether an audit takes its shadows from a cache."""
-    return isinstance(cell.first, Audit) and bool(cell.first.cache) and not cell.nth
+    return isinstance(cell.first, Audit) and bool(cell.first.shadow.cache) and not cell.nth

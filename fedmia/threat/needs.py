@@ -93,7 +93,7 @@ def require_shadows(has_shadows: bool) -> None:
         InputError: naming what gives some.
     """
     if not has_shadows:
-        own, flag = opt("shadows", "N"), opt("shadow_encoders", "FOLDER")
+        own, flag = opt("shadow.count", "N"), opt("shadow.encoders", "FOLDER")
         raise InputError(f"needs shadow encoders ({own}, or {flag})")
 
 

@@ -34,7 +34,7 @@ def owner_loss(loss: OwnerLoss, network: nn.Module, pixels: Tensor) -> Tensor:
     shape = tuple(values.shape) if isinstance(values, Tensor) else type(values).__name__
     if shape != (len(pixels),):
         raise InputError(
-            f"{opt('loss')} must return a tensor ({len(pixels)},), a loss of each image, got "
+            f"{opt('federation.loss')} must return a tensor ({len(pixels)},), a loss of each image, got "
             f"{shape}"
         )
     return values

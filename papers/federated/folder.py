@@ -38,7 +38,8 @@ def reopen_run(run: Run, device: str) -> Iterator[Suite]:
     Raises:
         InputError: its data cannot be read again.
     """
-    experiment = replace(cast(Experiment, run.settings), device=device)
+    settings = cast(Experiment, run.settings)
+    experiment = replace(settings, machine=replace(settings.machine, device=device))
     files = RunFolder(run.folder)
     check_gpu(device)
     with TemporaryDirectory(prefix="fedmia-") as work:

@@ -83,7 +83,7 @@ def gather_results(run: Run, suite: Suite) -> PaperResults:
     work: dict[str, Callable[[], Any]] = {
         str(r): partial(_score_round, suite, r, by_step=r == at) for r in rounds
     }
-    by_round = run_side_by_side(work, settings.threads_per_client, Progress())
+    by_round = run_side_by_side(work, settings.machine.threads_per_client, Progress())
     features, scores, static_ascents = zip(*(by_round[str(r)] for r in rounds), strict=True)
     return PaperResults(
         at=rounds.index(at),

@@ -10,7 +10,6 @@ import numpy as np
 import torch
 from torch.nn import functional as F
 
-from fedmia.data.base import Request
 from fedmia.data.images import ImageSet
 from fedmia.data.labels import renumber_labels
 from fedmia.defenses.heads.release import ReleaseSetting
@@ -19,9 +18,7 @@ from fedmia.encoders.describe import probe_encoder
 from fedmia.records.note import Note
 from fedmia.runtime.device import resolve_device
 from fedmia.seeding import rng
-from fedmia.settings import registry
 from fedmia.settings.commands.compatibility import check_gpu
-from fedmia.settings.dataset_names import split_dataset
 from fedmia.settings.errors import InputError, opt, prefix_errors
 from fedmia.ssl.base import SSLMethod, iterate_parts
 from papers.heads.settings import Head
@@ -76,15 +73,12 @@ def prepare(config: Head) -> tuple[LoadedEncoder, ImageSet]:
     released = load(
         config.encoder,
         checkpoint=Path(config.checkpoint) if config.checkpoint else None,
-        size=config.size, mean=config.mean, std=config.std,
+        size=config.data.size, mean=config.data.mean, std=config.data.std,
         device=resolve_device(config.device), seed=config.seed, trust_plugins=config.trust_plugins,
     )  # fmt: skip
-    name, path = split_dataset(config.data)
-    source = registry.build("dataset", name, config.data_options)
-    folder = None if config.data_dir is None else Path(config.data_dir)
-    with prefix_errors(opt("data")):
-        size, limits = config.size or released.size, config.pixel_range
-        loaded = source.load(Request(path, folder, size, config.seed, pixel_range=limits))
+    with prefix_errors(opt("data.name")):
+        data = replace(config.data, size=config.data.size or released.size)
+        loaded = data.source().load(data.request(config.seed))
     first = sorted({name: i for i, name in reversed(list(enumerate(loaded.digests())))}.values())
     if len(first) < len(loaded):
         released.notes.append(Note("copies-out", {"copies": len(loaded) - len(first)}))
@@ -92,7 +86,9 @@ def prepare(config: Head) -> tuple[LoadedEncoder, ImageSet]:
     images = loaded.take(np.array(first))
     labels, classes = renumber_labels(images.labels)
     if len(classes) < 2:
-        raise InputError(f"{opt('data', config.data)}: a head needs 2 classes, got {len(classes)}")
+        raise InputError(
+            f"{opt('data.name', config.data.name)}: a head needs 2 classes, got {len(classes)}"
+        )
     split_images(
         len(images), config.images, rng(config.seed, "trial")
     )  # refused before a long computation

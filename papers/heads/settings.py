@@ -6,19 +6,10 @@ from dataclasses import dataclass
 
 from fedmia.defenses.heads.release import CLASSICAL
 from fedmia.runtime.device import DEVICES, check_device
-from fedmia.settings import registry
-from fedmia.settings.choices import Values
-from fedmia.settings.commands.data import (
-    channel_mean,
-    channel_std,
-    data_folder,
-    image_size,
-    pixel_range,
-)
-from fedmia.settings.dataset_names import split_dataset
+from fedmia.settings import option
+from fedmia.settings.commands.data import Data
 from fedmia.settings.errors import InputError, opt
-from fedmia.settings.fields import Settings
-from fedmia.settings.options import option, options_of
+from fedmia.settings.fields import Settings, section
 
 MECHANISMS = ("logistic", "laplace", "gaussian")
 
@@ -30,14 +21,6 @@ class Head(Settings):
     The paper trains a SimCLR encoder's head by an example of Keras and says nothing of the rest;
     the defaults here are a head of few images that is overfitted enough to leak.
 
-    Attributes:
-        data_dir: folder of the data source's files.
-        size: pixels a side; None: the encoder's.
-        mean: mean of each channel, pixels in [0, 1]; None: the encoder's.
-        std: standard deviation of each channel; None: the encoder's.
-        pixel_range: the pixel values that become 0 and 255.
-        data_options: options of the data source, by name.
-
     Raises:
         InputError: on construction, for an unknown name or a value out of range.
     """
@@ -46,12 +29,7 @@ class Head(Settings):
         "", "RUN[@round], FILE.pt2, FILE.onnx, timm:NAME, torchvision:NAME or pkg.mod:factory"
     )
     checkpoint: str | None = option(None, "weights for timm:, torchvision: or a factory")
-    data: str = option("digits", "dataset of labelled images")
-    data_dir: str | None = data_folder()
-    size: int | None = image_size("the encoder's", 2)
-    mean: tuple[float, ...] | None = channel_mean("the encoder's")
-    std: tuple[float, ...] | None = channel_std("the encoder's")
-    pixel_range: tuple[float, ...] | None = pixel_range()
+    data: Data = section(Data, head="name")
     images: int = option(100, "|d|, labelled images that a head is fine-tuned on", ge=2)
     hidden: int = option(0, "width of a ReLU layer before the last one (0: a linear head)", ge=0)
     epochs: int = option(60, "passes over the head's images", ge=1)
@@ -77,11 +55,10 @@ class Head(Settings):
     threads: int = option(
         1, "CPU threads (0: all cores); the heads are too small for more, sums depend on it", ge=0
     )
-    data_options: Values = options_of("data", "dataset")
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_device(self.device)
+        check_device(self.device, "device")
         if not self.encoder:
             raise InputError(f"{opt('encoder')} is missing: the encoder under the head")
         for name in ("mechanisms", "epsilons"):
@@ -90,4 +67,3 @@ class Head(Settings):
                 raise InputError(f"{opt(name)} names none")
             if twice := [v for v in values if values.count(v) > 1]:
                 raise InputError(f"{opt(name)}: {twice[0]} is given twice")
-        registry.build("dataset", split_dataset(self.data)[0], self.data_options)

@@ -45,7 +45,7 @@ def refused(line: str) -> str:
 
 def test_parse__nothing_is_the_defaults() -> None:
     experiment = asked("")
-    assert experiment.settings == Experiment()
+    assert experiment.settings == Experiment.complete()
     assert (experiment.out, experiment.quiet, experiment.json, experiment.page) == (
         None, False, False, None,
     )  # fmt: skip
@@ -148,7 +148,7 @@ def test_config__is_completed_by_flags(tmp_path: Path) -> None:
     file = tmp_path / "a.yaml"
     file.write_text("loss: apps:loss\nlimit: 100\n")
     audit = parse(AUDIT, ["--config", str(file), "--federation", "R", "--encoder", "E"]).settings
-    assert (audit.loss, audit.limit, audit.encoder) == ("apps:loss", 100, "E")
+    assert (audit.federation.loss, audit.split.limit, audit.encoder.name) == ("apps:loss", 100, "E")
     for more, names_it in (
         ([], True),
         (["--encoder", "E", "--loss", "none", "--members", "m"], False),
@@ -172,7 +172,7 @@ def test_help__every_option_and_group_within_80_columns(name: str) -> None:
 def test_help__defaults_limits_and_choices() -> None:
     page = asked("--help").page
     assert page is not None and page == asked("-h").page
-    batch = Experiment().train.batch_size
+    batch = Experiment.complete().train.batch_size
     assert f"(default {batch}, >= 1)" in page and "{none,passive,active,server}" in page
 
 
@@ -226,7 +226,7 @@ def test_plugins__none_has_an_option_named_like_one_of_its_section() -> None:
 )
 def test_presets__are_valid_and_differ_from_the_defaults(name: str) -> None:
     experiment = built(f"--config {name}")
-    assert experiment != Experiment()
+    assert experiment != Experiment.complete()
     assert set(load(PRESETS / f"{name}.yaml")) - {"base"} <= set(to_tree(experiment))
 
 
@@ -235,7 +235,10 @@ def test_presets__overfit_is_a_whole_attack_on_ten_clients(name: str) -> None:
     """As the paper: pooled pre-training, a constant rate, an active client, clean rounds first."""
     settings = built(f"--config {name}")
     assert (settings.federation.clients, settings.attacker) == (10, "active")
-    assert settings.partition == Experiment().partition and settings.partition.name == "dirichlet"
+    assert (
+        settings.partition == Experiment.complete().partition
+        and settings.partition.name == "dirichlet"
+    )
     assert settings.attacks == expand_attacks(("main",), "active")
     assert settings.pretrain.mode == "pooled" and settings.train.schedule == "constant"
     assert (settings.attack_rounds, settings.federation.rounds) == (6, 8)

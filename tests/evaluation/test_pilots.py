@@ -128,7 +128,7 @@ def test_plan__refuses_what_is_no_auc_of_a_leak(
 
 def test_seconds__of_rounds_are_those_of_the_pilot_for_each_kind() -> None:
     """Of each kind the first round, then as many as there are like the second."""
-    whole = Experiment(attacker="active")
+    whole = Experiment.complete(attacker="active")
     short = pilot.shorten(whole)
     assert (short.federation.rounds, short.attack_rounds) == (4, 2)
     rounds = {("main", 1): 3.0, ("main", 2): 1.0, ("main", 3): 20.0, ("main", 4): 2.0}

@@ -208,7 +208,7 @@ def worker_of(context: ClientContext, gpus: float) -> cluster.Worker:
 def prepared_context(device: str) -> ClientContext:
     """One that no client works with."""
     rest: dict[str, Any] = {f.name: None for f in fields(ClientContext)}
-    return ClientContext(**rest | {"experiment": Experiment(), "device": device})
+    return ClientContext(**rest | {"experiment": Experiment.complete(), "device": device})
 
 
 @pytest.mark.parametrize("device", ["auto", "cuda"])

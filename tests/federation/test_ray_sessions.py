@@ -34,7 +34,7 @@ def test_session_of_the_caller__is_used_and_left(
     address: str | None, calls: list[str], monkeypatch: Patch
 ) -> None:
     monkeypatch.setattr(cluster, "RayGrid", lambda *given: SimpleNamespace(close=lambda: None))
-    experiment = Experiment(backend="ray", ray_address=address)
+    experiment = Experiment.complete(backend="ray", ray_address=address)
     context: Any = SimpleNamespace(roles=["honest"], experiment=experiment)
     served = list[Any]()
     backends.run_ray(served.append, context, None, print)  # type: ignore[arg-type]

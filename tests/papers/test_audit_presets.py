@@ -110,7 +110,10 @@ def test_mocov3_vit__is_the_public_recipe() -> None:
 
 def test_audit_of_lpla__has_the_papers_attacks() -> None:
     audit, run = audit_of("lpla"), preset("lpla")
-    assert (audit.known, audit.limit) == (2000, 8000) and run.split.nonmembers == 8000 + 3000
+    assert (audit.split.known, audit.split.limit) == (
+        2000,
+        8000,
+    ) and run.split.nonmembers == 8000 + 3000
     built = {n: registry.build("attack", n, audit.attack[n]) for n in audit.attacks}
     encodermi, sd, fe, lpla = (built[n] for n in ("encodermi-v", "sd-mi", "fe-mi", "lpla"))
     assert (encodermi.fit_on, encodermi.epochs, encodermi.views) == ("known", 200, 10)
@@ -125,14 +128,14 @@ def test_audit_of_lpla__has_the_papers_attacks() -> None:
 
 def test_audits_of_the_others__have_the_papers_attacks() -> None:
     audit = audit_of("encodermi")
-    assert audit.shadows == 1 and audit.shadow["epochs"] == 1600
+    assert audit.shadow.count == 1 and audit.shadow["epochs"] == 1600
     for name in ("encodermi-v", "encodermi-s"):
         own = audit.attack[name]
         assert (own["epochs"], own["rate"], own["views"]) == (300, 1e-4, 10)
     audit = audit_of("partcrop")
-    assert audit.known == 5000 and audit.attack["partcrop"]["crops"] == 128
+    assert audit.split.known == 5000 and audit.attack["partcrop"]["crops"] == 128
     audit = audit_of("partcrop-imagenet")
-    assert audit.known == audit.limit == 5000
+    assert audit.split.known == audit.split.limit == 5000
 
 
 @pytest.mark.parametrize(

@@ -45,12 +45,12 @@ def test_both_commands__refuse_a_gpu_that_is_not_there(gpus: int) -> None:
     with pytest.raises(InputError) as audited:
         device_of(Audit(encoder="x", device="cuda:2"))
     with pytest.raises(InputError) as simulated:
-        check_experiment(Experiment(device="cuda:2"))
+        check_experiment(Experiment.complete(device="cuda:2"))
     assert str(audited.value) == str(simulated.value) == want
 
 
 def test_share_of_a_gpu__is_refused_where_torch_finds_none(gpus: int) -> None:
-    experiment = Experiment(backend="ray", gpus_per_client=0.5)
+    experiment = Experiment.complete(backend="ray", gpus_per_client=0.5)
     for one in (replace(experiment, device="cpu"), replace(experiment, ray_address="auto")):
         check_experiment(one)  # the share is Ray's alone, or the cluster's to grant
     with nullcontext() if gpus else pytest.raises(InputError, match="gpus_per_client.* 0.5: torch"):
@@ -104,7 +104,7 @@ def test_inline__few_clients_at_once_on_a_gpu(
     monkeypatch.setattr(backends, "InlineGrid", Counting)
     monkeypatch.setattr(backends, "count_cores", lambda: 12)
     context: Any = SimpleNamespace(
-        device=device, roles=("honest",) * 20, threads=1, experiment=Experiment(clients_at_once=1),
+        device=device, roles=("honest",) * 20, threads=1, experiment=Experiment.complete(clients_at_once=1),
         parts={"members": [range(9)] * 10}, channels=3, size=8,
     )  # fmt: skip
     backends.run_inline(lambda grid: None, context, Ledger())

@@ -98,7 +98,7 @@ def test_sweep__of_budgets(run: Run) -> None:
 
 
 def test_options__are_off_and_unsaid_unless_asked_for() -> None:
-    tree = to_tree(Experiment())
+    tree = to_tree(Experiment.complete())
     assert not {"query_budget", "sweep"} & tree.keys()
     options = {"query_budget": 500, "sweep": "known=2,4"}
     again = to_tree(from_tree(Experiment, {**tree, **options}))
@@ -111,7 +111,7 @@ def test_options__are_off_and_unsaid_unless_asked_for() -> None:
 @pytest.mark.parametrize("option", [{"query_budget": 100}, {"sweep": "known=2,4"}])
 def test_private_nodes__count_no_queries(option: dict[str, Any]) -> None:
     with pytest.raises(InputError, match="a node scores without counting queries"):
-        check(Experiment(**option))
+        check(Experiment.complete(**option))
 
 
 def test_scores__that_are_not_finite_cost_their_attack_alone(

@@ -50,7 +50,7 @@ def refused(tree: dict[str, Any]) -> str:
 
 
 def test_experiment__every_option_of_every_choice_is_written_out() -> None:
-    experiment = Experiment(partition=PluginChoice("dirichlet", {"alpha": 0.1}))
+    experiment = Experiment.complete(partition=PluginChoice("dirichlet", {"alpha": 0.1}))
     partition = registry.load("partition", "dirichlet")
     assert experiment.partition.options["alpha"] == 0.1
     assert set(experiment.partition.options) == {f.name for f, _ in option_fields(partition)}
@@ -61,7 +61,7 @@ def test_experiment__every_option_of_every_choice_is_written_out() -> None:
 
 
 def test_experiment__chosen_builds_what_it_names() -> None:
-    built = Experiment(ssl=PluginChoice("mocov2", {"temperature": 0.3})).ssl.build("ssl")
+    built = Experiment.complete(ssl=PluginChoice("mocov2", {"temperature": 0.3})).ssl.build("ssl")
     assert type(built) is registry.load("ssl", "mocov2") and built.temperature == 0.3
 
 
@@ -104,7 +104,7 @@ def test_views__of_every_source_are_a_shares_a_probability_and_a_factor() -> Non
 
 
 def test_experiment__pickles_and_replaces() -> None:
-    experiment = Experiment(attacker="active")
+    experiment = Experiment.complete(attacker="active")
     assert pickle.loads(pickle.dumps(experiment)) == experiment
     other = dataclasses.replace(experiment, seed=5)
     assert other.attacks == experiment.attacks and other.seed == 5
@@ -112,12 +112,14 @@ def test_experiment__pickles_and_replaces() -> None:
 
 def test_roles__the_last_clients_attack_and_the_honest_defend() -> None:
     five, layers = Federation(clients=5), (Layer("gaussian"),)
-    experiment = Experiment(attacker="active", malicious=2, federation=five, defense=layers)
+    experiment = Experiment.complete(
+        attacker="active", malicious=2, federation=five, defense=layers
+    )
     assert experiment.malicious_clients == (3, 4)
     assert experiment.honest_clients == (0, 1, 2) == experiment.defended
     assert dataclasses.replace(experiment, defended_clients=(2, 0)).defended == (0, 2)
     for role in ("none", "server"):  # no client attacks
-        experiment = Experiment(attacker=role, malicious=99, defense=layers)
+        experiment = Experiment.complete(attacker=role, malicious=99, defense=layers)
         check_experiment(experiment)
         assert experiment.malicious_clients == ()
         assert experiment.defended == tuple(range(10)) == experiment.honest_clients
@@ -136,10 +138,10 @@ def test_attacks__main_and_all_are_what_the_role_permits() -> None:
     assert set(expand_attacks(("all",), "active")) == clients | main
     assert set(expand_attacks(("all",), "none")) == alone
     assert not active & set(expand_attacks(("all",), "server"))
-    assert set(Experiment().attacks) == {name for name in alone if kinds[name].main}
+    assert set(Experiment.complete().attacks) == {name for name in alone if kinds[name].main}
     assert expand_attacks(("none",), "active") == ()
     more = expand_attacks(("lpla", "main", "similarity"), "none")
-    assert more[0] == "lpla" and sorted(more) == sorted({"lpla", *Experiment().attacks})
+    assert more[0] == "lpla" and sorted(more) == sorted({"lpla", *Experiment.complete().attacks})
 
 
 @pytest.mark.parametrize(
@@ -187,7 +189,7 @@ def test_to_dict__holds_no_out_and_only_plain_values() -> None:
         for inner in value if isinstance(value, list) else []:
             walk(inner)
 
-    tree = to_tree(Experiment(attacker="active"))
+    tree = to_tree(Experiment.complete(attacker="active"))
     walk(tree)
     assert not {"out", "seeds", "quiet", "json", "_run"} & set(tree)
 
@@ -198,7 +200,11 @@ def test_from_dict__short_and_long_forms_are_the_same() -> None:
         {"partition": {"name": "shards"}, "pretrain": {"mode": "none", "epochs": 0}}
     )
     assert short == long
-    assert experiment_of({"defense": None}) == experiment_of({"defense": "none"}) == Experiment()
+    assert (
+        experiment_of({"defense": None})
+        == experiment_of({"defense": "none"})
+        == Experiment.complete()
+    )
     assert experiment_of({"attacks": "similarity, internal"}).attacks == ("similarity", "internal")
 
 
@@ -228,14 +234,14 @@ def test_bad_input__one_line_names_the_value(snapshot: Snapshot) -> None:
 
 
 def test_check__what_suits_one_another_passes() -> None:
-    check_experiment(Experiment())
-    check_experiment(Experiment(attacker="active"))
+    check_experiment(Experiment.complete())
+    check_experiment(Experiment.complete(attacker="active"))
     alone = {"malicious": 3, "federation": {"clients": 3}, "attacks": "none"}
     check_experiment(experiment_of(alone))
     check_experiment(experiment_of({"attacks": ["ascent"], "attacker": "active"}))
     public, forty = Pretrain("public", 2), SplitOptions(public=40)
-    check_experiment(Experiment(pretrain=public, split=forty, defense=(Layer("dpsgd"),)))
-    check_experiment(Experiment(pretrain=Pretrain("pooled", 2)))
+    check_experiment(Experiment.complete(pretrain=public, split=forty, defense=(Layer("dpsgd"),)))
+    check_experiment(Experiment.complete(pretrain=Pretrain("pooled", 2)))
 
 
 @pytest.mark.parametrize(

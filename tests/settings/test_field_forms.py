@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from fedmia.settings import option
 from fedmia.settings.errors import InputError, opt, prefix_errors
-from fedmia.settings.fields import Settings, named_options
+from fedmia.settings.fields import Settings, options_of
 from fedmia.settings.layout import layout
-from fedmia.settings.options import option, options_of
 from fedmia.settings.tree import flatten, from_tree, merge, to_tree
 
 
@@ -20,7 +20,8 @@ class Small(Settings):
 
     method: str = option("moco", "method")
     method_options: Any = options_of("method", "ssl")
-    own: Any = named_options("attack")
+    owns: tuple[str, ...] = option((), "attacks")
+    own: Any = options_of("owns", "attack", several=True)
     hidden: Any = field(default=None)
 
 

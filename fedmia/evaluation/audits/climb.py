@@ -41,7 +41,7 @@ def add_climb(folder: Path, rounds: KeptRounds) -> list[Note]:
     Raises:
         InputError: there are none, damaged ones, or those of another federation.
     """
-    where, folders = opt("notes", folder), sorted(folder.glob(f"client-*-{MAIN}"))
+    where, folders = opt("federation.notes", folder), sorted(folder.glob(f"client-*-{MAIN}"))
     if not folders:
         raise InputError(f"{where}: no notes of an attacker; fedmia.flower.ascend writes them")
     every = [_read(one) for one in folders]
@@ -71,7 +71,7 @@ def add_climb(folder: Path, rounds: KeptRounds) -> list[Note]:
 
 def _read(folder: Path) -> Notes:
     if (notes := read_notes(Recording(folder))) is None:
-        raise InputError(f"{opt('notes')}: '{folder}' holds no notes of an attacker")
+        raise InputError(f"{opt('federation.notes')}: '{folder}' holds no notes of an attacker")
     return notes
 
 
@@ -108,7 +108,7 @@ def require_targets(notes: Notes, images: Tensor) -> None:
     """
     names = {*notes.targets}
     if missing := sum(name not in names for name in digests(images.numpy())):
-        where = opt("notes" if notes.foreign else "federation")
+        where = opt("federation.notes" if notes.foreign else "federation")
         raise InputError(
             f"{where}: {missing} of the {len(images)} images of the audit are none of "
             f"the {len(names)} targets of client {notes.about['client']}: it must climb them all, "

@@ -42,11 +42,11 @@ def read_rounds(audit: Audit) -> KeptRounds | None:
     """
     if not audit.of_rounds:
         return None
-    if audit.federation is None:
-        return read_files(str(audit.checkpoint), audit.checkpoint_key)
-    _, at, turn = audit.encoder.rpartition("@")  # RUN@ROUND
+    if audit.federation.recording is None:
+        return read_files(str(audit.encoder.checkpoint), audit.encoder.checkpoint_key)
+    _, at, turn = audit.encoder.name.rpartition("@")  # RUN@ROUND
     until = int(turn) if at and turn.isdigit() else None
-    return read_recording(Path(audit.federation), until)
+    return read_recording(Path(audit.federation.recording), until)
 
 
 def load_rounds(
@@ -70,7 +70,9 @@ def load_rounds(
     rounds = rounds.fit(released, strict=foreign)
     method.own_loss = registry.load_outside("loss", loss) if isinstance(loss, str) else loss
     if method.own_loss is not None and not callable(method.own_loss):
-        raise InputError(f"{opt('loss')}: {loss!r}, must be a function of (network, pixels)")
+        raise InputError(
+            f"{opt('federation.loss')}: {loss!r}, must be a function of (network, pixels)"
+        )
     method.load_shared(rounds.states[rounds.round])
     released.notes = [note for note in released.notes if note.code != "random-weights"]
     released.notes += rounds.remarks
@@ -112,7 +114,7 @@ def refuse(rounds: Rounds, name: str) -> str | None:
         how = 'fedmia.flower.record(grid, folder, updates="all") keeps them'
         return f"needs the updates of clients, and none are kept: {how}"
     if loss_unknown(rounds) and "loss" in attack.looks_at:
-        return f"needs the loss of the training: {opt('loss', 'my_app.task:loss')}"
+        return f"needs the loss of the training: {opt('federation.loss', 'my_app.task:loss')}"
     return None
 
 

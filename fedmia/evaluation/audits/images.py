@@ -41,7 +41,9 @@ def deal(audit: Audit, size: int | None, owners: object = None) -> Cast:
     others = find_images(audit, "nonmembers", size)
     views = source_views(str(audit.members), audit.members_options)
     split = deal_sets(audit, members, others, views)
-    return replace(split, owners=read_owners(audit.owners if owners is None else owners, members))
+    return replace(
+        split, owners=read_owners(audit.federation.owners if owners is None else owners, members)
+    )
 
 
 def deal_sets(audit: Audit, members: Source, others: Source, views: Views) -> Cast:
@@ -70,7 +72,7 @@ def deal_sets(audit: Audit, members: Source, others: Source, views: Views) -> Ca
         parts = [take(s, n, np.concatenate(places[n])) for n, s in sides.items()]
         if all(apart for _, apart in parts):
             break
-    m, o = (images.with_channels(audit.channels) for images, _ in parts)
+    m, o = (images.with_channels(audit.data.channels) for images, _ in parts)
     _refuse_unlike(m, o)
     names = digests(m.images), digests(o.images)
     _refuse_overlap(*names, [np.concatenate(places[n]) for n in SIDES])
@@ -80,8 +82,10 @@ def deal_sets(audit: Audit, members: Source, others: Source, views: Views) -> Ca
         # Real sets hold a few; as many as stand in for lost images would tell one side.
         if count := count_uniform(images.images):
             notes.append(Note("one-colour", {"count": count, "images": len(images), "side": flag}))
-    if audit.channels is not None:
-        notes.append(Note("channels-chosen", {"channels": m.channels, "option": audit.channels}))
+    if audit.data.channels is not None:
+        notes.append(
+            Note("channels-chosen", {"channels": m.channels, "option": audit.data.channels})
+        )
     if not others.labelled:
         notes.append(Note("no-labels"))
     if subjects is not None:
@@ -150,7 +154,7 @@ def _roles(
         reasons = [str(error), *(one.rstrip(".") for one in sentences(notes))]
         raise InputError("; ".join(reasons)) from None
     cut = [np.split(o, [known, known + n]) for o, n in zip(orders, scored, strict=True)]
-    spares = bool(audit.shadows) and audit.shadow_data is None
+    spares = bool(audit.shadow.count) and audit.shadow.data is None
     if subjects is not None:
         for i, side in enumerate(SIDES):
             each = in_order(audit.seed, subjects[1][side], orders[i], names[side])
@@ -257,19 +261,19 @@ def role_sizes(audit: Audit, members: int, others: int) -> tuple[int, tuple[int,
         InputError: too few of either for these roles.
     """
     least = min(members, others)
-    known = min(least // 4, MOST_KNOWN) if audit.known is None else audit.known
-    if audit.known is None and known < 2:
+    known = min(least // 4, MOST_KNOWN) if audit.split.known is None else audit.split.known
+    if audit.split.known is None and known < 2:
         raise InputError(
             f"{members} members and {others} non-members are too few: at least 8 of each are "
-            f"needed, or 4 of each with {opt('known', 2)}"
+            f"needed, or 4 of each with {opt('split.known', 2)}"
         )
     if known < 2 or least - known < 2:
         raise InputError(
-            f"{members} members and {others} non-members are too few for {opt('known', known)}: at "
+            f"{members} members and {others} non-members are too few for {opt('split.known', known)}: at "
             "least 2 of each must be known, and 2 of each must remain to be scored"
         )
     remaining = [members - known, others - known]
-    scored = [min(n, audit.limit or n) for n in remaining]
-    if audit.shadows and audit.shadow_data is None:
+    scored = [min(n, audit.split.limit or n) for n in remaining]
+    if audit.shadow.count and audit.shadow.data is None:
         scored[1] = min(scored[1], remaining[1] // 2)
     return known, (scored[0], scored[1])

@@ -35,7 +35,7 @@ def read_owners(source: Any, members: Source) -> IntArray | None:
         array = np.asarray(source)
         if array.dtype.kind not in "iu" or array.shape != (len(members),):
             raise InputError(
-                f"{opt('owners')} must be a CSV file or integers ({len(members)},), the client of "
+                f"{opt('federation.owners')} must be a CSV file or integers ({len(members)},), the client of "
                 f"each member, got {array.dtype} {array.shape}"
             )
         return array.astype(np.int64)
@@ -53,7 +53,7 @@ def check_owners(owners: IntArray, rounds: KeptRounds) -> None:
     Raises:
         InputError: naming the first image, or client.
     """
-    where, without = opt("owners"), np.flatnonzero(owners < 0)
+    where, without = opt("federation.owners"), np.flatnonzero(owners < 0)
     if len(without):
         raise InputError(
             f"{where}: {len(without)} of {len(owners)} members have no client (the first: image "

@@ -37,8 +37,8 @@ LOOK = 16  # images of a side that are embedded first, to refuse an encoder earl
 
 def device_of(audit: Audit) -> torch.device:
     """The device of `--device`; an error where its GPU is not there."""
-    check_gpu(audit.device)
-    return torch.device(resolve_device(audit.device))
+    check_gpu(audit.machine.device)
+    return torch.device(resolve_device(audit.machine.device))
 
 
 def prepare(
@@ -63,15 +63,16 @@ def prepare(
         rounds = load_encoder(audit, device, objects)
         audit_split = images_for(audit, rounds.encoder, objects.owners)
     else:
-        audit_split = deal(audit, audit.size, objects.owners)
+        audit_split = deal(audit, audit.data.size, objects.owners)
         size = audit_split.sides[0].size
-        rounds = load_encoder(replace(audit, size=size), device, objects)
-    check_embeddings(rounds.encoder, audit_split, audit.allow_random)
-    owners = audit_split.owners if audit.owners else None  # a run's own need no check
+        sized = replace(audit, data=replace(audit.data, size=size))
+        rounds = load_encoder(sized, device, objects)
+    check_embeddings(rounds.encoder, audit_split, audit.encoder.allow_random)
+    owners = audit_split.owners if audit.federation.owners else None  # a run's own need no check
     if owners is not None and isinstance(rounds, KeptRounds):
         check_owners(owners, rounds)
-    if audit.notes is not None and isinstance(rounds, KeptRounds):
-        rounds.encoder.notes += add_climb(Path(audit.notes), rounds)
+    if audit.federation.notes is not None and isinstance(rounds, KeptRounds):
+        rounds.encoder.notes += add_climb(Path(audit.federation.notes), rounds)
     if (notes := rounds.notes) is not None and notes.about["attack"] in audit.attacks:
         require_targets(notes, audit_split.attacked())
     return rounds, audit_split
@@ -114,36 +115,40 @@ def load_encoder(audit: Audit, device: torch.device, objects: InMemory = NOTHING
         InputError: it is missing or broken, or the folder of its shadows is missing.
         UntrustedPluginError: it is a run's, whose settings name a plugin from outside.
     """
-    if audit.shadow_encoders is not None and not Path(audit.shadow_encoders).is_dir():
-        raise InputError(f"{opt('shadow_encoders')} '{audit.shadow_encoders}': no such folder")
+    if audit.shadow.encoders is not None and not Path(audit.shadow.encoders).is_dir():
+        raise InputError(f"{opt('shadow.encoders')} '{audit.shadow.encoders}': no such folder")
     if (run := run_of(audit)) is not None:
         run.tree()  # of its plugins any may be imported later
     recorded = read_rounds(audit)
-    checkpoint = Path(audit.checkpoint) if audit.checkpoint and recorded is None else None
+    checkpoint = (
+        Path(audit.encoder.checkpoint) if audit.encoder.checkpoint and recorded is None else None
+    )
     load_options: dict[str, Any] = dict(
         checkpoint=checkpoint,
-        size=audit.size,
-        mean=audit.mean,
-        std=audit.std,
+        size=audit.data.size,
+        mean=audit.data.mean,
+        std=audit.data.std,
         device=device,
         seed=audit.seed,
-        key=audit.checkpoint_key if recorded is None or audit.federation else None,
-        allow_missing=audit.allow_missing,
+        key=audit.encoder.checkpoint_key
+        if recorded is None or audit.federation.recording
+        else None,
+        allow_missing=audit.encoder.allow_missing,
         trust_plugins=trust_setting(audit),
-        embedding=audit.embedding,
-        access=audit.access,
-        rate=audit.rate,
-        batch=audit.batch,
+        embedding=audit.encoder.embedding,
+        access=audit.encoder.access,
+        rate=audit.encoder.rate,
+        batch=audit.encoder.batch,
     )
     if objects.encoder is None:
-        released = load(audit.encoder, **load_options)
+        released = load(audit.encoder.name, **load_options)
     elif checkpoint is not None:
-        raise InputError(f"{opt('checkpoint', checkpoint)}: a module holds its own weights")
+        raise InputError(f"{opt('encoder.checkpoint', checkpoint)}: a module holds its own weights")
     else:
         released = load_module(objects.encoder, LoadOptions(**load_options), name=objects.name)
     if recorded is None:
         return EncoderRounds(released)
-    return load_rounds(released, recorded, objects.loss or audit.loss)
+    return load_rounds(released, recorded, objects.loss or audit.federation.loss)
 
 
 def images_for(audit: Audit, released: LoadedEncoder, owners: object = None) -> Cast:
@@ -166,9 +171,9 @@ def images_for(audit: Audit, released: LoadedEncoder, owners: object = None) -> 
         raise InputError(f"{sides[0]} and {sides[1]} are missing")
     if audit.members is None and run:
         return split_of_run(audit, run)
-    size = audit.size or released.size
+    size = audit.data.size or released.size
     audit_split = deal(audit, size, owners)
-    if audit.size is None and size is not None:
+    if audit.data.size is None and size is not None:
         released.notes.append(Note("brought-to-size", {"size": size, "encoder": released.name}))
     return audit_split
 
@@ -191,7 +196,7 @@ def check_embeddings(released: LoadedEncoder, audit_split: Cast, allow_random: b
         value, what = way_out[needed]
         raise InputError(
             f"the images have {channels} channels, {released.name} takes {needed}: "
-            f"{opt('channels', value)} {what}"
+            f"{opt('data.channels', value)} {what}"
         )
     for role in SCORED:
         images = audit_split.pixels(role)

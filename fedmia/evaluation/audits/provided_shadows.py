@@ -72,7 +72,7 @@ class ProvidedShadows:
 
     @property
     def path(self) -> Path:
-        return Path(str(self.audit.shadow_encoders))
+        return Path(str(self.audit.shadow.encoders))
 
     @cached_property
     def runs(self) -> list[RunFolder]:
@@ -119,7 +119,7 @@ class ProvidedShadows:
         theirs, shape = shadows[0].members.shape, self.audit_split.sides[0].images.shape
         if theirs[1] != shape[1]:
             raise InputError(
-                f"{opt('shadow_encoders')}: trained on images of {tuple(theirs[1:])}, the "
+                f"{opt('shadow.encoders')}: trained on images of {tuple(theirs[1:])}, the "
                 f"audited ones are {tuple(shape[1:])}"
             )
         return shadows
@@ -142,7 +142,7 @@ class ProvidedShadows:
             return self.audit_split
         if members and self.runs:
             raise InputError(
-                f"{opt('shadow_encoders')}: runs in '{self.path}' hold {members} of the members "
+                f"{opt('shadow.encoders')}: runs in '{self.path}' hold {members} of the members "
                 "under attack; a shadow is trained on images of the attacker's own"
             )
         if members or not others.any():

@@ -80,7 +80,7 @@ def audit_digest(audit: Audit, released: LoadedEncoder, audit_split: Cast) -> st
     """
     digest = hashlib.sha256()
     # A large .onnx keeps its weights in a second file beside it.
-    for file in (Path(audit.encoder), Path(f"{audit.encoder}.data")):
+    for file in (Path(audit.encoder.name), Path(f"{audit.encoder.name}.data")):
         if file.is_file():
             digest.update(file.read_bytes())
     digest.update(hash_weights(released.method.encoder).encode())

@@ -33,7 +33,7 @@ def trust_setting(audit: Audit) -> Trust:
 
 def run_of(audit: Audit) -> RunFolder | None:
     """The run whose model is audited, as `RUN` or `RUN@ROUND`, None for other encoders."""
-    for folder in (audit.encoder, audit.encoder.rpartition("@")[0]):
+    for folder in (audit.encoder.name, audit.encoder.name.rpartition("@")[0]):
         if folder and (run := RunFolder(Path(folder), trust_setting(audit))).config.is_file():
             return run
     return None
@@ -80,10 +80,10 @@ def split_of_run(audit: Audit, run: RunFolder) -> Cast:
     """
     cast = cast_of(run, f"give {opt('members')} and {opt('nonmembers')}")
     data, most = cast.data, len(cast.ids("known_members"))
-    known = most if audit.known is None else audit.known
+    known = most if audit.split.known is None else audit.split.known
     if not 2 <= known <= min(most, len(cast.ids("known_nonmembers"))):
         raise InputError(
-            f"{opt('known', known)}: the run has {most} known members; give "
+            f"{opt('split.known', known)}: the run has {most} known members; give "
             f"{opt('members')} and {opt('nonmembers')} to choose others"
         )
     # The ids are sorted, and neighbours in a data source may be alike.
@@ -91,9 +91,12 @@ def split_of_run(audit: Audit, run: RunFolder) -> Cast:
         rng(audit.seed, "audit", role).permutation(cast.ids(role))
         for role in ("known_members", "known_nonmembers", "scored_members", "scored_nonmembers")
     )
-    half = len(others) // 2 if audit.shadows and audit.shadow_data is None else len(others)
+    half = len(others) // 2 if audit.shadow.count and audit.shadow.data is None else len(others)
     spare = np.concatenate([others[half:], *cast.placebo_parts, cast.ids("public")])
-    members, others = np.sort(members[: audit.limit]), np.sort(others[:half][: audit.limit])
+    members, others = (
+        np.sort(members[: audit.split.limit]),
+        np.sort(others[:half][: audit.split.limit]),
+    )
     known_members, known_others = known_members[:known], known_others[:known]
     roles = ["known_members", "scored_members", "known_nonmembers", "scored_nonmembers", "spare"]
     own = list(cast.parts[cast.honest :][: audit.of_rounds])
@@ -101,7 +104,7 @@ def split_of_run(audit: Audit, run: RunFolder) -> Cast:
         known_members, known_others = np.sort(known_members), np.sort(known_others)
     ids = [known_members, members, known_others, others, spare, *own]
     at = np.concatenate(ids)
-    images = replace(data.take(at), images=resize_all(data.images[at], audit.size, data.name))
+    images = replace(data.take(at), images=resize_all(data.images[at], audit.data.size, data.name))
     those = len(at) - sum(map(len, own))  # all but the attacker's own
     return Cast(
         (images, images),

@@ -43,19 +43,19 @@ class ShadowImages:
         size, attacked = self.audit.plan().size, self.audit_split.attacked()
         pool = (
             self.audit_split.pixels("spare").numpy()
-            if self.audit.shadow_data is None
+            if self.audit.shadow.data is None
             else self._data.images
         )
         if pool.shape[1] != attacked.shape[1]:
             raise InputError(
-                f"{opt('shadow_data')}: images of {pool.shape[1:]}, the audited ones are "
+                f"{opt('shadow.data')}: images of {pool.shape[1:]}, the audited ones are "
                 f"{tuple(attacked.shape[1:])}"
             )
         # Resized alike, so that an image under attack is known again among the shadows' own.
         own, theirs = (resize_all(x, size, "shadow images") for x in (pool, attacked.numpy()))
         of, subjects = self.audit_split.subject, None
         if (first := of("spare")) is not None:
-            first = -1 - np.arange(len(own)) if self.audit.shadow_data else first
+            first = -1 - np.arange(len(own)) if self.audit.shadow.data else first
             subjects = np.concatenate([first, *(of(role) for role in ATTACKED)])
         return torch.from_numpy(own), torch.from_numpy(theirs), subjects
 
@@ -73,7 +73,7 @@ class ShadowImages:
     @cached_property
     def labels(self) -> Labels:
         """Classes of the audit's images, and of --shadow-data."""
-        if self.audit.shadow_data is None:
+        if self.audit.shadow.data is None:
             return self.audit_split.labels
         own = torch.from_numpy(self._data.images), self._data.class_labels()
         return self.audit_split.labels | Labels([own])
@@ -82,12 +82,12 @@ class ShadowImages:
     def _data(self) -> ImageSet:
         """--shadow-data, of the shadows' own size."""
         audited = self.audit_split.sides[0].size
-        images = load_images(self.audit, "shadow_data", self.audit.plan().size or audited)
+        images = load_images(self.audit, "shadow.data", self.audit.plan().size or audited)
         if images.size == audited:
             return images
         # Resized from what it was, an image under attack is told at the size of those alone.
         under_attack = set(digests(self.audit_split.attacked().numpy()))
-        theirs = digests(load_images(self.audit, "shadow_data", audited).images)
+        theirs = digests(load_images(self.audit, "shadow.data", audited).images)
         usable = np.array(
             [i for i, name in enumerate(theirs) if name not in under_attack], np.int64
         )

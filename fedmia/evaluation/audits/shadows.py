@@ -69,7 +69,7 @@ class OwnShadows:
             own = records[0].augment
             return own if all(one.known for one in records) else keep_crop_only(own)
         plan = self.audit.plan()
-        if not self.audit.shadows:
+        if not self.audit.shadow.count:
             return self.released.augment
         return attacker_augment(plan, self.released.augment, self.audit_split.views)
 
@@ -120,7 +120,7 @@ class OwnShadows:
                 signals=Signals(),
                 pixels=pixels,
                 labels=labels,
-                precision=self.audit.precision,
+                precision=self.audit.encoder.precision,
             )
             trained.method.fill_bank(queue)
             views.append(Shadow(view, trained.members, trained.nonmembers))
@@ -130,7 +130,7 @@ class OwnShadows:
         """How the shadows are trained, now or before, for the report."""
         if self.provided is not None:
             return self.provided.notes()
-        if not self.audit.shadows:
+        if not self.audit.shadow.count:
             return []
         notes = shadow_notes(self.audit.plan(), self._target(), *self.images.ground())
         return notes + self._unknown_defences()
@@ -143,7 +143,7 @@ class OwnShadows:
         for one in layers:
             names[registry.load("defense", one["name"]).releases].append(one["name"])
         unknown, (trained, sent) = list[Note](), names.values()
-        if trained and not self.audit.shadow_defense:
+        if trained and not self.audit.shadow.defense:
             unknown.append(Note("shadows-undefended", {"defences": trained}))
         if sent:
             unknown.append(Note("updates-undefended", {"defences": sent}))
@@ -151,12 +151,12 @@ class OwnShadows:
 
     def _guard(self, target: TargetTraining) -> DefenseStack | None:
         """The defences that the shadows are trained under, None without any."""
-        if not self.audit.shadow_defense:
+        if not self.audit.shadow.defense:
             return None
         settings = build_settings(self.audit.plan(), target)
         setting = RunConditions(norm_kind(settings.model[1], settings.ssl[1]), settings.spec)
-        layers = [(one.name, one.build("defense")) for one in self.audit.shadow_defense]
-        return central_stack(layers, setting, "shadow_defense")
+        layers = [(one.name, one.build("defense")) for one in self.audit.shadow.defense]
+        return central_stack(layers, setting, "shadow.defense")
 
     def digest(self) -> str:
         """Digest of the user's files that the shadows are made of; "" without any.
@@ -166,13 +166,13 @@ class OwnShadows:
         """
         if self.provided is not None:
             return self.provided.digest()
-        if self.audit.shadow_data is None:
+        if self.audit.shadow.data is None:
             return ""
         return self.images.digest()
 
     def paired(self) -> bool:
         """Whether some shadows are of an attacker who knows the defence, others of a naive one."""
-        return bool(self.audit.shadow_defense) or (
+        return bool(self.audit.shadow.defense) or (
             self.provided is not None and self.provided.paired()
         )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -43,8 +44,8 @@ def find_images(audit: Audit, flag: str, size: int | None) -> Source:
     with _name_flag(flag):
         encoded = source.encoded(request)
         if encoded is None:
-            return source.load(request).with_channels(audit.channels)
-        return encoded.drop_unreadable() if audit.skip_unreadable else encoded
+            return source.load(request).with_channels(audit.data.channels)
+        return encoded.drop_unreadable() if audit.data.skip_unreadable else encoded
 
 
 def load_images(audit: Audit, flag: str, size: int | None) -> ImageSet:
@@ -62,9 +63,9 @@ def load_images(audit: Audit, flag: str, size: int | None) -> ImageSet:
     """
     source, request = _source(audit, flag, size)
     with _name_flag(flag):
-        encoded = source.encoded(request) if audit.skip_unreadable else None
+        encoded = source.encoded(request) if audit.data.skip_unreadable else None
         loaded = source.load(request) if encoded is None else encoded.drop_unreadable().all()
-        return loaded.with_channels(audit.channels)
+        return loaded.with_channels(audit.data.channels)
 
 
 def take(source: Source, flag: str, indices: IntArray) -> tuple[ImageSet, bool]:
@@ -88,16 +89,16 @@ def take(source: Source, flag: str, indices: IntArray) -> tuple[ImageSet, bool]:
 
 
 def _source(audit: Audit, flag: str, size: int | None) -> tuple[Dataset, Request]:
-    name, path = split_dataset(str(getattr(audit, flag)))
-    folder = None if audit.data_dir is None else Path(audit.data_dir)
-    source: Dataset = registry.build("dataset", name, getattr(audit, f"{flag}_options"))
-    column = None if flag == "shadow_data" else audit.subject_column
+    name, path = split_dataset(str(attrgetter(flag)(audit)))
+    folder = None if audit.data.dir is None else Path(audit.data.dir)
+    source: Dataset = registry.build("dataset", name, attrgetter(f"{flag}_options")(audit))
+    column = None if flag == "shadow.data" else audit.subject_column
     if column is not None and not source.columns:
         raise InputError(
             f"{opt('groups', column)}: data source '{name}' has no columns; a CSV file under "
             "side,image,subject tells the subject of each image"
         )
-    limits = audit.pixel_range
+    limits = audit.data.pixel_range
     return source, Request(path, folder, size, audit.seed, column, limits, column_option="groups")
 
 
@@ -107,6 +108,6 @@ def _name_flag(flag: str) -> Iterator[None]:
     try:
         yield
     except InputError as error:
-        hint = f"; {opt('skip_unreadable')} leaves them out"
+        hint = f"; {opt('data.skip_unreadable')} leaves them out"
         way_out = hint if isinstance(error, UnreadableError) else ""
         raise InputError(f"{flag}: {error}{way_out}") from None

@@ -113,7 +113,7 @@ def cut_roles(
     sizes, least = [len(places) for places in subjects], LEAST
     whole = len(subjects) == 1 and side == "members"
     if whole:
-        sizes, known = [1] * sizes[0], known if audit.known else LEAST
+        sizes, known = [1] * sizes[0], known if audit.split.known else LEAST
     elif len(subjects) < (needed := (2 + spares) * LEAST):
         alone = ", or members of one subject" if side == "members" else ""
         raise InputError(
@@ -122,7 +122,7 @@ def cut_roles(
         )
     first = nearest_end(sizes, known, least, (1 + spares) * least)
     left = sum(sizes[first:])
-    target = min(audit.limit or left, left // 2 if spares else left)
+    target = min(audit.split.limit or left, left // 2 if spares else left)
     second = first + nearest_end(sizes[first:], target, least, spares * least)
     if whole:
         return np.split(subjects[0], [first, second])

@@ -23,16 +23,21 @@ def settle_threads(audit: Audit, out: Path | None, say: Callable[[str], None]) -
     Returns:
         The settings with the threads; 0 still stands for all cores.
     """
-    if audit.threads or audit.device.startswith("cuda"):
+    if audit.machine.threads or audit.machine.device.startswith("cuda"):
         return audit
     if out is not None and (begun := RunFolder(out)).has_settings():
         threads = begun.facts().get("threads", 0)
         if isinstance(threads, int) and threads:
             say(f"{threads} threads, as this audit began with")
-            return replace(audit, threads=threads)
+            return with_threads(audit, threads)
         return audit
     chosen = fewer_threads()
     if chosen is None:
         return audit
     say(chosen[1])
-    return replace(audit, threads=chosen[0])
+    return with_threads(audit, chosen[0])
+
+
+def with_threads(audit: Audit, threads: int) -> Audit:
+    """The audit on so many threads."""
+    return replace(audit, machine=replace(audit.machine, threads=threads))

@@ -66,12 +66,12 @@ def shadow_training(note: str) -> str:
 
 def shadows_undefended(defences: Sequence[str]) -> str:
     run = f"The run's clients trained under {' and '.join(defences)}, the shadow encoders did not"
-    return f"{run}: {opt('shadow_defense', ','.join(defences))} trains them so too."
+    return f"{run}: {opt('shadow.defense', ','.join(defences))} trains them so too."
 
 
 def updates_undefended(defences: Sequence[str]) -> str:
     sent = f"The run's clients sent their updates under {' and '.join(defences)}"
-    federation = f"{opt('shadow_encoders', 'RUN')} takes a federation that does"
+    federation = f"{opt('shadow.encoders', 'RUN')} takes a federation that does"
     return f"{sent}, and a shadow sends none: {federation}."
 
 

@@ -11,7 +11,7 @@ from fedmia.settings.errors import opt
 
 def unknown_normalisation(channels: int) -> str:
     what = "ImageNet's constants are" if channels == 3 else "mean 0.5 and deviation 0.25 are"
-    constants = f"{what} taken where {opt('mean')} and {opt('std')} give none."
+    constants = f"{what} taken where {opt('data.mean')} and {opt('data.std')} give none."
     return f"The encoder does not say how its pixels were normalised: {constants}"
 
 
@@ -29,7 +29,7 @@ def size_of_file(name: str, size: int) -> str:
 
 def size_of_configuration(size: int) -> str:
     says = f"Images are brought to {size} pixels a side, as timm's configuration says"
-    return f"{says}: if the network was trained on others, {opt('size')} takes their size."
+    return f"{says}: if the network was trained on others, {opt('data.size')} takes their size."
 
 
 def brought_to_size(size: int, encoder: str) -> str:
@@ -68,7 +68,7 @@ def no_processor(file: str) -> str:
 
 def network_chosen(networks: Sequence[str], chosen: str) -> str:
     listed = ", ".join(f"'{name}'" for name in networks)
-    choice = f"'{chosen}' was taken; {opt('checkpoint_key')} takes another."
+    choice = f"'{chosen}' was taken; {opt('encoder.checkpoint_key')} takes another."
     return f"The file holds the networks {listed}: {choice}"
 
 
@@ -157,7 +157,7 @@ def images_sent(url: str) -> str:
 
 
 def output_chosen(encoder: str, outputs: str, chosen: str) -> str:
-    audited = f"'{chosen}' is audited; {opt('embedding')} names another."
+    audited = f"'{chosen}' is audited; {opt('encoder.embedding')} names another."
     return f"{encoder} returns {outputs}: {audited}"
 
 
@@ -173,7 +173,7 @@ def random_output(encoder: str, layer: str) -> str:
 
 def one_place_map(encoder: str) -> str:
     one = f"The last map of {encoder} is 1x1 for images of this size"
-    return f"{one}, which has no parts to compare; {opt('size')} enlarges them."
+    return f"{one}, which has no parts to compare; {opt('data.size')} enlarges them."
 
 
 # -- vectors in its place -----------------------------------------------------------------------

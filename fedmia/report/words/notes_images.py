@@ -99,7 +99,7 @@ def one_colour(count: int, images: int, side: str) -> str:
 
 
 def channels_chosen(channels: int, option: str) -> str:
-    return f"The images were audited in {channels} channels: {opt('channels', option)}."
+    return f"The images were audited in {channels} channels: {opt('data.channels', option)}."
 
 
 def nonmembers_out(images: int, why: str) -> str:

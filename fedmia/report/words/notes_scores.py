@@ -97,5 +97,5 @@ def interrupted() -> str:
 
 def machine_busy(threads: int) -> str:
     used = f"so the audit used {threads} thread{'s' * (threads > 1)}"
-    repeats = f"{opt('threads', threads)} repeats these numbers"
+    repeats = f"{opt('machine.threads', threads)} repeats these numbers"
     return f"The machine was busy, {used}; another number may change the last digits, {repeats}."

@@ -2,29 +2,26 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from fedmia.data.images import CHANNELS
-from fedmia.runtime.device import DEVICES, check_device
-from fedmia.settings import registry
-from fedmia.settings.choices import Layer, PluginChoice, Values, choose_attacks
-from fedmia.settings.commands.audit_attacks import AUTO, expand_names, has_rounds
-from fedmia.settings.commands.data import (
-    channel_mean,
-    channel_std,
-    data_folder,
-    image_size,
-    pixel_range,
-)
+from fedmia.settings import Options, option, registry
+from fedmia.settings.choices import Layer, Values, choose_attacks
+from fedmia.settings.commands.attacked import Attacked
+from fedmia.settings.commands.audit_attacks import ASKS, AUTO, expand_names, has_rounds
+from fedmia.settings.commands.data import Pixels
 from fedmia.settings.commands.effects import OF_AUDITS
-from fedmia.settings.commands.points import parse_points
+from fedmia.settings.commands.machine import AuditMachine
 from fedmia.settings.commands.roles import check_attack_options
 from fedmia.settings.errors import InputError, opt
-from fedmia.settings.fields import Settings, built_attacks, given_options, named_options, plugins
-from fedmia.settings.options import option, option_fields, options_of
+from fedmia.settings.fields import given_options, options_of, plugins, section
+from fedmia.settings.layout import Flat
+from fedmia.settings.options import option_fields
+from fedmia.settings.tree import build_fields
 from fedmia.settings.values import convert
 from fedmia.shadows.plan import ShadowPlan
 from fedmia.ssl.augment import Augment
@@ -34,37 +31,21 @@ from fedmia.threat import ACCESS, PRECISIONS
 
 # What needs the encoder or its images.
 WITHOUT_VECTORS = (
-    "encoder", "checkpoint", "federation", "members", "nonmembers", "size", "mean", "std",
-    "channels", "pixel_range", "rate", "shadows", "shadow_encoders", "shadow_data", "embedding",
+    "encoder.name", "encoder.checkpoint", "federation.recording", "members", "nonmembers",
+    "data.size", "data.mean", "data.std", "data.channels", "data.pixel_range", "encoder.rate",
+    "shadow.count", "shadow.encoders", "shadow.data", "encoder.embedding",
 )  # fmt: skip
 
 
 @dataclass(frozen=True)
-class Audit(Settings):
-    """One audit. The fields after `precision` hold only the options that were given.
+class Encoder(Options):
+    """The encoder under audit, and how it is read.
 
     Attributes:
-        data_dir: folder of the data sources' files.
-        size: pixels a side; None: the encoder's.
-        mean: mean of each channel, pixels in [0, 1]; None: the encoder's.
-        std: standard deviation of each channel; None: the encoder's.
-        pixel_range: the pixel values that become 0 and 255.
-        shadow_defense: defences under which the attacker trains its shadows, in order.
-        shadow: options of the shadows' training, by name.
-        augment: options of the attacker's views, by name.
-        members_options: options of the data source of the members.
-        nonmembers_options: options of the data source of the non-members.
-        shadow_data_options: options of the data source of the shadows.
-        attack: options of each attack, by its name.
-        attack_choices: the attacks that are asked for, built once.
-
-    Raises:
-        InputError: on construction, for an unknown attack or option or a value out of range.
+        name: empty: of vectors, or the network of a recorded run.
     """
 
-    needs: ClassVar[Mapping[str, Any]] = OF_AUDITS
-
-    encoder: str = option(
+    name: str = option(
         "",
         "RUN[@round], FILE.pt2, FILE.onnx, FILE.pth, timm:NAME, torchvision:NAME, hf:FOLDER, "
         "open_clip:NAME, http:URL or pkg.mod:factory",
@@ -74,7 +55,36 @@ class Audit(Settings):
         "weights for timm:, torchvision:, open_clip: or a factory; a pattern ('rounds/*.npz'): "
         "the models of a federation's rounds",
     )
-    federation: str | None = option(
+    checkpoint_key: str | None = option(
+        None, "which of the checkpoint's networks, e.g. student (none: its authors' choice)"
+    )
+    allow_missing: bool = option(False, "audit an encoder whose file lacks weights or has others")
+    allow_random: bool = option(
+        False, "audit an encoder whose output for one image changes from call to call"
+    )
+    embedding: str | None = option(
+        None, "name or number of the output to audit (none: known by name)", omitted=True
+    )
+    access: str | None = option(
+        None, "to the encoder (none: all that it grants)", choices=ACCESS, omitted=True
+    )
+    rate: float | None = option(
+        None, "most images a second that an API or a function is asked about (none: no limit)",
+        gt=0, omitted=True,
+    )  # fmt: skip
+    batch: int = option(64, "images of a request to it", ge=1, omitted=True)
+    precision: str = option(
+        "float32",
+        "of the encoder's forward passes; bfloat16 is about twice as fast on a large network",
+        choices=PRECISIONS,
+    )
+
+
+@dataclass(frozen=True)
+class RecordedFederation(Options):
+    """What a federation left behind, whose models are audited."""
+
+    recording: str | None = option(
         None, "recording of a federation (fedmia.flower.record), of whose network encoder is"
     )
     owners: str | None = option(
@@ -92,19 +102,159 @@ class Audit(Settings):
         "of a federation: folder of what an attacker in it read (fedmia.flower.ascend), which the "
         "attack ascent scores",
     )
-    checkpoint_key: str | None = option(
-        None, "which of the checkpoint's networks, e.g. student (none: its authors' choice)"
+
+
+@dataclass(frozen=True)
+class AuditPixels(Pixels):
+    """The pixels of the images of both sides."""
+
+    channels: str | None = option(
+        None,
+        "rgb: repeat the channel of gray images, for an encoder of colour images; gray: luminance "
+        "of colour images (none: as they are)",
+        choices=tuple(CHANNELS),
+        omitted=True,
     )
-    allow_missing: bool = option(False, "audit an encoder whose file lacks weights or has others")
-    allow_random: bool = option(
-        False, "audit an encoder whose output for one image changes from call to call"
+
+
+@dataclass(frozen=True)
+class AuditSplit(Options):
+    """Which images the attacker knows, and how many are scored."""
+
+    known: int | None = option(
+        None,
+        "members, and as many non-members, that the attacker knows (none: a quarter, to 500)",
+        ge=2,
     )
-    embedding: str | None = option(
-        None, "name or number of the output to audit (none: known by name)", omitted=True
+    knows: str = option(
+        "both",
+        "sides of which the attacker knows images: both, or nonmembers alone. Attacks that learn "
+        "from members then do not run, and no threshold is chosen on known images",
+        choices=("both", "nonmembers"), omitted=True,
+    )  # fmt: skip
+    limit: int | None = option(None, "most images scored a side (none: all that remain)", ge=2)
+
+
+@dataclass(frozen=True)
+class Shadows(Options):
+    """The attacker's own encoders.
+
+    Attributes:
+        data_options: options of the data source of the shadows.
+        defense: defences under which the attacker trains its shadows, in order.
+        training: options of the shadows' training that are given, by path.
+    """
+
+    count: int = option(0, "shadow encoders that the attacker trains", ge=0)
+    data: str | None = option(
+        None,
+        "dataset of the shadows' images (none: half of the non-members that remain, where "
+        "shadow.knowledge has data)",
     )
-    access: str | None = option(
-        None, "to the encoder (none: all that it grants)", choices=ACCESS, omitted=True
+    encoders: str | None = option(
+        None,
+        "folder of shadow encoders trained before, or of runs on the attacker's own images; where "
+        "some have the target's defence, those without it serve an attacker who ignores it",
     )
+    defense: tuple[Layer, ...] = plugins(
+        "defense",
+        "defences of the target's training that the attacker knows, in order: it trains shadows "
+        "with them, and others without",
+    )
+    cache: str | None = option(None, "folder that keeps trained shadows (none: OUT/shadows)")
+    data_options: Values = options_of("data", "dataset")
+    # An epoch is a shadow's only round.
+    training: Values = given_options(
+        ShadowPlan, Train, without=("count", "local_epochs", "optimizer_state"), beside=True
+    )
+
+    @classmethod
+    def complete(cls, **values: Any) -> Self:
+        """Build of the values that are given; every option of a defence is written out."""
+        layers = tuple(one.complete("defense") for one in values.get("defense", ()))
+        return cls(**{**values, "defense": layers})
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.count and self.encoders is not None:
+            trains, reads = opt("shadow.count"), opt("shadow.encoders")
+            raise InputError(f"{trains} trains encoders, {reads} reads them: give one")
+        own = [*(["data"] if self.data is not None else []), *(self.defense and ["defense"])]
+        own += self.training
+        if own and not self.count:
+            without = opt("shadow.count", "N")
+            path = opt(f"shadow.{own[0]}")
+            raise InputError(f"{path} is given without {without}: no shadow is trained")
+        for layer in self.defense:
+            self._check_defense(layer)
+        self._check_knowledge()
+
+    def _check_defense(self, layer: Layer) -> None:
+        """Refuse what a shadow cannot be trained under."""
+        where = opt("shadow.defense", layer.name)
+        if [one.name for one in self.defense].count(layer.name) > 1:
+            raise InputError(f"{where} is given twice")
+        if layer.clients is not None:
+            raise InputError(f"{where}, clients: a shadow is no federation")
+        if registry.load("defense", layer.name).releases:
+            runs = opt("shadow.encoders", "RUN")
+            raise InputError(
+                f"{where} noises what a client sends, and a shadow sends nothing: {runs} takes a "
+                "federation under it"
+            )
+
+    def _check_knowledge(self) -> None:
+        """Refuse shadows on the target's distribution for an attacker that does not know it, and
+        stand-ins of what it knows."""
+        plan = self.plan(seed=0)
+        for part, known in (("model", "architecture"), ("ssl", "algorithm")):
+            names = {path.partition(".")[0] for path in self.training}
+            if plan.knows(known) and part in names:
+                raise InputError(
+                    f"{opt(f'shadow.{part}')} stands in for an unknown {known}: take {known} out "
+                    f"of {opt('shadow.knowledge')}"
+                )
+        if self.count and not plan.knows("data") and self.data is None:
+            raise InputError(
+                f"{opt('shadow.knowledge')} without 'data' needs images of another distribution: "
+                f"give {opt('shadow.data', 'DATASET')}, or add data"
+            )
+
+    def plan(self, seed: int) -> ShadowPlan:
+        """How the shadows are trained.
+
+        Args:
+            seed: root of their randomness, where none of their own is given.
+        """
+        own = build_fields((ShadowPlan,), dict(self.training))
+        train = build_fields((Train,), dict(self.training))
+        values = {"count": max(self.count, 1), "seed": seed, **own, "train": train}
+        return ShadowPlan.complete(**values)
+
+
+@dataclass(frozen=True)
+class Audit(Attacked):
+    """One audit, as it runs: `complete` makes it of what a user gave.
+
+    Attributes:
+        augment: options of the attacker's views that are given, by name.
+        members_options: options of the data source of the members.
+        nonmembers_options: options of the data source of the non-members.
+        attack: those options of each attack that are given, by its name.
+
+    Raises:
+        InputError: for an unknown attack or option or a value out of range.
+    """
+
+    needs: ClassVar[Mapping[str, Any]] = OF_AUDITS
+
+    attacks: tuple[str, ...] = option(
+        (AUTO,),
+        "attacks to run, all, quick (those without a long computation) or auto: quick, and those "
+        "that shadows, groups, a federation or options of their own are given for",
+    )
+    encoder: Encoder = section(Encoder, head="name")
+    federation: RecordedFederation = section(RecordedFederation, head="recording")
     members: str | None = option(
         None, "dataset of images that the encoder was trained on (none: a fedmia run's own)"
     )
@@ -125,103 +275,43 @@ class Audit(Settings):
         "by its file's name or its number, as of owners); whole subjects are drawn",
         omitted=True,
     )  # fmt: skip
-    data_dir: str | None = data_folder("sources'")
-    known: int | None = option(
-        None,
-        "members, and as many non-members, that the attacker knows (none: a quarter, to 500)",
-        ge=2,
-    )
-    knows: str = option(
-        "both",
-        "sides of which the attacker knows images: both, or nonmembers alone. Attacks that learn "
-        "from members then do not run, and no threshold is chosen on known images",
-        choices=("both", "nonmembers"), omitted=True,
-    )  # fmt: skip
-    limit: int | None = option(None, "most images scored a side (none: all that remain)", ge=2)
-    size: int | None = image_size("the encoder's", 2)
-    mean: tuple[float, ...] | None = channel_mean("the encoder's")
-    std: tuple[float, ...] | None = channel_std("the encoder's")
-    channels: str | None = option(
-        None,
-        "rgb: repeat the channel of gray images, for an encoder of colour images; gray: luminance "
-        "of colour images (none: as they are)",
-        choices=tuple(CHANNELS),
-        omitted=True,
-    )
-    skip_unreadable: bool = option(
-        False, "leave out images that cannot be decoded; the report counts them", omitted=True
-    )
-    pixel_range: tuple[float, ...] | None = pixel_range()
-    rate: float | None = option(
-        None, "most images a second that an API or a function is asked about (none: no limit)",
-        gt=0, omitted=True,
-    )  # fmt: skip
-    batch: int = option(64, "images of a request to it", ge=1, omitted=True)
-    attacks: tuple[str, ...] = option(
-        (AUTO,),
-        "attacks to run, all, quick (those without a long computation) or auto: quick, and those "
-        "that shadows, groups, a federation or options of their own are given for",
-    )
-    query_budget: int | None = option(
-        None,
-        "most images that one attack may embed; it uses fewer known images to stay within this",
-        ge=1,
-    )
-    sweep: str | None = option(
-        None, "known=25,50,.. or query_budget=1000,2000,..: every attack at each value"
-    )
-    shadows: int = option(0, "shadow encoders that the attacker trains", ge=0)
-    shadow_data: str | None = option(
-        None,
-        "dataset of the shadows' images (none: half of the non-members that remain, where "
-        "shadow.knowledge has data)",
-    )
-    shadow_encoders: str | None = option(
-        None,
-        "folder of shadow encoders trained before, or of runs on the attacker's own images; where "
-        "some have the target's defence, those without it serve an attacker who ignores it",
-    )
-    shadow_defense: tuple[Layer, ...] = plugins(
-        "defense",
-        "defences of the target's training that the attacker knows, in order: it trains shadows "
-        "with them, and others without",
-    )
-    cache: str | None = option(None, "folder that keeps trained shadows (none: OUT/shadows)")
-    seed: int = option(0, "root of all randomness", ge=0)
-    device: str = option("auto", DEVICES)
-    threads: int = option(0, "CPU threads (0: all cores); sums depend on it", ge=0)
-    precision: str = option(
-        "float32",
-        "of the encoder's forward passes; bfloat16 is about twice as fast on a large network",
-        choices=PRECISIONS,
-    )
-    # An epoch is a shadow's only round.
-    shadow: Values = given_options(ShadowPlan, Train, without=("local_epochs", "optimizer_state"))
+    data: AuditPixels = section(AuditPixels)
+    split: AuditSplit = section(AuditSplit)
+    shadow: Shadows = section(Shadows)
+    machine: AuditMachine = section(AuditMachine)
     augment: Values = given_options(Augment)
     members_options: Values = options_of("members", "dataset")
     nonmembers_options: Values = options_of("nonmembers", "dataset")
-    shadow_data_options: Values = options_of("shadow_data", "dataset")
-    attack: Mapping[str, Values] = named_options("attack")
-    attack_choices: Mapping[str, PluginChoice] = built_attacks()
 
     @classmethod
     def attack_names(cls, flat: Mapping[str, Any]) -> tuple[str, ...]:
         """Names of the attacks that flat settings run."""
         names = convert(opt("attacks"), flat.get("attacks", cls.attacks), tuple[str, ...])
-        own = {path.split(".")[1] for path in flat if path.startswith("attack.")}
-        return expand_names(names, {**flat, "attack": own})
+        own = {path.removeprefix("attack.").rpartition(".")[0] for path in flat
+               if path.startswith("attack.")}  # fmt: skip
+        return expand_names(names, flat, own)
+
+    @classmethod
+    def complete(cls, **values: Any) -> Self:
+        """Build the audit that given values ask for."""
+        given = super().complete(**values)
+        names = expand_names(given.attacks, given.asks, given.attack)
+        check_attack_options(given.attack, names)
+        choices = choose_attacks(names, given.attack, complete=False)
+        encoder = replace(given.encoder, name=given.encoder.name or given.recorded_run)
+        if not encoder.name and given.member_embeddings is None:
+            about = next(f.metadata["help"] for f, _ in option_fields(Encoder) if f.name == "name")
+            raise InputError(f"{opt('encoder.name')} is missing: {about}")
+        return replace(given, encoder=encoder, attacks=names, attack_choices=choices)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_device(self.device)
         self._check_rounds()
         self._check_embeddings()
-        if not self.encoder and self.member_embeddings is None:
-            raise InputError(f"{opt('encoder')} is missing: {self._help('encoder')}")
-        if self.precision != "float32" and self.encoder.endswith(".onnx"):
+        if self.encoder.precision != "float32" and self.encoder.name.endswith(".onnx"):
             raise InputError(
-                f"{opt('precision', self.precision)}: an ONNX program computes in the precision "
-                "that it was exported in"
+                f"{opt('encoder.precision', self.encoder.precision)}: an ONNX program computes in "
+                "the precision that it was exported in"
             )
         if (self.members is None) != (self.nonmembers is None):
             source, other = map(opt, ("members", "nonmembers")[:: 1 if self.members else -1])
@@ -231,20 +321,11 @@ class Audit(Settings):
         ):
             where = f"{opt('groups', self.groups)} needs {opt('members')} and an encoder alone"
             raise InputError(f"{where}: a federation's images belong to its clients")
-        if self.pixel_range is not None and self.members is None:
+        if self.data.pixel_range is not None and self.members is None:
             raise InputError(
-                f"{opt('pixel_range')} without {opt('members')}: a run's images have its own"
+                f"{opt('data.pixel_range')} without {opt('members')}: a run's images have its own"
             )
-        self._check_shadows()
-        names = expand_names(self.attacks, vars(self))
-        check_attack_options(self.attack, names)
-        object.__setattr__(self, "attacks", names)
-        choices = choose_attacks(names, self.attack, self.attack_choices, complete=False)
-        object.__setattr__(self, "attack_choices", choices)
-        self._check_knowledge()
         Augment(**self.augment)
-        if self.sweep is not None:
-            parse_points(self.sweep)
 
     @property
     def subject_column(self) -> str | None:
@@ -254,90 +335,48 @@ class Audit(Settings):
     @property
     def of_rounds(self) -> bool:
         """Whether the models of a federation's rounds are audited."""
-        return has_rounds(vars(self))
+        return has_rounds(self.asks)
+
+    @property
+    def asks(self) -> Flat:
+        """Path of each option that asks for an attack -> its value."""
+        return {path: self._value(path) for path in ASKS}
+
+    @property
+    def recorded_run(self) -> str:
+        """The folder of the run whose recording is audited; empty: of none."""
+        run = RunFolder(Path(self.federation.recording or "").absolute().parent)
+        return str(run.path) if self.federation.recording and run.has_settings() else ""
+
+    def plan(self) -> ShadowPlan:
+        """How the shadows are trained."""
+        return self.shadow.plan(self.seed)
+
+    def _value(self, path: str) -> Any:
+        return operator.attrgetter(path)(self)
 
     def _check_rounds(self) -> None:
         """Refuse what only a federation has of an encoder alone; a run's recording names it."""
-        if self.federation is not None and self.checkpoint is not None:
-            weights = opt("checkpoint", self.checkpoint)
-            raise InputError(f"{weights}: {opt('federation')} holds the weights of its rounds")
-        for name in ("owners", "loss", "notes"):
-            if getattr(self, name) is not None and not self.of_rounds:
-                raise InputError(f"{opt(name)} is given without {opt('federation', 'RECORDING')}")
-        run = RunFolder(Path(self.federation or "").absolute().parent)
-        if not self.encoder and self.federation and run.has_settings():
-            object.__setattr__(self, "encoder", str(run.path))
+        if self.federation.recording is not None and self.encoder.checkpoint is not None:
+            weights = opt("encoder.checkpoint", self.encoder.checkpoint)
+            whole = opt("federation.recording")
+            raise InputError(f"{weights}: {whole} holds the weights of its rounds")
+        for path in ("federation.owners", "federation.loss", "federation.notes"):
+            if self._value(path) is not None and not self.of_rounds:
+                without = opt("federation.recording", "RECORDING")
+                raise InputError(f"{opt(path)} is given without {without}")
 
     def _check_embeddings(self) -> None:
         """Refuse vectors of one side, and what needs an encoder or images beside them."""
         sides = "member_embeddings", "nonmember_embeddings"
-        paths = [getattr(self, side) for side in sides]
-        if None in paths:
+        files = [getattr(self, side) for side in sides]
+        if None in files:
             for side, other in (sides, sides[::-1]):
                 if getattr(self, side) is not None:
                     raise InputError(f"{opt(side)} is given without {opt(other)}")
             return
-        for name in WITHOUT_VECTORS:
-            if (value := getattr(self, name)) not in (None, "", 0, ()):
+        for path in WITHOUT_VECTORS:
+            if (value := self._value(path)) not in (None, "", 0, ()):
                 raise InputError(
-                    f"{opt(name, value)} beside {opt(sides[0])}: only vectors are read"
+                    f"{opt(path, value)} beside {opt(sides[0])}: only vectors are read"
                 )
-
-    def _check_shadows(self) -> None:
-        """Refuse options of the shadows' training without shadows, and options that contradict."""
-        if self.shadows and self.shadow_encoders is not None:
-            trains, reads = opt("shadows"), opt("shadow_encoders")
-            raise InputError(f"{trains} trains encoders, {reads} reads them: give one")
-        own = [f"shadow.{name.removesuffix('_options')}" for name in self.shadow]
-        if self.shadow_data is not None:
-            own.insert(0, "shadow_data")
-        if self.shadow_defense:
-            own.append("shadow_defense")
-        if own and not self.shadows:
-            without = opt("shadows", "N")
-            raise InputError(f"{opt(own[0])} is given without {without}: no shadow is trained")
-        for layer in self.shadow_defense:
-            self._check_defense(layer)
-        if "shadow.count" in own:
-            raise InputError(f"{opt('shadow.count')}: {opt('shadows', 'N')} says how many")
-
-    def _check_defense(self, layer: Layer) -> None:
-        """Refuse what a shadow cannot be trained under."""
-        where = opt("shadow_defense", layer.name)
-        if [one.name for one in self.shadow_defense].count(layer.name) > 1:
-            raise InputError(f"{where} is given twice")
-        if layer.clients is not None:
-            raise InputError(f"{where}, clients: a shadow is no federation")
-        if registry.load("defense", layer.name).releases:
-            runs = opt("shadow_encoders", "RUN")
-            raise InputError(
-                f"{where} noises what a client sends, and a shadow sends nothing: {runs} takes a "
-                "federation under it"
-            )
-
-    def _check_knowledge(self) -> None:
-        """Refuse shadows on the target's distribution for an attacker that does not know it, and
-        stand-ins of what it knows."""
-        for part, known in (("model", "architecture"), ("ssl", "algorithm")):
-            if self.plan().knows(known) and {part, f"{part}_options"} & self.shadow.keys():
-                raise InputError(
-                    f"{opt(f'shadow.{part}')} stands in for an unknown {known}: take {known} out "
-                    f"of {opt('shadow.knowledge')}"
-                )
-        if self.shadows and not self.plan().knows("data") and self.shadow_data is None:
-            raise InputError(
-                f"{opt('shadow.knowledge')} without 'data' needs images of another distribution: "
-                f"give {opt('shadow_data', 'DATASET')}, or add data"
-            )
-
-    def _help(self, name: str) -> str:
-        return next(f.metadata["help"] for f, _ in option_fields(type(self)) if f.name == name)
-
-    def plan(self) -> ShadowPlan:
-        """How the shadows are trained."""
-        own = {one.name for one in fields(ShadowPlan)}
-        train = {name: value for name, value in self.shadow.items() if name not in own}
-        rest = {name: value for name, value in self.shadow.items() if name in own}
-        return ShadowPlan(
-            **{"count": max(self.shadows, 1), "seed": self.seed, **rest, "train": train}
-        )

@@ -11,7 +11,7 @@ from fedmia.settings.choices import Values
 from fedmia.settings.commands.effects import OF_BENCHES
 from fedmia.settings.commands.roles import check_attack_options
 from fedmia.settings.errors import InputError, opt
-from fedmia.settings.fields import Settings, named_options
+from fedmia.settings.fields import Settings, options_of
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Bench(Settings):
         None, "folder of an entry (ATTACK/HASH) to be checked, as the bench's keepers do",
         hole="FOLDER",
     )  # fmt: skip
-    attack: Mapping[str, Values] = named_options("attack")
+    attack: Mapping[str, Values] = options_of("attacks", "attack", several=True)
 
     @classmethod
     def attack_names(cls, flat: Mapping[str, Any]) -> tuple[str, ...]:

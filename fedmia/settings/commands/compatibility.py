@@ -39,7 +39,7 @@ def check_experiment(experiment: Experiment) -> None:
         _check_pixels,
     ):
         check(experiment)
-    check_gpu(experiment.device)
+    check_gpu(experiment.machine.device)
 
 
 def _check_attacker(experiment: Experiment) -> None:
@@ -163,25 +163,25 @@ def _check_aggregation(experiment: Experiment) -> None:
 
 def _check_machine(experiment: Experiment) -> None:
     """Refuse shares of a GPU that Ray does not know, and a device that its clients do not get."""
-    address = experiment.ray_address
+    address = experiment.machine.ray_address
     for name in ("cpus_per_client", "gpus_per_client"):
-        share = getattr(experiment, name) or 0
+        share = getattr(experiment.machine, name) or 0
         if share > 1 and share != int(share):
-            raise wrong_value(opt(name), share, "a share below 1 or a whole number")
-    share = experiment.gpus_per_client
-    if share and experiment.device != "cpu" and address is None and not count_gpus():
+            raise wrong_value(opt(f"machine.{name}"), share, "a share below 1 or a whole number")
+    share = experiment.machine.gpus_per_client
+    if share and experiment.machine.device != "cpu" and address is None and not count_gpus():
         raise InputError(
-            f"{opt('gpus_per_client', f'{share:g}')}: torch finds no CUDA GPU on this machine; "
-            f"{opt('ray_address')} joins a cluster that has some"
+            f"{opt('machine.gpus_per_client', f'{share:g}')}: torch finds no CUDA GPU on this machine; "
+            f"{opt('machine.ray_address')} joins a cluster that has some"
         )
-    on_gpu = experiment.device.startswith("cuda")
-    if on_gpu and experiment.backend == "ray" and not experiment.gpus_per_client:
+    on_gpu = experiment.machine.device.startswith("cuda")
+    if on_gpu and experiment.machine.backend == "ray" and not experiment.machine.gpus_per_client:
         raise InputError(
-            f"{opt('device', experiment.device)}: clients on Ray get no GPU without "
-            f"{opt('gpus_per_client')}, such as {opt('gpus_per_client', 0.25)}"
+            f"{opt('machine.device', experiment.machine.device)}: clients on Ray get no GPU without "
+            f"{opt('machine.gpus_per_client')}, such as {opt('machine.gpus_per_client', 0.25)}"
         )
     if address is not None and not re.fullmatch(r"auto|[^:/]+:[0-9]{1,5}", address):
-        raise wrong_value(opt("ray_address"), address, "auto or HOST:PORT")
+        raise wrong_value(opt("machine.ray_address"), address, "auto or HOST:PORT")
 
 
 def _check_partition(experiment: Experiment) -> None:
@@ -271,7 +271,7 @@ def check_gpu(device: str) -> None:
     Raises:
         InputError: naming those that are.
     """
-    gpus, mention = gpus_if_missing(device), opt("device", device)
+    gpus, mention = gpus_if_missing(device), opt("machine.device", device)
     if gpus == 0:
         raise InputError(f"{mention}: torch finds no CUDA GPU on this machine")
     if gpus is not None:

@@ -2,49 +2,46 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from fedmia.data.base import Dataset, Request
+from fedmia.settings import Options, option
 from fedmia.settings.choices import PluginChoice, Values
 from fedmia.settings.dataset_names import split_dataset
-from fedmia.settings.options import Options, option, options_of
+from fedmia.settings.fields import options_of
 
 GENERATED = ("digits", "synthetic")  # sources of no file, of which the default trains on
 
 
-def data_folder(of: str = "source's") -> Any:
-    """An option: where the files of data sources lie."""
-    return option(None, f"folder of the data {of} files", hole="FOLDER")
+@dataclass(frozen=True)
+class Pixels(Options):
+    """Where the files of images lie, and how their pixels are read.
 
-
-def image_size(default: str, least: int) -> Any:
-    """The option of the images' size.
-
-    Args:
-        default: whose size it is where none is given, for the help text.
-        least: smallest size that is allowed, in pixels a side.
-
-    Returns:
-        A dataclass field: an int, or None.
+    Attributes:
+        dir: folder of the data sources' files.
+        size: pixels a side; None: the images' own, of an audit the encoder's.
+        mean: mean of each channel, pixels in [0, 1]; None: likewise.
+        std: standard deviation of each channel; None: likewise.
+        pixel_range: the pixel values that become 0 and 255.
     """
-    return option(None, f"pixels a side to resize to (none: {default})", ge=least)
 
-
-def channel_mean(default: str) -> Any:
-    """An option: mean of each channel; `default` as of `image_size`."""
-    return option(None, f"mean of each channel, in [0, 1] (none: {default})", ge=0, le=1)
-
-
-def channel_std(default: str) -> Any:
-    """An option: standard deviation of each channel; `default` as of `image_size`."""
-    return option(None, f"standard deviation of each channel (none: {default})", gt=0)
-
-
-def pixel_range() -> Any:
-    """An option: the pixel values that become 0 and 255."""
-    return option(
+    dir: str | None = option(None, "folder of the data source's files", hole="FOLDER")
+    size: int | None = option(
+        None, "pixels a side to resize to (none: the images' own, of an audit the encoder's)", ge=2
+    )
+    mean: tuple[float, ...] | None = option(
+        None, "mean of each channel, in [0, 1] (none: the source's own, of an audit the encoder's)",
+        ge=0, le=1,
+    )  # fmt: skip
+    std: tuple[float, ...] | None = option(
+        None, "standard deviation of each channel (none: likewise)", gt=0
+    )
+    skip_unreadable: bool = option(
+        False, "leave out images that cannot be decoded; the report counts them"
+    )
+    pixel_range: tuple[float, ...] | None = option(
         None,
         "LOW,HIGH: values that become black and white in every image alike, as 0,65535 of 16 bits "
         "(none: images of 8 bits, or floats from 0 to 1)",
@@ -53,35 +50,27 @@ def pixel_range() -> Any:
 
 
 @dataclass(frozen=True)
-class Data(Options):
+class Data(Pixels):
     """The data source and its pixels.
 
     Attributes:
-        dir: folder of the data source's files.
-        size: pixels a side; None: the images' own.
-        mean: mean of each channel, pixels in [0, 1]; None: the source's own.
-        std: standard deviation of each channel; None: the source's own.
-        pixel_range: the pixel values that become 0 and 255.
         options: options of the data source itself, by name.
+        choice: the source's plugin with them, built once; no option.
     """
 
     name: str = option("digits", "data source, with its path: parquet:PATH", hole="NAME[:PATH]")
-    dir: str | None = data_folder()
-    size: int | None = image_size("the images' own", 8)
-    mean: tuple[float, ...] | None = channel_mean("the source's own")
-    std: tuple[float, ...] | None = channel_std("the source's own")
-    skip_unreadable: bool = option(
-        False, "leave out images that cannot be decoded; the report counts them"
+    size: int | None = option(
+        None, "pixels a side to resize to (none: the images' own, of an audit the encoder's)", ge=8
     )
-    pixel_range: tuple[float, ...] | None = pixel_range()
     options: Values = options_of("name", "dataset", flat=True)
-    _source: PluginChoice = field(init=False, repr=False, compare=False)
+    choice: PluginChoice | None = field(default=None, compare=False, repr=False)
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        choice = PluginChoice(self.plugin, self.options).complete("dataset")
-        object.__setattr__(self, "options", choice.options)
-        object.__setattr__(self, "_source", choice)
+    @classmethod
+    def complete(cls, **values: Any) -> Self:
+        """Build of the values that are given; every option of the source is written out."""
+        given = cls(**values)
+        choice = PluginChoice(given.plugin, given.options).complete("dataset")
+        return replace(given, options=choice.options, choice=choice)
 
     @property
     def plugin(self) -> str:
@@ -89,8 +78,9 @@ class Data(Options):
         return split_dataset(self.name)[0]
 
     def source(self) -> Dataset:
-        """The data source, built."""
-        built: Dataset = self._source.plugin("dataset")
+        """The data source, built once."""
+        choice = self.choice or PluginChoice(self.plugin, self.options)
+        built: Dataset = choice.plugin("dataset")
         return built
 
     def request(self, seed: int) -> Request:

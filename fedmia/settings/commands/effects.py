@@ -14,7 +14,7 @@ from fedmia.settings.commands.roles import is_client
 from fedmia.settings.effects import Need
 from fedmia.settings.errors import opt
 
-RAY = Need(lambda e: e.backend == "ray", f"without {opt('backend', 'ray')}")
+RAY = Need(lambda e: e.machine.backend == "ray", f"without {opt('machine.backend', 'ray')}")
 ROLE = Need(lambda e: is_client(e.attacker), f"without a client as {opt('attacker')}")
 ACTIVE = Need(
     lambda e: e.active_attack is not None,
@@ -24,7 +24,7 @@ ATTACKED = Need(lambda s: s.attacks, f"without {opt('attacks')}")
 FILES = Need(lambda e: e.data.plugin not in GENERATED, "on images that are in no file")
 IMAGES = Need(lambda a: a.member_embeddings is None, f"beside {opt('member_embeddings')}")
 SOURCES = Need(lambda a: a.members is not None, f"without {opt('members')}")
-TRAINED = Need(lambda s: s.shadows, f"without {opt('shadows', 'N')}")
+SHADOWED = f"without {opt('shadow.count', 'N')}"
 RUNS = Need(lambda b: not b.check, f"beside {opt('check')}")
 
 WITHOUT = "without an attack that reads shadow encoders"
@@ -44,12 +44,12 @@ OF_EXPERIMENTS: Mapping[str, Need] = {
     "sweep": Need(
         lambda e: any(not _is_active(name) for name in e.attacks), "without a passive attack"
     ),
-    "ray_address": RAY,
-    "cpus_per_client": RAY,
-    "gpus_per_client": RAY,
-    "clients_at_once": Need(
-        lambda e: e.backend == "inline" or e.clients_at_once == 1,
-        f"without {opt('backend', 'inline')}",
+    "machine.ray_address": RAY,
+    "machine.cpus_per_client": RAY,
+    "machine.gpus_per_client": RAY,
+    "machine.clients_at_once": Need(
+        lambda e: e.machine.backend == "inline" or e.machine.clients_at_once == 1,
+        f"without {opt('machine.backend', 'inline')}",
     ),
     "data.dir": FILES,
     "data.pixel_range": FILES,
@@ -67,15 +67,14 @@ OF_EXPERIMENTS: Mapping[str, Need] = {
     ),
 }
 OF_AUDITS: Mapping[str, Need] = {
-    **dict.fromkeys(("batch", "checkpoint_key", "allow_missing", "allow_random"), IMAGES),
-    **dict.fromkeys(("access", "precision", "augment"), IMAGES),
-    **dict.fromkeys(("data_dir", "channels", "skip_unreadable"), SOURCES),
-    "cache": TRAINED,
-    "shadows": SHADOWS,
+    **dict.fromkeys(("encoder", "augment"), IMAGES),
+    **dict.fromkeys(("data.dir", "data.channels", "data.skip_unreadable"), SOURCES),
+    "shadow.cache": Need(lambda a: a.shadow.count, SHADOWED),
+    "shadow.count": SHADOWS,
 }
 OF_BENCHES: Mapping[str, Need] = {
     **dict.fromkeys(("knows", "targets", "submit"), RUNS),
-    "cache": TRAINED,
+    "cache": Need(lambda b: b.shadows, SHADOWED),
     "shadows": Need(lambda b: any(_reads_shadows(name, b.attack) for name in b.attacks), WITHOUT),
 }
 OF_STUDIES: Mapping[str, Need] = {

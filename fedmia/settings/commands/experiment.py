@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
 from fedmia.attacks.base import ActiveAttack
 from fedmia.partitions.split import SplitOptions
-from fedmia.runtime.device import DEVICES, check_device
 from fedmia.settings import Options, option, registry
-from fedmia.settings.choices import Layer, PluginChoice, Values, choose_attacks
+from fedmia.settings.choices import Layer, PluginChoice, choose_attacks
+from fedmia.settings.commands.attacked import Attacked
 from fedmia.settings.commands.data import GENERATED, Data
 from fedmia.settings.commands.effects import OF_EXPERIMENTS
-from fedmia.settings.commands.points import parse_points
+from fedmia.settings.commands.machine import RunMachine
 from fedmia.settings.commands.roles import (
     ATTACKERS,
     QUICK,
@@ -25,7 +25,7 @@ from fedmia.settings.commands.roles import (
     refusal,
 )
 from fedmia.settings.errors import opt
-from fedmia.settings.fields import Settings, built_attacks, named_options, plugin, plugins, section
+from fedmia.settings.fields import plugin, plugins, section
 from fedmia.settings.values import convert
 from fedmia.ssl.train import Train
 from fedmia.threat import Threat
@@ -101,33 +101,37 @@ class Pretrain(Options):
         None, "epochs of the server's training (none: 100 with a mode, else 0)", ge=0
     )
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.epochs is None:
-            object.__setattr__(self, "epochs", 0 if self.mode == "none" else 100)
+    @classmethod
+    def complete(cls, **values: Any) -> Self:
+        """Build of the values that are given; a number of epochs is written out."""
+        built = cls(**values)
+        lasting = 0 if built.mode == "none" else 100
+        return replace(built, epochs=lasting if built.epochs is None else built.epochs)
 
 
 @dataclass(frozen=True)
-class Experiment(Settings):
-    """All that decides a run's numbers. Once built, every option of every choice is written out.
+class Experiment(Attacked):
+    """All that decides a run's numbers, as it runs: every option of every choice is written out.
 
-    `attacks` comes out as the names themselves: `main` and `all` become the built-in attacks that
-    the attacker's role permits. `attack` holds the options of each of them.
+    `complete` makes it of what a user gave. Its `attacks` are the names themselves: `main` and
+    `all` have become the built-in attacks that the attacker's role permits.
 
     Attributes:
-        attack: options of each attack, by its name.
-        attack_choices: the attacks that are run with all their options, built once.
         defense: the defences of the clients, in the order in which they act.
 
     Raises:
-        InputError: on construction, for an unknown plugin or option or a value out of range.
+        InputError: for an unknown plugin or option or a value out of range.
             `fedmia.settings.commands.compatibility.check_experiment` checks whether the values suit
             one another.
     """
 
     needs: ClassVar[Mapping[str, Any]] = OF_EXPERIMENTS
 
-    seed: int = option(0, "root of all randomness", ge=0)
+    attacks: tuple[str, ...] = option(
+        ("main",),
+        "attacks to run: names, or the lists main (federated contrastive learning), quick (without "
+        "long computations) and all, as far as the attacker's role permits; or none",
+    )
     attacker: str = option(
         "none",
         "role of the last client(s); of one that is no client, such as the server, every client is "
@@ -138,48 +142,7 @@ class Experiment(Settings):
     attacker_trains: bool = option(
         True, "malicious clients also train on their own images; false: they send no update"
     )
-    attacks: tuple[str, ...] = option(
-        ("main",),
-        "attacks to run: names, or the lists main (federated contrastive learning), quick (without "
-        "long computations) and all, as far as the attacker's role permits; or none",
-    )
-    attack: Mapping[str, Values] = named_options("attack")
-    attack_choices: Mapping[str, PluginChoice] = built_attacks()
-    query_budget: int | None = option(
-        None,
-        "most images that one attack may embed; it uses fewer known images to stay within this",
-        ge=1,
-        omitted=True,
-    )
-    sweep: str | None = option(
-        None,
-        "known=25,50,.. or query_budget=1000,2000,..: every passive attack at each value",
-        omitted=True,
-    )
-    backend: str = option(
-        "inline", "where clients train: this process, or Ray", choices=("inline", "ray")
-    )
-    threads_per_client: int = option(1, "CPU threads of a client (sums depend on it)", ge=1)
-    clients_at_once: int | Literal["auto"] = option(
-        "auto",
-        "honest clients of as many images each that train in one pass, equal to one after the "
-        "other but for rounding (auto: 64 on a GPU, and of tiny images; else 1)",
-        ge=1,
-        omitted=True,
-    )
-    device: str = option("auto", DEVICES)
-    cpus_per_client: float | None = option(
-        None, "cores that Ray gives a client (none: threads_per_client)", gt=0
-    )
-    gpus_per_client: float = option(
-        0.0, "GPUs that Ray gives a client: a share below 1, or a whole number", ge=0
-    )
-    checkpoint_every: int = option(
-        1, "rounds between two checkpoints in --out, more for a slow disk (0: none)", ge=0
-    )
-    ray_address: str | None = option(
-        None, "Ray cluster to join: auto or HOST:PORT (none: one is started here)"
-    )
+    machine: RunMachine = section(RunMachine)
     federation: Federation = section(Federation)
     data: Data = section(Data, head="name")
     partition: PluginChoice = plugin("partition", "dirichlet", "how images are dealt to clients")
@@ -207,27 +170,25 @@ class Experiment(Settings):
         sums = convert(opt(path), flat.get(path, False), bool)
         return expand_attacks(names, str(flat.get("attacker", cls.attacker)), sums)
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.sweep is not None:
-            parse_points(self.sweep)
-        granted_threat(self.attacker)  # a role that attacks nothing is refused
-        check_device(self.device)
-        if self.split.members is None and self.data.plugin in GENERATED:
-            sizes = {"members": MEMBERS}
-            if (self.data.plugin, self.split) == ("digits", SplitOptions(known=self.split.known)):
-                sizes["nonmembers"] = NONMEMBERS  # digits have as many for certain
-            object.__setattr__(self, "split", replace(self.split, **sizes))
-        object.__setattr__(self, "ssl", self.data.fill_views(self.ssl))
-        own_rate = registry.load("ssl", self.ssl.name).lr
-        object.__setattr__(self, "train", self.train.fill_rate(own_rate))
-        sums = self.federation.secure_aggregation
-        names = expand_attacks(self.attacks, self.attacker, sums)
-        check_attack_options(self.attack, names)
-        choices = choose_attacks(names, self.attack, self.attack_choices)
-        object.__setattr__(self, "attacks", names)
-        object.__setattr__(self, "attack_choices", choices)
-        object.__setattr__(self, "attack", {n: one.options for n, one in choices.items()})
+    @classmethod
+    def complete(cls, **values: Any) -> Self:
+        """Build the experiment that given values ask for."""
+        given = super().complete(**values)
+        granted_threat(given.attacker)  # a role that attacks nothing is refused
+        sums = given.federation.secure_aggregation
+        names = expand_attacks(given.attacks, given.attacker, sums)
+        check_attack_options(given.attack, names)
+        choices = choose_attacks(names, given.attack)
+        own_rate = registry.load("ssl", given.ssl.name).lr
+        return replace(
+            given,
+            attacks=names,
+            attack={name: one.options for name, one in choices.items()},
+            attack_choices=choices,
+            split=replace(given.split, **default_sizes(given)),
+            ssl=given.data.fill_views(given.ssl),
+            train=given.train.fill_rate(own_rate),
+        )
 
     @property
     def malicious_clients(self) -> tuple[int, ...]:
@@ -282,6 +243,16 @@ class Experiment(Settings):
     def defended(self) -> tuple[int, ...]:
         """Ids of the clients that apply a defence, sorted."""
         return tuple(sorted({c for layer in self.defense for c in self.layer_client_ids(layer)}))
+
+
+def default_sizes(experiment: Experiment) -> dict[str, int]:
+    """Sizes of roles that a source of no file has where none are given."""
+    data, split = experiment.data.plugin, experiment.split
+    if split.members is not None or data not in GENERATED:
+        return {}
+    # Digits have as many for certain.
+    whole = (data, split) == ("digits", SplitOptions(known=split.known))
+    return {"members": MEMBERS} | ({"nonmembers": NONMEMBERS} if whole else {})
 
 
 def expand_attacks(names: tuple[str, ...], attacker: str, sums: bool = False) -> tuple[str, ...]:

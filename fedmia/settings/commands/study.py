@@ -8,18 +8,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from fedmia.recording.format import HEADER
 from fedmia.settings.commands import compatibility
 from fedmia.settings.commands.audit import Audit
-from fedmia.settings.commands.data import Data
 from fedmia.settings.commands.defense_points import UNDEFENDED, Point, defense_points
 from fedmia.settings.commands.effects import OF_STUDIES
 from fedmia.settings.commands.experiment import Experiment
 from fedmia.settings.effects import build_effective
 from fedmia.settings.errors import InputError, format_value, opt, prefix_errors, suggest_nearest
-from fedmia.settings.fields import Settings, fields_of, lists, options_beside
+from fedmia.settings.fields import Settings, given_options, lists
 from fedmia.settings.layout import Flat, layout
 from fedmia.settings.options import option, option_fields
 from fedmia.settings.tree import flatten, from_tree, merge, to_tree
@@ -34,9 +33,8 @@ MILD: Flat = {"attacker": "passive", "federation.snapshots": 1}
 # View -> the option without which it shows nothing.
 VIEWS_OF = {"tradeoff": "defenses", "baseline": "baseline", "encoders": "encoders"}
 
-# Options of an audit that a study has under another path: `encoders`, and those in `data`.
-OF_IMAGES = (one.name for one, *_ in fields_of((Data,)))
-NO_OPTIONS = ("encoder", "federation", "data_dir", *OF_IMAGES)
+# Options of an audit that a study says for each of its encoders: `encoders`.
+OF_ENCODERS = ("encoder.name", "federation.recording")
 
 
 @dataclass(frozen=True)
@@ -76,7 +74,9 @@ class Cell:
     def threads(self) -> int:
         """CPU threads of its process; 0: one a core."""
         one = self.first
-        return one.threads if isinstance(one, Audit) else one.threads_per_client
+        if isinstance(one, Audit):
+            return one.machine.threads
+        return one.machine.threads_per_client
 
 
 Built = tuple[Cell, Mapping[str, InputError]]  # a run, and options that have no effect on it
@@ -89,9 +89,7 @@ class Study(Settings):
     Attributes:
         over: one or more grids: path of an option -> its values.
         strengths: defence, or defence and option -> the values that are compared.
-        audit: options that audits alone have, by path.
-        base: options of the experiment that every run starts from, by path; with encoders, those
-            that audits share with it.
+        base: options that every run starts from, of an experiment or of an audit, by path.
         cells: the runs, all of the first seed before those of the second.
         idle_everywhere: path of each option that has no effect on any run -> the error for it.
 
@@ -136,10 +134,11 @@ class Study(Settings):
         ge=1,
     )
     keep_snapshots: bool = option(False, "keep the models of every run by round")
-    audit: Flat = options_beside(Audit, without=NO_OPTIONS)
-    base: Flat = options_beside(Experiment)
-    cells: tuple[Cell, ...] = field(init=False, compare=False, repr=False)
-    idle_everywhere: Mapping[str, InputError] = field(init=False, compare=False, repr=False)
+    base: Flat = given_options(Audit, Experiment, without=OF_ENCODERS, beside=True)
+    cells: tuple[Cell, ...] = field(default=(), kw_only=True, compare=False, repr=False)
+    idle_everywhere: Mapping[str, InputError] = field(
+        default_factory=dict, kw_only=True, compare=False, repr=False
+    )
 
     @classmethod
     def attack_names(cls, flat: Mapping[str, Any]) -> tuple[str, ...]:
@@ -148,22 +147,25 @@ class Study(Settings):
             return Audit.attack_names(flat)
         return Experiment.attack_names({**(MILD if flat.get("defenses") else {}), **flat})
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        object.__setattr__(self, "over", tuple(map(_read_grid, self.over)))
-        if self.seeds is None:
-            object.__setattr__(self, "seeds", 5 if self.defenses else 1)
-        first, idle = zip(*(self._audits() if self.encoders else self._runs()), strict=True)
-        object.__setattr__(self, "idle_everywhere", {
+    @classmethod
+    def complete(cls, **values: Any) -> Self:
+        """Build the study that given values ask for, with every run of it."""
+        given = super().complete(**values)
+        seeds = given.seeds or (5 if given.defenses else 1)
+        study = replace(given, over=tuple(map(_read_grid, given.over)), seeds=seeds)
+        first, idle = zip(*(study._audits() if study.encoders else study._runs()), strict=True)
+        everywhere = {
             path: why for path, why in idle[0].items() if all(path in one for one in idle)
-        })  # fmt: skip
-        self._check_points(first)
-        seeds = range(self.seeds or 1)
-        object.__setattr__(self, "cells", tuple(replace(c, nth=i) for i in seeds for c in first))
-        self._check_baseline()
+        }
+        study = replace(study, idle_everywhere=everywhere)
+        study._check_points(first)
+        cells = tuple(replace(c, nth=i) for i in range(seeds) for c in first)
+        study = replace(study, cells=cells)
+        study._check_baseline()
         for name, needed in VIEWS_OF.items():
-            if name in self.view and not getattr(self, needed):
+            if name in study.view and not getattr(study, needed):
                 raise InputError(f"{opt('view', name)} is of {opt(needed)}, which is not given")
+        return study
 
     @property
     def views(self) -> tuple[str, ...]:
@@ -191,9 +193,9 @@ class Study(Settings):
 
     def _runs(self) -> list[Built]:
         """The federations, one a point, and what has no effect on each."""
-        for name in self.audit:
-            raise InputError(f"{opt(name)} is an option of audits: {opt('encoders')} names none")
         base = self.base
+        for path in _foreign(Experiment, base):
+            raise InputError(f"{opt(path)} is an option of audits: {opt('encoders')} names none")
         points: list[Point]
         if self.defenses or self.strengths:
             base = merge(Experiment, MILD, base)
@@ -238,22 +240,13 @@ class Study(Settings):
         for name in ("over", "defenses", "strengths"):
             if any(getattr(self, name)):
                 raise InputError(f"{opt(name)} varies a federation, and {opt('encoders')} audits")
-        known, flat = [one.name for one, *_ in fields_of((Audit,))], dict(self.audit)
-        paths = dict[str, str]()  # of an option of audits -> of the same option of experiments
-        for path, value in self.base.items():
-            own = path.removeprefix("federation.").removeprefix("data.")
-            own = "data_dir" if path == "data.dir" else own  # as of an experiment
-            if own.partition(".")[0] not in known:
-                raise InputError(
-                    f"{opt(path)} is no option of audits, and {opt('encoders')} audits"
-                )
-            flat[own], paths[own] = value, path
+        for path in _foreign(Audit, self.base):
+            raise InputError(f"{opt(path)} is no option of audits, and {opt('encoders')} audits")
         specs, built = split_encoders(",".join(self.encoders)), list[Built]()
         for spec, name in zip(specs, short_names(specs), strict=True):
-            tree = {**flat, **_audited(spec)}
+            tree = {**self.base, **_audited(spec)}
             audit, idle = build_effective(Audit, tree, self.trust_plugins)
-            cell = Cell(name, {"encoder": name}, audit)
-            built.append((cell, {paths.get(own, own): why for own, why in idle.items()}))
+            built.append((Cell(name, {"encoder": name}, audit), idle))
         return built
 
     def _check_baseline(self) -> None:
@@ -275,7 +268,14 @@ class Study(Settings):
         own = {f.name: plain(getattr(self, f.name)) for f, _ in option_fields(type(self))}
         varied: Tree = {"over": [dict(one) for one in self.over]} if any(self.over) else {}
         varied |= {"strengths": dict(self.strengths)} if self.strengths else {}
-        return {**parse_values({**self.audit, **self.base}), **own, **parse_values(varied)}
+        return {**plain(dict(self.base)), **own, **parse_values(varied)}
+
+
+def _foreign(root: type, base: Flat) -> list[str]:
+    """Paths of options that the settings `root` do not have."""
+    shape = layout(root)
+    heads = {*shape.options, *shape.plugins, *shape.by_name}
+    return [path for path in base if shape.field_of(path, heads) is None]
 
 
 def _final_value(complete: Flat, path: str, value: Any) -> Any:
@@ -307,10 +307,10 @@ def check_one_encoder(settings: Audit) -> None:
     Raises:
         InputError: one line that names the command that audits several.
     """
-    if settings.encoder and len(split_encoders(settings.encoder)) > 1:
+    name = settings.encoder.name
+    if name and len(split_encoders(name)) > 1:
         raise InputError(
-            f"{opt('encoder', settings.encoder)} names several: fedmia study --encoders "
-            f"{settings.encoder} audits each"
+            f"{opt('encoder.name', name)} names several: fedmia study --encoders {name} audits each"
         )
 
 
@@ -360,13 +360,13 @@ def _audited(spec: str) -> Tree:
     """
     folder = Path(spec)
     if not (folder / HEADER).is_file():
-        return {"encoder": spec}
+        return {"encoder.name": spec}
     if not RunFolder(folder.parent).has_settings():
         raise InputError(
             f"{opt('encoders', spec)} is a recording of no run of fedmia: fedmia audit "
             f"--federation {spec} audits it"
         )
-    return {"encoder": str(folder.parent), "federation": spec}
+    return {"encoder.name": str(folder.parent), "federation.recording": spec}
 
 
 def short_names(specs: Sequence[str]) -> list[str]:
@@ -402,7 +402,7 @@ def _read_grid(grid: Mapping[str, Any]) -> dict[str, Sequence[Any]]:
     """Paths as errors and points show them (`strategy` for `strategy.name`), with their values."""
     shape, values_by_path = layout(Experiment), dict[str, Sequence[Any]]()
     for name, values in grid.items():
-        path = shape.flags().find(shape.short.get(str(name), str(name)))
+        path = shape.flags().find(shape.canonical(str(name)))
         if path is None:
             known = suggest_nearest(str(name), [*shape.short, *shape.options])
             raise InputError(f"{opt(f'over.{name}')}: no such option{known}")

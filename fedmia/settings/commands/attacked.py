@@ -1,0 +1,48 @@
+"""What simulations and audits are told of their attacks, under the same paths."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from fedmia.settings import option
+from fedmia.settings.choices import PluginChoice, Values
+from fedmia.settings.commands.points import parse_points
+from fedmia.settings.fields import Settings, options_of
+
+
+@dataclass(frozen=True)
+class Attacked(Settings):
+    """Settings of a command that runs attacks.
+
+    Attributes:
+        attacks: names of the attacks; the class that runs them says which lists it takes.
+        attack: options of each attack, by its name.
+        attack_choices: the attacks that are run, each built once; no option.
+
+    Raises:
+        InputError: on construction, for a value out of range.
+    """
+
+    seed: int = option(0, "root of all randomness", ge=0)
+    attacks: tuple[str, ...] = option((), "attacks to run")
+    attack: Mapping[str, Values] = options_of("attacks", "attack", several=True)
+    query_budget: int | None = option(
+        None,
+        "most images that one attack may embed; it uses fewer known images to stay within this",
+        ge=1,
+        omitted=True,
+    )
+    sweep: str | None = option(
+        None,
+        "known=25,50,.. or query_budget=1000,2000,..: every passive attack at each value",
+        omitted=True,
+    )
+    attack_choices: Mapping[str, PluginChoice] = field(
+        default_factory=dict, kw_only=True, compare=False, repr=False
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.sweep is not None:
+            parse_points(self.sweep)
