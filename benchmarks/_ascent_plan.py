@@ -21,8 +21,9 @@ PLAN = Path(__file__).parent / "plans" / "ascent.yaml"
 FINISHED = "finished"
 # Where a run takes place, and on how much of it: no result is meant to depend on these.
 PLACE = (
-    "seed", "backend", "device", "threads_per_client", "cpus_per_client", "gpus_per_client",
-    "checkpoint_every", "ray_address",
+    "seed", "machine.backend", "machine.device", "machine.threads_per_client",
+    "machine.cpus_per_client", "machine.gpus_per_client", "machine.checkpoint_every",
+    "machine.ray_address",
 )  # fmt: skip
 
 
@@ -97,7 +98,7 @@ def _flat(tree: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]
     for key, value in tree.items():
         if isinstance(value, Mapping) and value:
             yield from _flat(value, f"{above}{key}.")
-        elif above or key not in PLACE:
+        elif f"{above}{key}" not in PLACE:
             yield f"{above}{key}", value
 
 

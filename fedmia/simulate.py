@@ -136,8 +136,10 @@ def run_experiment(invocation: Invocation, watch: Stopwatch, stop: Event) -> Out
             plan = make_plan(invocation.settings)
         display.plan(plan.total_rounds())
         machine = [
-            bfloat16_note(invocation.settings.device, invocation.settings.train.precision),
-            oversubscription_note("threads_per_client", invocation.settings.threads_per_client),
+            bfloat16_note(invocation.settings.machine.device, invocation.settings.train.precision),
+            oversubscription_note(
+                "machine.threads_per_client", invocation.settings.machine.threads_per_client
+            ),
         ]
         for line in filter(None, [*machine, *sentences(plan.cast.data.notes)]):
             display.line(line)

@@ -181,8 +181,8 @@ class LoadOptions:
             raise InputError(f"{opt('data.std')}: {min(std)}, must be > 0")
         if not 0 <= min(mean) <= max(mean) <= 1:
             raise InputError(
-                f"{opt('data.mean')}: {max(mean, key=abs):g} is the encoder's own, must be in [0, 1], "
-                f"as pixels are: give {opt('data.mean')} and {opt('data.std')}"
+                f"{opt('data.mean')}: {max(mean, key=abs):g} is the encoder's own, must be in "
+                f"[0, 1], as pixels are: give {opt('data.mean')} and {opt('data.std')}"
             )
         return tuple(mean) * (channels // len(mean)), tuple(std) * (channels // len(std))
 

@@ -56,7 +56,8 @@ def probe_encoder(
         if bad:
             raise InputError(
                 f"{released.name}: layer '{name}' is not finite for {bad} of {len(images)} images "
-                f"(NaN or infinity in the weights, or a wrong {opt('data.mean')} or {opt('data.std')})"
+                f"(NaN or infinity in the weights, or a wrong "
+                f"{opt('data.mean')} or {opt('data.std')})"
             )
     notes, out, name = list[Note](), torch.cat(outputs), released.name
     if len(out) > 1 and torch.equal(out, out[:1].expand_as(out)):

@@ -91,7 +91,8 @@ def copy_module(module: nn.Module, where: str) -> Any:
         detached = {id(t): t.detach().clone() for t in every if not t.is_leaf}
         copied = copy.deepcopy(module, detached)
     except Exception as error:  # whatever the user's own attributes raise
-        way = f"a function that makes it can be audited: {opt('encoder.name', 'package.module:factory')}"
+        factory = opt("encoder.name", "package.module:factory")
+        way = f"a function that makes it can be audited: {factory}"
         raise InputError(f"{where} cannot be copied ({first_line(error)}); {way}") from None
     for part in copied.modules():
         for name, child in list(part.named_children()):

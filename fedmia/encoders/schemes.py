@@ -233,8 +233,8 @@ def _choose(networks: list[EncoderMatch]) -> EncoderMatch:
     if len(choices) != 1 and (choices or first.scheme.form == PLAIN):
         listed = ", ".join(f"'{name}'" for name in names.values())
         raise InputError(
-            f"{opt('encoder.checkpoint_key')} must name one of the file's networks, which have the same "
-            f"tensors: {listed}"
+            f"{opt('encoder.checkpoint_key')} must name one of the file's networks, which "
+            f"have the same tensors: {listed}"
         )
     choice = (choices or [first])[0]
     note = Note("network-chosen", {"networks": list(names.values()), "chosen": names[id(choice)]})

@@ -69,8 +69,8 @@ def connect(address: str | None) -> bool:
         if address in (None, "auto"):
             return False
         raise InputError(
-            f"{opt('machine.ray_address', address)}: this process is in a Ray session already; end it by "
-            "ray.shutdown(), or leave the address out to train there"
+            f"{opt('machine.ray_address', address)}: this process is in a Ray session already; end "
+            "it by ray.shutdown(), or leave the address out to train there"
         )
     option = (
         opt("machine.backend", "ray") if address is None else opt("machine.ray_address", address)
@@ -388,7 +388,8 @@ class RayGrid(LocalGrid):
 def describe_failure(error: RayError) -> str:
     """What befell a worker, in one line."""
     if isinstance(error, OutOfMemoryError):
-        return f"its Ray worker was killed for memory; a larger {opt('machine.cpus_per_client')} packs fewer"
+        larger = opt("machine.cpus_per_client")
+        return f"its Ray worker was killed for memory; a larger {larger} packs fewer"
     if isinstance(error, RayActorError):
         return "its Ray worker died"
     if isinstance(error, GetTimeoutError):

@@ -111,7 +111,7 @@ def invocation(arguments: str) -> Invocation:
         raise InputError("--fail-on sets an exit code, and a Flower app has none")
     if parsed.page is not None or parsed.out is not None:
         raise InputError("the app's arguments are those of a run; its folder is the app's 'out'")
-    if parsed.settings.backend != "inline":
+    if parsed.settings.machine.backend != "inline":
         raise InputError(
             f"{opt('machine.backend', 'ray')}: the clients of a Flower app are its nodes"
         )

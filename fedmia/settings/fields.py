@@ -67,6 +67,8 @@ class SectionForm:
     Attributes:
         classes: the dataclasses.
         head: the option that one value alone stands for, or empty.
+        decides: whether another value of the head drops the options of the section that a file
+            below gives.
         without: names of options that are left out.
         built: whether the field holds an instance; else a mapping of the options that are given.
         beside: whether the options stand beside the field, and not below its name; such a field
@@ -75,6 +77,7 @@ class SectionForm:
 
     classes: tuple[Any, ...]
     head: str = ""
+    decides: bool = False
     without: tuple[str, ...] = ()
     built: bool = True
     beside: bool = False
@@ -117,12 +120,18 @@ class ListsForm:
     several: bool = False
 
 
-def section(cls: type[Options], head: str = "") -> Any:
+def section(cls: type[Options], head: str = "", decides: bool = False) -> Any:
     """A field that holds a section of the dataclass `cls`, whose defaults it has.
 
-    `head` is the option that one value alone stands for.
+    Args:
+        cls: of the section.
+        head: the option that one value alone stands for, or empty.
+        decides: whether another value of the head drops what a file below says of the section.
+
+    Returns:
+        A dataclass field.
     """
-    form = SectionForm((cls,), head)
+    form = SectionForm((cls,), head, decides)
     return field(default_factory=cls.complete, metadata={"form": form})
 
 

@@ -86,6 +86,7 @@ class Layout:
         by_name: fields whose options follow a plugin's name -> kind.
         layers: those of them that hold several plugins in order.
         lists: fields of lists by name.
+        deciding: section whose other options go with its head -> the path of the head.
         short: what stands for a path: a section for its head, `FIELD.name` for the plugin's field,
             and the short name of an option, which is also its flag.
     """
@@ -97,6 +98,7 @@ class Layout:
     by_name: dict[str, str] = field(default_factory=dict)
     layers: list[str] = field(default_factory=list)
     lists: dict[str, ListsForm] = field(default_factory=dict)
+    deciding: dict[str, str] = field(default_factory=dict)
     short: dict[str, str] = field(default_factory=dict)
 
     def add(self, classes: Classes, above: str = "", without: tuple[str, ...] = ()) -> None:
@@ -115,6 +117,7 @@ class Layout:
                     out = [w.removeprefix(f"{one.name}.") for w in without if f"{one.name}." in w]
                     self.sections |= set() if form.beside else {path}
                     self.short |= {path: f"{path}.{form.head}"} if form.head else {}
+                    self.deciding |= {path: f"{path}.{form.head}"} if form.decides else {}
                     before = {*self.options}
                     self.add(form.classes, begin, (*form.without, *out))
                     self.unlisted |= {*self.options} - before if begin and not form.built else set()

@@ -10,11 +10,12 @@ import dataclasses
 import re
 import typing
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 from fedmia.records.json_schema import DRAFT, TYPES, Schema
 from fedmia.settings import registry
 from fedmia.settings.fields import Classes, ListsForm, PluginForm, SectionForm, fields_of
+from fedmia.settings.layout import layout
 from fedmia.settings.options import LIMITS, option_fields, union_members
 from fedmia.settings.values import plain
 from fedmia.settings.yamlfile import RUN_KEY
@@ -36,12 +37,23 @@ def settings_schema(root: type, title: str, more: Iterable[str] = ()) -> Schema:
     """
     defs: Schema = {}
     beside: Schema = {RUN_KEY: True, **dict.fromkeys(more, {"type": "string"})}
+    properties = _properties((root,), (), defs)
+    for name, path in layout(cast(Any, root)).short.items():
+        if "." not in name and name not in properties:
+            properties[name] = _at(properties, path)
     return {
         "$schema": DRAFT,
         "title": title,
-        **_object({**_properties((root,), (), defs), **beside}),
+        **_object({**properties, **beside}),
         "$defs": defs,
     }
+
+
+def _at(properties: Schema, path: str) -> Schema:
+    """The schema of an option in those of its sections."""
+    head, _, rest = path.partition(".")
+    schema: Schema = properties[head]
+    return _at(schema["anyOf"][0]["properties"], rest) if rest else schema
 
 
 def _properties(classes: Classes, without: Sequence[str], defs: Schema) -> Schema:
@@ -50,7 +62,8 @@ def _properties(classes: Classes, without: Sequence[str], defs: Schema) -> Schem
     for one, kind, form in fields_of(classes, tuple(without)):
         match form:
             case SectionForm(beside=True):
-                own |= _properties(form.classes, (*without, *form.without), defs)
+                more = _properties(form.classes, (*without, *form.without), defs)
+                own |= {name: _unite(own.get(name), schema) for name, schema in more.items()}
             case PluginForm(named_by=of, several=False, flat=False) if of:
                 own[of] = {"anyOf": [own[of], *_plugins(form.kind, {}, defs)]}
             case PluginForm(flat=True):
@@ -59,8 +72,20 @@ def _properties(classes: Classes, without: Sequence[str], defs: Schema) -> Schem
                 own[one.name] = option_schema(one, kind)
             case _:
                 below = [w.removeprefix(f"{one.name}.") for w in without if f"{one.name}." in w]
-                own[one.name] = _form_schema(form, defs, below)
+                own[one.name] = _unite(own.get(one.name), _form_schema(form, defs, below))
     return own
+
+
+def _unite(before: Schema | None, schema: Schema) -> Schema:
+    """The schema of a section that two classes have: it takes the options of both."""
+    if before is None or not {"anyOf"} <= before.keys() & schema.keys():
+        return schema
+    shared = before["anyOf"][0].get("properties", {})
+    objects = [
+        {**one, "properties": {**shared, **one["properties"]}} if "properties" in one else one
+        for one in schema["anyOf"]
+    ]
+    return {**schema, "anyOf": objects}
 
 
 def _form_schema(form: Any, defs: Schema, without: Sequence[str]) -> Schema:

@@ -323,7 +323,7 @@ def _is_replaced(shape: Layout, path: str, lower: Flat, upper: Flat) -> bool:
         return field in upper and head.removeprefix(f"{field}.") not in others
     if (field := shape.field_of(path, shape.lists)) is not None:
         return field in upper
-    kind, of = shape.plugins.get(head, ("", shape.short.get(head, "")))
+    kind, of = shape.plugins.get(head, ("", shape.deciding.get(head, "")))
     if of not in upper or (kind and path in shape.options):
         return False
     before = lower.get(of, shape.options[of][0].default)

@@ -58,11 +58,14 @@ WITH_PATH: Mapping[str, str] = {
     "members": "dataset",
     "nonmembers": "dataset",
     "shadow_data": "dataset",
+    "shadow.data": "dataset",
+    "shadow.data.name": "dataset",
     "partition": "partition",
     "partition.name": "partition",
 }
 # Options whose text may hold a colon, and by which nothing is imported when settings are read.
-PLAIN = ("device", "ray_address", "encoder")
+PLAIN = ("device", "machine.device", "ray_address", "machine.ray_address", "encoder",
+         "encoder.name")  # fmt: skip
 
 
 @contextmanager

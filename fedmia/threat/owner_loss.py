@@ -34,8 +34,8 @@ def owner_loss(loss: OwnerLoss, network: nn.Module, pixels: Tensor) -> Tensor:
     shape = tuple(values.shape) if isinstance(values, Tensor) else type(values).__name__
     if shape != (len(pixels),):
         raise InputError(
-            f"{opt('federation.loss')} must return a tensor ({len(pixels)},), a loss of each image, got "
-            f"{shape}"
+            f"{opt('federation.loss')} must return a tensor ({len(pixels)},), a loss of each "
+            f"image, got {shape}"
         )
     return values
 

@@ -203,7 +203,7 @@ def test_short_flags__stand_for_options_that_exist() -> None:
     for command in (SIMULATE, AUDIT):
         shape = command.shape
         paths = set(shape.options)
-        assert set(command.short.values()) <= paths
+        assert set(shape.short.values()) <= paths
         grouped = [w for group_flags in command.groups.values() for w in group_flags]
         assert all(any(p == w or p.startswith(w) for p in paths) for w in grouped)
 

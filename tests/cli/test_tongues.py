@@ -18,9 +18,10 @@ from fedmia.cli.command import parse
 from fedmia.cli.commands import AUDIT, SIMULATE
 from fedmia.settings import option
 from fedmia.settings.commands.audit import Audit
+from fedmia.settings.commands.experiment import Experiment
 from fedmia.settings.errors import InputError, opt
 from fedmia.settings.flags import Command
-from fedmia.settings.tree import to_tree
+from fedmia.settings.tree import flatten, to_tree
 from fedmia.settings.yamlfile import dump
 from tests.snapshots import Snapshot
 
@@ -81,8 +82,16 @@ def test_wrong_option__is_one_sentence_however_it_was_given(
     snapshot("\n".join(said))
 
 
+def test_short_name__stands_for_the_path_in_files_and_in_python() -> None:
+    short = {"clients": 3, "device": "cpu", "dataset": "synthetic"}
+    whole = {"federation": {"clients": 3}, "machine.device": "cpu", "data": {"name": "synthetic"}}
+    assert flatten(Experiment, short) == flatten(Experiment, whole)
+    with pytest.raises(InputError, match=r"^federation.clients \(--clients\) is given twice"):
+        flatten(Experiment, {**short, **whole})
+
+
 def test_key_without_its_section__names_the_path(snapshot: Snapshot) -> None:
-    keys = ("clients", "momentm", "atacks", "rotation")
+    keys = ("cleints", "momentm", "atacks", "rotation")
     trees = [*({key: 1} for key in keys), {"split": {"score": 9}}]
     snapshot("\n".join(str(caught(fedmia.run_simulation, tree)) for tree in trees))
 
@@ -93,7 +102,9 @@ def test_wrong_file__is_named_once(tmp_path: Path) -> None:
     said = refused(SIMULATE, "--config", str(file))
     assert said.startswith(f"{file}: unknown option pretrain.rounds") and said.count("yaml") == 1
     file.write_text("encoder: x.onnx\nprecision: bfloat16\n")
-    assert refused(AUDIT, "--config", str(file)).startswith(f"{file}: precision bfloat16: an ")
+    assert refused(AUDIT, "--config", str(file)).startswith(
+        f"{file}: encoder.precision (--precision) bfloat16: an "
+    )
 
 
 def test_another_commands_line__stays_as_it_is_in_python() -> None:
@@ -106,7 +117,8 @@ def test_another_commands_line__stays_as_it_is_in_python() -> None:
     reasons = run.records.not_run
     assert reasons == {
         "ascent": "takes part in the training: fedmia simulate --attacker active runs it",
-        "lira": "needs shadow encoders (shadows N, or shadow_encoders FOLDER)",
+        "lira": "needs shadow encoders (shadow.count (--shadows) N, or shadow.encoders "
+        "(--shadow-encoders) FOLDER)",
     }
 
 

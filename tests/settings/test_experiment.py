@@ -230,7 +230,7 @@ REFUSED: list[dict[str, Any]] = [
 
 def test_bad_input__one_line_names_the_value(snapshot: Snapshot) -> None:
     snapshot("\n".join(f"{tree}: {refused(tree).partition(' (known')[0]}" for tree in REFUSED))
-    assert refused({"device": "cuda:99"}).startswith("device cuda:99: ")
+    assert refused({"device": "cuda:99"}).startswith("machine.device (--device) cuda:99: ")
 
 
 def test_check__what_suits_one_another_passes() -> None:

@@ -20,7 +20,7 @@ class Small(Settings):
 
     method: str = option("moco", "method")
     method_options: Any = options_of("method", "ssl")
-    owns: tuple[str, ...] = option((), "attacks")
+    owns: tuple[str, ...] = option((), "attacks", omitted=True)
     own: Any = options_of("owns", "attack", several=True)
     hidden: Any = field(default=None)
 

@@ -152,7 +152,7 @@ def test_encoders__are_the_audits_that_audit_would_do() -> None:
     flags = "--members digits --nonmembers digits --attacks similarity --known 8 --size 16 "
     flags += "--attack.similarity.views 3 --seed 7 --data-dir D --shadows 0"
     study = built(f"--encoders x@3,4,y.pth --seeds 2 {flags}")
-    audits = [(c.point, c.tree["encoder"], c.tree["seed"]) for c in study.cells]
+    audits = [(c.point, c.tree["encoder"]["name"], c.tree["seed"]) for c in study.cells]
     assert audits == [
         ("x@3", "x@3", 7), ("x@4", "x@4", 7), ("y.pth", "y.pth", 7),
         ("x@3", "x@3", 8), ("x@4", "x@4", 8), ("y.pth", "y.pth", 8),
@@ -173,7 +173,10 @@ def test_encoders__are_the_audits_that_audit_would_do() -> None:
         ),
         ("--encoders x --defenses gaussian", "defenses (--defenses) varies a federation"),
         ("--encoder x", "did you mean '--encoders'?"),
-        ("--known 3", "known (--known) is an option of audits: encoders (--encoders) names none"),
+        (
+            "--limit 3",
+            "split.limit (--limit) is an option of audits: encoders (--encoders) names none",
+        ),
         (
             "--defenses gaussian --over rounds=1,2",
             "over (--over) and defenses (--defenses) both say what is compared",
@@ -204,8 +207,8 @@ def test_encoders__a_recording_is_audited_with_its_federation(tmp_path: Path) ->
     (tmp_path / "RUN" / "config.yaml").touch()
     first, last = (cell.first for cell in built(f"--encoders {tmp_path}/RUN,{recording}").cells)
     assert isinstance(first, Audit) and isinstance(last, Audit)
-    assert first.encoder == last.encoder == f"{tmp_path}/RUN"
-    assert (first.federation, last.federation) == (None, str(recording))
+    assert first.encoder.name == last.encoder.name == f"{tmp_path}/RUN"
+    assert (first.federation.recording, last.federation.recording) == (None, str(recording))
 
 
 def test_audit__of_several_encoders_is_a_study() -> None:

@@ -269,8 +269,9 @@ def role_sizes(audit: Audit, members: int, others: int) -> tuple[int, tuple[int,
         )
     if known < 2 or least - known < 2:
         raise InputError(
-            f"{members} members and {others} non-members are too few for {opt('split.known', known)}: at "
-            "least 2 of each must be known, and 2 of each must remain to be scored"
+            f"{members} members and {others} non-members are too few for "
+            f"{opt('split.known', known)}: at least 2 of each must be "
+            "known, and 2 of each must remain to be scored"
         )
     remaining = [members - known, others - known]
     scored = [min(n, audit.split.limit or n) for n in remaining]

@@ -35,8 +35,8 @@ def read_owners(source: Any, members: Source) -> IntArray | None:
         array = np.asarray(source)
         if array.dtype.kind not in "iu" or array.shape != (len(members),):
             raise InputError(
-                f"{opt('federation.owners')} must be a CSV file or integers ({len(members)},), the client of "
-                f"each member, got {array.dtype} {array.shape}"
+                f"{opt('federation.owners')} must be a CSV file or integers ({len(members)},), "
+                f"the client of each member, got {array.dtype} {array.shape}"
             )
         return array.astype(np.int64)
     read = read_image_table("owners", Path(source), "client", {"members": members}, str.isdecimal)

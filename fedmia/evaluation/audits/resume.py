@@ -17,7 +17,7 @@ from fedmia.encoders.base import LoadedEncoder
 from fedmia.encoders.memory import hash_weights
 from fedmia.settings.commands.audit import Audit
 from fedmia.settings.errors import InputError
-from fedmia.settings.tree import to_tree
+from fedmia.settings.tree import flatten, to_tree
 from fedmia.ssl.augment import Augment
 from fedmia.storage.runfolder import RunFolder
 
@@ -61,9 +61,13 @@ def key(
     Returns:
         The digest in hexadecimal.
     """
-    skipped = ("attacks", "attack", "cache", "sweep")
-    settings = {k: v for k, v in to_tree(audit).items() if k not in skipped}
-    settings["device"] = device.type  # `auto` is another one on another machine
+    skipped = ("attacks", "shadow.cache", "sweep")
+    settings = {
+        path: value
+        for path, value in flatten(Audit, to_tree(audit)).items()
+        if path not in skipped and not path.startswith("attack.")
+    }
+    settings["machine.device"] = device.type  # `auto` is another one on another machine
     about = [__version__, audit_digest(audit, released, audit_split), settings, repr(augment)]
     return hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()
 

@@ -171,14 +171,15 @@ def _check_machine(experiment: Experiment) -> None:
     share = experiment.machine.gpus_per_client
     if share and experiment.machine.device != "cpu" and address is None and not count_gpus():
         raise InputError(
-            f"{opt('machine.gpus_per_client', f'{share:g}')}: torch finds no CUDA GPU on this machine; "
-            f"{opt('machine.ray_address')} joins a cluster that has some"
+            f"{opt('machine.gpus_per_client', f'{share:g}')}: torch finds no CUDA GPU on this "
+            f"machine; {opt('machine.ray_address')} joins a cluster that has some"
         )
     on_gpu = experiment.machine.device.startswith("cuda")
     if on_gpu and experiment.machine.backend == "ray" and not experiment.machine.gpus_per_client:
         raise InputError(
-            f"{opt('machine.device', experiment.machine.device)}: clients on Ray get no GPU without "
-            f"{opt('machine.gpus_per_client')}, such as {opt('machine.gpus_per_client', 0.25)}"
+            f"{opt('machine.device', experiment.machine.device)}: clients on Ray get no GPU "
+            f"without {opt('machine.gpus_per_client')}, such as "
+            f"{opt('machine.gpus_per_client', 0.25)}"
         )
     if address is not None and not re.fullmatch(r"auto|[^:/]+:[0-9]{1,5}", address):
         raise wrong_value(opt("machine.ray_address"), address, "auto or HOST:PORT")

@@ -151,7 +151,7 @@ class Experiment(Attacked):
     ssl: PluginChoice = plugin("ssl", "moco", "self-supervised method")
     strategy: PluginChoice = plugin("strategy", "fedavg", "how the server aggregates")
     train: Train = section(Train)
-    pretrain: Pretrain = section(Pretrain, head="mode")
+    pretrain: Pretrain = section(Pretrain, head="mode", decides=True)
     defense: tuple[Layer, ...] = plugins(
         "defense", "defences of the defended clients, in the order in which they act"
     )
