@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fedmia.cli.commands import COMMANDS as OF_FEDMIA
-from fedmia.settings.layers import read_config
+from fedmia.settings.given import read_config
 from fedmia.settings.layout import Flat
 from fedmia.settings.presets import PRESETS
 from fedmia.settings.tree import flatten, from_tree, merge, to_tree

@@ -15,7 +15,7 @@ from fedmia.cli import help
 from fedmia.cli.output import open_output
 from fedmia.settings.errors import InputError
 from fedmia.settings.flags import Command, ParsedFlags, read
-from fedmia.settings.layers import Config, lay_over, load_config
+from fedmia.settings.given import Given, read_given
 from fedmia.settings.values import Text, convert
 from fedmia.storage.durable import DiskError, explain
 
@@ -169,8 +169,9 @@ def parse(command: Command, arguments: Arguments) -> Invocation:
     observe = tuple(filter(None, own_options.get("observe", "").split(",")))
     if "observe" in own_options and not observe:
         raise InputError("--observe needs a name, got ''")
-    config = load_config(command, own_options["config"]) if "config" in own_options else Config()
-    settings = lay_over(command, config, flags.options, "trust_plugins" in own_options)
+    file = own_options.get("config")
+    given = Given(command) if file is None else read_given(command, file)
+    settings = given.over(flags.options).complete("trust_plugins" in own_options)
     folder = Path(own_options["out"]) if "out" in own_options else None
     gate = read_gate(own_options)
     return Invocation(

@@ -13,8 +13,7 @@ from fedmia.door.plugins import name_plugin
 from fedmia.encoders.base import channel_constants
 from fedmia.settings.errors import InputError, format_value, suggest_nearest
 from fedmia.settings.flags import Command
-from fedmia.settings.layers import Config as Lower
-from fedmia.settings.layers import lay_over, load_config
+from fedmia.settings.given import Given, read_given
 from fedmia.settings.layout import Flat
 from fedmia.settings.tree import flatten
 from fedmia.settings.values import convert, plain
@@ -46,10 +45,10 @@ def build_settings(
             take, or settings that do not suit one another.
     """
     if config is None or isinstance(config, Mapping):
-        lower = Lower(flatten(command.settings, config or {}))
+        given = Given(command, flatten(command.settings, config or {}))
     else:
-        lower = load_config(command, str(config))
-    return lay_over(command, lower, options_tree(command, options, lower.flat), trust_plugins)
+        given = read_given(command, str(config))
+    return given.over(options_tree(command, options, given.lower)).complete(trust_plugins)
 
 
 def options_tree(command: Command, options: Mapping[str, Any], lower: Flat | None = None) -> Flat:

@@ -1,9 +1,9 @@
-"""The settings of a command: a file or preset of `--config`, and options laid over it."""
+"""What a user gave: a file or preset of `--config`, and options laid over it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial, reduce
 from pathlib import Path
 from typing import Any
@@ -18,21 +18,72 @@ from fedmia.settings.yamlfile import load
 
 
 @dataclass(frozen=True)
-class Config:
-    """The settings of a file or a preset.
+class Given:
+    """What a user gave: the values of a file or a preset, and options laid over them.
+
+    `complete` makes of it what runs.
 
     Attributes:
-        flat: values by path.
-        preset: paths of those that a preset says, and the user's own file does not.
-        name: path or preset; empty: of no file.
+        command: of whose settings it is.
+        lower: values of the file by path.
+        upper: values of the options over it by path.
+        preset: paths of `lower` that a preset says, and the user's own file does not.
+        name: of the file or preset; empty: of none.
     """
 
-    flat: Flat = field(default_factory=dict)
+    command: Command
+    lower: Flat = field(default_factory=dict)
+    upper: Flat = field(default_factory=dict)
     preset: frozenset[str] = frozenset()
     name: str = ""
 
+    def over(self, options: Mapping[str, Any]) -> Given:
+        """The same file with options over it.
 
-def load_config(command: Command, name: str) -> Config:
+        Args:
+            options: as a tree or flat.
+
+        Raises:
+            InputError: an option that is given twice.
+        """
+        return replace(self, upper=flatten(self.command.settings, options))
+
+    def complete(self, trust_plugins: bool = False) -> Any:
+        """The settings that run, checked.
+
+        Args:
+            trust_plugins: whether plugins from outside that the folder of a run names are imported.
+
+        Returns:
+            An instance of the command's settings, without a preset's options that have no effect.
+
+        Raises:
+            InputError: an option or a value is wrong, the user's own option has no effect, or a
+                check refuses the settings. The message names the file where the file alone is wrong
+                in the same way.
+        """
+        root = self.command.settings
+        try:
+            whole = merge(root, self.lower, self.upper)
+            settings, idle = build_effective(root, whole, trust_plugins)
+        except InputError as error:
+            if self.name and str(error) == _error_alone(root, self.lower):
+                with prefix_errors(self._file()):
+                    raise
+            raise
+        for path, refusal in idle.items():
+            if path not in self.preset or path in self.upper:
+                in_file = self.name and path in self.lower and path not in self.upper
+                with prefix_errors(self._file() if in_file else ""):
+                    raise refusal
+        self.command.refuse(settings)
+        return settings
+
+    def _file(self) -> str:
+        return str(find_config(self.name, self.command.presets))
+
+
+def read_given(command: Command, name: str) -> Given:
     """Read the settings of `--config NAME`, which options can complete.
 
     Args:
@@ -51,7 +102,7 @@ def load_config(command: Command, name: str) -> Config:
         read_values(command.settings, flat := _merge_layers(command, layers))
     presets = PRESETS.resolve()
     own = {path for place, layer in layers if presets not in place.parents for path in layer}
-    return Config(flat, frozenset(flat.keys() - own), name)
+    return Given(command, flat, preset=frozenset(flat.keys() - own), name=name)
 
 
 def read_config(command: Command, file: Path) -> Flat:
@@ -87,43 +138,6 @@ def _read_layers(command: Command, file: Path) -> list[tuple[Path, Flat]]:
         name = str(flat.pop("base"))
         near = file.parent / name
         file = near if near.is_file() else find_config(name, command.presets)
-
-
-def lay_over(
-    command: Command, config: Config, upper: Mapping[str, Any], trust_plugins: bool = False
-) -> Any:
-    """The checked settings of a command.
-
-    Args:
-        config: what the user's options are laid over.
-        upper: these options, as a tree or flat.
-        trust_plugins: whether plugins from outside that the folder of a run names are imported.
-
-    Returns:
-        An instance of the command's settings, without a preset's options that have no effect.
-
-    Raises:
-        InputError: an option or a value is wrong, the user's own option has no effect, or a check
-            refuses the settings. The message names the file where the file alone is wrong in the
-            same way.
-    """
-
-    root = command.settings
-    flat = merge(root, config.flat, own := flatten(root, upper))
-    try:
-        settings, idle = build_effective(root, flat, trust_plugins)
-    except InputError as error:
-        if config.name and str(error) == _error_alone(root, config.flat):
-            with prefix_errors(str(find_config(config.name, command.presets))):
-                raise
-        raise
-    for path, refusal in idle.items():
-        if path not in config.preset or path in own:
-            in_file = config.name and path in config.flat and path not in own
-            with prefix_errors(str(find_config(config.name, command.presets)) if in_file else ""):
-                raise refusal
-    command.refuse(settings)
-    return settings
 
 
 def _error_alone(root: type[Any], flat: Flat) -> str:
