@@ -27,6 +27,7 @@ from fedmia.records.rows import Report
 from fedmia.report.words.numbers import estimate
 from fedmia.runtime.environment import describe
 from fedmia.settings.commands.audit import Audit
+from fedmia.settings.tree import from_tree
 from fedmia.statistics.pvalues import holm
 from fedmia.statistics.spread import p_value, spread
 from fedmia.storage.runfolder import RunFolder
@@ -80,7 +81,9 @@ def one_encoder(name: str, seed: int, arguments: argparse.Namespace) -> Report:
 
 def own_images(run: Path, seed: int, file: Path) -> None:
     """The attacker's own: half of the non-members of `run`, which an audit would train on too."""
-    spare = split_of_run(Audit(encoder=str(run), shadows=1, seed=seed), RunFolder(run))
+    spare = split_of_run(
+        from_tree(Audit, {"encoder": str(run), "shadows": 1, "seed": seed}), RunFolder(run)
+    )
     pixels = spare.pixels("spare")
     labels = spare.labels.of(pixels)
     np.savez(file, x=pixels.permute(0, 2, 3, 1).numpy(), y=labels.astype(np.int64))

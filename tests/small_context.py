@@ -27,7 +27,7 @@ def small_context(file: Path, parts: Sequence[IntArray], /, **more: Any) -> Clie
     none = np.arange(0)
     experiment = Experiment.complete(
         attacks=("none",), federation=Federation(clients=len(parts), rounds=4),
-        data=Data("cifar10", mean=(0.5,), std=(0.25,)),
+        data=Data.complete(name="cifar10", mean=(0.5,), std=(0.25,)),
         model=PluginChoice("smallnet", {"width": 2}),
         ssl=PluginChoice("moco", {"dim": 4, "queue": 4}),
         train=Train(local_epochs=1, batch_size=2, lr=0.05),

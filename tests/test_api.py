@@ -185,7 +185,7 @@ def test_view__takes_what_load_returned_and_shadows(images: Tensor, known: Known
     attack = EncoderMIV(views=2, epochs=1)
     attack.fit(attacker, known, np.random.default_rng(0))
     assert attack.score(attacker, images).shape == (20,)
-    with pytest.raises(InputError, match=r"mean \(--mean\): .* holds its own"):
+    with pytest.raises(InputError, match=r"data.mean \(--mean\): .* holds its own"):
         view(released, mean=[0.5], std=[0.25])
 
 
@@ -195,9 +195,9 @@ def test_view__takes_what_load_returned_and_shadows(images: Tensor, known: Known
         (dict(encoder=5), "encoder must be a torch module, .* got int"),
         (
             dict(access="all"),
-            r"access \(--access\) to Sequential: 'all', must be black_box or white_box",
+            r"encoder.access \(--access\) to Sequential: 'all', must be black_box or white_box",
         ),
-        (dict(std=[0.0]), r"^std \(--std\): 0.0, must be > 0"),
+        (dict(std=[0.0]), r"^data.std \(--std\): 0.0, must be > 0"),
         (dict(channels=1), "Sequential fails on blank images of 1x"),
         (dict(held=torch.rand(4, 3, 8, 8) + 1), "^held must be images, .* got float32 from 1"),
         (dict(held=np.zeros((4, 2, 8, 8), np.uint8)), r"C 1 or 3; got uint8 \(4, 2, 8, 8\)"),
@@ -286,7 +286,7 @@ def test_audit__probes_use_the_labels_of_the_others(
         (dict(encoder=made(1)), "the images have 3 channels, Sequential takes 1"),
         (dict(encoder=object), "encoder must be a torch module, .* got type"),
         (dict(known=23), "24 members and 30 non-members are too few for known 23"),
-        (dict(known=1), r"^known \(--known\): 1, must be >= 2"),
+        (dict(known=1), r"^split.known \(--known\): 1, must be >= 2"),
         (dict(attacks="lpl"), "unknown attack 'lpl'; did you mean 'lpla'"),
         (dict(attacks="lira"), "no attack could run; lira: needs shadow encoders"),
         (dict(attack={"lpla": {"q": 2}}), "option attack.lpla.q"),

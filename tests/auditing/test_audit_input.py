@@ -26,12 +26,15 @@ def refused(audit: Audit, flags: str, out: Path) -> str:
     [
         ("--attacks similarity,similarity", "attack 'similarity' is named twice"),
         ("--encodr x", "unknown option --encodr; did you mean '--encoder'?"),
-        ("--known 1", "known (--known): 1, must be >= 2"),
-        ("--known many", "known (--known): 'many', must be int or none"),
-        ("--std 0", "std (--std): 0.0, must be > 0"),
-        ("--mean 0.1,0.2", "mean (--mean): 2 values for images of 3 channels"),
-        ("--precision half", "precision (--precision): unknown value 'half'"),
-        ("--precision bfloat16 --encoder x.onnx", "precision bfloat16: an ONNX program computes"),
+        ("--known 1", "split.known (--known): 1, must be >= 2"),
+        ("--known many", "split.known (--known): 'many', must be int or none"),
+        ("--std 0", "data.std (--std): 0.0, must be > 0"),
+        ("--mean 0.1,0.2", "data.mean (--mean): 2 values for images of 3 channels"),
+        ("--precision half", "encoder.precision (--precision): unknown value 'half'"),
+        (
+            "--precision bfloat16 --encoder x.onnx",
+            "(--precision) bfloat16: an ONNX program",
+        ),
         ("--attack.lpla.reading guess", "attack.lpla.reading: unknown value 'guess'"),
         ("--attack.similarity.views 4 --attacks lpla", "options for attack 'similarity', which"),
         ("--members.pixels 8", "members.pixels is no option of dataset 'npz', but of synth"),
@@ -40,16 +43,19 @@ def refused(audit: Audit, flags: str, out: Path) -> str:
         ("--sweep known=4,x", "sweep (--sweep): '4,x', must be list of int"),
         ("--sweep known=4,4", "sweep (--sweep): 'known=4,4', must be of values that differ"),
         ("--shadows 2 --shadow-encoders x", "give one"),
-        ("--shadow.epochs 2", "shadow.epochs is given without shadows N"),
-        ("--shadow-data synthetic", "shadow_data (--shadow-data) is given without shadows N"),
-        ("--shadows 2 --shadow.count 3", "shadow.count: shadows N says how many"),
+        ("--shadow.epochs 2", "shadow.epochs is given without shadow.count (--shadows) N"),
+        (
+            "--shadow-data synthetic",
+            "(--shadow-data) is given without shadow.count (--shadows) N",
+        ),
+        ("--shadows 2 --shadow.count 3", "--shadows and --shadow.count are the same option"),
         ("--encoder tests.auditing.brought:grey", "the images have 3 channels"),
         ("--encoder tests.auditing.brought:broken", "is not finite for 16 of 16 images (NaN or"),
         ("--encoder tests.auditing.brought:rigid --size 16", "rigid fails on images of 3x16x16"),
         ("--members synthetic", "members (--members) is given without nonmembers (--nonmembers)"),
         ("--nonmembers digits --members= ", "members (--members): '', must be"),
         ("--members npz:gone.npz --nonmembers digits", "members: npz: no such file"),
-        ("--known 30", "26 members and 40 non-members are too few for known 30"),
+        ("--known 30", "26 members and 40 non-members are too few for split.known (--known) 30"),
         ("--query-budget 20", "no attack could run; similarity: query_budget 20: needs at least"),
         ("--attacks ascent,encodermi-t", "no attack could run; ascent: takes part in the training"),
     ],
@@ -62,7 +68,7 @@ def test_flags__one_line_names_the_value(
 
 def test_required__what_is_missing_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--members", "digits", "--nonmembers", "digits"]) == 2
-    assert "encoder (--encoder) is missing: RUN[@round], FILE.pt2" in capsys.readouterr().err
+    assert "encoder.name (--encoder) is missing: RUN[@round], FILE.pt2" in capsys.readouterr().err
     assert main(["--encoder", "tests.auditing.brought:tiny"]) == 2
     named = "members DATASET and nonmembers DATASET are missing"
     assert capsys.readouterr().err == f"fedmia: error: {named}\n"
@@ -87,9 +93,9 @@ def test_out__occupied_is_left_as_it_is(audit: Audit, tmp_path: Path) -> None:
     ("text", "named"),
     [
         ("enccoder: x", "{file}: unknown option enccoder; did you mean 'encoder'?"),
-        ("encoder: 3", "{file}: encoder (--encoder): 3, must be str"),
-        ("encoder: x\nstd: [1e-3, 0]", "{file}: std (--std): 0.0, must be > 0"),
-        ("encoder: x\nknown: [3]", "{file}: known (--known): [3], must be int or none"),
+        ("encoder: 3", "{file}: encoder.name (--encoder): 3, must be str"),
+        ("encoder: x\nstd: [1e-3, 0]", "{file}: data.std (--std): 0.0, must be > 0"),
+        ("encoder: x\nknown: [3]", "{file}: split.known (--known): [3], must be int or none"),
         ("encoder: x\nattack: {lpla: 3}", "{file}: attack.lpla: 3, must be a mapping of options"),
         ("encoder: x\naugment: {a: 2}", "{file}: unknown option augment.a"),
         ("encoder: x\nmembers.a: 1", "{file}: members.a needs members DATA"),

@@ -24,14 +24,15 @@ from fedmia.evaluation.audits.utility import health, probe_images
 from fedmia.evaluation.encoder import recipe
 from fedmia.probes import utility as made
 from fedmia.report.words.notes import sentences
+from fedmia.settings.commands.audit import Audit
 from fedmia.settings.errors import InputError
+from fedmia.settings.tree import from_tree
 from fedmia.ssl.augment import Augment
 from fedmia.testing import material
 
 
 def audit(**options: Any) -> Any:
-    usual = {"known": None, "limit": None, "shadows": 0, "shadow_data": None, "seed": 0}
-    return SimpleNamespace(**usual | {"augment": {}, "precision": "float32"} | options)
+    return from_tree(Audit, {"encoder": "x", **options})
 
 
 @pytest.mark.parametrize(

@@ -288,7 +288,9 @@ def test_encoders__are_the_single_audits_and_drawn(
         for report in (same, alone):
             del report["hardware"]  # the cores of a share
         assert numbers(same) == numbers(alone)
-    assert any("where mean (--mean) and std (--std) give none" in note for note in same["notes"])
+    assert any(
+        "where data.mean (--mean) and data.std (--std) give none" in note for note in same["notes"]
+    )
     assert (out / "figures" / "encoders.png").read_bytes().startswith(b"\x89PNG")
     assert "<img" in (out / "study.html").read_text()
 

@@ -199,13 +199,19 @@ DATA_ALONE = "--shadows 1 --shadow.knowledge data "
             f"{DATA_ALONE}--shadow.model vit-tiny --shadow.size 9",
             "cuts 9x9 images into patches",
         ),
-        ("--shadow.model.width 8", "shadow.model is given without shadows N"),
-        ("--shadows 1 --shadow.knowledge none", "give shadow_data DATASET, or add data"),
+        ("--shadow.model.width 8", "shadow.model is given without shadow.count (--shadows) N"),
+        (
+            "--shadows 1 --shadow.knowledge none",
+            "(--shadow-data) DATASET, or add data",
+        ),
         ("--shadows 1 --shadow.model smallnet", "take architecture out of shadow.knowledge"),
         ("--shadows 1 --shadow.ssl mocov2", "take algorithm out of shadow.knowledge"),
-        ("--shadow-defense dpsgd", "shadow_defense (--shadow-defense) is given without"),
+        ("--shadow-defense dpsgd", "shadow.defense (--shadow-defense) is given without"),
         (f"{DATA_ALONE}--shadow-defense gaussian", "gaussian noises what a client sends, and a"),
-        (f"{DATA_ALONE}--shadow-defense dpsgd,dpsgd", "shadow_defense dpsgd is given twice"),
+        (
+            f"{DATA_ALONE}--shadow-defense dpsgd,dpsgd",
+            "(--shadow-defense) dpsgd is given twice",
+        ),
         (f"{DATA_ALONE}--shadow-defense early-stopping", "the choice of the last round needs"),
     ],
 )

@@ -120,7 +120,7 @@ def test_sources__unreadable_ones_are_left_out_where_that_is_asked_and_counted(
     assert done.code == 2 and not (tmp_path / "A").exists()
     assert (
         "3 images (" in done.err
-        and "skip_unreadable (--skip-unreadable) leaves them out" in done.err
+        and "data.skip_unreadable (--skip-unreadable) leaves them out" in done.err
     )
     done = audit(f"{line} --skip-unreadable", tmp_path / "A")
     assert done.code == 0, done.err

@@ -145,8 +145,14 @@ def test_parquet__of_a_shuffled_frame_is_read_without_its_index(
         ("--member-embeddings A.npy --nonmember-embeddings E.npy", "must be numbers (N, D)"),
         ("--member-embeddings A.npy --nonmember-embeddings none.npy", "No such file"),
         ("--member-embeddings A.npy --nonmember-embeddings A.txt", "ends in one of .npy"),
-        ("--member-embeddings A.npy --nonmember-embeddings B.npy --shadows 2", "shadows 2 beside"),
-        ("--member-embeddings A.npy --nonmember-embeddings B.npy --size 8", "size 8 beside"),
+        (
+            "--member-embeddings A.npy --nonmember-embeddings B.npy --shadows 2",
+            "(--shadows) 2 beside",
+        ),
+        (
+            "--member-embeddings A.npy --nonmember-embeddings B.npy --size 8",
+            "(--size) 8 beside",
+        ),
         ("--member-embeddings A.npy --nonmember-embeddings B.npy --known 30", "too few"),
     ],
 )
@@ -215,8 +221,8 @@ def test_python__goes_on_with_the_same_vectors_alone(vectors: str, tmp_path: Pat
         ({"members": torch.ones(9, 8, 2, 2)}, r"^members: float32 \(9, 8, 2, 2\), must be"),
         ({"members": [[1.0], [2.0, 3.0]]}, "^members must be vectors: .* got list"),
         ({"members": "none.npy"}, r"^member_embeddings .*none.npy.*No such file"),
-        ({"shadows": 2}, "shadows .*2 beside member_embeddings"),
-        ({"known": 30}, "are too few for known 30"),
+        ({"shadows": 2}, "\(--shadows\) .*2 beside member_embeddings"),
+        ({"known": 30}, "are too few for split.known (--known) 30"),
         ({"knwon": 6}, "did you mean 'known'"),
     ],
 )

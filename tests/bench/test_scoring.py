@@ -24,6 +24,7 @@ from fedmia.data.images import digests
 from fedmia.evaluation.audits.prepare import prepare
 from fedmia.report.figures import draw
 from fedmia.settings.commands.audit import Audit
+from fedmia.settings.tree import from_tree
 
 LIMIT, KNOWN = 40, 10  # images a side, and those that are known
 OPTIONS: dict[str, Any] = {"threads": 1, "device": "cpu", "known": KNOWN}
@@ -57,7 +58,7 @@ def test_score__is_that_of_an_audit(
     scores = run.scores
     audited = [scores[attack][scores["truth"] == side].to_numpy() for side in (True, False)]
     _, split = prepare(
-        Audit(encoder=str(TARGET.folder), attacks=(attack,), **files, **OPTIONS),
+        from_tree(Audit, {"encoder": str(TARGET.folder), "attacks": [attack], **files, **OPTIONS}),
         torch.device("cpu"),
     )
     of = "known_members", "known_nonmembers", "scored_members", "scored_nonmembers", "spare"

@@ -141,7 +141,7 @@ def test_every_door_refuses_in_the_same_words(
     message = str(refused.value)
     assert why in message
     if limits is None:
-        assert "pixel_range (--pixel-range) LOW,HIGH, one fixed range for all" in message
+        assert "data.pixel_range (--pixel-range) LOW,HIGH, one fixed range for all" in message
 
 
 @pytest.mark.parametrize("kind", [2, 4, 6], ids=["colour", "gray, alpha", "colour, alpha"])

@@ -61,15 +61,15 @@ def test_audit__scales_every_source_by_the_same_range(folder: Path) -> None:
     )  # fmt: skip
     for flag in ("members", "nonmembers"):
         assert np.array_equal(find_images(audit, flag, None).all().images, BYTES)
-    assert np.array_equal(load_images(audit, "shadow_data", None).images, BYTES)
+    assert np.array_equal(load_images(audit, "shadow.data", None).images, BYTES)
     with pytest.raises(InputError, match=r"^members: .* \(--pixel-range\) LOW,HIGH, one fixed"):
-        bad = replace(audit, pixel_range=None)
+        bad = replace(audit, data=replace(audit.data, pixel_range=None))
         take(find_images(bad, "members", None), "members", np.arange(2))
     with pytest.raises(
         InputError,
-        match=r"^pixel_range .* without members .*: a run's images have its",
+        match=r"^data.pixel_range .* without members .*: a run's images have its",
     ):
-        Audit(encoder="e", pixel_range=LIMITS)
+        from_tree(Audit, {"encoder": "e", "pixel_range": list(LIMITS)})
 
 
 def images_of(settings: Any) -> np.ndarray:
@@ -100,7 +100,7 @@ def test_python__audits_by_name_and_of_objects() -> None:
     with pytest.raises(InputError, match=r"members must be .* give data\.pixel_range .* LOW,HIGH"):
         build_settings(AUDIT, None, {"encoder": "e", "members": DEEP, "nonmembers": DEEP})
     encoder, more = torch.nn.Conv2d(1, 8, 3), {"attacks": "similarity", "quiet": True}
-    with pytest.raises(InputError, match=r"pixel_range \(--pixel-range\) LOW,HIGH"):
+    with pytest.raises(InputError, match=r"data.pixel_range \(--pixel-range\) LOW,HIGH"):
         fedmia.audit_encoder(encoder, DEEP[:30], DEEP[30:], **more)
     run = fedmia.audit_encoder(encoder, DEEP[:30], DEEP[30:], pixel_range=LIMITS, **more)
     images = run.images

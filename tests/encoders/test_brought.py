@@ -153,7 +153,7 @@ def test_load_module__no_weights_no_twin_and_no_white_box() -> None:
         loaded.untrained()
     assert remote.asked[0] == asked  # nothing is asked for a void control
     with pytest.raises(
-        InputError, match=r"access \(--access\) to Remote: 'white_box', must be black_box"
+        InputError, match=r"encoder.access \(--access\) to Remote: 'white_box', must be black_box"
     ):
         load_module(remote, LoadOptions(size=SIZE, access="white_box"))
     assert load_module(make_tiny(), LoadOptions(access="black_box")).access == "black_box"

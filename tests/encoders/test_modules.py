@@ -164,7 +164,7 @@ def test_factory__fedmias_own_keep_their_layers(code: Any, pictures: Tensor) -> 
     assert check(released, pictures)["encoder"].shape == (7, 6)
     stages = ("layer1", "layer2", "layer3", "layer4", "avgpool", "encoder")
     assert released.method.encoder.layers == stages
-    refused(r"mean \(--mean\): .* holds its own", "usercode:encoder", mean=[0.5])
+    refused(r"data.mean \(--mean\): .* holds its own", "usercode:encoder", mean=[0.5])
 
 
 @pytest.mark.parametrize(

@@ -136,8 +136,14 @@ GIVEN = (0.7, 0.8, 0.9), (0.25, 0.35, 0.45)
         ({"mean": GIVEN[0], "std": GIVEN[1]}, 3, OWN, GIVEN, 0),
         ({"mean": GIVEN[0]}, 3, OWN, (GIVEN[0], OWN[1]), 0),
         ({"std": [0.5]}, 3, OWN, (OWN[0], (0.5,) * 3), 0),
-        ({"mean": (0.1, 0.2)}, 3, OWN, r"mean \(--mean\): 2 values for images of 3 channels", 0),
-        ({"std": (0.1, 0.2)}, 3, OWN, r"std \(--std\): 2 values for images of 3 channels", 0),
+        (
+            {"mean": (0.1, 0.2)},
+            3,
+            OWN,
+            r"data.mean \(--mean\): 2 values for images of 3",
+            0,
+        ),
+        ({"std": (0.1, 0.2)}, 3, OWN, r"data.std \(--std\): 2 values for images of 3 channels", 0),
         ({"std": (0.1, 0.0, 0.3)}, 3, OWN, "0.0, must be > 0", 0),
     ],
 )

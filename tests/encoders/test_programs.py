@@ -81,7 +81,7 @@ def test_program__wrong_images_and_constants_are_refused_and_given_ones_win(
         with pytest.raises(InputError, match=message):
             probe_encoder(released, images)
     refused("size 32: .* takes 16x16 images only", path, size=32)
-    refused(r"mean \(--mean\): 2 values for images of 3 channels", path, mean=[0.1, 0.2])
+    refused(r"data.mean \(--mean\): 2 values for images of 3 channels", path, mean=[0.1, 0.2])
     plain = load(path, mean=[0.0], std=[1.0])
     with torch.no_grad():
         expected = make_tiny()(pictures.float() / 255)

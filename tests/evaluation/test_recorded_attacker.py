@@ -103,8 +103,8 @@ def test_audit__refuses_targets_that_the_attack_did_not_act_on(
 ) -> None:
     done = audit(f"{of_rounds(scored[0])}{archives.flags}--channels gray --known 4 ")
     assert done.code == 2 and done.err.splitlines()[-1].startswith(
-        "fedmia: error: federation (--federation): 66 of the 66 images of the audit are none of "
-        "the 92 targets of client 2"
+        "fedmia: error: federation.recording (--federation): 66 of the 66 images of the audit are "
+        "none of the 92 targets of client 2"
     )
 
 

@@ -525,7 +525,7 @@ def test_refusals__of_notes(attacked: Path, tmp_path: Path, capsys: Any) -> None
         lines = capsys.readouterr().err.splitlines()
         assert len(lines) == 1 and message in lines[0]
     assert audit(f"{ENCODER}--notes {attacked} {sides}".split()) == 2
-    assert "notes (--notes) is given without federation" in capsys.readouterr().err
+    assert "federation.notes (--notes) is given without federation" in capsys.readouterr().err
 
 
 @pytest.mark.slow(seconds=40)

@@ -27,6 +27,7 @@ from fedmia.recording.writer import RecordingWriter
 from fedmia.runs import open_run
 from fedmia.settings.commands.audit import Audit
 from fedmia.settings.errors import InputError
+from fedmia.settings.tree import from_tree
 from fedmia.storage.snapshot import read_tensors, write_tensors
 from tests.bank import Bank
 
@@ -194,13 +195,13 @@ def test_run__records_its_cast_and_an_audit_reads_it(bank: Bank) -> None:
     assert (run / "recording" / CAST).stat().st_mode & 0o777 == 0o600
     images = open_run(run).images
     same(images.only({role: np.argsort(images.ids(role)) for role in SCORED}), cast)
-    audit = images_for(Audit(encoder=str(run), shadows=1), any_encoder)
+    audit = images_for(from_tree(Audit, {"encoder": str(run), "shadows": 1}), any_encoder)
     assert audit.own is None and audit.labels.of(audit.attacked()).tolist()
     for role in ("scored_members", "known_members", "known_nonmembers"):
         assert sorted(audit.ids(role)) == sorted(cast.ids(role))
     spare = {*cast.ids("scored_nonmembers")}.union(*map(set, cast.placebo_parts))
     assert {*audit.ids("spare")} == spare - {*audit.ids("scored_nonmembers")}
-    of_rounds = Audit(encoder=str(run), federation=str(run / "recording"))
+    of_rounds = from_tree(Audit, {"encoder": str(run), "federation": str(run / "recording")})
     own = images_for(of_rounds, any_encoder).own
     assert own is not None and torch.equal(own, cast.client_images(3))
     assert images_for(of_rounds, any_encoder).received == cast.received == {0}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
-from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -22,6 +21,7 @@ from fedmia.settings.commands.compatibility import check_experiment
 from fedmia.settings.commands.experiment import Experiment
 from fedmia.settings.commands.machine import RunMachine
 from fedmia.settings.errors import InputError
+from fedmia.settings.tree import from_tree
 
 
 @pytest.fixture(params=[0, 1, 2])
@@ -42,18 +42,25 @@ def test_device__is_the_gpu_where_torch_finds_one(gpus: int) -> None:
 
 def test_both_commands__refuse_a_gpu_that_is_not_there(gpus: int) -> None:
     here = f"the GPUs here are cuda:0 to cuda:{gpus - 1}"
-    want = "device cuda:2: " + (here if gpus else "torch finds no CUDA GPU on this machine")
+    want = "machine.device (--device) cuda:2: " + (
+        here if gpus else "torch finds no CUDA GPU on this machine"
+    )
     with pytest.raises(InputError) as audited:
-        device_of(Audit(encoder="x", device="cuda:2"))
+        device_of(from_tree(Audit, {"encoder": "x", "device": "cuda:2"}))
     with pytest.raises(InputError) as simulated:
-        check_experiment(Experiment.complete(device="cuda:2"))
+        check_experiment(from_tree(Experiment, {"device": "cuda:2"}))
     assert str(audited.value) == str(simulated.value) == want
 
 
+OF_RAY = {"backend": "ray", "gpus_per_client": 0.5}
+
+
 def test_share_of_a_gpu__is_refused_where_torch_finds_none(gpus: int) -> None:
-    experiment = Experiment.complete(backend="ray", gpus_per_client=0.5)
-    for one in (replace(experiment, device="cpu"), replace(experiment, ray_address="auto")):
-        check_experiment(one)  # the share is Ray's alone, or the cluster's to grant
+    experiment = from_tree(Experiment, OF_RAY)
+    for own in ({"device": "cpu"}, {"ray_address": "auto"}):
+        check_experiment(
+            from_tree(Experiment, {**OF_RAY, **own})
+        )  # the share is Ray's alone, or the cluster's to grant
     with nullcontext() if gpus else pytest.raises(InputError, match="gpus_per_client.* 0.5: torch"):
         check_experiment(experiment)
 

@@ -11,6 +11,7 @@ from fedmia.records.note import Note
 from fedmia.report.words.notes import sentences
 from fedmia.runtime import load
 from fedmia.settings.commands.audit import Audit
+from fedmia.settings.tree import from_tree
 
 
 @pytest.mark.parametrize(
@@ -32,19 +33,23 @@ def test_threads__as_many_as_are_free(
     monkeypatch.setattr(load, "count_cores", lambda: cores)
     monkeypatch.setattr(load, "measure_free_cores", lambda: free)
     lines: list[str] = []
-    audit = Audit(encoder="x")
-    assert settle_threads(audit, None, lines.append).threads == want
+    audit = from_tree(Audit, {"encoder": "x"})
+    assert settle_threads(audit, None, lines.append).machine.threads == want
     assert len(lines) == (want > 0)
-    assert settle_threads(Audit(encoder="x", threads=2), None, lines.append).threads == 2
+    two = from_tree(Audit, {"encoder": "x", "threads": 2})
+    assert settle_threads(two, None, lines.append).machine.threads == 2
     # An audit that is gone on with keeps the threads that it began with, at any load.
     for began in (0, 3):
         (tmp_path / "config.yaml").write_text(f"threads: {began}\n")
-        assert settle_threads(audit, tmp_path, lines.append).threads == began
+        assert settle_threads(audit, tmp_path, lines.append).machine.threads == began
 
 
 def test_note__names_the_count_and_the_option_that_repeats_it() -> None:
     one, three = sentences(Note("machine-busy", {"threads": count}) for count in (1, 3))
-    assert "used 1 thread;" in one and "used 3 threads;" in three and "threads 3 repeats" in three
+    assert (
+        "used 1 thread;" in one and "used 3 threads;" in three
+    assert "(--threads) 3 repeats" in three
+    )
 
 
 def test_measured__at_most_the_cores() -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from fedmia.runtime.load import fewer_threads
 from fedmia.settings.commands.audit import Audit
+from fedmia.settings.tree import flatten
 from fedmia.storage.runfolder import RunFolder
 
 
@@ -26,7 +27,7 @@ def settle_threads(audit: Audit, out: Path | None, say: Callable[[str], None]) -
     if audit.machine.threads or audit.machine.device.startswith("cuda"):
         return audit
     if out is not None and (begun := RunFolder(out)).has_settings():
-        threads = begun.facts().get("threads", 0)
+        threads = flatten(Audit, begun.facts()).get("machine.threads", 0)
         if isinstance(threads, int) and threads:
             say(f"{threads} threads, as this audit began with")
             return with_threads(audit, threads)
