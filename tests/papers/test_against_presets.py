@@ -212,7 +212,7 @@ def test_sd_mi__has_known_images_beside_its_anchors(name: str) -> None:
             own = job.tree["attack"].get("sd-mi") if job.kind == AUDIT else None
             if own is None or "sd-mi" not in job.tree["attacks"]:
                 continue
-            known = np.repeat([1, 0], job.tree["known"])
+            known = np.repeat([1, 0], job.tree["split"]["known"])
             chosen = choose_anchors(known, own["anchors"], np.random.default_rng(0))
             if scale == "paper" and job.tree["attacks"] == ["sd-mi"]:
                 assert (chosen.sum(), (~chosen).sum()) == (2000, 4000)

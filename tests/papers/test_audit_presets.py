@@ -128,7 +128,7 @@ def test_audit_of_lpla__has_the_papers_attacks() -> None:
 
 def test_audits_of_the_others__have_the_papers_attacks() -> None:
     audit = audit_of("encodermi")
-    assert audit.shadow.count == 1 and audit.shadow["epochs"] == 1600
+    assert audit.shadow.count == 1 and audit.shadow.training["epochs"] == 1600
     for name in ("encodermi-v", "encodermi-s"):
         own = audit.attack[name]
         assert (own["epochs"], own["rate"], own["views"]) == (300, 1e-4, 10)
@@ -145,7 +145,7 @@ def test_audits_of_the_others__have_the_papers_attacks() -> None:
 )  # fmt: skip
 def test_heads__are_of_table_1(name: str, data: str, size: int, pairs: int) -> None:
     head = parse(HEAD, ["--config", str(HEADS / f"{name}.yaml")]).settings
-    assert (head.data, head.images, head.samples) == (data, size, pairs)
+    assert (head.data.name, head.images, head.samples) == (data, size, pairs)
     assert head.delta == 1e-5 and head.mechanisms == ("logistic", "laplace", "gaussian-classical")
     assert (head.epochs, head.batch_size, head.hidden) == (20, 25, 0)
     run = preset(f"logistic-{name}")
