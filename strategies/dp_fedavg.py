@@ -86,7 +86,7 @@ class DPFedAvg(FederatedStrategy):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_noise("dp-fedavg", self, "noise_multiplier")
+        check_noise(self, "noise_multiplier")
 
     def check(self, norm: str) -> None:
         refuse_running(norm)

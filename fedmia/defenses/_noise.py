@@ -31,7 +31,7 @@ from fedmia.defenses.sensitivity import (
 )
 from fedmia.records.privacy import Epsilon
 from fedmia.settings import option
-from fedmia.settings.errors import InputError
+from fedmia.settings.errors import option_error
 from fedmia.ssl.base import State
 
 CLIPPED = (
@@ -96,15 +96,12 @@ class ReleaseNoise(Defense):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        name = type(self).__name__
-        check_noise(name, self, "scale")
+        check_noise(self, "scale")
         if self.sensitivity == "sampled" and self.clip is not None:
-            raise InputError(f"{name}.clip is not used with sensitivity 'sampled', got {self.clip}")
+            raise option_error(self, f"clip: {self.clip}, is not used with sensitivity 'sampled'")
         if self.sensitivity == "sampled" and self.canaries:
-            raise InputError(
-                f"{name}.canaries need sensitivity 'clip': nothing bounds what a made-up client "
-                f"sends under 'sampled', got {self.canaries}"
-            )
+            why = "nothing bounds what a made-up client sends under 'sampled'"
+            raise option_error(self, f"canaries: {self.canaries}, need sensitivity 'clip': {why}")
 
     @abstractmethod
     def draw(self, rng: np.random.Generator, scale: float, count: int) -> NDArray[np.float64]:

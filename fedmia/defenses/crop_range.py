@@ -12,7 +12,7 @@ import numpy as np
 from fedmia.defenses._estimate import estimates, require_public, split_public
 from fedmia.defenses.base import Defense, PreparationContext, RunConditions
 from fedmia.settings import option
-from fedmia.settings.errors import InputError, opt
+from fedmia.settings.errors import InputError, opt, option_error
 from fedmia.ssl.train import Job
 
 # Shares of the method's own range. On the paper's (0.2, 1) they are its figures: 0.5 for all,
@@ -45,7 +45,8 @@ class CropRange(Defense):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.choose and self.lower is not None:
-            raise InputError(f"CropRange.lower {self.lower} is given, and choose too")
+            either = "is given, and choose too: leave one out"
+            raise option_error(self, f"lower: {self.lower} {either}")
 
     def check(self, setting: RunConditions) -> None:
         own = setting.ssl.augment

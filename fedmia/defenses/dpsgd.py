@@ -150,7 +150,7 @@ class DPSGD(Defense):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_noise("DPSGD", self, "noise_multiplier")
+        check_noise(self, "noise_multiplier")
 
     def check(self, setting: RunConditions) -> None:
         refuse_added_losses(setting.ssl)

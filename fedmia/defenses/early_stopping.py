@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from fedmia.defenses._estimate import LeakEstimate, estimates, require_public, split_public
 from fedmia.defenses.base import Defense, PreparationContext, RunConditions
 from fedmia.settings import option
-from fedmia.settings.errors import InputError
+from fedmia.settings.errors import option_error
 from fedmia.ssl.train import Job
 
 LEAK = 0.55
@@ -43,10 +43,8 @@ class EarlyStopping(Defense):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.after is not None and (self.leak, self.patience) != (None, None):
-            raise InputError(
-                f"EarlyStopping.after {self.after} leaves nothing to choose: give it, or leak and "
-                "patience"
-            )
+            choice = "leaves nothing to choose: give it, or leak and patience"
+            raise option_error(self, f"after: {self.after} {choice}")
 
     def check(self, setting: RunConditions) -> None:
         if self.after is None:

@@ -12,7 +12,14 @@ from typing import Any, TypeVar, cast
 
 from fedmia.settings import registry
 from fedmia.settings.choices import Layer, PluginChoice
-from fedmia.settings.errors import InputError, format_value, opt, unknown_value, wrong_value
+from fedmia.settings.errors import (
+    InputError,
+    format_value,
+    opt,
+    prefix_errors,
+    unknown_value,
+    wrong_value,
+)
 from fedmia.settings.fields import (
     Classes,
     ListsForm,
@@ -149,7 +156,8 @@ def _build_fields(classes: Classes, above: str, values: Flat) -> dict[str, Any]:
         match form:
             case SectionForm():
                 own = _build_fields(form.classes, f"{path}.", values)
-                fields[one.name] = form.classes[0](**own) if form.built else own
+                with prefix_errors("", path):
+                    fields[one.name] = form.classes[0](**own) if form.built else own
             case PluginForm(several=True):
                 names = values.get(path) or ()
                 fields[one.name] = tuple(_layer(name, _below(f"{name}.", below)) for name in names)

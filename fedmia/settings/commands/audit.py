@@ -22,7 +22,7 @@ from fedmia.settings.commands.data import (
 from fedmia.settings.commands.effects import OF_AUDITS
 from fedmia.settings.commands.points import parse_points
 from fedmia.settings.commands.roles import check_attack_options
-from fedmia.settings.errors import InputError, opt
+from fedmia.settings.errors import InputError, opt, prefix_errors
 from fedmia.settings.fields import Settings, built_attacks, given_options, named_options, plugins
 from fedmia.settings.options import option, option_fields, options_of
 from fedmia.settings.values import convert
@@ -242,7 +242,8 @@ class Audit(Settings):
         choices = choose_attacks(names, self.attack, self.attack_choices, complete=False)
         object.__setattr__(self, "attack_choices", choices)
         self._check_knowledge()
-        Augment(**self.augment)
+        with prefix_errors("", "augment"):
+            Augment(**self.augment)
         if self.sweep is not None:
             parse_points(self.sweep)
 

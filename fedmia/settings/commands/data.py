@@ -34,7 +34,8 @@ def image_size(default: str, least: int) -> Any:
 
 def channel_mean(default: str) -> Any:
     """An option: mean of each channel; `default` as of `image_size`."""
-    return option(None, f"mean of each channel, in [0, 1] (none: {default})", ge=0, le=1)
+    about = f"mean of each channel, in [0, 1] (none: {default})"
+    return option(None, about, ge=0, le=1, of_pixels=True)
 
 
 def channel_std(default: str) -> Any:
