@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -70,6 +71,9 @@ class ReleaseNoise(Defense):
     audit: ClassVar[str] = "one-run"  # each canary has a run, but only a Gaussian's law is told
     strength: ClassVar[str] = "scale"
     strengths: ClassVar[tuple[float, ...]] = (0.005, 0.02, 0.05, 0.1)
+    neutral: ClassVar[Mapping[str, Any]] = {
+        "epsilon": None, "scale": 0.0, "clip": 1e6, "sensitivity": "clip", "canaries": 0,
+    }  # fmt: skip
 
     epsilon: float | None = option(
         None, "privacy budget of the whole run, for the client as a whole", gt=0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -30,6 +30,7 @@ class EarlyStopping(Defense):
     paper: ClassVar[str] = "Liu et al., EncoderMI, CCS 2021, Sec. 7; Zhu et al., PartCrop, Sec. 7"
     strength: ClassVar[str] = "after"
     strengths: ClassVar[tuple[float, ...]] = (20, 10, 5, 2)
+    neutral: ClassVar[Mapping[str, Any]] = {"after": None, "leak": 1.0, "patience": None}
 
     after: int | None = option(None, "rounds that the client trains in", ge=1)
     leak: float | None = option(
