@@ -68,6 +68,8 @@ class FederatedStrategy(Options, Strategy):
         gradients: it reads gradients off the clients' steps, which want to be those of SGD.
         strength: of one that defends, the option that says how strong it is, or empty.
         strengths: values of it that a trade-off tries, from mild to strong.
+        neutral: options under which its server averages as FedAvg: without noise, clipping, own
+            rate or momentum. Empty: the defaults do, or none.
     """
 
     paper: ClassVar[str] = ""
@@ -77,6 +79,7 @@ class FederatedStrategy(Options, Strategy):
     gradients: ClassVar[bool] = False
     strength: ClassVar[str] = ""
     strengths: ClassVar[tuple[float, ...]] = ()
+    neutral: ClassVar[Mapping[str, Any]] = {}
 
     course: RoundRange = field(
         default=RoundRange("main", 0, 0, False, 1.0, 0), init=False, repr=False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
@@ -53,6 +53,7 @@ class DPFedAvg(FederatedStrategy):
     private: ClassVar[bool] = True
     strength: ClassVar[str] = "noise_multiplier"
     strengths: ClassVar[tuple[float, ...]] = (0.03, 0.1, 0.3, 1.0)
+    neutral: ClassVar[Mapping[str, Any]] = {"epsilon": None, "noise_multiplier": 0.0, "clip": 1e9}
 
     epsilon: float | None = option(None, "privacy budget of the whole run, for a client", gt=0)
     noise_multiplier: float | None = option(
@@ -86,7 +87,7 @@ class DPFedAvg(FederatedStrategy):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_noise("dp-fedavg", self, "noise_multiplier")
+        check_noise(self, "noise_multiplier")
 
     def check(self, norm: str) -> None:
         refuse_running(norm)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from fedmia.settings import option
 from fedmia.ssl.base import State
@@ -17,6 +17,7 @@ class FedAvg(FederatedStrategy):
     """Federated averaging: G' = (1 - eta) G + eta mean(L), exact at eta 1."""
 
     paper: ClassVar[str] = "McMahan et al., AISTATS 2017; Chen et al., Eq. 2"
+    neutral: ClassVar[Mapping[str, Any]] = {"server_lr": 1.0}
 
     weighting: str = option(
         "uniform",

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from fedmia.settings import option
 from fedmia.ssl.base import State
@@ -17,6 +17,7 @@ class FedAvgM(_FedAvg):
     """Server momentum: v' = beta v + (G - mean(L)), G' = G - eta v'; beta 0 is FedAvg."""
 
     paper: ClassVar[str] = "Hsu et al., 2019, arXiv 1909.06335"
+    neutral: ClassVar[Mapping[str, Any]] = {**_FedAvg.neutral, "beta": 0.0}
 
     beta: float = option(0.9, "server momentum", ge=0, lt=1)
     velocity: State = field(default_factory=dict, init=False, repr=False)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from fedmia.settings import option
 from strategies.krum import Krum as _Krum
@@ -14,6 +15,7 @@ class MultiKrum(_Krum):
     """The mean of the m updates with the least scores of Krum; m 1 is Krum."""
 
     paper: ClassVar[str] = "Blanchard et al., NeurIPS 2017, Section 4"
+    neutral: ClassVar[Mapping[str, Any]] = {"malicious": 0, "keep": None}
 
     keep: int | None = option(None, "m, updates that are averaged (none: n - f)", ge=1)
 

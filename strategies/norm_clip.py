@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from fedmia.defenses.sensitivity import refuse_running
 from fedmia.settings import option
@@ -23,6 +23,7 @@ class NormClip(FederatedStrategy):
     singles: ClassVar[bool] = True
     strength: ClassVar[str] = "clip"
     strengths: ClassVar[tuple[float, ...]] = (3.0, 1.0, 0.3)
+    neutral: ClassVar[Mapping[str, Any]] = {"clip": 1e9}
 
     clip: float = option(1.0, "C, largest L2 norm of a client's update", gt=0)
     last: dict[str, float] = field(default_factory=dict, init=False, repr=False)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from fedmia.settings import option
 from fedmia.ssl.base import State
@@ -25,6 +25,7 @@ class TrimmedMean(FederatedStrategy):
     paper: ClassVar[str] = "Yin et al., ICML 2018, arXiv 1803.01498, Algorithm 1, Option II"
     singles: ClassVar[bool] = True
     compares: ClassVar[bool] = True
+    neutral: ClassVar[Mapping[str, Any]] = {"trim": 0}
 
     trim: int = option(1, "b, clients trimmed at either end of each weight; 0 is FedAvg", ge=0)
 

@@ -136,5 +136,5 @@ def test_build__by_options_of_a_name_or_of_a_class_outside_the_repository(packag
     assert registry.build("partition", path, {"share": 0.25}).share == 0.25
     with pytest.raises(InputError, match="option of partition 'by-halves' 'shear'.*'share'"):
         registry.build("partition", "by-halves", {"shear": 0.1})
-    with pytest.raises(InputError, match="partition 'by-halves': ByHalves.share: .*, must be < 1"):
+    with pytest.raises(InputError, match="^partition.share: .*, must be < 1"):
         registry.build("partition", "by-halves", {"share": 1.0})

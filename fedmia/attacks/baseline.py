@@ -13,7 +13,7 @@ from fedmia.attacks._downstream import DownstreamFitted, confidences
 from fedmia.attacks._fitted import NetworkFitted, ThresholdFitted
 from fedmia.attacks.base import Scores
 from fedmia.settings import option
-from fedmia.settings.errors import InputError
+from fedmia.settings.errors import InputError, option_error
 from fedmia.threat import OUTPUTS, BlackBox
 
 if TYPE_CHECKING:
@@ -125,10 +125,8 @@ class BaselineE(ThresholdFitted):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.rows * self.columns < 3 or self.rows * self.columns % 2 == 0:
-            raise InputError(
-                f"BaselineE.rows and columns: {self.rows}x{self.columns}, must be odd, and more "
-                "than 1 patch: a centre with others around it"
-            )
+            what = "must be odd, and more than 1 patch: a centre with others around it"
+            raise option_error(self, f"rows and columns: {self.rows}x{self.columns}, {what}")
 
     def inputs(self, view: BlackBox, images: Tensor) -> Tensor:
         """float64 (N, 1); rows x columns queries an image."""

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from fedmia.attacks.base import Attack, Known, Scores
 from fedmia.settings import option
-from fedmia.settings.errors import InputError
+from fedmia.settings.errors import InputError, option_error
 from fedmia.threat import OUTPUTS, BlackBox, Threat
 
 LEAST_P = 0.1  # below it, the 1/p-th power of a sum of D terms leaves the range of a double
@@ -77,7 +77,7 @@ class LpLA(Attack):
     def __post_init__(self) -> None:
         super().__post_init__()
         if 0 < self.p < LEAST_P:
-            raise InputError(f"LpLA.p: {self.p}, must be 0 or from {LEAST_P} to 5")
+            raise option_error(self, f"p: {self.p}, must be 0 or from {LEAST_P} to 5")
 
     def fit(self, view: BlackBox, known: Known, rng: np.random.Generator) -> None:
         """Fit a Gaussian to the norms of known members, and one to those of the other side.

@@ -13,7 +13,7 @@ from fedmia.attacks._cosine import pairwise_cosines
 from fedmia.attacks._mlp import ACTIVATIONS, NORMS, mlp
 from fedmia.attacks._partcrop import ENERGIES, NetworkAttack, sorted_energies
 from fedmia.settings import Options, option
-from fedmia.settings.errors import InputError, opt
+from fedmia.settings.errors import InputError, opt, option_error
 from fedmia.ssl.augment import ATTEMPTS, Augment
 from fedmia.ssl.pixel_operations import resized_crop
 from fedmia.threat import OUTPUTS, BlackBox, BudgetError
@@ -121,10 +121,8 @@ class PartCrop(NetworkAttack):
     def recipe(self, patch: int) -> Crops:
         """The recipe of the crops for an encoder of so large patches."""
         if self.scale_min > self.scale_max:
-            raise InputError(
-                f"{type(self).__name__}.scale_min: {self.scale_min}, must be <= scale_max "
-                f"({self.scale_max})"
-            )
+            most = f"scale_max ({self.scale_max})"
+            raise option_error(self, f"scale_min: {self.scale_min}, must be <= {most}")
         return Crops(
             scale_min=self.scale_min, scale_max=self.scale_max, size=self.part, patch=patch
         )

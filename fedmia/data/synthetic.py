@@ -13,7 +13,7 @@ from fedmia.data.decoding import resize_all
 from fedmia.data.images import ByteArray, ImageSet
 from fedmia.seeding import rng
 from fedmia.settings import option
-from fedmia.settings.errors import InputError
+from fedmia.settings.errors import InputError, option_error
 
 CHUNK = 256
 Floats = NDArray[np.float32]
@@ -32,14 +32,17 @@ class Synthetic(Dataset):
     channels: int = option(3, "colour channels: 1 or 3", ge=1, le=3)
     pixels: int = option(32, "pixels a side", ge=4, le=1024)
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.channels == 2:
+            raise option_error(self, "channels: 2, must be 1 or 3")
+
     def load(self, request: Request) -> ImageSet:
         """`images` images in random order of class, classes as even as can be.
 
         Raises:
-            InputError: 2 channels, or fewer images than classes.
+            InputError: fewer images than classes.
         """
-        if self.channels == 2:
-            raise InputError("Synthetic.channels: 2, must be 1 or 3")
         if self.images < self.classes:
             raise InputError(f"synthetic: {self.images} images for {self.classes} classes")
         look = _ClassTextures.draw(

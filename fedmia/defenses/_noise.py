@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -31,7 +32,7 @@ from fedmia.defenses.sensitivity import (
 )
 from fedmia.records.privacy import Epsilon
 from fedmia.settings import option
-from fedmia.settings.errors import InputError
+from fedmia.settings.errors import option_error
 from fedmia.ssl.base import State
 
 CLIPPED = (
@@ -70,6 +71,9 @@ class ReleaseNoise(Defense):
     audit: ClassVar[str] = "one-run"  # each canary has a run, but only a Gaussian's law is told
     strength: ClassVar[str] = "scale"
     strengths: ClassVar[tuple[float, ...]] = (0.005, 0.02, 0.05, 0.1)
+    neutral: ClassVar[Mapping[str, Any]] = {
+        "epsilon": None, "scale": 0.0, "clip": 1e6, "sensitivity": "clip", "canaries": 0,
+    }  # fmt: skip
 
     epsilon: float | None = option(
         None, "privacy budget of the whole run, for the client as a whole", gt=0
@@ -96,15 +100,12 @@ class ReleaseNoise(Defense):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        name = type(self).__name__
-        check_noise(name, self, "scale")
+        check_noise(self, "scale")
         if self.sensitivity == "sampled" and self.clip is not None:
-            raise InputError(f"{name}.clip is not used with sensitivity 'sampled', got {self.clip}")
+            raise option_error(self, f"clip: {self.clip}, is not used with sensitivity 'sampled'")
         if self.sensitivity == "sampled" and self.canaries:
-            raise InputError(
-                f"{name}.canaries need sensitivity 'clip': nothing bounds what a made-up client "
-                f"sends under 'sampled', got {self.canaries}"
-            )
+            why = "nothing bounds what a made-up client sends under 'sampled'"
+            raise option_error(self, f"canaries: {self.canaries}, need sensitivity 'clip': {why}")
 
     @abstractmethod
     def draw(self, rng: np.random.Generator, scale: float, count: int) -> NDArray[np.float64]:

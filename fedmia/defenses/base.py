@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -80,12 +80,15 @@ class Defense(Options, ABC):
             images may leave beside them.
         strength: the option that says how strong it is; empty where none does.
         strengths: values of it that a trade-off tries, from mild to strong.
+        neutral: options under which it does nothing, beside other settings at their defaults: it
+            adds no noise, clips nothing and trains as it is. Empty: there are none.
     """
 
     releases: ClassVar[bool] = False
     withholds: ClassVar[bool] = False
     strength: ClassVar[str] = ""
     strengths: ClassVar[tuple[float, ...]] = ()
+    neutral: ClassVar[Mapping[str, Any]] = {}
 
     @property
     def trains(self) -> bool:

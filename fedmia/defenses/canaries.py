@@ -26,7 +26,7 @@ from fedmia.data.images import IntArray
 from fedmia.defenses._persample import poisson_rows, private_optimizer
 from fedmia.records import FloatArray
 from fedmia.runtime.eager import SGD
-from fedmia.settings.errors import InputError
+from fedmia.settings.errors import InputError, option_error
 from fedmia.ssl.train import Job
 
 if TYPE_CHECKING:
@@ -40,11 +40,10 @@ FEWEST = 100  # fewer show next to nothing, however weak the mechanism
 NUMBERS = 1 << 23  # that the gradients of a physical batch may hold
 
 
-def check_noise(name: str, mechanism: Any, strength: str) -> None:
+def check_noise(mechanism: Any, strength: str) -> None:
     """Refuse a mechanism whose noise is given twice, or whose audit could show nothing.
 
     Args:
-        name: of the mechanism in errors, as in `dpsgd`.
         mechanism: has the options `canaries`, `epsilon` and `strength`.
         strength: its option that gives the noise in place of `epsilon`.
 
@@ -53,9 +52,10 @@ def check_noise(name: str, mechanism: Any, strength: str) -> None:
     """
     count, epsilon, noise = mechanism.canaries, mechanism.epsilon, getattr(mechanism, strength)
     if 0 < count < FEWEST:
-        raise InputError(f"{name}.canaries: {count}, must be 0 or at least {FEWEST}")
+        raise option_error(mechanism, f"canaries: {count}, must be 0 or at least {FEWEST}")
     if epsilon is not None and noise is not None:
-        raise InputError(f"{name} takes epsilon or {strength}, not both: got {epsilon} and {noise}")
+        both = f"epsilon: {epsilon}, beside {strength} {noise}: give one, not both"
+        raise option_error(mechanism, both)
 
 
 def other_stream(stream: np.random.Generator) -> np.random.Generator:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar
@@ -12,7 +12,8 @@ import numpy as np
 from fedmia.defenses._estimate import estimates, require_public, split_public
 from fedmia.defenses.base import Defense, PreparationContext, RunConditions
 from fedmia.settings import option
-from fedmia.settings.errors import InputError, opt
+from fedmia.settings.errors import InputError, opt, option_error
+from fedmia.ssl.augment import Augment
 from fedmia.ssl.train import Job
 
 # Shares of the method's own range. On the paper's (0.2, 1) they are its figures: 0.5 for all,
@@ -35,6 +36,7 @@ class CropRange(Defense):
     paper: ClassVar[str] = "Zhu et al., PartCrop, CCS 2024, Sec. 7 and App. E"
     strength: ClassVar[str] = "lower"
     strengths: ClassVar[tuple[float, ...]] = (0.95, 0.97, 1.0)
+    neutral: ClassVar[Mapping[str, Any]] = {"lower": Augment.crop_min, "choose": False}
 
     lower: float | None = option(
         None, "least area of the crop, as part of the image (none: 3/8 up from the method's own to "
@@ -45,7 +47,8 @@ class CropRange(Defense):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.choose and self.lower is not None:
-            raise InputError(f"CropRange.lower {self.lower} is given, and choose too")
+            either = "is given, and choose too: leave one out"
+            raise option_error(self, f"lower: {self.lower} {either}")
 
     def check(self, setting: RunConditions) -> None:
         own = setting.ssl.augment

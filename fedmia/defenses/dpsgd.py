@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -130,6 +130,9 @@ class DPSGD(Defense):
     paper: ClassVar[str] = "Abadi et al., CCS 2016, arXiv 1607.00133"
     strength: ClassVar[str] = "noise_multiplier"
     strengths: ClassVar[tuple[float, ...]] = (0.1, 0.3, 1.0, 3.0)
+    neutral: ClassVar[Mapping[str, Any]] = {
+        "epsilon": None, "noise_multiplier": 0.0, "max_grad_norm": 1e6,
+    }  # fmt: skip
 
     epsilon: float | None = option(None, "privacy budget of the whole run, per image", gt=0)
     noise_multiplier: float | None = option(
@@ -150,7 +153,7 @@ class DPSGD(Defense):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_noise("DPSGD", self, "noise_multiplier")
+        check_noise(self, "noise_multiplier")
 
     def check(self, setting: RunConditions) -> None:
         refuse_added_losses(setting.ssl)

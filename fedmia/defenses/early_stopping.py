@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from fedmia.defenses._estimate import LeakEstimate, estimates, require_public, split_public
 from fedmia.defenses.base import Defense, PreparationContext, RunConditions
 from fedmia.settings import option
-from fedmia.settings.errors import InputError
+from fedmia.settings.errors import option_error
 from fedmia.ssl.train import Job
 
 LEAK = 0.55
@@ -30,6 +30,7 @@ class EarlyStopping(Defense):
     paper: ClassVar[str] = "Liu et al., EncoderMI, CCS 2021, Sec. 7; Zhu et al., PartCrop, Sec. 7"
     strength: ClassVar[str] = "after"
     strengths: ClassVar[tuple[float, ...]] = (20, 10, 5, 2)
+    neutral: ClassVar[Mapping[str, Any]] = {"after": None, "leak": 1.0, "patience": None}
 
     after: int | None = option(None, "rounds that the client trains in", ge=1)
     leak: float | None = option(
@@ -43,10 +44,8 @@ class EarlyStopping(Defense):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.after is not None and (self.leak, self.patience) != (None, None):
-            raise InputError(
-                f"EarlyStopping.after {self.after} leaves nothing to choose: give it, or leak and "
-                "patience"
-            )
+            choice = "leaves nothing to choose: give it, or leak and patience"
+            raise option_error(self, f"after: {self.after} {choice}")
 
     def check(self, setting: RunConditions) -> None:
         if self.after is None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from fedmia.defenses.base import Defense
 from fedmia.settings import option
 from fedmia.ssl.optimizers import set_decay
-from fedmia.ssl.train import Job
+from fedmia.ssl.train import Job, Train
 
 
 @dataclass(frozen=True)
@@ -21,6 +22,7 @@ class WeightDecay(Defense):
     paper: ClassVar[str] = "Shokri et al., S&P 2017, Sec. VIII-A"
     strength: ClassVar[str] = "weight_decay"
     strengths: ClassVar[tuple[float, ...]] = (5e-3, 2e-2, 5e-2)
+    neutral: ClassVar[Mapping[str, Any]] = {"weight_decay": Train.weight_decay}
 
     weight_decay: float = option(5e-3, "L2 weight decay of the client's training", ge=0)
 

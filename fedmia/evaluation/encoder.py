@@ -49,7 +49,7 @@ from fedmia.settings.choices import PluginChoice
 from fedmia.settings.commands.audit import Audit
 from fedmia.settings.commands.audit_attacks import expand_names
 from fedmia.settings.commands.roles import QUICK, is_quick
-from fedmia.settings.errors import InputError, opt
+from fedmia.settings.errors import InputError, opt, prefix_errors
 from fedmia.settings.tree import to_tree
 from fedmia.shadows.train import TrainingStopped
 from fedmia.ssl.augment import Augment
@@ -423,4 +423,5 @@ def recipe(audit: Audit, augment: Augment, audit_split: Cast, of_run: bool) -> A
             saturation=augment.saturation * v.jitter,
             hue=min(augment.hue * v.jitter, 0.5),
         )
-    return replace(augment, **audit.augment)
+    with prefix_errors("", "augment"):
+        return replace(augment, **audit.augment)

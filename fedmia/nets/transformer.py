@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 from fedmia.nets.base import SelfInitialisedLayer, Trunk
 from fedmia.nets.keyed import content_words, keyed_uniforms
-from fedmia.settings.errors import InputError
+from fedmia.settings.errors import InputError, option_error
 
 STAGES = 4
 EPS = 1e-6  # of the layer norms, as in the public code of DINO and MAE
@@ -43,21 +43,23 @@ def patchify(x: Tensor, patch: int) -> Tensor:
     return cut.reshape(B, h, w, patch * patch * C)
 
 
-def check_width(where: str, width: int, heads: int) -> None:
+def check_width(owner: object, width: int, heads: int, prefix: str = "") -> None:
     """Refuse a width that cannot be split over heads, or into sines and cosines of two axes.
 
     Args:
-        where: what the names of the options begin with, such as `ViTTiny.`.
+        owner: the plugin whose options they are.
         width: length of a token.
         heads: of the attention.
+        prefix: of the names of both options, such as `decoder_`.
 
     Raises:
         InputError: the width is no multiple of the heads, or none of 4.
     """
     if width % heads:
-        raise InputError(f"{where}width: {width}, must be a multiple of {where}heads ({heads})")
+        fits = f"must be a multiple of {prefix}heads ({heads})"
+        raise option_error(owner, f"{prefix}width: {width}, {fits}")
     if width % 4:
-        raise InputError(f"{where}width: {width}, must be a multiple of 4")
+        raise option_error(owner, f"{prefix}width: {width}, must be a multiple of 4")
 
 
 class ClassToken(SelfInitialisedLayer):

@@ -42,7 +42,7 @@ class _Size(Net):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_width(f"{type(self).__name__}.", self.width, self.heads)
+        check_width(self, self.width, self.heads)
 
     def build(self, channels: int, size: int) -> VisionTransformer:
         """A vision transformer for the size, whose patch it sets where none is asked for.

@@ -15,7 +15,7 @@ from fedmia.data.encoded import EncodedSet
 from fedmia.data.images import ImageSet, IntArray
 from fedmia.partitions.base import OwnerPartition
 from fedmia.settings import option
-from fedmia.settings.errors import InputError, opt
+from fedmia.settings.errors import InputError, opt, option_error
 from fedmia.untrusted.limits import check_array, read_json, read_utf8
 
 COLUMNS = ["image", "client"]
@@ -35,9 +35,10 @@ class File(OwnerPartition):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.path and Path(self.path).suffix not in READERS:
-            raise InputError(
-                f"{self.path} is no .json, .csv or .npy file (a pickle is never loaded; "
-                "docs/howto/partitions.md shows how to write one of these)"
+            raise option_error(
+                self,
+                f"path: {self.path} is no .json, .csv or .npy file (a pickle is never loaded; "
+                "docs/howto/partitions.md shows how to write one of these)",
             )
 
     def check(self, source: Dataset, name: str) -> None:

@@ -65,6 +65,7 @@ class InputError(ValueError):
     """
 
     place = ""  # what was put before the message last
+    owner = ""  # the beginning that stands for the path of a plugin's options, which it cannot know
 
     def __init__(self, text: str) -> None:
         super().__init__(" ".join(text.split()))
@@ -87,14 +88,46 @@ def opt(path: str, value: Any = ...) -> str:
 
 
 @contextmanager
-def prefix_errors(where: str) -> Iterator[None]:
-    """Put `where` before the message of every InputError raised inside that is not about it yet."""
+def prefix_errors(where: str, path: str = "") -> Iterator[None]:
+    """Put `where` before the message of every InputError raised inside that is not about it yet.
+
+    Args:
+        where: what the messages are about; empty: nothing is put before them.
+        path: of the plugin or section that is built inside. A message of `option_error` then
+            begins with the path of its option, and not with `where`.
+
+    Yields:
+        Nothing.
+
+    Raises:
+        InputError: what was raised inside, with its new beginning.
+    """
     try:
         yield
     except InputError as error:
-        if where and error.place != where:
+        if path and error.owner:
+            text = str(error).removeprefix(error.owner)
+            error.args, error.owner, error.place = (f"{path}.{text}",), "", where
+        elif where and error.place != where:
             error.args, error.place = (f"{where}: {error}",), where
         raise
+
+
+def option_error(owner: object, text: str) -> InputError:
+    """The error of a plugin or section about an option of its own, whose path it cannot know.
+
+    Args:
+        owner: the plugin or section, as it is built.
+        text: begins with the option's name: `p: 0.05, must be 0 or from 0.1 to 5`.
+
+    Returns:
+        The error: `LpLA: option p: 0.05, must be ..`; where settings build the plugin
+        (`prefix_errors`) it becomes `attack.lpla.p: 0.05, must be ..`.
+    """
+    beginning = f"{type(owner).__name__}: option "
+    error = InputError(beginning + text)
+    error.owner = beginning
+    return error
 
 
 def format_value(value: Any) -> str:

@@ -17,7 +17,13 @@ import typing
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
-from fedmia.settings.errors import InputError, format_value, unknown_value, wrong_value
+from fedmia.settings.errors import (
+    InputError,
+    format_value,
+    option_error,
+    unknown_value,
+    wrong_value,
+)
 
 LARGEST = 3.4e38  # of float32, in which the tensors are
 # Name of a limit, its sign in messages, and whether a value is within it.
@@ -40,6 +46,7 @@ def option(
     choices: Sequence[str] | None = None,
     omitted: bool = False,
     hole: str = "",
+    of_pixels: bool = False,
     needs: Sequence[Any] = (),
 ) -> Any:
     """A dataclass field that is an option, with its help text and what its value may be.
@@ -54,6 +61,7 @@ def option(
         choices: the only values that it may have.
         omitted: whether a tree of the settings leaves it out while it has its default.
         hole: what stands for the value in help; empty: its choices, or the name of its type.
+        of_pixels: whether it is of pixels in [0, 1]; the error for one of 0 to 255 converts it.
         needs: the option beside it without which it has no effect, and its values under which it
             has one; without values any but none, 0 and false.
 
@@ -62,6 +70,7 @@ def option(
     """
     limits: dict[str, Any] = {"help": help, "gt": gt, "ge": ge, "lt": lt, "le": le}
     limits |= {"choices": choices, "omitted": omitted, "hole": hole, "needs": needs}
+    limits["of_pixels"] = of_pixels
     return dataclasses.field(default=default, metadata=limits)
 
 
@@ -69,15 +78,18 @@ class Options:
     """Base of dataclasses made of `option` fields: types, ranges and choices hold once built.
 
     Raises:
-        InputError: on construction, naming the field, its value and what is allowed.
+        InputError: on construction, naming the option, its value and what is allowed, as of
+            `fedmia.settings.errors.option_error`.
     """
 
     def __post_init__(self) -> None:
         for field, kind in option_fields(type(self)):
             value = getattr(self, field.name)
-            where = f"{type(self).__name__}.{field.name}"
-            check_type(where, value, kind)
-            check_limits(where, value, field.metadata)
+            try:
+                check_type(field.name, value, kind)
+                check_limits(field.name, value, field.metadata)
+            except InputError as error:
+                raise option_error(self, str(error)) from None
 
     @classmethod
     def complete(cls, **values: Any) -> Self:
@@ -175,7 +187,7 @@ def check_limits(where: str, value: Any, limits: Mapping[str, Any]) -> None:
     Args:
         where: the option, for the error.
         value: to check.
-        limits: metadata of the option's field: `gt`, `ge`, `lt`, `le`, `choices`.
+        limits: metadata of the option's field: `gt`, `ge`, `lt`, `le`, `choices`, `of_pixels`.
 
     Raises:
         InputError: the value is not finite, out of range, or none of the choices.
@@ -195,9 +207,9 @@ def check_limits(where: str, value: Any, limits: Mapping[str, Any]) -> None:
     for key, word, holds in LIMITS:
         bound = limits.get(key)
         if bound is not None and not isinstance(value, str) and not holds(value, bound):
-            # A mean of pixels that is given in 0..255, as data sheets often print it.
-            scaled = key == "le" and bound == 1 and "mean of each channel" in limits.get("help", "")
-            why = f": give {value:g}/255 = {value / 255:.3f}" if scaled and value <= 255 else ""
+            # Data sheets often print what is of pixels in 0..255.
+            scaled = key == "le" and limits.get("of_pixels") and value <= 255
+            why = f": give {value:g}/255 = {value / 255:.3f}" if scaled else ""
             raise wrong_value(where, value, f"{word} {bound}{why}")
     choices = limits.get("choices")
     if choices and value not in choices:

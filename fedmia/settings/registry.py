@@ -80,13 +80,14 @@ def load(kind: str, name: str) -> type[Any]:
     raise unknown_name(kind, name, names(kind))
 
 
-def build(kind: str, name: str, options: Mapping[str, Any]) -> Any:
+def build(kind: str, name: str, options: Mapping[str, Any], path: str = "") -> Any:
     """Build a plugin.
 
     Args:
         kind: of the plugin, one of KINDS.
         name: a built-in plugin or `package.module:Class`.
         options: keyword arguments of the plugin's class.
+        path: of the options in the settings, for errors; empty: that in the settings of a run.
 
     Returns:
         An instance of the plugin.
@@ -99,8 +100,15 @@ def build(kind: str, name: str, options: Mapping[str, Any]) -> Any:
     for key in options:
         if key not in known:
             raise unknown_name(f"option of {kind} '{name}'", key, known)
-    with prefix_errors(f"{kind} '{name}'"):
+    with prefix_errors(f"{kind} '{name}'", path or _path_in_run(kind, name)):
         return cls(**options)
+
+
+def _path_in_run(kind: str, name: str) -> str:
+    """Where the settings of a run have a plugin's options: `ssl`, `attack.lpla`."""
+    if kind in ("attack", "defense"):
+        return f"{kind}.{session.short_name(name)}"
+    return "data" if kind == "dataset" else kind
 
 
 def summary(cls: type) -> str:

@@ -12,7 +12,14 @@ from typing import Any, TypeVar, cast
 
 from fedmia.settings import registry
 from fedmia.settings.choices import Layer, PluginChoice
-from fedmia.settings.errors import InputError, format_value, opt, unknown_value, wrong_value
+from fedmia.settings.errors import (
+    InputError,
+    format_value,
+    opt,
+    prefix_errors,
+    unknown_value,
+    wrong_value,
+)
 from fedmia.settings.fields import Classes, ListsForm, PluginForm, SectionForm, fields_of
 from fedmia.settings.layout import Flat, Layout, Leaf, layer_names, layout
 from fedmia.settings.options import check_limits, check_type, option_fields
@@ -161,7 +168,8 @@ def build_fields(classes: Classes, values: Flat, above: str = "") -> dict[str, A
                 fields[one.name] = _apart(above, own_names, values)
             case SectionForm():
                 own = build_fields(form.classes, values, f"{path}.")
-                fields[one.name] = form.classes[0].complete(**own) if form.built else own
+                with prefix_errors("", path):
+                    fields[one.name] = form.classes[0].complete(**own) if form.built else own
             case PluginForm(named_by="", several=True):
                 names = values.get(path) or ()
                 fields[one.name] = tuple(_layer(name, _below(f"{name}.", below)) for name in names)

@@ -12,7 +12,7 @@ from fedmia.data.base import Views
 from fedmia.nets.base import Net
 from fedmia.seeding import torch_rng
 from fedmia.settings import registry
-from fedmia.settings.errors import InputError, opt
+from fedmia.settings.errors import InputError, opt, prefix_errors
 from fedmia.settings.fields import options_of
 from fedmia.settings.options import Options, option, option_fields
 from fedmia.ssl.augment import OPERATIONS, Augment
@@ -92,7 +92,8 @@ class ShadowPlan(Options):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        Train(**self.train)
+        with prefix_errors("", "shadow.train"):
+            Train(**self.train)
         if "none" in self.knowledge:
             if len(self.knowledge) > 1:
                 raise InputError(f"{opt('shadow.knowledge')}: 'none' stands alone")
@@ -170,12 +171,12 @@ class ShadowSettings:
     @cached_property
     def spec(self) -> SSL:
         """The method's options."""
-        built: SSL = registry.build("ssl", *self.ssl)
+        built: SSL = registry.build("ssl", *self.ssl, path="shadow.ssl")
         return built
 
     @cached_property
     def _net(self) -> Net:
-        built: Net = registry.build("model", *self.model)
+        built: Net = registry.build("model", *self.model, path="shadow.model")
         return built
 
     def method(self, index: int, images: int) -> SSLMethod:
@@ -276,7 +277,7 @@ def attacker_augment(
             return target_augment
         return replace(target_augment, operations=plan.operations)
     stand_in = apply_operations(choose_stand_in(plan, views), plan)
-    own: Augment = registry.build("ssl", *stand_in).augment
+    own: Augment = registry.build("ssl", *stand_in, path="shadow.ssl").augment
     return keep_crop_only(own) if plan.operations is None else own
 
 
@@ -334,7 +335,7 @@ def _values(built: Options) -> dict[str, Any]:
 def _complete(kind: str, choice: Choice) -> Choice:
     """Every option written out; policies between rounds never apply, as there is one round."""
     name, chosen = choice
-    built = registry.build(kind, name, chosen)
+    built = registry.build(kind, name, chosen, path=f"shadow.{kind}")
     options = {}
     for one, _ in option_fields(type(built)):  # `reset` would not store what a resumed epoch needs
         between = set(one.metadata["choices"] or ()) == {"keep", "reset"}

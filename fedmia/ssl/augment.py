@@ -21,7 +21,7 @@ from torch import Tensor
 
 from fedmia.data.images import ByteArray, digests
 from fedmia.settings import Options, option
-from fedmia.settings.errors import InputError
+from fedmia.settings.errors import option_error
 from fedmia.ssl._plan import BatchPlan, ViewParameters
 from fedmia.ssl.pixel_operations import (
     CONTRAST,
@@ -91,14 +91,12 @@ class Augment(Options):
             strengths = self.brightness, self.contrast, self.saturation, self.hue
             if off or (name == "jitter" and not any(strengths)):
                 field, value = next(iter(OFF[name].items())) if off else ("brightness", 0.0)
-                raise InputError(
-                    f"Augment.operations: the recipe has no {name} to be done; give {field} other "
-                    f"than {value:g}"
-                )
+                way = f"give {field} other than {value:g}"
+                raise option_error(self, f"operations: the recipe has no {name} to be done; {way}")
         for name in ("crop", "ratio", "blur_sigma"):
             a, b = getattr(self, f"{name}_min"), getattr(self, f"{name}_max")
             if a > b:
-                raise InputError(f"Augment.{name}_min: {a}, must be <= Augment.{name}_max ({b})")
+                raise option_error(self, f"{name}_min: {a}, must be <= {name}_max ({b})")
 
     @property
     def draws(self) -> int:

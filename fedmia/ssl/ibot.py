@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from fedmia.nets.base import Backbone, initialise
 from fedmia.nets.transformer import ClassToken, patchify
 from fedmia.settings import option
-from fedmia.settings.errors import InputError
+from fedmia.settings.errors import option_error
 from fedmia.ssl._patches import vision_transformer
 from fedmia.ssl._prototypes import Prototypes, cross_entropy, freeze_for
 from fedmia.ssl.base import Encoder, Recipe
@@ -137,10 +137,8 @@ class IBOT(DINO):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not self.mask_spread <= min(self.mask, 1 - self.mask):
-            raise InputError(
-                f"IBOT.mask_spread: {self.mask_spread}, must be at most "
-                f"{min(self.mask, 1 - self.mask):.4g}, so that shares lie in [0, 1]"
-            )
+            most = f"{min(self.mask, 1 - self.mask):.4g}, so that shares lie in [0, 1]"
+            raise option_error(self, f"mask_spread: {self.mask_spread}, must be at most {most}")
 
     def build(
         self, backbone: Backbone, recipe: Recipe, generator: torch.Generator

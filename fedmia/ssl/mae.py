@@ -160,7 +160,7 @@ class MAE(PatchSSL):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_width("MAE.decoder_", self.decoder_width, self.decoder_heads)
+        check_width(self, self.decoder_width, self.decoder_heads, "decoder_")
 
     @property
     def parts(self) -> tuple[type[MaskedAutoencoder], type[nn.Module]]:

@@ -23,9 +23,12 @@ def declares_paper_needs_and_signatures(case: AttackCase) -> None:
     cls = case.cls
     case.declares_paper()
     grants = [view.threat for view in (BlackBox, *VIEWS.values())]
-    case.must(getattr(cls, "needs", None) in grants, f".needs must be one of {grants}")
+    text = f".needs must be one of {grants}: `needs: ClassVar[Threat] = Threat(..)`"
+    case.must(getattr(cls, "needs", None) in grants, text)
     reserved = {"name", "learns"} & {f.name for f in dataclasses.fields(cls)}
-    case.must(not reserved, f"an option cannot be called {reserved}, which every attack has")
+    case.must(
+        not reserved, f"an option cannot be called {reserved}, as every attack has it; rename it"
+    )
     client = not issubclass(cls, ActiveAttack) or cls.needs.vantage == "client"
     case.must(client, " is active: its vantage must be 'client'")
     for method, signature in (("fit", "self, view, known, rng"), ("score", "self, view, images")):
@@ -36,18 +39,36 @@ def declares_paper_needs_and_signatures(case: AttackCase) -> None:
 def scores_are_one_finite_number_an_image(case: AttackCase) -> None:
     """(N,) float64; the target and the images are left as they were."""
     got, n = case.usual().scores, len(case.images)
-    case.must(got.shape == (n,), f"scores are of shape {got.shape}, not ({n},)")
-    case.must(got.dtype == np.float64, f"scores are {got.dtype}, not float64")
-    case.must(np.isfinite(got).all(), "scores are not finite")
+    text = f"scores are of shape {got.shape}, not ({n},); return one number an image"
+    case.must(got.shape == (n,), text)
+    text = f"scores are {got.dtype}, not float64; end score with .astype(np.float64)"
+    case.must(got.dtype == np.float64, text)
+    case.must(np.isfinite(got).all(), "scores are not finite; give such images a number, too")
 
 
 AT_ONCE: dict[str, Any] = {"seed": 2, "others": True, "refit": True}
-REASONS: dict[str, dict[str, Any]] = {
-    "two fits with one seed give different scores": {},
-    "draws from the global random generators; use the rng that fit is given": {"seed": 2},
-    "a call of score changes later scores": {"others": True},
-    "a second fit does not forget the first": {"refit": True},
-    "other fits, scores and random numbers together change the scores": AT_ONCE,
+# What is wrong, and what to change -> the runs that show it.
+REASONS: dict[tuple[str, str], dict[str, Any]] = {
+    (
+        "two fits with one seed give different scores",
+        "draw from the rng that fit is given, in score from rng(view.seed, NAME)",
+    ): {},
+    (
+        "draws from the global random generators",
+        "draw from the rng that fit is given, in score from rng(view.seed, NAME)",
+    ): {"seed": 2},
+    (
+        "a call of score changes later scores",
+        "let score keep nothing on self; what scores rest on is set in fit",
+    ): {"others": True},
+    (
+        "a second fit does not forget the first",
+        "let fit set anew all that score reads, and add to nothing",
+    ): {"refit": True},
+    (
+        "other fits, scores and random numbers together change the scores",
+        "let fit set anew all that score reads, and score keep nothing",
+    ): AT_ONCE,
 }
 
 
@@ -55,8 +76,8 @@ def scores_rest_on_the_last_fit_alone(case: AttackCase) -> None:
     """To the bit, whatever came before: all at once, then one by one to name the reason."""
     want = case.usual().scores
     if not np.array_equal(case.run(**AT_ONCE).scores, want):
-        for text, how in REASONS.items():
-            case.same(case.run(**how).scores, want, text)
+        for (text, way), how in REASONS.items():
+            case.same(case.run(**how).scores, want, text, way=way)
 
 
 def scores_read_no_truth_off_positions(case: AttackCase) -> None:
@@ -64,7 +85,8 @@ def scores_read_no_truth_off_positions(case: AttackCase) -> None:
     attack, view, *_ = case.usual()
     got = attack.score(view, case.images[:1].repeat(20, 1, 1, 1))
     text = "score reads the truth off positions: copies of one image score differently, members "
-    case.same(got, np.full_like(got, got[0]), f"{text}first other than shuffled", 1e-6)
+    way = "score an image by its pixels, never by its index"
+    case.same(got, np.full_like(got, got[0]), f"{text}first other than shuffled", 1e-6, way)
 
 
 def scores_follow_the_order_of_images(case: AttackCase) -> None:
@@ -73,14 +95,18 @@ def scores_follow_the_order_of_images(case: AttackCase) -> None:
     attack, view, want, *_ = case.usual(batch=8)
     order = torch.from_numpy(rng(0, "order").permutation(len(case.images)))
     got = attack.score(view, case.images[order])
-    case.same(got, want[order], "the scores depend on the order of the candidates", 1e-6)
+    text = "the scores depend on the order of the candidates"
+    way = "score each image by itself, never by its neighbours or its index"
+    case.same(got, want[order], text, 1e-6, way)
 
 
 def scores_of_a_subset_are_the_whole_ones(case: AttackCase) -> None:
     """An attack that works on batches of images (its option `batch`) keeps this at batch 1."""
     (attack, view, want, *_), some = case.usual(batch=1), [17, 3, 8]
     got = attack.score(view, case.images[some])
-    case.same(got, want[some], "an image's score depends on what else is scored", 1e-5)
+    text = "an image's score depends on what else is scored"
+    way = "compare with known images of fit, with no mean or rank of the images to score"
+    case.same(got, want[some], text, 1e-5, way)
 
 
 def learns_says_whether_known_images_matter(case: AttackCase) -> None:
@@ -88,7 +114,8 @@ def learns_says_whether_known_images_matter(case: AttackCase) -> None:
     if not case.new().learns:
         got = case.run(known=case.swapped).scores
         text = "says that it does not learn, but exchanging the known images changes its scores"
-        case.same(got, case.usual().scores, text)
+        way = "let `learns` be True, as it is without a property of your own"
+        case.same(got, case.usual().scores, text, way=way)
 
 
 def queries_are_what_passes_through(case: AttackCase) -> None:
@@ -96,8 +123,10 @@ def queries_are_what_passes_through(case: AttackCase) -> None:
     queries = case.usual().queries  # and rows of shadows, which cost no query, are known by now
     alone = case.run(signals=UncachedSignals())
     text = f"{alone.passed} images passed through the encoder but {alone.queries} queries were"
-    case.must(alone.queries == alone.passed, f"{text} counted")
-    case.must(alone.queries == queries > 0, f"{queries} queries at first and {alone.queries} again")
+    way = "reach the encoder by methods of the view alone, which count"
+    case.must(alone.queries == alone.passed, f"{text} counted; {way}")
+    text = f"{queries} queries at first and {alone.queries} again; let each run ask the view anew"
+    case.must(alone.queries == queries > 0, f"{text}, at least once")
 
 
 def budget_is_kept(case: AttackCase) -> None:
@@ -110,8 +139,9 @@ def budget_is_kept(case: AttackCase) -> None:
         attack.fit(short, case.known, rng(0, "fit"))
         attack.score(short, case.images)
 
-    case.refused(score, BudgetError, f" exceeds its budget of {queries - 1} queries")
-    case.must(short.queries < queries, f" pays {short.queries} queries of {queries - 1}")
+    way = "reach the encoder by methods of the view alone, and catch no BudgetError"
+    case.refused(score, BudgetError, f" exceeds its budget of {queries - 1} queries; {way}")
+    case.must(short.queries < queries, f" pays {short.queries} queries of {queries - 1}; {way}")
 
 
 def pickle_keeps_options_and_fit(case: AttackCase) -> None:
@@ -120,8 +150,11 @@ def pickle_keeps_options_and_fit(case: AttackCase) -> None:
     try:
         back = pickle.loads(pickle.dumps(attack))
     except Exception as error:  # whatever an attribute raises
-        raise AssertionError(f"{case.name} cannot be pickled once fitted: {error}") from error
-    case.same(back.score(view, case.images), want, "pickling changes the scores")
+        way = "keep arrays, tensors and numbers on self, no function and no open file"
+        text = f"{case.name} cannot be pickled once fitted: {error}; {way}"
+        raise AssertionError(text) from error
+    way = "keep what score reads on self, with no __getstate__ that drops it"
+    case.same(back.score(view, case.images), want, "pickling changes the scores", way=way)
 
 
 ATTACK_CHECKS: tuple[Callable[[AttackCase], None], ...] = (

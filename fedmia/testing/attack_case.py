@@ -96,7 +96,8 @@ class AttackCase(Case):
                 attack.score(self.view(), self.images.flip(0)[:9])
             scores = attack.score(view, self.images)
         kind = type(scores).__name__
-        self.must(kind == "ndarray", f"score returns a {kind}, not a NumPy array")
+        text = f"score returns a {kind}, not a NumPy array; of a tensor return .numpy()"
+        self.must(kind == "ndarray", text)
         return AttackRun(attack, view, np.array(scores), view.queries, sum(passed))
 
     def usual(self, **options: Any) -> AttackRun:
@@ -106,7 +107,7 @@ class AttackCase(Case):
             self._usual[repr(attack)] = self.run(attack=attack)
         return self._usual[repr(attack)]
 
-    def same(self, got: Scores, want: Scores, text: str, atol: float = 0.0) -> None:
+    def same(self, got: Scores, want: Scores, text: str, atol: float = 0.0, way: str = "") -> None:
         """Refuse scores further than `atol` from others; says by how much.
 
         Args:
@@ -114,11 +115,13 @@ class AttackCase(Case):
             want: scores to compare with, `(N,)`.
             text: sentence of the error.
             atol: largest absolute difference allowed.
+            way: what to change, the end of the error.
         """
         got_shape, want_shape = np.shape(got), np.shape(want)
-        self.must(got_shape == want_shape, f"scores are of shape {got_shape}, not {want_shape}")
+        shapes = f"scores are of shape {got_shape}, not {want_shape}"
+        self.must(got_shape == want_shape, f"{shapes}; return one number an image")
         gap = float(np.abs(np.asarray(got) - want).max())
-        self.must(gap <= atol, f"{text} (largest change {gap:.2g})")
+        self.must(gap <= atol, f"{text} (largest change {gap:.2g}){way and '; '}{way}")
 
     @contextmanager
     def watch_passes(self, view: Any) -> Iterator[list[int]]:
@@ -134,12 +137,14 @@ class AttackCase(Case):
 
         with patch.object(Encoder, "normalise", counted):
             yield passed
-        self.require_equal(
-            before, everything(view._method), " changes its target: {} differs after score"
-        )
+        way = "work on a copy, of a white box view.copy_method()"
+        text = f" changes its target: {{}} differs after score; {way}"
+        self.require_equal(before, everything(view._method), text)
         gradients = [n for n, w in view._method.named_parameters() if w.grad is not None]
-        self.must(not gradients, f" changes its target: it leaves a gradient in {gradients[:1]}")
-        self.must(torch.equal(images, self.images), " changes the images that it scores")
+        text = f" changes its target: it leaves a gradient in {gradients[:1]}; {way}"
+        self.must(not gradients, text)
+        text = " changes the images that it scores; work on images.clone()"
+        self.must(torch.equal(images, self.images), text)
 
 
 class UncachedSignals(Signals):

@@ -106,7 +106,10 @@ def check_refuses_with_a_reason_only(case: DefenseCase) -> None:
         try:
             case.defense.check(RunConditions(norm, ssl, public=12))
         except InputError as error:
-            text = f".check refuses even group norm and uncoupled losses: {error}"
+            text = (
+                f".check refuses even group norm and uncoupled losses: {error}; let them pass, and "
+                "test `norm` and `ssl` of its setting for what it cannot work with"
+            )
             case.must(norm != "group" or ssl.coupled, text)
 
 
@@ -115,11 +118,16 @@ def release_keeps_its_input_and_its_form(case: DefenseCase) -> None:
     received, trained, memory = case.received, case.trained, case.prepared()
     before = copy.deepcopy((received, trained))
     released, metrics = case.defense.release(received, trained, memory, rng(0, "release"))
-    case.require_equal(before[0], received, "release changes the received {} in place")
-    case.require_equal(before[1], trained, "release changes the trained {} in place")
+    for state, original, what in (
+        (received, before[0], "received"),
+        (trained, before[1], "trained"),
+    ):
+        text = f"release changes the {what} {{}} in place; return new tensors (t.clone())"
+        case.require_equal(original, state, text)
     case.form(released, case.trained, "release")
     numbers = all(isinstance(v, float) for v in metrics.values())
-    case.must(numbers, f"metrics of release must be floats, got {metrics}")
+    text = f"metrics of release must be floats, got {metrics}; wrap each in float()"
+    case.must(numbers, text)
 
 
 def rounds_repeat_with_the_seed(case: DefenseCase) -> None:
@@ -127,8 +135,10 @@ def rounds_repeat_with_the_seed(case: DefenseCase) -> None:
     want, (got,) = case.usual.released, call_under_seeds(case.rounds, 2)
     if changed(want, got.released):  # once more, to name the reason
         (again,) = call_under_seeds(case.rounds, 1)
-        case.require_equal(want, again.released, "two runs with one seed release a different {}")
-        case.must(False, " draws from the global random generators")
+        way = "draw from the rng of release, in train from job.rng"
+        text = f"two runs with one seed release a different {{}}; {way}"
+        case.require_equal(want, again.released, text)
+        case.must(False, f" draws from the global random generators; {way}")
 
 
 def training_tells_a_finite_loss(case: DefenseCase) -> None:
@@ -136,10 +146,13 @@ def training_tells_a_finite_loss(case: DefenseCase) -> None:
     job, memory = case.job(), case.prepared()
     images, before = job.images.copy(), job.method.shared_state()
     metrics = case.defense.train(job, memory)
-    case.must(math.isfinite(metrics.get("loss", math.nan)), "train tells no loss")
+    text = 'train tells no loss; return {"loss": FLOAT}, as job.run() does'
+    case.must(math.isfinite(metrics.get("loss", math.nan)), text)
     moved = changed(before, job.method.shared_state()) and job.step > 0
-    case.must(moved, "train leaves the weights or the step as they were")
-    case.must((images == job.images).all(), "train changes the client's images")
+    text = "train leaves the weights or the step as they were; train job.method, count job.step"
+    case.must(moved, f"{text} (job.run() does both)")
+    text = "train changes the client's images; work on a copy of job.images"
+    case.must((images == job.images).all(), text)
 
 
 def memory_is_json(case: DefenseCase) -> None:
@@ -148,9 +161,12 @@ def memory_is_json(case: DefenseCase) -> None:
     try:
         back = json.loads(json.dumps(memory))
     except TypeError as error:
-        raise AssertionError(f"{case.name}: memory must be JSON-able: {error}") from None
+        way = "keep numbers, text, lists and dicts in it (t.tolist(), float(x))"
+        text = f"{case.name}: memory must be JSON-able: {error}; {way}"
+        raise AssertionError(text) from None
     same = case.defense.privacy(back) == case.defense.privacy(memory)
-    case.must(same, "privacy reads another statement off a stored memory")
+    text = "privacy reads another statement off a stored memory; JSON makes tuples lists, and keys"
+    case.must(same, f"{text} text: keep such in memory")
 
 
 def privacy_is_stated_and_only_grows(case: DefenseCase) -> None:
@@ -164,25 +180,46 @@ def privacy_is_stated_and_only_grows(case: DefenseCase) -> None:
             and statement.standing in STANDINGS
             and statement.assumptions
         )
-        case.must(right, f"privacy must be an Epsilon of {STANDINGS} with assumptions")
+        text = f"privacy must be an Epsilon with a standing of {STANDINGS}, and with assumptions"
+        case.must(right, text)
         case.must(
             statement.unit in ("", *UNITS), f"unit must be of {UNITS}, got '{statement.unit}'"
         )
-        case.must(
-            statement.rounds == count, f"privacy covers {statement.rounds} rounds after {count}"
-        )
+        text = f"privacy covers {statement.rounds} rounds after {count}; count each in memory"
+        case.must(statement.rounds == count, f"{text}, and give Epsilon their number")
         case.must(0 <= statement.delta < 1, f"delta must be in [0, 1), got {statement.delta}")
         if statement.value is not None:
-            text = f"epsilon falls from {before:.3g} to {statement.value:.3g}"
+            text = (
+                f"epsilon falls from {before:.3g} to {statement.value:.3g}; add up what all "
+                "rounds in memory have spent"
+            )
             case.must(statement.value >= before, text)
             before = statement.value
+
+
+def neutral_setting_does_nothing(case: DefenseCase) -> None:
+    """If there is one: what leaves is what was trained, and a defence that does not take the place
+    of training leaves that alone, too."""
+    if not case.cls.neutral:
+        return
+    off, where = DefenseCase(case.neutral()), case.neutral_words()
+    rounds = off.rounds()
+    released, _ = off.defense.release(case.received, case.trained, rounds.memories[-1], rng(0))
+    case.require_equal(case.trained, released, f"release is not the identity {where}; see {{}}")
+    statement = off.defense.privacy(rounds.memories[-1])
+    case.must(statement is None or statement.value is None, f"privacy is promised {where}")
+    if not off.defense.trains:
+        job = case.job()
+        job.run()
+        text = f"training is another {where}; see {{}}"
+        case.require_equal(job.method.shared_state(), rounds.released, text)
 
 
 STANDINGS = ("guaranteed", "heuristic", "empirical")
 DEFENSE_CHECKS: tuple[Callable[[DefenseCase], None], ...] = (
     check_refuses_with_a_reason_only, release_keeps_its_input_and_its_form,
     rounds_repeat_with_the_seed, training_tells_a_finite_loss, memory_is_json,
-    privacy_is_stated_and_only_grows,
+    privacy_is_stated_and_only_grows, neutral_setting_does_nothing,
 )  # fmt: skip
 
 

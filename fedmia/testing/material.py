@@ -21,7 +21,7 @@ from fedmia.data.synthetic import Synthetic
 from fedmia.nets.smallnet import SmallNet
 from fedmia.runtime.numerics import default_numerics
 from fedmia.seeding import rng, torch_rng
-from fedmia.settings.options import has_its_options
+from fedmia.settings.options import has_its_options, option_fields
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import Recipe, SSLMethod, State
 from fedmia.ssl.moco import MoCo, MomentumContrast
@@ -63,6 +63,23 @@ class Case:
         """A new one with the same options, and those of `options` that it has."""
         own = {f.name for f in dataclasses.fields(self.first)}
         return dataclasses.replace(self.first, **{k: options[k] for k in own & set(options)})
+
+    def neutral(self, **options: Any) -> Any:
+        """A new one at the neutral setting that its class declares; `options` as of `new`."""
+        own = {f.name for f in dataclasses.fields(self.first)}
+        unknown = [name for name in self.cls.neutral if name not in own]
+        names = [f.name for f, _ in option_fields(self.cls)]
+        text = f".neutral names {unknown[:1]}, none of its options; those are {names}"
+        self.must(not unknown, text)
+        return self.new(**{**options, **self.cls.neutral})
+
+    def neutral_words(self) -> str:
+        """Where a neutral plugin failed, and what to declare, as the end of an error."""
+        if self.cls.neutral:
+            return f"at its neutral setting {dict(self.cls.neutral)}; correct its `neutral`"
+        names = [f.name for f, _ in option_fields(self.cls)]
+        example = f'`neutral = {{"{names[0] if names else "OPTION"}": VALUE}}`'
+        return f"at its defaults; declare those under which it is: {example}"
 
     def must(self, holds: object, text: str) -> None:
         """Raise AssertionError with the plugin's name and `text` unless `holds`.
@@ -110,15 +127,23 @@ class Case:
             like: tensors with the wanted names, shapes and types.
             verb: what made the tensors, for the error.
         """
-        self.must(got.keys() == like.keys(), f"{verb} drops or adds tensors")
+        odd = sorted(got.keys() ^ like.keys())
+        self.must(
+            not odd, f"{verb} drops or adds tensors; return those received, look at {odd[:1]}"
+        )
         for n, t in got.items():
-            right = t.shape == like[n].shape and t.dtype == like[n].dtype and t.isfinite().all()
-            self.must(right, f"the {verb}d {n} is of another form")
+            want = f"{like[n].dtype} {tuple(like[n].shape)}"
+            right = f"{t.dtype} {tuple(t.shape)}" == want and bool(t.isfinite().all())
+            text = f"the {verb}d {n} is of another form; return {want} of finite numbers"
+            self.must(right, f"{text}, not {t.dtype} {tuple(t.shape)}")
 
     def declares_paper(self) -> None:
         """Refuse a class that does not say where it is from."""
         paper = getattr(self.cls, "paper", "")
-        self.must(paper and "\n" not in paper, ".paper must say where it is from, in one line")
+        text = (
+            '.paper must say where it is from, in one line: `paper: ClassVar[str] = "NAME, YEAR"`'
+        )
+        self.must(paper and "\n" not in paper, text)
 
 
 @contextmanager

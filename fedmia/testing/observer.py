@@ -68,8 +68,10 @@ class ObserverCase(Case):
                 getattr(observer, method)(*arguments[method])
             except Exception as error:
                 text = f"{methods}: {method} raises {type(error).__name__}: {error}"
-                raise AssertionError(f"{self.name}: {text}") from error
-            self.must(arguments[method] == before, f"{method} changes what it is given")
+                way = "runs call its methods in this order, and `end` without `report` if they fail"
+                raise AssertionError(f"{self.name}: {text}; {way}") from error
+            text = f"{method} changes what it is given; work on a copy"
+            self.must(arguments[method] == before, text)
 
 
 def process_state() -> tuple[Any, ...]:
@@ -86,8 +88,10 @@ def hears_of_runs(case: ObserverCase) -> None:
         with tempfile.TemporaryDirectory() as folder:
             case.call_observer(methods, Path(folder))
     same = [a == b for a, b in zip(before, process_state(), strict=True)]
-    case.must(all(same[:2]), "changes torch's threads or its default dtype")
-    case.must(all(same[2:]), "draws from the global random generators")
+    text = "changes torch's threads or its default dtype; put them back before a method returns"
+    case.must(all(same[:2]), text)
+    text = "draws from the global random generators; use a generator of its own"
+    case.must(all(same[2:]), f"{text} (np.random.default_rng())")
 
 
 def does_without_a_folder_or_says_so(case: ObserverCase) -> None:
@@ -95,7 +99,7 @@ def does_without_a_folder_or_says_so(case: ObserverCase) -> None:
     try:
         case.call_observer("begin scalars report end", None)
     except InputError as error:
-        case.must("\n" not in str(error), "check refuses in more than one line")
+        case.must("\n" not in str(error), "check refuses in more than one line; shorten its error")
 
 
 def check_observer(observer: RunObserver | type[RunObserver]) -> None:

@@ -100,27 +100,34 @@ class SSLCase(Case):
             count: wanted number of losses, B.
             what: what gave the losses, for the error.
         """
-        self.must(
-            losses.shape == (count,), f"{what} are of shape {tuple(losses.shape)}, not ({count},)"
+        text = (
+            f"{what} are of shape {tuple(losses.shape)}, not ({count},); give one number an image"
         )
-        self.must(losses.isfinite().all(), f"{what} are not finite")
-        self.must(losses.requires_grad, f"{what.split(' of ')[0]} have no gradient")
+        whole = "a loss of the whole batch is added to each (loss.expand(B))"
+        self.must(losses.shape == (count,), f"{text}: {whole}")
+        text = f"{what} are not finite; a batch of one image has no deviation: leave such terms out"
+        self.must(losses.isfinite().all(), text)
+        text = f"{what.split(' of ')[0]} have no gradient; detach targets alone, not the outputs"
+        self.must(losses.requires_grad, text)
 
 
 def declares_views_and_learning_rate(case: SSLCase) -> None:
     """Its class says where it is from; its views and rate can be used."""
     case.declares_paper()
     augment = case.spec.augment
-    case.must(isinstance(augment, Augment), f".augment must be an Augment, got {augment!r}")
-    case.must(case.spec.lr > 0, f".lr must be > 0, got {case.spec.lr}")
+    text = f".augment must be an Augment, got {augment!r}; of a TwoViewSSL set paper_views"
+    case.must(isinstance(augment, Augment), text)
+    text = f".lr must be > 0, got {case.spec.lr}: `lr: ClassVar[float] = 0.06`"
+    case.must(case.spec.lr > 0, text)
 
 
 def build_draws_from_its_generator(case: SSLCase) -> None:
     """Same seed, same weights, whatever the global generators hold."""
     one, two = call_under_seeds(lambda: everything(case.build()), 1, 2)
-    case.require_equal(one, two, "{} is not drawn from the generator of build")
+    way = "set weights by that generator alone, as self.encoder and self.predictor do"
+    case.require_equal(one, two, f"{{}} is not drawn from the generator of build; {way}")
     other = changed(one, everything(case.build(seed=1)))
-    case.must(other, "another seed builds the same weights")
+    case.must(other, f"another seed builds the same weights; {way}")
 
 
 def losses_are_one_finite_number_an_image(case: SSLCase) -> None:
@@ -140,7 +147,10 @@ def coupled(case: SSLCase) -> bool:
 
 def losses_are_per_image_unless_coupled(case: SSLCase) -> None:
     """DP-SGD rests on it."""
-    text = "an image's loss depends on the others of its batch, but coupled is False"
+    text = (
+        "an image's loss depends on the others of its batch, but coupled is False; say "
+        "`coupled = True` on the class of options, or take no statistics of the batch"
+    )
     case.must(case.spec.coupled or not coupled(case), text)
 
 
@@ -149,7 +159,8 @@ def forgets_images_unless_it_says_so(case: SSLCase) -> None:
     losses of an image are the same to the bit."""
     one, two = case.build(), case.build()
     if one.remembers:
-        case.must("\n" not in one.remembers, "remembers must be part of a sentence")
+        text = "remembers must be part of a sentence; write it without a line break"
+        case.must("\n" not in one.remembers, text)
         return
     for turn, (mine, theirs) in enumerate(((5, 5), (4, 1), (5, 0))):
         for method, count, seed in ((one, mine, turn), (two, theirs, 9 + turn)):
@@ -159,7 +170,10 @@ def forgets_images_unless_it_says_so(case: SSLCase) -> None:
                 method.step_losses(*case.views(count, seed=seed))
             method.after_step()
     want, got = (method.step_losses(*case.views(3, seed=4)) for method in (one, two))
-    text = "an image's loss depends on those of earlier steps, but remembers is empty"
+    text = (
+        "an image's loss depends on those of earlier steps, but remembers is empty; let it say "
+        "what is kept, such as 'a queue of outputs'"
+    )
     case.must(torch.equal(want, got), text)
 
 
@@ -167,11 +181,16 @@ def training_repeats_and_moves_the_weights(case: SSLCase) -> None:
     """To the bit, and stays finite."""
     one, (two,) = case.trained(), call_under_seeds(lambda: case.train(case.build()), 2)
     tensors = everything(one)
-    case.require_equal(tensors, everything(two), "two trainings with one seed differ in {}")
+    way = "draw in losses from draw_seed(generator) of build, never globally"
+    case.require_equal(
+        tensors, everything(two), f"two trainings with one seed differ in {{}}; {way}"
+    )
     odd = next((n for n, t in tensors.items() if not t.isfinite().all()), None)
-    case.must(odd is None, f"{odd} is not finite after three steps")
+    text = f"{odd} is not finite after three steps; add a small number to what losses divide by"
+    case.must(odd is None, f"{text} or take the root or logarithm of")
     moved = changed(case.build().shared_state(), one.shared_state())
-    case.must(moved, "training leaves the shared weights as they were")
+    text = "training leaves the shared weights as they were; let losses rest on shared_modules"
+    case.must(moved, text)
 
 
 def shared_state_comes_back(case: SSLCase) -> None:
@@ -179,14 +198,17 @@ def shared_state_comes_back(case: SSLCase) -> None:
     method, other = case.trained(), case.build(seed=1)
     state, names = method.shared_state(), method.shared_parameters()
     floats = all(t.is_floating_point() for t in state.values())
-    case.must(floats, "shared_state holds tensors that are not floats")
+    text = "shared_state holds tensors that are not floats; keep integers in local_state"
+    case.must(floats, text)
     whole = set(names) <= set(state) and len(names) == len(method.trainable())
-    case.must(whole, "shared_state lacks parameters that are trained")
+    text = "shared_state lacks parameters that are trained; name their module in shared_modules"
+    case.must(whole, text)
     other.load_shared(state)
-    case.require_equal(state, other.shared_state(), "load_shared loses {}")
+    text = "load_shared loses {}; copy every tensor of the state"
+    case.require_equal(state, other.shared_state(), text)
     less = {n: t for n, t in state.items() if n != names[0]}
     for what, odd in (("lacks a parameter", less), ("is unknown", state | {"?": state[names[0]]})):
-        text = f"load_shared takes a state in which a tensor {what}"
+        text = f"load_shared takes a state in which a tensor {what}; raise ValueError"
         case.refused(partial(other.load_shared, odd), ValueError, text)
 
 
@@ -202,10 +224,11 @@ def local_state_comes_back(case: SSLCase) -> None:
     for other in others:
         other.load_shared(states["shared"])
         other.load_local(states["local"])
-        case.require_equal(states["local"], other.local_state(), "load_local loses {}")
+        text = "load_local loses {}; copy every tensor that local_state gives"
+        case.require_equal(states["local"], other.local_state(), text)
     case.train(method)
     for name, state in before.items():
-        text = f"{name}_state is no copy: {{}} moves with training"
+        text = f"{name}_state is no copy: {{}} moves with training; give t.detach().clone()"
         case.require_equal(state, states[name], text)
     if "reset" in vars(case.spec).values():
         return  # it lets something go at the end of a round, by an option of its own
@@ -213,7 +236,10 @@ def local_state_comes_back(case: SSLCase) -> None:
         case.train(other)
         # Integer counters of batch norm, which nothing reads, may differ.
         got, want = (one.shared_state() | one.local_state() for one in (method, other))
-        text = "local_state lacks something: a client that is restored trains otherwise, see {}"
+        text = (
+            "local_state lacks something: a client that is restored trains otherwise, see {}; give "
+            "all that outlives a step, as buffers or in local_state and load_local"
+        )
         case.require_equal(got, want, text)
 
 
@@ -224,7 +250,7 @@ def renewed_is_as_built(case: SSLCase) -> None:
         return
     for one in (method, built):
         one.begin_first_round()
-    text = "renew is not what build is, see {}"
+    text = "renew is not what build is, see {}; set it anew as build does, or return False"
     case.require_equal(everything(built), everything(method), text)
     got, want = (everything(case.train(one)) for one in (method, built))
     case.require_equal(want, got, text)
@@ -236,7 +262,8 @@ def rounds_begin_with_the_weights_received(case: SSLCase) -> None:
     state = method.shared_state()
     method.begin_first_round()
     method.begin_round()
-    case.require_equal(state, method.shared_state(), "beginning a round changes the shared {}")
+    text = "beginning a round changes the shared {}; change there what is local alone"
+    case.require_equal(state, method.shared_state(), text)
 
 
 def output_losses_are_an_observers(case: SSLCase) -> None:
@@ -246,13 +273,16 @@ def output_losses_are_an_observers(case: SSLCase) -> None:
         if filled:
             shared = method.shared_state()
             method.fill_bank(case.views(7, seed=4)[0])
-            case.require_equal(shared, method.shared_state(), "fill_bank changes the shared {}")
+            text = "fill_bank changes the shared {}; let it fill the bank alone, under no_grad"
+            case.require_equal(shared, method.shared_state(), text)
         before = everything(method)
         losses = method.output_losses(method.encoder(a), method.encoder(b))
         case.losses_of(losses, 5, "output_losses")
-        case.require_equal(before, everything(method), "output_losses change {}")
+        text = "output_losses change {}; an observer calls them: keep nothing there"
+        case.require_equal(before, everything(method), text)
         near = torch.allclose(method.probe_losses(a, b), losses, rtol=1e-4, atol=1e-5)
-        case.must(near, "probe_losses are not the output_losses of the two views")
+        text = "probe_losses are not the output_losses of the two views; define output_losses alone"
+        case.must(near, text)
 
 
 def notes_are_sentences(case: SSLCase) -> None:
@@ -260,10 +290,11 @@ def notes_are_sentences(case: SSLCase) -> None:
     for images in (1, 11, 10**6):
         case.build(images=images)
         notes = case.spec.notes(images)
-        case.must(isinstance(notes, list), f"notes are no list: {notes!r}")
+        case.must(isinstance(notes, list), f"notes are no list: {notes!r}; return [] where none is")
         for one in notes:
             line = in_words(one)
-            case.must(bool(line) and "\n" not in line, f"a note is no line: {line!r}")
+            text = f"a note is no line: {line!r}; write one sentence"
+            case.must(bool(line) and "\n" not in line, text)
 
 
 SSL_CHECKS: tuple[Callable[[SSLCase], None], ...] = (

@@ -17,9 +17,6 @@ from fedmia.testing.material import Case, call_under_seeds, run
 if TYPE_CHECKING:  # Flower is loaded by the class that is checked
     from strategies.base import FederatedStrategy
 
-# Options at which one client's update becomes the global model, where a strategy has them.
-NEUTRAL = {"server_lr": 1.0, "beta": 0.0, "noise_multiplier": 0.0, "clip": 1e9}
-
 
 def some_state(seed: int) -> State:
     """Two random tensors."""
@@ -66,28 +63,47 @@ def aggregate_keeps_its_inputs_and_their_form(case: StrategyCase) -> None:
     received, updates = case.received, some_updates()
     originals = copy.deepcopy((received, updates))
     got = case.new().aggregate(received, updates)
-    case.require_equal(originals[0], received, "aggregate changes the received {} in place")
+    way = "return new tensors (t.clone())"
+    text = f"aggregate changes the received {{}} in place; {way}"
+    case.require_equal(originals[0], received, text)
     for before, after in zip(originals[1], updates, strict=True):
-        text = f"aggregate changes {{}} of client {after.client}'s update in place"
+        text = f"aggregate changes {{}} of client {after.client}'s update in place; {way}"
         case.require_equal(before.state, after.state, text)
     case.form(got, received, "aggregate")
 
 
 def aggregate_of_one_update_is_the_update(case: StrategyCase) -> None:
     """At the neutral setting; so is that of several that are equal."""
-    state = some_state(7)
+    state, where = some_state(7), case.neutral_words()
     for count, what in ((1, "one update"), (4, "equal updates")):
         for weighting in ("uniform", "examples"):
-            strategy = case.new(**NEUTRAL, weighting=weighting)
+            strategy = case.neutral(weighting=weighting)
             got = strategy.aggregate(case.received, some_updates(count, state))
-            case.near(got, state, f"the aggregate of {what} is not the update")
+            case.near(got, state, f"the aggregate of {what} is not the update {where}")
+
+
+def neutral_setting_averages(case: StrategyCase) -> None:
+    """If there is one: the mean of all updates, each counted alike or by its images."""
+    if not case.cls.neutral:
+        return
+    updates = some_updates()
+    got, weights = case.neutral().aggregate(case.received, updates), [u.examples for u in updates]
+    means = [
+        {n: sum(w * u.state[n].double() for w, u in zip(shares, updates, strict=True)) / sum(shares)
+         for n in got}
+        for shares in ([1] * len(updates), weights)
+    ]  # fmt: skip
+    gaps = [max(float((got[n].double() - mean[n]).abs().max()) for n in got) for mean in means]
+    text = f"the aggregate is {min(gaps):.2g} off the mean of the updates {case.neutral_words()}"
+    case.must(min(gaps) <= 1e-5, text)
 
 
 def aggregate_depends_on_no_order(case: StrategyCase) -> None:
     """Clients may answer in any."""
     want = case.new().aggregate(case.received, some_updates())
     got = case.new().aggregate(case.received, some_updates()[::-1])
-    case.near(got, want, "aggregate depends on the order of the updates")
+    text = "aggregate depends on the order of the updates; give none a place of its own, and draw"
+    case.near(got, want, f"{text} from rng(self.course.seed, NAME, update.round)")
 
 
 def aggregate_repeats(case: StrategyCase) -> None:
@@ -99,9 +115,13 @@ def aggregate_repeats(case: StrategyCase) -> None:
             state = strategy.aggregate(state, some_updates())
         return state
 
-    text = "two instances aggregate the same updates otherwise: state is shared or drawn globally"
     one, other = call_under_seeds(rounds, 1, 2)
-    case.require_equal(one, other, f"{text} ({{}})")
+    text = (
+        "two instances aggregate the same updates otherwise (see {}): state is shared or drawn "
+        "globally; draw from rng(self.course.seed, NAME, update.round), and keep state in a field "
+        "with init=False and a default_factory"
+    )
+    case.require_equal(one, other, text)
 
 
 def checkpoint_holds_what_rounds_leave(case: StrategyCase) -> None:
@@ -115,16 +135,21 @@ def checkpoint_holds_what_rounds_leave(case: StrategyCase) -> None:
         restore_server(again, *server_state(strategy))
     except TypeError as error:
         raise AssertionError(
-            f"{case.name}: no checkpoint can hold what it keeps: {error}"
+            f"{case.name}: no checkpoint can hold what it keeps: {error}; keep tensors by name, "
+            "or what JSON holds, in each field with init=False"
         ) from None
     want = strategy.aggregate(case.received, some_updates())
     got = again.aggregate(case.received, some_updates())
-    case.require_equal(want, got, "a strategy from a checkpoint aggregates otherwise ({})")
+    text = (
+        "a strategy from a checkpoint aggregates otherwise (see {}); keep what a round leaves for"
+    )
+    case.require_equal(want, got, f"{text} the next in fields with init=False")
 
 
 STRATEGY_CHECKS: tuple[Callable[[StrategyCase], None], ...] = (
     aggregate_keeps_its_inputs_and_their_form, aggregate_of_one_update_is_the_update,
-    aggregate_depends_on_no_order, aggregate_repeats, checkpoint_holds_what_rounds_leave,
+    aggregate_depends_on_no_order, neutral_setting_averages, aggregate_repeats,
+    checkpoint_holds_what_rounds_leave,
 )  # fmt: skip
 
 

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from zero_strength import zero_strength_is_the_identity
 
 from fedmia.settings import registry
 from fedmia.ssl.byol import BYOL
@@ -21,7 +20,7 @@ from fedmia.testing.strategy import STRATEGY_CHECKS, StrategyCase
 
 KINDS: dict[str, tuple[Callable[[Any], Any], tuple[Callable[[Any], None], ...]]] = {
     "ssl": (SSLCase, SSL_CHECKS),
-    "defense": (DefenseCase, (*DEFENSE_CHECKS, zero_strength_is_the_identity)),
+    "defense": (DefenseCase, DEFENSE_CHECKS),
     "strategy": (StrategyCase, STRATEGY_CHECKS),
 }
 

@@ -130,7 +130,7 @@ def test_options__refuse_what_is_outside(kind: str, name: str) -> None:
     cls = registry.load(kind, name)
     for field, type_ in option_fields(cls):
         for value in outside(field, type_):
-            where = f"{cls.__name__}.{field.name}"
+            where = f"{cls.__name__}: option {field.name}"
             try:
                 cls(**{field.name: value})
             except InputError as error:

@@ -13,7 +13,6 @@ import pytest
 import torch
 from _broken import broken, name_of
 from torch import Tensor
-from zero_strength import check_zero_strength
 
 from fedmia.attacks import EncoderMIV, PartCrop, Similarity
 from fedmia.attacks.ascent import AscentAlgorithm1
@@ -137,7 +136,8 @@ def test_check_ssl__of_options() -> None:
 
     assert broken(check_ssl, Chatty).startswith("Chatty: a note is no line")
     assert broken(check_ssl, Unseeded) == (
-        "Unseeded: encoder.head.weight is not drawn from the generator of build"
+        "Unseeded: encoder.head.weight is not drawn from the generator of build; set weights by "
+        "that generator alone, as self.encoder and self.predictor do"
     )
 
 
@@ -200,9 +200,10 @@ def test_check_defense__says_what_is_wrong(name: str, methods: dict[str, Any], s
     assert text.removeprefix(name).lstrip(": ").startswith(said)
 
 
-def test_zero_strength__says_what_is_wrong() -> None:
-    said = "Scales: at zero strength release is not the identity: backbone.layer1.0.weight"
-    assert broken(check_zero_strength, plugin("Scales", Gaussian, release=scaled)).startswith(said)
+def test_neutral_setting__says_what_is_wrong() -> None:
+    said = "Scales: release is not the identity at its neutral setting {'epsilon': None, 'scale': "
+    text = broken(check_defense, plugin("Scales", Gaussian, release=scaled))
+    assert text.startswith(said) and text.endswith("see backbone.layer1.0.weight")
 
 
 # -- strategies ------------------------------------------------------------------------------------
@@ -235,11 +236,14 @@ def shared(self: Any, received: State, updates: list[Update], rounds: list[int] 
 @pytest.mark.parametrize(
     ("aggregate", "said"),
     [
-        (halved, "the aggregate of one update is not the update (head.weight by "),
-        (first_twice, "aggregate depends on the order of the updates (head.weight by "),
+        (
+            halved,
+            "the aggregate of one update is not the update at its neutral setting ",
+        ),
+        (first_twice, "aggregate depends on the order of the updates; "),
         (into_the_first, "aggregate changes head.weight of client 0's update in place"),
         (into_the_received, "aggregate changes the received head.weight in place"),
-        (shared, "two instances aggregate the same updates otherwise: "),
+        (shared, "two instances aggregate the same updates otherwise "),
     ],
     ids=name_of,
 )

@@ -117,7 +117,7 @@ def test_synthetic__classes_can_be_told_apart():
 def test_synthetic__size_and_refusals():
     assert Synthetic(images=10).load(request(size=12)).images.shape == (10, 3, 12, 12)
     with pytest.raises(InputError, match="2, must be 1 or 3"):
-        Synthetic(channels=2).load(request())
+        Synthetic(channels=2)
     with pytest.raises(InputError, match="5 images for 10 classes"):
         Synthetic(images=5).load(request())
 

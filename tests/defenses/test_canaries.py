@@ -179,10 +179,10 @@ def test_release__the_update_that_leaves_is_the_same() -> None:
 
 
 def test_options__name_what_cannot_be_audited() -> None:
-    with pytest.raises(InputError, match="Laplace.canaries need sensitivity 'clip'"):
+    with pytest.raises(InputError, match="Laplace: option canaries: .*, need sensitivity 'clip'"):
         Laplace(sensitivity="sampled", canaries=100)
     for cls, few in itertools.product((DPSGD, Gaussian), (-1, 99)):
-        with pytest.raises(InputError, match=rf"{cls.__name__}.canaries.* {few}"):
+        with pytest.raises(InputError, match=rf"{cls.__name__}: option canaries.* {few}"):
             cls(canaries=few)
     silent: Any = DPSGD(noise_multiplier=1.0).privacy({})
     assert silent.canaries == 0 and silent.value == 0

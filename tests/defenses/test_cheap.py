@@ -308,7 +308,7 @@ def test_check__one_clear_line(defense: Any, conditions: Any, said: str) -> None
     with pytest.raises(InputError, match=said):
         defense.check(RunConditions(*conditions))
     EarlyStopping(after=3).check(RunConditions("batch", MoCo(), 0, pretrained=True))
-    with pytest.raises(InputError, match="EarlyStopping.after 2 leaves nothing to choose"):
+    with pytest.raises(InputError, match="EarlyStopping: option after: 2 leaves nothing to choose"):
         EarlyStopping(after=2, leak=0.6)
-    with pytest.raises(InputError, match="CropRange.lower 0.5 .* choose too"):
+    with pytest.raises(InputError, match="CropRange: option lower: 0.5 .* choose too"):
         CropRange(lower=0.5, choose=True)

@@ -61,7 +61,7 @@ def test_release__noise_has_the_stated_law(cls: type[ReleaseNoise], law: Any, st
 def test_options__that_say_two_things_are_refused(cls: Any) -> None:
     for options, part in (
         ({"epsilon": 1.0, "scale": 1.0}, "not both"),
-        ({"sensitivity": "sampled", "clip": 1.0}, "clip is not used"),
+        ({"sensitivity": "sampled", "clip": 1.0}, "clip: 1.0, is not used"),
     ):
         with pytest.raises(InputError, match=part):
             cls(**options)

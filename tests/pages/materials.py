@@ -33,6 +33,8 @@ CLASSES = {
     "norm_attack": ("README.md", "class Norm("),
     "drift_attack": ("docs/howto/write_an_attack.md", "class Drift("),
     "largest_changes": ("docs/howto/write_a_defence.md", "class LargestChanges("),
+    "noisy_mean": ("docs/howto/write_a_strategy.md", "class NoisyMean("),
+    "barlow_twins": ("docs/howto/write_an_ssl_method.md", "class BarlowTwins("),
     "geometric_median": ("docs/howto/write_a_strategy.md", "class GeometricMedian("),
     "simsiam": ("docs/howto/write_an_ssl_method.md", "class SimSiam("),
     "short_outputs": ("docs/howto/write_an_ssl_method.md", "class ShortOutputs("),

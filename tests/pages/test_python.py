@@ -26,12 +26,14 @@ from torch import nn
 import fedmia
 from fedmia.runs import NOT_KEPT
 from fedmia.settings.errors import InputError
+from fedmia.ssl.base import State
 from fedmia.ssl.simclr import SimCLR
 from fedmia.storage.snapshot import Update
 from fedmia.testing import check_observer, check_ssl
 from fedmia.testing.attack_case import AttackCase
 from fedmia.testing.material import textures
 from fedmia.testing.ssl import SSLCase
+from strategies.cohort import RoundRange
 from tests.pages.materials import CLASSES, Materials, lightning
 from tests.pages.reading import PAGES, ROOT, block, blocks, commands, text_of, words_of
 from tests.recording.plain import PlainGrid, arrays, make_app
@@ -44,14 +46,16 @@ HERE = {
     "docs/howto/own_data.md": ("dataset=(images",),
     "docs/howto/own_model.md": ("model=make_network", "def embed(", "audit_embeddings("),
     "docs/howto/partitions.md": ("client_dict", "all_data_0_niid_0_keep_0.json"),
-    "docs/howto/write_a_defence.md": ("class LargestChanges(",),
-    "docs/howto/write_a_strategy.md": ("class GeometricMedian(",),
+    "docs/howto/write_a_defence.md": ("class LargestChanges(", "noise = {"),
+    "docs/howto/write_a_strategy.md": ("class GeometricMedian(", "class NoisyMean("),
     "docs/howto/write_a_view.md": ("class Worst(",),
     "docs/howto/write_an_attack.md": (
         "class Drift(", "def fit(", "attacks=[",
     ),
     "docs/howto/write_an_encoder_form.md": ("class Lightning(", "print(loaded"),
-    "docs/howto/write_an_ssl_method.md": ("class SimSiam(", "class ShortOutputs("),
+    "docs/howto/write_an_ssl_method.md": (
+        "class SimSiam(", "class BarlowTwins(", "class ShortOutputs(",
+    ),
 }  # fmt: skip
 BY_OTHERS = {
     ("docs/howto/own_flower_app.md", "mods=["): "tests/recording/test_grid.py",
@@ -105,16 +109,21 @@ def saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], An
         "drift_attack.Drift.score",
         "largest_changes.LargestChanges.release",
         "geometric_median.GeometricMedian.aggregate",
+        "noisy_mean.NoisyMean.aggregate",
         "simsiam.SimSiamMethod.losses",
+        "barlow_twins.BarlowTwinsMethod.losses",
     ],
 )
 def test_plugin_of_a_page__passes_its_own_check(
     work: str, saved: Callable[[str], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By the command that the page begins with; README shows it as Python."""
+    """By the first command of the page that names it; README shows it as Python."""
     module, name, method = work.split(".")
     text, cls = text_of(CLASSES[module][0]), getattr(saved(module), name)
-    code = blocks(text, "python")[-1] if name == "Norm" else words_of(commands(text)[0])[2]
+    if name == "Norm":
+        code = blocks(text, "python")[-1]
+    else:
+        code = words_of(next(line for line in commands(text) if module in line))[2]
     assert "check_" in code
     exec(code, {})  # raises AssertionError where it does not
     monkeypatch.setattr(cls, method, lambda *_, **__: torch.zeros(3))
@@ -148,6 +157,40 @@ def test_strategy_of_the_page__withstands_one_update(saved: Callable[[str], Any]
     updates = [Update(c, 1, {"w": torch.full((2,), v)}, 5, {}) for c, v in enumerate(values)]
     strategy = saved("geometric_median").GeometricMedian(steps=20)
     assert abs(float(strategy.aggregate({"w": torch.zeros(2)}, updates)["w"][0])) < 0.2
+
+
+def test_noise_of_the_pages__is_drawn_by_seed_and_round(saved: Callable[[str], Any]) -> None:
+    cls, weights = saved("noisy_mean").NoisyMean, {"w": torch.zeros(500)}
+
+    def noise(round: int, seed: int) -> list[float]:
+        strategy = cls(noise=0.5)
+        strategy.course = RoundRange("main", 0, 2, False, 1.0, seed)
+        merged: State = strategy.aggregate(weights, [Update(0, round, weights, 5, {})])
+        return merged["w"].tolist()
+
+    assert noise(1, 0) == noise(1, 0)
+    assert len({tuple(noise(*at)) for at in ((1, 0), (2, 0), (1, 1))}) == 3
+    assert np.std(noise(1, 0)) == pytest.approx(0.5, rel=0.1)
+    names = {"torch": torch, "trained": weights, "rng": np.random.default_rng(0)}
+    sent = run("docs/howto/write_a_defence.md", "noise = {", **names)["noise"]["w"]
+    assert sent.dtype == torch.float32 and float(sent.std()) == pytest.approx(0.01, rel=0.1)
+
+
+def test_loss_of_a_batch_of_the_page__is_the_papers_and_one_number_an_image(
+    saved: Callable[[str], Any],
+) -> None:
+    cls = saved("barlow_twins").BarlowTwins
+    case = SSLCase(cls(dim=8))
+    views, method = case.views(), case.build()
+    z1, z2 = (method.encoder(v).detach().numpy().astype(float) for v in views)
+    matrix = np.corrcoef(z1, z2, rowvar=False)[:8, 8:] * (len(z1) - 1) / len(z1)
+    want = np.square(1 - np.diag(matrix)).sum()
+    want += 0.005 * (np.square(matrix).sum() - np.square(np.diag(matrix)).sum())
+    losses = method.losses(*views)
+    assert losses.shape == (5,)
+    np.testing.assert_allclose(losses.detach().numpy(), want, rtol=0.02)
+    assert method.output_losses(method.encoder(views[0]), method.encoder(views[1])).shape == (5,)
+    assert case.spec.lr == 0.03
 
 
 def test_term_of_the_page__is_added_to_each_loss(saved: Callable[[str], Any]) -> None:

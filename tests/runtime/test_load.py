@@ -46,10 +46,8 @@ def test_threads__as_many_as_are_free(
 
 def test_note__names_the_count_and_the_option_that_repeats_it() -> None:
     one, three = sentences(Note("machine-busy", {"threads": count}) for count in (1, 3))
-    assert (
-        "used 1 thread;" in one and "used 3 threads;" in three
+    assert "used 1 thread;" in one and "used 3 threads;" in three
     assert "(--threads) 3 repeats" in three
-    )
 
 
 def test_measured__at_most_the_cores() -> None:

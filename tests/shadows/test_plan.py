@@ -86,9 +86,9 @@ def test_plan__none_is_no_knowledge() -> None:
     [
         ({"knowledge": ("none", "data")}, "'none' stands alone"),
         ({"knowledge": ("algoritm",)}, "did you mean 'algorithm'"),
-        ({"count": 0}, "Plan.count: 0, must be >= 1"),
-        ({"images": 1}, "Plan.images: 1, must be >= 2"),
-        ({"train": {"lr": 0.0}}, "Train.lr: 0.0, must be > 0"),
+        ({"count": 0}, "Plan: option count: 0, must be >= 1"),
+        ({"images": 1}, "Plan: option images: 1, must be >= 2"),
+        ({"train": {"lr": 0.0}}, "shadow.train.lr: 0.0, must be > 0"),
     ],
 )
 def test_plan__refuses(wrong: dict[str, Any], said: str) -> None:

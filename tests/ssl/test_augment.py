@@ -326,7 +326,7 @@ def test_augment__leaves_its_input_and_the_global_generator_alone() -> None:
 @pytest.mark.parametrize(
     ("options", "named"),
     [
-        ({"crop_min": 0.6, "crop_max": 0.5}, "crop_min: 0.6, must be <= Augment.crop_max"),
+        ({"crop_min": 0.6, "crop_max": 0.5}, "crop_min: 0.6, must be <= crop_max"),
         ({"hue": 0.6}, "hue"),
         ({"operations": ("crop", "blur")}, "no blur"),
         ({"operations": ("crop", "flip"), "flip": 0.0}, "no flip"),

@@ -132,5 +132,5 @@ def test_after_step__both_centres_follow_the_teachers_scores() -> None:
 
 
 def test_build__refuses_shares_out_of_range() -> None:
-    with pytest.raises(InputError, match=r"IBOT\.mask_spread: 0\.4, must be at most 0\.3"):
+    with pytest.raises(InputError, match=r"IBOT: option mask_spread: 0\.4, must be at most 0\.3"):
         IBOT(mask_spread=0.4)

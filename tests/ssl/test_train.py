@@ -53,7 +53,7 @@ def test_rate__cosine_of_the_global_step(step: int, total: int) -> None:
               {"lr_end": -1.0}, {"weight_decay_end": -1}, {"optimizer": "adam"}],
 )  # fmt: skip
 def test_train__refuses_values_out_of_range(wrong: dict[str, Any]) -> None:
-    with pytest.raises(InputError, match=f"Train.{next(iter(wrong))}"):
+    with pytest.raises(InputError, match=f"Train: option {next(iter(wrong))}"):
         Train(**wrong)
 
 

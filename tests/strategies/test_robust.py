@@ -115,14 +115,13 @@ def test_norm_clip__is_that_of_the_paper() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "options"), [("norm-clip", {"clip": 1e9}), ("trimmed-mean", {"trim": 0}),
-                          ("dp-fedavg", {"clip": 1e9, "noise_multiplier": 0.0}),
-                          ("multi-krum", {"malicious": 0})],
-)  # fmt: skip
-def test_zero_strength__is_fedavg(name: str, options: dict[str, Any]) -> None:
+    "name", ["norm-clip", "trimmed-mean", "dp-fedavg", "multi-krum", "fedavgm"]
+)
+def test_neutral_setting__is_fedavg(name: str) -> None:
     received, ups = some(99), updates([some(s) for s in range(6)])
     want = FedAvg().aggregate(received, ups)
-    got = registry.build("strategy", name, options).aggregate(received, ups)
+    neutral = registry.load("strategy", name).neutral
+    got = registry.build("strategy", name, neutral).aggregate(received, ups)
     assert all(torch.equal(got[n], want[n]) for n in want)
 
 

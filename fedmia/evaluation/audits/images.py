@@ -39,7 +39,7 @@ def deal(audit: Audit, size: int | None, owners: object = None) -> Cast:
     """
     members = find_images(audit, "members", size)
     others = find_images(audit, "nonmembers", size)
-    views = source_views(str(audit.members), audit.members_options)
+    views = source_views(audit)
     split = deal_sets(audit, members, others, views)
     return replace(
         split, owners=read_owners(audit.federation.owners if owners is None else owners, members)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from operator import attrgetter
 from pathlib import Path
-from typing import Any
 
 from fedmia.data.base import Dataset, Request, Views
 from fedmia.data.decoding import UnreadableError
@@ -20,9 +19,10 @@ from fedmia.settings.errors import InputError, opt
 Source = ImageSet | EncodedSet
 
 
-def source_views(spec: str, options: Mapping[str, Any]) -> Views:
-    """The views that suit the images of a data source."""
-    built = registry.build("dataset", split_dataset(spec)[0], options)
+def source_views(audit: Audit) -> Views:
+    """The views that suit the images of the data source of the members."""
+    name = split_dataset(str(audit.members))[0]
+    built = registry.build("dataset", name, audit.members_options, path="members")
     views: Views = built.views
     return views
 
@@ -91,7 +91,8 @@ def take(source: Source, flag: str, indices: IntArray) -> tuple[ImageSet, bool]:
 def _source(audit: Audit, flag: str, size: int | None) -> tuple[Dataset, Request]:
     name, path = split_dataset(str(attrgetter(flag)(audit)))
     folder = None if audit.data.dir is None else Path(audit.data.dir)
-    source: Dataset = registry.build("dataset", name, attrgetter(f"{flag}_options")(audit))
+    options = attrgetter(f"{flag}_options")(audit)
+    source: Dataset = registry.build("dataset", name, options, path=flag)
     column = None if flag == "shadow.data" else audit.subject_column
     if column is not None and not source.columns:
         raise InputError(

@@ -17,7 +17,7 @@ from fedmia.settings.commands.data import Pixels
 from fedmia.settings.commands.effects import OF_AUDITS
 from fedmia.settings.commands.machine import AuditMachine
 from fedmia.settings.commands.roles import check_attack_options
-from fedmia.settings.errors import InputError, opt
+from fedmia.settings.errors import InputError, opt, prefix_errors
 from fedmia.settings.fields import given_options, options_of, plugins, section
 from fedmia.settings.layout import Flat
 from fedmia.settings.options import option_fields
@@ -325,7 +325,8 @@ class Audit(Attacked):
             raise InputError(
                 f"{opt('data.pixel_range')} without {opt('members')}: a run's images have its own"
             )
-        Augment(**self.augment)
+        with prefix_errors("", "augment"):
+            Augment(**self.augment)
 
     @property
     def subject_column(self) -> str | None:

@@ -33,7 +33,7 @@ class Pixels(Options):
     )
     mean: tuple[float, ...] | None = option(
         None, "mean of each channel, in [0, 1] (none: the source's own, of an audit the encoder's)",
-        ge=0, le=1,
+        ge=0, le=1, of_pixels=True,
     )  # fmt: skip
     std: tuple[float, ...] | None = option(
         None, "standard deviation of each channel (none: likewise)", gt=0
