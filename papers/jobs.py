@@ -25,7 +25,7 @@ from fedmia.settings.yamlfile import Tree, dump
 from fedmia.storage import durable
 from fedmia.storage.outfolder import locked
 from fedmia.study.scheduler import ProcessJob, command, explain_exit, simulate_command
-from fedmia.untrusted.limits import read_json
+from fedmia.untrusted.text import read_json
 
 DONE = "done.json"  # of a finished job: its seconds and where it took place; written last
 SETTINGS = "settings.yaml"  # of a job, as its command reads them

@@ -27,9 +27,9 @@ from fedmia.encoders.base import (
     Weights,
 )
 from fedmia.encoders.hooked import hook_backbone
+from fedmia.encoders.hub import folder_weights, of_configuration, read_json
 from fedmia.encoders.modules import build_seeded, load_white_box
 from fedmia.encoders.reparametrised import refuse_parts
-from fedmia.encoders.torchfile import folder_weights, of_configuration, read_json
 from fedmia.nets.base import check_network, limit_modules
 from fedmia.records.note import Note
 from fedmia.settings.errors import InputError, opt

@@ -14,8 +14,8 @@ from fedmia.encoders._preprocessing import (
 )
 from fedmia.encoders.base import Constants, EncoderForm, LoadContext, LoadedEncoder, LoadOptions
 from fedmia.encoders.hooked import hook_backbone, refuse_large
+from fedmia.encoders.hub import read_json
 from fedmia.encoders.modules import build, load_weights, load_white_box
-from fedmia.encoders.torchfile import read_json
 from fedmia.records.note import Note
 from fedmia.settings.errors import InputError
 

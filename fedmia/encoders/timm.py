@@ -22,8 +22,8 @@ from fedmia.encoders.base import (
     LoadOptions,
 )
 from fedmia.encoders.hooked import STAGES, capture_outputs, find_input_size, refuse_large
+from fedmia.encoders.hub import folder_weights, of_configuration
 from fedmia.encoders.modules import build, load_weights, load_white_box
-from fedmia.encoders.torchfile import folder_weights, of_configuration
 from fedmia.nets.base import MODULES, Trunk, check_network, limit_modules
 from fedmia.records.note import Note
 from fedmia.settings.errors import InputError

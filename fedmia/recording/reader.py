@@ -25,7 +25,7 @@ from fedmia.settings.errors import InputError
 from fedmia.ssl.base import State
 from fedmia.storage.snapshot import read_tensors
 from fedmia.storage.states import ReadLate, States
-from fedmia.untrusted.limits import parse_json
+from fedmia.untrusted.text import read_json
 
 
 class RecordedRounds:
@@ -191,7 +191,7 @@ def read_header(folder: Path) -> Header:
     """
     path = folder / HEADER
     try:
-        values: Any = parse_json(path.read_text(encoding="utf-8"))
+        values: Any = read_json(path)
     except FileNotFoundError:
         raise InputError(f"'{folder}' is no recording: it has no {HEADER}") from None
     except (OSError, ValueError) as error:

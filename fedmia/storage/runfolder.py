@@ -33,7 +33,7 @@ from fedmia.storage.manifest import (
 )
 from fedmia.storage.results import from_npz, read
 from fedmia.table import Row, flatten
-from fedmia.untrusted.limits import read_json
+from fedmia.untrusted.text import read_json
 
 if TYPE_CHECKING:
     import pandas as pd
