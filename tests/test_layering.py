@@ -322,9 +322,10 @@ def test_files_of_a_run__are_named_by_its_writer_and_its_one_reader() -> None:
 # Calls that open what a stranger may have brought, by the end of their names.
 OPENING = (
     "json.load", "json.loads", "np.load", "torch.load", "export.load", "onnx.load", "yaml.load",
-    "pickle.load", "pickle.loads", "cloudpickle.loads", "csv.reader", "csv.DictReader", "safe_open", "load_file",
-    "ZipFile", "tarfile.open", "Image.open", "pd.read_csv", "pd.read_parquet", "ParquetFile",
-    "pq.read_table", "pq.read_metadata", "InferenceSession", "read_text",
+    "pickle.load", "pickle.loads", "cloudpickle.loads", "csv.reader", "csv.DictReader",
+    "safe_open", "load_file", "ZipFile", "tarfile.open", "Image.open", "pd.read_csv",
+    "pd.read_parquet", "ParquetFile", "pq.read_table", "pq.read_metadata", "InferenceSession",
+    "read_text",
 )  # fmt: skip
 # Who calls one of them outside of fedmia.untrusted, and on what.
 OPENED_ELSEWHERE = {

@@ -55,3 +55,12 @@ def test_npz__is_an_archive_none_of_whose_arrays_promises_more_than_it_holds(
     path.write_bytes(path.read_bytes()[:-20])
     with pytest.raises(ValueError, match="not an archive of arrays"), open_npz("a", path):
         pass
+
+
+@pytest.mark.parametrize("name", ["../x", "/x", "a/../../x"])
+def test_zip__names_that_lead_out(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "a.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr(name, b"x")
+    with pytest.raises(InputError, match="leads out of the archive"), open_npz("a", path):
+        pass
