@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from fedmia.encoders._errors import FAILURES
+from fedmia.encoders._outputs import FAILURES
 from fedmia.encoders._positions import is_positions
 from fedmia.encoders.base import LoadedEncoder
 from fedmia.records.note import Note

@@ -13,8 +13,14 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from fedmia.encoders._errors import FAILURES
-from fedmia.encoders._outputs import OutputNames, choose_outputs, grid, is_map, read_outputs
+from fedmia.encoders._outputs import (
+    FAILURES,
+    OutputNames,
+    choose_outputs,
+    grid,
+    is_map,
+    read_outputs,
+)
 from fedmia.encoders._positions import PREFIX, PositionGrid, find_grid
 from fedmia.encoders.base import LoadContext
 from fedmia.nets.base import Trunk

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 from pathlib import Path
 from typing import Any, ClassVar
 
-from fedmia.encoders._errors import import_extra
 from fedmia.encoders.base import LoadContext, LoadedEncoder, LoadOptions
 from fedmia.settings.errors import InputError, suggest_nearest
 from fedmia.untrusted import text
@@ -135,3 +135,24 @@ def read_json(path: Path) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise InputError(f"'{path}' holds no configuration")
     return content
+
+
+def import_extra(module: str, what: str, name: str) -> Any:
+    """Import a library that is installed only with an extra.
+
+    Args:
+        module: to import.
+        what: needs it, for the error.
+        name: of the extra.
+
+    Returns:
+        The module.
+
+    Raises:
+        InputError: the extra is not installed.
+    """
+    try:
+        return importlib.import_module(module)
+    except ImportError:
+        install = f"pip install '.[{name}]' in a clone of fedmia"
+        raise InputError(f"{what} needs the extra: {install}") from None

@@ -12,8 +12,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim.swa_utils import AveragedModel
 
 from fedmia.encoders import checkpoint, untrained
-from fedmia.encoders._errors import FAILURES
-from fedmia.encoders._outputs import named_tensors
+from fedmia.encoders._outputs import FAILURES, named_tensors
 from fedmia.encoders.base import LoadContext, LoadedEncoder, Weights
 from fedmia.encoders.hooked import TrialPass
 from fedmia.encoders.weight_checks import check_initialised, refuse_zeros

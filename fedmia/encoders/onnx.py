@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from fedmia.encoders import untrained
-from fedmia.encoders._errors import import_extra
 from fedmia.encoders._preprocessing import read_settings
 from fedmia.encoders._program import Program, load_black_box
 from fedmia.encoders.base import EncoderForm, LoadContext, LoadedEncoder, LoadOptions
+from fedmia.encoders.hub import import_extra
 from fedmia.seeding import rng
 from fedmia.settings.errors import InputError
 from fedmia.untrusted.limits import first_line

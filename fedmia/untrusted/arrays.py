@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
+from numpy.lib.npyio import NpzFile
 from numpy.typing import NDArray
 
 from fedmia.settings.errors import InputError
@@ -41,7 +42,7 @@ def read_npy(where: str, source: Path | bytes) -> NDArray[Any]:
 
 
 @contextmanager
-def open_npz(where: str, path: Path) -> Iterator[Any]:
+def open_npz(where: str, path: Path) -> Iterator[NpzFile]:
     """An archive of arrays, none of which promises more than it holds; each is read when it is
     asked for.
 
@@ -50,22 +51,20 @@ def open_npz(where: str, path: Path) -> Iterator[Any]:
         path: of the file.
 
     Yields:
-        The archive, as `np.load` gives it: arrays by name.
+        Arrays by name.
 
     Raises:
         InputError: as `check_zip` and `check_array`.
         ValueError: it is no archive of arrays. A damaged one raises what its parts raise.
     """
-    if not zipfile.is_zipfile(path):  # np.load would advise to unpickle it
+    if not zipfile.is_zipfile(path):
         raise ValueError("not an archive of arrays")
     members = check_zip(where, path)
-    with path.open("rb") as file:  # np.load leaves a broken archive's file open
-        with zipfile.ZipFile(file) as archive:
-            for member in members:
-                with archive.open(member) as array:
-                    check_array(f"{where}: {member.filename}", array, member.file_size)
-        file.seek(0)
-        yield np.load(file, allow_pickle=False)
+    with path.open("rb") as file, zipfile.ZipFile(file) as archive:
+        for member in members:
+            with archive.open(member) as array:
+                check_array(f"{where}: {member.filename}", array, member.file_size)
+        yield NpzFile(file, allow_pickle=False)
 
 
 def check_array(where: str, file: IO[bytes], length: int) -> None:
