@@ -64,3 +64,16 @@ def test_zip__names_that_lead_out(tmp_path: Path, name: str) -> None:
         archive.writestr(name, b"x")
     with pytest.raises(InputError, match="leads out of the archive"), open_npz("a", path):
         pass
+
+
+def test_npz__that_begins_as_one_array_is_read_as_the_archive_that_it_is(tmp_path: Path) -> None:
+    """NumPy itself goes by the first bytes, here those of an array of terabytes."""
+    np.savez(path := tmp_path / "a.npz", x=np.arange(3))
+    header = io.BytesIO()
+    shape = {"descr": "<f8", "fortran_order": False, "shape": (1 << 40,)}
+    np.lib.format.write_array_header_1_0(header, shape)
+    path.write_bytes(header.getvalue() + path.read_bytes())
+    with pytest.raises((MemoryError, ValueError)):
+        np.load(path)
+    with open_npz("a", path) as archive:
+        assert archive["x"].tolist() == [0, 1, 2]
