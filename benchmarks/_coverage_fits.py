@@ -29,8 +29,8 @@ from scipy.stats import norm
 from torch import Tensor
 
 import fedmia
-from fedmia.attacks._classifier import decide, fit_classifier
 from fedmia.attacks.base import Known
+from fedmia.attacks.classifier import decide, fit_classifier
 from fedmia.attacks.lpla import fit_gaussians, log_ratio
 from fedmia.seeding import rng
 from fedmia.settings import registry

@@ -12,7 +12,7 @@ from fedmia.settings.errors import InputError
 from fedmia.statistics.spread import clip_interval, t_interval
 from fedmia.storage.runfolder import RunFolder
 from fedmia.study.points import BySeed
-from fedmia.untrusted.limits import read_json
+from fedmia.untrusted.text import read_json
 from papers.entries import TableCell
 from papers.jobs import AUDIT, ENCODER, FEDERATION, HEAD, PAPER, JobFolder
 

@@ -27,7 +27,7 @@ from fedmia.settings.yamlfile import Tree, dump
 from fedmia.storage import durable
 from fedmia.storage.outfolder import locked
 from fedmia.study.scheduler import ProcessJob, command, explain_exit, simulate_command
-from fedmia.untrusted.limits import read_json
+from fedmia.untrusted.text import read_json
 from papers.central_settings import Central
 from papers.heads.settings import Head
 

@@ -319,6 +319,54 @@ def test_files_of_a_run__are_named_by_its_writer_and_its_one_reader() -> None:
     assert names_of_files(source) == {"report.json", "scores.csv"}
 
 
+# Calls that open what a stranger may have brought, by the end of their names.
+OPENING = (
+    "json.load", "json.loads", "np.load", "torch.load", "export.load", "onnx.load", "yaml.load",
+    "pickle.load", "pickle.loads", "cloudpickle.loads", "csv.reader", "csv.DictReader",
+    "safe_open", "load_file", "ZipFile", "tarfile.open", "Image.open", "pd.read_csv",
+    "pd.read_parquet", "ParquetFile", "pq.read_table", "pq.read_metadata", "InferenceSession",
+    "read_text",
+)  # fmt: skip
+# Who calls one of them outside of fedmia.untrusted, and on what.
+OPENED_ELSEWHERE = {
+    "fedmia/settings/yamlfile.py": "settings, within bounds of its own",
+    "fedmia/settings/flags.py": "an index that fedmia brings",
+    "fedmia/settings/presets.py": "presets that fedmia brings",
+    "fedmia/settings/session.py": "classes of the user's own session",
+    "fedmia/bench/scoring.py": "the source of an attack, which is run anyway",
+    "fedmia/encoders/onnx.py": "a model, by ONNX Runtime, which bounds it",
+    "fedmia/flower/node.py": "settings that the node keeps, parsed in fedmia.untrusted",
+    "fedmia/storage/runfolder.py": "scores.csv, which pandas reads as text",
+    "fedmia/runtime/environment.py": "the kernel's list of processors",
+    "fedmia/study/folder.py": "settings of a study's own runs",
+    "fedmia/study/scheduler.py": "logs of a study's own processes",
+    "fedmia/federation/cluster.py": "what this process handed to Ray",
+    "fedmia/observers/mlflow.py": "figures of the report",
+    "fedmia/observers/tensorboard.py": "figures of the report",
+    "clients/client_context.py": "arrays of this process",
+    "papers/drawing.py": "figures of papers",
+    "papers/run.py": "tables of papers",
+}
+
+
+def opens(source: str) -> set[str]:
+    """The calls of OPENING in a module, but for copies in memory (`json.loads(json.dumps(x))`)."""
+    calls = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call)]
+    read = [c for c in calls if not (c.args and ".dumps(" in ast.unparse(c.args[0]))]
+    names = [f".{ast.unparse(call.func)}" for call in read]
+    return {name[1:] for name in names if name.endswith(tuple(f".{end}" for end in OPENING))}
+
+
+def test_files_of_strangers__are_opened_by_one_package() -> None:
+    files = {file.relative_to(ROOT).as_posix(): file.read_text() for _, file in modules(*OURS)}
+    opening = {name for name, source in files.items() if opens(source)}
+    inside = {name for name in opening if name.startswith("fedmia/untrusted/")}
+    assert opening - inside == {*OPENED_ELSEWHERE} and len(inside) >= 6
+    assert opens("np.load(x)\ny.read_text()\njson.loads(json.dumps(z))") == {
+        "np.load", "y.read_text",
+    }  # fmt: skip
+
+
 def private_imports(file: Path) -> list[str]:
     """Private names of ours that a test imports, but for private modules of the package that its
     folder tests."""

@@ -16,7 +16,6 @@ import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
 from fedmia import open_study
-from fedmia.encoders import torchfile
 from fedmia.federation.checkpoint import Checkpoint, restore_server, versions
 from fedmia.flower.gather import report_node
 from fedmia.runtime.stopwatch import Stopwatch
@@ -27,7 +26,9 @@ from fedmia.storage.archive import pack, unpack
 from fedmia.storage.arrays import numbers
 from fedmia.storage.results import read
 from fedmia.storage.runfolder import DAMAGE, UntrustedPluginError
-from fedmia.untrusted import limits
+from fedmia.untrusted import limits, parquet
+from fedmia.untrusted.text import parse_json
+from fedmia.untrusted.torchfile import read_weights
 from strategies.fedavg import FedAvg
 from strategies.replies import RejectedReply
 
@@ -110,7 +111,7 @@ def test_shadows__of_odd_types_are_refused_by_name(tmp_path: Path) -> None:
         assert "\n" not in str(refusal.value) and len(str(refusal.value)) < 600
 
 
-def parquet(rows: int, value: bytes, groups: int = 1) -> Any:
+def repeated(rows: int, value: bytes, groups: int = 1) -> Any:
     """Metadata of a file that holds a value once, and says it so often."""
     places, file = pa.array(np.zeros(rows, np.int32)), io.BytesIO()
     table = pa.table({"image": pa.DictionaryArray.from_arrays(places, pa.array([value]))})
@@ -121,14 +122,14 @@ def parquet(rows: int, value: bytes, groups: int = 1) -> Any:
 def test_parquet__as_many_rows_at_once_as_their_memory_allows(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    assert limits.batch_rows("file", parquet(5000, b"x"), 1000) == limits.ROWS
-    monkeypatch.setattr(limits, "BATCH", limits.BATCH >> 7)
+    assert parquet.batch_rows("file", repeated(5000, b"x"), 1000) == parquet.ROWS
+    monkeypatch.setattr(parquet, "BATCH", parquet.BATCH >> 7)
     for groups in (1, 2):
-        rows = limits.batch_rows("file", parquet(4000, bytes(1 << 13), groups), 1 << 20)
-        assert 100 < rows <= limits.BATCH >> 13  # each may be the largest
+        rows = parquet.batch_rows("file", repeated(4000, bytes(1 << 13), groups), 1 << 20)
+        assert 100 < rows <= parquet.BATCH >> 13  # each may be the largest
     monkeypatch.setattr(limits, "ROOM", 1 << 20)
     with pytest.raises(InputError, match="unfolds to"):
-        limits.batch_rows("file", parquet(1, bytes(2 << 20)), 1000)
+        parquet.batch_rows("file", repeated(1, bytes(2 << 20)), 1000)
 
 
 def test_table__of_others_is_refused_by_name(tmp_path: Path) -> None:
@@ -193,13 +194,13 @@ def test_weights__a_pickle_calls_nothing(tmp_path: Path) -> None:
         content = {"w": torch.zeros(2), "x": Planted()}
         torch.save(content, file, _use_new_zipfile_serialization=zipped)
         with pytest.raises(InputError, match="'exec', which is no data and may run code"):
-            torchfile.read(file)
+            read_weights(file)
 
 
 def test_damage__is_what_readers_raise() -> None:
     for content in ("[" * 100_000, "{", "NaN]"):
         with pytest.raises(DAMAGE):
-            limits.parse_json(content)
+            parse_json(content)
 
 
 def test_options__no_integer_is_larger_than_arrays_hold() -> None:

@@ -10,9 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedmia.attacks._classifier import build_classifier
 from fedmia.attacks._fitted import NetworkFitted
 from fedmia.attacks.base import Known, Scores, refuse_other_size
+from fedmia.attacks.classifier import build_classifier
 from fedmia.data.base import Request
 from fedmia.data.classes import ClassNames
 from fedmia.data.digits import Digits

@@ -9,9 +9,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedmia.attacks._classifier import CLASSIFIERS, ClassifierAttack
+from fedmia.attacks._classifier import ClassifierAttack
 from fedmia.attacks._cosine import pairwise_cosines
 from fedmia.attacks.base import Scores, negatives_option
+from fedmia.attacks.classifier import CLASSIFIERS
 from fedmia.settings import option
 from fedmia.threat import Threat, WhiteBox
 

@@ -10,7 +10,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedmia.attacks._classifier import CLASSIFIERS, ClassifierAttack
+from fedmia.attacks._classifier import ClassifierAttack
+from fedmia.attacks.classifier import CLASSIFIERS
 from fedmia.settings import option
 from fedmia.threat import Threat, WhiteBox
 

@@ -8,13 +8,13 @@ from typing import Any, ClassVar
 import numpy as np
 from torch import Tensor
 
-from fedmia.attacks._classifier import CLASSIFIERS, decide, fit_classifier
 from fedmia.attacks.ascent_static import AscentStatic
 from fedmia.attacks.base import Attack, Known, Scores
 from fedmia.attacks.baseline import BaselineA, BaselineD, BaselineE
 from fedmia.attacks.baseline_b import BaselineB
 from fedmia.attacks.baseline_c import BaselineC
 from fedmia.attacks.bavaria import BaVarIA
+from fedmia.attacks.classifier import CLASSIFIERS, decide, fit_classifier
 from fedmia.attacks.combined import Combined
 from fedmia.attacks.dov4mm import DOV4MM
 from fedmia.attacks.encodermi import EncoderMIS, EncoderMIT, EncoderMIV

@@ -29,6 +29,8 @@ from fedmia.settings.errors import InputError, opt, wrong_value
 from fedmia.storage import durable
 from fedmia.storage.outfolder import locked
 from fedmia.threat import ACCESS, VANTAGE
+from fedmia.untrusted.limits import unreadable
+from fedmia.untrusted.text import read_json
 
 ENTRY, SOURCE = "entry.json", "attack.py"
 KEY = re.compile(rf"({BOTH}|{OTHERS}|{NOTHING})(, [1-9][0-9]* shadows)?", re.ASCII)
@@ -142,12 +144,12 @@ def write_entry(folder: Path, entrant: Entrant, results: Mapping[str, TargetScor
         raise InputError(f"{entrant.title} is a class of a session: an entry needs its file")
     place = folder / entrant.title / entrant.hash()
     for old in (folder / entrant.title).glob(f"*/{ENTRY}"):  # of an earlier source
-        same = json.loads(old.read_text())["options"] == entrant.options
+        same = read_json(old)["options"] == entrant.options
         if same and ":" not in entrant.name and old.parent != place:
             shutil.rmtree(old.parent)
     durable.make_folder(place)
     file = place / ENTRY
-    before = json.loads(file.read_text())["machines"] if file.is_file() else []
+    before = read_json(file)["machines"] if file.is_file() else []
     every = [describe_machine()] if machines is None else machines
     about = {
         "attack": entrant.name, "options": entrant.options, "source": entrant.hash(),
@@ -159,7 +161,7 @@ def write_entry(folder: Path, entrant: Entrant, results: Mapping[str, TargetScor
         texts[place / SOURCE] = entrant.source().decode()
     for name, result in results.items():
         file = place / f"{name}.json"
-        before = json.loads(file.read_text())["rows"] if file.is_file() else {}
+        before = read_json(file)["rows"] if file.is_file() else {}
         row = {"not_run": result} if isinstance(result, str) else _row(result)
         target = targets[name]
         content = {
@@ -219,10 +221,8 @@ def read_entry(folder: Path, targets: Mapping[str, Target]) -> BenchEntry:
 
 def _read(file: Path, fields: Mapping[str, type]) -> dict[str, Any]:
     """A file's mapping, whose fields are of these types."""
-    try:
-        content: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise InputError(f"'{file}': {type(error).__name__}: {error}") from None
+    with unreadable(f"'{file}' cannot be read"):
+        content: dict[str, Any] = read_json(file)
     if not isinstance(content, dict):
         raise wrong_value(f"'{file}'", content, WORDS[dict])
     _check_fields(f"'{file}'", content, fields)

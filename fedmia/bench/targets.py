@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -28,6 +27,7 @@ from fedmia.settings.errors import InputError
 from fedmia.settings.yamlfile import load
 from fedmia.storage.outfolder import write_settings
 from fedmia.storage.runfolder import RunFolder
+from fedmia.untrusted.text import read_json
 
 PLAN, TARGETS, CARD, ROLES, RESULTS = "plan.yaml", "targets", "card.json", "roles.json", "results"
 # Of an audit's roles, those in roles.json; `shadows` are images of which an attacker may train.
@@ -97,7 +97,7 @@ class Target:
         """SHA-256 of the images of each role."""
         if self.unwritten is not None:
             return self.unwritten
-        roles: Roles = json.loads((self.folder / ROLES).read_text())
+        roles: Roles = read_json(self.folder / ROLES)
         return roles
 
     def check_files(self) -> None:
@@ -171,7 +171,7 @@ def read_targets(folder: Path, only: Iterable[str] = ()) -> list[Target]:
             listed = ", ".join(plan["targets"])
             raise InputError(f"targets '{name}': no such target of {plan['version']} ({listed})")
     targets = [
-        Target(card.parent, json.loads(card.read_text()), plan["targets"][name].get("views", {}))
+        Target(card.parent, read_json(card), plan["targets"][name].get("views", {}))
         for name in chosen or plan["targets"]
         if (card := folder / TARGETS / name / CARD).is_file()
     ]

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import io
 import math
-import warnings
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -21,10 +19,8 @@ from fedmia.records.note import Note
 from fedmia.runtime.cores import count_cores
 from fedmia.settings.errors import InputError, opt
 from fedmia.untrusted.filetype import name_misfit
+from fedmia.untrusted.pictures import open_picture, refuse_bombs
 
-# What Pillow reads by itself: of others, some start programs (Ghostscript for PostScript).
-FORMATS = ("BMP", "GIF", "JPEG", "JPEG2000", "PNG", "PPM", "TIFF", "WEBP")
-LONGEST = 65_535  # pixels a side: of most formats the most
 LARGE = 1 << 24  # pixels of an image that is decoded alone, so that few of them take memory
 GREY = ("1", "L", "LA", "La")
 COLOUR = ("RGB", "RGBA", "RGBa", "RGBX", "P", "PA", "CMYK", "YCbCr", "HSV", "LAB")
@@ -104,8 +100,7 @@ class ImageDecoder:
                 from the first, where no size was given.
         """
         workers = min(8, count_cores())
-        with warnings.catch_warnings(), ThreadPoolExecutor(workers) as pool:
-            warnings.simplefilter("error", Image.DecompressionBombWarning)
+        with refuse_bombs(), ThreadPoolExecutor(workers) as pool:
             decoded = pool.map(self._try, batch)
             for place, (where, _), result in zip(places, batch, decoded, strict=True):
                 if isinstance(result, UnreadableError):
@@ -126,8 +121,7 @@ class ImageDecoder:
         """
         bad: list[int] = []
         workers = min(8, count_cores())
-        with warnings.catch_warnings(), ThreadPoolExecutor(workers) as pool:
-            warnings.simplefilter("error", Image.DecompressionBombWarning)
+        with refuse_bombs(), ThreadPoolExecutor(workers) as pool:
             for first in range(0, len(files), CHUNK):  # so that few results wait for their turn
                 results = pool.map(self._try, files[first : first + CHUNK])
                 bad += [first + i for i, r in enumerate(results) if isinstance(r, Exception)]
@@ -154,9 +148,7 @@ class ImageDecoder:
         encoded = b""
         try:
             encoded = source if isinstance(source, bytes) else source.read_bytes()
-            with Image.open(io.BytesIO(encoded), formats=FORMATS) as opened:
-                if max(opened.size) > LONGEST:  # Pillow keeps an address for each of its lines
-                    raise ValueError(f"{max(opened.size)} pixels a side, at most {LONGEST}")
+            with open_picture(encoded) as opened:
                 alone = self._large if math.prod(opened.size) > LARGE else nullcontext()
                 losses = find_losses(opened, self.size)
                 with alone:

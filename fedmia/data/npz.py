@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import zipfile
-import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-import numpy as np
 from numpy.typing import NDArray
 
 from fedmia.data._source import file_path
@@ -25,7 +22,8 @@ from fedmia.data.labels import (
 from fedmia.records.note import Note
 from fedmia.settings.errors import InputError
 from fedmia.settings.values import escape_name
-from fedmia.untrusted.limits import check_npz
+from fedmia.untrusted.arrays import open_npz
+from fedmia.untrusted.limits import unreadable
 
 
 @dataclass(frozen=True)
@@ -70,22 +68,10 @@ class Npz(Dataset):
 
 def _arrays(path: Path, names: tuple[str, ...]) -> tuple[dict[str, NDArray[Any]], str]:
     """The named arrays, and that of labels where there is one; the name of the latter."""
-    try:
-        if not zipfile.is_zipfile(path):  # np.load would advise to unpickle it
-            raise InputError(f"npz: cannot read {path}: not an archive of arrays (of x and y)")
-        check_npz(f"npz: {path}", path)
-        with path.open("rb") as file:  # np.load leaves a broken archive's file open
-            archive = np.load(file, allow_pickle=False)
-            for name in names:
-                if name not in archive:
-                    has = ", ".join(archive.files)
-                    raise InputError(f"npz: {path} has no array '{name}' (it has: {has})")
-            label = next((n for n in ("y", *CLASS_NAMES) if n in archive), "y")
-            return {n: archive[n] for n in (*names, *({label} & {*archive.files}))}, label
-    except InputError:
-        raise
-    except (
-        ValueError, OSError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error,
-    ) as error:  # fmt: skip
-        why = " ".join(str(error).split())[:200]
-        raise InputError(f"npz: cannot read {path}: {why}") from None
+    with unreadable(f"npz: cannot read {path}"), open_npz(f"npz: {path}", path) as archive:
+        for name in names:
+            if name not in archive:
+                has = ", ".join(archive.files)
+                raise InputError(f"npz: {path} has no array '{name}' (it has: {has})")
+        label = next((n for n in ("y", *CLASS_NAMES) if n in archive), "y")
+        return {n: archive[n] for n in (*names, *({label} & {*archive.files}))}, label

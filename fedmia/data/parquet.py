@@ -29,13 +29,12 @@ from fedmia.settings import option
 from fedmia.settings.errors import InputError
 from fedmia.settings.values import escape_name
 from fedmia.untrusted.filetype import check_file_type
-from fedmia.untrusted.limits import batch_rows, check_unfolded
+from fedmia.untrusted.limits import unreadable
+from fedmia.untrusted.parquet import read_batches, read_schema
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
-ROW = 256  # bytes of memory that a row takes beside its image
 KINDS = {"image": "encoded images", "label": "integers or text"}
 NAMES = "text or integers"
 
@@ -69,30 +68,22 @@ class Parquet(FileDataset):
             InputError: a file is missing, empty or corrupt, a column is missing or of another
                 type, or a row lacks a value.
         """
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
         root = Path(require_path(request, "parquet"))
         shards, where = _shards(root), f"parquet: {root}"
         files: list[Encoded] = []
         columns: dict[str, list[Any]] = {}
         for path in shards:
             check_file_type(path, "parquet")
-            try:
-                with pq.ParquetFile(path) as file:
-                    if not columns:
-                        schema = file.schema_arrow
-                        image, labels = self._columns(schema, root, request)
-                        more = list(dict.fromkeys(filter(None, [*labels, request.column])))
-                        columns = {name: [] for name in more}
-                    elif missing := {image, *more} - {*file.schema_arrow.names}:
-                        raise InputError(f"parquet: {path} lacks the column '{min(missing)}'")
-                    rows = file.metadata.num_rows
-                    count = min(self.limit - len(files), rows) if self.limit else rows
-                    _read(file, path, image, count, files, columns)
-            except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-                text = " ".join(str(error).split())
-                raise InputError(f"parquet: cannot read {path}: {text}") from None
+            with unreadable(f"parquet: cannot read {path}"):
+                schema, rows = read_schema(path)
+                if not columns:
+                    image, labels = self._columns(schema, root, request)
+                    more = list(dict.fromkeys(filter(None, [*labels, request.column])))
+                    columns = {name: [] for name in more}
+                elif missing := {image, *more} - {*schema.names}:
+                    raise InputError(f"parquet: {path} lacks the column '{min(missing)}'")
+                count = min(self.limit - len(files), rows) if self.limit else rows
+                _read(path, image, count, files, columns)
             if self.limit and len(files) == self.limit:
                 break
         if not files:
@@ -183,18 +174,11 @@ def _refuse_gaps(values: list[Any], name: str, where: str) -> None:
 
 
 def _read(
-    file: pq.ParquetFile,
-    path: Path,
-    image: str,
-    count: int,
-    files: list[Encoded],
-    columns: dict[str, list[Any]],
+    path: Path, image: str, count: int, files: list[Encoded], columns: dict[str, list[Any]]
 ) -> None:
     """Add the images and the other columns of the first `count` rows of a file."""
-    where, length, size = f"parquet: {path}", path.stat().st_size, 0
-    rows_at_once = batch_rows(where, file.metadata, length)
-    start = len(files)
-    for batch in file.iter_batches(rows_at_once, columns=[image, *columns]):
+    where, start = f"parquet: {path}", len(files)
+    for batch in read_batches(where, path, [image, *columns]):
         first = len(files) - start
         batch = batch.slice(0, count - first)
         encoded = batch.column(image)
@@ -212,8 +196,6 @@ def _read(
             raise InputError(why)
         shard = f"{path.name}, " * (start > 0)
         files += [(f"{shard}row {first + i}", content) for i, content in enumerate(contents)]
-        size += sum(len(content) + ROW for content in contents)
-        check_unfolded(where, size, length)
         for name, values in columns.items():
             values += batch.column(name).to_pylist()
         if len(files) - start == count:

@@ -14,6 +14,8 @@ from fedmia.data.encoded import EncodedSet
 from fedmia.data.folder import list_images, read_classes
 from fedmia.settings import option
 from fedmia.settings.errors import InputError, opt
+from fedmia.untrusted.limits import unreadable
+from fedmia.untrusted.text import read_utf8
 
 
 @dataclass(frozen=True)
@@ -77,10 +79,8 @@ def _read_train(root: Path) -> dict[str, list[Path]]:
 def _read_val(root: Path) -> dict[str, list[Path]]:
     """Validation images of each wnid, as `val/val_annotations.txt` names it."""
     notes = root / "val" / "val_annotations.txt"
-    try:
-        lines = [line.split("\t") for line in notes.read_text(encoding="utf-8").splitlines()]
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"tinyimagenet: cannot read {notes}: {error}") from None
+    with unreadable(f"tinyimagenet: cannot read {notes}"):
+        lines = [line.split("\t") for line in read_utf8(notes).splitlines()]
     wnid = {fields[0]: fields[1] for fields in lines if len(fields) > 1}
     classes: dict[str, list[Path]] = {}
     for file in _list(root / "val" / "images"):

@@ -35,6 +35,8 @@ ASIDE = re.compile(
     r"|text|labels?|targets?|aux(iliary)?|pred(s|ictions?)?|recon(struction)?s?|decoder|noise|scale)"
     r"([._]|\d*$)"
 )
+# What modules and programs raise on pixels that they do not take.
+FAILURES = (RuntimeError, AssertionError, ValueError, TypeError, IndexError)
 
 
 class OutputNames(NamedTuple):

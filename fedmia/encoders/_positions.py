@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn import functional as F
 
-from fedmia.encoders._errors import FAILURES
+from fedmia.encoders._outputs import FAILURES
 
 NAMES = ("pos_embed", "pos_embedding", "positional_embedding", "position_embeddings")
 PREFIX = 16  # most class and register tokens

@@ -11,9 +11,9 @@ from torch import Tensor
 
 from fedmia.encoders._positions import is_positions
 from fedmia.encoders.base import Constants, LoadContext, channel_constants
-from fedmia.encoders.torchfile import OptionsStub
 from fedmia.records.note import Note
 from fedmia.settings.errors import InputError, opt
+from fedmia.untrusted.torchfile import OptionsStub
 
 CHANNELS = 4  # most of an image
 DEEPEST = 16  # settings in one another

@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fedmia.encoders._errors import import_extra
 from fedmia.encoders.base import LoadContext
+from fedmia.encoders.hub import import_extra
 from fedmia.records.note import Note
 from fedmia.settings.errors import InputError
 

@@ -12,7 +12,6 @@ import numpy as np
 import torch
 from torch import nn
 
-from fedmia.encoders._errors import NUMPY, why_unread
 from fedmia.records.note import Note
 from fedmia.settings import Options
 from fedmia.settings.errors import InputError, opt
@@ -22,7 +21,8 @@ from fedmia.storage.runfolder import Trust
 from fedmia.threat.needs import ACCESS
 from fedmia.threat.stored import Stored
 from fedmia.untrusted.filetype import check_file_type
-from fedmia.untrusted.limits import read_json
+from fedmia.untrusted.text import read_json
+from fedmia.untrusted.torchfile import NUMPY, why_unread
 
 IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 SIZES = (224, 96, 64, 32, 28)  # tried where no size is told

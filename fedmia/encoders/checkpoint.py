@@ -16,10 +16,10 @@ from fedmia.encoders._preprocessing import read_settings
 from fedmia.encoders.base import LoadContext, Weights
 from fedmia.encoders.reparametrised import join_parts
 from fedmia.encoders.schemes import OPENAI, EncoderMatch, Tensors, find_encoder
-from fedmia.encoders.torchfile import read
 from fedmia.encoders.weight_checks import check_initialised
 from fedmia.records.note import Note
 from fedmia.settings.errors import InputError, opt
+from fedmia.untrusted.torchfile import read_weights
 
 PROTOTYPES = "last_layer."  # of DINO: what comes after the projection
 STATISTICS = ("running_mean", "running_var")
@@ -56,7 +56,7 @@ def load_checkpoint(context: LoadContext, module: nn.Module, *, adapt: bool = Fa
     assert path is not None
     check_initialised(context.where, module)
     own = module.state_dict()
-    content, where = read(path), f"weights '{path}'"
+    content, where = read_weights(path), f"weights '{path}'"
     read_settings(context, where, content, own.keys())
     content = join_parts(content, where, own.keys(), notes)
     match = find_encoder(

@@ -5,13 +5,14 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from fedmia.encoders._errors import FAILURES, first_line
+from fedmia.encoders._outputs import FAILURES
 from fedmia.encoders._positions import is_positions
 from fedmia.encoders.base import LoadedEncoder
 from fedmia.records.note import Note
 from fedmia.records.rows import EncoderRow, OutputRow
 from fedmia.settings.errors import InputError, opt
 from fedmia.ssl.base import iterate_parts
+from fedmia.untrusted.limits import first_line
 
 SAME = 1e-4  # of the largest output: what two passes of one image may differ by on a GPU
 

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import logging
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 from torch.export import ExportedProgram
 from torch.export.passes import move_to_device_pass
 
 from fedmia.encoders import untrained
-from fedmia.encoders._archive import check_program
-from fedmia.encoders._errors import first_line
 from fedmia.encoders._program import Program, load_black_box
 from fedmia.encoders.base import EncoderForm, LoadContext, LoadedEncoder, LoadOptions
 from fedmia.settings.errors import InputError
+from fedmia.untrusted.programs import read_program
 
 
 class TorchProgram(Program):
@@ -66,21 +62,8 @@ class ExportedFile(EncoderForm):
             InputError: it cannot be read, or is no encoder.
         """
         context = LoadContext(Path(source).name, load_options)
-        logger = logging.getLogger("torch.export")
 
         def program(least: int | None) -> TorchProgram:
-            try:
-                with ExitStack() as after:
-                    after.callback(setattr, logger, "disabled", logger.disabled)
-                    logger.disabled = True  # it logs a traceback before it raises
-                    check_program(Path(source))
-                    read = torch.export.load(source)
-            except InputError:
-                raise
-            except Exception as error:  # whatever a file that is no archive makes torch raise
-                raise InputError(
-                    f"cannot read '{source}' as an exported program: {first_line(error)}"
-                ) from None
-            return TorchProgram(read, context, least)
+            return TorchProgram(read_program(Path(source)), context, least)
 
         return load_black_box(program(None), program)

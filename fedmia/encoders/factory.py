@@ -8,7 +8,6 @@ import torch
 from torch import nn
 
 from fedmia.encoders import checkpoint
-from fedmia.encoders._errors import first_line
 from fedmia.encoders._remote import Function, load_function
 from fedmia.encoders.base import EncoderForm, LoadContext, LoadedEncoder, LoadOptions
 from fedmia.encoders.hooked import CHANNELS, TrialPass, find_input_size, hook_backbone
@@ -17,6 +16,7 @@ from fedmia.nets.base import Backbone
 from fedmia.records.note import Note
 from fedmia.settings.errors import InputError
 from fedmia.ssl.base import Encoder
+from fedmia.untrusted.limits import first_line
 
 
 class Factory(EncoderForm):

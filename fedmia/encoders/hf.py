@@ -11,7 +11,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fedmia.encoders._errors import import_extra
 from fedmia.encoders._preprocessing import (
     note_resizing,
     note_unread,
@@ -23,13 +22,12 @@ from fedmia.encoders.base import (
     EncoderForm,
     LoadContext,
     LoadedEncoder,
-    LoadOptions,
     Weights,
 )
 from fedmia.encoders.hooked import hook_backbone
+from fedmia.encoders.hub import Hub, read_json
 from fedmia.encoders.modules import build_seeded, load_white_box
 from fedmia.encoders.reparametrised import refuse_parts
-from fedmia.encoders.torchfile import folder_weights, of_configuration, read_json
 from fedmia.nets.base import check_network, limit_modules
 from fedmia.records.note import Note
 from fedmia.settings.errors import InputError, opt
@@ -48,7 +46,6 @@ KNOWN = (
     "data_format", "input_data_format", "return_tensors", "disable_grouping", "device", "auto_map",
     "_valid_processor_keys",
 )  # fmt: skip
-FILES = ("model.safetensors", "model.safetensors.index.json")
 RESIZES = "interpolate_pos_encoding"  # what a model takes that resamples its positions
 POOLER = "pooler."  # that many models have, and many files lack: then the class token stands
 
@@ -84,48 +81,38 @@ class ImageTower(nn.Module):
         return call(pixel_values=pixels, **options)
 
 
-class HuggingFaceFolder(EncoderForm):
+class HuggingFaceFolder(Hub, EncoderForm):
     """An image model as transformers saves it, config.json beside safetensors."""
 
     written = "hf:FOLDER"
     order = 7
-    prefix = "hf"
+    prefix = extra = "hf"
+    library = "transformers"
+    files = ("model.safetensors", "model.safetensors.index.json")
 
-    def load(self, source: str, load_options: LoadOptions) -> LoadedEncoder:
-        """The model in the folder `source`, its image tower where it has a text tower too.
+    def folder(self, source: str) -> Path:
+        return Path(source)
 
-        Size and normalisation are those of its preprocessor_config.json. No code of the folder is
-        run and nothing is downloaded.
-
-        Raises:
-            InputError: transformers is not installed, a folder without a model, weights that are
-                missing, or no image model.
-        """
-        folder = Path(source)
-        context = LoadContext(f"hf:{folder.resolve().name}", load_options)
-        weights_file, config = folder_weights(folder, "hf:FOLDER", FILES)
-        if config.get("quantization_config"):
-            raise InputError(
-                f"{folder / 'config.json'}: quantization_config: a quantised network is not read; "
-                "save it in float32"
-            )
-        transformers = import_extra("transformers", "hf:FOLDER", "hf")
-        with of_configuration(folder):
-            model, missing, unused = _read_model(transformers, context, weights_file)
-            context.size, context.constants = read_preprocessing(context, folder, model)
-            channels = int(getattr(_vision(model.config), "num_channels", 3))
-            names, kind = list(model.state_dict()), model.config.model_type
-            tower = ImageTower(model, load_options.size not in (None, context.size))
-            if "pixel_values" not in tower.takes:
-                raise InputError(f"{context.where}: {kind} is no model of images")
-            text = sorted(set(names) - set(model.state_dict()))
-            count = len(names) - len(text) - len(missing)
-            context.weights = Weights(f"transformers {kind}", count, (*unused, *text), missing)
-            backbone, tried = hook_backbone(context, tower.float(), (channels,))
-            tower.resized = RESIZES in tower.takes  # parts of an image; its own size is as it was
-            patch = getattr(_vision(model.config), "patch_size", 1)
-            backbone.patch = patch if isinstance(patch, int) else 1
-            return load_white_box(context, backbone, tried)
+    def load_folder(
+        self, library: Any, context: LoadContext, weights_file: Path, config: dict[str, Any]
+    ) -> LoadedEncoder:
+        """The model, its image tower where it has a text tower too. Size and normalisation are
+        those of its preprocessor_config.json. No code of the folder is run."""
+        model, missing, unused = _read_model(library, context, weights_file)
+        context.size, context.constants = read_preprocessing(context, weights_file.parent, model)
+        channels = int(getattr(_vision(model.config), "num_channels", 3))
+        names, kind = list(model.state_dict()), model.config.model_type
+        tower = ImageTower(model, context.load_options.size not in (None, context.size))
+        if "pixel_values" not in tower.takes:
+            raise InputError(f"{context.where}: {kind} is no model of images")
+        text = sorted(set(names) - set(model.state_dict()))
+        count = len(names) - len(text) - len(missing)
+        context.weights = Weights(f"transformers {kind}", count, (*unused, *text), missing)
+        backbone, tried = hook_backbone(context, tower.float(), (channels,))
+        tower.resized = RESIZES in tower.takes  # parts of an image; its own size is as it was
+        patch = getattr(_vision(model.config), "patch_size", 1)
+        backbone.patch = patch if isinstance(patch, int) else 1
+        return load_white_box(context, backbone, tried)
 
 
 def _read_model(

@@ -13,13 +13,20 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from fedmia.encoders._errors import FAILURES, first_line
-from fedmia.encoders._outputs import OutputNames, choose_outputs, grid, is_map, read_outputs
+from fedmia.encoders._outputs import (
+    FAILURES,
+    OutputNames,
+    choose_outputs,
+    grid,
+    is_map,
+    read_outputs,
+)
 from fedmia.encoders._positions import PREFIX, PositionGrid, find_grid
 from fedmia.encoders.base import LoadContext
 from fedmia.nets.base import Trunk
 from fedmia.records.note import Note
 from fedmia.settings.errors import InputError, opt
+from fedmia.untrusted.limits import first_line
 
 CHANNELS = (3, 1)  # tried where no number is told
 STAGES = 4  # most stages that are named

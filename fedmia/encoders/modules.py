@@ -12,8 +12,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim.swa_utils import AveragedModel
 
 from fedmia.encoders import checkpoint, untrained
-from fedmia.encoders._errors import FAILURES, first_line
-from fedmia.encoders._outputs import named_tensors
+from fedmia.encoders._outputs import FAILURES, named_tensors
 from fedmia.encoders.base import LoadContext, LoadedEncoder, Weights
 from fedmia.encoders.hooked import TrialPass
 from fedmia.encoders.weight_checks import check_initialised, refuse_zeros
@@ -25,6 +24,7 @@ from fedmia.ssl import TwoView
 from fedmia.ssl.bank import Bank
 from fedmia.ssl.base import Encoder, SSLMethod, State
 from fedmia.ssl.moco import MoCoV2
+from fedmia.untrusted.limits import first_line
 
 WRAPPERS = (nn.DataParallel, DistributedDataParallel, AveragedModel)
 BANK = 1024  # random negatives before `fill_bank`

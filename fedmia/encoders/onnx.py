@@ -10,13 +10,14 @@ import torch
 from torch import Tensor
 
 from fedmia.encoders import untrained
-from fedmia.encoders._errors import first_line, import_extra
 from fedmia.encoders._preprocessing import read_settings
 from fedmia.encoders._program import Program, load_black_box
 from fedmia.encoders.base import EncoderForm, LoadContext, LoadedEncoder, LoadOptions
+from fedmia.encoders.hub import import_extra
 from fedmia.seeding import rng
 from fedmia.settings.errors import InputError
-from fedmia.untrusted.limits import parse_json
+from fedmia.untrusted.limits import first_line
+from fedmia.untrusted.text import parse_json
 
 EXTRA = "a .onnx encoder"  # what needs the libraries
 DTYPES = {"tensor(float)": np.float32, "tensor(float16)": np.float16, "tensor(double)": np.float64}

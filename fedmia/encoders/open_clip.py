@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Mapping
 from typing import Any
 
-from fedmia.encoders._errors import import_extra, unknown_model_error
 from fedmia.encoders._preprocessing import (
     note_resizing,
     note_unread,
     own_constants,
     square_side,
 )
-from fedmia.encoders.base import Constants, EncoderForm, LoadContext, LoadedEncoder, LoadOptions
+from fedmia.encoders.base import Constants, EncoderForm, LoadContext, LoadedEncoder
 from fedmia.encoders.hooked import hook_backbone, refuse_large
+from fedmia.encoders.hub import Hub, read_json
 from fedmia.encoders.modules import build, load_weights, load_white_box
-from fedmia.encoders.torchfile import read_json
 from fedmia.records.note import Note
 from fedmia.settings.errors import InputError
 
@@ -28,37 +28,30 @@ ASIDE = (
 )  # fmt: skip
 
 
-class OpenClipModel(EncoderForm):
+class OpenClipModel(Hub, EncoderForm):
     """The image tower of an architecture of open_clip."""
 
     written = "open_clip:NAME"
     order = 8
-    prefix = "open_clip"
+    prefix = library = "open_clip"
+    extra = "clip"
     takes_checkpoint = True
 
-    def load(self, source: str, load_options: LoadOptions) -> LoadedEncoder:
-        """The image tower of `source`; its weights are the checkpoint's, else random. The text
-        tower is not built.
+    def load_name(self, library: Any, context: LoadContext, name: str) -> LoadedEncoder:
+        """The image tower of `name`; the text tower is not built.
 
         Size and normalisation are those of an open_clip_config.json beside the checkpoint, else the
-        architecture's, where the user gives none.
-
-        Raises:
-            InputError: open_clip is not installed, no such model, a checkpoint that does not fit,
-                or a configuration beside it of another tower or of pixels that are not audited.
+        architecture's, where the user gives none. One that describes another tower, or pixels that
+        are not audited, is refused.
         """
-        library = import_extra("open_clip", "open_clip:NAME", "clip")
-        parts = import_extra("open_clip.model", "open_clip:NAME", "clip")
-        config = library.get_model_config(source)
-        context = LoadContext(f"open_clip:{source}", load_options)
-        if config is None:
-            raise unknown_model_error("open_clip", source, library.list_models())
+        parts, config = importlib.import_module("open_clip.model"), library.get_model_config(name)
+        own_size = context.load_options.size
         vision = {**config["vision_cfg"], "timm_model_pretrained": False}
         pixels, where = _read_configuration(context, config)
         size = square_side(context, f"{where}: size", pixels.get("size", vision.get("image_size")))
-        if size and not load_options.size:
+        if size and not own_size:
             refuse_large(context.where, size)
-        context.size = load_options.size or size or 224
+        context.size = own_size or size or 224
         vision["image_size"] = context.size
 
         def make() -> Any:
@@ -72,7 +65,7 @@ class OpenClipModel(EncoderForm):
         if mean is not None and std is not None:
             context.constants = own_constants(where, mean, std)
         elif context.constants is None:
-            context.constants = _constants(library, source, context.notes)
+            context.constants = _constants(library, name, context.notes)
         return load_white_box(context, *hook_backbone(context, module, (3,)))
 
 

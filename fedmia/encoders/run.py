@@ -10,7 +10,6 @@ import numpy as np
 import torch
 
 from fedmia.data.base import Dataset, Request
-from fedmia.encoders._errors import first_line
 from fedmia.encoders.base import EncoderForm, LoadedEncoder, LoadOptions, Weights
 from fedmia.encoders.hooked import refuse_large
 from fedmia.encoders.weight_checks import refuse_diverged
@@ -26,6 +25,7 @@ from fedmia.settings.values import convert, disk_path
 from fedmia.settings.yamlfile import Tree
 from fedmia.ssl.base import SSL, Recipe, SSLMethod, State
 from fedmia.storage.runfolder import RunFolder, damaged
+from fedmia.untrusted.limits import first_line
 
 BRANCH = "main"
 BUILT = ("model", "ssl", "data")  # the sections of a run's settings that an encoder is made of

@@ -12,18 +12,16 @@ import torch
 from torch import Tensor, nn
 
 from fedmia.encoders import _resnet
-from fedmia.encoders._errors import import_extra, unknown_model_error
 from fedmia.encoders._outputs import grid, is_map
 from fedmia.encoders._preprocessing import note_resizing, own_constants, square_side
 from fedmia.encoders.base import (
     EncoderForm,
     LoadContext,
     LoadedEncoder,
-    LoadOptions,
 )
 from fedmia.encoders.hooked import STAGES, capture_outputs, find_input_size, refuse_large
+from fedmia.encoders.hub import Hub
 from fedmia.encoders.modules import build, load_weights, load_white_box
-from fedmia.encoders.torchfile import folder_weights, of_configuration
 from fedmia.nets.base import MODULES, Trunk, check_network, limit_modules
 from fedmia.records.note import Note
 from fedmia.settings.errors import InputError
@@ -77,61 +75,55 @@ class TimmBackbone(Trunk):
         return None
 
 
-class TimmModel(EncoderForm):
+class TimmModel(Hub, EncoderForm):
     """An architecture of timm without its classifier, or a folder of timm's."""
 
     written = "timm:NAME, timm:FOLDER"
     order = 5
-    prefix = "timm"
+    prefix = library = extra = "timm"
     takes_checkpoint = True
 
-    def load(self, source: str, load_options: LoadOptions) -> LoadedEncoder:
-        """The model `source`; its weights are the checkpoint's, else random.
-
-        A folder, as timm saves models for the hub (config.json beside the weights), names the
-        model and holds its weights. Size and normalisation are those of timm's data configuration
-        where the user gives none.
-
-        Raises:
-            InputError: timm is not installed, no such model, a checkpoint that does not fit.
-        """
-        timm = import_extra("timm", "timm:NAME", "timm")
-        context = LoadContext(f"timm:{source}", load_options)
+    def folder(self, source: str) -> Path | None:
         folder = Path(source.removeprefix("local-dir:"))
-        if folder.is_dir() or str(folder) != source or len(folder.parts) > 1:
-            with of_configuration(folder), limit_modules("config.json"):
-                return _load_folder(timm, context, folder)
-        if not timm.is_model(source):
-            raise unknown_model_error("timm", source, timm.list_models())
-        fixed = timm.get_pretrained_cfg(source, allow_unregistered=True).fixed_input_size
-        return _load_model(timm, context, source, load_options.size if fixed else None)
+        is_path = folder.is_dir() or str(folder) != source or len(folder.parts) > 1
+        return folder if is_path else None
 
+    def knows(self, library: Any, name: str) -> bool:
+        return bool(library.is_model(name))  # also with the tag of public weights
 
-def _load_folder(timm: Any, context: LoadContext, folder: Path) -> LoadedEncoder:
-    """The model of a folder, unless its config.json describes more than its weights fill."""
-    weights_file, config = folder_weights(folder, "timm:FOLDER")
-    own, where = context.load_options, f"{folder}/config.json"
-    context.load_options = replace(own, checkpoint=own.checkpoint or weights_file)
-    fields, args = config.get("pretrained_cfg", config), config.get("model_args") or {}
-    depth = args.get("depth")  # timm lists the rates of all blocks at first
-    if isinstance(depth, int) and depth > MODULES:
-        raise InputError(f"{where} gives the depth {depth:.20g}; at most {MODULES:,} is read")
-    pool = args.get("global_pool", config.get("global_pool") or None)
-    if pool == "":
-        raise InputError(f"{where}: global_pool '' makes maps; an encoder makes vectors")
-    shape = fields.get("input_size")
-    if shape is not None and not (isinstance(shape, list) and len(shape) == 3):
-        raise InputError(f"{where}: input_size {shape}, must be [channels, height, width]")
-    side = square_side(context, f"{where}: img_size", args.get("img_size"))
-    side = side or square_side(context, f"{where}: input_size", shape)
-    if side and not own.size:
-        refuse_large(where, side)
-    sized = own.size or side
-    note_resizing(context, where, fields)
-    name, context.where = f"local-dir:{folder}", f"timm:{folder.resolve().name}"
-    length = weights_file.stat().st_size
-    check_network(where, lambda: _build_model(timm, name, context, sized, pool), length)
-    return _load_model(timm, context, name, sized, pool)
+    def load_name(self, library: Any, context: LoadContext, name: str) -> LoadedEncoder:
+        """Size and normalisation are those of timm's data configuration where the user gives
+        none."""
+        fixed = library.get_pretrained_cfg(name, allow_unregistered=True).fixed_input_size
+        return _load_model(library, context, name, context.load_options.size if fixed else None)
+
+    def load_folder(
+        self, library: Any, context: LoadContext, weights_file: Path, config: dict[str, Any]
+    ) -> LoadedEncoder:
+        """The model of a folder, unless its config.json describes more than its weights fill."""
+        folder, own = weights_file.parent, context.load_options
+        where = f"{folder}/config.json"
+        context.load_options = replace(own, checkpoint=own.checkpoint or weights_file)
+        fields, args = config.get("pretrained_cfg", config), config.get("model_args") or {}
+        depth = args.get("depth")  # timm lists the rates of all blocks at first
+        if isinstance(depth, int) and depth > MODULES:
+            raise InputError(f"{where} gives the depth {depth:.20g}; at most {MODULES:,} is read")
+        pool = args.get("global_pool", config.get("global_pool") or None)
+        if pool == "":
+            raise InputError(f"{where}: global_pool '' makes maps; an encoder makes vectors")
+        shape = fields.get("input_size")
+        if shape is not None and not (isinstance(shape, list) and len(shape) == 3):
+            raise InputError(f"{where}: input_size {shape}, must be [channels, height, width]")
+        side = square_side(context, f"{where}: img_size", args.get("img_size"))
+        side = side or square_side(context, f"{where}: input_size", shape)
+        if side and not own.size:
+            refuse_large(where, side)
+        sized = own.size or side
+        note_resizing(context, where, fields)
+        name, length = f"local-dir:{folder}", weights_file.stat().st_size
+        with limit_modules("config.json"):
+            check_network(where, lambda: _build_model(library, name, context, sized, pool), length)
+            return _load_model(library, context, name, sized, pool)
 
 
 def _load_model(

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import importlib
 import warnings
 from typing import Any
 
 from torch import Tensor, nn
 
 from fedmia.encoders import _resnet
-from fedmia.encoders._errors import unknown_model_error
-from fedmia.encoders.base import IMAGENET, EncoderForm, LoadContext, LoadedEncoder, LoadOptions
+from fedmia.encoders.base import IMAGENET, EncoderForm, LoadContext, LoadedEncoder
 from fedmia.encoders.hooked import hook_backbone
-from fedmia.encoders.modules import build_seeded, load_weights, load_white_box
+from fedmia.encoders.hub import Hub
+from fedmia.encoders.modules import build, load_weights, load_white_box
 
 HEADS = ("fc", "classifier", "heads", "head")
 
@@ -26,44 +25,37 @@ def patches(self: Any, x: Tensor) -> Tensor:
     return tokens.flatten(2).transpose(1, 2)
 
 
-class TorchvisionModel(EncoderForm):
+class TorchvisionModel(Hub, EncoderForm):
     """An architecture of torchvision without its classifier."""
 
     written = "torchvision:NAME"
     order = 6
     prefix = "torchvision"
+    library = "torchvision.models"
     takes_checkpoint = True
 
-    def load(self, source: str, load_options: LoadOptions) -> LoadedEncoder:
-        """The classification model `source`; its weights are the checkpoint's, else random.
+    def names(self, library: Any) -> list[str]:
+        return list(library.list_models(module=library))
 
-        The vector is what the classifier was given. Where that is the last map flattened (VGG,
-        AlexNet, SqueezeNet), it is the map's mean. A ViT is built for the size asked for.
-
-        Raises:
-            InputError: no such model, a size that it does not take, a checkpoint that does not fit.
-        """
-        models: Any = importlib.import_module("torchvision.models")  # slow
-        known = models.list_models(module=models)
-        if source not in known:
-            raise unknown_model_error("torchvision", source, known)
-        sized = load_options.size and source.startswith("vit_")
-        options = {"image_size": load_options.size} if sized else {}
+    def load_name(self, library: Any, context: LoadContext, name: str) -> LoadedEncoder:
+        """The vector is what the classifier was given. Where that is the last map flattened (VGG,
+        AlexNet, SqueezeNet), it is the map's mean. A ViT is built for the size asked for."""
+        size = context.load_options.size
+        options = {"image_size": size} if size and name.startswith("vit_") else {}
 
         def make() -> nn.Module:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # googlenet and inception change their init one day
-                network: nn.Module = models.get_model(source, weights=None, **options)
+                network: nn.Module = library.get_model(name, weights=None, **options)
             for head in HEADS:
                 if hasattr(network, head):
                     setattr(network, head, nn.Identity())
-            if isinstance(network, models.VisionTransformer):
+            if isinstance(network, library.VisionTransformer):
                 members = {"_process_input": patches}
-                network.__class__ = type("AnySize", (models.VisionTransformer,), members)
+                network.__class__ = type("AnySize", (library.VisionTransformer,), members)
             return network
 
-        context = LoadContext(f"torchvision:{source}", load_options)
-        module = build_seeded(make, load_options.seed)
+        module = build(context, make)
         load_weights(context, module)
         first = next(m for m in module.modules() if isinstance(m, nn.Conv2d))
         if not _resnet.adapt_sizes(context, module) and first.in_channels == 3:

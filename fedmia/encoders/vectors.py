@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import zipfile
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,11 @@ from fedmia.encoders.base import LoadContext, LoadedEncoder, LoadOptions
 from fedmia.records.note import Note
 from fedmia.settings.errors import InputError
 from fedmia.settings.values import escape_name
-from fedmia.untrusted.limits import check_array, check_npz
+from fedmia.untrusted.arrays import open_npz, read_npy
+from fedmia.untrusted.filetype import check_file_type
+from fedmia.untrusted.limits import unreadable
+from fedmia.untrusted.parquet import read_batches, read_schema
+from fedmia.untrusted.tensors import read_safetensors
 
 Vectors = NDArray[np.float32]  # (N, V, D): V views of each image
 SUFFIXES = (".npy", ".npz", ".parquet", ".safetensors")
@@ -76,15 +79,12 @@ def read_vectors(path: Path, where: str, column: str | None = None) -> VectorSet
         raise InputError(f"{where}: a file that ends in one of {', '.join(SUFFIXES)} is read")
     if column is not None and path.suffix != ".parquet":
         raise InputError(f"{where}: has no columns; a CSV file tells subjects")
-    try:
+    check_file_type(path, where)
+    with unreadable(f"{where}: cannot be read"):
         if path.suffix == ".parquet":
             array, values, notes = _read_table(path, where, column)
         else:
             array, values, notes = _read_array(path, where), None, ()
-    except InputError:
-        raise
-    except Exception as error:  # whatever the library of the format raises
-        raise InputError(f"{where}: cannot be read: {' '.join(str(error).split())[:200]}") from None
     vectors = as_vectors(array, where, path.name)
     return replace(vectors, column=values, notes=(*vectors.notes, *notes))
 
@@ -132,9 +132,9 @@ def _read_table(
 ) -> tuple[Any, NDArray[Any] | None, tuple[Note, ...]]:
     """The numbers of a .parquet, the values of `column`, and what was left out."""
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
-    table, values = pq.read_table(path), None
+    schema, _ = read_schema(path)
+    table, values = pa.Table.from_batches(read_batches(where, path), schema), None
     if column is not None:
         if column not in table.column_names:
             listed = ", ".join(table.column_names[:20])
@@ -162,19 +162,13 @@ def _read_table(
 
 def _read_array(path: Path, where: str) -> Any:
     if path.suffix == ".npy":
-        with path.open("rb") as file:
-            check_array(where, file, path.stat().st_size)
-        return np.load(path, allow_pickle=False)
+        return read_npy(where, path)
+    arrays: dict[str, Any]
     if path.suffix == ".npz":
-        if not zipfile.is_zipfile(path):
-            raise InputError(f"{where}: not an archive of arrays")
-        check_npz(where, path)
-        with np.load(path, allow_pickle=False) as archive:
+        with open_npz(where, path) as archive:
             arrays = {name: archive[name] for name in archive.files}
     else:
-        from safetensors.torch import load_file
-
-        arrays = dict(load_file(path))
+        arrays, _ = read_safetensors(path)
     if len(arrays) != 1:
         raise InputError(f"{where}: {len(arrays)} arrays ({', '.join(arrays)}), must be one")
     return next(iter(arrays.values()))

@@ -15,8 +15,8 @@ from fedmia.encoders.modules import build_seeded, load_white_box
 from fedmia.encoders.reparametrised import join_parts
 from fedmia.encoders.schemes import EncoderMatch, find_encoder
 from fedmia.encoders.timm import TimmBackbone
-from fedmia.encoders.torchfile import read
 from fedmia.settings.errors import InputError, opt
+from fedmia.untrusted.torchfile import read_weights
 
 SUFFIXES = (".pth", ".pt", ".ckpt", ".tar", ".bin", ".torch", ".pkl", ".safetensors")
 
@@ -37,7 +37,7 @@ class WeightsFile(EncoderForm):
         """
         path = Path(source)
         context = LoadContext(path.name, replace(load_options, checkpoint=path))
-        content, where = read(path), f"weights '{path}'"
+        content, where = read_weights(path), f"weights '{path}'"
         joined = join_parts(content, where, (), context.notes)
         match = find_encoder(joined, path, load_options.key, _count_known)
         vit = _vit.canonical_names(match.trunk)

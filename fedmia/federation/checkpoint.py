@@ -26,7 +26,8 @@ from fedmia.storage.durable import force, force_all, make_folder
 from fedmia.storage.durable import write as write_files
 from fedmia.storage.manifest import CHECKPOINT_INDEX
 from fedmia.storage.snapshot import read_tensors, write_tensors
-from fedmia.untrusted.limits import check_name, read_json
+from fedmia.untrusted.limits import check_name
+from fedmia.untrusted.text import read_json
 from strategies.base import FederatedStrategy
 
 INDEX = CHECKPOINT_INDEX

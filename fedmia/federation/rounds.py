@@ -194,7 +194,7 @@ class FederatedRun:
 
         Raises:
             InputError: it is another run's.
-            LookupError, TypeError, ValueError, AttributeError, SafetensorError: it is damaged.
+            LookupError, TypeError, ValueError, AttributeError: it is damaged.
         """
         assert self.checkpoint is not None and isinstance(self.store, Ledger)
         index = self.checkpoint.read()

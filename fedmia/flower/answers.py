@@ -29,7 +29,7 @@ from fedmia.ssl.base import SSLMethod, State
 from fedmia.storage.archive import Archive, pack, unpack
 from fedmia.storage.arrays import numbers
 from fedmia.storage.snapshot import ClientState, StateStore
-from fedmia.untrusted.limits import parse_json
+from fedmia.untrusted.text import parse_json
 
 # What is told of an attack: nothing else of it leaves the node.
 SENT_FIELDS = (

@@ -23,7 +23,7 @@ from fedmia.settings.dataset_names import split_dataset
 from fedmia.settings.errors import InputError, opt
 from fedmia.settings.tree import from_tree
 from fedmia.settings.values import disk_path
-from fedmia.untrusted.limits import parse_json
+from fedmia.untrusted.text import parse_json
 
 SIDES = ("members", "nonmembers")  # data sources of a node, in its `--node-config`
 SOURCES = (*SIDES, "public")  # the last where the settings ask for images that no client holds

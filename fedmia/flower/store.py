@@ -14,7 +14,7 @@ from flwr.serverapp import Grid
 from fedmia.flower_internals import NODE_UNAVAILABLE
 from fedmia.storage.arrays import tensors as read_arrays
 from fedmia.storage.snapshot import ClientState, StateStore
-from fedmia.untrusted.limits import parse_json
+from fedmia.untrusted.text import parse_json
 from strategies.failure_policy import FederationError
 from strategies.replies import RETURN, Exchange
 

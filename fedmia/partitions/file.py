@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -16,7 +14,8 @@ from fedmia.data.images import ImageSet, IntArray
 from fedmia.partitions.base import OwnerPartition
 from fedmia.settings import option
 from fedmia.settings.errors import InputError, opt, option_error
-from fedmia.untrusted.limits import check_array, read_json, read_utf8
+from fedmia.untrusted.arrays import read_npy
+from fedmia.untrusted.text import read_csv, read_json
 
 COLUMNS = ["image", "client"]
 
@@ -86,7 +85,7 @@ class File(OwnerPartition):
             return READERS[path.suffix](path)
         except FileNotFoundError:
             raise self._wrong("does not exist") from None
-        except (OSError, EOFError, RecursionError, OverflowError, csv.Error) as error:
+        except (OSError, EOFError, RecursionError, OverflowError) as error:
             raise self._wrong(f"cannot be read: {' '.join(str(error).split())}") from None
         except ValueError as error:
             raise self._wrong(" ".join(str(error).split())) from None
@@ -116,8 +115,7 @@ def _read_json(path: Path) -> list[IntArray]:
 
 def _read_csv(path: Path) -> list[IntArray]:
     """Lines of an image and its client under the header `image,client`."""
-    text = io.StringIO(read_utf8(path), newline="")
-    head, *lines = [line for line in csv.reader(text) if line] or [[]]
+    head, *lines = read_csv(path) or [[]]
     other = [s for s in ";\t" if [n.strip() for n in "".join(head).split(s)] == COLUMNS]
     if other:
         raise ValueError(f"separates its columns by {other[0]!r}, and must by a comma")
@@ -133,13 +131,10 @@ def _read_csv(path: Path) -> list[IntArray]:
 def _read_npy(path: Path) -> list[IntArray]:
     """One client an image, (N,): -1 for none."""
     try:
-        with path.open("rb") as file:
-            check_array("it", file, path.stat().st_size - file.tell())
-            file.seek(0)
-            clients = np.load(file, allow_pickle=False)
+        clients = read_npy("it", path)
     except ValueError as error:
         raise ValueError(f"is no .npy file of integers: {error}") from None
-    if not isinstance(clients, np.ndarray) or clients.ndim != 1 or clients.dtype.kind not in "iu":
+    if clients.ndim != 1 or clients.dtype.kind not in "iu":
         raise ValueError("must hold one integer an image, (N,): its client, or -1")
     return _group_by_client(np.arange(len(clients)), clients.astype(np.int64))
 

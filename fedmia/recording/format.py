@@ -42,6 +42,7 @@ from typing import Any, get_type_hints
 from fedmia.records.json_schema import DRAFT, type_schema
 from fedmia.settings.errors import InputError
 from fedmia.storage.json_rows import from_json
+from fedmia.untrusted.text import parse_json
 
 FORMAT = 1
 HEADER = "recording.json"
@@ -252,7 +253,7 @@ def index_rounds(
     rounds = {} if rounds is None else rounds
     for number, line in enumerate(lines, start=1):
         try:
-            values = json.loads(line)
+            values = parse_json(line)
             branch, round = check_branch(values["branch"]), values["round"]
             record = rounds.setdefault(branch, {}).setdefault(round, RoundRecord(branch, round))
             record.add(values)

@@ -25,7 +25,8 @@ from fedmia.settings.errors import InputError
 from fedmia.ssl.base import State
 from fedmia.storage.snapshot import read_tensors
 from fedmia.storage.states import ReadLate, States
-from fedmia.untrusted.limits import parse_json
+from fedmia.untrusted.limits import unreadable
+from fedmia.untrusted.text import read_json
 
 
 class RecordedRounds:
@@ -190,12 +191,10 @@ def read_header(folder: Path) -> Header:
         InputError: there is no recording, one of another format, or it cannot be read.
     """
     path = folder / HEADER
-    try:
-        values: Any = parse_json(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise InputError(f"'{folder}' is no recording: it has no {HEADER}") from None
-    except (OSError, ValueError) as error:
-        raise InputError(f"'{path}' cannot be read: {error}") from None
+    if not path.exists():
+        raise InputError(f"'{folder}' is no recording: it has no {HEADER}")
+    with unreadable(f"'{path}' cannot be read"):
+        values: Any = read_json(path)
     if not isinstance(values, dict) or values.get("format") != FORMAT:
         version = values.get("format") if isinstance(values, dict) else None
         raise InputError(f"'{path}' is of format {version}; this fedmia reads format {FORMAT}")

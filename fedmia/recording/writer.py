@@ -34,6 +34,7 @@ from fedmia.recording.reader import RecordedRounds, read_header
 from fedmia.settings.errors import InputError
 from fedmia.ssl.base import State
 from fedmia.storage import durable
+from fedmia.untrusted.text import parse_json
 
 FORKS = "forks"  # updates of a round that will be replayed: no line names them
 
@@ -208,7 +209,7 @@ class RecordingWriter(RecordedRounds):
         attacker's notes of them."""
         lines = list[bytes]()
         for line in self._lines:
-            values = json.loads(line)
+            values = parse_json(line)
             branch = BRANCHES.get(values["branch"])
             if branch is None or values["branch"] == MAIN or not branch.trains:
                 lines.append(line)

@@ -6,8 +6,6 @@ import copy
 import hashlib
 import os.path
 import re
-import zipfile
-import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -19,7 +17,6 @@ from torch import Tensor
 
 from fedmia.encoders.base import LoadedEncoder
 from fedmia.encoders.schemes import tables_of
-from fedmia.encoders.torchfile import read
 from fedmia.encoders.weight_checks import refuse_diverged
 from fedmia.recording import Recording
 from fedmia.recording.branches import MAIN, UNTRAINED
@@ -32,7 +29,9 @@ from fedmia.settings.errors import InputError, opt
 from fedmia.settings.values import disk_paths
 from fedmia.ssl.base import SSLMethod, State, all_finite
 from fedmia.storage.states import States
-from fedmia.untrusted.limits import check_npz
+from fedmia.untrusted.arrays import open_npz
+from fedmia.untrusted.limits import unreadable
+from fedmia.untrusted.torchfile import read_weights
 
 MOST = 24  # models that are scored, evenly spread over the rounds
 SUFFIXES = (".npz", ".pth", ".pt", ".safetensors")
@@ -353,16 +352,11 @@ def read_model(path: Path, key: str | None = None) -> State:
     """
     content: Any = None
     if path.suffix == ".npz":
-        try:
-            check_npz(f"weights '{path}'", path)
-            with np.load(path, allow_pickle=False) as arrays:
-                content = {name: torch.from_numpy(arrays[name].copy()) for name in arrays.files}
-        except (OSError, ValueError, TypeError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-            if isinstance(error, InputError):
-                raise
-            raise InputError(f"weights '{path}': cannot be read: {error}") from None
+        where = f"weights '{path}'"
+        with unreadable(f"{where}: cannot be read"), open_npz(where, path) as arrays:
+            content = {name: torch.from_numpy(arrays[name].copy()) for name in arrays.files}
     else:
-        content = read(path)
+        content = read_weights(path)
     if not (isinstance(content, dict) and all(isinstance(t, Tensor) for t in content.values())):
         tables = dict(tables_of(content))
         fitting = [entry for entry in tables if key in (None, entry)]

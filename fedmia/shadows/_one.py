@@ -19,6 +19,7 @@ from fedmia.shadows.plan import ShadowDefense, ShadowSettings
 from fedmia.ssl.base import SSLMethod, State
 from fedmia.ssl.progress import load_training, training_state
 from fedmia.ssl.train import Job, make_optimizer
+from fedmia.untrusted.text import parse_json
 
 Say = Callable[[str], None]  # takes a line for the user
 CUT = "the audit was interrupted before it was done"
@@ -166,5 +167,5 @@ def _resume(
         method.begin_first_round()
         return 0, {}
     load_training(method, progress, optimizer)
-    memory = json.loads(bytes(progress["memory"].tolist())) if "memory" in progress else {}
+    memory = parse_json(bytes(progress["memory"].tolist())) if "memory" in progress else {}
     return int(progress["epoch"]), memory

@@ -22,15 +22,16 @@ from typing import Any
 
 import numpy as np
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import Tensor
 
 from fedmia.data.images import ByteArray
 from fedmia.shadows.plan import ShadowSettings
 from fedmia.ssl.base import State
 from fedmia.storage.durable import make_folder, replacing
-from fedmia.untrusted.limits import check_npz, read_json
+from fedmia.untrusted.arrays import open_npz
+from fedmia.untrusted.tensors import read_safetensors
+from fedmia.untrusted.text import read_json
 
 FORMAT = 1
 ABOUT, IMAGES, ENCODER = "about.json", "images.npz", "encoder.safetensors"
@@ -129,8 +130,8 @@ class ShadowFolder:
         if not (self.path / name).exists():
             return None
         try:
-            tensors = load_file(self.path / name)
-        except (SafetensorError, OSError, ValueError) as error:
+            tensors = read_safetensors(self.path / name)[0]
+        except (OSError, ValueError) as error:
             raise DamagedShadowError(name) from error
         stored_seal = tensors.pop("seal", None)
         if stored_seal is None or not torch.equal(stored_seal, seal(self.key, tensors)):
@@ -145,8 +146,7 @@ def read_images(path: Path) -> tuple[ByteArray, ByteArray]:
         DamagedShadowError: the file is missing, cut short or not two arrays of uint8 images.
     """
     try:
-        check_npz(IMAGES, path / IMAGES)
-        with np.load(path / IMAGES, allow_pickle=False) as archive:
+        with open_npz(IMAGES, path / IMAGES) as archive:
             arrays = archive["members"], archive["nonmembers"]
     except Exception as error:  # a damaged zip file raises whatever its parts raise
         raise DamagedShadowError(IMAGES) from error

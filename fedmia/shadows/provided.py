@@ -6,8 +6,6 @@ import hashlib
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError, safe_open
-
 from fedmia.data.images import digests
 from fedmia.nets.base import check_network
 from fedmia.settings.errors import InputError
@@ -26,7 +24,8 @@ from fedmia.shadows.draw import content_digest
 from fedmia.shadows.plan import Choice, ShadowSettings
 from fedmia.ssl.train import Train
 from fedmia.storage.runfolder import DAMAGE, Trust, UntrustedPluginError, refuse_untrusted
-from fedmia.untrusted.limits import read_json
+from fedmia.untrusted.tensors import read_safetensors
+from fedmia.untrusted.text import read_json
 
 LINE = 200  # characters of a reason
 
@@ -85,9 +84,9 @@ def seals_digest(path: Path) -> str:
     seals = []
     for folder in _folders(path):
         try:
-            with safe_open(folder / ENCODER, framework="np") as file:
-                seals.append(file.get_tensor("seal").tobytes())
-        except (SafetensorError, OSError):
+            tensors, _ = read_safetensors(folder / ENCODER, "numpy", ["seal"])
+            seals.append(tensors["seal"].tobytes())
+        except (OSError, ValueError):
             continue
     return hashlib.sha256(b"".join(sorted(seals))).hexdigest()
 

@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
-from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
 from fedmia import records
 from fedmia.records import privacy, rows
 from fedmia.settings.options import check_type, type_hints
 from fedmia.storage.durable import make_folder, replacing
-from fedmia.untrusted.limits import parse_json
+from fedmia.untrusted.tensors import read_safetensors
+from fedmia.untrusted.text import parse_json
 
 Result = TypeVar("Result")
 RECORDS: Mapping[str, Any] = {  # what a file may name, and nothing else that is imported
@@ -69,12 +69,10 @@ class Archive:
         if self.folder is None or not (path := self._path(name)).exists():
             return None
         try:
-            with safe_open(path, framework="numpy") as file:
-                about = parse_json(file.metadata()["about"])
-                if about["key"] != [self.key, key]:
-                    return None
-                return unpack(about["tree"], {n: file.get_tensor(n) for n in file.keys()})  # noqa: SIM118
-        except (OSError, SafetensorError, ValueError, KeyError, TypeError):
+            arrays, texts = read_safetensors(path, "numpy")
+            about = parse_json(texts["about"])
+            return unpack(about["tree"], arrays) if about["key"] == [self.key, key] else None
+        except (OSError, ValueError, KeyError, TypeError):
             return None  # made anew
 
     def save(self, name: str, value: Any, key: str = "") -> None:

@@ -16,7 +16,9 @@ from fedmia.settings.errors import InputError
 from fedmia.storage import durable
 from fedmia.storage.manifest import TABLE, TABLE_TEXT
 from fedmia.table import COLUMNS, Row
-from fedmia.untrusted.limits import batch_rows, check_npz, check_unfolded
+from fedmia.untrusted.arrays import open_npz
+from fedmia.untrusted.limits import unreadable
+from fedmia.untrusted.parquet import read_batches, read_schema
 
 
 def write(rows: Sequence[Row], folder: Path) -> list[Path]:
@@ -72,23 +74,13 @@ def read(path: Path) -> list[Row]:
     Raises:
         InputError: it is no such table, or unfolds to far more than it holds.
     """
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    file, rows, size = path / TABLE if path.is_dir() else path, list[Row](), 0
-    try:
-        length = file.stat().st_size
-        with pq.ParquetFile(file) as table:
-            missing = [name for name in COLUMNS if name not in table.schema_arrow.names]
-            if missing:
-                raise InputError(f"{file} is no table of a run: it has no column '{missing[0]}'")
-            for batch in table.iter_batches(batch_rows(str(file), table.metadata, length)):
-                size += batch.nbytes
-                check_unfolded(str(file), size, length)
-                rows += batch.to_pylist()
-    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise InputError(f"cannot read {file}: {' '.join(str(error).split())[:200]}") from None
-    return rows
+    file = path / TABLE if path.is_dir() else path
+    with unreadable(f"cannot read {file}"):
+        columns = read_schema(file)[0].names
+        for name in COLUMNS:
+            if name not in columns:
+                raise InputError(f"{file} is no table of a run: it has no column '{name}'")
+        return [row for batch in read_batches(str(file), file) for row in batch.to_pylist()]
 
 
 def to_npz(curves: Curves) -> bytes:
@@ -104,7 +96,6 @@ def to_npz(curves: Curves) -> bytes:
 
 def from_npz(file: Path) -> Curves:
     """The curves that `to_npz` wrote."""
-    check_npz(str(file), file)
-    with np.load(file, allow_pickle=False) as stored:
+    with open_npz(str(file), file) as stored:
         arrays = {name: stored[name] for name in stored.files}
     return Curves(act=str(arrays.pop("act")), **arrays)

@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from safetensors import SafetensorError
-
 from fedmia.records import Curves
 from fedmia.records.rows import FORMAT as REPORT_FORMAT
 from fedmia.records.rows import Report
@@ -33,7 +31,7 @@ from fedmia.storage.manifest import (
 )
 from fedmia.storage.results import from_npz, read
 from fedmia.table import Row, flatten
-from fedmia.untrusted.limits import read_json
+from fedmia.untrusted.text import read_json
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -41,7 +39,7 @@ if TYPE_CHECKING:
 # What reading raises where values are of other types than a run of fedmia writes, or missing.
 DAMAGE = (
     LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RuntimeError, MemoryError,
-    zipfile.BadZipFile, zlib.error, SafetensorError, EOFError, csv.Error,
+    zipfile.BadZipFile, zlib.error, EOFError, csv.Error,
 )  # fmt: skip
 IDS = ("image", "truth", "client", "subject", "label")  # columns of scores.csv of no attack
 Trust = bool | Collection[str]  # whether plugins from outside may be imported, or which of them

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import nn
 
@@ -18,7 +16,8 @@ from fedmia.settings.errors import InputError
 from fedmia.ssl.base import State
 from fedmia.storage.durable import replacing
 from fedmia.untrusted.filetype import check_file_type
-from fedmia.untrusted.limits import parse_json
+from fedmia.untrusted.tensors import read_safetensors
+from fedmia.untrusted.text import parse_json
 
 
 @dataclass(frozen=True)
@@ -148,18 +147,8 @@ def read_tensors(path: Path) -> tuple[State, Any]:
         InputError: the file is damaged.
     """
     check_file_type(path)
-    with _whole(path), safe_open(path, framework="pt") as file:
-        about = (file.metadata() or {}).get("about")
-        state = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        return state, None if about is None else parse_json(about)
-
-
-@contextmanager
-def _whole(path: Path) -> Iterator[None]:
-    """Refuse a file that is damaged; errors of its disk pass."""
     try:
-        yield
-    except (SafetensorError, ValueError) as error:
-        if "os error" in str(error):  # of safetensors, which tells it alone
-            raise
-        raise InputError(f"'{path}' is damaged: {' '.join(str(error).split())[:200]}") from None
+        tensors, texts = read_safetensors(path)
+        return tensors, parse_json(texts["about"]) if "about" in texts else None
+    except ValueError as error:
+        raise InputError(f"'{path}' is damaged: {error}") from None

@@ -18,7 +18,7 @@ from fedmia.study.result import STUDY, StudyResult
 from fedmia.study.scheduler import explain_exit
 from fedmia.study.words import add_words
 from fedmia.table import COLUMNS
-from fedmia.untrusted.limits import read_json
+from fedmia.untrusted.text import read_json
 
 
 def open_study(folder: str | Path, *, trust_plugins: bool = False) -> StudyResult:

@@ -1,4 +1,4 @@
-"""Files of strangers: what they are, how far they may unfold, their text and archives.
+"""Files of strangers: each format has one reader here, which bounds what it reads.
 
-Whoever opens a file that a user names asks here first. Start at `limits`.
+Whoever opens a file that a user names asks here first; `filetype` says what is no such file at all.
 """

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedmia.attacks._classifier import decide, fit_classifier
+from fedmia.attacks.classifier import decide, fit_classifier
 from fedmia.records import FloatArray
 from fedmia.report.figures import canvas
 from fedmia.report.figures.features import PAIRS, draw_pairs

@@ -14,8 +14,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fedmia.attacks._classifier import CLASSIFIERS, ClassifierAttack
-from fedmia.attacks.base import Scores
+from fedmia.attacks.base import Attack, Known, Scores
+from fedmia.attacks.classifier import CLASSIFIERS, decide, fit_classifier
 from fedmia.attacks.combined import Combined
 from fedmia.attacks.internal import Internal, top_confidences
 from fedmia.attacks.similarity import Similarity
@@ -35,7 +35,7 @@ PART = 512  # images whose rows are in memory at once: the first layer's map of 
 
 
 @dataclass
-class PrecomputedFeatures(ClassifierAttack):
+class PrecomputedFeatures(Attack):
     """A classifier on features that were read before, looked up by the image's bytes.
 
     Attributes:
@@ -50,7 +50,14 @@ class PrecomputedFeatures(ClassifierAttack):
     rows: Mapping[bytes, NDArray[np.float64]] = field(default_factory=dict)
     classifier: str = "lr"
 
-    def inputs(self, view: Any, images: torch.Tensor) -> Scores:
+    def fit(self, view: Any, known: Known, rng: np.random.Generator) -> None:
+        images, truth = known.both()
+        self._model = fit_classifier(self.classifier, self._inputs(images), truth)
+
+    def score(self, view: Any, images: torch.Tensor) -> Scores:
+        return decide(self._model, self._inputs(images))
+
+    def _inputs(self, images: torch.Tensor) -> Scores:
         return np.stack([self.rows[name] for name in digests(images.numpy())])
 
 

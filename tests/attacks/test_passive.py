@@ -11,8 +11,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedmia.attacks._classifier import CLASSIFIERS, decide, fit_classifier
 from fedmia.attacks.base import Known
+from fedmia.attacks.classifier import CLASSIFIERS, decide, fit_classifier
 from fedmia.attacks.combined import Combined
 from fedmia.attacks.internal import Internal, top_confidences
 from fedmia.attacks.similarity import Similarity

@@ -31,6 +31,10 @@ from tests.auditing.conftest import MEMBERS, NONMEMBERS, Audit, Sides, numbers
 
 CONSTANTS = "--mean 0 --std 1"  # of a module; an API normalises by itself
 Answer = tuple[int, bytes]
+# An array's header without its numbers.
+TERABYTES = b"\x93NUMPY\x01\x00v\x00" + (
+    b"{'descr': '<f4', 'fortran_order': False, 'shape': (1, 1099511627776)}".ljust(117) + b"\n"
+)
 
 
 class Api:
@@ -166,6 +170,8 @@ def test_api__another_model_behind_the_url_is_refused(
         ((404, b"no such page"), "status 404 Not Found: no such page"),
         ((200, b"<html>"), "neither .npy nor a list"),
         ((200, b"[1, 2]"), "expected (1, D)"),
+        ((200, b"[" * 100_000), "neither .npy nor a list"),
+        ((200, TERABYTES), "neither .npy nor a list"),
         ((503, b""), "no answer to 1 requests: status 503"),
     ],
 )

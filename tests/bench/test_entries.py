@@ -219,6 +219,15 @@ def test_read_entry__what_was_changed_is_refused(
     assert len(str(raised.value)) < 600
 
 
+def test_read_entry__lists_without_end_are_refused(
+    coin: tuple[Path, dict[str, TargetScores]], tmp_path: Path
+) -> None:
+    copy = copy_of(coin, tmp_path)
+    (copy / f"{LEAKY}.json").write_text("[" * 100_000)
+    with pytest.raises(InputError, match=f"{LEAKY}.json' cannot be read: nested deeper"):
+        read_entry(copy, TARGETS)
+
+
 def test_read_entry__another_source_is_refused(
     coin: tuple[Path, dict[str, TargetScores]], tmp_path: Path
 ) -> None:
@@ -415,7 +424,7 @@ def test_source__holds_the_files_of_stacked_attacks_and_of_what_these_import() -
     assert {"stacking.py", "similarity.py", "lpla.py", "combined.py", "_reference.py"} <= own
     assert {"grad_norm.py", "lira.py", "semi.py", "_cosine.py"} <= own and "base.py" not in own
     few = {name for name, text in files.items() if text in Entrant("similarity").source()}
-    assert few == {"similarity.py", "_classifier.py", "_cosine.py"}
+    assert few == {"similarity.py", "_classifier.py", "classifier.py", "_cosine.py"}
 
 
 def test_label__scores_of_an_earlier_source_are_marked_where_it_is_built_in() -> None:

@@ -17,7 +17,7 @@ from fedmia.data.npz import Npz
 from fedmia.data.parquet import Parquet
 from fedmia.data.tinyimagenet import TinyImageNet
 from fedmia.settings.errors import InputError
-from fedmia.untrusted import limits
+from fedmia.untrusted import parquet as bounds
 from tests.data.material import channels_first, encode, load, refusal, write_image, write_parquet
 
 RNG = np.random.default_rng(0)
@@ -101,7 +101,7 @@ def test_parquet__gives_back_the_pixels(tmp_path, kind, column):
 
 @pytest.mark.parametrize("limit", [3, 4, 6, 99])  # in a batch, at its end, in a later one, all
 def test_parquet__limit_takes_the_first_rows(tmp_path, monkeypatch, limit):
-    monkeypatch.setattr(limits, "ROWS", 4)
+    monkeypatch.setattr(bounds, "ROWS", 4)
     many = [encode(np.full((2, 2), i, np.uint8)) for i in range(11)]
     labels = [0, 1, 1, 0, 2, 0, 1, 2, 2, 0, 1]
     path = write_parquet(tmp_path / "a.parquet", many, label=labels)

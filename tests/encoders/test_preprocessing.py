@@ -14,9 +14,9 @@ from fedmia.encoders import open_clip
 from fedmia.encoders._preprocessing import read_settings
 from fedmia.encoders.base import LoadContext, LoadOptions, load
 from fedmia.encoders.checkpoint import load_checkpoint
-from fedmia.encoders.torchfile import OptionsStub
 from fedmia.report.words.notes import sentences
 from fedmia.settings.errors import InputError
+from fedmia.untrusted.torchfile import OptionsStub
 from tests.encoders.conftest import Tiny, make_tiny, refused, save_program
 
 MEAN, STD = [0.1, 0.2, 0.3], [0.4, 0.5, 0.6]

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 import torch
 
-from fedmia.encoders.torchfile import read
+from fedmia.untrusted.torchfile import read_weights
 from tests.encoders.conftest import make_tiny, refused
 
 STORED = Path(__file__).resolve().parents[1] / "stored" / "run"
@@ -80,7 +80,7 @@ def test_read__options_beside_the_weights_pass(
         patch.setitem(sys.modules, name, module)
         contents = {"args": args, "state_dict": weights, "hyper_parameters": options}
         torch.save(contents | {"best": np.float32(1)}, file)
-    content = read(file)
+    content = read_weights(file)
     assert torch.equal(content["state_dict"]["fc.weight"], weights["fc.weight"])
     assert type(content["hyper_parameters"]) is OrderedDict
 

@@ -156,6 +156,7 @@ def library(monkeypatch: pytest.MonkeyPatch) -> Any:
     module: Any = types.ModuleType("open_clip")
     module.tags, module.constants, module.pretrained = tags, usual, public
     vision = {"image_size": SIDE}
+    module.list_models = lambda: ["tiny", "tiny-quickgelu"]
     module.get_model_config = lambda name: {
         "embed_dim": 8, "vision_cfg": vision, "quick_gelu": "quick" in name
     }  # fmt: skip
@@ -184,6 +185,11 @@ def test_open_clip__openais_weights_go_with_quickgelu(
     with torch.no_grad():
         torch.testing.assert_close(encoder(pixels), net(encoder.normalise(pixels)))
     assert any("QuickGELU" in n for n in sentences(released.notes)) == (openai and name == "tiny")
+
+
+def test_open_clip__asks_for_no_configuration_that_lies_elsewhere(library: Any) -> None:
+    """The library itself would download that of `hf-hub:NAME`."""
+    refused(r"unknown open_clip model 'hf-hub:a/b'.* \(2 are known\)", "open_clip:hf-hub:a/b")
 
 
 def test_open_clip__the_normalisation_of_its_public_weights(library: Any) -> None:

@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fedmia.attacks.classifier import decide, fit_classifier
 from fedmia.records.rows import RoundRow
 from fedmia.report.figures import canvas
 from fedmia.settings.choices import PluginChoice
 from fedmia.storage.results import from_npz, to_npz
 from papers.federated import curves, feature_pairs
 from papers.federated import view as make
-from papers.federated.feature_pairs import decide, fit_classifier
 from papers.federated.gather import PaperResults, numbers
 from papers.federated.reading import configured_attack
 from papers.federated.static_ascent import by_threshold

@@ -10,13 +10,15 @@ import torch
 from torch import Tensor
 
 from fedmia.defenses import gaussian
-from fedmia.defenses._noise import ReleaseNoise
 from fedmia.defenses.canaries import guess_canaries
-from fedmia.defenses.gaussian import exact_epsilon
+from fedmia.defenses.gaussian import Gaussian, exact_epsilon
 from fedmia.defenses.heads.stack import HeadStack
+from fedmia.defenses.laplace import Laplace
+from fedmia.defenses.logistic import Logistic
 from fedmia.records.privacy import NOISE, Epsilon
 from fedmia.settings import registry
 
+Mechanism = Gaussian | Laplace | Logistic
 CLASSICAL = "gaussian-classical"  # the additive logistic paper's own Gaussian mechanism
 ASSUMPTIONS = (
     "Unit: one labelled image of the head, replaced. The sensitivity is the largest seen in "
@@ -41,7 +43,7 @@ class ReleaseSetting:
     epsilon: float
 
 
-def mechanism(setting: ReleaseSetting, delta: float) -> ReleaseNoise:
+def mechanism(setting: ReleaseSetting, delta: float) -> Mechanism:
     """The defence of that name, which holds the noise's law.
 
     Args:
@@ -81,7 +83,7 @@ def assumptions(settings: Sequence[ReleaseSetting], delta: float, pairs: int) ->
     )
 
 
-def noise_scale(law: ReleaseNoise, epsilon: float, sensitivity: Mapping[int, float]) -> float:
+def noise_scale(law: Mechanism, epsilon: float, sensitivity: Mapping[int, float]) -> float:
     """Scale of the noise on each weight at which one release spends `epsilon`.
 
     Logistic and Laplace: Delta_1 / epsilon (Theorem 4.1, Remark 4.2). Gaussian: exact for Delta_2
@@ -100,7 +102,7 @@ def noise_scale(law: ReleaseNoise, epsilon: float, sensitivity: Mapping[int, flo
 
 
 def add_noise(
-    heads: HeadStack, law: ReleaseNoise, scale: float, rng: np.random.Generator
+    heads: HeadStack, law: Mechanism, scale: float, rng: np.random.Generator
 ) -> HeadStack:
     """The heads, each with noise of its own on every weight; at scale 0 they themselves.
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -11,7 +9,8 @@ from fedmia.data.encoded import EncodedSet
 from fedmia.evaluation.audits.sources import Source
 from fedmia.settings.errors import InputError, opt
 from fedmia.settings.values import escape_name
-from fedmia.untrusted.limits import read_utf8
+from fedmia.untrusted.limits import unreadable
+from fedmia.untrusted.text import read_csv
 
 
 def read_image_table(
@@ -34,10 +33,8 @@ def read_image_table(
             twice.
     """
     head, where = ["side"] * (len(sets) > 1) + ["image", key], opt(option, path)
-    try:
-        rows = [row for row in csv.reader(io.StringIO(read_utf8(path), newline="")) if row]
-    except (OSError, ValueError, csv.Error) as error:
-        raise InputError(f"{where}: cannot be read: {' '.join(str(error).split())}") from None
+    with unreadable(f"{where}: cannot be read"):
+        rows = read_csv(path)
     if not rows or [name.strip() for name in rows[0]] != head:
         raise InputError(f"{where}: must begin with the line {','.join(head)}")
     values = {side: list[str | None]([None]) * len(images) for side, images in sets.items()}

@@ -1,4 +1,4 @@
-"""Archives of torch.export, checked before torch reads them: what is in them may be code.
+"""Programs of torch.export, checked before torch reads them: what is in them may be code.
 
 torch unpickles whole members, evaluates expressions, calls any function of its own by name, writes
 names into Python source, and loads compiled libraries. An encoder's program needs none of these.
@@ -7,16 +7,21 @@ names into Python source, and loads compiled libraries. An encoder's program nee
 from __future__ import annotations
 
 import io
+import logging
 import re
 import zipfile
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch.export import ExportedProgram
 
 from fedmia.settings.errors import InputError
-from fedmia.untrusted.limits import check_zip, parse_json
+from fedmia.untrusted.archives import check_zip
+from fedmia.untrusted.limits import unreadable
+from fedmia.untrusted.text import parse_json
 
 # Members by the end of their names, behind the archive's own folder.
 DATA = re.compile(
@@ -44,8 +49,31 @@ SPECS = ("builtins.tuple", "builtins.list", "builtins.dict", "collections.Ordere
 FREE = ("metadata", "as_string", "as_strings", "guards_code")  # texts that stay texts
 
 
+def read_program(path: Path) -> ExportedProgram:
+    """An exported program, which holds tensors and a graph of operators alone.
+
+    Args:
+        path: of the file.
+
+    Returns:
+        The program.
+
+    Raises:
+        InputError: as `check_program`, or it is none.
+    """
+    logger = logging.getLogger("torch.export")
+    with unreadable(f"cannot read '{path}' as an exported program"), ExitStack() as after:
+        after.callback(setattr, logger, "disabled", logger.disabled)
+        logger.disabled = True  # it logs a traceback before it raises
+        check_program(path)
+        return torch.export.load(path)
+
+
 def check_program(path: Path) -> None:
     """Refuse an exported program that holds anything but tensors and a graph of operators.
+
+    Args:
+        path: of the file.
 
     Raises:
         InputError: it holds code, or names that may become code, or unfolds to too much.

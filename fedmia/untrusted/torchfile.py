@@ -1,7 +1,8 @@
-"""Files of weights, and folders of them, read as data: nothing that a pickle asks for is called."""
+"""Files of weights, read as data: nothing that a pickle asks for is called."""
 
 from __future__ import annotations
 
+import glob
 import io
 import pickle
 import re
@@ -9,21 +10,19 @@ import warnings
 import zipfile
 from collections import OrderedDict
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load_file
 from torch import Tensor
 
-from fedmia.encoders._errors import NUMPY, first_line, why_unread
 from fedmia.settings.errors import InputError
-from fedmia.untrusted import limits
+from fedmia.untrusted.archives import check_zip
 from fedmia.untrusted.filetype import check_file_type
+from fedmia.untrusted.limits import check_unfolded, first_line
+from fedmia.untrusted.tensors import read_safetensors
 
-# Weights beside a config.json, as model hubs keep them.
-IN_FOLDERS = ("model.safetensors", "pytorch_model.bin")
+NUMPY = (".npz", ".npy")
 
 
 class OptionsStub:
@@ -82,8 +81,23 @@ MAPPINGS = (
 )
 
 
-def read(path: Path) -> Any:
+def why_unread(path: str | Path) -> str:
+    """Why a path names no file of weights, and the way out."""
+    if Path(path).suffix in NUMPY:
+        way_out = "torch.save({n: torch.from_numpy(a) for n, a in numpy.load(F).items()}, 'F.pth')"
+        return f"arrays of NumPy are not read: {way_out} makes weights of F"
+    pattern = "; a pattern is not expanded: each audit reads one file, named in full"
+    return f"no such file{pattern * glob.has_magic(str(path))}"
+
+
+def read_weights(path: Path) -> Any:
     """What a safetensors file, or a torch file of tensors, containers and options, holds.
+
+    Args:
+        path: of the file.
+
+    Returns:
+        Tensors by name, or whatever containers hold them.
 
     Raises:
         InputError: missing, cut short, or a pickle that asks for anything else.
@@ -92,7 +106,7 @@ def read(path: Path) -> Any:
         raise InputError(f"weights '{path}': {why_unread(path)}")
     check_file_type(path, "weights")
     try:
-        content = load_file(path) if path.suffix == ".safetensors" else _load(path)
+        content = read_safetensors(path)[0] if path.suffix == ".safetensors" else _load(path)
     except InputError:
         raise
     except Exception as error:  # what readers make of bytes that are no file has no common class
@@ -103,14 +117,14 @@ def read(path: Path) -> Any:
         if "lora_" in name:  # without it the network that the file names would be another one
             way = "merge it into the weights that it changes (peft: merge_and_unload()), save these"
             raise InputError(f"weights '{path}': '{name}' is of a LoRA adapter: {way}")
-    limits.check_unfolded(f"weights '{path}'", size, path.stat().st_size)
+    check_unfolded(f"weights '{path}'", size, path.stat().st_size)
     return content
 
 
 def _load(path: Path) -> Any:
     """What a file of torch.save, or a TorchScript archive, holds."""
     if zipfile.is_zipfile(path):
-        limits.check_zip(f"weights '{path}'", path)
+        check_zip(f"weights '{path}'", path)
     with torch.serialization.safe_globals(_stand_ins()), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of a pickle's protocol
         try:
@@ -174,66 +188,3 @@ def _refusal(path: Path, error: Exception) -> InputError:
     elif "weights_only" in text or isinstance(error, pickle.UnpicklingError):
         why = "it is cut short, or no file of tensors and options"
     return InputError(f"weights '{path}': cannot be read: {why}")
-
-
-def folder_weights(
-    folder: Path, form: str, files: tuple[str, ...] = IN_FOLDERS
-) -> tuple[Path, dict[str, Any]]:
-    """The file of weights in a folder, and the config.json beside it.
-
-    Args:
-        folder: the folder.
-        form: how the user names such a folder, for errors.
-        files: names of files that may hold the weights; the first that exists is taken.
-
-    Returns:
-        Path of the file, and what the configuration holds.
-
-    Raises:
-        InputError: no such folder, or it lacks one of the two.
-    """
-    if not folder.is_dir():
-        raise InputError(f"{form}: no such folder: '{folder}' (nothing is downloaded)")
-    config = read_json(folder / "config.json")
-    present = [folder / name for name in files if (folder / name).is_file()]
-    for file in (*present, *folder.glob("*.safetensors")):
-        check_file_type(file, form)
-    if not present:
-        raise InputError(f"{form}: no weights in '{folder}': it has no {' or '.join(files)}")
-    return present[0], config
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """The dictionary in a JSON file.
-
-    Raises:
-        InputError: there is none, or it cannot be read.
-    """
-    check_file_type(path, "configuration")
-    try:
-        content = limits.read_json(path)
-    except FileNotFoundError:
-        raise InputError(f"'{path.parent}' has no {path.name}") from None
-    except (OSError, ValueError) as error:
-        raise InputError(f"'{path}' cannot be read: {error}") from None
-    if not isinstance(content, dict):
-        raise InputError(f"'{path}' holds no configuration")
-    return content
-
-
-@contextmanager
-def of_configuration(folder: Path) -> Iterator[None]:
-    """Refuse the configuration of a folder in one line where what is done inside fails on it.
-
-    Raises:
-        InputError: it names the folder.
-    """
-    try:
-        yield
-    except InputError as error:
-        if folder.name in str(error):
-            raise
-        raise InputError(f"the configuration in '{folder}': {error}") from None
-    except Exception as error:  # of many libraries, which share no class
-        what = f"{type(error).__name__}: {first_line(error)}"
-        raise InputError(f"the configuration in '{folder}' cannot be used: {what}") from error
