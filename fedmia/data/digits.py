@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -12,7 +11,6 @@ from fedmia.data.decoding import resize_all
 from fedmia.data.images import ImageSet
 
 
-@dataclass(frozen=True)
 class Digits(Dataset):
     """1,797 handwritten digits of 8x8 grey pixels, bundled with scikit-learn."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
 
@@ -25,7 +25,6 @@ SUFFIXES = frozenset(
 HIDDEN = frozenset(("@eaDir", "__MACOSX", "#recycle", "$RECYCLE.BIN", "Thumbs.db", "desktop.ini"))
 
 
-@dataclass(frozen=True)
 class Folder(FileDataset):
     """A folder of image files, one subfolder a class: `folder:PATH`."""
 

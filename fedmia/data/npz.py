@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import zipfile
 import zlib
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -28,7 +27,6 @@ from fedmia.settings.values import escape_name
 from fedmia.untrusted.limits import check_npz
 
 
-@dataclass(frozen=True)
 class Npz(Dataset):
     """A NumPy archive of images `x` and labels `y`: `npz:PATH`.
 
