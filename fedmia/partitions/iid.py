@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from fedmia.data.images import IntArray
 from fedmia.partitions.base import RandomPartition
 
 
+@dataclass(frozen=True)
 class IID(RandomPartition):
     """Equal parts of a random shuffle: every client has the same class mix in expectation."""
 

@@ -92,10 +92,8 @@ class ShadowPlan(Options):
     def __post_init__(self) -> None:
         super().__post_init__()
         Train(**self.train)
-        if "none" in self.knowledge:
-            if len(self.knowledge) > 1:
-                raise InputError(f"{opt('shadow.knowledge')}: 'none' stands alone")
-            object.__setattr__(self, "knowledge", ())
+        if "none" in self.knowledge and len(self.knowledge) > 1:
+            raise InputError(f"{opt('shadow.knowledge')}: 'none' stands alone")
         if self.online and self.size is not None:
             raise InputError(
                 f"{opt('shadow.size', self.size)}: online shadows train on the images under attack "

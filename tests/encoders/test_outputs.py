@@ -148,8 +148,8 @@ def test_constants__given_ones_then_the_encoders_own_then_usual_ones_with_a_note
     lines: list[Note] = []
     if isinstance(wanted, str):
         with pytest.raises(InputError, match=wanted):
-            LoadOptions(**options).channel_constants(channels, own, lines)
+            LoadOptions.from_user(**options).channel_constants(channels, own, lines)
     else:
-        assert LoadOptions(**options).channel_constants(channels, own, lines) == wanted
+        assert LoadOptions.from_user(**options).channel_constants(channels, own, lines) == wanted
     usual = "ImageNet's" if channels == 3 else "mean 0.5"
     assert [usual in line for line in sentences(lines)] == [True] * notes
