@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from fedmia.encoders import untrained
 from fedmia.encoders._outputs import OutputNames, choose_outputs, read_outputs
 from fedmia.encoders.base import SIZES, LoadContext, LoadedEncoder, Weights
-from fedmia.encoders.hooked import CHANNELS, find_input_size
+from fedmia.encoders.hooked import CHANNELS, try_blank_pixels
 from fedmia.encoders.modules import LoadedEncoderMethod, load_with_control
 from fedmia.nets.base import Trunk
 from fedmia.records.note import Note
@@ -114,9 +114,10 @@ def load_black_box(
         raise InputError(f"{opt('size', load_options.size)}: {takes}")
     context.size, context.sizes = size or context.size, (size,) if size else SIZES
     channels = CHANNELS if program.channels is None else (program.channels,)
-    tried = find_input_size(context, program, channels)
-    vector, one = program(torch.zeros(2, tried.channels, tried.size, tried.size))
-    mean, std = load_options.channel_constants(tried.channels, context.constants, context.notes)
+    try_blank_pixels(context, program, channels)
+    vector, one = program(torch.cat([context.blank] * 2))
+    own, notes = context.constants, context.notes
+    mean, std = load_options.channel_constants(context.blank.shape[1], own, notes)
     if program.batch is not None:
         context.notes.append(
             Note("fixed-batch", {"encoder": context.where, "images": program.batch})
@@ -133,4 +134,4 @@ def load_black_box(
             raise untrained.refusal(context, untrained.NO_WEIGHTS)
         return method(permuted(least))
 
-    return load_with_control(context, "black_box", method(program), control, tried)
+    return load_with_control(context, "black_box", method(program), control)

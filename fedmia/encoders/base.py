@@ -255,6 +255,8 @@ class LoadContext:
         constants: the normalisation that goes with its weights; None: not known.
         notes: what the reader of the report should know.
         weights: where its weights come from.
+        blank: blank pixels (1, C, S, S), the first that it took; set by `try_blank_pixels`.
+        fixed_size: whether it takes no other size.
     """
 
     where: str
@@ -264,6 +266,8 @@ class LoadContext:
     constants: Constants | None = None
     notes: list[Note] = field(default_factory=list)
     weights: Weights = field(default_factory=lambda: Weights("torch module"))
+    blank: torch.Tensor = field(init=False)
+    fixed_size: bool = False
 
     def note_precision(self, tensors: Iterable[torch.Tensor]) -> None:
         """Note those that are not of the precision that all weights are brought to."""

@@ -73,7 +73,7 @@ class OpenClipModel(EncoderForm):
             context.constants = own_constants(where, mean, std)
         elif context.constants is None:
             context.constants = _constants(library, source, context.notes)
-        return load_white_box(context, *hook_backbone(context, module, (3,)))
+        return load_white_box(context, hook_backbone(context, module, (3,)))
 
 
 def _read_configuration(
