@@ -120,9 +120,8 @@ def _load(path: Path, trust: Trust) -> tuple[int, TrainedShadow]:
             raise DamagedShadowError("images.npz")
         length = sum(t.nbytes for t in state.values())
         check_network(ABOUT, lambda: settings.method(index, len(members)), length)
-        return index, ShadowTraining(settings, index, members, nonmembers, folder).finish_shadow(
-            state
-        )
+        shadow = ShadowTraining(settings, index, members, nonmembers, folder)
+        return index, shadow.finish(state)
     except FileNotFoundError:
         raise InputError(f"shadow encoders: {path} holds no {ABOUT}") from None
     except DamagedShadowError as error:

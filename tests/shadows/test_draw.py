@@ -11,7 +11,7 @@ from torch import Tensor
 
 from fedmia.data.images import digests
 from fedmia.settings.errors import InputError
-from fedmia.shadows.draw import Pixels, ShadowDraw, build_image_pool, draw_shadows
+from fedmia.shadows.draw import ImagePool, Pixels, ShadowDraw
 from fedmia.shadows.plan import ShadowPlan
 
 from .conftest import make_plan
@@ -24,7 +24,7 @@ def numbered(first: int, count: int) -> np.ndarray:
 
 
 def draw(plan: ShadowPlan, pool: Pixels, candidates: Pixels | None) -> list[ShadowDraw]:
-    return draw_shadows(plan, build_image_pool(pool, candidates))
+    return ImagePool(pool, candidates).draw(plan)
 
 
 def contents(images: np.ndarray, deals: list[ShadowDraw]) -> list[tuple[set[bytes], set[bytes]]]:
@@ -43,8 +43,7 @@ def test_draw__subjects_are_on_one_side(
     images, others = numbered(0, sum(sizes)), numbered(1000, sum(attacked))
     if sum(sizes) < 4:
         return
-    ground = build_image_pool(images, others, of)
-    for one in draw_shadows(make_plan(count=2, online=online, seed=seed), ground):
+    for one in ImagePool(images, others, of).draw(make_plan(count=2, online=online, seed=seed)):
         members, rest = set(of[one.members]), set(of[one.nonmembers])
         assert members and rest and not members & rest
         assert online or max(members | rest) < len(sizes)
@@ -108,7 +107,7 @@ def test_draw__the_images_asked_for() -> None:
 def test_draw__candidates_and_repeats_leave_the_pool() -> None:
     images, others = numbered(0, 20), numbered(1000, 4)
     crowded = np.concatenate([images, images[:3], others[:2], others[:1]])
-    ground = build_image_pool(crowded, np.concatenate([others, others]))
+    ground = ImagePool(crowded, np.concatenate([others, others]))
     assert (ground.repeated, ground.attacked) == (3, 3)
     assert len(ground.pool) == 20 and len(ground.candidates) == 4
     deals = draw(make_plan(), crowded, others)

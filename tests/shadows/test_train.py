@@ -16,7 +16,7 @@ from fedmia.report.words.notes import sentences
 from fedmia.seeding import rng, torch_rng
 from fedmia.settings import registry
 from fedmia.settings.errors import InputError
-from fedmia.shadows.draw import build_image_pool, draw_shadows
+from fedmia.shadows.draw import ImagePool
 from fedmia.shadows.train import TrainedShadow, TrainingStopped, shadow_notes
 from fedmia.ssl.base import Recipe
 from fedmia.ssl.moco import MoCo
@@ -39,7 +39,7 @@ def after(calls: int) -> Any:
 
 
 def test_train_shadows__equals_the_plain_calls(plain: list[TrainedShadow], pool: Tensor) -> None:
-    dealt = draw_shadows(make_plan(), build_image_pool(pool, None))[1]
+    dealt = ImagePool(pool, None).draw(make_plan())[1]
     spec, options = MoCo(dim=8, queue=8, temperature=0.2), Train(local_epochs=1, batch_size=4,
                                                                lr=0.05, momentum=0.8)  # fmt: skip
     recipe = Recipe((0.5,) * 3, (0.25,) * 3, 12)
