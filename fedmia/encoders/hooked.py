@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from fedmia.encoders._errors import FAILURES, first_line
-from fedmia.encoders._outputs import OutputNames, choose_outputs, grid, is_map, read_outputs
+from fedmia.encoders._outputs import OutputReader, grid, is_map
 from fedmia.encoders._positions import PREFIX, PositionGrid, find_grid
 from fedmia.encoders.base import LoadContext
 from fedmia.nets.base import Trunk
@@ -34,7 +34,7 @@ class HookedBackbone(Trunk):
 
     Args:
         module: in evaluation mode.
-        named_outputs: which of its outputs are read.
+        named_outputs: reads its outputs.
         stages: names of the submodules that give a map, first to last. Layers are called by
             them; names that mean something else here get `.out` behind, tokens are `map`.
         prefix: where the last stage gives tokens (B, N, D): how many come before the patches.
@@ -46,7 +46,7 @@ class HookedBackbone(Trunk):
     def __init__(
         self,
         module: nn.Module,
-        named_outputs: OutputNames,
+        named_outputs: OutputReader,
         stages: tuple[str, ...] = (),
         *,
         prefix: int | None = None,
@@ -71,7 +71,7 @@ class HookedBackbone(Trunk):
         with capture_outputs(self.module, self.hooked) as fired:
             outputs = self.module(x) if self.sized is None else self.sized(self.module, x)
         by_layer = {self.layers[self.hooked.index(name)]: value for name, value in fired}
-        vector, returned = read_outputs(outputs, self.named_outputs)
+        vector, returned = self.named_outputs(outputs)
         if self.prefix is not None:
             tokens = by_layer["map"]
             by_layer["map"] = grid(tokens, math.isqrt(tokens.shape[1] - self.prefix))
@@ -186,8 +186,8 @@ def hook_backbone(
         names = []
     with capture_outputs(module, names) as fired:
         outputs = module(context.blank)
-    own = choose_outputs(outputs, context)
-    vector, returned = read_outputs(outputs, own)
+    own = OutputReader(outputs, context)
+    vector, returned = own(outputs)
     stages, last, prefix = find_stages(fired)
     _, channel_count, side, _ = context.blank.shape
     sized = find_grid(module, channel_count, side) if context.fixed_size else None
