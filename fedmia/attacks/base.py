@@ -22,7 +22,7 @@ from fedmia.ssl.train import Train
 from fedmia.threat import NEGATIVES, ClientView, Threat, Trajectory, WhiteBox
 
 if TYPE_CHECKING:
-    from fedmia.attacks._exchange import SetComparison
+    from fedmia.records import ClientInference
 
 Scores = NDArray[np.float64]
 Suspect = tuple[IntArray, IntArray]  # places of a suspected set, and of others
@@ -340,7 +340,7 @@ class DatasetAttack(Attack):
         suspects: Sequence[Suspect],
         rng: np.random.Generator,
         subjects: IntArray | None = None,
-    ) -> list[SetComparison]:
+    ) -> list[ClientInference]:
         """Whether the encoder was trained on each suspected set, in the order asked; after `fit`.
 
         Args:
@@ -353,7 +353,7 @@ class DatasetAttack(Attack):
                 None: each image is its own. It is handed over where there are any.
 
         Returns:
-            one comparison for each of `suspects`.
+            one comparison for each of `suspects`, of no client.
         """
 
 

@@ -31,7 +31,6 @@ from fedmia.defenses.base import Defense, Metrics, RunConditions
 from fedmia.defenses.canaries import (
     AuditedSteps,
     add_scores,
-    audit_steps,
     check_noise,
     draw_coins,
     guess_canaries,
@@ -288,7 +287,7 @@ class DPSGD(Defense):
         """The round's steps once more, on canaries alone; the client's training knows nothing."""
         stream = other_stream(job.rng)
         inside = draw_coins(memory, self.canaries, stream)
-        add_scores(memory, audit_steps(job, steps, inside, stream))
+        add_scores(memory, steps.score(job, inside, stream))
 
     def _noise(self, job: Job, memory: dict[str, Any]) -> float:
         """The noise multiplier: as given, or once for all steps of the run from epsilon."""
