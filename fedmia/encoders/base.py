@@ -153,8 +153,10 @@ class LoadOptions:
         Returns:
             The options.
         """
-        constants = {"mean": channel_constants(mean), "std": channel_constants(std)}
-        return cls(**constants, device=torch.device(device), **rest)
+        return cls(
+            mean=channel_constants(mean), std=channel_constants(std), device=torch.device(device),
+            **rest,
+        )  # fmt: skip
 
     def refuse_constants(self, whose: str) -> None:
         """Raise InputError where a normalisation or an output is named to an encoder that holds its
