@@ -44,11 +44,11 @@ def trainings(monkeypatch: Patch) -> list[int]:
     """Numbers of the shadows that are trained from now on."""
     plain, numbers = train.ShadowTraining.train, list[int]()
 
-    def train_one(shadow: Any, *rest: Any) -> Any:
+    def noted(shadow: Any, *rest: Any) -> Any:
         numbers.append(shadow.index)
         return plain(shadow, *rest)
 
-    monkeypatch.setattr(train.ShadowTraining, "train", train_one)
+    monkeypatch.setattr(train.ShadowTraining, "train", noted)
     return numbers
 
 
