@@ -51,9 +51,8 @@ class Request:
     column_option: str = "partition.column"
 
 
-@dataclass(frozen=True)
 class Dataset(Options, ABC):
-    """A source of labelled images. Subclasses with options are frozen dataclasses.
+    """A source of labelled images. Subclasses are frozen dataclasses of options.
 
     Attributes:
         columns: what `Request.column` names there; empty: it has none, and gets no such request.

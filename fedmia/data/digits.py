@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -11,6 +12,7 @@ from fedmia.data.decoding import resize_all
 from fedmia.data.images import ImageSet
 
 
+@dataclass(frozen=True)
 class Digits(Dataset):
     """1,797 handwritten digits of 8x8 grey pixels, bundled with scikit-learn."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
 
@@ -25,6 +25,7 @@ SUFFIXES = frozenset(
 HIDDEN = frozenset(("@eaDir", "__MACOSX", "#recycle", "$RECYCLE.BIN", "Thumbs.db", "desktop.ini"))
 
 
+@dataclass(frozen=True)
 class Folder(FileDataset):
     """A folder of image files, one subfolder a class: `folder:PATH`."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zipfile
 import zlib
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -27,6 +28,7 @@ from fedmia.settings.values import escape_name
 from fedmia.untrusted.limits import check_npz
 
 
+@dataclass(frozen=True)
 class Npz(Dataset):
     """A NumPy archive of images `x` and labels `y`: `npz:PATH`.
 

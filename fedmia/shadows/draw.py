@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,20 +17,9 @@ from fedmia.statistics.subjects import nearest_end
 Pixels = Tensor | NDArray[np.uint8]
 DigestPositions = list[tuple[bytes, int]]  # images by digest
 LEAST = 2  # members a shadow
-
-
-@dataclass(frozen=True)
-class ShadowDraw:
-    """The images of one shadow, as indices into the pool followed by the candidates.
-
-    Attributes:
-        members, nonmembers: disjoint in content, equal in number (within one), by digest.
-        digest: SHA-256 (hex) of all their digests in order.
-    """
-
-    members: IntArray
-    nonmembers: IntArray
-    digest: str
+# Members and non-members of a shadow, as indices into the pool followed by the candidates: disjoint
+# in content, equal in number (within one), in the order of their digests.
+ShadowDraw = tuple[IntArray, IntArray]
 
 
 class ImagePool:
@@ -114,11 +102,8 @@ class ImagePool:
         both = ins + max(0, images - len(outside))
         own = _deal(self.pool, of, ins, both, rng(seed, "shadow-pool", index))
         members, rest = sorted(inside + own[0]), sorted(outside + own[1])
-        return ShadowDraw(
-            np.array([i for _, i in members], dtype=np.int64),
-            np.array([i for _, i in rest], dtype=np.int64),
-            content_digest([d for d, _ in members], [d for d, _ in rest]),
-        )
+        ours, theirs = (np.array([i for _, i in one], dtype=np.int64) for one in (members, rest))
+        return ours, theirs
 
 
 def _deal(
@@ -142,17 +127,17 @@ def _deal(
     return [images[i] for i in ranked[: cuts[0]]], [images[i] for i in ranked[slice(*cuts)]]
 
 
-def content_digest(members: list[bytes], nonmembers: list[bytes]) -> str:
+def content_digest(members: ByteArray, nonmembers: ByteArray) -> str:
     """SHA-256 (hex) of the images of a shadow.
 
     Args:
-        members, nonmembers: the images' own digests, in order.
+        members, nonmembers: uint8 (N, C, H, W), in order.
 
     Returns:
         64 hexadecimal digits.
     """
     whole = hashlib.sha256(f"{len(members)}\x1f{len(nonmembers)}\x1f".encode())
-    for one in (*members, *nonmembers):
+    for one in (*digests(members), *digests(nonmembers)):
         whole.update(one)
     return whole.hexdigest()
 

@@ -8,7 +8,6 @@ from typing import Any
 
 from safetensors import SafetensorError, safe_open
 
-from fedmia.data.images import digests
 from fedmia.nets.base import check_network
 from fedmia.settings.errors import InputError
 from fedmia.settings.options import check_type, type_hints
@@ -116,7 +115,7 @@ def _load(path: Path, trust: Trust) -> tuple[int, TrainedShadow]:
             raise InputError(
                 f"{ABOUT} has no mean and std for each of {settings.channels} channels"
             )
-        if content_digest(digests(members), digests(nonmembers)) != description["images"]:
+        if content_digest(members, nonmembers) != description["images"]:
             raise DamagedShadowError("images.npz")
         length = sum(t.nbytes for t in state.values())
         check_network(ABOUT, lambda: settings.method(index, len(members)), length)

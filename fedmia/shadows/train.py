@@ -17,7 +17,7 @@ from fedmia.runtime.cores import count_cores
 from fedmia.settings.errors import InputError
 from fedmia.shadows._one import CUT, ShadowTraining, TrainedShadow, TrainingStopped
 from fedmia.shadows.cache import ENCODER, ShadowFolder, describe_shadow, key_of
-from fedmia.shadows.draw import ImagePool, Pixels, as_bytes
+from fedmia.shadows.draw import ImagePool, Pixels, as_bytes, content_digest
 from fedmia.shadows.plan import (
     ShadowDefense,
     ShadowPlan,
@@ -132,7 +132,7 @@ def shadow_notes(
     Returns:
         The notes, possibly none.
     """
-    members = ImagePool(pool, candidates, subjects).draw(plan)[0].members
+    members = ImagePool(pool, candidates, subjects).draw(plan)[0][0]
     notes = build_settings(plan, target).spec.notes(len(members))
     return [Note("shadow-training", {"note": one}) for one in notes]
 
@@ -156,12 +156,12 @@ def _trainings(
     if plan.online and candidates is not None:
         images = np.concatenate([images, as_bytes(candidates, "images under attack")])
     trainings = []
-    for index, draw in enumerate(ground.draw(plan)):
-        folder = None
+    for index, (inside, outside) in enumerate(ground.draw(plan)):
+        folder, members, nonmembers = None, images[inside], images[outside]
         if cache is not None:
-            description = describe_shadow(settings, index, draw.digest, device)
+            content = content_digest(members, nonmembers)
+            description = describe_shadow(settings, index, content, device)
             folder = ShadowFolder(cache / key_of(description), description)
-        members, nonmembers = images[draw.members], images[draw.nonmembers]
         trainings.append(ShadowTraining(settings, index, members, nonmembers, folder, guard))
     # What cannot be built says so before anything trains.
     settings.method(0, len(trainings[0].members))
