@@ -31,7 +31,7 @@ from torch import Tensor
 import fedmia
 from fedmia.attacks.base import Known
 from fedmia.attacks.classifier import decide, fit_classifier
-from fedmia.attacks.lpla import fit_gaussians, log_ratio
+from fedmia.attacks.lpla import NormGaussians
 from fedmia.seeding import rng
 from fedmia.settings import registry
 from fedmia.statistics.auc import AucEstimate, auc, auc_estimate, auc_interval
@@ -50,8 +50,8 @@ def _logistic(known: Sides) -> Scoring:
 
 
 def _gaussians(known: Sides) -> Scoring:
-    fitted = fit_gaussians(*(side[:, 0] for side in known))
-    return lambda features: log_ratio(features[:, 0], fitted)
+    fitted = NormGaussians(*(side[:, 0] for side in known))
+    return lambda features: fitted.log_ratio(features[:, 0])
 
 
 def _labelled(known: Sides) -> tuple[FloatArray, FloatArray]:

@@ -35,7 +35,6 @@ from fedmia.defenses.accounting import epsilon_spent, noise_for
 from fedmia.defenses.canaries import (
     AuditedSteps,
     add_scores,
-    audit_steps,
     draw_coins,
     guess_canaries,
 )
@@ -132,7 +131,7 @@ def dpsgd(case: Case, noise: float, seed: int) -> dict[str, Any]:
         if case.violation == "fixed batches":
             planted.enter_context(patch.object(canaries, "poisson_rows", fixed_batches()))
         steps = AuditedSteps(noise, CLIP, rate, rate * 50, count)
-        add_scores(memory, audit_steps(job, steps, inside, stream))
+        add_scores(memory, steps.score(job, inside, stream))
     return guess_canaries(memory, "one-run-gdp" if rate >= 1 else "one-run")
 
 

@@ -419,7 +419,7 @@ def view(
     from fedmia.threat.signals import PixelCache
 
     options: dict[str, Any] = {"mean": mean, "std": std, "device": device, "embedding": embedding}
-    load_options = LoadOptions(size=size, seed=seed, access=access, **options)
+    load_options = LoadOptions.from_user(size=size, seed=seed, access=access, **options)
     released = load_module(encoder, load_options, channels=channels)
     own = None if held is None else torch.from_numpy(read_images(held, "held").images)
     if own is not None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import ClassVar
 
 from fedmia.ssl.base import State
@@ -12,7 +11,6 @@ from strategies._columns import average_middle
 from strategies.base import FederatedStrategy
 
 
-@dataclass
 class Median(FederatedStrategy):
     """The median of each weight over the clients; of an even number the mean of the middle two.
 

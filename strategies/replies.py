@@ -6,7 +6,6 @@ import math
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 
 from flwr.app import Error, Message
 from flwr.serverapp import Grid
@@ -253,25 +252,26 @@ def read_replies(grid: Grid, replies: Iterable[Message], reader: ReplyReader) ->
         yield update
 
 
-@dataclass
 class ReplyReader:
     """Reads the replies of a round, in their order.
 
-    Attributes:
+    Args:
         received: the weights that its clients had.
         names: partition id of each node, ascending.
         round: number of the round, from 1.
         halves: whether the strategy acts on the clients too.
+
+    Attributes:
         first: client and tensors of the round's first update, which all others must have too.
         hint: what helps where training diverged.
     """
 
-    received: State
-    names: Mapping[int, int]
-    round: int
-    halves: bool = False
-    first: tuple[int, set[str]] | None = None
-    hint: str = "training diverged"
+    def __init__(
+        self, received: State, names: Mapping[int, int], round: int, halves: bool = False
+    ) -> None:
+        self.received, self.names, self.round, self.halves = received, names, round, halves
+        self.first: tuple[int, set[str]] | None = None
+        self.hint = "training diverged"
 
     def __call__(self, message: Message) -> Update:
         """The update in a reply.

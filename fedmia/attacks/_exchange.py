@@ -2,35 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 
 from fedmia.data.images import IntArray
+from fedmia.records import ClientInference
 
 Values = NDArray[np.float64]
 
 DRAWS = 1999  # at least, so that a p-value resolves 1 / 2000
-
-
-@dataclass(frozen=True)
-class SetComparison:
-    """One suspected set against others of its classes.
-
-    Attributes:
-        p_value: one-sided, in (0, 1]; small where the set's values are higher. None: no image of
-            the set has a class that another one has.
-        difference: mean over the set's images of the value less the mean of the others of the
-            same class; None likewise.
-        n: images of the set that were tested.
-        others: those of their classes beside them.
-    """
-
-    p_value: float | None
-    difference: float | None
-    n: int
-    others: int
 
 
 def exchange_test(
@@ -40,7 +20,7 @@ def exchange_test(
     other_classes: IntArray,
     rng: np.random.Generator,
     most: int = DRAWS,
-) -> SetComparison:
+) -> ClientInference:
     """Permutation test of `difference`, images changing sides within their class alone.
 
     It is exact whatever the values' distribution, wherever images of one class are exchangeable:
@@ -55,7 +35,7 @@ def exchange_test(
     kinds = np.intersect1d(classes, other_classes)
     n, m = int(np.isin(classes, kinds).sum()), int(np.isin(other_classes, kinds).sum())
     if not n:
-        return SetComparison(None, None, 0, 0)
+        return ClientInference(None, None, None, 0, 0)
     pools = list[tuple[Values, int, float]]()
     observed = 0.0
     for kind in kinds:
@@ -73,13 +53,13 @@ def exchange_test(
             differences += weight * (drawn_means(pool, k, further if draws else rng) - pool.mean())
         reached += int((differences >= observed - 1e-9 * max(abs(observed), 1e-300)).sum())
         draws += DRAWS
-    return SetComparison((1 + reached) / (1 + draws), observed / n, n, m)
+    return ClientInference(None, (1 + reached) / (1 + draws), observed / n, n, m)
 
 
 def exchange_subjects(
     values: Values, subjects: IntArray, others: Values, other_subjects: IntArray,
     rng: np.random.Generator, most: int = DRAWS,
-) -> SetComparison:  # fmt: skip
+) -> ClientInference:  # fmt: skip
     """The same test where images belong to subjects, which change sides whole.
 
     Images of one subject resemble each other: they are not exchangeable, and subjects are. Classes
@@ -103,13 +83,13 @@ def exchange_subjects(
     least = observed - 1e-9 * max(abs(observed), 1e-300)
     if count == 1:
         p = float((difference(np.arange(len(sums))[:, None]) >= least).mean())
-        return SetComparison(p, observed, len(values), len(others))
+        return ClientInference(None, p, observed, len(values), len(others))
     reached = draws = 0
     while draws == 0 or (reached == 0 and draws < most):
         mixed = rng.permuted(np.tile(np.arange(len(sums)), (DRAWS, 1)), axis=1)[:, :count]
         reached += int((difference(mixed) >= least).sum())
         draws += DRAWS
-    return SetComparison((1 + reached) / (1 + draws), observed, len(values), len(others))
+    return ClientInference(None, (1 + reached) / (1 + draws), observed, len(values), len(others))
 
 
 def drawn_means(pool: Values, count: int, rng: np.random.Generator) -> Values:

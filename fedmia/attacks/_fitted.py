@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
 
@@ -21,6 +21,7 @@ from fedmia.settings.errors import InputError
 from fedmia.threat import BlackBox, Threat
 
 LEAST = 2  # images a side to fit on
+AS_IT_IS = torch.zeros(()), torch.ones(())  # mean and deviation that change nothing
 
 
 def best_threshold(values: NDArray[np.float64], truth: NDArray[np.int64]) -> float:
@@ -47,7 +48,6 @@ def best_threshold(values: NDArray[np.float64], truth: NDArray[np.int64]) -> flo
     return float(middle if middle > below else above)
 
 
-@dataclass
 class ShadowFitted(Attack):
     """An attack fitted on encoders whose members the attacker knows: its shadows.
 
@@ -79,7 +79,7 @@ class ShadowFitted(Attack):
         """(N,) scores of features (N, F); above 0 = member."""
 
     def fit(self, view: BlackBox, known: Known, rng: np.random.Generator) -> None:
-        """Fit on the images of all encoders of `pools` together.
+        """Fit on the examples of all encoders together: the images of `pools`, or some of them.
 
         Raises:
             InputError: the view has no shadows, one has too few images on one side, or their
@@ -99,14 +99,13 @@ class ShadowFitted(Attack):
         return [(s.view, Known(s.members, s.nonmembers)) for s in view.shadows]
 
     def _examples(self, view: BlackBox, known: Known) -> Iterator[tuple[Tensor, NDArray[np.int64]]]:
-        """Features and truth of each encoder's images."""
+        """Features and truth of each encoder's images that are fitted on."""
         for encoder, pool in self.pools(view, known):
             refuse_few(self.name, LEAST, len(pool.members), len(pool.nonmembers))
             images, truth = pool.both()
             yield self.inputs(encoder, images), truth
 
 
-@dataclass
 class ThresholdFitted(ShadowFitted):
     """One number an image, and the threshold that is most accurate on the shadows."""
 
@@ -138,30 +137,22 @@ class NetworkFitted(ShadowFitted):
         return mlp((width, 256, 256))
 
     def learn(self, inputs: Tensor, truth: NDArray[np.int64], rng: np.random.Generator) -> Any:
-        scale = self.scaling(inputs) if self.scale == "standard" else Scaling()
+        scale = self.scaling(inputs) if self.scale == "standard" else AS_IT_IS
         model = train_logits(
-            self.network(inputs.shape[1]), scale(inputs).float(), truth, rng,
+            self.network(inputs.shape[1]), self.scaled(inputs, *scale).float(), truth, rng,
             optimizer=partial(Adam, lr=self.rate, fused=True),
             epochs=self.epochs, batch=self.batch_size,
         )  # fmt: skip
         return scale, model.double()  # so that a row's logit does not depend on its place
 
-    def scaling(self, inputs: Tensor) -> Scaling:
+    def scaling(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and deviation of each feature."""
-        return Scaling(inputs.mean(dim=0), inputs.std(dim=0))
+        return inputs.mean(dim=0), inputs.std(dim=0)
+
+    def scaled(self, inputs: Tensor, mean: Tensor, deviation: Tensor) -> Tensor:
+        """(inputs - mean) / deviation, float64; a constant feature is only moved."""
+        return (inputs.double() - mean) / torch.where(deviation > 0, deviation, 1.0)
 
     def decide(self, fitted: Any, inputs: Tensor) -> Scores:
         scale, model = fitted
-        return logits(model, scale(inputs))
-
-
-@dataclass(frozen=True)
-class Scaling:
-    """(x - mean) / deviation; a constant feature is only moved."""
-
-    mean: Tensor = field(default_factory=lambda: torch.zeros(()))
-    deviation: Tensor = field(default_factory=lambda: torch.ones(()))
-
-    def __call__(self, inputs: Tensor) -> Tensor:
-        spread = torch.where(self.deviation > 0, self.deviation, 1.0)
-        return (inputs.double() - self.mean) / spread
+        return logits(model, self.scaled(inputs, *scale))

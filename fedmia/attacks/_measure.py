@@ -7,8 +7,6 @@ taken for Gaussian as Carlini et al. take that of the label's probability.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import torch
 from torch import Tensor
@@ -25,8 +23,10 @@ EDGE = 1e-9  # the least distance to 0 and to 1, so that every logit is finite
 CHUNK = 256  # images whose pairs meet all negatives at once
 
 
-@dataclass(frozen=True)
-class MembershipSignal:
+def membership_signal(
+    view: BlackBox, images: Tensor, others: Tensor, *, signal: str, views: int, layer: str,
+    temperature: float,
+) -> Scores:  # fmt: skip
     """One of SIGNALS as a number in (0, 1), from black-box answers alone.
 
     - `similarity`: (1 + c) / 2 of the mean cosine c of the image's views. Its logit is 2 artanh c.
@@ -36,59 +36,58 @@ class MembershipSignal:
       the known images under the same encoder. Its logit is log m - log |v|: members are taken to
       be shorter (LpLA, Fig. 4), which is a convention, not a finding.
 
-    Attributes:
+    N x views queries (`norm`: N), and one for each of `others` except for `similarity`.
+
+    Args:
+        images: uint8 (N, C, H, W).
+        others: uint8 (K, C, H, W) that the attacker knows.
         signal: one of SIGNALS.
         views: an image; of an odd number the last is no part of the loss.
         layer: one of OUTPUTS, or `auto`: the projection, but pooled features for `norm`.
         temperature: of the loss.
+
+    Returns:
+        (N,) float64 from EDGE to 1 - EDGE.
+
+    Raises:
+        InputError: `others` are too few for the signal.
     """
-
-    signal: str
-    views: int
-    layer: str
-    temperature: float
-
-    def __call__(self, view: BlackBox, images: Tensor, others: Tensor) -> Scores:
-        """(N,) float64 from EDGE to 1 - EDGE, of uint8 `images`.
-
-        N x views queries (`norm`: N), and one for each of `others` except for `similarity`.
-
-        Raises:
-            InputError: `others`, images that the attacker knows, are too few for the signal.
-        """
-        layer, least = self.layer, {"similarity": 0, "norm": 1, "loss": 2}[self.signal]
-        if len(others) < least:
-            raise InputError(
-                f"signal '{self.signal}' needs at least {least} known images, got {len(others)}"
-            )
-        if layer == "auto":
-            layer = "avgpool" if self.signal == "norm" else "encoder"
-        if self.signal == "norm":
-            signal = self._shortness(view, images, others, layer)
+    least = {"similarity": 0, "norm": 1, "loss": 2}[signal]
+    if len(others) < least:
+        raise InputError(
+            f"signal '{signal}' needs at least {least} known images, got {len(others)}"
+        )
+    if layer == "auto":
+        layer = "avgpool" if signal == "norm" else "encoder"
+    if signal == "norm":
+        values = _shortness(view, images, others, layer)
+    else:
+        rows = view.embed_views(images, views, layer)
+        if signal == "similarity":
+            values = (1 + pairwise_cosines(rows).mean(axis=1)) / 2
         else:
-            rows = view.embed_views(images, self.views, layer)
-            if self.signal == "similarity":
-                signal = (1 + pairwise_cosines(rows).mean(axis=1)) / 2
-            else:
-                signal = self._picked(rows, images, view, others, layer)
-        return np.clip(signal, EDGE, 1 - EDGE)
+            keys = view.embed_plain(others, layer)
+            values = _picked(rows, images, keys, others, temperature)
+    return np.clip(values, EDGE, 1 - EDGE)
 
-    def _shortness(self, view: BlackBox, images: Tensor, others: Tensor, layer: str) -> Scores:
-        typical = _log_norms(view.embed_plain(others, layer)).mean()
-        logit = typical - _log_norms(view.embed_plain(images, layer))
-        return np.asarray(torch.sigmoid(logit).numpy(), dtype=np.float64)
 
-    def _picked(
-        self, rows: Tensor, images: Tensor, view: BlackBox, others: Tensor, layer: str
-    ) -> Scores:
-        keys = F.normalize(view.embed_plain(others, layer).double(), dim=1)
-        place = {name: i for i, name in enumerate(digests(others.numpy()))}
-        itself = [place.get(name, -1) for name in digests(images.numpy())]
-        # An image is no negative of its own: a known one would else look less of a member.
-        same = torch.tensor(itself)[:, None] == torch.arange(len(keys))
-        parts = zip(rows.split(CHUNK), same.split(CHUNK), strict=True)
-        logs = [log_picked(part, keys, mask, self.temperature) for part, mask in parts]
-        return np.asarray(torch.cat(logs).exp().numpy(), dtype=np.float64)
+def _shortness(view: BlackBox, images: Tensor, others: Tensor, layer: str) -> Scores:
+    typical = _log_norms(view.embed_plain(others, layer)).mean()
+    logit = typical - _log_norms(view.embed_plain(images, layer))
+    return np.asarray(torch.sigmoid(logit).numpy(), dtype=np.float64)
+
+
+def _picked(
+    rows: Tensor, images: Tensor, keys: Tensor, others: Tensor, temperature: float
+) -> Scores:
+    keys = F.normalize(keys.double(), dim=1)
+    place = {name: i for i, name in enumerate(digests(others.numpy()))}
+    itself = [place.get(name, -1) for name in digests(images.numpy())]
+    # An image is no negative of its own: a known one would else look less of a member.
+    same = torch.tensor(itself)[:, None] == torch.arange(len(keys))
+    parts = zip(rows.split(CHUNK), same.split(CHUNK), strict=True)
+    logs = [log_picked(part, keys, mask, temperature) for part, mask in parts]
+    return np.asarray(torch.cat(logs).exp().numpy(), dtype=np.float64)
 
 
 def log_picked(rows: Tensor, keys: Tensor, skip: Tensor, temperature: float) -> Tensor:

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedmia.attacks._measure import SIGNALS, MembershipSignal, logit
+from fedmia.attacks._measure import SIGNALS, logit, membership_signal
 from fedmia.attacks.base import Attack, Known, Scores, refuse_other_size
 from fedmia.data.images import digests, rank_digests
 from fedmia.settings import option
@@ -72,8 +72,10 @@ class ReferenceAttack(Attack):
         Raises:
             InputError: too few known images for the signal.
         """
-        measure = MembershipSignal(self.signal, self.views, self.layer, self.temperature)
-        return measure(view, images, self._others)
+        return membership_signal(
+            view, images, self._others, signal=self.signal, views=self.views, layer=self.layer,
+            temperature=self.temperature,
+        )  # fmt: skip
 
     def read(self, view: BlackBox, images: Tensor) -> ReferenceSignals:
         """The signals of images (N, C, H, W) under the target and under every reference model.

@@ -22,7 +22,7 @@ from fedmia.ssl.train import Train
 from fedmia.threat import NEGATIVES, ClientView, Threat, Trajectory, WhiteBox
 
 if TYPE_CHECKING:
-    from fedmia.attacks._exchange import SetComparison
+    from fedmia.records import ClientInference
 
 Scores = NDArray[np.float64]
 Suspect = tuple[IntArray, IntArray]  # places of a suspected set, and of others
@@ -180,6 +180,7 @@ class Attack(Options, ABC):
     # Values of its option `reading` that every report shows, the one asked for and the others
     # beside it, each in a row of its own; none for an attack that reads one way.
     readings: ClassVar[tuple[str, ...]] = ()
+    reading: str = ""  # the one asked for
     # Fewest clients in a round, for attacks that compare their updates.
     least_clients: ClassVar[int] = 1
     # Whether it reads `view.shadows`, encoders that the attacker trains itself.
@@ -202,7 +203,7 @@ class Attack(Options, ABC):
                 setattr(cls, name, wrap(getattr(cls, name)))
 
     def _note_fit(self, done: bool) -> None:
-        object.__setattr__(self, "_fit_done", done)  # a frozen dataclass may be an attack, too
+        vars(self)["_fit_done"] = done  # a frozen dataclass may be an attack, too
 
     @classmethod
     def reads_training(cls) -> bool:
@@ -272,11 +273,9 @@ class Attack(Options, ABC):
 
     def other_readings(self) -> dict[str, Attack]:
         """Copies of the attack, fitted as it is, by each other reading that a report shows."""
-        own_reading, copies = getattr(self, "reading", ""), dict[str, Attack]()
-        for reading in self.readings:
-            if reading != own_reading:
-                copies[reading] = copy.copy(self)
-                object.__setattr__(copies[reading], "reading", reading)
+        copies = {name: copy.copy(self) for name in self.readings if name != self.reading}
+        for name, other in copies.items():
+            vars(other)["reading"] = name
         return copies
 
     def features(self, view: Any, images: Tensor) -> tuple[tuple[str, str, str], Scores] | None:
@@ -341,7 +340,7 @@ class DatasetAttack(Attack):
         suspects: Sequence[Suspect],
         rng: np.random.Generator,
         subjects: IntArray | None = None,
-    ) -> list[SetComparison]:
+    ) -> list[ClientInference]:
         """Whether the encoder was trained on each suspected set, in the order asked; after `fit`.
 
         Args:
@@ -354,7 +353,7 @@ class DatasetAttack(Attack):
                 None: each image is its own. It is handed over where there are any.
 
         Returns:
-            one comparison for each of `suspects`.
+            one comparison for each of `suspects`, of no client.
         """
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 import numpy as np
 import scipy
@@ -20,20 +20,37 @@ LEAST = 1e-12  # variance; below it is rounding
 MANY = 1e6  # shadows that a prior counts as, from which on images do not differ in variance
 
 
-class Prior(NamedTuple):
+class Prior:
     """Normal-inverse-gamma: what is known of an image's Gaussian before its own shadows are read.
 
-    Attributes:
+    Args:
         mean: of the images' means.
         weight: shadows that it counts as.
         variance: typical variance of an image's signal over shadows.
         freedom: shadows that it counts as.
     """
 
-    mean: float
-    weight: float
-    variance: float
-    freedom: float
+    def __init__(self, mean: float, weight: float, variance: float, freedom: float) -> None:
+        self.mean, self.weight = mean, weight
+        self.variance, self.freedom = variance, freedom
+
+    def predict(self, rows: Scores, which: NDArray[np.bool_]) -> tuple[Scores, Scores, Scores]:
+        """Student's t of the next model's signal of each image.
+
+        Args:
+            rows: signals under shadows, `(R, N)`.
+            which: those that count, `(R, N)`.
+
+        Returns:
+            location, scale and degrees of freedom, `(N,)` each.
+        """
+        count = which.sum(axis=0)
+        means, squares = mean_and_sum(rows, which)
+        weight, freedom = self.weight + count, self.freedom + count
+        location = (self.weight * self.mean + count * means) / weight
+        apart = self.weight * count / weight * (means - self.mean) ** 2
+        variance = (self.freedom * self.variance + squares + apart) / freedom
+        return location, np.sqrt(variance * (1 + 1 / weight)), freedom
 
 
 @dataclass
@@ -93,7 +110,7 @@ class BaVarIA(GaussianReferenceAttack):
     ) -> tuple[Scores, Scores, Scores]:
         """That of x (N,), how many scales x lies above the predictive's mode, and that of it."""
         prior = self._priors[side] or self._priors[1 - side] or Prior(0.0, 0.0, 1.0, MANY)
-        location, scale, freedom = predict(prior, rows, which)
+        location, scale, freedom = prior.predict(rows, which)
         z, law = (x - location) / scale, scipy.stats
         log = law.norm.logpdf if self.predictive == "normal" else partial(law.t.logpdf, df=freedom)
         return log(z) - np.log(scale), z, log(np.zeros_like(z)) - np.log(scale)
@@ -140,23 +157,3 @@ def invert_trigamma(excess: float) -> float:
         lambda half: scipy.special.polygamma(1, half) - excess, 1e-4, MANY / 2
     )
     return 2 * float(solve)
-
-
-def predict(prior: Prior, rows: Scores, which: NDArray[np.bool_]) -> tuple[Scores, Scores, Scores]:
-    """Student's t of the next model's signal of each image.
-
-    Args:
-        prior: of the images.
-        rows: signals under shadows, `(R, N)`.
-        which: those that count, `(R, N)`.
-
-    Returns:
-        location, scale and degrees of freedom, `(N,)` each.
-    """
-    count = which.sum(axis=0)
-    means, squares = mean_and_sum(rows, which)
-    weight, freedom = prior.weight + count, prior.freedom + count
-    location = (prior.weight * prior.mean + count * means) / weight
-    apart = prior.weight * count / weight * (means - prior.mean) ** 2
-    variance = (prior.freedom * prior.variance + squares + apart) / freedom
-    return location, np.sqrt(variance * (1 + 1 / weight)), freedom

@@ -8,7 +8,7 @@ from typing import ClassVar
 from torch import Tensor, nn
 
 from fedmia.attacks._cosine import SIMILARITIES, pairwise
-from fedmia.attacks._fitted import NetworkFitted, Scaling, ShadowFitted, ThresholdFitted
+from fedmia.attacks._fitted import NetworkFitted, ShadowFitted, ThresholdFitted
 from fedmia.attacks.base import Known
 from fedmia.settings import option
 from fedmia.ssl.augment import OPERATIONS
@@ -120,12 +120,11 @@ class EncoderMIS(_PairSimilarities, NetworkFitted):
     def network(self, width: int) -> nn.Module:
         return DeepSets(self.width)
 
-    def scaling(self, inputs: Tensor) -> Scaling:
+    def scaling(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
         """One mean and one deviation of all elements: by place they would order the set."""
-        return Scaling(inputs.mean(), inputs.std())
+        return inputs.mean(), inputs.std()
 
 
-@dataclass
 class EncoderMIT(_PairSimilarities, ThresholdFitted):
     """EncoderMI with a threshold: mean similarity of the views, less the shadows' best threshold.
 

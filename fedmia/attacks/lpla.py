@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -17,24 +17,6 @@ from fedmia.threat import OUTPUTS, BlackBox, Threat
 
 LEAST_P = 0.1  # below it, the 1/p-th power of a sum of D terms leaves the range of a double
 FLOOR = 1e-6  # least standard deviation, relative to the norms; below it is rounding
-
-
-class NormGaussians(NamedTuple):
-    """The norms of both sides as Gaussians.
-
-    Attributes:
-        mean: of the members.
-        sigma: standard deviation of the members; 0 only where all norms are 0.
-        mean_other: of the non-members.
-        sigma_other: likewise.
-        varies: whether the known norms differ by more than rounding.
-    """
-
-    mean: float
-    sigma: float
-    mean_other: float
-    sigma_other: float
-    varies: bool
 
 
 @dataclass
@@ -93,15 +75,15 @@ class LpLA(Attack):
             )
         others = random_pixels(known.members, rng) if random else known.nonmembers
         both = self._norms(view, torch.cat([known.members, others]))
-        self._fitted = fit_gaussians(both[: len(known.members)], both[len(known.members) :])
+        self._fitted = NormGaussians(both[: len(known.members)], both[len(known.members) :])
 
     def score(self, view: BlackBox, images: Tensor) -> Scores:
         norms = self._norms(view, images)
         if not self._fitted.varies:
             return np.zeros(len(norms))
         if self.reading == "threshold":
-            return beyond_middle(norms, self._fitted)
-        return log_ratio(norms, self._fitted)
+            return self._fitted.beyond_middle(norms)
+        return self._fitted.log_ratio(norms)
 
     def _norms(self, view: BlackBox, images: Tensor) -> Scores:
         return lp_norms(view.embed_plain(images, self.layer), self.p, self.tolerance)
@@ -119,38 +101,35 @@ def random_pixels(like: Tensor, rng: np.random.Generator) -> Tensor:
     return torch.from_numpy(rng.integers(0, 256, size=tuple(like.shape), dtype=np.uint8))
 
 
-def fit_gaussians(members: Scores, nonmembers: Scores) -> NormGaussians:
-    """Eq. 13: means and unbiased (k - 1) deviations of two sides of at least two norms each.
+class NormGaussians:
+    """The norms of both sides as Gaussians (Eq. 13): means and unbiased (k - 1) deviations.
 
     A deviation below `FLOOR` times the largest norm is rounding and is raised to it.
 
     Args:
-        members: norms, `(M,)`.
-        nonmembers: norms, `(K,)`.
+        members: norms, `(M,)`, M >= 2.
+        others: norms of non-members, `(K,)`, K >= 2.
 
-    Returns:
-        mean and deviation of each side.
+    Attributes:
+        varies: whether the norms differ by more than rounding.
     """
-    both = np.concatenate([members, nonmembers])
-    least = FLOOR * float(both.max())
-    return NormGaussians(
-        float(members.mean()),
-        max(float(members.std(ddof=1)), least),
-        float(nonmembers.mean()),
-        max(float(nonmembers.std(ddof=1)), least),
-        float(np.ptp(both)) > least,
-    )
 
+    def __init__(self, members: Scores, others: Scores) -> None:
+        both = np.concatenate([members, others])
+        least = FLOOR * float(both.max())
+        self._mean, self._mean_other = float(members.mean()), float(others.mean())
+        self._sigma = max(float(members.std(ddof=1)), least)
+        self._sigma_other = max(float(others.std(ddof=1)), least)
+        self.varies = float(np.ptp(both)) > least
 
-def log_ratio(norms: Scores, fitted: NormGaussians) -> Scores:
-    """(N,) log of Eq. 14's likelihoods of the norms, members' less non-members'."""
-    z = (norms - fitted.mean) / fitted.sigma
-    z_other = (norms - fitted.mean_other) / fitted.sigma_other
-    return (z_other**2 - z**2) / 2 + math.log(fitted.sigma_other / fitted.sigma)
+    def log_ratio(self, norms: Scores) -> Scores:
+        """(N,) log of Eq. 14's likelihoods of the norms, members' less non-members'."""
+        z = (norms - self._mean) / self._sigma
+        z_other = (norms - self._mean_other) / self._sigma_other
+        return (z_other**2 - z**2) / 2 + math.log(self._sigma_other / self._sigma)
 
-
-def beyond_middle(norms: Scores, fitted: NormGaussians) -> Scores:
-    """(N,) distance of the norms from the middle of the two means, positive on the members' side
-    (Sec. 4.4)."""
-    middle = (fitted.mean + fitted.mean_other) / 2
-    return (norms - middle) * (1.0 if fitted.mean > fitted.mean_other else -1.0)
+    def beyond_middle(self, norms: Scores) -> Scores:
+        """(N,) distance of the norms from the middle of the two means, positive on the members'
+        side (Sec. 4.4)."""
+        middle = (self._mean + self._mean_other) / 2
+        return (norms - middle) * (1.0 if self._mean > self._mean_other else -1.0)

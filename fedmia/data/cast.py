@@ -44,7 +44,7 @@ class Cast:
         malicious: how many of the last parts are the attackers' own (never evaluated).
         placebo_parts: one array per honest client for the placebo federation, or empty.
         owners: client of each image of the members' source, by its place; negative: none, or an
-            attacker; None: not known. In a run it follows from `parts`.
+            attacker; None: not known. Of a run: `of_run`.
         whose: client that each image of the source belongs to, -1 for none; None where they belong
             to none before they are dealt, or non-members to none.
         subjects: number of the subject of each image of the members' source and of the others', by
@@ -87,11 +87,31 @@ class Cast:
             raise ValueError("known and scored members are not distinct members")
         if len(np.unique(self.used)) != len(self.used):
             raise ValueError("an image has two roles")
-        if self.owners is None:
-            owners = np.full(len(self.data), -1, dtype=np.int64)
-            for client, part in enumerate(self.parts[: self.honest]):
-                owners[part] = client
-            object.__setattr__(self, "owners", owners)
+
+    @classmethod
+    def of_run(
+        cls, data: ImageSet, roles: Mapping[str, IntArray], parts: tuple[IntArray, ...],
+        malicious: int = 0, **rest: Any,
+    ) -> Cast:  # fmt: skip
+        """The cast of a run: both sides are one set, and who owns an image follows from `parts`.
+
+        Args:
+            data: the images of its source.
+            roles: as of the class.
+            parts: likewise.
+            malicious: likewise.
+            rest: other attributes, by name.
+
+        Returns:
+            The cast.
+
+        Raises:
+            ValueError: an unknown role, or an image that has two.
+        """
+        owners = np.full(len(data), -1, dtype=np.int64)
+        for client, part in enumerate(parts[: len(parts) - malicious]):
+            owners[part] = client
+        return cls((data, data), roles, parts=parts, malicious=malicious, owners=owners, **rest)
 
     # -- the images of a role ------------------------------------------------------------------
 
@@ -205,11 +225,12 @@ class Cast:
         """The same cast without the images of clients in `gone`."""
         if not gone:
             return self
-        assert self.owners is not None  # follows from the parts
+        assert self.owners is not None  # of a run they are known
         stays = ~np.isin(self.owners, list(gone))
         staying = {role: stays[self._places(role)] for role in OF_MEMBERS[:2]}
         parts = tuple(p[:0] if c in gone else p for c, p in enumerate(self.parts))
-        return replace(self, roles=self.only(staying).roles, parts=parts, owners=None)
+        owners = np.where(stays, self.owners, -1)
+        return replace(self, roles=self.only(staying).roles, parts=parts, owners=owners)
 
     def indispensable(self, gone: Collection[int]) -> str | None:
         """Why a run cannot do without the clients in `gone`; None if it can."""

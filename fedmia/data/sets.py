@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -13,24 +11,8 @@ SIZE = 8  # images a set: "a batch of data to be inferred" (Chen et al., Sec. V-
 MOST = 64  # sets of one kind, since each may be climbed by itself
 
 Index = NDArray[np.int64]
-
-
-@dataclass(frozen=True, eq=False)
-class ImageSets:
-    """Disjoint sets, each of members alone or of non-members alone.
-
-    Attributes:
-        members: (S, B) positions among the scored members.
-        nonmembers: (T, B) positions among the scored non-members.
-    """
-
-    members: Index
-    nonmembers: Index
-
-    @property
-    def size(self) -> int:
-        """B, images a set."""
-        return int(self.members.shape[1])
+# (S, B) and (T, B): positions of disjoint sets among the scored members and among the non-members.
+ImageSets = tuple[Index, Index]
 
 
 def form_sets(members: int, nonmembers: int, seed: int, size: int = SIZE) -> ImageSets:
@@ -46,7 +28,7 @@ def form_sets(members: int, nonmembers: int, seed: int, size: int = SIZE) -> Ima
         size: images a set.
 
     Returns:
-        The indices of the images of each set.
+        (S, B) positions of the images of each set of members, and (T, B) of those of non-members.
     """
 
     def draw_sets(count: int, kind: str) -> Index:
@@ -54,4 +36,4 @@ def form_sets(members: int, nonmembers: int, seed: int, size: int = SIZE) -> Ima
         full = min(count // size, MOST)
         return np.asarray(order[: full * size].reshape(full, size), dtype=np.int64)
 
-    return ImageSets(draw_sets(members, "members"), draw_sets(nonmembers, "nonmembers"))
+    return draw_sets(members, "members"), draw_sets(nonmembers, "nonmembers")

@@ -45,24 +45,22 @@ class Synthetic(Dataset):
         """
         if self.images < self.classes:
             raise InputError(f"synthetic: {self.images} images for {self.classes} classes")
-        look = _ClassTextures.draw(
-            self.classes, self.channels, rng(request.seed, "synthetic", "classes")
-        )
+        stream = rng(request.seed, "synthetic", "classes")
+        textures = _ClassTextures(self.classes, self.channels, stream)
         draw = rng(request.seed, "synthetic", "images")
         labels = draw.permutation(np.arange(self.images) % self.classes)
         shape = (self.images, self.channels, self.pixels, self.pixels)
         out = np.empty(shape, np.uint8)
         for start in range(0, self.images, CHUNK):
             chunk = labels[start : start + CHUNK]
-            out[start : start + CHUNK] = look.paint(chunk, self.pixels, draw)
+            out[start : start + CHUNK] = textures.paint(chunk, self.pixels, draw)
         return ImageSet(
             resize_all(out, request.size, "synthetic", request.pixel_range), labels, "synthetic"
         )
 
 
-@dataclass(frozen=True)
 class _ClassTextures:
-    """Textures of the classes. K classes, C channels.
+    """Textures of K classes, C channels: orientations evenly spaced, the rest by chance.
 
     Attributes:
         angle: (K,) orientation of the grating, radians in [0, pi).
@@ -71,20 +69,11 @@ class _ClassTextures:
         swing: (K, C) how far the grating moves each channel, at most 0.3.
     """
 
-    angle: Floats
-    cycles: Floats
-    base: Floats
-    swing: Floats
-
-    @classmethod
-    def draw(cls, classes: int, channels: int, draw: np.random.Generator) -> _ClassTextures:
-        """Orientations evenly spaced; frequencies and colours by chance."""
-        return cls(
-            angle=_f32(draw.permutation(classes) * (np.pi / classes)),
-            cycles=_f32(draw.uniform(2.0, 6.0, classes)),
-            base=_f32(draw.uniform(-0.2, 0.2, (classes, channels))),
-            swing=_f32(draw.uniform(0.1, 0.3, (classes, channels))),
-        )
+    def __init__(self, classes: int, channels: int, draw: np.random.Generator) -> None:
+        self.angle = _f32(draw.permutation(classes) * (np.pi / classes))
+        self.cycles = _f32(draw.uniform(2.0, 6.0, classes))
+        self.base = _f32(draw.uniform(-0.2, 0.2, (classes, channels)))
+        self.swing = _f32(draw.uniform(0.1, 0.3, (classes, channels)))
 
     def paint(self, labels: NDArray[Any], pixels: int, draw: np.random.Generator) -> ByteArray:
         """(B, C, pixels, pixels) uint8 images of the classes `labels`, (B,)."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -118,11 +118,10 @@ def guess_canaries(memory: dict[str, Any], audit: str = "one-run") -> dict[str, 
     return {"canaries": len(inside), **counts, "audit": audit}
 
 
-@dataclass(frozen=True)
 class AuditedSteps:
-    """DP-SGD as it ran.
+    """DP-SGD as it ran, and what an auditor who sees every noised step makes of canaries in it.
 
-    Attributes:
+    Args:
         noise: standard deviation over `clip`.
         clip: L2 norm to which a gradient is clipped.
         rate: at which an image is sampled, in (0, 1].
@@ -130,70 +129,60 @@ class AuditedSteps:
         count: of steps.
     """
 
-    noise: float
-    clip: float
-    rate: float
-    expected: float
-    count: int
+    def __init__(self, noise: float, clip: float, rate: float, expected: float, count: int) -> None:
+        self.noise, self.clip = noise, clip
+        self.rate, self.expected, self.count = rate, expected, count
 
+    def score(self, job: Job, inside: NDArray[np.bool_], stream: np.random.Generator) -> FloatArray:
+        """Scores of canaries.
 
-def audit_steps(
-    job: Job, steps: AuditedSteps, inside: NDArray[np.bool_], stream: np.random.Generator
-) -> FloatArray:
-    """Scores of canaries by an auditor who sees every noised step of `steps`.
+        The log-likelihood ratio, summed over steps, of a canary that is sampled at `rate` against
+        one that is not, at the noise that the weights without canaries show: a function of the
+        release alone.
 
-    The log-likelihood ratio, summed over steps, of a canary that is sampled at `rate` against one
-    that is not, at the noise that the weights without canaries show: a function of the release
-    alone.
+        Args:
+            job: of the client that was trained; left as it is.
+            inside: (m,) which canaries are in.
+            stream: of places, noise and samples.
 
-    Args:
-        job: of the client that was trained; left as it is.
-        steps: of its training.
-        inside: (m,) which canaries are in.
-        stream: of places, noise and samples.
+        Returns:
+            float64 (m,), the higher, the rather in.
 
-    Returns:
-        float64 (m,), the higher, the rather in.
+        Raises:
+            InputError: the model has fewer than two weights.
+        """
+        weights = sum(w.numel() for w in job.method.trainable())
+        if weights < 2:
+            raise InputError(f"canaries need a model of at least 2 weights, got {weights}")
+        most = min(TOGETHER, weights // 2)
+        parts = [inside[at : at + most] for at in range(0, len(inside), most)]
+        return np.concatenate([self._score_together(job, part, stream) for part in parts])
 
-    Raises:
-        InputError: the model has fewer than two weights.
-    """
-    weights = sum(w.numel() for w in job.method.trainable())
-    if weights < 2:
-        raise InputError(f"canaries need a model of at least 2 weights, got {weights}")
-    most = min(TOGETHER, weights // 2)
-    parts = [
-        _score_canaries(job, steps, inside[at : at + most], stream)
-        for at in range(0, len(inside), most)
-    ]  # fmt: skip
-    return np.concatenate(parts)
+    def _score_together(
+        self, job: Job, inside: NDArray[np.bool_], stream: np.random.Generator
+    ) -> FloatArray:
+        """`score` of canaries that share one run."""
+        method = copy.deepcopy(job.method)
+        trained = method.trainable()
+        twin = replace(job, method=method, optimizer=SGD(trained, lr=0.0))
+        places = stream.permutation(sum(w.numel() for w in trained))[: 2 * len(inside)]
+        mine, bare = np.split(places, 2)
+        scores = np.zeros(len(inside))
+        generator = torch.Generator(device=job.device)
+        generator.manual_seed(int(stream.integers(2**63 - 1)))
+        setting = (self.noise, self.clip, self.expected, generator)
+        with private_optimizer(twin, *setting) as private:
 
+            def observe(_: Any) -> None:
+                gradient = torch.cat([w.grad.flatten() for w in trained if w.grad is not None])
+                values = gradient.double().cpu().numpy() * (self.expected / self.clip)
+                scores[:] += log_likelihood_ratio(values[mine], values[bare], self.rate)
 
-def _score_canaries(
-    job: Job, steps: AuditedSteps, inside: NDArray[np.bool_], stream: np.random.Generator
-) -> FloatArray:
-    """`audit_steps` of canaries that share one run."""
-    method = copy.deepcopy(job.method)
-    trained = method.trainable()
-    twin = replace(job, method=method, optimizer=SGD(trained, lr=0.0))
-    places = stream.permutation(sum(w.numel() for w in trained))[: 2 * len(inside)]
-    mine, bare = np.split(places, 2)
-    scores = np.zeros(len(inside))
-    generator = torch.Generator(device=job.device)
-    generator.manual_seed(int(stream.integers(2**63 - 1)))
-    setting = (steps.noise, steps.clip, steps.expected, generator)
-    with private_optimizer(twin, *setting) as private:
-
-        def observe(_: Any) -> None:
-            gradient = torch.cat([w.grad.flatten() for w in trained if w.grad is not None])
-            values = gradient.double().cpu().numpy() * (steps.expected / steps.clip)
-            scores[:] += log_likelihood_ratio(values[mine], values[bare], steps.rate)
-
-        private.attach_step_hook(observe)
-        for _ in range(steps.count):
-            (rows,) = poisson_rows(stream, int(inside.sum()), steps.rate, 1)
-            _take_step(private, trained, mine[inside][rows], FAR * steps.clip)
-    return scores
+            private.attach_step_hook(observe)
+            for _ in range(self.count):
+                (rows,) = poisson_rows(stream, int(inside.sum()), self.rate, 1)
+                _take_step(private, trained, mine[inside][rows], FAR * self.clip)
+        return scores
 
 
 def _take_step(

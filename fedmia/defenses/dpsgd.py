@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
@@ -31,7 +31,6 @@ from fedmia.defenses.base import Defense, Metrics, RunConditions
 from fedmia.defenses.canaries import (
     AuditedSteps,
     add_scores,
-    audit_steps,
     check_noise,
     draw_coins,
     guess_canaries,
@@ -104,17 +103,6 @@ def least_count(enough: Callable[[int], bool], images: int) -> int | None:
         middle = round((low * high) ** 0.5)
         low, high = (low, middle) if enough(middle) else (middle, high)
     return high
-
-
-@dataclass
-class _Tally:
-    """What the steps of a round leave, on the device; it is read when they are over."""
-
-    losses: list[Tensor] = field(default_factory=list)
-    norms: list[Tensor] = field(default_factory=list)
-    signals: list[Tensor] = field(default_factory=list)
-    images: int = 0
-    steps: int = 0
 
 
 @dataclass(frozen=True)
@@ -217,37 +205,37 @@ class DPSGD(Defense):
         most = images_at_once(weights)
         generator = torch_noise(job.noise_source, job.rng, job.device)
         job.method.train()
-        tally = _Tally()
-        reach = self.sensitivity(job)
+        # What the steps leave stays on the device, and is read when they are over.
+        losses, norms, signals = list[Tensor](), list[Tensor](), list[Tensor]()
+        reach, began = self.sensitivity(job), job.step
         with private_optimizer(job, noise, reach, rate * size, generator) as private:
-            private.attach_step_hook(lambda _: self._note_step(job, noise, tally))
+            private.attach_step_hook(lambda _: self._note_step(job, noise, signals))
             for views in poisson_batches(job):
                 if job.stop():
                     break
                 job.begin_step()
                 private.zero_grad(set_to_none=True)
-                losses, norms = self.step(job, private, views, most)
-                tally.losses.append(losses)
-                tally.norms.append(norms)
-                tally.images += len(losses)
+                batch_losses, batch_norms = self.step(job, private, views, most)
+                losses.append(batch_losses)
+                norms.append(batch_norms)
                 job.method.after_step()
                 job.step += 1
             private.zero_grad(set_to_none=True)
-        memory["history"] = _extend_history(_history(memory), (noise, rate, tally.steps))
+        memory["history"] = _extend_history(_history(memory), (noise, rate, job.step - began))
         memory["rounds"] = memory.get("rounds", 0) + 1
         memory["remembers"] = job.method.remembers
         memory["metrics"] = {
             "noise_std": noise * reach / (rate * size),
             "lr": job.train.first_rate,
-            **self._withheld_metrics(tally),
+            **self._withheld_metrics(norms, signals),
         }
         if not bool(torch.stack([w.isfinite().all() for w in weights]).all()):
             raise InputError(self._describe_divergence(noise, job.train.first_rate))
         if self.canaries:
-            steps = AuditedSteps(noise, reach, rate, rate * size, tally.steps)
+            steps = AuditedSteps(noise, reach, rate, rate * size, job.step - began)
             self._audit(job, steps, memory)
         seconds = time.perf_counter() - started
-        loss = _total(tally.losses) / max(tally.images, 1)
+        loss = _total(losses) / max(sum(map(len, losses)), 1)
         return {"loss": loss, "seconds": seconds, **memory["metrics"]}
 
     def sensitivity(self, job: Job) -> float:
@@ -302,7 +290,7 @@ class DPSGD(Defense):
         """The round's steps once more, on canaries alone; the client's training knows nothing."""
         stream = other_stream(job.rng)
         inside = draw_coins(memory, self.canaries, stream)
-        add_scores(memory, audit_steps(job, steps, inside, stream))
+        add_scores(memory, steps.score(job, inside, stream))
 
     def _noise(self, job: Job, memory: dict[str, Any]) -> float:
         """The noise multiplier: as given, or once for all steps of the run from epsilon."""
@@ -343,26 +331,25 @@ class DPSGD(Defense):
             "helps"
         )
 
-    def _note_step(self, job: Job, noise: float, tally: _Tally) -> None:
+    def _note_step(self, job: Job, noise: float, signals: list[Tensor]) -> None:
         """After the noise, before the step: the step's signal to noise, and the job's hook."""
         weights = job.method.trainable()
-        tally.steps += 1
         if noise:
             # The noise's expected norm: its deviation times the root of the number of weights.
             spread = noise * self.sensitivity(job) * math.sqrt(sum(w.numel() for w in weights))
             sums = [w.summed_grad for w in weights]  # type: ignore[attr-defined]
-            tally.signals.append(get_total_norm(sums) / spread)
+            signals.append(get_total_norm(sums) / spread)
         job.after_backward()
 
-    def _withheld_metrics(self, tally: _Tally) -> Metrics:
+    def _withheld_metrics(self, norms: list[Tensor], signals: list[Tensor]) -> Metrics:
         """Metrics that rest on the images, so none of them leaves the client."""
-        clipped = max(sum(len(norms) for norms in tally.norms), 1)
+        clipped = max(sum(map(len, norms)), 1)
         metrics = {
-            "clipped": _total([n > self.max_grad_norm for n in tally.norms]) / clipped,
-            "gradient_norm": _total(tally.norms) / clipped,
+            "clipped": _total([n > self.max_grad_norm for n in norms]) / clipped,
+            "gradient_norm": _total(norms) / clipped,
         }
-        if tally.signals:
-            metrics["signal_to_noise"] = float(torch.stack(tally.signals).mean())
+        if signals:
+            metrics["signal_to_noise"] = float(torch.stack(signals).mean())
         return metrics
 
 

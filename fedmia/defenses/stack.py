@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,6 @@ STANDINGS = ("guaranteed", "heuristic", "empirical")
 TOGETHER = " One of the statements of {names}, which hold side by side; of its unit the least."
 
 
-@dataclass(frozen=True)
 class DefenseStack:
     """Defences by name. Each keeps a memory of its own under its name in the client's.
 
@@ -29,13 +28,16 @@ class DefenseStack:
     processes further. So every statement holds of what leaves the client, and the least epsilon of
     the best standing is the whole stack's, for each unit of privacy.
 
-    Attributes:
+    Args:
         layers: name and defence, in the order in which they act.
         noise_source: of the run's random streams: seeded, or the operating system's.
     """
 
-    layers: Sequence[tuple[str, Defense]] = field(default=())
-    noise_source: str = SEEDED
+    def __init__(
+        self, layers: Sequence[tuple[str, Defense]] = (), noise_source: str = SEEDED
+    ) -> None:
+        self.layers = layers
+        self.noise_source = noise_source
 
     def __bool__(self) -> bool:
         return bool(self.layers)

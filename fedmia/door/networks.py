@@ -36,7 +36,7 @@ class FactoryNet(Net):
         options = LoadOptions(None, size, None, None, torch.device("cpu"), 0)
         context = LoadContext(self.called, options)
         training = module.training
-        backbone, _ = hook_backbone(context, module.eval(), (channels,))
+        backbone = hook_backbone(context, module.eval(), (channels,))
         if not hasattr(backbone, "width"):
             with torch.no_grad():
                 backbone.width = backbone(torch.zeros(1, channels, size, size)).shape[1]

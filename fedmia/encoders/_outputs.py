@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from torch import Tensor
 
@@ -39,18 +39,6 @@ ASIDE = re.compile(
 FAILURES = (RuntimeError, AssertionError, ValueError, TypeError, IndexError)
 
 
-class OutputNames(NamedTuple):
-    """Which outputs are read.
-
-    Attributes:
-        vector: name of the output that is the embedding: a vector, a map or tokens.
-        map: name of the map (B, D, h, w); None: there is none, or it is made of tokens.
-    """
-
-    vector: str
-    map: str | None
-
-
 def named_tensors(outputs: Any, name: str = "") -> Iterator[tuple[str, Tensor]]:
     """Float tensors among the outputs of a module or a program, in order, with their names: keys,
     fields or numbers from 0, `a.b` in one another; `output` where it is alone."""
@@ -77,52 +65,76 @@ def grid(tokens: Tensor, side: int) -> Tensor:
     return patches.transpose(1, 2).unflatten(2, (side, side))
 
 
-def choose_outputs(outputs: Any, context: LoadContext) -> OutputNames:
-    """Which of the outputs is the embedding, and which is the map.
+class OutputReader:
+    """Reads the embedding off an encoder's outputs, and its map; which they are is chosen once.
 
     The embedding is the output that the user names, else the first name of `EMBEDDINGS`, else the
     only vector (B, D) or (B, D, 1, 1) that is not of `ASIDE`, else the last map, else the only
     tokens. The map is the embedding itself, or the last output (B, D, h, w).
 
     Args:
-        outputs: of the module or the program.
+        outputs: of the module or the program, to choose by.
         context: names it and the output that the user wants; gets a note where there are several.
 
-    Returns:
-        Their names.
+    Attributes:
+        vector: name of the output that is the embedding: a vector, a map or tokens.
+        map: name of the map (B, D, h, w); None: there is none, or it is made of tokens.
 
     Raises:
         InputError: no such output, or several that may be the embedding.
     """
-    where, embedding = context.where, context.load_options.embedding
-    every = dict(named_tensors(outputs))
-    tensors = {n: t for n, t in every.items() if 2 <= t.ndim <= 4}
-    if not tensors:
-        shapes = ", ".join(str(tuple(v.shape)) for v in every.values()) or "no float tensor"
-        usual = "an encoder returns vectors (B, D), maps (B, D, h, w) or tokens (B, N, D)"
-        raise InputError(f"{where} returns {shapes}; {usual}")
-    listed = ", ".join(f"'{n}' (B, {', '.join(map(str, t.shape[1:]))})" for n, t in tensors.items())
-    usable = [n for n in tensors if len(tensors) == 1 or not ASIDE.search(n)]
-    maps = [n for n in usable if tensors[n].ndim == 4 and tensors[n].shape[2:] != (1, 1)]
-    tokens = [n for n in usable if tensors[n].ndim == 3]
-    vectors = [n for n in usable if n not in (*maps, *tokens)]
-    known = [n for e in EMBEDDINGS for n in usable if n.rpartition(".")[2] == e]
-    chosen = known[:1] or vectors or maps[-1:] or tokens
-    if embedding is not None:
-        if embedding not in tensors:
-            raise unknown_name("output", embedding, tensors)
-        chosen = [embedding]
-    parts, guessed = [tensors[n] for n in (*maps, *tokens)], not known and embedding is None
-    if len(chosen) != 1 or (guessed and _may_be_mask(tensors[chosen[0]], parts)):
-        way = f"{opt('encoder.embedding', 'NAME')} tells which is the embedding, or return it alone"
-        raise InputError(f"{where} returns {listed}: {way}")
-    vector = chosen[0]
-    if embedding is None and (len(tensors) > 1 or ASIDE.search(vector)):
-        context.notes.append(
-            Note("output-chosen", {"encoder": where, "outputs": listed, "chosen": vector})
+
+    def __init__(self, outputs: Any, context: LoadContext) -> None:
+        where, embedding = context.where, context.load_options.embedding
+        every = dict(named_tensors(outputs))
+        tensors = {n: t for n, t in every.items() if 2 <= t.ndim <= 4}
+        if not tensors:
+            shapes = ", ".join(str(tuple(v.shape)) for v in every.values()) or "no float tensor"
+            usual = "an encoder returns vectors (B, D), maps (B, D, h, w) or tokens (B, N, D)"
+            raise InputError(f"{where} returns {shapes}; {usual}")
+        listed = ", ".join(
+            f"'{n}' (B, {', '.join(map(str, t.shape[1:]))})" for n, t in tensors.items()
         )
-    own = [vector] if vector in maps or is_map(tensors[vector]) else maps
-    return OutputNames(vector, own[-1] if own and tensors[vector].ndim != 3 else None)
+        usable = [n for n in tensors if len(tensors) == 1 or not ASIDE.search(n)]
+        maps = [n for n in usable if tensors[n].ndim == 4 and tensors[n].shape[2:] != (1, 1)]
+        tokens = [n for n in usable if tensors[n].ndim == 3]
+        vectors = [n for n in usable if n not in (*maps, *tokens)]
+        known = [n for e in EMBEDDINGS for n in usable if n.rpartition(".")[2] == e]
+        chosen = known[:1] or vectors or maps[-1:] or tokens
+        if embedding is not None:
+            if embedding not in tensors:
+                raise unknown_name("output", embedding, tensors)
+            chosen = [embedding]
+        parts, guessed = [tensors[n] for n in (*maps, *tokens)], not known and embedding is None
+        if len(chosen) != 1 or (guessed and _may_be_mask(tensors[chosen[0]], parts)):
+            name = opt("encoder.embedding", "NAME")
+            way = f"{name} tells which is the embedding, or return it alone"
+            raise InputError(f"{where} returns {listed}: {way}")
+        vector = chosen[0]
+        if embedding is None and (len(tensors) > 1 or ASIDE.search(vector)):
+            context.notes.append(
+                Note("output-chosen", {"encoder": where, "outputs": listed, "chosen": vector})
+            )
+        own = [vector] if vector in maps or is_map(tensors[vector]) else maps
+        self.vector = vector
+        self.map = own[-1] if own and tensors[vector].ndim != 3 else None
+
+    def __call__(self, outputs: Any) -> tuple[Tensor, Tensor | None]:
+        """The vector (B, D) and the map (B, D, h, w), if there is one.
+
+        The vector of a map is its mean. Of tokens (B, N, D) it is the first if N - 1 is a square,
+        else their mean; those of the square are the map.
+        """
+        tensors = dict(named_tensors(outputs))
+        vector = tensors[self.vector]
+        if vector.ndim == 3:
+            count = vector.shape[1]
+            if count > 1 and math.isqrt(count - 1) ** 2 == count - 1:
+                return vector[:, 0], grid(vector, math.isqrt(count - 1))
+            square = math.isqrt(count) ** 2 == count > 1
+            return vector.mean(dim=1), grid(vector, math.isqrt(count)) if square else None
+        one = None if self.map is None else tensors[self.map]
+        return (vector.mean(dim=(2, 3)) if vector.ndim == 4 else vector), one
 
 
 def _may_be_mask(vector: Tensor, beside: Sequence[Tensor]) -> bool:
@@ -133,21 +145,3 @@ def _may_be_mask(vector: Tensor, beside: Sequence[Tensor]) -> bool:
     if vector.ndim != 2 or any(length == t.shape[1 if t.ndim == 4 else 2] for t in beside):
         return False
     return any(t.ndim == 3 or length == t.shape[2] * t.shape[3] for t in beside)
-
-
-def read_outputs(outputs: Any, names: OutputNames) -> tuple[Tensor, Tensor | None]:
-    """The vector (B, D) and the map (B, D, h, w), if there is one.
-
-    The vector of a map is its mean. Of tokens (B, N, D) it is the first if N - 1 is a square, else
-    their mean; those of the square are the map.
-    """
-    tensors = dict(named_tensors(outputs))
-    vector = tensors[names.vector]
-    if vector.ndim == 3:
-        count = vector.shape[1]
-        if count > 1 and math.isqrt(count - 1) ** 2 == count - 1:
-            return vector[:, 0], grid(vector, math.isqrt(count - 1))
-        square = math.isqrt(count) ** 2 == count > 1
-        return vector.mean(dim=1), grid(vector, math.isqrt(count)) if square else None
-    one = None if names.map is None else tensors[names.map]
-    return (vector.mean(dim=(2, 3)) if vector.ndim == 4 else vector), one

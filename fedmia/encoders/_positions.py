@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -45,18 +45,19 @@ def resample_table(table: Tensor, rows: int) -> Tensor | None:
     return resampled.reshape(*table.shape[:-2], rows, -1).to(table.dtype)
 
 
-class PositionGrid(NamedTuple):
+class PositionGrid:
     """A transformer of one image size on other sizes: what its positions are for.
 
-    Attributes:
+    Args:
         side: pixels a side of the images that it takes by itself.
         patch: pixels a side of a patch.
         tables: names of its tables of positions (.., N, D).
     """
 
-    side: int
-    patch: int
-    tables: tuple[str, ...]
+    def __init__(self, side: int, patch: int, tables: tuple[str, ...]) -> None:
+        self.side = side
+        self.patch = patch
+        self.tables = tables
 
     def __call__(self, module: nn.Module, x: Tensor) -> Any:
         """The module's outputs for (B, C, H, H), H a multiple of the patch.

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from fedmia.encoders import untrained
-from fedmia.encoders._outputs import OutputNames, choose_outputs, read_outputs
+from fedmia.encoders._outputs import OutputReader
 from fedmia.encoders.base import SIZES, LoadContext, LoadedEncoder, Weights
-from fedmia.encoders.hooked import CHANNELS, find_input_size
+from fedmia.encoders.hooked import CHANNELS, try_blank_pixels
 from fedmia.encoders.modules import LoadedEncoderMethod, load_with_control
 from fedmia.nets.base import Trunk
 from fedmia.records.note import Note
@@ -31,14 +31,14 @@ class Program(ABC):
         batch: B; None: it takes any.
         channels: C, likewise.
         size: H and W, likewise.
-        output_names: which of its outputs are read; None: not called yet.
+        reader: of its outputs; None: not called yet.
         form: what it is, for the report.
 
     Raises:
         InputError: not (B, C, H, W) with C of 1 to 4 and H = W.
     """
 
-    output_names: OutputNames | None = None
+    reader: OutputReader | None = None
     form: ClassVar[str] = "exported program"
 
     def __init__(self, context: LoadContext, shape: Sequence[Any]) -> None:
@@ -71,8 +71,8 @@ class Program(ABC):
         for part in pixels.split(count):
             blank = pixels.new_zeros(count - len(part), *pixels.shape[1:])
             outputs = self.run(torch.cat([part, blank]))
-            self.output_names = self.output_names or choose_outputs(outputs, self.context)
-            vector, one = read_outputs(outputs, self.output_names)
+            self.reader = self.reader or OutputReader(outputs, self.context)
+            vector, one = self.reader(outputs)
             if len(vector) != count:
                 where = self.context.where
                 raise InputError(f"{where} returns {len(vector)} vectors for {count} images")
@@ -87,7 +87,7 @@ class ProgramBackbone(Trunk):
     def __init__(self, program: Program, has_map: bool) -> None:
         super().__init__()
         self.program = program
-        self.named_outputs = program.output_names
+        self.named_outputs = program.reader
         self.layers = ("map",) if has_map else ()
 
     def trunk(self, x: Tensor) -> tuple[dict[str, Tensor], Tensor]:
@@ -114,16 +114,17 @@ def load_black_box(
         raise InputError(f"{opt('data.size', load_options.size)}: {takes}")
     context.size, context.sizes = size or context.size, (size,) if size else SIZES
     channels = CHANNELS if program.channels is None else (program.channels,)
-    tried = find_input_size(context, program, channels)
-    vector, one = program(torch.zeros(2, tried.channels, tried.size, tried.size))
-    mean, std = load_options.channel_constants(tried.channels, context.constants, context.notes)
+    try_blank_pixels(context, program, channels)
+    vector, one = program(torch.cat([context.blank] * 2))
+    own, notes = context.constants, context.notes
+    mean, std = load_options.channel_constants(context.blank.shape[1], own, notes)
     if program.batch is not None:
         context.notes.append(
             Note("fixed-batch", {"encoder": context.where, "images": program.batch})
         )
 
     def method(of: Program) -> LoadedEncoderMethod:
-        of.output_names = program.output_names
+        of.reader = program.reader
         encoder = Encoder(ProgramBackbone(of, one is not None), nn.Identity(), mean, std)
         loaded = LoadedEncoderMethod(encoder, vector.shape[1], load_options.seed)
         return loaded.to(load_options.device).eval()
@@ -133,4 +134,4 @@ def load_black_box(
             raise untrained.refusal(context, untrained.NO_WEIGHTS)
         return method(permuted(least))
 
-    return load_with_control(context, "black_box", method(program), control, tried)
+    return load_with_control(context, "black_box", method(program), control)

@@ -29,6 +29,7 @@ SIZES = (224, 96, 64, 32, 28)  # tried where no size is told
 PLAIN = ((0.5,), (0.25,))  # one channel, or any other number of them
 
 Constants = tuple[tuple[float, ...], tuple[float, ...]]
+Constant = Sequence[float] | float | None  # of the channels, as users write it
 
 
 @dataclass(frozen=True)
@@ -109,7 +110,7 @@ class LoadOptions:
         size: pixels a side.
         mean: mean of each channel, pixels in [0, 1]; one value serves for all channels.
         std: standard deviation of each channel, likewise.
-        device: where the encoder runs, or its name.
+        device: where the encoder runs.
         seed: of random weights, of the untrained control and of the first bank.
         key: which of the checkpoint's networks, by the name that its code gives it; None: the one
             that its authors evaluate.
@@ -136,10 +137,26 @@ class LoadOptions:
     rate: float | None = None
     batch: int = 64
 
-    def __post_init__(self) -> None:
-        for name in ("mean", "std"):
-            object.__setattr__(self, name, channel_constants(getattr(self, name)))
-        object.__setattr__(self, "device", torch.device(self.device))
+    @classmethod
+    def from_user(
+        cls, *, mean: Constant = None, std: Constant = None, device: torch.device | str = "cpu",
+        **rest: Any,
+    ) -> LoadOptions:  # fmt: skip
+        """The options as users write them: a number for all channels, a device by its name.
+
+        Args:
+            mean: one value, or one a channel; None: left to the encoder.
+            std: likewise.
+            device: where the encoder runs, or its name.
+            rest: other options, by name.
+
+        Returns:
+            The options.
+        """
+        return cls(
+            mean=channel_constants(mean), std=channel_constants(std), device=torch.device(device),
+            **rest,
+        )  # fmt: skip
 
     def refuse_constants(self, whose: str) -> None:
         """Raise InputError where a normalisation or an output is named to an encoder that holds its
@@ -243,6 +260,8 @@ class LoadContext:
         constants: the normalisation that goes with its weights; None: not known.
         notes: what the reader of the report should know.
         weights: where its weights come from.
+        blank: blank pixels (1, C, S, S), the first that it took; set by `try_blank_pixels`.
+        fixed_size: whether it takes no other size.
     """
 
     where: str
@@ -252,6 +271,8 @@ class LoadContext:
     constants: Constants | None = None
     notes: list[Note] = field(default_factory=list)
     weights: Weights = field(default_factory=lambda: Weights("torch module"))
+    blank: torch.Tensor = field(init=False)
+    fixed_size: bool = False
 
     def note_precision(self, tensors: Iterable[torch.Tensor]) -> None:
         """Note those that are not of the precision that all weights are brought to."""
@@ -261,7 +282,7 @@ class LoadContext:
             self.notes.append(Note("weights-as-float32", {"kinds": names}))
 
 
-def channel_constants(values: Sequence[float] | float | None) -> tuple[float, ...] | None:
+def channel_constants(values: Constant) -> tuple[float, ...] | None:
     """One value or one a channel, as `LoadOptions` has them."""
     return None if values is None else tuple(float(v) for v in np.ravel(np.asarray(values)))
 
@@ -271,7 +292,7 @@ def load(spec: str, **options: Any) -> LoadedEncoder:
 
     Args:
         spec: a value of `--encoder`, such as `RUN@10`, `FILE.onnx` or `timm:NAME`.
-        options: the fields of `LoadOptions`.
+        options: of `LoadOptions.from_user`.
 
     Returns:
         The encoder with its control.
@@ -279,7 +300,7 @@ def load(spec: str, **options: Any) -> LoadedEncoder:
     Raises:
         InputError: no such encoder, weights that do not fit, an extra that is not installed.
     """
-    load_options = LoadOptions(**options)
+    load_options = LoadOptions.from_user(**options)
     checkpoint, key, size = load_options.checkpoint, load_options.key, load_options.size
     if size is not None and size < 1:
         raise InputError(f"{opt('data.size')}: {size}, must be >= 1")

@@ -10,7 +10,7 @@ from torch import nn
 from fedmia.encoders import checkpoint
 from fedmia.encoders._remote import Function, load_function
 from fedmia.encoders.base import EncoderForm, LoadContext, LoadedEncoder, LoadOptions
-from fedmia.encoders.hooked import CHANNELS, TrialPass, find_input_size, hook_backbone
+from fedmia.encoders.hooked import CHANNELS, hook_backbone, try_blank_pixels
 from fedmia.encoders.modules import build_seeded, copy_module, load_white_box, strip_wrappers
 from fedmia.nets.base import Backbone
 from fedmia.records.note import Note
@@ -76,19 +76,19 @@ def wrap(context: LoadContext, module: nn.Module, channels: int | None = None) -
         context.load_options.refuse_constants(f"the encoder of {context.where}")
     network: Any = module
     if isinstance(module, Encoder | Backbone):
-        tried = find_input_size(context, module, counts)
+        try_blank_pixels(context, module, counts)
     else:
-        network, tried = hook_backbone(context, module, counts)
-    access = "white_box" if _has_gradient(context, network, tried) else "black_box"
-    return load_white_box(context, network, tried, access=access)
+        network = hook_backbone(context, module, counts)
+    access = "white_box" if _has_gradient(context, network) else "black_box"
+    return load_white_box(context, network, access=access)
 
 
 @torch.enable_grad()
-def _has_gradient(context: LoadContext, network: nn.Module, tried: TrialPass) -> bool:
+def _has_gradient(context: LoadContext, network: nn.Module) -> bool:
     """Whether a gradient of the outputs reaches a weight, with a note where none does. A copy is
     asked, as modules may keep what they computed."""
     network = copy_module(network, context.where).requires_grad_(True)
-    out = network(torch.zeros(1, tried.channels, tried.size, tried.size))
+    out = network(context.blank)
     if not out.requires_grad:
         context.notes.append(Note("no-gradient", {"encoder": context.where}))
     return bool(out.requires_grad)

@@ -108,11 +108,11 @@ class HuggingFaceFolder(Hub, EncoderForm):
         text = sorted(set(names) - set(model.state_dict()))
         count = len(names) - len(text) - len(missing)
         context.weights = Weights(f"transformers {kind}", count, (*unused, *text), missing)
-        backbone, tried = hook_backbone(context, tower.float(), (channels,))
+        backbone = hook_backbone(context, tower.float(), (channels,))
         tower.resized = RESIZES in tower.takes  # parts of an image; its own size is as it was
         patch = getattr(_vision(model.config), "patch_size", 1)
         backbone.patch = patch if isinstance(patch, int) else 1
-        return load_white_box(context, backbone, tried)
+        return load_white_box(context, backbone)
 
 
 def _read_model(

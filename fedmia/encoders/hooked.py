@@ -8,19 +8,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from threading import get_ident
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from fedmia.encoders._outputs import (
-    FAILURES,
-    OutputNames,
-    choose_outputs,
-    grid,
-    is_map,
-    read_outputs,
-)
+from fedmia.encoders._outputs import FAILURES, OutputReader, grid, is_map
 from fedmia.encoders._positions import PREFIX, PositionGrid, find_grid
 from fedmia.encoders.base import LoadContext
 from fedmia.nets.base import Trunk
@@ -41,7 +34,7 @@ class HookedBackbone(Trunk):
 
     Args:
         module: in evaluation mode.
-        named_outputs: which of its outputs are read.
+        named_outputs: reads its outputs.
         stages: names of the submodules that give a map, first to last. Layers are called by
             them; names that mean something else here get `.out` behind, tokens are `map`.
         prefix: where the last stage gives tokens (B, N, D): how many come before the patches.
@@ -53,7 +46,7 @@ class HookedBackbone(Trunk):
     def __init__(
         self,
         module: nn.Module,
-        named_outputs: OutputNames,
+        named_outputs: OutputReader,
         stages: tuple[str, ...] = (),
         *,
         prefix: int | None = None,
@@ -78,7 +71,7 @@ class HookedBackbone(Trunk):
         with capture_outputs(self.module, self.hooked) as fired:
             outputs = self.module(x) if self.sized is None else self.sized(self.module, x)
         by_layer = {self.layers[self.hooked.index(name)]: value for name, value in fired}
-        vector, returned = read_outputs(outputs, self.named_outputs)
+        vector, returned = self.named_outputs(outputs)
         if self.prefix is not None:
             tokens = by_layer["map"]
             by_layer["map"] = grid(tokens, math.isqrt(tokens.shape[1] - self.prefix))
@@ -123,34 +116,18 @@ def refuse_large(where: str, size: int) -> None:
         raise InputError(f"{where} names images of {size}x{size} pixels; {may}")
 
 
-class TrialPass(NamedTuple):
-    """What an encoder did with blank pixels.
-
-    Attributes:
-        channels: of the pixels that it took.
-        size: of these, pixels a side.
-        fixed: whether it took no other size.
-    """
-
-    channels: int
-    size: int
-    fixed: bool
-
-
 @torch.no_grad()
-def find_input_size(
+def try_blank_pixels(
     context: LoadContext, run: Callable[[Tensor], object], channels: Sequence[int]
-) -> TrialPass:
-    """The first size of blank pixels that `run` takes: the size that the user gave, else that of
-    the context, else of its `sizes`.
+) -> None:
+    """Find blank pixels that `run` takes: of the size that the user gave, else of that of the
+    context, else of its `sizes`.
 
     Args:
-        context: of the loading; its `sizes` are tried in their order.
+        context: of the loading; its `sizes` are tried in their order. It keeps the first pixels
+            that were taken, and whether those of another size were, too.
         run: takes pixels (1, C, S, S).
         channels: numbers of channels to try.
-
-    Returns:
-        The channels and the size that it took first.
 
     Raises:
         InputError: it takes none of them.
@@ -158,66 +135,69 @@ def find_input_size(
     own = context.load_options.size
     if own is None and context.size is not None:
         refuse_large(context.where, context.size)
-    side, took, errors = own or context.size, list[tuple[int, int]](), list[str]()
+    side, took, errors = own or context.size, list[Tensor](), list[str]()
     for one in dict.fromkeys((*([side] if side else ()), *context.sizes)):
-        for count in channels if not took else (took[0][0],):
+        for count in channels if not took else (took[0].shape[1],):
+            blank = torch.zeros(1, count, one, one)
             try:
-                run(torch.zeros(1, count, one, one))
+                run(blank)
             except InputError:
                 raise
             except FAILURES as error:
                 errors.append(f"{count}x{one}x{one}: {first_line(error)}")
                 continue
-            took.append((count, one))
+            took.append(blank)
             break
         if len(took) == 2 or side and not took:
             break
     if not took:
         fails = f"{context.where} fails on {'' if side else 'blank '}images of {errors[0]}"
         raise InputError(f"{fails}; {opt('data.size')} tells the size that it takes")
-    return TrialPass(*took[0], fixed=len(took) == 1)
+    context.blank, context.fixed_size = took[0], len(took) == 1
 
 
 @torch.no_grad()
 def hook_backbone(
     context: LoadContext, module: nn.Module, channels: Sequence[int], *, flat_is_map: bool = False
-) -> tuple[HookedBackbone, TrialPass]:
+) -> HookedBackbone:
     """The module as a backbone, its stages found by one pass of blank pixels.
 
     Args:
-        context: of the loading; a note says why no layers are read.
+        context: of the loading; a note says why no layers are read. It keeps what it did with
+            blank pixels.
         module: pixels (B, C, H, W) to a vector, a map or tokens; it is put in evaluation mode.
         channels: numbers of channels to try.
         flat_is_map: whether an output as long as the last map is that map, flattened.
 
     Returns:
-        The backbone, and what it did with blank pixels.
+        The backbone.
 
     Raises:
         InputError: it takes no pixels, or returns neither vector, map nor tokens, or several of
             which none is known to be the embedding.
     """
     module.eval()
-    where, tried = context.where, find_input_size(context, module, channels)
+    try_blank_pixels(context, module, channels)
     # A pooled map may be larger than the one it was made of: VGG's is 7x7 for any image.
     pools = (nn.AdaptiveAvgPool2d, nn.AdaptiveMaxPool2d)
     names = [n for n, part in module.named_modules() if n and not isinstance(part, pools)]
     if isinstance(module, torch.jit.ScriptModule):
-        context.notes.append(Note("torchscript", {"encoder": where}))
+        context.notes.append(Note("torchscript", {"encoder": context.where}))
         names = []
     with capture_outputs(module, names) as fired:
-        outputs = module(torch.zeros(1, tried.channels, tried.size, tried.size))
-    own = choose_outputs(outputs, context)
-    vector, returned = read_outputs(outputs, own)
+        outputs = module(context.blank)
+    own = OutputReader(outputs, context)
+    vector, returned = own(outputs)
     stages, last, prefix = find_stages(fired)
-    sized = find_grid(module, tried.channels, tried.size) if tried.fixed else None
+    _, channel_count, side, _ = context.blank.shape
+    sized = find_grid(module, channel_count, side) if context.fixed_size else None
     if returned is not None and returned is not last and prefix is None:
-        return HookedBackbone(module, own, stages, returned=True, grid=sized), tried
+        return HookedBackbone(module, own, stages, returned=True, grid=sized)
     pooled = False
     if flat_is_map and last is not None and prefix is None:
         places = vector.shape[1] / last.shape[1]
         pooled = places > 1 and places == math.isqrt(int(places)) ** 2
-    return HookedBackbone(module, own, stages, prefix=prefix, pooled=pooled, grid=sized), tried
+    return HookedBackbone(module, own, stages, prefix=prefix, pooled=pooled, grid=sized)
 
 
 def find_stages(fired: Fired) -> tuple[tuple[str, ...], Tensor | None, int | None]:

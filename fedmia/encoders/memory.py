@@ -14,7 +14,7 @@ from torch.nn.parameter import is_lazy
 from fedmia.encoders._remote import Function, load_function
 from fedmia.encoders.base import LoadContext, LoadedEncoder, LoadOptions, finish
 from fedmia.encoders.factory import wrap
-from fedmia.encoders.hooked import CHANNELS, find_input_size
+from fedmia.encoders.hooked import CHANNELS, try_blank_pixels
 from fedmia.encoders.modules import copy_module, load_white_box, strip_wrappers
 from fedmia.encoders.vectors import VectorSet
 from fedmia.settings.errors import InputError
@@ -122,7 +122,8 @@ def load_module(
         inner = module.to("cpu").eval().encoder  # blank pixels are tried there
         own = inner.mean.shape[1]  # 1 where one constant serves all channels
         counts = (channels,) if channels else (own, *(c for c in CHANNELS if c != own))
-        loaded = load_white_box(context, module, find_input_size(context, inner, counts))
+        try_blank_pixels(context, inner, counts)
+        loaded = load_white_box(context, module)
     return finish(loaded, load_options)
 
 

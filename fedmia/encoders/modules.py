@@ -14,7 +14,6 @@ from torch.optim.swa_utils import AveragedModel
 from fedmia.encoders import checkpoint, untrained
 from fedmia.encoders._outputs import FAILURES, named_tensors
 from fedmia.encoders.base import LoadContext, LoadedEncoder, Weights
-from fedmia.encoders.hooked import TrialPass
 from fedmia.encoders.weight_checks import check_initialised, refuse_zeros
 from fedmia.nets.base import Backbone
 from fedmia.records.note import Note
@@ -128,16 +127,14 @@ class LoadedEncoderMethod(TwoView):
 def load_white_box(
     context: LoadContext,
     network: Backbone | Encoder | SSLMethod,
-    tried: TrialPass,
     access: str = "white_box",
 ) -> LoadedEncoder:
     """The encoder with its layers and weights at hand; its control has permuted weights.
 
     Args:
-        context: of the loading; notes say what became of a head.
+        context: of the loading, in which blank pixels were tried; notes say what became of a head.
         network: a backbone, which gets the head that came with its weights, an encoder, or a
             method with its own loss.
-        tried: what it did with blank pixels.
         access: `black_box` where no gradient reaches its weights.
 
     Returns:
@@ -148,13 +145,12 @@ def load_white_box(
     """
     load_options = context.load_options
     refuse_zeros(context.where, network.parameters())
-    blank = torch.zeros(1, tried.channels, tried.size, tried.size)
     if isinstance(network, Backbone):
         own, notes = context.constants, context.notes
-        mean, std = load_options.channel_constants(tried.channels, own, notes)
+        mean, std = load_options.channel_constants(context.blank.shape[1], own, notes)
         network = Encoder(network, nn.Identity(), mean, std)
         if (head := context.weights.head) is not None:
-            width = _width(network, blank)
+            width = _width(network, context.blank)
             first = next(m for m in head.modules() if isinstance(m, nn.Linear))
             fits = first.in_features == width
             network.head = head if fits else network.head
@@ -162,7 +158,7 @@ def load_white_box(
             context.notes.append(Note("head-of-file") if fits else unfit)
     if isinstance(network, Encoder):
         network.requires_grad_(True)  # attacks train copies; whoever made it may have frozen it
-        network = LoadedEncoderMethod(network, _width(network, blank), load_options.seed)
+        network = LoadedEncoderMethod(network, _width(network, context.blank), load_options.seed)
     method = network.to(load_options.device)
 
     def permuted(least: int) -> SSLMethod:
@@ -172,7 +168,7 @@ def load_white_box(
         untrained.permute_tensors(state, context, least)
         return control
 
-    return load_with_control(context, access, method, permuted, tried)
+    return load_with_control(context, access, method, permuted)
 
 
 @torch.no_grad()
@@ -186,22 +182,20 @@ def load_with_control(
     access: str,
     method: SSLMethod,
     permuted: Callable[[int], SSLMethod],
-    tried: TrialPass,
 ) -> LoadedEncoder:
     """A released encoder whose control is its own with weights permuted.
 
     Args:
-        context: of the loading.
+        context: of the loading, in which blank pixels were tried.
         access: `white_box` or `black_box`.
         method: of the encoder.
         permuted: makes its control, weight tensors of fewer dimensions than its argument left
             alone.
-        tried: what the encoder did with blank pixels.
 
     Returns:
         The encoder.
     """
-    shape = (tried.channels, tried.size, tried.size)
+    shape, fixed = context.blank.shape[1:], context.fixed_size
     return LoadedEncoder(
         name=context.where,
         method=method,
@@ -209,9 +203,9 @@ def load_with_control(
         untrained=lambda: untrained.build_control(permuted, method.encoder, context, shape),
         untrained_how=untrained.HOW,
         access=access,
-        channels=tried.channels,
-        size=tried.size if tried.fixed or context.load_options.size else context.size,
-        fixed_size=tried.fixed,
+        channels=shape[0],
+        size=shape[1] if fixed or context.load_options.size else context.size,
+        fixed_size=fixed,
         notes=context.notes,
         weights=context.weights,
     )

@@ -66,7 +66,7 @@ class OpenClipModel(Hub, EncoderForm):
             context.constants = own_constants(where, mean, std)
         elif context.constants is None:
             context.constants = _constants(library, name, context.notes)
-        return load_white_box(context, *hook_backbone(context, module, (3,)))
+        return load_white_box(context, hook_backbone(context, module, (3,)))
 
 
 def _read_configuration(

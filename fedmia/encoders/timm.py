@@ -19,7 +19,7 @@ from fedmia.encoders.base import (
     LoadContext,
     LoadedEncoder,
 )
-from fedmia.encoders.hooked import STAGES, capture_outputs, find_input_size, refuse_large
+from fedmia.encoders.hooked import STAGES, capture_outputs, refuse_large, try_blank_pixels
 from fedmia.encoders.hub import Hub
 from fedmia.encoders.modules import build, load_weights, load_white_box
 from fedmia.nets.base import MODULES, Trunk, check_network, limit_modules
@@ -149,11 +149,9 @@ def _load_model(
         own = own_constants(f"the configuration of {context.where}", *values)
         if context.constants is None and (channels == 3 or {*map(len, own)} <= {1, channels}):
             context.constants = own
-    tried = find_input_size(context, module, (channels,))
-    if fixed:
-        tried = tried._replace(fixed=True)  # its parts alone may have another size
-    backbone = TimmBackbone(module, tried.channels, tried.size)
-    return load_white_box(context, backbone, tried)
+    try_blank_pixels(context, module, (channels,))
+    context.fixed_size |= fixed  # its parts alone may have another size
+    return load_white_box(context, TimmBackbone(module, *context.blank.shape[1:3]))
 
 
 def _build_model(timm: Any, name: str, context: LoadContext, sized: int | None, pool: Any) -> Any:

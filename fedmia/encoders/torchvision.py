@@ -60,5 +60,5 @@ class TorchvisionModel(Hub, EncoderForm):
         first = next(m for m in module.modules() if isinstance(m, nn.Conv2d))
         if not _resnet.adapt_sizes(context, module) and first.in_channels == 3:
             context.constants = context.constants or IMAGENET  # the library's own
-        hooked = hook_backbone(context, module, (first.in_channels,), flat_is_map=True)
-        return load_white_box(context, *hooked)
+        backbone = hook_backbone(context, module, (first.in_channels,), flat_is_map=True)
+        return load_white_box(context, backbone)

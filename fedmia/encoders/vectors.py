@@ -193,8 +193,15 @@ class Lookup(Program):
         self.views = int(self._rows.shape[1])
 
     def of(self, images: Tensor) -> Tensor:
-        """Vectors (N, V, D) of stand-ins uint8 (N, 1, 4, 4)."""
-        return self._rows[[self._places[one.tobytes()] for one in images.numpy()]]
+        """Vectors (N, V, D) of stand-ins uint8 (N, 1, 4, 4).
+
+        Raises:
+            InputError: other pixels.
+        """
+        try:
+            return self._rows[[self._places[one.tobytes()] for one in images.numpy()]]
+        except KeyError:
+            raise InputError("needs the encoder, and only vectors are given") from None
 
     def run(self, pixels: Tensor) -> Any:
         images = (pixels * 255).round().to("cpu", torch.uint8)

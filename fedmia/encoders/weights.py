@@ -10,7 +10,7 @@ from fedmia.encoders import _resnet, _vit
 from fedmia.encoders._preprocessing import read_settings
 from fedmia.encoders.base import EncoderForm, LoadContext, LoadedEncoder, LoadOptions
 from fedmia.encoders.checkpoint import COUNTERS, load_tensors
-from fedmia.encoders.hooked import find_input_size, hook_backbone
+from fedmia.encoders.hooked import hook_backbone, try_blank_pixels
 from fedmia.encoders.modules import build_seeded, load_white_box
 from fedmia.encoders.reparametrised import join_parts
 from fedmia.encoders.schemes import EncoderMatch, find_encoder
@@ -47,8 +47,9 @@ class WeightsFile(EncoderForm):
             context.weights = load_tensors(context, module.eval(), match, vit)
             context.size, channels = module.patch_embed.img_size[0], (vit[_vit.PATCHES].shape[1],)
             read_settings(context, where, content, module.state_dict())
-            tried = find_input_size(context, module, channels)._replace(fixed=True)
-            return load_white_box(context, TimmBackbone(module, tried.channels, tried.size), tried)
+            try_blank_pixels(context, module, channels)
+            context.fixed_size = True
+            return load_white_box(context, TimmBackbone(module, *context.blank.shape[1:3]))
         tensors, relu = _resnet.canonical_names(match.trunk)
         if not _resnet.is_resnet(tensors):
             names = "timm:NAME, torchvision:NAME or package.module:factory"
@@ -61,7 +62,7 @@ class WeightsFile(EncoderForm):
         context.weights = load_tensors(context, net, match, tensors)
         read_settings(context, where, content, net.state_dict())
         _resnet.adapt_sizes(context, net)
-        return load_white_box(context, *hook_backbone(context, net, (net.conv1.in_channels,)))
+        return load_white_box(context, hook_backbone(context, net, (net.conv1.in_channels,)))
 
 
 def _count_known(one: EncoderMatch) -> float:

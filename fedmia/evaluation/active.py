@@ -115,14 +115,10 @@ class ActiveScores:
         """(S, 2), (T, 2): mean score of each set, and the same where nothing was climbed."""
         assert isinstance(attack, ActiveAttack)
         scorer, columns = self.suite.scorer, []
-        images = torch.cat(
-            [
-                scorer.members[scorer.sets.members].flatten(0, 1),
-                scorer.nonmembers[scorer.sets.nonmembers].flatten(0, 1),
-            ]
-        )
+        members, others = scorer.sets
+        images = torch.cat([scorer.members[members.ravel()], scorer.nonmembers[others.ravel()]])
         order = rank_digests(digests(images.numpy()))  # members do not come first
-        ours, size = len(scorer.sets.members), scorer.sets.size
+        ours, size = members.shape
         for idle in (False, True):
             of_sets = partial(self.notes.of_alone, MAIN, "sets", idle=idle)
             scores = attack.judge(of_sets(self.view(MAIN), images[order]))

@@ -120,10 +120,10 @@ def formed_sets(planned: Cast, cast: Cast, seed: int) -> ImageSets:
         The sets, as places among the scored images of `cast`.
     """
     members, others = map(planned.ids, SCORED)
-    formed = form_sets(len(members), len(others), seed)
+    ours, theirs = form_sets(len(members), len(others), seed)
     stayed = np.isin(members, cast.ids("scored_members"))
-    whole = formed.members[stayed[formed.members].all(axis=1)]
-    return ImageSets((np.cumsum(stayed) - 1)[whole], formed.nonmembers)
+    whole = ours[stayed[ours].all(axis=1)]
+    return (np.cumsum(stayed) - 1)[whole], theirs
 
 
 def score_run(

@@ -252,8 +252,8 @@ def target_sets(split: Cast, targets: IntArray, seed: int) -> tuple[IntArray, ..
         One index array for each set.
     """
     scored = split.ids("scored_members"), split.ids("scored_nonmembers")
-    formed = form_sets(len(scored[0]), len(scored[1]), seed)
-    images = [*scored[0][formed.members], *scored[1][formed.nonmembers]]
+    ours, theirs = form_sets(len(scored[0]), len(scored[1]), seed)
+    images = [*scored[0][ours], *scored[1][theirs]]
     place = {image: at for at, image in enumerate(targets.tolist())}
     rows = [np.sort([place[i] for i in one.tolist()]) for one in images]
     return tuple(sorted(rows, key=lambda one: int(one[0])))

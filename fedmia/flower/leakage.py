@@ -67,7 +67,7 @@ class Leakage:
         parts = [self._deal(one, known) for one in sides]
         self.known = Known(parts[0][0], parts[1][0])
         channels, size = sides[0].channels, sides[0].size
-        load_options = LoadOptions(size=size, mean=mean, std=std, device=torch.device(device))
+        load_options = LoadOptions.from_user(size=size, mean=mean, std=std, device=device)
         self._released = load_module(build_network(net), load_options, channels=channels)
         self._scorer = Scorer(self.known, parts[0][1], parts[1][1], seed, self._build)
         self._attacker = Attacker(

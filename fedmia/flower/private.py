@@ -149,7 +149,7 @@ def plan_server(experiment: Experiment, channels: int, size: int) -> Plan:
     empty = np.zeros(0, np.int64)
     data = ImageSet(np.zeros((0, channels, size, size), np.uint8), empty, "private images")
     parts = (empty,) * experiment.federation.clients
-    return Plan(experiment, Cast((data, data), {}, parts=parts), [], ENTROPY)
+    return Plan(experiment, Cast.of_run(data, {}, parts), [], ENTROPY)
 
 
 def _load(experiment: Experiment, side: str, source: str) -> np.ndarray:
@@ -184,8 +184,8 @@ def _cast(experiment: Experiment, client: int, data: ImageSet, members: int, oth
         order.append(stream.permutation(distinct))
     empty: IntArray = np.zeros(0, np.int64)
     mine = np.sort(order[0])
-    return Cast(
-        (data, data),
+    return Cast.of_run(
+        data,
         {
             "known_members": order[0][:known],
             "scored_members": order[0][known:],

@@ -85,8 +85,8 @@ def make_split(
     known, scored = _choose_known(honest_parts, options.known, rng(seed, "known"))
     if most < len(scored):
         scored = np.sort(rng(seed, "scored").choice(scored, most, replace=False))
-    return Cast(
-        (data, data),  # type: ignore[arg-type]
+    return Cast.of_run(
+        data,  # type: ignore[arg-type]
         {
             "known_members": known,
             "scored_members": scored,

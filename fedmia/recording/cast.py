@@ -133,8 +133,8 @@ def _cast_of(data: ImageSet, rows: Mapping[str, Any], about: Mapping[str, Any]) 
     if "whose" in rows:
         whose = np.full(len(data), -1, np.int64)
         whose[ids] = rows["whose"]
-    return Cast(
-        (data, data),
+    return Cast.of_run(
+        data,
         {role: ids[of == role] for role in ROLES if role not in TRAINED},
         parts=parts(trained, range(honest)) + parts(("attackers",), range(honest, clients)),
         malicious=about["malicious"],

@@ -178,7 +178,8 @@ class ClientInference:
     """What an attack on whole data sets says of one set, against others of the same classes.
 
     Attributes:
-        client: that holds it; None where non-members pose as a client's set.
+        client: that holds it; None where non-members pose as a client's set, and as an attack
+            answers, which is not told.
         p_value: one-sided, small where the encoder knows the set; None where no other image is of
             its classes.
         difference: of what the attack compares, over others of the same class; None likewise.

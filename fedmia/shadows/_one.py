@@ -47,26 +47,25 @@ class TrainedShadow:
     defense: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
 class ShadowTraining:
     """One shadow to be trained, or that was.
 
-    Attributes:
+    Args:
+        settings: of all shadows.
+        index: its number.
         members, nonmembers: uint8 (M, C, H, W).
         folder: where it is kept, or None.
         guard: what it is trained under, or None; an epoch is a round of it.
     """
 
-    settings: ShadowSettings
-    index: int
-    members: ByteArray
-    nonmembers: ByteArray
-    folder: ShadowFolder | None
-    guard: ShadowDefense | None = None
-
-    @property
-    def name(self) -> str:
-        return f"shadow-{self.index}"
+    def __init__(
+        self, settings: ShadowSettings, index: int, members: ByteArray, nonmembers: ByteArray,
+        folder: ShadowFolder | None, guard: ShadowDefense | None = None,
+    ) -> None:  # fmt: skip
+        self.settings, self.index = settings, index
+        self.members, self.nonmembers = members, nonmembers
+        self.folder, self.guard = folder, guard
+        self.name = f"shadow-{index}"
 
     def read_cached(self, file: str, say: Say) -> State | None:
         """What the cache has of it in `file`, None where that is nothing or damaged."""
@@ -78,7 +77,84 @@ class ShadowTraining:
             say(f"{self.name}: {error} in {self.folder.path} is damaged, training it again")
             return None
 
-    def finish_shadow(self, state: State) -> TrainedShadow:
+    def train(
+        self,
+        device: torch.device,
+        every: int,
+        say: Say,
+        count: Callable[[int], None],
+        stopped: Callable[[], bool],
+    ) -> State:
+        """Train it from the beginning or from its progress; its tensors.
+
+        An epoch has a random stream of its own, so a resumed one draws what it would have drawn.
+
+        Args:
+            every: epochs between two writings of its progress.
+            count: takes a number of epochs that are done.
+            stopped: once it says so, it keeps saying so.
+
+        Raises:
+            TrainingStopped: `stopped` returned True.
+            InputError: training diverged.
+        """
+        settings, train, folder, guard = self.settings, self.settings.train, self.folder, self.guard
+        augment, steps = settings.spec.augment, -(-len(self.members) // train.batch_size)
+        method = settings.method(self.index, len(self.members)).to(device)
+        optimizer = make_optimizer(method, train)
+        first, memory = self._resume(method, optimizer, say)
+        count(first)
+        for epoch in range(first, settings.epochs):
+            if guard is not None and guard.sits_out(memory):
+                count(settings.epochs - epoch)
+                break
+            job = Job(
+                method=method,
+                optimizer=optimizer,
+                images=self.members,
+                augment=augment,
+                train=train,
+                rng=rng(settings.seed, "shadow", self.index, epoch),
+                step=epoch * steps,
+                total_steps=settings.epochs * steps,
+                device=device,
+                stop=stopped,
+            )
+            loss = (guard.train(job, memory) if guard is not None else job.run())["loss"]
+            if stopped():
+                raise TrainingStopped(CUT)
+            if not math.isfinite(loss):
+                raise InputError(
+                    f"{self.name} diverged in epoch {epoch + 1} (its loss is {loss}); give a lower "
+                    f"learning rate than {train.lr}"
+                )
+            count(1)
+            if folder is not None and (epoch + 1) % every == 0 and epoch + 1 < settings.epochs:
+                about = {"epoch": torch.tensor(epoch + 1)}
+                if memory:
+                    about["memory"] = torch.frombuffer(
+                        bytearray(json.dumps(memory).encode()), dtype=torch.uint8
+                    )
+                folder.write(PROGRESS, training_state(method, optimizer) | about)
+        state = {n: t.cpu().contiguous() for n, t in training_state(method).items()}
+        if folder is not None:
+            folder.finish(state, self.members, self.nonmembers)
+        return state
+
+    def _resume(
+        self, method: SSLMethod, optimizer: torch.optim.Optimizer, say: Say
+    ) -> tuple[int, dict[str, Any]]:
+        """Load its progress, or begin as a client begins its first round; epochs done, and the
+        defences' memory."""
+        progress = self.read_cached(PROGRESS, say)
+        if progress is None:
+            method.begin_first_round()
+            return 0, {}
+        load_training(method, progress, optimizer)
+        memory = parse_json(bytes(progress["memory"].tolist())) if "memory" in progress else {}
+        return int(progress["epoch"]), memory
+
+    def finish(self, state: State) -> TrainedShadow:
         """The shadow with the finished weights `state` (`shared.*`, `local.*`)."""
         method = self.settings.method(self.index, len(self.members))
         load_training(method, state)
@@ -89,83 +165,3 @@ class ShadowTraining:
             self.name,
             self.settings.under,
         )
-
-
-def train_one(
-    shadow: ShadowTraining,
-    device: torch.device,
-    every: int,
-    say: Say,
-    count: Callable[[int], None],
-    stopped: Callable[[], bool],
-) -> State:
-    """Train one shadow from the beginning or from its progress; its tensors.
-
-    An epoch has a random stream of its own, so a resumed one draws what it would have drawn.
-
-    Args:
-        every: epochs between two writings of its progress.
-        count: takes a number of epochs that are done.
-        stopped: once it says so, it keeps saying so.
-
-    Raises:
-        TrainingStopped: `stopped` returned True.
-        InputError: training diverged.
-    """
-    settings, train, folder = shadow.settings, shadow.settings.train, shadow.folder
-    guard = shadow.guard
-    augment, steps = settings.spec.augment, -(-len(shadow.members) // train.batch_size)
-    method = settings.method(shadow.index, len(shadow.members)).to(device)
-    optimizer = make_optimizer(method, train)
-    first, memory = _resume(shadow, method, optimizer, say)
-    count(first)
-    for epoch in range(first, settings.epochs):
-        if guard is not None and guard.sits_out(memory):
-            count(settings.epochs - epoch)
-            break
-        job = Job(
-            method=method,
-            optimizer=optimizer,
-            images=shadow.members,
-            augment=augment,
-            train=train,
-            rng=rng(settings.seed, "shadow", shadow.index, epoch),
-            step=epoch * steps,
-            total_steps=settings.epochs * steps,
-            device=device,
-            stop=stopped,
-        )
-        loss = (guard.train(job, memory) if guard is not None else job.run())["loss"]
-        if stopped():
-            raise TrainingStopped(CUT)
-        if not math.isfinite(loss):
-            raise InputError(
-                f"{shadow.name} diverged in epoch {epoch + 1} (its loss is {loss}); give a lower "
-                f"learning rate than {train.lr}"
-            )
-        count(1)
-        if folder is not None and (epoch + 1) % every == 0 and epoch + 1 < settings.epochs:
-            about = {"epoch": torch.tensor(epoch + 1)}
-            if memory:
-                about["memory"] = torch.frombuffer(
-                    bytearray(json.dumps(memory).encode()), dtype=torch.uint8
-                )
-            folder.write(PROGRESS, training_state(method, optimizer) | about)
-    state = {n: t.cpu().contiguous() for n, t in training_state(method).items()}
-    if folder is not None:
-        folder.finish(state, shadow.members, shadow.nonmembers)
-    return state
-
-
-def _resume(
-    shadow: ShadowTraining, method: SSLMethod, optimizer: torch.optim.Optimizer, say: Say
-) -> tuple[int, dict[str, Any]]:
-    """Load the shadow's progress, or begin as a client begins its first round; epochs done, and the
-    defences' memory."""
-    progress = shadow.read_cached(PROGRESS, say)
-    if progress is None:
-        method.begin_first_round()
-        return 0, {}
-    load_training(method, progress, optimizer)
-    memory = parse_json(bytes(progress["memory"].tolist())) if "memory" in progress else {}
-    return int(progress["epoch"]), memory

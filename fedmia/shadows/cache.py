@@ -50,7 +50,7 @@ def describe_shadow(
     Args:
         settings: what every shadow of the plan is built from.
         index: number of the shadow, from 0.
-        images: `ShadowDraw.digest`, of its members and non-members.
+        images: `content_digest` of its members and non-members.
         device: a GPU sums in another order than a CPU, so its shadows are others.
 
     Returns:

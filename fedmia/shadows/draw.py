@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,128 +17,93 @@ from fedmia.statistics.subjects import nearest_end
 Pixels = Tensor | NDArray[np.uint8]
 DigestPositions = list[tuple[bytes, int]]  # images by digest
 LEAST = 2  # members a shadow
+# Members and non-members of a shadow, as indices into the pool followed by the candidates: disjoint
+# in content, equal in number (within one), in the order of their digests.
+ShadowDraw = tuple[IntArray, IntArray]
 
 
-@dataclass(frozen=True)
-class ShadowDraw:
-    """The images of one shadow, as indices into the pool followed by the candidates.
-
-    Attributes:
-        members, nonmembers: disjoint in content, equal in number (within one), by digest.
-        digest: SHA-256 (hex) of all their digests in order.
-    """
-
-    members: IntArray
-    nonmembers: IntArray
-    digest: str
-
-
-@dataclass(frozen=True)
 class ImagePool:
-    """Distinct images to deal from, by digest; the pool holds none of the candidates.
-
-    Attributes:
-        pool, candidates: (digest, index into the pool followed by the candidates).
-        repeated: images of the pool left out because another one equals them.
-        attacked: images of the pool left out because a candidate equals them.
-        subjects: (N,) subject of each image, such as a patient, pool first; None: they have none.
-    """
-
-    pool: DigestPositions
-    candidates: DigestPositions
-    repeated: int
-    attacked: int
-    subjects: IntArray | None = None
-
-
-def build_image_pool(
-    pool: Pixels, candidates: Pixels | None, subjects: IntArray | None = None
-) -> ImagePool:
-    """Sort out repeats and candidates by content.
+    """Distinct images to deal from, known by their digest; the pool holds none of the candidates.
 
     Args:
-        pool, candidates: uint8 (N, C, H, W).
-        subjects: of both, pool first; None: they have none.
+        pool: uint8 (N, C, H, W).
+        candidates: uint8 (M, C, H, W) under attack, or None.
+        subjects: (N + M,) subject of each image, such as a patient, pool first; None: they have
+            none.
 
-    Returns:
-        the distinct images, and how many were left out.
+    Attributes:
+        pool, candidates: (digest, index into the pool followed by the candidates), by digest.
+        repeated: images of the pool left out because another one equals them.
+        attacked: images of the pool left out because a candidate equals them.
 
     Raises:
         InputError: images of another type, or of different shapes.
     """
-    own = as_bytes(pool, "shadow images")
-    other = own[:0] if candidates is None else as_bytes(candidates, "images under attack")
-    if len(other) and own.shape[1:] != other.shape[1:]:
-        raise InputError(
-            f"shadow images are {own.shape[1:]}, the images under attack {other.shape[1:]}"
-        )
-    pool_digests = digests(own)
-    first = {d: i for i, d in reversed(list(enumerate(pool_digests)))}
-    under_attack = {d: len(own) + i for i, d in enumerate(digests(other))}
-    attacked = sum(d in under_attack for d in pool_digests)
-    usable = {d: i for d, i in first.items() if d not in under_attack}
-    return ImagePool(
-        sorted(usable.items()),
-        sorted(under_attack.items()),
-        repeated=len(own) - attacked - len(usable),
-        attacked=attacked,
-        subjects=subjects,
-    )
 
+    def __init__(
+        self, pool: Pixels, candidates: Pixels | None, subjects: IntArray | None = None
+    ) -> None:
+        own = as_bytes(pool, "shadow images")
+        other = own[:0] if candidates is None else as_bytes(candidates, "images under attack")
+        if len(other) and own.shape[1:] != other.shape[1:]:
+            raise InputError(
+                f"shadow images are {own.shape[1:]}, the images under attack {other.shape[1:]}"
+            )
+        pool_digests = digests(own)
+        first = {d: i for i, d in reversed(list(enumerate(pool_digests)))}
+        under_attack = {d: len(own) + i for i, d in enumerate(digests(other))}
+        usable = {d: i for d, i in first.items() if d not in under_attack}
+        self.attacked = sum(d in under_attack for d in pool_digests)
+        self.repeated = len(own) - self.attacked - len(usable)
+        self.pool, self.candidates = sorted(usable.items()), sorted(under_attack.items())
+        self._subjects = subjects
 
-def draw_shadows(plan: ShadowPlan, ground: ImagePool) -> list[ShadowDraw]:
-    """Which images each shadow of the plan trains on, and which it does not.
+    def draw(self, plan: ShadowPlan) -> list[ShadowDraw]:
+        """Which images each shadow of the plan trains on, and which it does not.
 
-    Neither the order of the pool nor that of the candidates plays a part, and shadow i does not
-    depend on how many there are. Offline, no shadow meets a candidate. Online, shadows 2j and
-    2j + 1 train on complementary halves of the candidates, so each is in exactly half of them,
-    or within one shadow of it if their number is odd. A subject's images are on one side.
+        Neither the order of the pool nor that of the candidates plays a part, and shadow i does not
+        depend on how many there are. Offline, no shadow meets a candidate. Online, shadows 2j and
+        2j + 1 train on complementary halves of the candidates, so each is in exactly half of them,
+        or within one shadow of it if their number is odd. A subject's images are on one side.
 
-    Args:
-        plan: says how many shadows of how many images, and the seed.
-        ground: distinct images, of `build_image_pool`.
+        Args:
+            plan: says how many shadows of how many images, and the seed.
 
-    Returns:
-        the images of each shadow, in order.
+        Returns:
+            the images of each shadow, in order.
 
-    Raises:
-        InputError: too few images.
-    """
-    candidates = ground.candidates if plan.online else []
-    total = len(ground.pool) + len(candidates)
-    images = total // 2 if plan.images is None else plan.images
-    if images < LEAST or 2 * images > total:
-        need = 2 * max(images, LEAST)
-        raise InputError(
-            f"shadow encoders need {need} distinct images that are not under attack"
-            f"{' or are (online)' if plan.online else ''}, half of them as non-members; "
-            f"there are {total}"
-        )
-    if images < len(candidates) // 2:
-        raise InputError(
-            f"online shadow encoders train on half of the {len(candidates)} images under attack, "
-            f"so images must be at least {len(candidates) // 2}, got {images}"
-        )
-    ground = replace(ground, candidates=candidates)
-    return [_draw_images(plan.seed, i, images, ground) for i in range(plan.count)]
+        Raises:
+            InputError: too few images.
+        """
+        candidates = self.candidates if plan.online else []
+        total = len(self.pool) + len(candidates)
+        images = total // 2 if plan.images is None else plan.images
+        if images < LEAST or 2 * images > total:
+            need = 2 * max(images, LEAST)
+            raise InputError(
+                f"shadow encoders need {need} distinct images that are not under attack"
+                f"{' or are (online)' if plan.online else ''}, half of them as non-members; "
+                f"there are {total}"
+            )
+        if images < len(candidates) // 2:
+            raise InputError(
+                f"online shadow encoders train on half of the {len(candidates)} images under "
+                f"attack, so images must be at least {len(candidates) // 2}, got {images}"
+            )
+        return [self._draw(plan.seed, i, images, candidates) for i in range(plan.count)]
 
-
-def _draw_images(seed: int, index: int, images: int, ground: ImagePool) -> ShadowDraw:
-    """The images of shadow `index`; `images` is how many members it has."""
-    candidates, of = ground.candidates, ground.subjects
-    order = rng(seed, "shadow-candidates", index // 2)
-    inside, outside = _deal(candidates, of, len(candidates) // 2, len(candidates), order)
-    if index % 2:
-        inside, outside = outside, inside
-    ins = max(0, images - len(inside))
-    both = ins + max(0, images - len(outside))
-    own = _deal(ground.pool, of, ins, both, rng(seed, "shadow-pool", index))
-    members, rest = sorted(inside + own[0]), sorted(outside + own[1])
-    return ShadowDraw(
-        np.array([i for _, i in members], dtype=np.int64),
-        np.array([i for _, i in rest], dtype=np.int64),
-        content_digest([d for d, _ in members], [d for d, _ in rest]),
-    )
+    def _draw(self, seed: int, index: int, images: int, candidates: DigestPositions) -> ShadowDraw:
+        """The images of shadow `index`; `images` is how many members it has."""
+        of, order = self._subjects, rng(seed, "shadow-candidates", index // 2)
+        inside, outside = _deal(candidates, of, len(candidates) // 2, len(candidates), order)
+        if index % 2:
+            inside, outside = outside, inside
+        ins = max(0, images - len(inside))
+        both = ins + max(0, images - len(outside))
+        own = _deal(self.pool, of, ins, both, rng(seed, "shadow-pool", index))
+        members, rest = sorted(inside + own[0]), sorted(outside + own[1])
+        ours, theirs = (np.array([i for _, i in one], dtype=np.int64) for one in (members, rest))
+        return ours, theirs
 
 
 def _deal(
@@ -163,17 +127,17 @@ def _deal(
     return [images[i] for i in ranked[: cuts[0]]], [images[i] for i in ranked[slice(*cuts)]]
 
 
-def content_digest(members: list[bytes], nonmembers: list[bytes]) -> str:
+def content_digest(members: ByteArray, nonmembers: ByteArray) -> str:
     """SHA-256 (hex) of the images of a shadow.
 
     Args:
-        members, nonmembers: the images' own digests, in order.
+        members, nonmembers: uint8 (N, C, H, W), in order.
 
     Returns:
         64 hexadecimal digits.
     """
     whole = hashlib.sha256(f"{len(members)}\x1f{len(nonmembers)}\x1f".encode())
-    for one in (*members, *nonmembers):
+    for one in (*digests(members), *digests(nonmembers)):
         whole.update(one)
     return whole.hexdigest()
 

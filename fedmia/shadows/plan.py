@@ -94,10 +94,8 @@ class ShadowPlan(Options):
         super().__post_init__()
         with prefix_errors("", "shadow.train"):
             Train(**self.train)
-        if "none" in self.knowledge:
-            if len(self.knowledge) > 1:
-                raise InputError(f"{opt('shadow.knowledge')}: 'none' stands alone")
-            object.__setattr__(self, "knowledge", ())
+        if "none" in self.knowledge and len(self.knowledge) > 1:
+            raise InputError(f"{opt('shadow.knowledge')}: 'none' stands alone")
         if self.online and self.size is not None:
             raise InputError(
                 f"{opt('shadow.size', self.size)}: online shadows train on the images under attack "

@@ -6,7 +6,6 @@ import hashlib
 from pathlib import Path
 from typing import Any
 
-from fedmia.data.images import digests
 from fedmia.nets.base import check_network
 from fedmia.settings.errors import InputError
 from fedmia.settings.options import check_type, type_hints
@@ -115,13 +114,12 @@ def _load(path: Path, trust: Trust) -> tuple[int, TrainedShadow]:
             raise InputError(
                 f"{ABOUT} has no mean and std for each of {settings.channels} channels"
             )
-        if content_digest(digests(members), digests(nonmembers)) != description["images"]:
+        if content_digest(members, nonmembers) != description["images"]:
             raise DamagedShadowError("images.npz")
         length = sum(t.nbytes for t in state.values())
         check_network(ABOUT, lambda: settings.method(index, len(members)), length)
-        return index, ShadowTraining(settings, index, members, nonmembers, folder).finish_shadow(
-            state
-        )
+        shadow = ShadowTraining(settings, index, members, nonmembers, folder)
+        return index, shadow.finish(state)
     except FileNotFoundError:
         raise InputError(f"shadow encoders: {path} holds no {ABOUT}") from None
     except DamagedShadowError as error:

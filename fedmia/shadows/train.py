@@ -15,9 +15,9 @@ from fedmia.data.images import IntArray
 from fedmia.records.note import Note
 from fedmia.runtime.cores import count_cores
 from fedmia.settings.errors import InputError
-from fedmia.shadows._one import CUT, ShadowTraining, TrainedShadow, TrainingStopped, train_one
+from fedmia.shadows._one import CUT, ShadowTraining, TrainedShadow, TrainingStopped
 from fedmia.shadows.cache import ENCODER, ShadowFolder, describe_shadow, key_of
-from fedmia.shadows.draw import ImagePool, Pixels, as_bytes, build_image_pool, draw_shadows
+from fedmia.shadows.draw import ImagePool, Pixels, as_bytes, content_digest
 from fedmia.shadows.plan import (
     ShadowDefense,
     ShadowPlan,
@@ -75,7 +75,7 @@ def train_shadows(
         TrainingStopped: `stop` said so.
     """
     settings = build_settings(plan, target)
-    ground = build_image_pool(pool, candidates, subjects)
+    ground = ImagePool(pool, candidates, subjects)
     shadows = _trainings(plan, target.guard, settings, ground, pool, candidates, device, cache)
     if ground.attacked and not plan.online:
         say(f"shadow images: {ground.attacked} left out, as they are among those under attack")
@@ -102,7 +102,7 @@ def train_shadows(
     threadpool = ThreadPoolExecutor(workers, "shadow", torch.set_num_threads, (1,))
     try:
         running = {
-            s.index: threadpool.submit(train_one, s, device, every, say, counter.add, stopped)
+            s.index: threadpool.submit(s.train, device, every, say, counter.add, stopped)
             for s in shadows
             if s.index not in done
         }
@@ -112,7 +112,7 @@ def train_shadows(
     finally:  # an error or Ctrl-C ends the others at their next step
         halt.set()
         threadpool.shutdown(wait=True, cancel_futures=True)
-    return [s.finish_shadow(done[s.index]) for s in shadows]
+    return [s.finish(done[s.index]) for s in shadows]
 
 
 def shadow_notes(
@@ -132,7 +132,7 @@ def shadow_notes(
     Returns:
         The notes, possibly none.
     """
-    members = draw_shadows(plan, build_image_pool(pool, candidates, subjects))[0].members
+    members = ImagePool(pool, candidates, subjects).draw(plan)[0][0]
     notes = build_settings(plan, target).spec.notes(len(members))
     return [Note("shadow-training", {"note": one}) for one in notes]
 
@@ -156,12 +156,12 @@ def _trainings(
     if plan.online and candidates is not None:
         images = np.concatenate([images, as_bytes(candidates, "images under attack")])
     trainings = []
-    for index, draw in enumerate(draw_shadows(plan, ground)):
-        folder = None
+    for index, (inside, outside) in enumerate(ground.draw(plan)):
+        folder, members, nonmembers = None, images[inside], images[outside]
         if cache is not None:
-            description = describe_shadow(settings, index, draw.digest, device)
+            content = content_digest(members, nonmembers)
+            description = describe_shadow(settings, index, content, device)
             folder = ShadowFolder(cache / key_of(description), description)
-        members, nonmembers = images[draw.members], images[draw.nonmembers]
         trainings.append(ShadowTraining(settings, index, members, nonmembers, folder, guard))
     # What cannot be built says so before anything trains.
     settings.method(0, len(trainings[0].members))

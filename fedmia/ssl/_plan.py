@@ -48,56 +48,61 @@ class ViewParameters:
         return moved(replace(self, jitter=moved(self.jitter, device)), device)
 
 
-@dataclass(frozen=True)
-class BatchPlan:
-    """What is done to each image of a batch.
+def order_jitter(
+    steps: Sequence[int], apply: Tensor, keys: Tensor, factors: Tensor, shift: Tensor
+) -> tuple[Tensor, Jitter]:
+    """The jitter of a batch, its images by the place where their hue is turned.
 
-    Attributes:
-        views: fields of `ViewParameters`, a row an image, on the CPU; gray, blur, solar yes or no.
-        steps: of the jitter, those that are in the recipe.
+    Args:
+        steps: those that are in the recipe.
         apply: (B,) which images are jittered.
         keys: (B, 4), an image's steps go in ascending order of its keys.
         factors: (B, 3) of brightness, contrast, saturation; 1 is the identity.
         shift: (B,) of the hue, in turns.
+
+    Returns:
+        (B,) rows of the images in their order, those without a jitter last; and the jitter of the
+        first of them.
     """
+    places = len(steps)
+    step = torch.tensor(steps, dtype=torch.int64)[keys[:, list(steps)].argsort(dim=1)]  # Bxn
+    turned = (step == HUE).to(torch.uint8)
+    place = turned.argmax(dim=1) if places else apply.long()
+    place, rows = torch.where(apply, place, places).sort(stable=True)
+    ends = torch.bincount(place, minlength=places + 1).cumsum(0).tolist()
+    hues = tuple(zip([0, *ends], ends[:places], strict=False)) if HUE in steps else ()
+    hues = hues or ((0, 0),) * places
+    some = rows[: ends[places - 1] if places else 0]
+    step, shift = step[some], shift[some]
+    same = factors.new_ones(len(some), 1)
+    scale = torch.cat([factors[some], same], dim=1).gather(1, step)
+    if not {CONTRAST, SATURATION} & set(steps):
+        return rows, Jitter(scale, None, None, shift, hues)
+    mix, flat = ((1 - scale) * (step == one) for one in (SATURATION, CONTRAST))
+    return rows, Jitter(scale, mix, flat, shift, hues)
 
-    views: dict[str, Tensor]
-    steps: Sequence[int]
-    apply: Tensor
-    keys: Tensor
-    factors: Tensor
-    shift: Tensor
 
-    def parts(self, few: int, device: torch.device) -> Iterator[ViewParameters]:
-        """The batch in parts of `few` images or fewer."""
-        places = len(self.steps)
-        step = torch.tensor(self.steps, dtype=torch.int64)[
-            self.keys[:, list(self.steps)].argsort(dim=1)
-        ]  # Bxn, the step at each place
-        turned = (step == HUE).to(torch.uint8)
-        place = turned.argmax(dim=1) if places else self.apply.long()
-        # By the place where the hue is turned; those without a jitter stand last.
-        place, rows = torch.where(self.apply, place, places).sort(stable=True)
-        ends = torch.bincount(place, minlength=places + 1).cumsum(0).tolist()
-        hues = tuple(zip([0, *ends], ends[:places], strict=False)) if HUE in self.steps else ()
-        jittered = ends[places - 1] if places else 0
-        whole = self._jitter(step, rows[:jittered], hues or ((0, 0),) * places)
-        for first in range(0, len(rows), few):
-            some = rows[first : first + few]
-            mine = {n: t[some] for n, t in self.views.items()}
-            for name in ("gray", "blur", "solar"):
-                mine[name] = mine[name].nonzero()[:, 0]
-            yield ViewParameters(some, **mine, jitter=_within(whole, first, first + few)).to(device)
+def split_views(
+    views: dict[str, Tensor], rows: Tensor, jitter: Jitter, few: int, device: torch.device
+) -> Iterator[ViewParameters]:
+    """A batch in parts of `few` images or fewer, on a device.
 
-    def _jitter(self, step: Tensor, rows: Tensor, hues: tuple[tuple[int, int], ...]) -> Jitter:
-        """Of the images `rows`, which do step (B, n) at each place."""
-        step = step[rows]
-        same = self.factors.new_ones(len(rows), 1)
-        scale = torch.cat([self.factors[rows], same], dim=1).gather(1, step)
-        if not {CONTRAST, SATURATION} & set(self.steps):
-            return Jitter(scale, None, None, self.shift[rows], hues)
-        mix, flat = ((1 - scale) * (step == one) for one in (SATURATION, CONTRAST))
-        return Jitter(scale, mix, flat, self.shift[rows], hues)
+    Args:
+        views: fields of `ViewParameters`, a row an image, on the CPU; gray, blur, solar yes or no.
+        rows: (B,) of the images in their order.
+        jitter: of the first of them.
+        few: most images of a part.
+        device: which is not waited for.
+
+    Yields:
+        Each part.
+    """
+    for first in range(0, len(rows), few):
+        some = rows[first : first + few]
+        mine = {n: t[some] for n, t in views.items()}
+        for name in ("gray", "blur", "solar"):
+            mine[name] = mine[name].nonzero()[:, 0]
+        yield ViewParameters(some, **mine, jitter=_within(jitter, first, first + few)).to(device)
 
 
 def _within(jitter: Jitter, first: int, last: int) -> Jitter:

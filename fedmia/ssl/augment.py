@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,7 +22,7 @@ from torch import Tensor
 from fedmia.data.images import ByteArray, digests
 from fedmia.settings import Options, option
 from fedmia.settings.errors import option_error
-from fedmia.ssl._plan import BatchPlan, ViewParameters
+from fedmia.ssl._plan import ViewParameters, order_jitter, split_views
 from fedmia.ssl.pixel_operations import (
     CONTRAST,
     HUE,
@@ -141,9 +141,9 @@ class Augment(Options):
         out = torch.empty(images.shape, dtype=dtype, device=images.device)
         if images.numel() == 0:
             return out
-        plan = self.plan(uniforms.to("cpu", dtype), channels == 3, (height, width))
         cells = CELLS if images.device.type == "cpu" else CELLS_GPU
-        for part in plan.parts(max(1, cells // images[0].numel()), images.device):
+        few, u = max(1, cells // images[0].numel()), uniforms.to("cpu", dtype)
+        for part in self.plan(u, channels == 3, (height, width), few, images.device):
             x = images.index_select(0, part.rows)
             if x.dtype == torch.uint8:
                 x = x.to(dtype).div_(255)
@@ -204,16 +204,20 @@ class Augment(Options):
         )
         return torch.where(fits.any(1, keepdim=True), torch.cat([place, size], dim=1), central)
 
-    def plan(self, u: Tensor, colour: bool, size: tuple[int, int]) -> BatchPlan:
+    def plan(
+        self, u: Tensor, colour: bool, size: tuple[int, int], few: int, device: torch.device
+    ) -> Iterator[ViewParameters]:
         """What uniforms mean, decided on the CPU.
 
         Args:
             u: (B, P) in [0, 1).
             colour: whether the images have three channels.
             size: height and width of the images, in pixels.
+            few: most images of a part.
+            device: of the images.
 
         Returns:
-            what is done to each image.
+            what is done to each image, in parts.
         """
         geometry, toss, amounts, keys, blur, *turn = u.split(
             [2 * ATTEMPTS + 2, 5, 4, 4, 1, *[1] * (self.draws - DRAWS)], dim=1
@@ -236,7 +240,8 @@ class Augment(Options):
         factors = low + amounts[:, :HUE] * (high - low)
         shift = (2 * amounts[:, HUE] - 1) * self.hue
         apply = (jittered < self.jitter_p) & bool(steps)
-        return BatchPlan(views, steps, apply, keys, factors, shift)
+        rows, jitter = order_jitter(steps, apply, keys, factors, shift)
+        return split_views(views, rows, jitter, few, device)
 
 
 def content_uniforms(

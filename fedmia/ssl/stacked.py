@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -73,20 +73,26 @@ def unstack(state: State, count: int) -> list[State]:
     return [{name: values[i] for name, values in rows.items()} for i in range(count)]
 
 
-@dataclass
 class StackedJob(Job):
     """Clients of as many images each, in one pass; `images` and `rng` are those of the first.
 
     Each sees the views that it would see alone, in the same order; sums alone are rounded
     otherwise. `method`, of `stack_method`, and the optimizer hold all clients.
 
-    Attributes:
+    Args:
         members: images and stream of each client.
+        rest: fields of `Job`, by name.
+
+    Attributes:
         client_losses: filled in by `run`: mean loss of each.
     """
 
-    members: Sequence[tuple[ByteArray, np.random.Generator]] = ()
-    client_losses: list[float] = field(default_factory=list, init=False)
+    def __init__(
+        self, members: Sequence[tuple[ByteArray, np.random.Generator]], **rest: Any
+    ) -> None:
+        super().__init__(**rest)
+        self.members = members
+        self.client_losses = list[float]()
 
     def batches(self) -> Iterator[Batch]:
         """Pairs of views of every batch, those of one client after those of another."""

@@ -8,7 +8,7 @@ import json
 import math
 from collections.abc import Callable
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 from fedmia.defenses.base import Defense, PreparationContext, RunConditions
 from fedmia.records.privacy import UNITS, Epsilon
@@ -23,18 +23,6 @@ from fedmia.testing.material import CPU, Case, call_under_seeds, changed, run, s
 from fedmia.threat import WhiteBox
 
 ROUNDS = 2
-
-
-class DefendedRounds(NamedTuple):
-    """What leaves after the last round, and the memory after each.
-
-    Attributes:
-        released: the update that leaves after the last round.
-        memories: the defence's memory after each round.
-    """
-
-    released: State
-    memories: list[dict[str, Any]]
 
 
 class DefenseCase(Case):
@@ -80,9 +68,9 @@ class DefenseCase(Case):
             job.run()
             yield WhiteBox(job.method, Augment(), seed=0, device=CPU, held=images)
 
-    def rounds(self) -> DefendedRounds:
-        """Two rounds of a client."""
-        memory, released, memories = self.prepared(), self.received, []
+    def rounds(self) -> list[tuple[State, dict[str, Any]]]:
+        """Two rounds of a client: the update that leaves in each, and the memory after it."""
+        memory, rounds = self.prepared(), list[tuple[State, dict[str, Any]]]()
         for turn in range(ROUNDS):
             released = self.received
             if not self.defense.sits_out(memory):
@@ -91,11 +79,11 @@ class DefenseCase(Case):
                 self.defense.train(job, memory)
                 trained, stream = job.method.shared_state(), rng(0, "release", turn)
                 released, _ = self.defense.release(self.received, trained, memory, stream)
-            memories.append(copy.deepcopy(memory))
-        return DefendedRounds(released, memories)
+            rounds.append((released, copy.deepcopy(memory)))
+        return rounds
 
     @cached_property
-    def usual(self) -> DefendedRounds:
+    def usual(self) -> list[tuple[State, dict[str, Any]]]:
         """`rounds` with the usual seed, run once."""
         return call_under_seeds(self.rounds, 1)[0]
 
@@ -132,12 +120,12 @@ def release_keeps_its_input_and_its_form(case: DefenseCase) -> None:
 
 def rounds_repeat_with_the_seed(case: DefenseCase) -> None:
     """To the bit, whatever the global generators hold."""
-    want, (got,) = case.usual.released, call_under_seeds(case.rounds, 2)
-    if changed(want, got.released):  # once more, to name the reason
+    (want, _), (got,) = case.usual[-1], call_under_seeds(case.rounds, 2)
+    if changed(want, got[-1][0]):  # once more, to name the reason
         (again,) = call_under_seeds(case.rounds, 1)
         way = "draw from the rng of release, in train from job.rng"
         text = f"two runs with one seed release a different {{}}; {way}"
-        case.require_equal(want, again.released, text)
+        case.require_equal(want, again[-1][0], text)
         case.must(False, f" draws from the global random generators; {way}")
 
 
@@ -157,7 +145,7 @@ def training_tells_a_finite_loss(case: DefenseCase) -> None:
 
 def memory_is_json(case: DefenseCase) -> None:
     """It is stored with the client's state."""
-    memory = case.usual.memories[-1]
+    _, memory = case.usual[-1]
     try:
         back = json.loads(json.dumps(memory))
     except TypeError as error:
@@ -172,7 +160,7 @@ def memory_is_json(case: DefenseCase) -> None:
 def privacy_is_stated_and_only_grows(case: DefenseCase) -> None:
     """Round by round, with what it rests on."""
     before = 0.0
-    for count, memory in enumerate(case.usual.memories, start=1):
+    for count, (_, memory) in enumerate(case.usual, start=1):
         if (statement := case.defense.privacy(memory)) is None:
             continue
         right = (
@@ -203,16 +191,16 @@ def neutral_setting_does_nothing(case: DefenseCase) -> None:
     if not case.cls.neutral:
         return
     off, where = DefenseCase(case.neutral()), case.neutral_words()
-    rounds = off.rounds()
-    released, _ = off.defense.release(case.received, case.trained, rounds.memories[-1], rng(0))
+    defended, memory = off.rounds()[-1]
+    released, _ = off.defense.release(case.received, case.trained, memory, rng(0))
     case.require_equal(case.trained, released, f"release is not the identity {where}; see {{}}")
-    statement = off.defense.privacy(rounds.memories[-1])
+    statement = off.defense.privacy(memory)
     case.must(statement is None or statement.value is None, f"privacy is promised {where}")
     if not off.defense.trains:
         job = case.job()
         job.run()
         text = f"training is another {where}; see {{}}"
-        case.require_equal(job.method.shared_state(), rounds.released, text)
+        case.require_equal(job.method.shared_state(), defended, text)
 
 
 STANDINGS = ("guaranteed", "heuristic", "empirical")

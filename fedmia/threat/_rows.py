@@ -142,7 +142,7 @@ class Rows:
     def _respond(self, images: Tensor, crops: ViewRecipe, first: int, last: int) -> Tensor:
         encoder, count, rows = self._method.encoder, last - first, []
         if encoder.map_layer is None:
-            raise InputError("needs a map of the image's parts, and this encoder returns none")
+            raise InputError("needs a map of the image's parts, and there is none")
         for part in images.split(self._batch_size(CHUNK // 4, images)):
             maps = self._layer(part.to(self.device).float() / 255, encoder.map_layer).flatten(2)
             if maps.shape[2] < 2:

@@ -48,19 +48,21 @@ class BudgetError(RuntimeError):
     """An attack asked for more queries than its threat allows; nothing was computed."""
 
 
-@dataclass
 class Meter:
     """Queries counted, up to a budget; views of one attacker on several models may share one.
 
-    Attributes:
+    Args:
         budget: most queries, or None for no limit.
+
+    Attributes:
         queries: queries counted so far.
         paused: whether counting is off.
     """
 
-    budget: int | None = None
-    queries: int = 0
-    paused: bool = False
+    def __init__(self, budget: int | None = None) -> None:
+        self.budget = budget
+        self.queries = 0
+        self.paused = False
 
     @contextmanager
     def pause(self) -> Iterator[None]:

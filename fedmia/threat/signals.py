@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from threading import Lock
 
 import torch
@@ -12,7 +11,6 @@ from torch import Tensor
 from fedmia.data.images import digests
 
 
-@dataclass
 class Signals:
     """Rows already computed on one model, by image: work shared by attacks, never their counts.
 
@@ -21,9 +19,10 @@ class Signals:
         widths: lengths of the outputs that stand side by side in a row, by what they are.
     """
 
-    rows: dict[tuple[object, ...], dict[bytes, Tensor]] = field(default_factory=dict)
-    widths: dict[tuple[object, ...], tuple[int, ...]] = field(default_factory=dict)
-    _rounds: dict[int, Signals] = field(default_factory=dict, repr=False)
+    def __init__(self) -> None:
+        self.rows: dict[tuple[object, ...], dict[bytes, Tensor]] = {}
+        self.widths: dict[tuple[object, ...], tuple[int, ...]] = {}
+        self._rounds: dict[int, Signals] = {}
 
     def of_round(self, round: int) -> Signals:
         """Rows of the model of another round of the same federation."""
@@ -65,22 +64,24 @@ class Signals:
         return torch.stack([known[n][:columns] for n in names])
 
 
-@dataclass
 class PixelCache:
     """Augmented views already drawn, by image: they depend on no model, so all views share them.
 
     Safe to share between threads.
 
-    Attributes:
+    Args:
         limit: most bytes kept; what does not fit is drawn again.
+
+    Attributes:
         used: bytes kept.
         rows: (views, C, H, W) by seed, recipe and device, then by the image's digest.
     """
 
-    limit: int = 1 << 28
-    used: int = 0
-    rows: dict[tuple[object, ...], dict[bytes, Tensor]] = field(default_factory=dict)
-    _lock: Lock = field(default_factory=Lock, repr=False)
+    def __init__(self, limit: int = 1 << 28) -> None:
+        self.limit = limit
+        self.used = 0
+        self.rows: dict[tuple[object, ...], dict[bytes, Tensor]] = {}
+        self._lock = Lock()
 
     def get(
         self, key: tuple[object, ...], images: Tensor, views: int, draw: Callable[[Tensor], Tensor]

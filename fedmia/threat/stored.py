@@ -21,7 +21,11 @@ class Stored(Protocol):
     views: int
 
     def of(self, images: Tensor) -> Tensor:
-        """Vectors (N, V, D) of stand-ins (N, C, H, W) of the images."""
+        """Vectors (N, V, D) of stand-ins (N, C, H, W) of the images.
+
+        Raises:
+            InputError: pixels that stand in for none.
+        """
 
 
 class StoredVectors(BlackBox):
@@ -48,12 +52,3 @@ class StoredVectors(BlackBox):
         rows = self._stored.of(images)[:, :views]
         self._signals.widths[OUTPUTS] = (rows.shape[2],) * len(OUTPUTS)  # the same of both
         return rows
-
-    def view_pixels(self, images: Tensor, views: int, recipe: ViewRecipe | None = None) -> Tensor:
-        raise InputError("needs pixels, and only vectors are given")
-
-    def embed(self, pixels: Tensor, layer: str = "encoder") -> Tensor:
-        raise InputError("needs the encoder, and only vectors are given")
-
-    def responses(self, images: Tensor, crops: ViewRecipe, count: int) -> Tensor:
-        raise InputError("needs a map of the image's parts, and only vectors are given")

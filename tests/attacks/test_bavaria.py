@@ -12,7 +12,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy import integrate, stats
 
-from fedmia.attacks.bavaria import MANY, BaVarIA, Prior, estimate_prior, predict
+from fedmia.attacks.bavaria import MANY, BaVarIA, Prior, estimate_prior
 from fedmia.attacks.lira import LiRA
 from fedmia.seeding import rng
 from tests.attacks.difficulty import tpr
@@ -38,7 +38,7 @@ def test_predict__is_the_integral_over_all_gaussians() -> None:
     """Bayes' rule by quadrature: over the mean and the variance that the prior and two signals
     leave likely."""
     own, x = np.array([0.9, 0.2]), 1.3
-    location, scale, freedom = predict(PRIOR, own[:, None], np.ones((2, 1), dtype=bool))
+    location, scale, freedom = PRIOR.predict(own[:, None], np.ones((2, 1), dtype=bool))
 
     def joint(mean: float, log_variance: float, also: float = 1.0) -> float:
         variance = math.exp(log_variance)

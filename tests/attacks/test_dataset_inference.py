@@ -17,7 +17,6 @@ from torch.nn import functional as F
 
 from fedmia.attacks._exchange import (
     DRAWS,
-    SetComparison,
     drawn_means,
     exchange_subjects,
     exchange_test,
@@ -27,6 +26,7 @@ from fedmia.attacks.dataset_inference import DatasetInference
 from fedmia.evaluation.steps.datasets import LEAST, POSERS, form_candidate_sets, inference
 from fedmia.partitions.dirichlet import Dirichlet
 from fedmia.partitions.iid import IID
+from fedmia.records import ClientInference
 from fedmia.report.datasets import inference_row
 from fedmia.seeding import rng
 from fedmia.ssl.augment import Augment
@@ -83,7 +83,7 @@ def test_means__are_those_of_swaps_one_by_one(count: int) -> None:
         assert got[row] == pytest.approx(np.mean(mixed[:count]))
 
 
-def one_class(value: float, count: int, draw: np.random.Generator, **more: Any) -> SetComparison:
+def one_class(value: float, count: int, draw: np.random.Generator, **more: Any) -> ClientInference:
     """So many images of one value against 40 others of the same class."""
     zeros, rest = np.zeros(40, dtype=int), rng(0, "rest").normal(size=40)
     return exchange_test(np.full(count, value), zeros[:count], rest, zeros, draw, **more)

@@ -248,9 +248,9 @@ def test_deepsets__does_not_see_the_order() -> None:
 def test_scaling__of_a_set_is_one_for_all_its_elements() -> None:
     inputs = torch.rand(20, 6, generator=torch_rng(0), dtype=torch.float64) * torch.arange(1, 7)
     v, s = (registry.build("attack", name, {"scale": "standard"}) for name in NAMES[:2])
-    np.testing.assert_allclose(v.scaling(inputs)(inputs).std(dim=0), np.ones(6))
+    np.testing.assert_allclose(v.scaled(inputs, *v.scaling(inputs)).std(dim=0), np.ones(6))
     np.testing.assert_allclose(
-        s.scaling(inputs)(inputs), (inputs - inputs.mean()) / inputs.std(), atol=1e-12
+        s.scaled(inputs, *s.scaling(inputs)), (inputs - inputs.mean()) / inputs.std(), atol=1e-12
     )
     flat = torch.full((4, 2), 3.0)
-    assert (v.scaling(flat)(flat) == 0).all()
+    assert (v.scaled(flat, *v.scaling(flat)) == 0).all()

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedmia.attacks._measure import EDGE, MembershipSignal, logit
+from fedmia.attacks._measure import EDGE, logit, membership_signal
 from fedmia.attacks._reference import ReferenceSignals
 from fedmia.attacks.base import Known
 from fedmia.attacks.rmia import GRID, RMIA, choose_a, dominated_share
@@ -146,7 +146,9 @@ def cosine(a: Tensor, b: Tensor) -> float:
 
 
 def test_similarity__is_the_mean_cosine_from_0_to_1(view: BlackBox, images: Tensor) -> None:
-    got = MembershipSignal("similarity", 4, "auto", 0.2)(view, images, images[:0])
+    got = membership_signal(
+        view, images, images[:0], signal="similarity", views=4, layer="auto", temperature=0.2
+    )
     assert view.queries == 4 * 20
     for row, p in zip(view.embed_views(images, 4), got, strict=True):
         mean = float(np.mean(naive_pairs(row)))
@@ -159,7 +161,9 @@ def test_loss__is_the_chance_of_picking_the_other_view(
 ) -> None:
     """Of the image itself no negative is made, though it may be among the known."""
     others = torch.cat([known.nonmembers, images[3:5]])
-    got = MembershipSignal("loss", 5, "auto", 0.3)(view, images, others)
+    got = membership_signal(
+        view, images, others, signal="loss", views=5, layer="auto", temperature=0.3
+    )
     assert view.queries == 5 * 20 + 12
     keys = view.embed_plain(others)
     for i, row in enumerate(view.embed_views(images, 5)):
@@ -178,7 +182,9 @@ def test_loss__is_the_chance_of_picking_the_other_view(
 def test_norm__is_relative_to_the_known_images(
     view: BlackBox, images: Tensor, known: Known
 ) -> None:
-    got = MembershipSignal("norm", 2, "auto", 0.2)(view, images, known.members)
+    got = membership_signal(
+        view, images, known.members, signal="norm", views=2, layer="auto", temperature=0.2
+    )
     assert view.queries == 20 + 12
     typical = math.prod(float(v.norm()) for v in view.embed_plain(known.members, "avgpool"))
     typical **= 1 / len(known.members)
@@ -193,7 +199,9 @@ def test_measure__stays_off_the_edges(images: Tensor) -> None:
             return torch.ones(len(images), views, 3)
 
     view = Flat.__new__(Flat)
-    got = MembershipSignal("similarity", 4, "auto", 0.2)(view, images, images)
+    got = membership_signal(
+        view, images, images, signal="similarity", views=4, layer="auto", temperature=0.2
+    )
     assert (got == 1 - EDGE).all() and np.isfinite(logit(got)).all()
 
 
@@ -202,4 +210,6 @@ def test_measure__needs_known_images(
     signal: str, count: int, view: BlackBox, images: Tensor
 ) -> None:
     with pytest.raises(InputError, match=f"'{signal}' needs at least"):
-        MembershipSignal(signal, 4, "auto", 0.2)(view, images[5:], images[:count])
+        membership_signal(
+            view, images[5:], images[:count], signal=signal, views=4, layer="auto", temperature=0.2
+        )

@@ -42,13 +42,13 @@ def run(bank: Bank) -> Path:
 
 def trainings(monkeypatch: Patch) -> list[int]:
     """Numbers of the shadows that are trained from now on."""
-    plain, numbers = train.train_one, list[int]()
+    plain, numbers = train.ShadowTraining.train, list[int]()
 
-    def train_one(shadow: Any, *rest: Any) -> Any:
+    def noted(shadow: Any, *rest: Any) -> Any:
         numbers.append(shadow.index)
         return plain(shadow, *rest)
 
-    monkeypatch.setattr(train, "train_one", train_one)
+    monkeypatch.setattr(train.ShadowTraining, "train", noted)
     return numbers
 
 
@@ -144,7 +144,7 @@ def test_shadows__that_cannot_be_trained_fail_once(
         calls.append(1)
         raise InputError("shadow-0 diverged in epoch 1")
 
-    monkeypatch.setattr(train, "train_one", diverge)
+    monkeypatch.setattr(train.ShadowTraining, "train", diverge)
     flags = "--attacks encodermi-t,encodermi-v,lpla --shadows 1 "
     unknown = audit(flags, tmp_path / "UNKNOWN")
     assert "the target's architecture is not recorded" in unknown.not_run["encodermi-t"]
@@ -159,7 +159,7 @@ def test_shadows__that_cannot_be_trained_fail_once(
 def test_shadows__interrupted_go_on_where_they_stopped(
     audit: Audit, tmp_path: Path, monkeypatch: Patch
 ) -> None:
-    plain = train.train_one
+    plain = train.ShadowTraining.train
 
     def second_is_cut(shadow: Any, *rest: Any) -> Any:
         if shadow.index == 1:
@@ -171,7 +171,7 @@ def test_shadows__interrupted_go_on_where_they_stopped(
     flags += "--attacks lpla,encodermi-t,similarity"
     out = tmp_path / "AUDIT"
     with monkeypatch.context() as patch:
-        patch.setattr(train, "train_one", second_is_cut)
+        patch.setattr(train.ShadowTraining, "train", second_is_cut)
         patch.setattr(train, "count_cores", lambda: 1)  # one after the other
         done = audit(flags, out)
     assert done.code == 130 and done.names() == ["lpla"]

@@ -129,10 +129,11 @@ def test_sets__each_gets_what_was_said_of_it() -> None:
     scorer = Scorer(Known(*sides[:2]), *sides[2:], 0, lambda name: Brightness())
     view: Any = SimpleNamespace(threat=Brightness.needs, queries=0, unmetered=nullcontext)
     result = scorer.score_attack("brightness", view, scorer.sets, threshold=False)
-    assert len(scorer.sets.members) == 7 and len(scorer.sets.nonmembers) == 5
+    ours, theirs = scorer.sets
+    assert len(ours) == 7 and len(theirs) == 5
     for images, places, said in (
-        (sides[2], scorer.sets.members, result.sets_members),
-        (sides[3], scorer.sets.nonmembers, result.sets_nonmembers),
+        (sides[2], ours, result.sets_members),
+        (sides[3], theirs, result.sets_nonmembers),
     ):
         mean = images[places].double().mean(dim=(1, 2, 3, 4)).numpy()
         np.testing.assert_allclose(said, np.stack([mean, -mean], axis=1))

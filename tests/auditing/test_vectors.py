@@ -14,9 +14,11 @@ from safetensors.numpy import save_file
 
 import fedmia
 from fedmia.api import view
+from fedmia.encoders.vectors import as_vectors, load_vectors
 from fedmia.report.words.meaning import NO_CONTROL
 from fedmia.settings.errors import InputError
 from fedmia.storage.json_rows import to_json
+from fedmia.threat import StoredVectors
 from tests.auditing.conftest import Audit, Sides
 from tests.auditing.test_remote import module
 
@@ -70,7 +72,7 @@ def test_vectors__run_what_needs_no_more_and_name_the_rest(
     ran = {*done.names(), *(row["attack"] for row in done.report["dataset_inference"])}
     assert ran == {*NEEDLESS} and "failed" not in str(done.not_run)
     for attack, words in (
-        ("grad-norm", "white_box"), ("partcrop", "only vectors are given"),
+        ("grad-norm", "white_box"), ("partcrop", "needs a map of the image's parts"),
         ("variance-only", "only vectors are given"), ("rmia", "needs shadow encoders"),
     ):  # fmt: skip
         assert words in done.not_run[attack]
@@ -233,3 +235,17 @@ def test_python__refuses_in_one_line(
     with pytest.raises(InputError, match=words) as refused:
         embeddings(**(sides | given), out=tmp_path / "OUT")
     assert "\n" not in str(refused.value) and not (tmp_path / "OUT").exists()
+
+
+def test_view__answers_for_the_images_of_its_vectors_alone() -> None:
+    sides = [as_vectors(np.arange(6.0).reshape(3, 2) + at, "vectors", "A.npy") for at in (0.0, 9.0)]
+    loaded = load_vectors(*sides, seed=0)
+    stored = loaded.stored
+    assert stored is not None
+    answers = StoredVectors(
+        loaded.method, loaded.augment, seed=0, device=torch.device("cpu"), stored=stored
+    )
+    stand_ins = torch.from_numpy(sides[1].images().images.copy())
+    assert torch.equal(answers.embed(stand_ins.float() / 255), answers.embed_plain(stand_ins))
+    with pytest.raises(InputError, match="needs the encoder, and only vectors are given"):
+        answers.embed(torch.rand(2, 1, 4, 4))

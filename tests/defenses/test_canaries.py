@@ -16,7 +16,7 @@ from scipy.stats import norm
 
 from fedmia.defenses import canaries
 from fedmia.defenses.accounting import noise_for
-from fedmia.defenses.canaries import AuditedSteps, audit_steps
+from fedmia.defenses.canaries import AuditedSteps
 from fedmia.defenses.dpsgd import DPSGD
 from fedmia.defenses.gaussian import Gaussian
 from fedmia.defenses.laplace import Laplace
@@ -107,11 +107,11 @@ def test_scores__do_not_depend_on_physical_batches_and_split_over_runs(
 ) -> None:
     job, steps = make_job(make_moco().train()), AuditedSteps(0.5, 2.0, 0.5, 6.0, 3)
     inside = rng(0, "coins").random(40) < 0.5
-    whole = audit_steps(job, steps, inside, rng(1, "audit"))
+    whole = steps.score(job, inside, rng(1, "audit"))
     monkeypatch.setattr(canaries, "NUMBERS", 3 * sum(w.numel() for w in job.method.trainable()))
-    assert audit_steps(job, steps, inside, rng(1, "audit")) == pytest.approx(whole, rel=1e-4)
+    assert steps.score(job, inside, rng(1, "audit")) == pytest.approx(whole, rel=1e-4)
     monkeypatch.setattr(canaries, "TOGETHER", 16)
-    parted = audit_steps(job, steps, inside, rng(1, "audit"))
+    parted = steps.score(job, inside, rng(1, "audit"))
     assert len(parted) == 40 and parted[:16].tolist() != whole[:16].tolist()
     assert min(parted[inside].mean(), whole[inside].mean()) > 0 > parted[~inside].mean()
 
@@ -140,7 +140,7 @@ def test_dpsgd__canaries_enter_steps_at_the_rate_of_images(
     monkeypatch.setattr(canaries, "poisson_rows", counted)
     job, inside = make_job(make_moco().train()), rng(0, "coins").random(400) < 0.5
     steps = AuditedSteps(noise_for(1.0, 1e-5, rate, 20, "rdp"), 1.0, rate, 40.0, 20)
-    scores = audit_steps(job, steps, inside, rng(1, "audit"))
+    scores = steps.score(job, inside, rng(1, "audit"))
     assert len(taken) % 20 == 0
     assert sum(taken) / inside.sum() / 20 == pytest.approx(rate, rel=0.1)
     memory = {"canaries": {"in": inside, "scores": scores}}

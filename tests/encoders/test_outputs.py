@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedmia.encoders._outputs import choose_outputs, is_map, named_tensors, read_outputs
+from fedmia.encoders._outputs import OutputReader, is_map, named_tensors
 from fedmia.encoders.base import IMAGENET, PLAIN, LoadContext, LoadOptions
 from fedmia.records.note import Note
 from fedmia.report.words.notes import sentences
@@ -24,10 +24,10 @@ def of_x(embedding: str | None = None) -> LoadContext:
 
 
 def read(outputs: Any, embedding: str | None = None) -> tuple[Tensor, Tensor | None]:
-    return read_outputs(outputs, choose_outputs(outputs, of_x(embedding)))
+    return OutputReader(outputs, of_x(embedding))(outputs)
 
 
-def test_read_outputs__a_vector_then_maps_then_tokens() -> None:
+def test_reader__a_vector_then_maps_then_tokens() -> None:
     vector, grid = read({"a": [LARGE, SMALL], "b": (VECTOR, torch.arange(2))})
     assert torch.equal(vector, VECTOR) and grid is SMALL
     assert torch.equal(read(torch.ones(2, 4, 1, 1))[0], torch.ones(2, 4))
@@ -78,9 +78,9 @@ POOLED = torch.rand(2, 8)  # as wide as the tokens
         ((TOKENS, POOLED), "1", True),
     ],
 )
-def test_choose_outputs__by_name_then_by_shape(outputs: Any, name: str, noted: bool) -> None:
+def test_reader__by_name_then_by_shape(outputs: Any, name: str, noted: bool) -> None:
     context = of_x()
-    assert choose_outputs(outputs, context).vector == name
+    assert OutputReader(outputs, context).vector == name
     assert [f"'{name}'" in note for note in sentences(context.notes)] == [True] * noted
 
 
@@ -95,18 +95,18 @@ def test_choose_outputs__by_name_then_by_shape(outputs: Any, name: str, noted: b
         {"loss": torch.rand(()), "logits": ODD, "mask": VECTOR},
     ],
 )
-def test_choose_outputs__what_is_not_known_is_refused_with_its_names(outputs: Any) -> None:
+def test_reader__what_is_not_known_is_refused_with_its_names(outputs: Any) -> None:
     names = list(dict(named_tensors(outputs)))[-2:]
     with pytest.raises(InputError) as refused:
-        choose_outputs(outputs, of_x())
+        OutputReader(outputs, of_x())
     assert all(f"'{name}' (B, " in str(refused.value) for name in names)
     assert "embedding NAME" in str(refused.value)
-    assert choose_outputs(outputs, of_x(names[1])).vector == names[1]
+    assert OutputReader(outputs, of_x(names[1])).vector == names[1]
     with pytest.raises(InputError, match="unknown output 'z'"):
-        choose_outputs(outputs, of_x("z"))
+        OutputReader(outputs, of_x("z"))
 
 
-def test_read_outputs__the_output_that_the_user_names() -> None:
+def test_reader__the_output_that_the_user_names() -> None:
     both = {"a": VECTOR, "b": OTHER, "map": SMALL}
     assert read(both, "b") == (OTHER, SMALL)
     vector, grid = read({"x": VECTOR, "tokens": TOKENS}, "tokens")
@@ -154,8 +154,8 @@ def test_constants__given_ones_then_the_encoders_own_then_usual_ones_with_a_note
     lines: list[Note] = []
     if isinstance(wanted, str):
         with pytest.raises(InputError, match=wanted):
-            LoadOptions(**options).channel_constants(channels, own, lines)
+            LoadOptions.from_user(**options).channel_constants(channels, own, lines)
     else:
-        assert LoadOptions(**options).channel_constants(channels, own, lines) == wanted
+        assert LoadOptions.from_user(**options).channel_constants(channels, own, lines) == wanted
     usual = "ImageNet's" if channels == 3 else "mean 0.5"
     assert [usual in line for line in sentences(lines)] == [True] * notes

@@ -23,7 +23,6 @@ from fedmia.attacks.lira import LiRARounds
 from fedmia.attacks.rmia import RMIARounds
 from fedmia.data.cast import ATTACKED, KNOWN, SCORED
 from fedmia.data.images import digests
-from fedmia.data.sets import ImageSets
 from fedmia.evaluation import run as scoring
 from fedmia.evaluation.active import ActiveScores
 from fedmia.evaluation.score import score
@@ -105,7 +104,7 @@ def total(state: State) -> float:
 def test_with_sets__reads_the_rounds_in_which_sets_are_climbed_alone() -> None:
     """In each reading, beside the same round in which nothing acts: two sets of a kind, of images 0
     to 7. Nothing of the rounds that all images share."""
-    formed = ImageSets(np.array([[0, 1], [2, 3]]), np.array([[0, 3], [1, 2]]))
+    formed = np.array([[0, 1], [2, 3]]), np.array([[0, 3], [1, 2]])
     rows = torch.arange(4, dtype=torch.uint8).view(4, 1, 1, 1)
     none = np.zeros(0)
     scorer = SimpleNamespace(members=rows, nonmembers=rows + 4, sets=formed)

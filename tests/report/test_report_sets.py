@@ -7,13 +7,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fedmia.data.sets import ImageSets
 from fedmia.evaluation.steps.sets import set_scores
 from fedmia.records import ALONE, MEAN, Pair, RunScores, ScoredAttack, SetScores
 from fedmia.report.build import build_report
 from fedmia.report.metrics import set_row
 
-SETS = ImageSets(np.array([[0, 3], [1, 2]]), np.array([[4, 0], [2, 1], [5, 3]]))
+SETS = np.array([[0, 3], [1, 2]]), np.array([[4, 0], [2, 1], [5, 3]])
 
 
 def attack(name: str, members: list[float], others: list[float], **more: object) -> ScoredAttack:

@@ -76,7 +76,9 @@ def test_settings__stand_in_takes_the_images_views() -> None:
 
 
 def test_plan__none_is_no_knowledge() -> None:
-    assert ShadowPlan(knowledge=("none",)) == ShadowPlan(knowledge=())
+    none, target = ShadowPlan(knowledge=("none",)), make_target()
+    assert build_settings(none, target) == build_settings(ShadowPlan(knowledge=()), target)
+    assert not any(none.knows(k) for k in KNOWLEDGE)
     assert ShadowPlan().knowledge == KNOWLEDGE
     assert not any(ShadowPlan(knowledge=()).knows(k) for k in KNOWLEDGE)
 

@@ -16,7 +16,7 @@ from fedmia.report.words.notes import sentences
 from fedmia.seeding import rng, torch_rng
 from fedmia.settings import registry
 from fedmia.settings.errors import InputError
-from fedmia.shadows.draw import build_image_pool, draw_shadows
+from fedmia.shadows.draw import ImagePool
 from fedmia.shadows.train import TrainedShadow, TrainingStopped, shadow_notes
 from fedmia.ssl.base import Recipe
 from fedmia.ssl.moco import MoCo
@@ -39,7 +39,7 @@ def after(calls: int) -> Any:
 
 
 def test_train_shadows__equals_the_plain_calls(plain: list[TrainedShadow], pool: Tensor) -> None:
-    dealt = draw_shadows(make_plan(), build_image_pool(pool, None))[1]
+    inside, outside = ImagePool(pool, None).draw(make_plan())[1]
     spec, options = MoCo(dim=8, queue=8, temperature=0.2), Train(local_epochs=1, batch_size=4,
                                                                lr=0.05, momentum=0.8)  # fmt: skip
     recipe = Recipe((0.5,) * 3, (0.25,) * 3, 12)
@@ -48,7 +48,7 @@ def test_train_shadows__equals_the_plain_calls(plain: list[TrainedShadow], pool:
     optimizer = make_optimizer(method, options)
     for epoch in range(2):
         Job(
-            method=method, optimizer=optimizer, images=pool[dealt.members].numpy(),
+            method=method, optimizer=optimizer, images=pool[inside].numpy(),
             augment=spec.augment, train=options, rng=rng(0, "shadow", 1, epoch), step=3 * epoch,
             total_steps=6, device=torch.device("cpu"),
         ).run()  # fmt: skip
@@ -57,8 +57,8 @@ def test_train_shadows__equals_the_plain_calls(plain: list[TrainedShadow], pool:
     assert state.keys() == expected.keys()
     assert all(torch.equal(state[n], t) for n, t in expected.items())
     assert [t.name for t in plain] == ["shadow-0", "shadow-1"] and not plain[1].method.training
-    assert torch.equal(plain[1].members, pool[dealt.members])
-    assert torch.equal(plain[1].nonmembers, pool[dealt.nonmembers])
+    assert torch.equal(plain[1].members, pool[inside])
+    assert torch.equal(plain[1].nonmembers, pool[outside])
 
 
 @pytest.mark.parametrize("workers", [1, 3])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -12,17 +11,17 @@ from torch.nn import functional as F
 Optimizer = Callable[[list[Tensor]], torch.optim.Optimizer]
 
 
-@dataclass(frozen=True)
 class HeadStack:
     """K networks: linear layers with ReLU between them, no batch norm, nothing but weights.
 
-    Attributes:
+    Args:
         weights: of each layer, float32 (K, inputs, outputs).
         biases: of each layer, float32 (K, 1, outputs).
     """
 
-    weights: tuple[Tensor, ...]
-    biases: tuple[Tensor, ...]
+    def __init__(self, weights: tuple[Tensor, ...], biases: tuple[Tensor, ...]) -> None:
+        self.weights = weights
+        self.biases = biases
 
     def __len__(self) -> int:
         return len(self.biases[0])

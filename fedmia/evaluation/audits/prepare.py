@@ -145,7 +145,9 @@ def load_encoder(audit: Audit, device: torch.device, objects: InMemory = NOTHING
     elif checkpoint is not None:
         raise InputError(f"{opt('encoder.checkpoint', checkpoint)}: a module holds its own weights")
     else:
-        released = load_module(objects.encoder, LoadOptions(**load_options), name=objects.name)
+        released = load_module(
+            objects.encoder, LoadOptions.from_user(**load_options), name=objects.name
+        )
     if recorded is None:
         return EncoderRounds(released)
     return load_rounds(released, recorded, objects.loss or audit.federation.loss)

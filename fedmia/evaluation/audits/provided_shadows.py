@@ -159,7 +159,7 @@ class ProvidedShadows:
             return seals_digest(self.path)
         digest = hashlib.sha256()
         for one in self._loaded:
-            images = content_digest(*(digests(x.numpy()) for x in (one.members, one.nonmembers)))
+            images = content_digest(one.members.numpy(), one.nonmembers.numpy())
             state = {n: t.detach().cpu() for n, t in one.method.shared_state().items()}
             digest.update(seal(json.dumps([one.defense, images]), state).numpy().data)
         return digest.hexdigest()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -132,10 +132,7 @@ def infer_sets(
     answers = attack.infer(view, of.images[rank], of.classes[rank], suspects, draw, *subjects)
     back = [answers[i] for i in np.argsort(order)]
     ids = [*of.positions, *[None] * (len(questions) - len(of.positions))]
-    rows = [
-        ClientInference(k, t.p_value, t.difference, t.n, t.others)
-        for k, t in zip(ids, back, strict=True)
-    ]
+    rows = [replace(answer, client=client) for client, answer in zip(ids, back, strict=True)]
     return rows[: len(of.positions)], rows[len(of.positions) :]
 
 

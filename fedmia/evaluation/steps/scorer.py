@@ -191,7 +191,7 @@ class Scorer:
 
     def _score_sets(self, attack: Attack, view: BlackBox, sets: ImageSets) -> Sides | None:
         """What `score_sets` says of the sets of members (S, 2) and of the others (T, 2)."""
-        ours, theirs = self.members[sets.members], self.nonmembers[sets.nonmembers]
+        ours, theirs = self.members[sets[0]], self.nonmembers[sets[1]]
         both = torch.cat([ours, theirs])
         for at, one in enumerate(both):
             both[at] = one[rank_digests(digests(one.numpy()))]

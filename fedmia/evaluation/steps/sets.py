@@ -30,8 +30,9 @@ def set_scores(
     Returns:
         One row for each attack that has a score of sets.
     """
-    if not len(sets.members) or not len(sets.nonmembers):
+    if not all(map(len, sets)):
         return []
+    size = sets[0].shape[1]
     beside: dict[str, dict[str, ScoredAttack]] = {}
     for null in NULLS:
         for control in controls.get(null, ()):
@@ -43,7 +44,7 @@ def set_scores(
     rows = []
     for scored in attacks:
         near = {name: _means(sets, one) for name, one in beside.get(scored.name, {}).items()}
-        rows.append(SetScores(scored.name, MEAN, sets.size, *_means(sets, scored), near))
+        rows.append(SetScores(scored.name, MEAN, size, *_means(sets, scored), near))
     for scored in attacks:
         mine, others = scored.sets_members, scored.sets_nonmembers
         if mine is None or others is None:
@@ -51,11 +52,11 @@ def set_scores(
         names = [*twins.get(scored.name, [f"{scored.name}-zero"])]
         columns = zip(mine.T[1:], others.T[1:], strict=True)
         own = dict(zip(names, columns, strict=False))  # an act in rounds has its own twin alone
-        rows.append(SetScores(scored.name, ALONE, sets.size, mine[:, 0], others[:, 0], own))
+        rows.append(SetScores(scored.name, ALONE, size, mine[:, 0], others[:, 0], own))
     return rows
 
 
 def _means(sets: ImageSets, of: ScoredAttack) -> tuple[FloatArray, FloatArray]:
     """Mean scores of the sets of members and of those of non-members."""
-    sides = of.scores_members[sets.members], of.scores_nonmembers[sets.nonmembers]
+    sides = of.scores_members[sets[0]], of.scores_nonmembers[sets[1]]
     return sides[0].mean(axis=1), sides[1].mean(axis=1)
