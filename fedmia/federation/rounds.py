@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import numpy as np
 from flwr.serverapp import Grid
@@ -68,11 +68,10 @@ class RunInterrupted(Exception):
     """The user ended the run; what is finished is kept."""
 
 
-@dataclass
 class FederatedRun:
     """All branches of one run, over one grid of clients.
 
-    Attributes:
+    Args:
         plan: settings, images and their roles.
         client_context: what all clients of the run share.
         store: local states of the clients.
@@ -82,6 +81,8 @@ class FederatedRun:
         watch: notes the seconds of each part.
         display: progress on the terminal.
         checkpoint: written as the rounds pass, if any; clients' states are then in a Ledger.
+
+    Attributes:
         head: where the branch at work stands.
         forked: where a branch that shares the clean rounds of `main` begins.
         rounds: filled in: one row a finished round of `main`.
@@ -89,42 +90,39 @@ class FederatedRun:
         failure: filled in where the rounds ended before their time, but for an interruption.
     """
 
-    plan: Plan
-    client_context: ClientContext
-    store: StateStore
-    recording: RecordingWriter
-    probe: Callable[[State], float | None]
-    notes: NoteTaker | None
-    watch: Stopwatch
-    display: Display
-    checkpoint: Checkpoint | None = None
-    head: BranchState | None = None
-    forked: BranchState | None = None
-    rounds: list[RoundInfo] = field(default_factory=list)
-    aggregation: Aggregation | None = None
-    failure: FederationError | None = None
-    _unsaved: tuple[int, State, State] | None = field(default=None, init=False, repr=False)
-    _crafted: State | None = field(default=None, init=False, repr=False)
-    _replay: Replay | None = field(default=None, init=False, repr=False)
-    _sent: dict[int, Sent] = field(default_factory=dict, init=False, repr=False)
-    _line: RoundRecord = field(default_factory=lambda: RoundRecord("", 0), init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        self.experiment = experiment = self.plan.experiment
+    def __init__(
+        self, plan: Plan, client_context: ClientContext, store: StateStore,
+        recording: RecordingWriter, probe: Callable[[State], float | None],
+        notes: NoteTaker | None, watch: Stopwatch, display: Display,
+        checkpoint: Checkpoint | None = None,
+    ) -> None:  # fmt: skip
+        self.plan, self.client_context, self.store = plan, client_context, store
+        self.recording, self.checkpoint = recording, checkpoint
+        self.probe, self.notes, self.watch, self.display = probe, notes, watch, display
+        self.head: BranchState | None = None
+        self.forked: BranchState | None = None
+        self.rounds, self._sent = list[RoundInfo](), dict[int, Sent]()
+        self.aggregation: Aggregation | None = None
+        self.failure: FederationError | None = None
+        self._unsaved: tuple[int, State, State] | None = None
+        self._crafted: State | None = None
+        self._replay: Replay | None = None
+        self._line = RoundRecord("", 0)
+        self.experiment = experiment = plan.experiment
         self.schedule, self.holder = Schedule(experiment), experiment.holder
-        self._root = root(self.client_context.noise_source, experiment.seed)
+        self._root = root(client_context.noise_source, experiment.seed)
         options = experiment.federation
         self.failure_policy = FailurePolicy(
             options.clients,
             options.on_failure,
             options.client_timeout,
             max(options.min_clients, experiment.strategy.plugin("strategy").least),
-            self.plan.cast.indispensable,
-            say=self.display.warn,
+            plan.cast.indispensable,
+            say=display.warn,
             hint=f"{divergence_hint(experiment)} if training diverged",
         )
-        self.active = self.client_context.attack is not None
-        self._trained = [0] * len(self.client_context.roles)
+        self.active = client_context.attack is not None
+        self._trained = [0] * len(client_context.roles)
 
     def run(self, grid: Grid) -> None:
         """Run all branches.

@@ -24,7 +24,7 @@ from fedmia.attacks._exchange import (
 )
 from fedmia.attacks.base import Known
 from fedmia.attacks.dataset_inference import DatasetInference
-from fedmia.evaluation.steps.datasets import LEAST, POSERS, form_candidate_sets, inference
+from fedmia.evaluation.steps.datasets import LEAST, POSERS, CandidateSets, inference
 from fedmia.partitions.dirichlet import Dirichlet
 from fedmia.partitions.iid import IID
 from fedmia.report.datasets import inference_row
@@ -185,7 +185,7 @@ def split(members: Tensor, others: Tensor, owner: Any, kinds: int) -> Any:
     """The members, and posers among the others, as data sets of few classes each."""
     draw = rng(0)
     classes = draw.integers(0, kinds, len(members)), draw.integers(0, kinds, len(others))
-    return form_candidate_sets(members, others, classes, owner, Dirichlet(alpha=0.3), seed=2)
+    return CandidateSets(members, others, classes, owner, Dirichlet(alpha=0.3), seed=2)
 
 
 def test_suspects__posers_are_non_members_dealt_like_clients(textures: Any) -> None:
@@ -205,7 +205,7 @@ def test_suspects__posers_are_non_members_dealt_like_clients(textures: Any) -> N
 def test_suspects__pose_also_where_clients_outnumber_the_non_members(textures: Any) -> None:
     """Half of the non-members, dealt to all 60 clients, would leave some with none."""
     classes = np.zeros(120, dtype=int), np.zeros(80, dtype=int)
-    of = form_candidate_sets(
+    of = CandidateSets(
         textures(120), textures(80, seed=5), classes, np.repeat(range(60), 2), IID(), 2
     )
     assert len(of.posing) >= POSERS and {len(one) for one in of.posing} == {LEAST}
@@ -247,7 +247,7 @@ def test_inference__subjects_that_nobody_trained_on_seldom_void_it(
         members, others = torch.from_numpy(images.astype(np.uint8)).split([200, 40])
         classes = np.zeros(200, dtype=int), np.zeros(40, dtype=int)
         owner, subjects = of[:200], (of[:200], of[200:])
-        sets = form_candidate_sets(members, others, classes, owner, IID(), 0, subjects)
+        sets = CandidateSets(members, others, classes, owner, IID(), 0, subjects)
         row = inference_row(inference(Bright(), known, sets, at, view, view), 1)
         void[at] = row.void
     assert void.sum() <= 2

@@ -52,22 +52,19 @@ class ShadowRecord:
     defense: tuple[str, ...]
 
 
-@dataclass
 class ProvidedShadows:
     """The shadow encoders of --shadow-encoders.
 
     They may be trained under two sets of defences, one of which contains the other. Those under
     more defences belong to the attacker who knows the defence, the others to the naive attacker.
 
-    Attributes:
+    Args:
         audit: the audit's settings.
         audit_split: the images in their roles.
     """
 
-    audit: Audit
-    audit_split: Cast
-
-    def __post_init__(self) -> None:
+    def __init__(self, audit: Audit, audit_split: Cast) -> None:
+        self.audit, self.audit_split = audit, audit_split
         self._classes, self._held = Labels(), set[bytes]()
 
     @property

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -33,11 +33,10 @@ from fedmia.threat import Shadow, WhiteBox
 from fedmia.threat.signals import PixelCache, Signals
 
 
-@dataclass
 class OwnShadows:
     """The shadow encoders of one audit.
 
-    Attributes:
+    Args:
         audit: the audit's settings.
         released: the encoder under audit.
         audit_split: the images in their roles.
@@ -49,16 +48,15 @@ class OwnShadows:
         provided: shadows that the user brings; None: they are trained.
     """
 
-    audit: Audit
-    released: LoadedEncoder
-    audit_split: Cast
-    cache: Path | None
-    device: torch.device
-    say: Callable[[str], None]
-    progress: Callable[[int, int], None]
-    stop: Callable[[], bool]
-    provided: ProvidedShadows | None = None
-    _shadows: dict[bool, Sequence[Shadow] | Exception] = field(default_factory=dict, init=False)
+    def __init__(
+        self, audit: Audit, released: LoadedEncoder, audit_split: Cast, cache: Path | None,
+        device: torch.device, say: Callable[[str], None], progress: Callable[[int, int], None],
+        stop: Callable[[], bool], provided: ProvidedShadows | None = None,
+    ) -> None:  # fmt: skip
+        self.audit, self.released, self.audit_split = audit, released, audit_split
+        self.cache, self.device, self.provided = cache, device, provided
+        self.say, self.progress, self.stop = say, progress, stop
+        self._shadows = dict[bool, Sequence[Shadow] | Exception]()
 
     def augment(self) -> Augment:
         """The attacker's views: the encoder's recipe, or less where its algorithm is unknown.

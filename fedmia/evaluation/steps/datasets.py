@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
@@ -24,50 +23,14 @@ LEAST = 4  # images of a posing set, where non-members are too few for as many a
 Partition = Callable[[IntArray, int, np.random.Generator], list[IntArray]]
 
 
-@dataclass(frozen=True, eq=False)
 class CandidateSets:
-    """The sets in question: scored members by client, and posers.
+    """The sets in question: the members of each client, and about POSERS sets of posers.
 
-    A poser is a set of non-members that is offered as if it were a client's.
-
-    Attributes:
-        images: uint8 (N, C, H, W), the scored members and then the scored non-members.
-        classes: (N,) of them.
-        first: place of the first non-member.
-        positions: client -> places of its members.
-        posing: places of each poser's non-members.
-        subjects: (N,) of them, where they belong to any.
-    """
-
-    images: Tensor
-    classes: IntArray
-    first: int
-    positions: Mapping[int, IntArray]
-    posing: Sequence[IntArray]
-    subjects: IntArray | None = None
-
-    def questions(self, beside: Sequence[IntArray]) -> list[tuple[IntArray, IntArray]]:
-        """Each client's set and each of those `beside` them, with all non-members outside it."""
-        every = np.arange(self.first, len(self.images))
-        sets = [*self.positions.values(), *beside]
-        return [(one, np.setdiff1d(every, one)) for one in sets]
-
-
-def form_candidate_sets(
-    members: Tensor,
-    nonmembers: Tensor,
-    classes: tuple[IntArray, IntArray],
-    owner: IntArray,
-    partition: Partition,
-    seed: int,
-    subjects: Subjects | None = None,
-) -> CandidateSets:
-    """Form the sets: the members of each client, and about POSERS sets of posers.
-
-    Posers are dealt by the clients' own partition: as many non-members at a time as there are
-    members, at most half of all. Where half of all are fewer, each set has about LEAST images.
-    Where images belong to subjects nobody poses: of non-member subjects, each tested among all, one
-    in twenty has a p-value of 0.05 whatever the encoder does.
+    A poser is a set of non-members that is offered as if it were a client's. Posers are dealt by
+    the clients' own partition: as many non-members at a time as there are members, at most half of
+    all. Where half of all are fewer, each set has about LEAST images. Where images belong to
+    subjects nobody poses: of non-member subjects, each tested among all, one in twenty has a
+    p-value of 0.05 whatever the encoder does.
 
     Args:
         members: scored members; uint8 (N, C, H, W).
@@ -78,25 +41,43 @@ def form_candidate_sets(
         seed: root of all random streams of the run.
         subjects: of members and of non-members, None: they belong to none.
 
-    Returns:
-        The sets, those of clients first.
+    Attributes:
+        images: uint8 (N, C, H, W), the scored members and then the scored non-members.
+        classes: (N,) of them.
+        first: place of the first non-member.
+        positions: client -> places of its members.
+        posing: places of each poser's non-members.
+        subjects: (N,) of them, where they belong to any.
     """
-    first, clients = len(members), np.unique(owner)
-    images_of = {int(k): np.flatnonzero(owner == k) for k in clients}
-    draw, posing = rng(seed, "posing-sets"), list[IntArray]()
-    count = min(first, len(nonmembers) // 2)
-    takers = max(len(clients) if count == first else min(len(clients), count // LEAST), 1)
-    both = torch.cat([members, nonmembers]), np.concatenate(classes)
-    if subjects is not None:
-        return CandidateSets(*both, first, images_of, posing, np.concatenate(subjects))
-    for _ in range(-(-POSERS // takers)):
-        chosen = draw.permutation(len(nonmembers))[:count]
-        try:
-            parts = partition(classes[1][chosen], takers, draw)
-        except InputError:  # too few to deal so: nobody poses
-            break
-        posing += [first + chosen[part] for part in parts]
-    return CandidateSets(*both, first, images_of, posing)
+
+    def __init__(
+        self, members: Tensor, nonmembers: Tensor, classes: tuple[IntArray, IntArray],
+        owner: IntArray, partition: Partition, seed: int, subjects: Subjects | None = None,
+    ) -> None:  # fmt: skip
+        self.first = first = len(members)
+        self.images = torch.cat([members, nonmembers])
+        self.classes = np.concatenate(classes)
+        self.positions = {int(k): np.flatnonzero(owner == k) for k in np.unique(owner)}
+        self.posing = list[IntArray]()
+        self.subjects = None if subjects is None else np.concatenate(subjects)
+        if subjects is not None:
+            return
+        draw, clients = rng(seed, "posing-sets"), len(self.positions)
+        count = min(first, len(nonmembers) // 2)
+        takers = max(clients if count == first else min(clients, count // LEAST), 1)
+        for _ in range(-(-POSERS // takers)):
+            chosen = draw.permutation(len(nonmembers))[:count]
+            try:
+                parts = partition(classes[1][chosen], takers, draw)
+            except InputError:  # too few to deal so: nobody poses
+                break
+            self.posing += [first + chosen[part] for part in parts]
+
+    def questions(self, beside: Sequence[IntArray]) -> list[tuple[IntArray, IntArray]]:
+        """Each client's set and each of those `beside` them, with all non-members outside it."""
+        every = np.arange(self.first, len(self.images))
+        sets = [*self.positions.values(), *beside]
+        return [(one, np.setdiff1d(every, one)) for one in sets]
 
 
 def infer_sets(
