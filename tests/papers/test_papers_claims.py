@@ -196,7 +196,7 @@ def test_claims__say_why_they_were_not_run() -> None:
 
 def test_text__verdict_numbers_and_rule() -> None:
     table = claims.text(claims.claims(climbed(1 + noise(MANY), 3 + noise(MANY, 1)), None))
-    assert len(table.rows) == 5 and all(len(r.cells) == len(table.head) for r in table.rows)
+    assert len(table.rows) == 5 and all(len(r) == len(table.head) for r in table.rows)
     place, _, verdict, numbers, rule = table.rows[0].cells
     assert (place, verdict) == ("Fig. 10", "held") and "0.55" in str(rule)
     rise, before = numbers.small  # type: ignore[union-attr]

@@ -25,7 +25,7 @@ from fedmia.settings.commands.audit import Audit
 from fedmia.settings.commands.norms import norm_kind
 from fedmia.settings.options import option_fields
 from fedmia.settings.values import convert
-from fedmia.shadows.plan import TargetTraining, attacker_augment, build_settings, keep_crop_only
+from fedmia.shadows.plan import TargetTraining, attacker_augment, build_settings
 from fedmia.shadows.train import TrainedShadow, shadow_notes, train_shadows
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.train import Train
@@ -63,9 +63,8 @@ class OwnShadows:
 
         Shadows from an earlier audit say which recipe they were trained with.
         """
-        if self.provided is not None and (records := self.provided.shadow_records):
-            own = records[0].augment
-            return own if all(one.known for one in records) else keep_crop_only(own)
+        if self.provided is not None and (own := self.provided.augment()) is not None:
+            return own
         plan = self.audit.plan()
         if not self.audit.shadows:
             return self.released.augment

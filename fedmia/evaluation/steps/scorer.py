@@ -58,6 +58,12 @@ class Scorer:
         other.known = known
         return other
 
+    def with_build(self, build: Callable[[str], Attack]) -> Scorer:
+        """The same on attacks that `build` makes of their names."""
+        other = copy.copy(self)
+        other.build = build
+        return other
+
     def split_sides(self, values: np.ndarray) -> Sides:
         """Values of the candidates as (members', non-members')."""
         ordered = values[self._back]
@@ -172,8 +178,7 @@ class Scorer:
         for layer in view.layers:
             one: Any = copy.deepcopy(internal)
             one.layers = (layer,)
-            alone = copy.copy(self)
-            alone.build = partial(_copy, one)
+            alone = self.with_build(partial(_copy, one))
             scores[layer] = alone.score_attack("internal", view, threshold=threshold)
         return scores
 
