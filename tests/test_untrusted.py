@@ -61,7 +61,7 @@ def test_checkpoint__replaces_no_method_of_a_strategy(name: str) -> None:
 
 
 def test_unpack__builds_records_alone_of_their_types() -> None:
-    whole = {"of": "RoundInfo", "is": {"round": 1, "under_attack": False, "loss": 0.5}}
+    whole = {"of": "RoundRow", "is": {"round": 1, "under_attack": False, "loss": 0.5}}
     assert pack(unpack(whole, {}), {})["is"]["round"] == 1
     for name in ("np", "dataclass", "replace", "twins", "Any", "__name__"):
         with pytest.raises((ValueError, TypeError), match="is no record"):
@@ -69,12 +69,12 @@ def test_unpack__builds_records_alone_of_their_types() -> None:
     odd = (
         {"round": "1"},
         {"round": 1.5},
-        {"leakage": {"dict": [["a", 1]]}},
+        {"leakage": {"dict": [["a", "x"]]}},
         {"loss": {"list": []}},
     )
     for values in odd:
-        with pytest.raises(InputError, match="RoundInfo"):
-            unpack({"of": "RoundInfo", "is": {**whole["is"], **values}}, {})
+        with pytest.raises(InputError, match="RoundRow"):
+            unpack({"of": "RoundRow", "is": {**whole["is"], **values}}, {})
 
 
 def shadow(folder: Path, **changes: Any) -> Path:

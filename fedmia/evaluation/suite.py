@@ -361,7 +361,7 @@ class Suite:
             layers: whether `internal` is run.
 
         Returns:
-            The fields of `RoundInfo`.
+            `leakage`, by attack, and `layers`, by layer.
         """
 
         def score_layers() -> dict[str, ScoredAttack]:

@@ -112,6 +112,7 @@ class RoundRow:
         head="kNN",
         place=2,
         digits=3,
+        default=None,
     )
     leakage: dict[str, float | None] = number(
         "AUC of each attack on the model of this round",
@@ -119,20 +120,26 @@ class RoundRow:
         "statistics.auc.auc_estimate",
         metric="auc",
         keyed="attack",
+        default_factory=dict,
         log="leakage/{attack}",
     )
-    leakage_ci: dict[str, Interval | None] = interval("leakage", help="95 % interval of each AUC")
+    leakage_ci: dict[str, Interval | None] = interval(
+        "leakage", help="95 % interval of each AUC", default_factory=dict
+    )
     layers: dict[str, float | None] = number(
         "AUC of the attack on each layer of the encoder alone",
         AUC,
         "statistics.auc.auc_estimate",
         metric="auc",
         keyed="layer",
+        default_factory=dict,
         log="layers/{layer}",
     )
-    layers_ci: dict[str, Interval | None] = interval("layers", help="95 % interval of each AUC")
+    layers_ci: dict[str, Interval | None] = interval(
+        "layers", help="95 % interval of each AUC", default_factory=dict
+    )
     cohort: list[int] | None = number(
-        "clients whose updates arrived; null where no recording tells", COUNT
+        "clients whose updates arrived; null where no recording tells", COUNT, default=None
     )
 
 

@@ -76,7 +76,7 @@ def test_checkpoint__holds_all_that_a_run_holds(
     )  # fmt: skip
     other.resume()
     assert live.head is not None and live.forked is not None and live.aggregation is not None
-    assert live.rounds and any(live.aggregation.trained)
+    assert live.rounds and any(live.trained)
     assert_same(live, other, "run")
     for branch in live.branches():
         for client in range(3):

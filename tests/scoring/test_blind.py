@@ -126,7 +126,7 @@ def test_infer__neither_places_nor_subjects_tell_the_sides(subjects: bool) -> No
     of = CandidateSets(images[:24], images[24:], classes, owner, IID(), 2, own)
     view: Any = SimpleNamespace(threat=FirstPlaces.needs)
     said = inference(FirstPlaces(), Known(images[:0], images[:0]), of, 0, view)
-    assert [one.p_value for one in (*said.clients, *said.posers)].count(1.0) == 3 + len(of.posing)
+    assert [*(one.p_value for one in said.clients), *said.posers].count(1.0) == 3 + len(of.posing)
 
 
 @pytest.mark.parametrize(("oracle", "way"), [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -11,7 +12,9 @@ from torch import Tensor
 
 from fedmia.attacks.base import DatasetAttack, Known
 from fedmia.data.images import IntArray, digests, rank_digests
-from fedmia.records import ClientInference, DatasetInferenceResults
+from fedmia.records import DatasetInferenceResults
+from fedmia.records.client_rows import CLIENT, ClientInferenceRow
+from fedmia.records.fields import row_of
 from fedmia.seeding import rng
 from fedmia.settings.errors import InputError
 from fedmia.statistics.subjects import Subjects
@@ -83,7 +86,7 @@ class CandidateSets:
 def infer_sets(
     attack: DatasetAttack, view: BlackBox, known: Known, of: CandidateSets, seed: int,
     beside: Sequence[IntArray],
-) -> tuple[list[ClientInference], list[ClientInference]]:  # fmt: skip
+) -> tuple[list[ClientInferenceRow], list[float | None]]:  # fmt: skip
     """Ask the attack about each client's set, and about others, in an order of their content.
 
     Args:
@@ -95,7 +98,7 @@ def infer_sets(
         beside: places of the images of each other set, such as posers'.
 
     Returns:
-        The answers on clients' sets, and those on the others.
+        The rows of clients' sets, and the p-values of the others.
 
     Raises:
         InputError: the view does not grant what the attack needs.
@@ -112,12 +115,11 @@ def infer_sets(
     draw = rng(seed, "infer", attack.name)
     answers = attack.infer(view, of.images[rank], of.classes[rank], suspects, draw, *subjects)
     back = [answers[i] for i in np.argsort(order)]
-    ids = [*of.positions, *[None] * (len(questions) - len(of.positions))]
     rows = [
-        ClientInference(k, t.p_value, t.difference, t.n, t.others)
-        for k, t in zip(ids, back, strict=True)
+        row_of(ClientInferenceRow, one, whose=CLIENT, client=k, n_nonmembers=one.others)
+        for k, one in zip(of.positions, back, strict=False)
     ]
-    return rows[: len(of.positions)], rows[len(of.positions) :]
+    return rows, [one.p_value for one in back[len(rows) :]]
 
 
 def number_anew(subjects: IntArray) -> IntArray:
@@ -147,11 +149,15 @@ def inference(
         Its answers, and what it needs.
     """
     clients, posers = infer_sets(attack, view, known, of, seed, of.posing)
-    null, together = list[ClientInference](), list[ClientInference]()
+    together = list[float | None]()
     if untrained is not None:
         union = [np.arange(of.first)] * (len(of.positions) > 1)
         null, together = infer_sets(attack, untrained, known, of, seed, union)
+        clients = [
+            replace(one, p_value_untrained=other.p_value)
+            for one, other in zip(clients, null, strict=True)
+        ]
     return DatasetInferenceResults(
-        attack.name, attack.paper, clients, posers, null, attack.needs.access,
-        attack.needs.vantage, together[0].p_value if together else None,
+        attack.name, attack.paper, clients, [p for p in posers if p is not None],
+        attack.needs.access, attack.needs.vantage, together[0] if together else None,
     )  # fmt: skip
