@@ -17,7 +17,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
 from fedmia import open_study
 from fedmia.encoders import torchfile
-from fedmia.federation.checkpoint import Checkpoint, restore_server, versions
+from fedmia.federation.checkpoint import FORMAT, Checkpoint, restore_server, versions
 from fedmia.flower.gather import report_node
 from fedmia.runtime.stopwatch import Stopwatch
 from fedmia.settings.errors import InputError
@@ -37,7 +37,7 @@ STORED = Path(__file__).parent / "stored" / "run"
 def index(files: dict[str, Any], clients: list[Any]) -> dict[str, Any]:
     """An index of a checkpoint of this version."""
     states = {"serial": 1, "files": clients}
-    own = {"format": 1, "versions": versions(), "key": "", "generation": 1}
+    own = {"format": FORMAT, "versions": versions(), "key": "", "generation": 1}
     return {**own, "files": files, "clients": states}
 
 

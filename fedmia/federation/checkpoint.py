@@ -30,7 +30,7 @@ from fedmia.untrusted.limits import check_name, read_json
 from strategies.base import FederatedStrategy
 
 INDEX = CHECKPOINT_INDEX
-FORMAT = 1
+FORMAT = 2
 MOST = 1 << 31  # files that a run may have written
 PATIENCE = 1.0  # seconds that rounds wait for the writing of a checkpoint
 Packed = tuple[State, Any]  # tensors, and what is JSON-able about them

@@ -5,6 +5,7 @@ The conventions of `fedmia.records.rows` hold.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from fedmia.records.fields import COUNT, PURE, SHARE, fact, nested, number
@@ -39,7 +40,7 @@ class DefencePart:
     epsilon: Epsilon | None = nested(
         "its privacy statement; null: none can be stated", default=None
     )
-    metrics: dict[str, float] = number(
+    metrics: Mapping[str, float] = number(
         "of its last round, as the simulator sees them",
         PURE,
         "defenses.base.Defense.release",
@@ -52,10 +53,10 @@ class DefencePart:
 class DefenceRow(DefencePart):
     """All defences of a client together: their names, what they promise, and each by itself."""
 
-    parts: list[DefencePart] = nested(
+    parts: Sequence[DefencePart] = nested(
         "in the order in which they act", subject="part", indexed=True, default_factory=list
     )
-    beside: list[Epsilon] = nested(
+    beside: Sequence[Epsilon] = nested(
         "further statements, of another unit or delta",
         subject="beside",
         indexed=True,

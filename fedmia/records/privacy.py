@@ -5,6 +5,7 @@ The conventions of `fedmia.records.rows` hold.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fedmia.records.fields import COUNT, fact, nested, number
@@ -48,8 +49,8 @@ class CanaryBoundRow(BoundRow):
 
     audit: str = fact("one-run (onerun.py), one-run-gdp or own-runs-gdp (fdp.py)")
     canaries: int = number("each in with probability 1/2", COUNT)
-    guesses: list[int] = number("numbers of them guessed, fixed in advance", COUNT)
-    correct: list[int] = number("how many of each were right", COUNT)
+    guesses: Sequence[int] = number("numbers of them guessed, fixed in advance", COUNT)
+    correct: Sequence[int] = number("how many of each were right", COUNT)
     most: float = number(
         "what `value_simultaneous` would be if every guess were right",
         EPSILON,
