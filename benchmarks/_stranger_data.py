@@ -27,7 +27,8 @@ from fedmia.data.base import Request
 from fedmia.data.images import ImageSet
 from fedmia.flower.gather import report_node
 from fedmia.records import ScoredAttack
-from fedmia.records.privacy import ClientDefence, Epsilon
+from fedmia.records.defence_rows import DefenceRow
+from fedmia.records.privacy import Epsilon
 from fedmia.runtime.stopwatch import Stopwatch
 from fedmia.settings import registry
 from fedmia.storage.archive import pack
@@ -336,7 +337,12 @@ def answer() -> tuple[dict[str, Any], dict[str, Array]]:
     size = {"n": 8, "members": 8, "scored_members": 6, "scored_nonmembers": 6}
     fields: dict[str, Any] = {
         "size": 8,
-        "defence": ClientDefence("gaussian", Epsilon(3.0, 1e-6, 4, "guaranteed", "It holds.")),
+        "defence": DefenceRow(
+            name="gaussian",
+            epsilon=Epsilon(
+                value=3.0, delta=1e-6, rounds=4, standing="guaranteed", assumptions="It holds."
+            ),
+        ),
         "split": size,
         "pixels": (rng.normal(size=6), rng.normal(size=6)),
         "attacks": [scored],

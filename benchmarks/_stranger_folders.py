@@ -155,7 +155,7 @@ def resume_run(path: Path) -> object:
     """As `simulate --resume` does, but for the figures."""
     invocation = parse(SIMULATE, ["--resume", str(path), "--quiet"])
     with patch.object(draw, "draw_all", lambda scores, report: {}):
-        return run_experiment(invocation, Stopwatch(0.0), Event()).report
+        return run_experiment(invocation, Stopwatch(0.0), Event())[0]
 
 
 def with_about(data: bytes, about: Any) -> bytes:
@@ -198,7 +198,7 @@ def hostile_unfinished(marker: Path) -> Iterator[tuple[str, Files]]:
     for data in (b"", b"[]", b"null", b"[" * 100_000, bytes(100), b"9" * 10_000):
         yield f"index {data[:5]!r}", {INDEX: data}
     record = {"of": "dataclass", "is": {}}
-    for odd in (record, {"of": "np", "is": {}}, {"of": "RoundInfo", "is": {"round": "x"}}):
+    for odd in (record, {"of": "np", "is": {}}, {"of": "RoundRow", "is": {"round": "x"}}):
         yield f"record {odd['of']}", indexed(rounds={"list": [odd]})
     head = next(name for name in files if "/head-" in name)
     about = about_of(files[head])

@@ -41,7 +41,7 @@ from fedmia.defenses.canaries import (
 from fedmia.defenses.gaussian import Gaussian
 from fedmia.defenses.laplace import Laplace
 from fedmia.defenses.logistic import Logistic
-from fedmia.records.privacy import Epsilon
+from fedmia.records.privacy import CanaryBoundRow
 from fedmia.report.lowerbounds import epsilon_lower_bound
 from fedmia.runtime.environment import describe
 from fedmia.seeding import rng
@@ -115,7 +115,7 @@ def planted_noise(case: Case) -> float:
     return noise_for(case.claim, DELTA, rate, claimed, "rdp") / NOISE.get(case.violation, 1)
 
 
-def dpsgd(case: Case, noise: float, seed: int) -> dict[str, Any]:
+def dpsgd(case: Case, noise: float, seed: int) -> CanaryBoundRow | None:
     """Guesses of one audit of DP-SGD."""
     rate, count = DESIGNS[case.mechanism]
     method = cast(SSLMethod, Vector(2 * canaries.TOGETHER))
@@ -135,7 +135,7 @@ def dpsgd(case: Case, noise: float, seed: int) -> dict[str, Any]:
     return guess_canaries(memory, "one-run-gdp" if rate >= 1 else "one-run")
 
 
-def release(case: Case, _: float, seed: int) -> dict[str, Any]:
+def release(case: Case, _: float, seed: int) -> CanaryBoundRow | None:
     """Guesses of one audit of a mechanism on whole updates, of one round."""
     defense = RELEASES[case.mechanism](epsilon=case.claim, clip=CLIP, canaries=case.canaries)
     states = [{"weight": torch.zeros(1)} for _ in range(2)]
@@ -151,19 +151,16 @@ def row(case: Case) -> dict[str, Any]:
     one = dpsgd if case.mechanism in DESIGNS else release
     delta = DELTA if case.mechanism in (*DESIGNS, "gaussian") else 0.0
     noise = planted_noise(case)
-    stated = [
-        Epsilon(case.claim, delta, 1, "guaranteed", "", **one(case, noise, seed))
-        for seed in range(case.seeds)
-    ]
-    bounds = [epsilon_lower_bound(epsilon, epsilon.correct, ERROR) for epsilon in stated]
+    audits = [cast(CanaryBoundRow, one(case, noise, seed)) for seed in range(case.seeds)]
+    bounds = [epsilon_lower_bound(one, delta, one.correct, ERROR) for one in audits]
     alarms = sum(bound > case.claim for bound in bounds)
     low, high = clopper_pearson(alarms, case.seeds)
     return {
         "mechanism": case.mechanism, "claim": case.claim, "violation": case.violation,
         "canaries": case.canaries, "seeds": case.seeds, "alarms": alarms,
         "alarms_ci": [round(low, 3), round(high, 3)], "bound": round(float(np.mean(bounds)), 3),
-        "most": round(epsilon_lower_bound(stated[0], stated[0].guesses, ERROR), 3),
-        "audit": stated[0].audit,
+        "most": round(epsilon_lower_bound(audits[0], delta, audits[0].guesses, ERROR), 3),
+        "audit": audits[0].audit,
         "true": spent(case, noise),
     }  # fmt: skip
 

@@ -28,7 +28,6 @@ import numpy as np
 from scipy.stats import norm
 
 from fedmia.records import (
-    ClientInference,
     DatasetInferenceResults,
     FloatArray,
     Pair,
@@ -36,6 +35,7 @@ from fedmia.records import (
     ScoredAttack,
 )  # fmt: skip
 from fedmia.records.attack_rows import AttackRow, AucRow, OverControlRow
+from fedmia.records.client_rows import CLIENT, ClientInferenceRow
 from fedmia.records.fields import row_of
 from fedmia.records.rows import Report
 from fedmia.report.build import family_sizes
@@ -116,16 +116,23 @@ def simulate(
         controls["placebo"] = attacks(beside[1], seen)
     ids, nobody = np.arange(count), np.zeros(count, dtype=np.int64)
     alone = stream.normal(size=count) + mean(pixels) * is_member
-    sets = [  # nobody's set was trained on: their p-values only cost
-        [ClientInference(k, float(p), 0.0, 16, NONMEMBERS) for k, p in enumerate(stream.random(n))]
+    own, posing, null = (  # nobody's set was trained on: their p-values only cost
+        stream.random(n).tolist()
         for n in ((1 if kind == "audit" else CLIENTS), 100, (1 if kind == "audit" else CLIENTS))
-    ]
+    )
+    sets = [
+        row_of(
+            ClientInferenceRow, None, whose=CLIENT, client=k, p_value=p, difference=0.0, n=16,
+            n_nonmembers=NONMEMBERS, p_value_untrained=untrained_p,
+        )
+        for k, (p, untrained_p) in enumerate(zip(own, null, strict=True))
+    ]  # fmt: skip
     return RunScores(
         0, ids[is_member], ids[~is_member], nobody[is_member], nobody[is_member],
         nobody[~is_member], attacks=main, controls=controls,
         pixels=(alone[is_member], alone[~is_member]),
         pairs=[Pair(a, a, "itself") for a in main[: 6 if kind == "active" else 2]],
-        inferences=[DatasetInferenceResults("dataset-inference", "", *sets)],
+        inferences=[DatasetInferenceResults("dataset-inference", "", sets, posing)],
         drawn=kind in ("active", "run"),
     )  # fmt: skip
 

@@ -79,13 +79,14 @@ def run_simulation(
         InputError: bad input, in one line; nothing is written.
         FederationError: the federation failed; `out` has the report of its finished rounds.
     """
-    from fedmia.cli.command import Invocation
+    from fedmia.cli.command import INTERRUPTED, Invocation
     from fedmia.cli.commands import SIMULATE
     from fedmia.door.arguments import build_settings, resumed_settings
     from fedmia.door.results import interruptible, open_results, results_folder
     from fedmia.report.publish import say_not_run
     from fedmia.runtime.stopwatch import Stopwatch
     from fedmia.simulate import run_experiment
+    from fedmia.storage.runfolder import RunFolder
     from strategies.failure_policy import FederationError
 
     watch = Stopwatch(time.perf_counter())
@@ -96,13 +97,13 @@ def run_simulation(
         settings = build_settings(SIMULATE, config, options, trust_plugins)
     with results_folder(resume or out) as folder, interruptible("rounds") as stop:
         invocation = Invocation(settings, folder, quiet, observe=names, resume=resume is not None)
-        outcome = run_experiment(invocation, watch, stop)
-        say_not_run(outcome.report, quiet=quiet)
-        if outcome.resumable and out is not None:
+        report, code = run_experiment(invocation, watch, stop)
+        say_not_run(report, quiet=quiet)
+        if code == INTERRUPTED and out is not None and RunFolder(folder).begun():
             again = f"run_simulation(resume={str(folder)!r})"
             print(f"fedmia: {again} goes on with this run", file=sys.stderr)
-        if outcome.failure is not None:
-            raise FederationError(f"{outcome.failure}; the finished rounds are reported on")
+        if report.failure is not None:
+            raise FederationError(f"{report.failure}; the finished rounds are reported on")
         return open_results(folder, temporary=not (resume or out))
 
 

@@ -26,7 +26,6 @@ import os  # noqa: E402
 import tempfile  # noqa: E402
 from collections.abc import Iterator  # noqa: E402
 from contextlib import contextmanager, suppress  # noqa: E402
-from dataclasses import dataclass  # noqa: E402
 from functools import partial  # noqa: E402
 from pathlib import Path  # noqa: E402
 from threading import Event  # noqa: E402
@@ -80,33 +79,16 @@ def simulate(invocation: Invocation, watch: Stopwatch, stop: Event) -> int:
     """
     if invocation.plan:
         return show_plan(invocation, plan_run(invocation, watch, stop))
-    outcome = run_experiment(invocation, watch, stop)
-    show(outcome.report, invocation.out, json=invocation.json, quiet=invocation.quiet)
-    if outcome.resumable:
+    report, code = run_experiment(invocation, watch, stop)
+    show(report, invocation.out, json=invocation.json, quiet=invocation.quiet)
+    if code == INTERRUPTED and invocation.out and RunFolder(invocation.out).begun():
         print(f"fedmia: --resume {invocation.out} goes on with this run", file=sys.stderr)
-    if outcome.failure is not None:
-        raise FederationError(f"{outcome.failure}; the finished rounds are reported on")
-    return pass_gate(invocation.gate, outcome.report, outcome.code)
+    if report.failure is not None:
+        raise FederationError(f"{report.failure}; the finished rounds are reported on")
+    return pass_gate(invocation.gate, report, code)
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """What a run came to.
-
-    Attributes:
-        report: as in report.json.
-        code: exit code of the command: 0, 1 an attack failed, 130 interrupted.
-        failure: why the rounds ended before their time, or None.
-        resumable: whether the user ended the run, and it can be continued.
-    """
-
-    report: Report
-    code: int = 0
-    failure: str | None = None
-    resumable: bool = False
-
-
-def run_experiment(invocation: Invocation, watch: Stopwatch, stop: Event) -> Outcome:
+def run_experiment(invocation: Invocation, watch: Stopwatch, stop: Event) -> tuple[Report, int]:
     """Prepare, execute and publish one run. A finished run that is resumed is only read.
 
     Args:
@@ -115,7 +97,8 @@ def run_experiment(invocation: Invocation, watch: Stopwatch, stop: Event) -> Out
         stop: set when the user interrupts.
 
     Returns:
-        The outcome; its files lie in the folder of the invocation, if there is one.
+        The report, and the exit code of the command: 0, 1 an attack failed, 130 interrupted. The
+        files lie in the folder of the invocation, if there is one.
 
     Raises:
         InputError: before anything is written.
@@ -127,7 +110,7 @@ def run_experiment(invocation: Invocation, watch: Stopwatch, stop: Event) -> Out
         and invocation.resume
         and (finished_report := RunFolder(invocation.out).finished()) is not None
     ):
-        return Outcome(finished_report)
+        return finished_report, 0
     place = OutFolder(invocation.out, "another run", lambda folder: invocation.resume)
     observing = RunObservers(invocation.observe, invocation.out)
     display = Display(0, invocation.quiet or invocation.json, observing.round)
@@ -160,9 +143,7 @@ def run_experiment(invocation: Invocation, watch: Stopwatch, stop: Event) -> Out
             if checkpoint and whole and not scores.failed:  # else --resume scores those again
                 checkpoint.delete()
                 RecordingWriter(RunFolder(checkpoint.root.parent).recording).drop_controls()
-    code = INTERRUPTED if stop.is_set() else FAILED if scores.failed else 0
-    resumable = stop.is_set() and checkpoint is not None and checkpoint.exists()
-    return Outcome(report, code, scores.failure, resumable)
+    return report, INTERRUPTED if stop.is_set() else FAILED if scores.failed else 0
 
 
 @contextmanager

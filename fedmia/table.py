@@ -156,7 +156,7 @@ def _declared(kind: Any, place: str, outer: Columns) -> Iterator[Declared]:
         columns, at = _own_columns(here, field), f"{place}{field.name}"
         key = {field.keyed: f"{{{field.keyed}}}"} if field.keyed else {}
         hint = hints[field.name]
-        several = any(get_origin(one) is list for one in (hint, *get_args(hint)))
+        several = any(get_origin(one) in (list, Sequence) for one in (hint, *get_args(hint)))
         if field.kind == NUMBER and field.column not in KEY:
             metric = f"{field.metric}{'/{i}' * several}"
             yield at, field, {**columns, "metric": metric, **key}

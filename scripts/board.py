@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedmia.bench.board import BoardRow, Estimate, difference, make_row, target_row
+from fedmia.bench.board import BoardRow, Estimate, TargetRow, difference
 from fedmia.bench.entries import BenchEntry, read_entries
 from fedmia.bench.scoring import BOTH, Entrant, TargetScores, describe_key
 from fedmia.bench.targets import Target, bench_folder, read_targets
@@ -62,7 +62,7 @@ def board(targets: Mapping[str, Target], entries: Sequence[BenchEntry]) -> str:
     for entry in entries:
         for key in entry.by_key:
             scores = entry.scores(key)
-            row = make_row(scores, targets)
+            row = BoardRow(scores, targets)
             if row.auc is None:
                 reasons = {why for why in entry.by_key[key].values() if isinstance(why, str)}
                 missing.append(f"`{entry.attack}` ({min(reasons, default='no targets')})")
@@ -131,7 +131,7 @@ def by_target(targets: Mapping[str, Target], entries: Sequence[BenchEntry]) -> d
     rows = []
     for name in plain:
         own = {attack: s[name] for attack, s in scores.items() if name in s}
-        aucs = {attack: target_row(one, family).auc for attack, one in own.items()}
+        aucs = {attack: TargetRow(one, family).auc for attack, one in own.items()}
         attacks = sorted(aucs, key=lambda attack: -aucs[attack].value)
         sides = next(iter(own.values()))
         sizes = {"members": len(sides.members), "nonmembers": len(sides.nonmembers)}

@@ -173,8 +173,9 @@ class DPFedAvg(FederatedStrategy):
         standing = "empirical" if against.server else "guaranteed"
         audit = "own-runs-gdp" if self.cohorts == "known" else "one-run"
         return Epsilon(
-            value if stated else None, self.delta, self.releases, standing, text, unit="client",
-            **guess_canaries(self.audited, audit),
+            value=value if stated else None, delta=self.delta, rounds=self.releases,
+            standing=standing, assumptions=text, unit="client",
+            lower_bound=guess_canaries(self.audited, audit),
         )  # fmt: skip
 
     def _most_rounds(self, malicious: Sequence[int]) -> int:

@@ -13,7 +13,7 @@ from fedmia.cli.command import parse
 from fedmia.cli.commands import SIMULATE
 from fedmia.federation.checkpoint import Checkpoint
 from fedmia.federation.schedule import Schedule
-from fedmia.report.lowerbounds import aggregation_row
+from fedmia.report.lowerbounds import with_bounds
 from fedmia.settings.commands.experiment import expand_attacks
 from fedmia.settings.commands.roles import granted_threat, refusal
 from fedmia.settings.registry import load
@@ -90,7 +90,7 @@ def test_secure_aggregation__is_told_of_the_run(tmp_path: Path) -> None:
         flags = f"--clients 2 --rounds 1 --federation.secure_aggregation {secure} --attacks none"
         done = federated(planned(flags), tmp_path / secure).aggregation
         assert done is not None
-        views[secure] = aggregation_row(done, 1).view
+        views[secure] = with_bounds(done, 1).view
     assert views == {"true": "sums", "false": "updates"}
 
 

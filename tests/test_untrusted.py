@@ -16,7 +16,7 @@ import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
 from fedmia import open_study
-from fedmia.federation.checkpoint import Checkpoint, restore_server, versions
+from fedmia.federation.checkpoint import FORMAT, Checkpoint, restore_server, versions
 from fedmia.flower.gather import report_node
 from fedmia.runtime.stopwatch import Stopwatch
 from fedmia.settings.errors import InputError
@@ -38,7 +38,7 @@ STORED = Path(__file__).parent / "stored" / "run"
 def index(files: dict[str, Any], clients: list[Any]) -> dict[str, Any]:
     """An index of a checkpoint of this version."""
     states = {"serial": 1, "files": clients}
-    own = {"format": 1, "versions": versions(), "key": "", "generation": 1}
+    own = {"format": FORMAT, "versions": versions(), "key": "", "generation": 1}
     return {**own, "files": files, "clients": states}
 
 
@@ -62,7 +62,7 @@ def test_checkpoint__replaces_no_method_of_a_strategy(name: str) -> None:
 
 
 def test_unpack__builds_records_alone_of_their_types() -> None:
-    whole = {"of": "RoundInfo", "is": {"round": 1, "under_attack": False, "loss": 0.5}}
+    whole = {"of": "RoundRow", "is": {"round": 1, "under_attack": False, "loss": 0.5}}
     assert pack(unpack(whole, {}), {})["is"]["round"] == 1
     for name in ("np", "dataclass", "replace", "twins", "Any", "__name__"):
         with pytest.raises((ValueError, TypeError), match="is no record"):
@@ -70,12 +70,12 @@ def test_unpack__builds_records_alone_of_their_types() -> None:
     odd = (
         {"round": "1"},
         {"round": 1.5},
-        {"leakage": {"dict": [["a", 1]]}},
+        {"leakage": {"dict": [["a", "x"]]}},
         {"loss": {"list": []}},
     )
     for values in odd:
-        with pytest.raises(InputError, match="RoundInfo"):
-            unpack({"of": "RoundInfo", "is": {**whole["is"], **values}}, {})
+        with pytest.raises(InputError, match="RoundRow"):
+            unpack({"of": "RoundRow", "is": {**whole["is"], **values}}, {})
 
 
 def shadow(folder: Path, **changes: Any) -> Path:

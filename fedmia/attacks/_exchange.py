@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedmia.data.images import IntArray
-from fedmia.records import ClientInference
+from fedmia.records import SetComparison
 
 Values = NDArray[np.float64]
 
@@ -20,7 +20,7 @@ def exchange_test(
     other_classes: IntArray,
     rng: np.random.Generator,
     most: int = DRAWS,
-) -> ClientInference:
+) -> SetComparison:
     """Permutation test of `difference`, images changing sides within their class alone.
 
     It is exact whatever the values' distribution, wherever images of one class are exchangeable:
@@ -35,7 +35,7 @@ def exchange_test(
     kinds = np.intersect1d(classes, other_classes)
     n, m = int(np.isin(classes, kinds).sum()), int(np.isin(other_classes, kinds).sum())
     if not n:
-        return ClientInference(None, None, None, 0, 0)
+        return SetComparison(None, None, 0, 0)
     pools = list[tuple[Values, int, float]]()
     observed = 0.0
     for kind in kinds:
@@ -53,13 +53,13 @@ def exchange_test(
             differences += weight * (drawn_means(pool, k, further if draws else rng) - pool.mean())
         reached += int((differences >= observed - 1e-9 * max(abs(observed), 1e-300)).sum())
         draws += DRAWS
-    return ClientInference(None, (1 + reached) / (1 + draws), observed / n, n, m)
+    return SetComparison((1 + reached) / (1 + draws), observed / n, n, m)
 
 
 def exchange_subjects(
     values: Values, subjects: IntArray, others: Values, other_subjects: IntArray,
     rng: np.random.Generator, most: int = DRAWS,
-) -> ClientInference:  # fmt: skip
+) -> SetComparison:  # fmt: skip
     """The same test where images belong to subjects, which change sides whole.
 
     Images of one subject resemble each other: they are not exchangeable, and subjects are. Classes
@@ -83,13 +83,13 @@ def exchange_subjects(
     least = observed - 1e-9 * max(abs(observed), 1e-300)
     if count == 1:
         p = float((difference(np.arange(len(sums))[:, None]) >= least).mean())
-        return ClientInference(None, p, observed, len(values), len(others))
+        return SetComparison(p, observed, len(values), len(others))
     reached = draws = 0
     while draws == 0 or (reached == 0 and draws < most):
         mixed = rng.permuted(np.tile(np.arange(len(sums)), (DRAWS, 1)), axis=1)[:, :count]
         reached += int((difference(mixed) >= least).sum())
         draws += DRAWS
-    return ClientInference(None, (1 + reached) / (1 + draws), observed, len(values), len(others))
+    return SetComparison((1 + reached) / (1 + draws), observed, len(values), len(others))
 
 
 def drawn_means(pool: Values, count: int, rng: np.random.Generator) -> Values:

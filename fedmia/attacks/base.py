@@ -22,7 +22,7 @@ from fedmia.ssl.train import Train
 from fedmia.threat import NEGATIVES, ClientView, Threat, Trajectory, WhiteBox
 
 if TYPE_CHECKING:
-    from fedmia.records import ClientInference
+    from fedmia.records import SetComparison
 
 Scores = NDArray[np.float64]
 Suspect = tuple[IntArray, IntArray]  # places of a suspected set, and of others
@@ -340,7 +340,7 @@ class DatasetAttack(Attack):
         suspects: Sequence[Suspect],
         rng: np.random.Generator,
         subjects: IntArray | None = None,
-    ) -> list[ClientInference]:
+    ) -> list[SetComparison]:
         """Whether the encoder was trained on each suspected set, in the order asked; after `fit`.
 
         Args:

@@ -16,7 +16,7 @@ from fedmia.attacks._exchange import DRAWS, exchange_subjects, exchange_test
 from fedmia.attacks.base import DatasetAttack, Known, Scores, Suspect
 from fedmia.attacks.dov4mm import DOV4MM
 from fedmia.data.images import IntArray
-from fedmia.records import ClientInference
+from fedmia.records import SetComparison
 from fedmia.settings import option
 from fedmia.settings.errors import InputError, opt
 from fedmia.threat import BlackBox, Threat
@@ -88,7 +88,7 @@ class DatasetInference(DatasetAttack):
         suspects: Sequence[Suspect],
         rng: np.random.Generator,
         subjects: IntArray | None = None,
-    ) -> list[ClientInference]:
+    ) -> list[SetComparison]:
         fits = self.statistic == "likelihood"
         if fits and subjects is not None:
             raise InputError(

@@ -60,22 +60,44 @@ class Estimate:
         return f"{self}{' reversed' * self.reversed}"
 
 
-@dataclass(frozen=True)
+def mean_of(parts: Sequence[Estimate]) -> Estimate:
+    """The mean of independent numbers, its interval by MOVER at the level of theirs."""
+    n, value = len(parts), float(np.mean([one.value for one in parts]))
+    low = math.sqrt(sum((one.value - one.low) ** 2 for one in parts)) / n
+    high = math.sqrt(sum((one.high - one.value) ** 2 for one in parts)) / n
+    return Estimate(value, value - low, value + high)
+
+
 class TargetRow:
-    """An attack on one target.
+    """An attack on one target, whose intervals hold together with others.
+
+    Args:
+        scores: of its images.
+        family: number of intervals that hold together.
 
     Attributes:
         auc: in [0, 1].
         tpr: by false-positive rate; that of LOWER where FEW non-members are.
     """
 
-    auc: Estimate
-    tpr: Mapping[float, Estimate]
+    def __init__(self, scores: TargetScores, family: int) -> None:
+        members, others = scores.members, scores.nonmembers
+        estimate = auc_estimate(members, others)
+        self.auc = Estimate(estimate.value, *auc_interval(estimate, family=family))
+        self.tpr = dict[float, Estimate]()
+        for rate in (LOW, *[LOWER] * (len(others) >= FEW)):
+            if (at := tpr_at_fpr(members, others, rate, family=family)) is not None:
+                self.tpr[rate] = Estimate(at[0], *at[1])
 
 
-@dataclass(frozen=True)
 class BoardRow:
     """An attack on all targets that it could run on.
+
+    The intervals of the targets hold together, AUCs and TPRs; so do the two of the means.
+
+    Args:
+        scores: by name of the target.
+        targets: by name.
 
     Attributes:
         auc: mean over the targets without a trap; None without one.
@@ -86,68 +108,19 @@ class BoardRow:
         seconds: of all targets.
     """
 
-    auc: Estimate | None
-    tpr: Estimate | None
-    targets: Mapping[str, TargetRow]
-    trapped: tuple[str, ...]
-    queries: int
-    seconds: float
-
-
-def mean_of(parts: Sequence[Estimate]) -> Estimate:
-    """The mean of independent numbers, its interval by MOVER at the level of theirs."""
-    n, value = len(parts), float(np.mean([one.value for one in parts]))
-    low = math.sqrt(sum((one.value - one.low) ** 2 for one in parts)) / n
-    high = math.sqrt(sum((one.high - one.value) ** 2 for one in parts)) / n
-    return Estimate(value, value - low, value + high)
-
-
-def target_row(scores: TargetScores, family: int) -> TargetRow:
-    """AUC and TPRs of an attack on one target, whose intervals hold together with others.
-
-    Args:
-        scores: of its images.
-        family: number of intervals that hold together.
-
-    Returns:
-        The numbers.
-    """
-    members, others = scores.members, scores.nonmembers
-    estimate = auc_estimate(members, others)
-    tpr = {}
-    for rate in (LOW, *[LOWER] * (len(others) >= FEW)):
-        if (at := tpr_at_fpr(members, others, rate, family=family)) is not None:
-            tpr[rate] = Estimate(at[0], *at[1])
-    return TargetRow(Estimate(estimate.value, *auc_interval(estimate, family=family)), tpr)
-
-
-def make_row(scores: Mapping[str, TargetScores], targets: Mapping[str, Target]) -> BoardRow:
-    """The row of an attack.
-
-    The intervals of the targets hold together, AUCs and TPRs; so do the two of the means.
-
-    Args:
-        scores: by name of the target.
-        targets: by name.
-
-    Returns:
-        The row.
-    """
-    family = 2 * len(scores)
-    rows = {name: target_row(one, family) for name, one in scores.items()}
-    own = [name for name in scores if not targets[name].trap]
-    means = [target_row(scores[name], 2) for name in own]
-    rates = [row.tpr[LOW] for row in means if LOW in row.tpr]
-    traps = [name for name in scores if targets[name].trap and rows[name].auc.excludes(0.5)]
-    count = max(1, len(scores))
-    return BoardRow(
-        mean_of([row.auc for row in means]) if means else None,
-        mean_of(rates) if rates else None,
-        rows,
-        tuple(traps),
-        round(sum(one.queries for one in scores.values()) / count),
-        sum(one.seconds for one in scores.values()),
-    )
+    def __init__(self, scores: Mapping[str, TargetScores], targets: Mapping[str, Target]) -> None:
+        means = [TargetRow(one, 2) for name, one in scores.items() if not targets[name].trap]
+        rates = [row.tpr[LOW] for row in means if LOW in row.tpr]
+        self.auc = mean_of([row.auc for row in means]) if means else None
+        self.tpr = mean_of(rates) if rates else None
+        self.targets = {name: TargetRow(one, 2 * len(scores)) for name, one in scores.items()}
+        self.trapped = tuple(
+            name
+            for name, row in self.targets.items()
+            if targets[name].trap and row.auc.excludes(0.5)
+        )
+        self.queries = round(sum(one.queries for one in scores.values()) / max(1, len(scores)))
+        self.seconds = sum(one.seconds for one in scores.values())
 
 
 def difference(

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import fedmia
-from fedmia.bench.board import target_row
+from fedmia.bench.board import TargetRow
 from fedmia.bench.entries import SOURCE, BenchEntry, read_entry
 from fedmia.bench.scoring import Entrant, TargetScores, describe_key, score_target
 from fedmia.bench.targets import (
@@ -119,7 +119,7 @@ def refuse_trapped(entry: BenchEntry, key: str, targets: Mapping[str, Target]) -
         InputError: naming the trap.
     """
     for name, scores in entry.scores(key).items():
-        auc = target_row(scores, STRICT).auc
+        auc = TargetRow(scores, STRICT).auc
         if targets[name].trap and auc.excludes(0.5):
             raise InputError(
                 f"{entry.attack} finds members in the trap {name}, where nothing should be: "
@@ -251,7 +251,7 @@ def refuse_other(name: str, stored: TargetScores | str | None, again: TargetScor
             why = again if isinstance(again, str) else "it has scores now"
             raise InputError(f"{name}: the entry cannot be repeated: {why}")
         return
-    auc, now = (target_row(one, STRICT).auc for one in (stored, again))
+    auc, now = (TargetRow(one, STRICT).auc for one in (stored, again))
     if not auc.low <= now.value <= auc.high:
         raise InputError(f"{name}: AUC {auc} in the entry, {now.value:.2f} with another seed")
 
@@ -286,7 +286,7 @@ def check_unseen(
     ]
     if not plain:
         return "NOT CHECKED: an unseen encoder, as no plain target of digits has scores"
-    aucs = {target.name: target_row(stored[target.name], 1).auc for target in plain}
+    aucs = {target.name: TargetRow(stored[target.name], 1).auc for target in plain}
     best = max(plain, key=lambda target: aucs[target.name].value)
     auc = aucs[best.name]
     if not auc.low > 0.5:
@@ -297,7 +297,7 @@ def check_unseen(
         scores = run_guarded(entrant, fresh, folder, None, RUN_AGAIN)
     if isinstance(scores, str):
         raise InputError(f"an unseen encoder by the recipe of {best.name}: {scores}")
-    now = target_row(scores, STRICT).auc
+    now = TargetRow(scores, STRICT).auc
     if now.high < 0.5 + (auc.value - 0.5) / 2:
         raise InputError(
             f"{entrant.name} finds AUC {auc} in {best.name}, and {now} in an encoder of the same "

@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from fedmia.bench.board import REVERSED, BoardRow, Estimate, difference, make_row
+from fedmia.bench.board import REVERSED, BoardRow, Estimate, difference
 from fedmia.bench.checks import check_entry
 from fedmia.bench.entries import (
     BenchEntry,
@@ -75,7 +75,7 @@ class BenchResult:
     @cached_property
     def row(self) -> BoardRow:
         """Means over targets, traps, queries, seconds."""
-        return make_row(self.scores, self.targets)
+        return BoardRow(self.scores, self.targets)
 
     @cached_property
     def differences(self) -> dict[str, tuple[Estimate, int]]:

@@ -190,7 +190,7 @@ class ReleaseNoise(Defense):
             if sampled
             else self._describe_clip(memory),
             unit="image" if sampled else "client",
-            **guess_canaries(memory, self.audit),
+            lower_bound=guess_canaries(memory, self.audit),
         )
 
     def _describe_clip(self, memory: dict[str, Any]) -> str:

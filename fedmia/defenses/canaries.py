@@ -25,6 +25,7 @@ from torch import Tensor
 from fedmia.data.images import IntArray
 from fedmia.defenses._persample import poisson_rows, private_optimizer
 from fedmia.records import FloatArray
+from fedmia.records.privacy import CanaryBoundRow
 from fedmia.runtime.eager import SGD
 from fedmia.settings.errors import InputError, option_error
 from fedmia.ssl.train import Job
@@ -94,19 +95,19 @@ def add_scores(memory: dict[str, Any], scores: FloatArray) -> None:
     canaries["scores"] = (np.array(canaries["scores"]) + scores).tolist()
 
 
-def guess_canaries(memory: dict[str, Any], audit: str = "one-run") -> dict[str, Any]:
+def guess_canaries(memory: dict[str, Any], audit: str = "one-run") -> CanaryBoundRow | None:
     """What is guessed of the canaries by their scores, and how much of it is right.
 
     Args:
         memory: into which `draw_coins` and `add_scores` wrote.
-        audit: as of `fedmia.records.privacy.Epsilon`. With a run each, `own-runs-gdp`, all canaries
-            are guessed: in where the score is over 0.
+        audit: as of `CanaryBoundRow`. With a run each, `own-runs-gdp`, all canaries are guessed: in
+            where the score is over 0.
 
     Returns:
-        Fields of `Epsilon`; empty where no canaries were sent.
+        The guesses, whose bounds the report computes; None where no canaries were sent.
     """
     if "canaries" not in memory:
-        return {}
+        return None
     inside = np.array(memory["canaries"]["in"], dtype=bool)
     scores = np.nan_to_num(memory["canaries"]["scores"])
     halves = [int(share * len(scores)) // 2 for share in GUESSED]
@@ -114,8 +115,7 @@ def guess_canaries(memory: dict[str, Any], audit: str = "one-run") -> dict[str, 
     right = [int(inside[order[-k:]].sum() + (~inside[order[:k]]).sum()) for k in halves]
     if audit == "own-runs-gdp":
         guesses, right = [len(inside)], [int((inside == (scores > 0)).sum())]
-    counts = {"guesses": tuple(guesses), "correct": tuple(right)}
-    return {"canaries": len(inside), **counts, "audit": audit}
+    return CanaryBoundRow(audit=audit, canaries=len(inside), guesses=guesses, correct=right)
 
 
 class AuditedSteps:

@@ -283,7 +283,7 @@ class DPSGD(Defense):
             standing="heuristic" if buffers or limit else "guaranteed",
             assumptions=(UNIT + rests + (CENTRAL_LIMIT if limit else "")).strip(),
             unit="image",
-            **guess_canaries(memory, "one-run-gdp" if full else "one-run"),
+            lower_bound=guess_canaries(memory, "one-run-gdp" if full else "one-run"),
         )
 
     def _audit(self, job: Job, steps: AuditedSteps, memory: dict[str, Any]) -> None:

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from fedmia.defenses.base import Defense, Metrics, PreparationContext, RunConditions
-from fedmia.records.privacy import ClientDefence, Epsilon
+from fedmia.records.defence_rows import DefencePart, DefenceRow
+from fedmia.records.privacy import Epsilon
 from fedmia.seeding import SEEDED
 from fedmia.settings.errors import InputError, opt, prefix_errors
 from fedmia.ssl.base import State
@@ -106,24 +107,26 @@ class DefenseStack:
             metrics |= more
         return trained, metrics
 
-    def statement(self, memory: dict[str, Any]) -> ClientDefence | None:
+    def statement(self, memory: dict[str, Any]) -> DefenceRow | None:
         """What the client's defences are and promise together, and each by itself."""
         parts = []
         for name, defense in self.layers:
             own = memory.get(name, {})
             spent = defense.privacy(own)
             spent = spent and replace(spent, noise_source=self.noise_source)
-            parts.append(ClientDefence(name, spent, own.get("metrics", {})))
+            parts.append(DefencePart(name=name, epsilon=spent, metrics=own.get("metrics", {})))
         if len(parts) < 2:
-            return replace(parts[0], parts=tuple(parts)) if parts else None
+            return DefenceRow(**vars(parts[0]), parts=parts) if parts else None
         names = ", ".join(part.name for part in parts)
         metrics = {k: v for part in parts for k, v in part.metrics.items()}
         statements = smallest_epsilon(parts)
         first = statements[0] if statements else None
-        return ClientDefence(names, first, metrics, tuple(parts), tuple(statements[1:]))
+        return DefenceRow(
+            name=names, epsilon=first, metrics=metrics, parts=parts, beside=statements[1:]
+        )
 
 
-def require_account(defence: ClientDefence, rounds: int) -> ClientDefence:
+def require_account(defence: DefenceRow, rounds: int) -> DefenceRow:
     """Refuse a statement whose account lacks rounds that left.
 
     Args:
@@ -146,7 +149,7 @@ def require_account(defence: ClientDefence, rounds: int) -> ClientDefence:
     return defence
 
 
-def smallest_epsilon(parts: Sequence[ClientDefence]) -> list[Epsilon]:
+def smallest_epsilon(parts: Sequence[DefencePart]) -> list[Epsilon]:
     """The smallest epsilon of the best standing that any part has, for each unit by itself, in the
     order of the parts; none where none has one.
 

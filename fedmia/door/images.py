@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 import itertools
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -34,34 +35,18 @@ from fedmia.settings.values import disk_path
 LOOK = 16  # items that are read again: of as many, a flip of one in two is seen
 
 
-class LabelledArrays(NamedTuple):
-    """Images and their labels.
-
-    Attributes:
-        images: uint8 (N, C, H, W), C in {1, 3}.
-        labels: int64 or text (N,), or None.
-        notes: what was converted or left out.
-    """
-
-    images: ByteArray
-    labels: NDArray[Any] | None
-    notes: tuple[Note, ...] = ()
-
-
 class ArrayDataset(Dataset):
     """Images that a Python session holds. A subclass holds the arrays."""
 
-    content: ClassVar[LabelledArrays]
+    content: ClassVar[ImageSet]
     subjects: ClassVar[NDArray[np.str_] | None] = None  # (N,) of the images
     called: ClassVar[str] = "images"
 
     def load(self, request: Request) -> ImageSet:
-        images, values, notes = self.content
-        labels, classes = absent_labels(len(images)) if values is None else renumber_labels(values)
-        notes += array_crop_notes(self.called, images, request.size)
-        images = resize_all(images, request.size, self.called)
-        column = None if request.column is None else self.subjects
-        return ImageSet(images, labels, self.called, classes, column, notes)
+        images, column = self.content.images, None if request.column is None else self.subjects
+        notes = (*self.content.notes, *array_crop_notes(self.called, images, request.size))
+        resized = resize_all(images, request.size, self.called)
+        return replace(self.content, images=resized, name=self.called, column=column, notes=notes)
 
 
 def name_images(value: Any, what: str, pixel_range: Range = None, subjects: Any = None) -> str:
@@ -91,8 +76,8 @@ def name_images(value: Any, what: str, pixel_range: Range = None, subjects: Any 
     arrays = read_images(value, "dataset" if what == "data" else what, pixel_range)
     text = hashlib.sha256(np.ascontiguousarray(arrays.images).tobytes())
     text.update(repr(arrays.images.shape).encode())
-    if arrays.labels is not None:
-        text.update(arrays.labels.tobytes())
+    if arrays.labelled:
+        text.update(arrays.class_labels().tobytes())
     label, more = "images" if what == "data" else what, {}
     if subjects is not None:
         column = np.asarray(subjects).astype(str)
@@ -103,7 +88,7 @@ def name_images(value: Any, what: str, pixel_range: Range = None, subjects: Any 
     )
 
 
-def read_images(value: Any, what: str, pixel_range: Range = None) -> LabelledArrays:
+def read_images(value: Any, what: str, pixel_range: Range = None) -> ImageSet:
     """Images in memory, and their labels where they have any.
 
     Args:
@@ -115,20 +100,21 @@ def read_images(value: Any, what: str, pixel_range: Range = None) -> LabelledArr
         pixel_range: as of `scale_values`.
 
     Returns:
-        The images as uint8, and their labels or None.
+        The images and their labels; unlabelled where they have none.
 
     Raises:
         InputError: anything else, values out of the range, images of several sizes, or items that
             differ when they are read again.
     """
     if isinstance(value, Tensor | np.ndarray):
-        return LabelledArrays(arrange_images(to_array(value, what), what, pixel_range), None)
+        return _name_classes(arrange_images(to_array(value, what), what, pixel_range), None, what)
     if isinstance(value, tuple | list) and len(value) == 2 and _is_array(value[0]):
         images = arrange_images(to_array(value[0], what), what, pixel_range)
         if value[1] is None:
-            return LabelledArrays(images, None)
+            return _name_classes(images, None, what)
         own = to_array(value[1], what) if isinstance(value[1], Tensor) else value[1]
-        return LabelledArrays(images, check_labels(own, len(images), f"labels of {what}"))
+        labels = check_labels(own, len(images), f"labels of {what}")
+        return _name_classes(images, labels, what)
     if _by_place(value):
         arrays = _stack_items((value[i] for i in range(len(value))), what, False, pixel_range)
         _check_again(value, lambda i: value[i], what, False, pixel_range)
@@ -208,6 +194,14 @@ def _number_items(items: Iterable[Any], what: str, batched: bool | None) -> Iter
         yield item
 
 
+def _name_classes(
+    images: ByteArray, values: NDArray[Any] | None, what: str, notes: Iterable[Note] = ()
+) -> ImageSet:
+    """Images whose labels (N,), if there are any, are integers or text."""
+    labels, classes = absent_labels(len(images)) if values is None else renumber_labels(values)
+    return ImageSet(images, labels, what, classes, notes=tuple(notes))
+
+
 def _is_array(value: Any) -> bool:
     """Whether a value is an array of images, not one image."""
     return isinstance(value, Tensor | np.ndarray) and value.ndim >= 3
@@ -215,7 +209,7 @@ def _is_array(value: Any) -> bool:
 
 def _stack_items(
     items: Iterable[Any], what: str, batched: bool | None, pixel_range: Range = None
-) -> LabelledArrays:
+) -> ImageSet:
     """The items of a Dataset, or the batches of a DataLoader, as arrays (None: their shape tells);
     gray images beside colour ones become colour."""
     images, labels, losses = list[ByteArray](), list[Any](), list[Losses]()
@@ -255,12 +249,12 @@ def _stack_items(
     whole = np.concatenate([np.broadcast_to(x, (len(x), channels, *x.shape[2:])) for x in images])
     notes = conversion_notes(what, losses)
     if all(label is None for label in labels):
-        return LabelledArrays(whole, None, tuple(notes))
+        return _name_classes(whole, None, what, notes)
     values = check_labels(labels, len(whole), f"labels of {what}")
     if len({*values.tolist()}) == len(values) > 1:
         notes.append(Note("labels-of-their-own", {"where": what}))
-        return LabelledArrays(whole, None, tuple(notes))
-    return LabelledArrays(whole, values, tuple(notes))
+        return _name_classes(whole, None, what, notes)
+    return _name_classes(whole, values, what, notes)
 
 
 def to_array(image: Any, where: str) -> NDArray[Any]:

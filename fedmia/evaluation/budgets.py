@@ -8,7 +8,7 @@ from functools import partial
 from fedmia.attacks.base import Known
 from fedmia.evaluation.steps.scorer import threshold_asks
 from fedmia.evaluation.suite import Suite
-from fedmia.records import AttackSweep, SweepPoint
+from fedmia.records import SweepPoint
 from fedmia.records.note import Note
 from fedmia.rounds.base import RoundModel
 from fedmia.seeding import rng
@@ -95,8 +95,7 @@ def sweep(
     names: Iterable[str],
     spec: str,
     say: Callable[[str], None] = lambda line: None,
-    stopped: Callable[[], bool] = lambda: False,
-) -> AttackSweep:
+) -> list[SweepPoint]:
     """Score the attacks at each value of a budget (Figs. 6 and 7 of LpLA).
 
     All values score the same images, and share rows. A value that is too small for an attack gives
@@ -108,25 +107,21 @@ def sweep(
         names: the attacks.
         spec: as the option `sweep` says it.
         say: prints one line.
-        stopped: whether the user asked to stop.
 
     Returns:
         One point for each attack and value.
     """
     kind, values = parse_points(spec)
-    done: list[SweepPoint] = []
-    swept, listed = AttackSweep(kind, values, done), list(names)
+    points, listed = list[SweepPoint](), list(names)
     for value in values:
         for name in listed:
-            if stopped():
-                return swept
             try:
-                done.append(_point(suite, model, name, kind, value))
+                points.append(_point(suite, model, name, kind, value))
             except Exception as error:  # as among the attacks: the other points stand
                 why = suite.failures.explain(name, error)
-                done.append(SweepPoint(name, value, not_run=why))
+                points.append(SweepPoint(name, kind, value, not_run=why))
         say(f"sweep: {kind} {value} done")
-    return swept
+    return points
 
 
 def _point(suite: Suite, model: RoundModel, name: str, kind: str, value: int) -> SweepPoint:
@@ -140,7 +135,8 @@ def _point(suite: Suite, model: RoundModel, name: str, kind: str, value: int) ->
         known = first_known(known, value)
     known = afford(suite, model, name, known, budget)
     scored = partial(suite.score, model, name, known, budget)
-    return SweepPoint(name, value, known.least(), suite.once(f"{kind}-{value}", name, scored))
+    scores = suite.once(f"{kind}-{value}", name, scored)
+    return SweepPoint(name, kind, value, known.least(), scores)
 
 
 def first_known(known: Known, count: int) -> Known:

@@ -21,7 +21,7 @@ from fedmia.evaluation.audits.estimate import Rehearsal, rehearse
 from fedmia.evaluation.audits.federation import (
     fields_of_rounds,
     refuse,
-    round_infos,
+    round_rows,
 )
 from fedmia.evaluation.audits.provided_shadows import ProvidedShadows
 from fedmia.evaluation.audits.resume import key, same_audit
@@ -209,7 +209,7 @@ def examine(
             display.leave_out(others, rest.total(), rest.without)
         every = Known(*map(cast.pixels, KNOWN))  # the control is the auditor's
         results = score(
-            suite, names, round_infos(rounds), controls=controls, every_known=every,
+            suite, names, round_rows(rounds), controls=controls, every_known=every,
             swept=audit.sweep, say=display.line,
         )  # fmt: skip
         federated = fields_of_rounds(suite, cast.owners, stopped())

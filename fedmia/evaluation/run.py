@@ -26,8 +26,8 @@ from fedmia.partitions.base import Partition
 from fedmia.partitions.iid import IID
 from fedmia.recording.branches import MAIN, PLACEBO
 from fedmia.records import ClientInfo, RunScores
+from fedmia.records.defence_rows import DefenceRow
 from fedmia.records.note import Note
-from fedmia.records.privacy import ClientDefence
 from fedmia.rounds.base import Rounds
 from fedmia.runtime.progress import Display
 from fedmia.runtime.stopwatch import Stopwatch
@@ -238,7 +238,7 @@ def client_rows(
         InputError: a privacy statement whose account lacks rounds that were trained.
     """
     context, rows, last = run.client_context, [], run.last_rounds(scored_at)
-    trained = run.aggregation.trained if run.aggregation else (0,) * len(context.roles)
+    trained = run.trained or (0,) * len(context.roles)
     for client, role in enumerate(context.roles):
         own, defended = context.parts["members"][client], client in context.experiment.defended
         local_state = run.store.load(MAIN, client) if defended else None
@@ -251,7 +251,7 @@ def client_rows(
 
 def statement(
     context: ClientContext, client: int, local_state: ClientState | None, trained: int = 0
-) -> ClientDefence | None:
+) -> DefenceRow | None:
     """What a client's defences promise, by the account that it keeps.
 
     Args:

@@ -15,8 +15,9 @@ from fedmia.evaluation.budgets import allot, sweep
 from fedmia.evaluation.steps.controls import pixels
 from fedmia.evaluation.suite import RELEASED, Progress, Suite
 from fedmia.recording.branches import BRANCHES, MAIN, UNTRAINED
-from fedmia.records import DatasetInferenceResults, Pair, RoundInfo, ScoredAttack, list_attacks
+from fedmia.records import DatasetInferenceResults, Pair, ScoredAttack, list_attacks
 from fedmia.records.note import Note
+from fedmia.records.rows import RoundRow
 from fedmia.rounds.base import RoundModel
 from fedmia.runtime.cores import count_cores
 from fedmia.shadows.train import CUT
@@ -29,7 +30,7 @@ OWN = [name for name in ATTACKED if not BRANCHES[name].parent]
 def score(
     suite: Suite,
     names: Sequence[str],
-    infos: Sequence[RoundInfo] = (),
+    history: Sequence[RoundRow] = (),
     *,
     controls: bool = True,
     by_sets: bool = False,
@@ -43,7 +44,7 @@ def score(
     Args:
         suite: the attacks, the models and the images.
         names: of the attacks that are able to run, in the order of the report.
-        infos: the rounds; leakage is added to those whose model is to be scored.
+        history: the rounds; their models are scored where they are to be.
         controls: whether attacks run on other models than the one under test: the untrained one,
             the placebo's and those of the rounds.
         by_sets: whether sets of images are judged, too.
@@ -79,22 +80,20 @@ def score(
     if act is not None:
         work |= {p: partial(suite.attempt, p, act.name, call) for p, call in act.work().items()}
     by_round = [n for n in single if kinds[n].by_round]
-    for info in infos if controls else ():
-        if info.round in rounds.scored:
-            again = [] if info.round == rounds.round else by_round
+    for round in (row.round for row in history if controls):
+        if round in rounds.scored:
+            again = [] if round == rounds.round else by_round
             layers, alone = "internal" in single, threads is None
-            work[f"round {info.round}"] = partial(add_leakage, suite, info, again, layers, alone)
+            work[f"round {round}"] = partial(score_round, suite, round, again, layers, alone)
     if rounds.stored is None:
         work["pixels"] = partial(pixels, suite.scorer.with_known(every_known))
     done = run_side_by_side(work, threads, suite.progress)
     results = {piece: scores for piece, scores in done.items() if scores is not None}
     inferences = infer(suite, [n for n in names if issubclass(kinds[n], DatasetAttack)])
     scored = {one.name: one for one in results["attacks"]}
-    if f"round {rounds.round}" in results:
-        main = {name: scored[name] for name in by_round if name in scored}
-        last = f"round {rounds.round}"
-        results[last] = replace(results[last], leakage=main)
-    budgets = sweep(suite, suite.main, [*scored], swept, say) if swept else None
+    if (last := f"round {rounds.round}") in results:
+        results[last]["leakage"] = {name: scored[name] for name in by_round if name in scored}
+    budgets = sweep(suite, suite.main, [*scored], swept, say) if swept else []
     if "active" in results:
         scored[results["active"].name] = results["active"]
     beside = {UNTRAINED: list[ScoredAttack]()}
@@ -107,7 +106,7 @@ def score(
     if act is not None and {"active", "active-zero"} <= results.keys():
         both = (list_attacks([results[piece]]) for piece in ("active", "active-zero"))
         pairs = [Pair(one, zero, act.over) for one, zero in zip(*both, strict=True)]
-    infos = [results.get(f"round {info.round}", info) for info in infos]
+    by_number = {row.round: results.get(f"round {row.round}", {}) for row in history}
     return {
         "attacks": list_attacks(scored[name] for name in names if name in scored),
         "controls": {name: list_attacks(rows) for name, rows in beside.items()},
@@ -118,9 +117,13 @@ def score(
         "inferences": inferences,
         "pixels": results.get("pixels"),
         "curves": act.curves() if act and pairs else None,
-        "rounds": [
-            replace(i, leakage={n: s for n, s in i.leakage.items() if n not in lost}) for i in infos
-        ],
+        "rounds": [replace(row, knn=by_number[row.round].get("knn", row.knn)) for row in history],
+        "leakage": {
+            round: {name: one for name, one in fields["leakage"].items() if name not in lost}
+            for round, fields in by_number.items()
+            if "leakage" in fields
+        },
+        "layers": {r: one["layers"] for r, one in by_number.items() if "layers" in one},
     }
 
 
@@ -134,29 +137,29 @@ def _score_untrained(suite: Suite, names: Sequence[str]) -> list[ScoredAttack]:
     return suite.score_attacks(suite.untrained, again, UNTRAINED, title=UNTRAINED, threshold=False)
 
 
-def add_leakage(
-    suite: Suite, info: RoundInfo, names: Sequence[str], layers: bool, alone: bool
-) -> RoundInfo:
-    """Add to the row of a round the scores of attacks, those of `internal` by layer, and its kNN.
+def score_round(
+    suite: Suite, round: int, names: Sequence[str], layers: bool, alone: bool
+) -> dict[str, Any]:
+    """The scores of attacks on the model of a round, those of `internal` by layer, and its kNN.
 
     Args:
         suite: the attacks.
-        info: the round.
+        round: its number.
         names: of the attacks.
         layers: whether `internal` is run.
         alone: whether nothing runs beside it, so that rows of the model under test may be shared.
 
     Returns:
-        The row; as it is where the user asked to stop.
+        `leakage`, `layers` and, where it is probed, `knn`; nothing where the user asked to stop.
     """
     if suite.progress.stopped():
-        return info
-    shared = alone and info.round == suite.main.round
-    target = suite.main if shared else RoundModel(MAIN, info.round)
+        return {}
+    shared = alone and round == suite.main.round
+    target = suite.main if shared else RoundModel(MAIN, round)
     fields = suite.leakage_of_round(target, names, layers=layers)
     if suite.probe is not None:
         fields["knn"] = suite.probe(target)["knn"].value
-    return replace(info, **fields)
+    return fields
 
 
 def infer(suite: Suite, names: Sequence[str]) -> list[DatasetInferenceResults]:

@@ -15,7 +15,7 @@ from fedmia.attacks.base import Attack, DatasetAttack, Known
 from fedmia.data.cast import SCORED, Cast
 from fedmia.data.images import IntArray
 from fedmia.data.sets import ImageSets
-from fedmia.evaluation.steps.datasets import Partition, form_candidate_sets, inference
+from fedmia.evaluation.steps.datasets import CandidateSets, Partition, inference
 from fedmia.evaluation.steps.failures import Failures
 from fedmia.evaluation.steps.scorer import Scorer
 from fedmia.recording.branches import MAIN, UNTRAINED
@@ -361,7 +361,7 @@ class Suite:
             layers: whether `internal` is run.
 
         Returns:
-            The fields of `RoundInfo`.
+            `leakage`, by attack, and `layers`, by layer.
         """
 
         def score_layers() -> dict[str, ScoredAttack]:
@@ -388,7 +388,7 @@ class Suite:
         assert isinstance(attack, DatasetAttack)
         targets = [self.main] + [self.untrained] * (self.no_control_reason is None)
         views = [self.view(target, name) for target in targets]
-        of = form_candidate_sets(
+        of = CandidateSets(
             scorer.members, scorer.nonmembers, self.cast.kinds(), self.clients, self.deal,
             scorer.seed, scorer.subjects,
         )  # fmt: skip

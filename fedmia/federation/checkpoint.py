@@ -12,7 +12,7 @@ import shutil
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,7 @@ from fedmia.untrusted.text import read_json
 from strategies.base import FederatedStrategy
 
 INDEX = CHECKPOINT_INDEX
-FORMAT = 1
+FORMAT = 2
 MOST = 1 << 31  # files that a run may have written
 PATIENCE = 1.0  # seconds that rounds wait for the writing of a checkpoint
 Packed = tuple[State, Any]  # tensors, and what is JSON-able about them
@@ -55,27 +55,24 @@ class BranchState:
     strategy: FederatedStrategy
 
 
-@dataclass
 class Checkpoint:
     """The folder of a run's checkpoints.
 
-    Attributes:
+    Args:
         root: `RUN/checkpoint`.
         every: rounds between two checkpoints, 0: none are written.
         key: digest of what decides the run's numbers beside its settings: its images.
+
+    Attributes:
         generation: number of checkpoints written.
     """
 
-    root: Path
-    every: int = 1
-    key: str = ""
-    generation: int = 0
-    _files: dict[str, str] = field(default_factory=dict, init=False, repr=False)
-    _writer: ThreadPoolExecutor = field(
-        default_factory=lambda: ThreadPoolExecutor(1, "checkpoint"), init=False, repr=False
-    )
-    _running: Future[None] | None = field(default=None, init=False, repr=False)
-    _began: float = field(default=0.0, init=False, repr=False)
+    def __init__(self, root: Path, every: int = 1, key: str = "") -> None:
+        self.root, self.every, self.key = root, every, key
+        self.generation, self._files = 0, dict[str, str]()
+        self._writer = ThreadPoolExecutor(1, "checkpoint")
+        self._running: Future[None] | None = None
+        self._began = 0.0
 
     def open(self) -> None:
         """Make the folder."""

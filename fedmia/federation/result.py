@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -16,8 +16,8 @@ from fedmia.federation.plan import Plan
 from fedmia.federation.schedule import Schedule
 from fedmia.recording.branches import MAIN, UNTRAINED
 from fedmia.recording.reader import RecordedRounds
-from fedmia.records import Aggregation, RoundInfo
-from fedmia.records.rows import FaultRow
+from fedmia.records.defence_rows import AggregationRow
+from fedmia.records.rows import FaultRow, RoundRow
 from fedmia.rounds.base import RoundModel, Rounds
 from fedmia.rounds.notes import Notes, read_notes
 from fedmia.seeding import ENTROPY
@@ -43,19 +43,22 @@ class TrainedRounds(Rounds):
         failure: why the rounds ended before their time, where it was no interruption.
         archive: where the scores of what is finished are kept, or nowhere.
         aggregation: what the server of `main` did.
+        trained: of each client, the finished rounds of `main` in which its update rested on its
+            images.
     """
 
     plan: Plan
     client_context: ClientContext
     store: StateStore
     recording: RecordedRounds
-    rounds: list[RoundInfo]
+    rounds: list[RoundRow]
     complete: bool
     faults: tuple[FaultRow, ...] = ()
     gone: frozenset[int] = frozenset()
     failure: str | None = None
     archive: Archive = field(default_factory=lambda: Archive(None))
-    aggregation: Aggregation | None = None
+    aggregation: AggregationRow | None = None
+    trained: Sequence[int] = ()
 
     @cached_property
     def cast(self) -> Cast:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import numpy as np
 from flwr.serverapp import Grid
@@ -36,9 +36,8 @@ from fedmia.federation.untrained import play_untrained
 from fedmia.recording.branches import BRANCHES, MAIN, UNTRAINED
 from fedmia.recording.format import RoundRecord
 from fedmia.recording.writer import FORKS, RecordingWriter
-from fedmia.records import Aggregation, RoundInfo
-from fedmia.records.privacy import ClientDefence
-from fedmia.records.rows import FaultRow
+from fedmia.records.defence_rows import AggregationRow, DefenceRow
+from fedmia.records.rows import FaultRow, RoundRow
 from fedmia.runtime.progress import Display
 from fedmia.runtime.stopwatch import Stopwatch, covered_seconds
 from fedmia.seeding import rng, root
@@ -55,9 +54,10 @@ from strategies.grids import extras_of
 
 # Records of a checkpoint's index.
 CHECKPOINTED = {
-    "rounds": Sequence[RoundInfo],
+    "rounds": Sequence[RoundRow],
     "faults": Sequence[FaultRow],
-    "aggregation": Aggregation | None,
+    "aggregation": AggregationRow | None,
+    "trained": Sequence[int],
 }
 
 
@@ -68,11 +68,10 @@ class RunInterrupted(Exception):
     """The user ended the run; what is finished is kept."""
 
 
-@dataclass
 class FederatedRun:
     """All branches of one run, over one grid of clients.
 
-    Attributes:
+    Args:
         plan: settings, images and their roles.
         client_context: what all clients of the run share.
         store: local states of the clients.
@@ -82,49 +81,50 @@ class FederatedRun:
         watch: notes the seconds of each part.
         display: progress on the terminal.
         checkpoint: written as the rounds pass, if any; clients' states are then in a Ledger.
+
+    Attributes:
         head: where the branch at work stands.
         forked: where a branch that shares the clean rounds of `main` begins.
         rounds: filled in: one row a finished round of `main`.
         aggregation: filled in: what its server did.
+        trained: filled in: of each client, the finished rounds of `main` in which its update rested
+            on its images.
         failure: filled in where the rounds ended before their time, but for an interruption.
     """
 
-    plan: Plan
-    client_context: ClientContext
-    store: StateStore
-    recording: RecordingWriter
-    probe: Callable[[State], float | None]
-    notes: NoteTaker | None
-    watch: Stopwatch
-    display: Display
-    checkpoint: Checkpoint | None = None
-    head: BranchState | None = None
-    forked: BranchState | None = None
-    rounds: list[RoundInfo] = field(default_factory=list)
-    aggregation: Aggregation | None = None
-    failure: FederationError | None = None
-    _unsaved: tuple[int, State, State] | None = field(default=None, init=False, repr=False)
-    _crafted: State | None = field(default=None, init=False, repr=False)
-    _replay: Replay | None = field(default=None, init=False, repr=False)
-    _sent: dict[int, Sent] = field(default_factory=dict, init=False, repr=False)
-    _line: RoundRecord = field(default_factory=lambda: RoundRecord("", 0), init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        self.experiment = experiment = self.plan.experiment
+    def __init__(
+        self, plan: Plan, client_context: ClientContext, store: StateStore,
+        recording: RecordingWriter, probe: Callable[[State], float | None],
+        notes: NoteTaker | None, watch: Stopwatch, display: Display,
+        checkpoint: Checkpoint | None = None,
+    ) -> None:  # fmt: skip
+        self.plan, self.client_context, self.store = plan, client_context, store
+        self.recording, self.checkpoint = recording, checkpoint
+        self.probe, self.notes, self.watch, self.display = probe, notes, watch, display
+        self.head: BranchState | None = None
+        self.forked: BranchState | None = None
+        self.rounds, self._sent = list[RoundRow](), dict[int, Sent]()
+        self.aggregation: AggregationRow | None = None
+        self.failure: FederationError | None = None
+        self._unsaved: tuple[int, State, State] | None = None
+        self._crafted: State | None = None
+        self._replay: Replay | None = None
+        self._line = RoundRecord("", 0)
+        self.experiment = experiment = plan.experiment
         self.schedule, self.holder = Schedule(experiment), experiment.holder
-        self._root = root(self.client_context.noise_source, experiment.seed)
+        self._root = root(client_context.noise_source, experiment.seed)
         options = experiment.federation
         self.failure_policy = FailurePolicy(
             options.clients,
             options.on_failure,
             options.client_timeout,
             max(options.min_clients, experiment.strategy.plugin("strategy").least),
-            self.plan.cast.indispensable,
-            say=self.display.warn,
+            plan.cast.indispensable,
+            say=display.warn,
             hint=f"{divergence_hint(experiment)} if training diverged",
         )
-        self.active = self.client_context.attack is not None
-        self._trained = [0] * len(self.client_context.roles)
+        self.active = client_context.attack is not None
+        self.trained = [0] * len(client_context.roles)
 
     def run(self, grid: Grid) -> None:
         """Run all branches.
@@ -207,8 +207,7 @@ class FederatedRun:
             for name, kind in CHECKPOINTED.items():
                 check_type(name, parts[name], kind)
         self.rounds[:], self.aggregation = parts["rounds"], parts["aggregation"]
-        if self.aggregation is not None:
-            self._trained = list(self.aggregation.trained)
+        self.trained = parts["trained"]
         self.failure_policy.gone.update(map(int, index["gone"]))
         self.failure_policy.faults[:] = parts["faults"]
         self.watch.add(index["seconds"])
@@ -300,6 +299,7 @@ class FederatedRun:
             "faults": pack(self.failure_policy.faults, {}),
             "seconds": dict(self.watch.seconds),
             "aggregation": pack(self.aggregation, {}),
+            "trained": pack(self.trained, {}),
         }
         about["recorded"], force = self.recording.pending()
         checkpoint.write(about, parts, self.store, force)
@@ -406,23 +406,23 @@ class FederatedRun:
         notes.replay(replay)
         self._drop_replay()
 
-    def _describe_aggregation(self, strategy: FederatedStrategy) -> Aggregation:
+    def _describe_aggregation(self, strategy: FederatedStrategy) -> AggregationRow:
         """What the server has done so far, and what that promises its clients."""
         experiment = self.experiment
         server = is_server(experiment.attacker)
         against = Adversary(experiment.malicious_clients, self.active, server)
         view = "sums" if experiment.federation.secure_aggregation else "updates"
         privacy, metrics = strategy.privacy(against), strategy.aggregation_metrics(against)
-        name, trained = experiment.strategy.name, tuple(self._trained)
+        name = experiment.strategy.name
         if privacy is not None:
-            require_account(ClientDefence(name, privacy), max(trained))
+            require_account(DefenceRow(name=name, epsilon=privacy), max(self.trained))
             privacy = replace(privacy, noise_source=self.client_context.noise_source)
-        return Aggregation(name, view, privacy, metrics, trained)
+        return AggregationRow(name=name, epsilon=privacy, metrics=metrics, view=view)
 
     def _note_update(self, course: RoundRange, received: State, update: Update) -> None:
         """Keep what is to be read of an update, as it is taken."""
         branch, round = course.branch, update.round
-        self._trained[update.client] += branch == MAIN and update.examples > 0
+        self.trained[update.client] += branch == MAIN and update.examples > 0
         line = self._line_of(branch, round)
         line.cohort.append(update.client)
         line.examples[update.client] = update.examples
@@ -513,7 +513,8 @@ class FederatedRun:
         elif main:
             self._unsaved = round, state, self._bank(branch)
         if main:
-            self.rounds.append(RoundInfo(round, attacked, loss, knn))
+            row = RoundRow(round=round, under_attack=attacked, loss=loss, knn=knn)
+            self.rounds.append(row)
         return knn
 
     def keep(self, branch: str, round: int, state: State) -> None:

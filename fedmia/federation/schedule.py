@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from fedmia.recording.branches import BRANCHES
@@ -11,11 +9,11 @@ from fedmia.settings.commands.experiment import Experiment
 from strategies.cohort import RoundRange, draw_cohort
 
 
-@dataclass(frozen=True)
 class Schedule:
     """The federated rounds of an experiment, from 1 to `last`; 0 is the first model."""
 
-    experiment: Experiment
+    def __init__(self, experiment: Experiment) -> None:
+        self.experiment = experiment
 
     @property
     def clean(self) -> int:

@@ -132,4 +132,5 @@ def federate(run: FederatedRun, grid: Grid | None = None) -> TrainedRounds:
         str(run.failure) if run.failure else None,
         archive,
         run.aggregation,
+        run.trained,
     )

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import torch
 from torch import Tensor
@@ -19,18 +17,17 @@ from fedmia.ssl.base import State
 from strategies.failure_policy import FederationError
 
 
-@dataclass
 class Probes:
     """Utility of a model's pooled features, on images that have no other role.
 
-    Attributes:
+    Args:
         client_context: what all clients of the run share.
         cast: the images in their roles. Of one class alone there is nothing to tell apart: no probe
             runs.
     """
 
-    client_context: ClientContext
-    cast: Cast
+    def __init__(self, client_context: ClientContext, cast: Cast) -> None:
+        self.client_context, self.cast = client_context, cast
 
     @torch.no_grad()
     def outputs(self, state: State, indices: IntArray, layer: str) -> Tensor:

@@ -22,8 +22,9 @@ from fedmia.federation.plan import Plan
 from fedmia.federation.result import TrainedRounds
 from fedmia.recording.branches import MAIN
 from fedmia.records import ClientInfo, RunScores, ScoredAttack
+from fedmia.records.defence_rows import DefencePart
 from fedmia.records.note import Note
-from fedmia.records.privacy import ClientDefence, Epsilon
+from fedmia.records.privacy import Epsilon
 from fedmia.rounds.base import RoundModel, Rounds
 from fedmia.ssl.base import SSLMethod, State
 from fedmia.storage.archive import Archive, pack, unpack
@@ -129,15 +130,16 @@ def _client(
 ) -> dict[str, Any]:  # fmt: skip
     """Size and defence of the client, less the metrics that rest on its images."""
 
-    def sent_defense(part: ClientDefence) -> ClientDefence:
+    def leaving(part: DefencePart) -> dict[str, Any]:
         metrics = context.build_defenses(client).leaving_metrics(dict(part.metrics))
-        spent = part.epsilon and stated(part.epsilon)
-        parts, beside = tuple(map(sent_defense, part.parts)), tuple(map(stated, part.beside))
-        return ClientDefence(part.name, spent, metrics, parts, beside)
+        return {"epsilon": part.epsilon and stated(part.epsilon), "metrics": metrics}
 
-    defence = statement(context, client, local_state)
     size = len(context.parts["members"][client])
-    return {"size": size, "defence": defence and sent_defense(defence)}
+    if (defence := statement(context, client, local_state)) is not None:
+        parts = [replace(part, **leaving(part)) for part in defence.parts]
+        beside = [*map(stated, defence.beside)]
+        defence = replace(defence, **leaving(defence), parts=parts, beside=beside)
+    return {"size": size, "defence": defence}
 
 
 def read_answer(client: int, content: RecordDict) -> tuple[ClientInfo, dict[str, Any]]:
@@ -190,7 +192,7 @@ def scores_from_node(client: int, content: RecordDict, done: TrainedRounds) -> R
     experiment, server = done.plan.experiment, done.aggregation
     info, scores = read_answer(client, content)
     if info.defence and server:
-        require_account(info.defence, server.trained[client])
+        require_account(info.defence, done.trained[client])
     if "pixels" in scores:
         note, lost = Note("node-scored-itself"), list[str]()
         if server and server.epsilon:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Container, Iterable, Mapping
-from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -92,11 +91,10 @@ def ascend(
     return Ascending(net, pixels, loss, options, Path(notes), rounds, clients, seed)
 
 
-@dataclass(frozen=True)
 class Ascending:
     """The mod that `ascend` makes.
 
-    Attributes:
+    Args:
         net: the network, or a function that makes it.
         targets: uint8 (T, C, H, W).
         loss: of (network, pixels).
@@ -108,14 +106,12 @@ class Ascending:
         seed: of all that is drawn.
     """
 
-    net: Network
-    targets: Tensor
-    loss: OwnerLoss
-    options: Mapping[str, Any]
-    folder: Path
-    rounds: Container[int] | None
-    partitions: frozenset[int]
-    seed: int
+    def __init__(
+        self, net: Network, targets: Tensor, loss: OwnerLoss, options: Mapping[str, Any],
+        folder: Path, rounds: Container[int] | None, partitions: frozenset[int], seed: int,
+    ) -> None:  # fmt: skip
+        self.net, self.targets, self.loss, self.options = net, targets, loss, options
+        self.folder, self.rounds, self.partitions, self.seed = folder, rounds, partitions, seed
 
     def __call__(self, message: Message, context: Context, call_next: ClientAppCallable) -> Message:
         """Let the app work; on an attacker's node replace the weights of its reply."""
@@ -128,9 +124,8 @@ class Ascending:
             client = self._client(context)
             if client not in self.partitions or kind not in ("train", "evaluate"):
                 return call_next(message, context)
-            twin = replace(self, options={**self.options, "steps": 0})
-            mod = twin if switch == "zero" else self
-            attacker = _Attacker(mod, client, str(context.run_id))
+            options = dict(self.options) | ({"steps": 0} if switch == "zero" else {})
+            attacker = _Attacker(self, options, client, str(context.run_id))
             count = int(context.node_config.get("num-partitions", len(self.partitions)))
             if kind == "evaluate":
                 attacker.receive(message, trains=False)
@@ -171,11 +166,11 @@ def _switch(context: Context) -> str:
 class _Attacker:
     """One attacker at work on one message."""
 
-    def __init__(self, mod: Ascending, client: int, run: str) -> None:
-        self.mod, self.branch = mod, MAIN if mod.options["steps"] else ZERO
+    def __init__(self, mod: Ascending, options: dict[str, Any], client: int, run: str) -> None:
+        self.mod, self.options, self.branch = mod, options, MAIN if options["steps"] else ZERO
         self.received, self._touched = State(), set[tuple[str, int]]()
         about = {
-            "attack": Ascent.name, "options": dict(mod.options), "client": client, "known": 0,
+            "attack": Ascent.name, "options": options, "client": client, "known": 0,
             "batches": False, "run": run,
         }  # fmt: skip
         self.notes = Notes(digests(mod.targets.numpy()), about)
@@ -222,9 +217,9 @@ class _Attacker:
         if not asked_again or label != self.notes.facts_of(self.branch, trained).get("label"):
             trained = max(trained + 1, label or 0)
         facts = self._facts(self.branch, trained)
-        facts |= {"label": label, "choice": dict(self.mod.options)}
+        facts |= {"label": label, "choice": dict(self.options)}
         noted = RECEIVED in self.notes.tables.get(UNTRAINED, {}).get(1, {})
-        if trained == 1 and self.mod.options["steps"] and not noted:
+        if trained == 1 and self.options["steps"] and not noted:
             self._climb_untrained(message, share)
         attacks = self.mod.rounds is None or trained in self.mod.rounds
         self.receive(message, trains=True, attacks=attacks)
@@ -263,7 +258,7 @@ class _Attacker:
         """Climb the first model as if nobody trained and honest clients sent it back: a control."""
         try:
             self.received = self._by_name(self._weights(message, "the message")[1])
-            self._facts(UNTRAINED, 1)["choice"] = dict(self.mod.options)
+            self._facts(UNTRAINED, 1)["choice"] = dict(self.options)
             self._read(RECEIVED, UNTRAINED, 1, self.received)
             self._read(SENT, UNTRAINED, 1, crafted := self._climb())
             mean = {n: t + share * (crafted[n] - t) for n, t in self.received.items()}
@@ -288,7 +283,7 @@ class _Attacker:
 
     def _climb(self) -> State:
         """The received weights, climbed on the targets."""
-        mod, options = self.mod, self.mod.options
+        mod, options = self.mod, self.options
         self.net.load_state_dict(self.received)
         weights = [p for p in self.net.parameters() if p.requires_grad]
         stream = rng(mod.seed, "ascend", self.trained, self.notes.about["client"])

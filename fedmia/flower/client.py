@@ -31,7 +31,7 @@ def roll_call(message: Message, context: Context) -> Message:
     Returns:
         The client's partition id.
     """
-    record = MetricRecord({"client": Node.from_context(context).client})
+    record = MetricRecord({"client": Node(context).client})
     return Message(RecordDict({"metrics": record}), reply_to=message)
 
 
@@ -42,7 +42,7 @@ def begin(message: Message, context: Context) -> Message:
     Returns:
         What the node prepared.
     """
-    order, node = read_order(message), Node.from_context(context)
+    order, node = read_order(message), Node(context)
     answer: dict[str, Any] = {"client": node.client, "fedmia": __version__}
     answer |= node.begin(order["settings"], order["private"])
     return Message(RecordDict({"found": ConfigRecord(answer)}), reply_to=message)
@@ -55,7 +55,7 @@ def train(message: Message, context: Context) -> Message:
     Returns:
         The client's update.
     """
-    node = Node.from_context(context)
+    node = Node(context)
     client_context = node.prepared()[1]
     # Releases of private images are accounted together, whatever branch an order names.
     branch = MAIN if node.sources else str(message.content.config_records["config"]["branch"])
@@ -70,7 +70,7 @@ def fork(message: Message, context: Context) -> Message:
     Returns:
         An empty reply.
     """
-    order, node = read_order(message), Node.from_context(context)
+    order, node = read_order(message), Node(context)
     node.open().fork(order["source"], order["target"], order["clients"])
     return Message(RecordDict(), reply_to=message)
 
@@ -82,7 +82,7 @@ def send_stored_state(message: Message, context: Context) -> Message:
     Returns:
         The client's local state.
     """
-    node = Node.from_context(context)
+    node = Node(context)
     state = node.open().load(read_order(message)["branch"], node.client)
     return Message(pack_state(state), reply_to=message)
 
@@ -96,7 +96,7 @@ def score(message: Message, context: Context) -> Message:
     """
     from fedmia.flower.answers import score_node  # what scores takes seconds to import
 
-    node = Node.from_context(context)
+    node = Node(context)
     plan, client_context = node.prepared()
     torch.set_num_threads(client_context.threads)
     final, untrained = (
@@ -115,5 +115,5 @@ def end(message: Message, context: Context) -> Message:
     Returns:
         An empty reply.
     """
-    Node.from_context(context).end()
+    Node(context).end()
     return Message(RecordDict(), reply_to=message)

@@ -6,7 +6,6 @@ import contextlib
 import functools
 import os
 import shutil
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +23,15 @@ FOLDER = "folder"  # of a node's files, in its `--node-config`
 SCORES = "scores"  # there: whether scores of its own images leave it
 
 
-@dataclass(frozen=True)
 class Node:
     """One client of one run, as its process finds it on its disk for each message.
+
+    Args:
+        context: of the node that a message came to.
+
+    Raises:
+        InputError: members without non-members, or the other way round; or `scores` is neither true
+            nor false.
 
     Attributes:
         client: partition id of the client.
@@ -36,19 +41,7 @@ class Node:
         scores: whether scores of its own images leave it; None: unless they would void a guarantee.
     """
 
-    client: int
-    folder: Path
-    sources: tuple[str, ...] = ()
-    scores: bool | None = None
-
-    @staticmethod
-    def from_context(context: Context) -> Node:
-        """The node that a message came to.
-
-        Raises:
-            InputError: members without non-members, or the other way round; or `scores` is neither
-                true nor false.
-        """
+    def __init__(self, context: Context) -> None:
         config = context.node_config
         home = Path(os.environ.get("FLWR_HOME", "~/.flwr")) / "fedmia"
         root = Path(disk_path(str(config.get(FOLDER, home))))
@@ -60,8 +53,9 @@ class Node:
         scores = config.get(SCORES)
         if scores is not None and not isinstance(scores, bool):
             raise InputError(f"client {client}: {SCORES} must be true or false, got '{scores}'")
-        folder = root / f"run-{context.run_id}" / f"client-{client:04d}"
-        return Node(client, folder, tuple(str(config[s]) for s in sources), scores)
+        self.client, self.scores = client, scores
+        self.sources = tuple(str(config[s]) for s in sources)
+        self.folder = root / f"run-{context.run_id}" / f"client-{client:04d}"
 
     @property
     def store(self) -> NodeStore:

@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedmia.records.client_rows import ClientInferenceRow
+from fedmia.records.defence_rows import AggregationRow, DefenceRow
 from fedmia.records.note import Note
-from fedmia.records.privacy import ClientDefence, Epsilon
-from fedmia.records.rows import EncoderRow, FaultRow, HealthRow
+from fedmia.records.rows import EncoderRow, FaultRow, HealthRow, RoundRow
 
 FloatArray = NDArray[np.floating[Any]]
 IntArray = NDArray[np.integer[Any]]
@@ -174,12 +175,10 @@ class SetScores:
 
 
 @dataclass(frozen=True)
-class ClientInference:
+class SetComparison:
     """What an attack on whole data sets says of one set, against others of the same classes.
 
     Attributes:
-        client: that holds it; None where non-members pose as a client's set, and as an attack
-            answers, which is not told.
         p_value: one-sided, small where the encoder knows the set; None where no other image is of
             its classes.
         difference: of what the attack compares, over others of the same class; None likewise.
@@ -187,7 +186,6 @@ class ClientInference:
         others: number of non-members of their classes.
     """
 
-    client: int | None
     p_value: float | None
     difference: float | None
     n: int
@@ -201,9 +199,8 @@ class DatasetInferenceResults:
     Attributes:
         attack: name of the attack.
         paper: where it was published.
-        clients: one result a client.
-        posers: results of posers: non-members dealt like the clients' images.
-        untrained: the same of the clients under the untrained encoder, or empty.
+        clients: one row a client; the report corrects the p-values for all.
+        posers: p-values of posers: non-members dealt like the clients' images.
         access: `black_box` or `white_box`.
         vantage: `outsider`, `client` or `server`.
         untrained_together: p-value of all clients' images as one set under the untrained encoder;
@@ -212,9 +209,8 @@ class DatasetInferenceResults:
 
     attack: str
     paper: str
-    clients: Sequence[ClientInference]
-    posers: Sequence[ClientInference]
-    untrained: Sequence[ClientInference] = ()
+    clients: Sequence[ClientInferenceRow]
+    posers: Sequence[float]
     access: str = "black_box"
     vantage: str = "outsider"
     untrained_together: float | None = None
@@ -226,32 +222,19 @@ class SweepPoint:
 
     Attributes:
         attack: name of the attack.
-        value: of the sweep.
+        sweep: what is varied: `known` images a side, or `query_budget`.
+        value: of it.
         known: images a side that the attacker knows; None: it could not run.
         scored: its scores; None: it could not run.
         not_run: why it could not run, or None.
     """
 
     attack: str
+    sweep: str
     value: int
     known: int | None = None
     scored: ScoredAttack | None = None
     not_run: str | None = None
-
-
-@dataclass(frozen=True)
-class AttackSweep:
-    """Attacks at each value of what the attacker has.
-
-    Attributes:
-        kind: `known` images a side, or `query_budget`.
-        values: in order.
-        points: one an attack and value.
-    """
-
-    kind: str
-    values: tuple[int, ...]
-    points: Sequence[SweepPoint]
 
 
 @dataclass(frozen=True)
@@ -272,25 +255,6 @@ class Probe:
 
 
 @dataclass(frozen=True)
-class Aggregation:
-    """What the server does with the updates.
-
-    Attributes:
-        name: of the strategy.
-        view: what the server sees of a round: `updates`, each client's, or their `sums`.
-        epsilon: the statement on a client's privacy, None where none is made.
-        metrics: what the strategy tells of its last round, or of all of them.
-        trained: of each client, the finished rounds in which its update rested on its images.
-    """
-
-    name: str
-    view: str = "updates"
-    epsilon: Epsilon | None = None
-    metrics: Mapping[str, float] = field(default_factory=dict)
-    trained: Sequence[int] = ()
-
-
-@dataclass(frozen=True)
 class ClientInfo:
     """One client of a run.
 
@@ -307,32 +271,9 @@ class ClientInfo:
     id: int
     size: int
     role: str
-    defence: ClientDefence | None = None
+    defence: DefenceRow | None = None
     classes: tuple[int, ...] = ()
     last_round: int | None = None
-
-
-@dataclass(frozen=True)
-class RoundInfo:
-    """One round. `leakage` and `layers` are empty where its snapshot was not scored.
-
-    Attributes:
-        round: 1, 2, ...
-        under_attack: a crafted update was in an aggregate by the end of this round.
-        loss: mean training loss of the honest clients, None where none trained.
-        knn: kNN accuracy in [0, 1] of the global encoder, None where it was not probed.
-        leakage: attack name -> its scores.
-        layers: layer name -> scores of the internal attack on that layer alone.
-        cohort: clients whose updates arrived, where a recording tells.
-    """
-
-    round: int
-    under_attack: bool
-    loss: float | None
-    knn: float | None = None
-    leakage: Mapping[str, ScoredAttack] = field(default_factory=dict)
-    layers: Mapping[str, ScoredAttack] = field(default_factory=dict)
-    cohort: Sequence[int] = ()
 
 
 @dataclass(frozen=True)
@@ -395,10 +336,12 @@ class RunScores:
         health: of the encoder that `utility` is of, None where not measured.
         clients: of a federation, in order of their ids.
         aggregation: of a federation, None where there is none.
-        rounds: of a federation, in order.
+        rounds: of a federation, in order, without the numbers of attacks.
+        leakage: of each round whose model is scored: attack -> its scores.
+        layers: likewise: layer -> scores of the internal attack on that layer alone.
         rows: rows of the report that the evaluation makes itself, by their field.
         curves: losses by attacked round, None without an active attack.
-        sweep: attacks at each value of a sweep, None without one.
+        sweep: attacks at each value of a sweep; empty without one.
         subject: what was attacked, as the page's title says it.
         not_run: attack -> why it could not run.
         pretrain: `none`, `pooled` or `public`.
@@ -438,11 +381,13 @@ class RunScores:
     after_attack: tuple[Mapping[str, Probe], int] | None = None
     health: HealthRow | None = None
     clients: Sequence[ClientInfo] = ()
-    aggregation: Aggregation | None = None
-    rounds: Sequence[RoundInfo] = ()
+    aggregation: AggregationRow | None = None
+    rounds: Sequence[RoundRow] = ()
+    leakage: Mapping[int, Mapping[str, ScoredAttack]] = field(default_factory=dict)
+    layers: Mapping[int, Mapping[str, ScoredAttack]] = field(default_factory=dict)
     rows: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     curves: Curves | None = None
-    sweep: AttackSweep | None = None
+    sweep: Sequence[SweepPoint] = ()
     subject: str = "a federated encoder"
     not_run: Mapping[str, str] = field(default_factory=dict)
     pretrain: str = "none"

@@ -108,12 +108,12 @@ def number(help: str, unit: str, by: str = "", **marks: Any) -> Any:
         help: what it is, in words.
         unit: with its range; one of the units of this module, or words.
         by: the function that computes it, dotted from `fedmia` on; empty of a count or a setting.
-        marks: attributes of `Field`.
+        marks: attributes of `Field`, and the default of a row that is not whole yet.
 
     Returns:
         The field of the dataclass.
     """
-    return _declare(Field(NUMBER, help, unit, by, **marks))
+    return _declare(NUMBER, help, marks | {"unit": unit, "by": by})
 
 
 def fact(help: str, **marks: Any) -> Any:
@@ -121,12 +121,12 @@ def fact(help: str, **marks: Any) -> Any:
 
     Args:
         help: what it is, in words.
-        marks: attributes of `Field`.
+        marks: attributes of `Field`, and the default of a row that is not whole yet.
 
     Returns:
         The field of the dataclass.
     """
-    return _declare(Field(FACT, help, **marks))
+    return _declare(FACT, help, marks)
 
 
 def nested(help: str, **marks: Any) -> Any:
@@ -134,12 +134,12 @@ def nested(help: str, **marks: Any) -> Any:
 
     Args:
         help: what it is, in words.
-        marks: attributes of `Field`.
+        marks: attributes of `Field`, and the default of a row that is not whole yet.
 
     Returns:
         The field of the dataclass.
     """
-    return _declare(Field(NESTED, help, **marks))
+    return _declare(NESTED, help, marks)
 
 
 def interval(of: str, fills: tuple[str, ...] = BOTH, help: str = "", **marks: Any) -> Any:
@@ -150,7 +150,7 @@ def interval(of: str, fills: tuple[str, ...] = BOTH, help: str = "", **marks: An
         fills: columns of the number's row in the table; both ends of its interval by itself, or
             ("low",), ("high",), ("p",), ("p_adjusted",).
         help: what it is, in words; empty: made of `fills`.
-        marks: attributes of `Field`.
+        marks: attributes of `Field`, and the default of a row that is not whole yet.
 
     Returns:
         The field of the dataclass.
@@ -161,11 +161,14 @@ def interval(of: str, fills: tuple[str, ...] = BOTH, help: str = "", **marks: An
         ("high",): "its upper end",
     }
     unit = P if fills in (("p",), ("p_adjusted",)) else ""
-    return _declare(Field(INTERVAL, help or words[fills], unit, part=of, fills=fills, **marks))
+    marks |= {"unit": unit, "part": of, "fills": fills}
+    return _declare(INTERVAL, help or words[fills], marks)
 
 
-def _declare(field: Field) -> Any:
-    return dataclasses.field(metadata={"field": field})
+def _declare(kind: str, help: str, marks: dict[str, Any]) -> Any:
+    """The field of the dataclass; it may have a default, as any field."""
+    usual = {name: marks.pop(name) for name in ("default", "default_factory") if name in marks}
+    return dataclasses.field(metadata={"field": Field(kind, help, **marks)}, **usual)
 
 
 def fields_of(kind: Any) -> dict[str, Field]:

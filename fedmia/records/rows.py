@@ -10,6 +10,7 @@ Each field is declared once (`fedmia.records.fields`): the file, its check, the 
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from fedmia.records.attack_rows import (
@@ -112,27 +113,34 @@ class RoundRow:
         head="kNN",
         place=2,
         digits=3,
+        default=None,
     )
-    leakage: dict[str, float | None] = number(
+    leakage: Mapping[str, float | None] = number(
         "AUC of each attack on the model of this round",
         AUC,
         "statistics.auc.auc_estimate",
         metric="auc",
         keyed="attack",
+        default_factory=dict,
         log="leakage/{attack}",
     )
-    leakage_ci: dict[str, Interval | None] = interval("leakage", help="95 % interval of each AUC")
-    layers: dict[str, float | None] = number(
+    leakage_ci: Mapping[str, Interval | None] = interval(
+        "leakage", help="95 % interval of each AUC", default_factory=dict
+    )
+    layers: Mapping[str, float | None] = number(
         "AUC of the attack on each layer of the encoder alone",
         AUC,
         "statistics.auc.auc_estimate",
         metric="auc",
         keyed="layer",
+        default_factory=dict,
         log="layers/{layer}",
     )
-    layers_ci: dict[str, Interval | None] = interval("layers", help="95 % interval of each AUC")
-    cohort: list[int] | None = number(
-        "clients whose updates arrived; null where no recording tells", COUNT
+    layers_ci: Mapping[str, Interval | None] = interval(
+        "layers", help="95 % interval of each AUC", default_factory=dict
+    )
+    cohort: Sequence[int] | None = number(
+        "clients whose updates arrived; null where no recording tells", COUNT, default=None
     )
 
 

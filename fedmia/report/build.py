@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from fedmia.records import EPOCHS_CUT, AttackSweep, Probe, RoundInfo, RunScores, ScoredAttack
+from fedmia.records import EPOCHS_CUT, Probe, RunScores, ScoredAttack, SweepPoint
 from fedmia.records.client_rows import ClientRow
 from fedmia.records.fields import fields_of, row_of
 from fedmia.records.note import Note
@@ -21,7 +21,7 @@ from fedmia.report.datasets import inference_row
 from fedmia.report.defended import common_defences, defended
 from fedmia.report.health import health_row
 from fedmia.report.judgement import verdict_code
-from fedmia.report.lowerbounds import aggregation_row, attack_bound, bounds_family
+from fedmia.report.lowerbounds import attack_bound, bounds_family, with_bounds
 from fedmia.report.metrics import attack_row, auc_numbers, over_control, paired_rows, set_row
 from fedmia.report.per_client import named_rows
 from fedmia.report.reach import smallest_leak
@@ -89,7 +89,7 @@ def build_whole(run: RunScores) -> Report:
         health=health_row(run.health, useful, untrained),
         regime=regime_row(attacks),
         clients=clients,
-        aggregation=run.aggregation and aggregation_row(run.aggregation, bounds),
+        aggregation=run.aggregation and with_bounds(run.aggregation, bounds),
         client_ranking=None if run.subjects else ranking(clients),
         lower_bound=attack_bound(run, bounds),
         client_distribution=distribution,
@@ -97,7 +97,7 @@ def build_whole(run: RunScores) -> Report:
         client_cohorts=cohort_rows(run),
         defended=defended(run),
         named_clients=named_rows(run),
-        rounds=[round_row(r) for r in run.rounds],
+        rounds=[round_row(r, run) for r in run.rounds],
         family=Family(
             level=LEVEL,
             intervals=tests,
@@ -109,7 +109,7 @@ def build_whole(run: RunScores) -> Report:
         notes=sentences(notes(run, clients)),
         **{name: run.rows.get(name, []) for name, one in fields_of(Report).items() if one.title},
         encoder=run.encoder and replace(run.encoder, round=run.round),
-        sweep=sweep_rows(run.sweep, len(run.attacks)) if run.sweep else [],
+        sweep=sweep_rows(run.sweep, len(run.attacks)),
     )
     whole = replace(whole, smallest_leak=smallest_leak(whole), verdict_code=verdict_code(whole))
     words: Any = texts(whole, run.pretrain, common_defences(run.clients))
@@ -177,35 +177,39 @@ def utility(probes: Mapping[str, Probe], turn: int | None = None) -> UtilityRow:
     return row_of(UtilityRow, None, round=turn, n=n, **values, **intervals)
 
 
-def round_row(info: RoundInfo) -> RoundRow:
-    """One entry of the report's `rounds`."""
+def round_row(row: RoundRow, run: RunScores) -> RoundRow:
+    """One entry of the report's `rounds`: the row of a round, with the numbers of attacks.
+
+    Args:
+        row: without them.
+        run: the scores.
+
+    Returns:
+        The row of `report.json`.
+    """
     numbers: dict[str, Any] = {}
-    for kind, attacks in (("leakage", info.leakage), ("layers", info.layers)):
+    for kind, by_round in (("leakage", run.leakage), ("layers", run.layers)):
+        attacks = by_round.get(row.round, {})
         rows = {name: auc_numbers(*scored.sides, 1) for name, scored in attacks.items()}
         numbers[kind] = {name: row.auc for name, row in rows.items()}
         numbers[f"{kind}_ci"] = {name: row.auc_ci for name, row in rows.items()}
-    return row_of(RoundRow, info, cohort=list(info.cohort) or None, **numbers)
+    return replace(row, **numbers)
 
 
-def sweep_rows(sweep: AttackSweep, attacks: int) -> list[SweepRow]:
+def sweep_rows(points: Sequence[SweepPoint], attacks: int) -> list[SweepRow]:
     """The report's `sweep`; its simultaneous intervals hold over all values of all attacks.
 
     Args:
-        sweep: scores at each value.
+        points: scores at each value.
         attacks: how many attacks were swept.
 
     Returns:
         A row for each attack and value.
     """
-    family = len(sweep.values) * attacks
+    family = len({point.value for point in points}) * attacks
     return [
-        row_of(
-            SweepRow,
-            point,
-            sweep=sweep.kind,
-            scored=point.scored and attack_row(point.scored, family),
-        )
-        for point in sweep.points
+        row_of(SweepRow, point, scored=point.scored and attack_row(point.scored, family))
+        for point in points
     ]
 
 

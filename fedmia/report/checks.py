@@ -47,7 +47,7 @@ def _arrays(run: RunScores) -> Iterator[Expected]:
         where = f"attack '{pair.attack.name}'"
         yield from _of_attack(pair.attack, where, n, m)
         yield from _of_attack(pair.control, f"control '{pair.control.name}' of {where}", n, m)
-    for point in run.sweep.points if run.sweep else ():
+    for point in run.sweep:
         if point.scored is not None:
             yield from _of_attack(point.scored, f"attack '{point.attack}' at {point.value}", n, m)
     for sets in run.sets:

@@ -16,10 +16,8 @@ from numpy.typing import NDArray
 from fedmia.records import ClientInfo, FloatArray, IntArray, RunScores, ScoredAttack
 from fedmia.records.attack_rows import with_auc
 from fedmia.records.client_rows import CLIENT, ClientCounts, ClientDistribution, ClientRow
-from fedmia.records.defence_rows import DefenceRow
 from fedmia.records.fields import row_of
-from fedmia.records.privacy import ClientDefence
-from fedmia.report.lowerbounds import bounds_family, epsilon_row, part_row
+from fedmia.report.lowerbounds import bounds_family, with_bounds
 from fedmia.report.metrics import auc_fields
 from fedmia.report.selection import FEW, LARGE, MOST
 from fedmia.seeding import rng
@@ -168,7 +166,7 @@ def _rows(
             ClientRow,
             client,
             whose=CLIENT,
-            defence=_defence_row(client.defence, bounds),
+            defence=client.defence and with_bounds(client.defence, bounds),
             classes=list(client.classes) or None,
             n_members=n,
             attack=attack and attack.name,
@@ -200,11 +198,3 @@ def distribution(rows: Sequence[ClientRow], nulls: Sequence[FloatArray]) -> Clie
         percentiles=np.percentile([row.auc for row in scored], percent).tolist(),
         null_percentiles=np.percentile(np.concatenate(nulls), percent).tolist() if nulls else None,
     )
-
-
-def _defence_row(defence: ClientDefence | None, bounds: int) -> DefenceRow | None:
-    if defence is None:
-        return None
-    parts = [part_row(part, bounds) for part in defence.parts]
-    beside = [epsilon_row(one, bounds) for one in defence.beside]
-    return row_of(DefenceRow, None, **vars(part_row(defence, bounds)), parts=parts, beside=beside)

@@ -10,7 +10,6 @@ from fedmia.records import DatasetInferenceResults, RunScores
 from fedmia.records.client_rows import (
     CLIENT,
     SUBJECT,
-    ClientInferenceRow,
     InferenceRow,
     PosersRow,
 )
@@ -42,23 +41,13 @@ def inference_row(
     names = scores.subject_names if scores and subjects else ()
     whose = CLIENT if subjects is None else SUBJECT
     corrected = holm([c.p_value for c in run.clients])
-    null = {c.client: c.p_value for c in run.untrained}
     clients = [
-        row_of(
-            ClientInferenceRow,
-            c,
-            whose=whose,
-            client=-1 if c.client is None else c.client,
-            name=None if subjects is None or c.client is None else names[c.client],
-            p_value_holm=adjusted,
-            n_nonmembers=c.others,
-            p_value_untrained=null.get(c.client),
-        )
+        replace(c, whose=whose, name=names[c.client] if names else None, p_value_holm=adjusted)
         for c, adjusted in zip(run.clients, corrected, strict=True)
     ]
     if subjects is not None:  # the riskiest first
         clients.sort(key=lambda c: c.p_value or 0.0)
-    posers = [p.p_value for p in run.posers if p.p_value is not None]
+    posers = [*run.posers]
     together = run.untrained_together
     void = exceeds_false_alarms(posers) or (together is not None and together <= VOID)
     counts = {level: count_alarms(posers, float(level)) for level in LEVELS}

@@ -33,19 +33,20 @@ class ConditionResult:
         return outcome(self.condition, self.failed, self.why)
 
 
-@dataclass(frozen=True)
 class Gate:
     """Conditions on a report, and files that say what became of them.
 
-    Attributes:
+    Args:
         conditions: any of which fails the report.
         junit: XML file in JUnit's format, or None.
         summary: Markdown file that is added to, or None.
     """
 
-    conditions: tuple[Condition, ...] = ()
-    junit: Path | None = None
-    summary: Path | None = None
+    def __init__(
+        self, conditions: Sequence[Condition], junit: Path | None = None,
+        summary: Path | None = None,
+    ) -> None:  # fmt: skip
+        self._conditions, self._junit, self._summary = conditions, junit, summary
 
     def check(self, report: Report) -> list[ConditionResult]:
         """What became of each condition; writes the files.
@@ -59,12 +60,12 @@ class Gate:
         Raises:
             DiskError: a file cannot be written.
         """
-        outcomes = [ConditionResult(one.text, *one.judge(report)) for one in self.conditions]
-        if self.junit is not None:
+        outcomes = [ConditionResult(one.text, *one.judge(report)) for one in self._conditions]
+        if self._junit is not None:
             with explain():
-                self.junit.write_text(_junit(outcomes), encoding="utf-8")
-        if self.summary is not None:
-            with explain(), self.summary.open("a", encoding="utf-8") as file:
+                self._junit.write_text(_junit(outcomes), encoding="utf-8")
+        if self._summary is not None:
+            with explain(), self._summary.open("a", encoding="utf-8") as file:
                 file.write("\n".join(_markdown(report, outcomes)) + "\n")
         return outcomes
 

@@ -9,6 +9,8 @@ report is over it.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import TypeVar
 
 import numpy as np
 
@@ -16,91 +18,94 @@ from fedmia.lowerbounds.fdp import own_runs_bound, shared_run_bound
 from fedmia.lowerbounds.gdp import epsilon_at
 from fedmia.lowerbounds.onerun import one_run_bound
 from fedmia.lowerbounds.rates import TRIED, rates_bound
-from fedmia.records import Aggregation, IntArray, RunScores, ScoredAttack
-from fedmia.records.defence_rows import (
-    AggregationRow,
-    AttackBoundRow,
-    CanaryBoundRow,
-    DefencePart,
-    EpsilonRow,
-)
-from fedmia.records.fields import row_of
-from fedmia.records.privacy import NOISE, ClientDefence, Epsilon
+from fedmia.records import IntArray, RunScores, ScoredAttack
+from fedmia.records.defence_rows import AttackBoundRow, DefencePart, DefenceRow
+from fedmia.records.privacy import NOISE, CanaryBoundRow, Epsilon
 from fedmia.seeding import rng
 from fedmia.statistics.intervals import LEVEL
 
+Part = TypeVar("Part", bound=DefencePart)
 
-def epsilon_row(epsilon: Epsilon, family: int) -> EpsilonRow:
-    """A statement with its bound by canaries; `family`: the lower bounds of the report.
+
+def with_bound(epsilon: Epsilon, family: int) -> Epsilon:
+    """A statement as the report holds it: with its bound by canaries, and what its noise means.
 
     Args:
         epsilon: of a defence.
         family: number of lower bounds in the report.
 
     Returns:
-        The row of `report.json`.
+        The statement.
     """
-    return row_of(
-        EpsilonRow,
+    return replace(
         epsilon,
         assumptions=f"{epsilon.assumptions} {NOISE[epsilon.noise_source]}",
-        lower_bound=canary_bound(epsilon, family) if epsilon.canaries else None,
+        lower_bound=canary_bound(epsilon, family),
     )
 
 
-def part_row(done: ClientDefence | Aggregation, family: int) -> DefencePart:
-    """A defence or a server's rule: its name, its statement and its metrics."""
-    spent = None if done.epsilon is None else epsilon_row(done.epsilon, family)
-    return row_of(DefencePart, done, epsilon=spent)
-
-
-def aggregation_row(done: Aggregation, family: int) -> AggregationRow:
-    """The report's `aggregation`: what the server does with updates."""
-    return row_of(AggregationRow, done, **vars(part_row(done, family)))
-
-
-def canary_bound(epsilon: Epsilon, family: int) -> CanaryBoundRow:
-    """The bound of an audited statement. `family`: lower bounds that hold together.
+def with_bounds(part: Part, family: int) -> Part:
+    """A defence, all of a client, or a server's rule, as the report holds it.
 
     Args:
-        epsilon: of an audited defence.
+        part: with its statements.
         family: number of lower bounds in the report.
 
     Returns:
-        The row of `report.json`.
+        The same, each statement with its bound by canaries.
     """
-    guesses, each = epsilon.guesses, (1 - LEVEL) / family
-    together = epsilon_lower_bound(epsilon, epsilon.correct, each)
-    return CanaryBoundRow(
-        value=epsilon_lower_bound(epsilon, epsilon.correct, 1 - LEVEL),
+    spent = part.epsilon and with_bound(part.epsilon, family)
+    if isinstance(part, DefenceRow):
+        parts = [with_bounds(one, family) for one in part.parts]
+        beside = [with_bound(one, family) for one in part.beside]
+        return replace(part, epsilon=spent, parts=parts, beside=beside)
+    return replace(part, epsilon=spent)
+
+
+def canary_bound(epsilon: Epsilon, family: int) -> CanaryBoundRow | None:
+    """The bound by the guesses of an audited statement. `family`: lower bounds that hold together.
+
+    Args:
+        epsilon: of a defence.
+        family: number of lower bounds in the report.
+
+    Returns:
+        The row of `report.json`; None where no canaries audited it.
+    """
+    if (audit := epsilon.lower_bound) is None:
+        return None
+    each, delta = (1 - LEVEL) / family, epsilon.delta
+    together = epsilon_lower_bound(audit, delta, audit.correct, each)
+    return replace(
+        audit,
+        value=epsilon_lower_bound(audit, delta, audit.correct, 1 - LEVEL),
         value_simultaneous=together,
-        most=epsilon_lower_bound(epsilon, guesses, each),
-        audit=epsilon.audit,
-        canaries=epsilon.canaries,
-        guesses=list(guesses),
-        correct=list(epsilon.correct),
+        most=epsilon_lower_bound(audit, delta, audit.guesses, each),
         refuted=epsilon.value is not None and together > epsilon.value,
     )
 
 
-def epsilon_lower_bound(epsilon: Epsilon, correct: Sequence[int], error: float) -> float:
-    """The epsilon at its delta that `correct` guesses exceed with confidence 1 - `error`, by the
-    bound that `epsilon.audit` names; of mu-GDP, the epsilon that mu comes to.
+def epsilon_lower_bound(
+    audit: CanaryBoundRow, delta: float, correct: Sequence[int], error: float
+) -> float:
+    """The epsilon at `delta` that `correct` guesses exceed with confidence 1 - `error`, by the
+    bound that `audit.audit` names; of mu-GDP, the epsilon that mu comes to.
 
     Args:
-        epsilon: of an audited defence.
+        audit: the canaries, and how many were guessed.
+        delta: of the statement.
         correct: number of correct guesses, of each number of guesses.
         error: probability that the bound is too high, in (0, 1).
 
     Returns:
         The bound, 0 or more.
     """
-    m, guesses = epsilon.canaries, epsilon.guesses
-    if epsilon.audit == "one-run":
-        return one_run_bound(m, guesses, correct, epsilon.delta, error)
-    if epsilon.audit == "own-runs-gdp":
-        return epsilon_at(own_runs_bound(m, correct[0], error), epsilon.delta)
-    return epsilon_at(shared_run_bound(m, guesses, correct, error), epsilon.delta)
+    m, guesses = audit.canaries, audit.guesses
+    if audit.audit == "one-run":
+        return one_run_bound(m, guesses, correct, delta, error)
+    if audit.audit == "own-runs-gdp":
+        return epsilon_at(own_runs_bound(m, correct[0], error), delta)
+    return epsilon_at(shared_run_bound(m, guesses, correct, error), delta)
 
 
 def claims(run: RunScores) -> dict[int, Epsilon]:
@@ -114,7 +119,9 @@ def bounds_family(run: RunScores) -> int:
     one by attacks on claims."""
     stated = [p.epsilon for c in run.clients if c.defence for p in c.defence.parts or (c.defence,)]
     stated += [run.aggregation.epsilon] if run.aggregation else []
-    return max(1, sum(e is not None and e.canaries > 0 for e in stated) + bool(claims(run)))
+    return max(
+        1, sum(e is not None and e.lower_bound is not None for e in stated) + bool(claims(run))
+    )
 
 
 def attack_bound(run: RunScores, family: int) -> AttackBoundRow | None:

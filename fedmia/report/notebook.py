@@ -31,7 +31,7 @@ def html_summary(report: Report, page: str = "report.html") -> str:
     """
     table = attacks(report)
     heads = [head if isinstance(head, str) else head.text for head in table.head]
-    rows = [dict(zip(heads, map(str, row.cells), strict=True)) for row in table.rows]
+    rows = [dict(zip(heads, map(str, row), strict=True)) for row in table.rows]
     boxes = [(title, getattr(report, key)) for key, title in TITLES.items()]
     link = f"The whole report: {page}"
     return _render(rows, is_alarming(report), sentence=report.verdict, boxes=boxes, link=link)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -46,7 +47,6 @@ from fedmia.report.tables import (
     Head,
     Table,
     TextCell,
-    TextRow,
     columns_of,
     flat,
     head_of,
@@ -107,8 +107,8 @@ def attacks(report: Report, *, readings: bool | None = None) -> Table:
     if (pixels := report.pixels) is None or readings:
         return table
     cells: dict[Head, str] = {"attack": "pixels only", AUC: auc_cell(pixels), "n": _sizes(pixels)}
-    last = TextRow([cells.get(head, DASH) for head in table.head])
-    return Table(table.head, [*table.rows, last])
+    last = [cells.get(head, DASH) for head in table.head]
+    return replace(table, rows=[*table.rows, last])
 
 
 def _control_cell(controls: Mapping[str, AttackRow], row: AttackRow) -> str:
@@ -229,7 +229,7 @@ def utility(report: Report) -> Table:
         "linear probe": [estimate(m.linear, m.linear_ci) for m in models.values()],
     }
     rows = [
-        TextRow([name, *cells, f"{here.n:,}"]) for name, cells in accuracies.items()
+        [name, *cells, f"{here.n:,}"] for name, cells in accuracies.items()
         if cells[0] != DASH
     ]  # fmt: skip
     return Table(["probe", *models, "test images"], rows)

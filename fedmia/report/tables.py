@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -72,29 +72,18 @@ class TextCell:
 
 
 @dataclass(frozen=True)
-class TextRow:
-    """Cells in the order of the table's head; text is a cell of one line. `css`: as of a cell.
-
-    Attributes:
-        cells: one for each column; a string is a cell of one line.
-        css: class of the page's style.
-    """
-
-    cells: Sequence[str | TextCell]
-    css: str = ""
-
-
-@dataclass(frozen=True)
 class Table:
     """A head, and rows of as many cells.
 
     Attributes:
         head: names of the columns.
-        rows: each with as many cells.
+        rows: each with as many cells; a string is a cell of one line.
+        marked: places of the rows that are set in bold.
     """
 
     head: Sequence[str | TextCell]
-    rows: Sequence[TextRow]
+    rows: Sequence[Sequence[str | TextCell]]
+    marked: Collection[int] = ()
 
 
 Head = str | TextCell
@@ -114,11 +103,10 @@ def listing(
     Returns:
         The table.
     """
-    lines = [
-        TextRow([_cell(row, of) for of in columns.values()], "leaks" * bool(marked and marked(row)))
-        for row in rows
-    ]
-    return Table([*columns], lines)
+    rows = [*rows]
+    lines = [[_cell(row, of) for of in columns.values()] for row in rows]
+    bold = [at for at, row in enumerate(rows) if marked and marked(row)]
+    return Table([*columns], lines, bold)
 
 
 def _cell(row: Any, of: Cell) -> str | TextCell:

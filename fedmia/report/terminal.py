@@ -54,8 +54,8 @@ def draw(table: Table) -> RenderableType:
     grid = rich_table.Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
     for head in table.head:
         grid.add_column(Text(_plain(head)), overflow="fold", no_wrap="AUC" in _plain(head))
-    for row in table.rows:
-        grid.add_row(*(Text(_plain(cell)) for cell in row.cells), style="bold red" * bool(row.css))
+    for at, row in enumerate(table.rows):
+        grid.add_row(*(Text(_plain(cell)) for cell in row), style="bold red" * (at in table.marked))
     return grid
 
 

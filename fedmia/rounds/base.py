@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 
 from fedmia.encoders.base import LoadedEncoder
 from fedmia.recording.branches import MAIN, UNTRAINED
@@ -13,21 +12,21 @@ from fedmia.threat.signals import Signals
 from fedmia.threat.stored import Stored
 
 
-@dataclass(eq=False)
 class RoundModel:
     """The model after a round of a branch, with what was computed of it.
 
-    Attributes:
+    Args:
         branch: MAIN, a control such as `placebo`, or UNTRAINED.
         round: 0: before the first; None: of an encoder whose round nobody knows.
-        signals: outputs of the model, which attacks share.
         method: the network with its weights; None until it is asked for.
+
+    Attributes:
+        signals: outputs of the model, which attacks share.
     """
 
-    branch: str = MAIN
-    round: int | None = None
-    signals: Signals = field(default_factory=Signals)
-    method: SSLMethod | None = None
+    def __init__(self, branch: str, round: int | None, method: SSLMethod | None = None) -> None:
+        self.branch, self.round, self.method = branch, round, method
+        self.signals = Signals()
 
 
 class Rounds:

@@ -12,7 +12,7 @@ import numpy as np
 from safetensors.numpy import save_file
 
 from fedmia import records
-from fedmia.records import privacy, rows
+from fedmia.records import client_rows, defence_rows, privacy, rows
 from fedmia.settings.options import check_type, type_hints
 from fedmia.storage.durable import make_folder, replacing
 from fedmia.untrusted.tensors import read_safetensors
@@ -21,7 +21,7 @@ from fedmia.untrusted.text import parse_json
 Result = TypeVar("Result")
 RECORDS: Mapping[str, Any] = {  # what a file may name, and nothing else that is imported
     name: cls
-    for module in (records, privacy, rows)
+    for module in (records, client_rows, defence_rows, privacy, rows)
     for name, cls in vars(module).items()
     if dataclasses.is_dataclass(cls) and cls.__module__ == module.__name__
 }

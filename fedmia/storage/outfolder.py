@@ -11,7 +11,6 @@ import platform
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
@@ -27,7 +26,6 @@ from fedmia.storage.runfolder import outside_plugins
 NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
 
 
-@dataclass
 class OutFolder:
     """`--out`, or nowhere. What `begin` takes belongs to this process until the context is left.
 
@@ -41,34 +39,32 @@ class OutFolder:
             made, or another command is at work in it.
     """
 
-    folder: Path | None
-    another: str
-    ours: Callable[[Path], bool] = lambda folder: False
-    _new_folders: list[Path] = field(default_factory=list, init=False)
-    _lock: ExitStack = field(default_factory=ExitStack, init=False)
-
-    def __post_init__(self) -> None:
-        if self.folder is None:
+    def __init__(
+        self, folder: Path | None, another: str, ours: Callable[[Path], bool] = lambda folder: False
+    ) -> None:
+        self.folder, self._another, self._ours = folder, another, ours
+        self._new_folders, self._lock = list[Path](), ExitStack()
+        if folder is None:
             return
-        name = escape_name(str(self.folder))
-        if os.fsdecode(name.encode()) != str(self.folder):  # safetensors writes none there
+        name = escape_name(str(folder))
+        if os.fsdecode(name.encode()) != str(folder):  # safetensors writes none there
             raise InputError(f"{opt('out')} '{name}' is no UTF-8; name another folder")
         try:
-            exists = self.folder.exists()
+            exists = folder.exists()
         except OSError as error:
-            with _refusing(self.folder), explain():
+            with _refusing(folder), explain():
                 raise OSError(error.errno, error.strerror) from None
         if not exists:
-            above = next(p for p in self.folder.absolute().parents if p.exists())
+            above = next(p for p in folder.absolute().parents if p.exists())
             if not above.is_dir() or not os.access(above, os.W_OK):
                 what = "is no folder" if not above.is_dir() else "cannot be written to"
                 raise InputError(f"{self._where} cannot be made: '{above}' {what}")
             return
-        if not self.folder.is_dir():
+        if not folder.is_dir():
             raise InputError(f"{self._where} is a file")
         if occupied := self._find_occupant():
-            if (self.folder / LOCK).exists():
-                with locked(self.folder, self._where):  # at work there, it is the better reason
+            if (folder / LOCK).exists():
+                with locked(folder, self._where):  # at work there, it is the better reason
                     pass
             raise occupied
 
@@ -80,9 +76,9 @@ class OutFolder:
         """The refusal of a folder that holds anything but what may be gone on with."""
         assert self.folder is not None
         inside = sorted(p.name for p in self.folder.iterdir() if p.name != LOCK)
-        if not inside or (CONFIG in inside and self.ours(self.folder)):
+        if not inside or (CONFIG in inside and self._ours(self.folder)):
             return None
-        what = self.another if CONFIG in inside else f"'{inside[0]}'"
+        what = self._another if CONFIG in inside else f"'{inside[0]}'"
         return InputError(f"{self._where} already holds {what}; name a new folder")
 
     def __enter__(self) -> Self:

@@ -7,7 +7,6 @@ import zipfile
 import zlib
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -91,7 +90,6 @@ def damaged(folder: Path, file: str = REPORT) -> Iterator[None]:
         ) from error
 
 
-@dataclass(frozen=True)
 class RunFolder:
     """The folder of a run, an audit or a finished cell: the one reader of its files.
 
@@ -99,13 +97,13 @@ class RunFolder:
     executes code of whoever wrote the settings. So only a reader who trusts them gets the settings
     to build.
 
-    Attributes:
+    Args:
         path: of the folder.
         trust: whether such plugins may be imported: all, none, or those of these names.
     """
 
-    path: Path
-    trust: Trust = False
+    def __init__(self, path: Path, trust: Trust = False) -> None:
+        self.path, self.trust = path, trust
 
     @property
     def config(self) -> Path:

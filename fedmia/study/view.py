@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from fedmia.report.tables import Table, TextRow
+from fedmia.report.tables import Table
 from fedmia.study.columns import Columns, in_one_line
 
 if TYPE_CHECKING:
@@ -48,14 +48,9 @@ class Section:
 
     def table(self) -> Table:
         """The whole table, as the page shows it."""
-        lines = [
-            TextRow(
-                [cell(row, None) for cell in self.columns.values()],
-                "leaks" if self.marked is not None and self.marked(row) else "",
-            )
-            for row in self.rows
-        ]
-        return Table([*self.columns], lines)
+        lines = [[cell(row, None) for cell in self.columns.values()] for row in self.rows]
+        bold = [at for at, row in enumerate(self.rows) if self.marked and self.marked(row)]
+        return Table([*self.columns], lines, bold)
 
     def brief_rows(self, digits: int | None = None) -> tuple[list[str], list[list[str]]]:
         """Heads and rows of the short table as text; of a cell's small lines all but the first.

@@ -17,7 +17,7 @@ import scipy
 
 from fedmia.records import Curves, FloatArray, twins
 from fedmia.report.metrics import auc_numbers
-from fedmia.report.tables import Table, TextCell, TextRow
+from fedmia.report.tables import Table, TextCell
 from fedmia.report.words.numbers import estimate
 from fedmia.statistics.intervals import tail
 from fedmia.statistics.thresholds import oracle_accuracy
@@ -217,7 +217,7 @@ def text(listed: Sequence[Claim]) -> Table:
     for one in listed:
         verdict = ": ".join(filter(None, (one["verdict"], one["remark"])))
         numbers = TextCell("", tuple(map(_line, one["numbers"])))
-        rows.append(TextRow([one["place"], one["says"], verdict, numbers, RULES[one["place"]][1]]))
+        rows.append([one["place"], one["says"], verdict, numbers, RULES[one["place"]][1]])
     return Table(["the paper", "says", "on this run", "numbers, 95 % (medians)", "rule"], rows)
 
 

@@ -7,7 +7,7 @@ few of the columns, fitted on the known images and scored by the harness that ev
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
@@ -110,8 +110,8 @@ class SnapshotFeatures:
             The scores of the images that are not known.
         """
         rows = dict(zip(self.names, self.features[name], strict=True))
-        own_scorer = replace(
-            scorer, build=lambda _: PrecomputedFeatures(rows=rows, classifier=classifier)
+        own_scorer = scorer.with_build(
+            lambda _: PrecomputedFeatures(rows=rows, classifier=classifier)
         )
         return own_scorer.score_attack(name, view)
 

@@ -50,7 +50,7 @@ def score_static_ascent(suite: Suite, round: int, *, by_step: bool = False) -> S
         built.append(replace(configured_attack(suite, NAME), reading="rise"))
         return built[-1]
 
-    scorer = replace(suite.scorer, build=build)
+    scorer = suite.scorer.with_build(build)
     scored = scorer.score_attack(NAME, view)
     if not by_step:
         return StaticAscentScores(round, scored)

@@ -11,7 +11,7 @@ from fedmia.records import FloatArray, ScoredAttack
 from fedmia.records.attack_rows import Decisions
 from fedmia.records.fields import fields_of
 from fedmia.report.metrics import attack_row
-from fedmia.report.tables import Table, TextCell, TextRow
+from fedmia.report.tables import Table, TextCell
 from fedmia.report.words.numbers import estimate
 from papers.federated.reading import SnapshotFeatures, SnapshotScores
 from papers.listing import read_files
@@ -90,9 +90,9 @@ def text_2(row: Row, run: str) -> Table:
     Returns:
         The table.
     """
-    rows = [TextRow([run, *_numbers(row)])]
+    rows = [[run, *_numbers(row)]]
     rows += [
-        TextRow([f"{PAPER}{name}", "", *format_numbers(paper_values), ""])
+        [f"{PAPER}{name}", "", *format_numbers(paper_values), ""]
         for name, paper_values in printed_rows("table-2").items()
     ]
     return Table(["", "AUC", "accuracy", "precision", "recall", "n"], rows)
@@ -116,12 +116,10 @@ def text_3(rows: Sequence[Row], run: str) -> Table:
                 (row["members"], row["members_se"]), (row["nonmembers"], row["nonmembers_se"]),
             )
         ]  # fmt: skip
-        lines.append(
-            TextRow([row["layer"], run, *sides, _n(row["n_members"], row["n_nonmembers"])])
-        )
+        lines.append([row["layer"], run, *sides, _n(row["n_members"], row["n_nonmembers"])])
         if (paper_values := printed_rows("table-3").get(row["layer"])) is not None:
             sides = [", ".join(f"{100 * value:.1f} %" for value in side) for side in paper_values]
-            lines.append(TextRow([row["layer"], f"{PAPER}CIFAR-10", *sides, ""]))
+            lines.append([row["layer"], f"{PAPER}CIFAR-10", *sides, ""])
     return Table(["layer", "", "members", "non-members", "n"], lines)
 
 
@@ -135,10 +133,10 @@ def text_4(rows: Mapping[str, Row], run: str) -> Table:
     Returns:
         The table.
     """
-    lines = [TextRow([run, CLASSIFIERS[name], *_numbers(row)]) for name, row in rows.items()]
+    lines = [[run, CLASSIFIERS[name], *_numbers(row)] for name, row in rows.items()]
     for data, by_classifier in printed_rows("table-4").items():
         for name, values in zip(CLASSIFIERS.values(), by_classifier, strict=False):
-            lines.append(TextRow([f"{PAPER}{data}", name, "", *format_numbers(values), ""]))
+            lines.append([f"{PAPER}{data}", name, "", *format_numbers(values), ""])
     return Table(["", "classifier", "AUC", "accuracy", "precision", "recall", "n"], lines)
 
 
@@ -159,7 +157,7 @@ def _n(members: int, nonmembers: int) -> str:
 
 def markdown(table: Table) -> str:
     """The table in Markdown, a line a row."""
-    lines = [table.head, ["---"] * len(table.head), *(row.cells for row in table.rows)]
+    lines = [table.head, ["---"] * len(table.head), *table.rows]
     return "\n".join("| " + " | ".join(map(plain, cells)) + " |" for cells in lines) + "\n"
 
 

@@ -82,7 +82,7 @@ def make(invocation: Invocation) -> int:
     if invocation.json:
         sys.stdout.write(json_text(report))
     elif not invocation.quiet:
-        rows = (map(plain, row.cells) for row in of_ascent.text(report["claims"]).rows)
+        rows = (map(plain, row) for row in of_ascent.text(report["claims"]).rows)
         print(*(f"{at}: {verdict}. {numbers}" for at, _, verdict, numbers, _ in rows), sep="\n")
         print(f"Tables and figures: {place.folder / 'paper.html'}")
     return 0

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedmia.bench.board import Estimate, difference, make_row, mean_of, target_row
+from fedmia.bench.board import BoardRow, Estimate, TargetRow, difference, mean_of
 from fedmia.bench.entries import BenchEntry
 from fedmia.bench.scoring import TargetScores
 from fedmia.bench.targets import Target
@@ -47,25 +47,25 @@ def test_mean_of__covers_the_mean_of_unequal_targets() -> None:
 
     true = np.mean([norm.cdf(shift / np.sqrt(2)) for shift in shifts])
     for seed in range(200):
-        parts = [target_row(scores(s, 10 * seed + i), 1).auc for i, s in enumerate(shifts)]
+        parts = [TargetRow(scores(s, 10 * seed + i), 1).auc for i, s in enumerate(shifts)]
         hits += not mean_of(parts).excludes(float(true))
     assert 180 <= hits <= 199
 
 
 def test_target_row__intervals_widen_with_their_family_and_tpr_is_the_naive_one() -> None:
     one = scores(1.0, n=300, m=1000)
-    alone, many = target_row(one, 1), target_row(one, 30)
+    alone, many = TargetRow(one, 1), TargetRow(one, 30)
     assert many.auc.low < alone.auc.low < alone.auc.value < alone.auc.high < many.auc.high
     assert many.tpr[0.01].low < alone.tpr[0.01].low < alone.tpr[0.01].high < many.tpr[0.01].high
     cut = np.sort(one.nonmembers)[-10]  # ten of a thousand are at or over it
     assert alone.tpr[0.01].value == np.mean(one.members >= cut)
     assert list(alone.tpr) == [0.01]
-    assert list(target_row(scores(1.0, m=5000), 1).tpr) == [0.01, 0.001]
+    assert list(TargetRow(scores(1.0, m=5000), 1).tpr) == [0.01, 0.001]
 
 
 def test_make_row__traps_are_no_part_of_the_mean_and_are_marked_where_something_is_found() -> None:
     own = {"a": scores(0.5, 1), "b": scores(1.0, 2), "t": scores(1.0, 3), "u": scores(0.0, 4)}
-    row = make_row(own, targets(a="", b="", t="placebo", u="untrained"))
+    row = BoardRow(own, targets(a="", b="", t="placebo", u="untrained"))
     want = np.mean([auc(own[n].members, own[n].nonmembers) for n in "ab"])
     assert row.auc is not None and row.auc.value == pytest.approx(want)
     assert row.trapped == ("t",) and row.queries == 10 and row.seconds == 4.0
@@ -102,7 +102,7 @@ def test_write_row__says_whether_a_trap_was_run() -> None:
     entry, own = BenchEntry("lira", {}, "", True, {}), targets(a="", t="placebo")
 
     def cell(**shifts: float) -> str:
-        row = make_row({name: scores(shift) for name, shift in shifts.items()}, own)
+        row = BoardRow({name: scores(shift) for name, shift in shifts.items()}, own)
         return str(BOARD["write_row"](entry, row, 1)).split("|")[-2].strip()
 
     assert (cell(a=1), cell(a=1, t=0), cell(a=1, t=1)) == ("none run", "-", "t")

@@ -17,7 +17,7 @@ import torch
 
 from fedmia.attacks import Attack
 from fedmia.bench.__main__ import main
-from fedmia.bench.board import make_row
+from fedmia.bench.board import BoardRow
 from fedmia.bench.checks import (
     check_entry,
     check_unseen,
@@ -109,7 +109,7 @@ def coin(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Targ
 def test_coin__is_separable_from_guessing_nowhere(
     coin: tuple[Path, dict[str, TargetScores]],
 ) -> None:
-    row = make_row(coin[1], TARGETS)
+    row = BoardRow(coin[1], TARGETS)
     assert row.auc is not None and not row.auc.excludes(0.5) and not row.trapped
     assert not any(one.auc.excludes(0.5) for one in row.targets.values())
 
@@ -367,7 +367,7 @@ def test_entries__those_of_the_bench_are_whole() -> None:
     entries = list(read_entries(FOLDER, list(TARGETS.values())))
     for entry in entries:
         for key in entry.by_key:
-            make_row(entry.scores(key), TARGETS)
+            BoardRow(entry.scores(key), TARGETS)
 
 
 def test_evaluate__stored_scores_are_read_and_not_run_again(

@@ -22,7 +22,7 @@ from fedmia.testing import check_attack, check_defense, check_ssl
 from fedmia.threat import Threat
 
 if TYPE_CHECKING:  # no class of tests, though its name begins like one
-    from fedmia.records import ClientInference
+    from fedmia.records import SetComparison
 
 from _broken import broken
 from attack_hooks import check_attack_hooks
@@ -56,7 +56,7 @@ class Owner(Norm, DatasetAttack):
 
     def infer(
         self, view: Any, images: Tensor, classes: Any, asked: Any, rng: np.random.Generator
-    ) -> list[ClientInference]:
+    ) -> list[SetComparison]:
         values = self.score(view, images)
         return [exchange_test(values[s], classes[s], values[o], classes[o], rng) for s, o in asked]
 

@@ -174,7 +174,14 @@ def counted(self: Any, job: Any, memory: Any) -> Any:
 
 def refunded(self: Any, memory: dict[str, Any], **more: Any) -> Epsilon:
     rounds = memory.get("rounds", 0)
-    return Epsilon(3.0 - rounds, 0.0, rounds, "guaranteed", "none", **more)
+    return Epsilon(
+        value=3.0 - rounds,
+        delta=0.0,
+        rounds=rounds,
+        standing="guaranteed",
+        assumptions="none",
+        **more,
+    )
 
 
 WRONG_DEFENSES: list[tuple[str, dict[str, Any], str]] = [

@@ -21,7 +21,7 @@ from fedmia.defenses.dpsgd import DPSGD
 from fedmia.defenses.gaussian import Gaussian
 from fedmia.defenses.laplace import Laplace
 from fedmia.defenses.logistic import Logistic
-from fedmia.records.privacy import Epsilon
+from fedmia.records.privacy import CanaryBoundRow, Epsilon
 from fedmia.report import lowerbounds
 from fedmia.seeding import rng
 from fedmia.settings.errors import InputError
@@ -49,8 +49,9 @@ class Unclipped(HONEST):
 
 
 def shown(told: Epsilon | None) -> float:
-    assert told is not None
-    return lowerbounds.epsilon_lower_bound(told, told.correct, 0.05)
+    assert told is not None and told.lower_bound is not None
+    audit = told.lower_bound
+    return lowerbounds.epsilon_lower_bound(audit, told.delta, audit.correct, 0.05)
 
 
 def audited(make_moco: Any, make_job: MakeJob, rounds: int = 1, **more: Any) -> tuple[Any, Any]:
@@ -145,7 +146,8 @@ def test_dpsgd__canaries_enter_steps_at_the_rate_of_images(
     assert sum(taken) / inside.sum() / 20 == pytest.approx(rate, rel=0.1)
     memory = {"canaries": {"in": inside, "scores": scores}}
     guesses = canaries.guess_canaries(memory, audit)
-    assert shown(Epsilon(1.0, 1e-5, 1, "guaranteed", "", **guesses)) < 1.0
+    assert guesses is not None
+    assert lowerbounds.epsilon_lower_bound(guesses, 1e-5, guesses.correct, 0.05) < 1.0
 
 
 @pytest.mark.parametrize(
@@ -164,7 +166,7 @@ def test_release__a_part_of_the_noise_is_found(
         memory["rounds"], memory["scale"] = 0, memory["scale"] / divisor
         defense.release(state, state, memory, rng(0, "release"))
         stated = defense.privacy(memory)
-        assert stated.canaries == canaries and stated.unit == "client"
+        assert stated.lower_bound.canaries == canaries and stated.unit == "client"
         bounds.append(shown(replace(stated, value=epsilon)))
     assert bounds[0] < epsilon < bounds[1]
 
@@ -185,7 +187,7 @@ def test_options__name_what_cannot_be_audited() -> None:
         with pytest.raises(InputError, match=rf"{cls.__name__}: option canaries.* {few}"):
             cls(canaries=few)
     silent: Any = DPSGD(noise_multiplier=1.0).privacy({})
-    assert silent.canaries == 0 and silent.value == 0
+    assert silent.lower_bound is None and silent.value == 0
 
 
 @pytest.mark.parametrize(
@@ -198,14 +200,14 @@ def test_guessed__the_surest_on_both_sides(inside: Any, correct: tuple[int, ...]
     told = [int(i in inside) for i in range(100)]
     memory = {"canaries": {"in": told, "scores": [float(i) for i in range(100)]}}
     guesses = canaries.guess_canaries(memory)
-    assert guesses == {
-        "canaries": 100, "guesses": (4, 34, 70), "correct": correct, "audit": "one-run",
-    }  # fmt: skip
+    assert guesses == CanaryBoundRow(
+        canaries=100, guesses=[4, 34, 70], correct=[*correct], audit="one-run"
+    )
     signed = {"canaries": {"in": told, "scores": [i - 30.0 for i in range(100)]}}
     guesses = canaries.guess_canaries(signed, "own-runs-gdp")
     right = sum((i > 30) == bool(told[i]) for i in range(100))
-    assert (guesses["guesses"], guesses["correct"]) == ((100,), (right,))
-    assert canaries.guess_canaries({}) == {}
+    assert guesses is not None and (guesses.guesses, guesses.correct) == ([100], [right])
+    assert canaries.guess_canaries({}) is None
 
 
 def test_coins__are_thrown_once_and_scores_add() -> None:

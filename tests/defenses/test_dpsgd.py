@@ -324,8 +324,9 @@ def test_privacy__what_a_statement_rests_on(
     canaries = {"in": [1, 0] * 50, "scores": [1.0, -1.0] * 50}
     memory = {"history": history, "rounds": 2, "remembers": remembers, "canaries": canaries}
     statement: Any = DPSGD(accountant=accountant, delta=1e-6).privacy(memory)
-    assert (statement.standing, statement.audit, statement.unit) == (standing, audit, "image")
-    assert (statement.rounds, statement.delta, statement.canaries) == (2, 1e-6, 100)
+    assert (statement.standing, statement.unit) == (standing, "image")
+    assert (statement.rounds, statement.delta) == (2, 1e-6)
+    assert (statement.lower_bound.audit, statement.lower_bound.canaries) == (audit, 100)
     assert statement.value == pytest.approx(epsilon_spent(history, 1e-6, accountant))
     assert ("its queue" in statement.assumptions) == bool(remembers)
     assert ("No image's loss" in statement.assumptions) == (standing == "guaranteed")

@@ -22,7 +22,7 @@ from fedmia.defenses.dpsgd import DPSGD
 from fedmia.defenses.stack import DefenseStack
 from fedmia.nets.smallnet import SmallNet
 from fedmia.nets.vit import ViTTiny
-from fedmia.report.lowerbounds import epsilon_row
+from fedmia.report.lowerbounds import with_bound
 from fedmia.seeding import torch_rng
 from fedmia.ssl.base import Recipe, SSLMethod, State
 from fedmia.ssl.byol import BYOL
@@ -203,7 +203,7 @@ def test_statement__fits_the_method(spec: Any, standing: str, word: str, job_on:
     assert epsilon.standing == standing and word in epsilon.assumptions
     assert "null record" in epsilon.assumptions
     assert ("queue" in epsilon.assumptions) == (word == "queue")
-    assert "seeded generator" in epsilon_row(epsilon, 1).assumptions
+    assert "seeded generator" in with_bound(epsilon, 1).assumptions
     assert any(not torch.equal(t, before[n]) for n, t in job.method.shared_state().items())
 
 

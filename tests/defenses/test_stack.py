@@ -16,7 +16,8 @@ from fedmia.defenses.gaussian import Gaussian
 from fedmia.defenses.laplace import Laplace
 from fedmia.defenses.stack import DefenseStack, check_exclusive, smallest_epsilon
 from fedmia.federation.ledger import Ledger
-from fedmia.records.privacy import ClientDefence, Epsilon
+from fedmia.records.defence_rows import DefenceRow
+from fedmia.records.privacy import Epsilon
 from fedmia.seeding import rng
 from fedmia.settings.errors import InputError
 from fedmia.ssl.base import State
@@ -124,8 +125,18 @@ def test_desk__a_client_that_rests_sends_what_it_received(
 def part(
     name: str, value: float | None, standing: str = "guaranteed", unit: str = "client",
     delta: float = 1e-5,
-) -> ClientDefence:  # fmt: skip
-    return ClientDefence(name, Epsilon(value, delta, 2, standing, f"{name} says.", unit=unit))
+) -> DefenceRow:  # fmt: skip
+    return DefenceRow(
+        name=name,
+        epsilon=Epsilon(
+            value=value,
+            delta=delta,
+            rounds=2,
+            standing=standing,
+            assumptions=f"{name} says.",
+            unit=unit,
+        ),
+    )
 
 
 @pytest.mark.parametrize(
@@ -141,11 +152,11 @@ def part(
         # At one epsilon the smaller delta.
         ([part("a", 4.0), part("b", 4.0, delta=1e-7), part("d", None, delta=0.0),
           part("c", 5.0, delta=1e-6)], "b"),
-        ([ClientDefence("crop")], ""),
+        ([DefenceRow(name="crop")], ""),
         ([], ""),
     ],
 )  # fmt: skip
-def test_statement__what_nothing_beats(parts: list[ClientDefence], kept_ones: str) -> None:
+def test_statement__what_nothing_beats(parts: list[DefenceRow], kept_ones: str) -> None:
     """Of epsilons of one unit the assumptions name all."""
     smallest = smallest_epsilon(parts)
     assert [e.assumptions[0] for e in smallest] == list(kept_ones)

@@ -34,9 +34,9 @@ def test_labels_of_a_torch_dataset_stay_with_their_images() -> None:
     """The pixels of every form are those of tests/data/test_doors.py."""
     data = TensorDataset(torch.from_numpy(FLOATS), torch.from_numpy(LABELS))
     for form in (data, DataLoader(data, batch_size=4)):
-        images, labels, notes = read_images(form, "members")
-        assert np.array_equal(images, IMAGES) and not notes
-        assert labels is not None and np.array_equal(labels, LABELS)
+        one = read_images(form, "members")
+        assert np.array_equal(one.images, IMAGES) and not one.notes
+        assert np.array_equal(one.class_labels(), LABELS.astype(str))
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
@@ -142,8 +142,9 @@ FORMS: dict[str, Callable[[list[Any]], Any]] = {
 def test_an_image_of_an_iterable_is_one(form: str, last: bool) -> None:
     pixels = list(IMAGES.transpose(0, 2, 3, 1) if last else IMAGES)
     assert np.array_equal(read_images(FORMS[form](pixels), "members").images, IMAGES)
-    images, labels, _ = read_images(FORMS[form](list(zip(pixels, LABELS, strict=True))), "members")
-    assert np.array_equal(images, IMAGES) and np.array_equal(labels, LABELS)
+    data = read_images(FORMS[form](list(zip(pixels, LABELS, strict=True))), "members")
+    assert np.array_equal(data.images, IMAGES)
+    assert np.array_equal(data.class_labels(), LABELS.astype(str))
 
 
 def test_batches_of_an_iterable() -> None:

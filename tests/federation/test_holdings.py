@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -70,14 +69,14 @@ def test_checkpoint__holds_all_that_a_run_holds(
     notes = live.notes
     assert live.checkpoint is not None and notes is not None
     root, key = live.checkpoint.root, live.checkpoint.key
-    other = replace(
-        live, store=Ledger(root / "clients"), rounds=[], head=None, forked=None,
-        checkpoint=Checkpoint(root, key=key), aggregation=None,
-        notes=NoteTaker(notes.context, notes.attack),
+    other = FederatedRun(
+        live.plan, live.client_context, Ledger(root / "clients"), live.recording, live.probe,
+        NoteTaker(notes.context, notes.attack), live.watch, live.display,
+        Checkpoint(root, key=key),
     )  # fmt: skip
     other.resume()
     assert live.head is not None and live.forked is not None and live.aggregation is not None
-    assert live.rounds and any(live.aggregation.trained)
+    assert live.rounds and any(live.trained)
     assert_same(live, other, "run")
     for branch in live.branches():
         for client in range(3):

@@ -57,7 +57,7 @@ class Private:
 
     @property
     def node(self) -> Node:
-        return Node.from_context(self.context)
+        return Node(self.context)
 
     def tell(self, kind: str, content: dict[str, Any]) -> Message:
         plan_own.cache_clear()  # another message, another process

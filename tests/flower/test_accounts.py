@@ -20,7 +20,8 @@ from fedmia.federation.train import train
 from fedmia.flower import gather, server
 from fedmia.flower.private import gives_guarantee, plan_server
 from fedmia.recording.writer import RecordingWriter
-from fedmia.records import Aggregation, RunScores
+from fedmia.records import RunScores
+from fedmia.records.defence_rows import AggregationRow
 from fedmia.runtime.progress import Display
 from fedmia.runtime.stopwatch import Stopwatch
 from fedmia.settings.errors import InputError
@@ -124,7 +125,7 @@ def test_account__that_lacks_rounds_is_no_statement(tmp_path: Path) -> None:
     for trained, code in ((2, "its account has 1 rounds, but 2 were trained and sent"), (1, None)):
         done = TrainedRounds(
             plan, node.client_context, Ledger(), RecordingWriter(tmp_path), [], True,
-            aggregation=Aggregation("fedavg", trained=(trained, 2)),
+            aggregation=AggregationRow(name="fedavg"), trained=(trained, 2),
         )  # fmt: skip
         if code is None:
             assert gather.report_node(0, content, done, None, Stopwatch(0.0)).clients

@@ -20,7 +20,8 @@ from fedmia.federation.result import TrainedRounds
 from fedmia.flower import gather, nodes, server, store
 from fedmia.flower.private import plan_server
 from fedmia.recording.writer import RecordingWriter
-from fedmia.records import Aggregation, RoundInfo
+from fedmia.records.defence_rows import AggregationRow
+from fedmia.records.rows import RoundRow
 from fedmia.runtime.stopwatch import Stopwatch
 from fedmia.storage.outfolder import OutFolder
 from strategies.failure_policy import FederationError
@@ -79,9 +80,9 @@ def gathered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
             )
             for round in (0, 3):
                 kept.save("main", round, state)
-            done = [RoundInfo(n, False, None, None) for n in (1, 2, 3)]
-            ruled = Aggregation("fedavg", trained=(3, 3))
-            values = {"complete": True, "aggregation": ruled} | more
+            done = [RoundRow(round=n, under_attack=False, loss=None) for n in (1, 2, 3)]
+            ruled = AggregationRow(name="fedavg")
+            values = {"complete": True, "aggregation": ruled, "trained": (3, 3)} | more
             return TrainedRounds(plan, context, Ledger(), kept, done, **values)
 
         monkeypatch.setattr(gather, "run_rounds", rounds)

@@ -52,7 +52,15 @@ def test_agree__names_the_first_client_that_differs() -> None:
 
 
 def test_beside_scores__withdraws_the_standing_and_nothing_else() -> None:
-    stated = Epsilon(3.0, 1e-6, 4, "guaranteed", "It holds.", unit="client", noise_source="entropy")
+    stated = Epsilon(
+        value=3.0,
+        delta=1e-6,
+        rounds=4,
+        standing="guaranteed",
+        assumptions="It holds.",
+        unit="client",
+        noise_source="entropy",
+    )
     found = void_beside_scores(stated)
     assert found.standing == WEIGHTS and found.assumptions.startswith("It holds. It covers the wei")
     assert (found.value, found.delta, found.rounds) == (3.0, 1e-6, 4)

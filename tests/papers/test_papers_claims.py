@@ -196,12 +196,12 @@ def test_claims__say_why_they_were_not_run() -> None:
 
 def test_text__verdict_numbers_and_rule() -> None:
     table = claims.text(claims.claims(climbed(1 + noise(MANY), 3 + noise(MANY, 1)), None))
-    assert len(table.rows) == 5 and all(len(r.cells) == len(table.head) for r in table.rows)
-    place, _, verdict, numbers, rule = table.rows[0].cells
+    assert len(table.rows) == 5 and all(len(r) == len(table.head) for r in table.rows)
+    place, _, verdict, numbers, rule = table.rows[0]
     assert (place, verdict) == ("Fig. 10", "held") and "0.55" in str(rule)
     rise, before = numbers.small  # type: ignore[union-attr]
     assert rise.startswith("Rise of the loss, steps 2: members 1 [0.9")
     assert "non-members 3 [2.9" in rise and "difference 2 [1.9" in rise
     assert before.startswith("Loss before the climb: members 1 [1, 1] (1), ")
-    last = table.rows[4].cells
+    last = table.rows[4]
     assert str(last[2]).startswith("not run: ") and last[3] == TextCell("")

@@ -13,11 +13,13 @@ from rich.console import Console
 from scipy.stats import norm
 
 from fedmia import records
-from fedmia.records import ClientInfo, Curves, Pair, Probe, RoundInfo, RunScores, ScoredAttack
-from fedmia.records.client_rows import SuspectRow
+from fedmia.records import ClientInfo, Curves, Pair, Probe, RunScores, ScoredAttack
+from fedmia.records.client_rows import ClientInferenceRow, SuspectRow
+from fedmia.records.defence_rows import AggregationRow, DefenceRow
+from fedmia.records.fields import row_of
 from fedmia.records.note import Note
-from fedmia.records.privacy import ClientDefence, Epsilon
-from fedmia.records.rows import EncoderRow, HealthRow, OutputRow, Report
+from fedmia.records.privacy import CanaryBoundRow, Epsilon
+from fedmia.records.rows import EncoderRow, HealthRow, OutputRow, Report, RoundRow
 from fedmia.report.build import build_report
 from fedmia.report.page import page
 from fedmia.report.terminal import render
@@ -59,18 +61,40 @@ def by_name(aucs: dict[str, float], round: int) -> dict[str, ScoredAttack]:
     }
 
 
-def round_info(r: int) -> RoundInfo:
-    """Round `r` of fifty, the last ten under attack."""
-    attacks = {"similarity": 0.5 + 0.004 * r, "internal": 0.5 + 0.001 * r}
-    layers = {f"layer{i}": 0.5 + 0.001 * i * r for i in range(1, 5)}
-    knn = 0.5 + 0.006 * r if r % 5 == 4 else None
-    return RoundInfo(r, r >= 40, 4 - 0.03 * r, knn, by_name(attacks, r), by_name(layers, r))
+def compared(
+    client: int, p: float | None, n: int = 12, others: int = 400, untrained: float | None = None
+) -> ClientInferenceRow:
+    """What an attack on whole data sets says of a client's, before a report corrects it."""
+    return row_of(
+        ClientInferenceRow, None, whose="client", client=client, p_value=p, n=n,
+        difference=None if p is None else 0.1, n_nonmembers=others, p_value_untrained=untrained,
+    )  # fmt: skip
+
+
+def guessed(
+    canaries: int, guesses: tuple[int, ...], correct: tuple[int, ...], audit: str = "one-run"
+) -> CanaryBoundRow:
+    """An audit by canaries, before a report computes its bounds."""
+    return CanaryBoundRow(audit=audit, canaries=canaries, guesses=[*guesses], correct=[*correct])
+
+
+def make_history() -> dict[str, Any]:
+    """Fifty rounds, the last ten under attack, with their scores."""
+    rows, leakage, layers = [], {}, {}
+    for r in range(50):
+        knn = 0.5 + 0.006 * r if r % 5 == 4 else None
+        rows.append(RoundRow(round=r, under_attack=r >= 40, loss=4 - 0.03 * r, knn=knn))
+        leakage[r] = by_name({"similarity": 0.5 + 0.004 * r, "internal": 0.5 + 0.001 * r}, r)
+        layers[r] = by_name({f"layer{i}": 0.5 + 0.001 * i * r for i in range(1, 5)}, r)
+    return {"rounds": rows, "leakage": leakage, "layers": layers}
 
 
 def client_info(i: int, generator: np.random.Generator) -> ClientInfo:
     """Client `i` of ten: two are defended, the last attacks."""
-    claim = Epsilon(8.0, 1e-5, 20, "heuristic", "Per image.")
-    defence = ClientDefence("dpsgd", claim, {"clipped": 0.4}) if i < 2 else None
+    claim = Epsilon(
+        value=8.0, delta=1e-5, rounds=20, standing="heuristic", assumptions="Per image."
+    )
+    defence = DefenceRow(name="dpsgd", epsilon=claim, metrics={"clipped": 0.4}) if i < 2 else None
     classes = tuple(int(c) for c in generator.multinomial(16, np.ones(10) / 10))
     return ClientInfo(i, 16, "honest" if i < 9 else "active", defence, classes)
 
@@ -118,7 +142,7 @@ def make_run(auc: float = 0.75, n: int = 112, m: int = 500, seed: int = 0) -> Ru
         utility={"knn": Probe(0.81, 300), "linear": Probe(0.86, 300)},
         utility_untrained={"knn": Probe(0.62, 300), "linear": Probe(0.7, 300)},
         clients=[client_info(i, generator) for i in range(10)],
-        rounds=[round_info(r) for r in range(50)],
+        **make_history(),
         curves=Curves(
             "ascent",
             np.arange(40, 50),
@@ -167,25 +191,30 @@ def make_everything(run: RunScores) -> RunScores:
     first, combined, internal = (replace(a, rounds=(24,)) for a in run.attacks[:3])
     ascent = replace(run.attacks[3], rounds=(25, 26, 30))
     points = [
-        records.SweepPoint("lpla", 4, 4, scored("lpla", 0.6, 112, 500, 1)),
-        records.SweepPoint("lpla", 9, 9, scored("lpla", 0.7, 112, 500, 2)),
-        records.SweepPoint("dsir", 9, not_run="too <few>"),
+        records.SweepPoint("lpla", "known", 4, 4, scored("lpla", 0.6, 112, 500, 1)),
+        records.SweepPoint("lpla", "known", 9, 9, scored("lpla", 0.7, 112, 500, 2)),
+        records.SweepPoint("dsir", "known", 9, not_run="too <few>"),
     ]
     whole = records.SetScores(
         "ascent", records.ALONE, 8, np.ones(3), np.zeros(4),
         {"ascent-zero": (np.ones(3), np.ones(4))},
     )  # fmt: skip
-    p_values = [records.ClientInference(i, 0.01 * (i + 1), 0.1, 12, 400) for i in range(3)]
-    posers = [
-        records.ClientInference(None, float(p), 0.0, 8, 50) for p in np.linspace(0.01, 1, 100)
-    ]
+    p_values = [compared(i, 0.01 * (i + 1)) for i in range(3)]
+    posers = np.linspace(0.01, 1, 100).tolist()
     clients = [replace(c, id=i, last_round=i % 3) for i, c in enumerate([*run.clients[:9]] * 3)]
     outputs = [
         OutputRow(name="layer1", kind="map", shape=[8, 4, 4]),
         OutputRow(name="encoder", kind="projection", shape=[5]),
     ]
     pixels = {"size": 32, "mean": [0.5], "std": [0.25]}
-    spent = Epsilon(7.5, 1e-5, 30, "guaranteed", "Unit: one client.", unit="client")
+    spent = Epsilon(
+        value=7.5,
+        delta=1e-5,
+        rounds=30,
+        standing="guaranteed",
+        assumptions="Unit: one client.",
+        unit="client",
+    )
     placebo = replace(naming(first, 27, 2), scores_members=first.scores_nonmembers[:112])
     return replace(
         run,
@@ -198,8 +227,10 @@ def make_everything(run: RunScores) -> RunScores:
         sets=[whole, replace(whole, judged=records.MEAN), replace(whole, size=4)],
         inferences=[records.DatasetInferenceResults("dataset-inference", "p", p_values, posers)],
         rows={"suspects": [suspect(9, 12.5, True), suspect(2, 1.5, False), suspect(4, None, None)]},
-        sweep=records.AttackSweep("known", (4, 9), points),
-        aggregation=records.Aggregation("dp-fedavg", "sums", spent, {"clip": 0.25}),
+        sweep=points,
+        aggregation=AggregationRow(
+            name="dp-fedavg", view="sums", epsilon=spent, metrics={"clip": 0.25}
+        ),
         drawn=False,
         encoder=replace(
             AUDIT, form="MoCo", loaded=76, dropped=["queue"], outputs=outputs, **pixels

@@ -12,7 +12,8 @@ import yaml
 
 from fedmia.cli.command import BAD_INPUT, SHUT, pass_gate, read_gate
 from fedmia.records import RunScores
-from fedmia.records.privacy import ClientDefence, Epsilon
+from fedmia.records.defence_rows import DefenceRow
+from fedmia.records.privacy import Epsilon
 from fedmia.records.rows import Report
 from fedmia.report.build import build_report
 from fedmia.report.codes import CODES
@@ -22,7 +23,7 @@ from fedmia.settings.errors import InputError
 from tests.auditing.conftest import Audit, archives, audit
 from tests.made_up_runs import made_up
 from tests.pages.reading import script
-from tests.report.conftest import alone, make_run, scored
+from tests.report.conftest import alone, guessed, make_run, scored
 from tests.report.test_report_words import cases
 
 __all__ = ["archives", "audit"]  # fixtures of the audits
@@ -147,11 +148,18 @@ def test_conditions__that_are_none_are_refused(text: str, words: str) -> None:
 
 def make_report(run: RunScores, row: Any) -> Any:
     """A report of this verdict, with what else its row of the table says."""
-    claim = Epsilon(4.0, 1e-5, 20, "guaranteed", "Per image.", unit="image")
+    claim = Epsilon(
+        value=4.0,
+        delta=1e-5,
+        rounds=20,
+        standing="guaranteed",
+        assumptions="Per image.",
+        unit="image",
+    )
     heuristic = replace(claim, standing="heuristic")
-    canaries = {"canaries": 1000, "guesses": (50, 350, 700), "correct": (49, 315, 520)}
+    audit = guessed(1000, (50, 350, 700), (49, 315, 520))
     epsilon = {"a heuristic epsilon": heuristic, "no epsilon": None,
-               "a refuted epsilon": replace(claim, value=1.0, **canaries)}  # fmt: skip
+               "a refuted epsilon": replace(claim, value=1.0, lower_bound=audit)}  # fmt: skip
     one = next(one for code, one in cases(run) if code == row["verdict"])
     if row["report"] == "40 + 40 images":
         one = alone(make_run(0.5, 40, 40), scored("a", 0.5, 40, 40, 1), pixels=None)
@@ -161,7 +169,7 @@ def make_report(run: RunScores, row: Any) -> Any:
         one = alone(run, scored("a", 0.2, 112, 500, 1), pixels=None)
     if row["report"] == "an attack broke":
         one = replace(one, not_run={"lira": "failed: OSError"})
-    defence = ClientDefence("dpsgd", epsilon.get(row["report"], claim))
+    defence = DefenceRow(name="dpsgd", epsilon=epsilon.get(row["report"], claim))
     return build_report(replace(one, clients=[replace(c, defence=defence) for c in one.clients]))
 
 

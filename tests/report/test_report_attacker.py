@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import Any
 
 from fedmia.records import (
-    ClientInference,
     DatasetInferenceResults,
     Pair,
     Probe,
@@ -26,7 +25,7 @@ from fedmia.report.words.meaning import NO_CONTROL
 from fedmia.report.words.verdict import texts
 from fedmia.settings import registry
 from fedmia.threat import ACCESS, VANTAGE
-from tests.report.conftest import AUDIT, GONE, alone, scored, shown
+from tests.report.conftest import AUDIT, GONE, alone, compared, scored, shown
 
 Variant = tuple[str, str, str, bool]  # name, access, vantage, whether updates were crafted
 
@@ -112,7 +111,7 @@ def test_sentences__of_each_attack_vantage_and_code_are_of_its_own_row(run: RunS
             f"{on} model of round" in texts for on in ("on the", "of the")
         )
         table = report_tables.attacks(one, readings=False)
-        first = [str(line.cells[0]).removesuffix(" *") for line in table.rows]
+        first = [str(line[0]).removesuffix(" *") for line in table.rows]
         if case not in ("shift", "no-verdict"):
             assert name in one.verdict and name in first
         if case in LEAKS or case.endswith("over 0.5"):
@@ -186,14 +185,14 @@ def test_white_box__a_black_box_has_its_own_number(run: RunScores) -> None:
 
 
 def test_sets__who_can_ask_comes_from_the_attacks_threat(run: RunScores) -> None:
-    p_values = [[ClientInference(0, p, 0.1, 20, 50)] for p in (0.0005, 0.7, 0.4)]
+    row = compared(0, 0.0005, 20, 50, 0.4)
     silent = alone(run, attack(0.5), pixels=None)
     for access, vantage in itertools.product(ACCESS, VANTAGE):
-        result = DatasetInferenceResults("own", "", *p_values, access, vantage)
+        result = DatasetInferenceResults("own", "", [row], [0.7], access, vantage)
         report = build_report(replace(silent, inferences=[result]))
-        (row,) = report.dataset_inference
-        assert (row.access, row.vantage) == (access, vantage)
-        assert bare(report).startswith(f"{who(row)}, and has a whole set")
+        (one,) = report.dataset_inference
+        assert (one.access, one.vantage) == (access, vantage)
+        assert bare(report).startswith(f"{who(one)}, and has a whole set")
 
 
 def test_forms__of_one_encoder_with_one_auc_have_one_first_sentence(run: RunScores) -> None:

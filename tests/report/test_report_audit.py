@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedmia.records import EPOCHS_CUT, AttackSweep, RunScores, SweepPoint
+from fedmia.records import EPOCHS_CUT, RunScores, SweepPoint
 from fedmia.records.rows import Report, SweepRow
 from fedmia.report import report_tables as tables
 from fedmia.report.build import build_report
@@ -39,11 +39,11 @@ def _audit(run: RunScores) -> RunScores:
 def swept(audit: RunScores) -> Report:
     """A report with two attacks at two values; one did not suffice for the second attack."""
     points = [
-        SweepPoint(name, value, 8, scored(name, auc, 112, 500, value))
+        SweepPoint(name, "query_budget", value, 8, scored(name, auc, 112, 500, value))
         for value, auc in ((8, 0.55), (1600, 0.7)) for name in ("similarity", "lpla")
     ]  # fmt: skip
-    points[1] = SweepPoint("lpla", 8, not_run="too <few>")
-    return build_report(replace(audit, sweep=AttackSweep("query_budget", (8, 1600), points)))
+    points[1] = SweepPoint("lpla", "query_budget", 8, not_run="too <few>")
+    return build_report(replace(audit, sweep=points))
 
 
 def test_page__of_an_audit_has_its_subject_and_no_empty_section(audit: RunScores) -> None:
@@ -75,14 +75,14 @@ def test_sweep__is_a_section_with_a_table(swept: Report) -> None:
     assert "<img" in section and "not run: too &lt;few&gt;" in section
     assert "Other figures" not in text
     table = tables.sweep(swept)
-    assert [row.cells[:2] for row in table.rows] == [
+    assert [row[:2] for row in table.rows] == [
         ["similarity", "8"], ["similarity", "1,600"], ["lpla", "8"], ["lpla", "1,600"],
     ]  # fmt: skip
     known = replace(swept, sweep=[replace(row, sweep="known") for row in swept.sweep])
     one_less = tables.sweep(known)
     assert [*one_less.head] == [h for h in table.head if h != "query budget"]
     for drawn in (table, one_less):
-        assert {len(row.cells) for row in drawn.rows} == {len(drawn.head)}
+        assert {len(row) for row in drawn.rows} == {len(drawn.head)}
 
 
 def test_figure__lines_and_intervals(swept: Report) -> None:
@@ -116,9 +116,9 @@ def test_files__a_sweep_has_its_own(audit: RunScores, swept: Report, tmp_path: P
 
 def test_sweep__intervals_hold_for_all_values_of_all_attacks(run: RunScores) -> None:
     attack = run.attacks[0]
-    points = [SweepPoint("similarity", value, value, attack) for value in (4, 9)]
-    points.append(SweepPoint("similarity", 16, not_run="few"))
-    report = build_report(replace(run, sweep=AttackSweep("known", (4, 9, 16), points)))
+    points = [SweepPoint("similarity", "known", value, value, attack) for value in (4, 9)]
+    points.append(SweepPoint("similarity", "known", 16, not_run="few"))
+    report = build_report(replace(run, sweep=points))
     assert len(run.attacks) == 4
     want = auc_interval(auc_estimate(*attack.sides), 0.95, 12)
     *rows, gap = report.sweep
@@ -127,11 +127,11 @@ def test_sweep__intervals_hold_for_all_values_of_all_attacks(run: RunScores) -> 
         assert (row.scored.low, row.scored.high) == pytest.approx(want, abs=1e-6)
     place = {"attack": "similarity", "sweep": "known", "value": 16, "known": None}
     assert gap == SweepRow(**place, not_run="few", scored=None)
-    assert build_report(replace(run, sweep=AttackSweep("known", (4, 9), []))).sweep == []
+    assert build_report(replace(run, sweep=[])).sweep == []
 
 
 def test_sweep__a_broken_attack_is_named(run: RunScores) -> None:
     broken = replace(run.attacks[0], scores_members=np.full(112, np.nan))
-    sweep = AttackSweep("known", (4,), [SweepPoint("similarity", 4, 4, broken)])
+    sweep = [SweepPoint("similarity", "known", 4, 4, broken)]
     with pytest.raises(ValueError, match="'similarity' at 4: .* 112 of 112"):
         build_report(replace(run, sweep=sweep))

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedmia.records import Pair, Probe, RoundInfo, RunScores
-from fedmia.records.privacy import ClientDefence, Epsilon
-from fedmia.records.rows import Report
+from fedmia.records import Pair, Probe, RunScores
+from fedmia.records.defence_rows import DefenceRow
+from fedmia.records.privacy import Epsilon
+from fedmia.records.rows import Report, RoundRow
 from fedmia.report.build import build_report, family_sizes
 from fedmia.report.csvs import scores_csv
 from fedmia.statistics.auc import auc_estimate, auc_interval
@@ -86,7 +87,7 @@ def test_build_report__constant_scores_are_noted(run: RunScores) -> None:
 
 
 def test_build_report__not_finite_loss_and_missing_probe_are_null(run: RunScores) -> None:
-    rounds = [RoundInfo(0, False, float("nan"))]
+    rounds = [RoundRow(round=0, under_attack=False, loss=float("nan"))]
     report = build_report(replace(run, rounds=rounds, utility={"knn": Probe(None, 0)}))
     assert report.rounds[0].loss is None
     assert report.utility.knn is None and report.utility.linear_ci is None
@@ -102,8 +103,10 @@ def test_build_report__tiny_threshold_survives_rounding(run: RunScores) -> None:
 
 
 def test_build_report__what_was_asked_for_is_not_rounded(run: RunScores) -> None:
-    spent = Epsilon(8.0, 1e-7, 20, "heuristic", "Per image.")
-    client = replace(run.clients[0], defence=ClientDefence("dpsgd", spent))
+    spent = Epsilon(
+        value=8.0, delta=1e-7, rounds=20, standing="heuristic", assumptions="Per image."
+    )
+    client = replace(run.clients[0], defence=DefenceRow(name="dpsgd", epsilon=spent))
     attack = replace(run.attacks[0], choices={"lr": 1.23e-8})
     config = {"defense": {"delta": 1e-7, "range": [1 / 3, 2e-9]}}
     report = build_report(replace(run, attacks=[attack], clients=[client], config=config))

@@ -68,7 +68,7 @@ def test_titled__a_new_table_needs_its_declaration_alone(report: Report) -> None
     rows = [OverlapRow(pair=f"a and {i}", share=0.25, equal=i == 1) for i in range(3)]
     more = WithOverlaps(**vars(report), overlaps=rows)
     field, table = report_tables.titled(more)["overlaps"]
-    assert [row.css for row in table.rows] == ["", "leaks", ""] and len(table.head) == 3
+    assert [*table.marked] == [1] and len(table.rows) == 3 and len(table.head) == 3
     document = page(more, {})
     section = document[document.index(f'id="{anchor(field.title)}"') :].partition("</section>")[0]
     assert "All are of one image." in section and "found by both" in section and "0.25" in section
@@ -80,7 +80,9 @@ def test_titled__suspects_stand_in_their_section(whole: Report) -> None:
     declared = declared_heads(SuspectRow)
     titles = {head.text: head.title for head in table.head if isinstance(head, TextCell)}
     assert titles == declared and field.title == "Who attacks?"
-    assert [bool(row.css) for row in table.rows] == [bool(row.alarm) for row in whole.suspects]
+    assert [at in table.marked for at in range(len(table.rows))] == [
+        bool(row.alarm) for row in whole.suspects
+    ]
 
 
 def test_heads__of_one_row_class_are_told_apart_and_all_say_something() -> None:

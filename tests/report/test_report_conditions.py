@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedmia.records import ClientInference, DatasetInferenceResults, Probe, RunScores
+from fedmia.records import DatasetInferenceResults, Probe, RunScores
 from fedmia.records.attack_rows import AttackRow, AucRow
 from fedmia.records.client_rows import ClientInferenceRow, ClientRow
 from fedmia.records.fields import fields_of
@@ -22,6 +22,7 @@ from fedmia.report.words.clients import ranking
 from fedmia.report.words.verdict import verdict
 from fedmia.statistics.intervals import wilson
 from tests.made_up_runs import made_up
+from tests.report.conftest import compared
 from tests.snapshots import Snapshot
 
 
@@ -169,8 +170,8 @@ def test_family__counts_what_has_both_sides(run: RunScores) -> None:
     bare = replace(run, attacks=[run.attacks[0], empty], controls={}, pairs=[], pixels=None)
     assert family_sizes(bare) == (1, 1) == family_sizes(replace(bare, attacks=[empty]))
     assert family_sizes(replace(bare, pixels=run.pixels, pairs=run.pairs)) == (1, 3)
-    asked = DatasetInferenceResults("a", "", [ClientInference(0, 0.5, 0.1, 5, 7)], [])
-    unasked = replace(asked, clients=[ClientInference(0, None, None, 0, 0)])
+    asked = DatasetInferenceResults("a", "", [compared(0, 0.5, 5, 7)], [])
+    unasked = replace(asked, clients=[compared(0, None, 0, 0)])
     assert family_sizes(replace(bare, inferences=[asked, unasked, asked])) == (3, 1)
 
 

@@ -2,29 +2,30 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from fedmia.records import ClientInference, DatasetInferenceResults, RunScores
+from fedmia.records import DatasetInferenceResults, RunScores
 from fedmia.report.build import build_report
 from fedmia.report.datasets import inference_row
 from fedmia.report.report_tables import datasets as table
 from fedmia.report.words.sets import statement
-from tests.report.conftest import alone, scored
+from tests.report.conftest import alone, compared, scored
 from tests.snapshots import Snapshot
 
-EVEN = [ClientInference(None, float(p), 0.0, 8, 50) for p in np.linspace(0.01, 1, 100)]
-
-
-def told(*p: float | None) -> list[ClientInference]:
-    return [ClientInference(3 + k, value, 0.1, 12, 400) for k, value in enumerate(p)]
+EVEN = np.linspace(0.01, 1, 100).tolist()
 
 
 def results(*p: float | None, untrained: tuple[float, ...] = ()) -> DatasetInferenceResults:
-    return DatasetInferenceResults("dataset-inference", "p", told(*p), EVEN, told(*untrained))
+    rows = [
+        compared(3 + k, value, untrained=null)
+        for k, (value, null) in enumerate(itertools.zip_longest(p, untrained))
+    ]
+    return DatasetInferenceResults("dataset-inference", "p", rows, EVEN)
 
 
 def test_inference_row__whose_data_set_is_found() -> None:
@@ -35,11 +36,7 @@ def test_inference_row__whose_data_set_is_found() -> None:
     assert (row.clients[0].n, row.clients[0].n_nonmembers) == (12, 400)
     assert row.p_value == pytest.approx(4 * 0.012)
     assert row.posers.alarms == {"0.01": 1, "0.05": 5} and not row.void
-    assert (row.posers.n, row.posers.p_values) == (100, [p.p_value for p in EVEN])
-    unasked = replace(EVEN[0], p_value=None)
-    fewer = replace(results(0.5), posers=[*EVEN, unasked], clients=[unasked])
-    row = inference_row(fewer, 1)
-    assert row.posers.n == 100 and row.clients[0].client == -1
+    assert (row.posers.n, row.posers.p_values) == (100, EVEN)
 
 
 def test_statement__of_one_set_and_of_clients(snapshot: Snapshot) -> None:
@@ -54,17 +51,18 @@ def test_statement__names_the_control_that_there_is() -> None:
     nobody = replace(results(0.004, untrained=(0.4,)), posers=[])
     said = statement(inference_row(nobody, 1))
     assert said.endswith("; on the untrained encoder p = 0.4000")
-    assert statement(inference_row(replace(nobody, untrained=[]), 1)).endswith("no control")
+    alone = replace(results(0.004), posers=[])
+    assert statement(inference_row(alone, 1)).endswith("no control")
     both = replace(results(0.0101, untrained=(0.0101,)), posers=[])
     said = statement(inference_row(both, 1))  # the control is said once
     assert said.endswith("the set: p = 0.0101, but on the untrained encoder p = 0.0101")
 
 
-MANY = [replace(p, client=i, p_value=0.01) for i, p in enumerate(EVEN[:20])]
+MANY = (0.01,) * 20
 
 
 def test_inference_row__sets_that_share_their_others_void_nothing_one_by_one() -> None:
-    row = inference_row(replace(results(0.0005), untrained=MANY, untrained_together=0.002), 1)
+    row = inference_row(replace(results(*MANY, untrained=MANY), untrained_together=0.002), 1)
     assert not row.void and row.p_value_untrained == 0.002
 
 
@@ -74,7 +72,7 @@ def test_inference_row__alarms_where_nothing_leaks_void_it(control: dict[str, An
     assert not inference_row(good, 1).void
     row = inference_row(replace(good, **control), 1)
     assert row.void and statement(row).startswith("Control failed")
-    assert not any(r.css for r in table(row).rows) and table(inference_row(good, 1)).rows[0].css
+    assert not table(row).marked and 0 in table(inference_row(good, 1)).marked
 
 
 def test_inference_row__a_set_that_the_untrained_encoder_tells_too_is_not_detected() -> None:
@@ -124,6 +122,6 @@ def test_report__its_verdict_and_its_statement_agree(
     assert report.verdict_code == code
     assert ("was trained on the set" in statement(row)) == (code != "not-established")
     assert ("By dataset-inference: The encoder was" in report.verdict) == (code[0] == "l")
-    assert bool(table(row).rows[0].css) == (code[0] == "l")
+    assert (0 in table(row).marked) == (code[0] == "l")
     none = build_report(alone(run, inferences=[one]))
     assert none.verdict_code == ("leaks" if p == 0.02 else code)

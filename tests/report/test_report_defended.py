@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fedmia.records import ClientInfo, Probe, RunScores
-from fedmia.records.privacy import ClientDefence
+from fedmia.records.defence_rows import DefenceRow
 from fedmia.report.clients import client_rows, declared_attack, leak_of
 from fedmia.report.defended import defended, knn_of
 from fedmia.report.words.bounds import defended_sentence
@@ -18,7 +18,9 @@ from tests.report.conftest import make_run
 
 
 def with_defended(run: RunScores, *ids: int) -> RunScores:
-    clients = [replace(c, defence=ClientDefence("d") if c.id in ids else None) for c in run.clients]
+    clients = [
+        replace(c, defence=DefenceRow(name="d") if c.id in ids else None) for c in run.clients
+    ]
     return replace(run, clients=clients)
 
 

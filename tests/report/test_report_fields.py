@@ -13,7 +13,7 @@ from fedmia.records.rows import FaultRow, Report, UtilityRow
 
 # What a run is asked for, or promises, in numbers.
 SETTINGS = {
-    ("RegimeRow", "bound"), ("Family", "level"), ("EpsilonRow", "delta"),
+    ("RegimeRow", "bound"), ("Family", "level"), ("Epsilon", "delta"),
     ("AttackBoundRow", "delta"),
 }  # fmt: skip
 

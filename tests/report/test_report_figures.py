@@ -16,10 +16,10 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from PIL import Image
 
-from fedmia.records import AttackSweep, ClientInfo, RoundInfo, RunScores, SweepPoint
+from fedmia.records import ClientInfo, RunScores, SweepPoint
 from fedmia.records.client_rows import ClientDistribution, CohortRow
 from fedmia.records.fields import row_of
-from fedmia.records.rows import Report
+from fedmia.records.rows import Report, RoundRow
 from fedmia.report.build import build_report
 from fedmia.report.figures import attacks, canvas, rounds
 from fedmia.report.figures import draw as draw_module
@@ -148,10 +148,12 @@ def test_alt__of_many_clients_and_of_a_sweep(run: RunScores, report: Report) -> 
         null_percentiles=[0.4 + i / 1000 for i in range(101)],
     )  # fmt: skip
     points = [
-        SweepPoint("similarity", value, 8, scored("similarity", auc, 112, 500, value))
+        SweepPoint(
+            "similarity", "query_budget", value, 8, scored("similarity", auc, 112, 500, value)
+        )
         for value, auc in ((8, 0.55), (1600, 0.7))
     ]
-    sweep = build_report(replace(run, sweep=AttackSweep("query_budget", (8, 1600), points))).sweep
+    sweep = build_report(replace(run, sweep=points)).sweep
     every = figures(replace(report, client_cohorts=rows, client_distribution=spread, sweep=sweep))
     for name in ("cohorts", "clients-distribution", "sweep"):
         assert every[name].draw() is not None and every[name].caption().endswith(".")
@@ -265,7 +267,8 @@ def test_figures__edges_of_the_data(run: RunScores) -> None:
     odd = alone(
         run, flat, member_client=np.zeros(n, dtype=int), curves=short,
         clients=[ClientInfo(0, 16, "honest", None, tuple(range(40)))],
-        rounds=[RoundInfo(0, True, 1.0, None, {"ascent": flat, "x": none})],
+        rounds=[RoundRow(round=0, under_attack=True, loss=1.0)],
+        leakage={0: {"ascent": flat, "x": none}}, layers={},
     )  # fmt: skip
     assert list(draw_all(odd, build_report(odd)))[::2] == [
         "attacks.png", "roc.png", "clients.png", "holdings.png", "rounds.png", "ascent.png",

@@ -13,9 +13,9 @@ from fedmia.lowerbounds.fdp import shared_run_bound
 from fedmia.lowerbounds.gdp import epsilon_at
 from fedmia.lowerbounds.onerun import one_run_bound
 from fedmia.lowerbounds.rates import TRIED, rates_bound
-from fedmia.records import Aggregation, RunScores
-from fedmia.records.defence_rows import CanaryBoundRow
-from fedmia.records.privacy import ClientDefence, Epsilon
+from fedmia.records import RunScores
+from fedmia.records.defence_rows import AggregationRow, DefenceRow
+from fedmia.records.privacy import CanaryBoundRow, Epsilon
 from fedmia.records.rows import Report
 from fedmia.report import lowerbounds
 from fedmia.report.build import build_report
@@ -25,14 +25,16 @@ from fedmia.report.page import page
 from fedmia.report.words.beside import sentences
 from fedmia.report.words.bounds import defended_lines
 from fedmia.table import flatten
-from tests.report.conftest import scored, shown
+from tests.report.conftest import guessed, scored, shown
 from tests.snapshots import Snapshot
 
 
 def claiming(run: RunScores, *told: Epsilon) -> RunScores:
     """`run`, whose first clients claim `told` and whose others claim nothing."""
     clients = [
-        replace(c, defence=ClientDefence("dpsgd", told[c.id]) if c.id < len(told) else None)
+        replace(
+            c, defence=DefenceRow(name="dpsgd", epsilon=told[c.id]) if c.id < len(told) else None
+        )
         for c in run.clients
     ]
     return replace(run, clients=clients)
@@ -40,8 +42,11 @@ def claiming(run: RunScores, *told: Epsilon) -> RunScores:
 
 def claim(value: float | None, correct: tuple[int, ...] = ()) -> Epsilon:
     """With 1,000 canaries, 700 guessed, where `correct` is told."""
-    counts = (1000, (50, 350, 700), correct) if correct else (0, (), ())
-    return Epsilon(value, 1e-5, 20, "heuristic", "Per image.", *counts)
+    audit = guessed(1000, (50, 350, 700), correct) if correct else None
+    return Epsilon(
+        value=value, delta=1e-5, rounds=20, standing="heuristic", assumptions="Per image.",
+        lower_bound=audit,
+    )  # fmt: skip
 
 
 def canary_bounds(report: Report) -> list[CanaryBoundRow]:
@@ -78,10 +83,14 @@ def test_canaries__refute_a_claim_and_are_shouted(run: RunScores, snapshot: Snap
 
 def test_canaries__of_the_server_are_shouted_and_share_the_error(run: RunScores) -> None:
     """One bound more of the family; a Gaussian claim is held to the bound of its own law."""
+    audit = guessed(1000, (1000,), (820,), "own-runs-gdp")
     spent = Epsilon(
-        2.0, 1e-5, 30, "guaranteed", "", 1000, (1000,), (820,), unit="client", audit="own-runs-gdp"
+        value=2.0, delta=1e-5, rounds=30, standing="guaranteed", assumptions="", unit="client",
+        lower_bound=audit,
+    )  # fmt: skip
+    whole = replace(
+        run, aggregation=AggregationRow(name="dp-fedavg", view="updates", epsilon=spent)
     )
-    whole = replace(run, aggregation=Aggregation("dp-fedavg", "updates", spent))
     report = build_report(whole)
     server: Any = report.aggregation
     row, bound = server.epsilon, server.epsilon.lower_bound
@@ -89,7 +98,7 @@ def test_canaries__of_the_server_are_shouted_and_share_the_error(run: RunScores)
     want = epsilon_at(2 * norm.ppf(low), 1e-5)
     assert bounds_family(whole) == bounds_family(run) + 1 == 2
     assert bound.value_simultaneous == pytest.approx(want, abs=1e-6) and bound.refuted
-    assert bound.value > want > 2 and (row.unit, bound.audit) == ("client", spent.audit)
+    assert bound.value > want > 2 and (row.unit, bound.audit) == ("client", audit.audit)
     assert report.verdict.startswith("CLAIM REFUTED: the server claims epsilon 2 by dp-fedavg")
     for text in shown(report):
         assert "by 1,000 canaries (REFUTED)" in text
@@ -98,10 +107,11 @@ def test_canaries__of_the_server_are_shouted_and_share_the_error(run: RunScores)
 def test_canaries__in_one_run_of_a_gaussian_show_more_than_of_any_mechanism(
     run: RunScores,
 ) -> None:
-    told = claim(1.0, (40, 250, 462))
+    audits = (
+        guessed(1000, (50, 350, 700), (40, 250, 462), by) for by in ("one-run", "one-run-gdp")
+    )
     any_law, gaussian = (
-        lowerbounds.epsilon_lower_bound(e, e.correct, 0.05)
-        for e in (told, replace(told, audit="one-run-gdp"))
+        lowerbounds.epsilon_lower_bound(one, 1e-5, one.correct, 0.05) for one in audits
     )
     mu = shared_run_bound(1000, (50, 350, 700), (40, 250, 462), 0.05)
     assert gaussian == epsilon_at(mu, 1e-5) > 1.0 > any_law > 0
@@ -109,9 +119,23 @@ def test_canaries__in_one_run_of_a_gaussian_show_more_than_of_any_mechanism(
 
 def test_stack__one_line_a_unit(run: RunScores) -> None:
     """Neither compared nor hidden, in terminal, page and rows."""
-    image = Epsilon(2.0, 1e-5, 20, "guaranteed", "Per image.", unit="image")
-    client = Epsilon(90.0, 1e-6, 20, "guaranteed", "The client.", unit="client")
-    both = ClientDefence("dpsgd, gaussian", image, beside=(client,))
+    image = Epsilon(
+        value=2.0,
+        delta=1e-5,
+        rounds=20,
+        standing="guaranteed",
+        assumptions="Per image.",
+        unit="image",
+    )
+    client = Epsilon(
+        value=90.0,
+        delta=1e-6,
+        rounds=20,
+        standing="guaranteed",
+        assumptions="The client.",
+        unit="client",
+    )
+    both = DefenceRow(name="dpsgd, gaussian", epsilon=image, beside=[client])
     clients = [replace(c, defence=both if c.id == 0 else None) for c in run.clients]
     report = build_report(replace(run, clients=clients))
     defence: Any = report.clients[0].defence

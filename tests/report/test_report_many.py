@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedmia.records import ClientInference, ClientInfo, DatasetInferenceResults, RunScores
+from fedmia.records import ClientInfo, DatasetInferenceResults, RunScores
 from fedmia.records.client_rows import ClientCounts
-from fedmia.records.privacy import ClientDefence, Epsilon
+from fedmia.records.defence_rows import DefenceRow
+from fedmia.records.privacy import Epsilon
 from fedmia.records.rows import Report
 from fedmia.report import clients as client_reports
 from fedmia.report import report_tables as tables
@@ -26,7 +27,7 @@ from fedmia.report.words.beside import sentences
 from fedmia.report.words.bounds import defended_lines
 from fedmia.report.words.clients import ranking
 from fedmia.report.words.sets import statement
-from tests.report.conftest import alone, terminal
+from tests.report.conftest import alone, compared, terminal
 from tests.snapshots import Snapshot
 
 MANY = 120
@@ -45,16 +46,20 @@ def many(run: RunScores) -> RunScores:
         scores_members=members + 6.0 * (owner == 7),
         scores_nonmembers=others,
     )
-    told = Epsilon(8.0, 1e-5, 20, "heuristic", "Per image.")
+    claim = Epsilon(
+        value=8.0, delta=1e-5, rounds=20, standing="heuristic", assumptions="Per image."
+    )
     clients = [
         ClientInfo(
             i, 99 if i == 90 else EACH, "honest" if i < honest else "active",
-            ClientDefence("dpsgd", replace(told, value=2.0 + i / 10)) if 50 <= i < 60 else None,
+            DefenceRow(name="dpsgd", epsilon=replace(claim, value=2.0 + i / 10))
+            if 50 <= i < 60
+            else None,
             (10, 10, 10, 10),
         )
         for i in range(MANY)
     ]  # fmt: skip
-    asked = [ClientInference(i, (i + 1) / 70_000, 0.1, EACH, 400) for i in range(honest)]
+    asked = [compared(i, (i + 1) / 70_000, EACH) for i in range(honest)]
     return alone(
         run, attack, curves=None, rounds=[], member_ids=np.arange(len(owner)),
         nonmember_ids=np.arange(5000, 5400), member_client=owner,
@@ -135,7 +140,7 @@ def test_page__twenty_clients_and_where_the_rest_is(report: Report) -> None:
     assert len(tables.clients(report).rows) == FEW == len(select_clients(report))
     assert "20 of 120 clients" in text and text.count("table.csv</span></code>") == 2
     assert len(text) < 150_000
-    rows = [row.cells for row in tables.datasets(report.dataset_inference[0]).rows]
+    rows = [row for row in tables.datasets(report.dataset_inference[0]).rows]
     assert [row[0] for row in rows] == [str(i) for i in range(FEW)]
     assert rows[0][1] == "1.4e-05" and rows[0][2] == "0.0017"
 
@@ -235,7 +240,7 @@ def test_cohorts__by_the_last_round_and_those_that_no_round_drew(
     leaking = rows[2].auc  # of client 7
     assert leaking is not None and leaking == max(row.auc or 0.0 for row in rows)
     table = tables.cohorts(short)
-    assert [row.cells[0] for row in table.rows][0] == "never"
+    assert [row[0] for row in table.rows][0] == "never"
     assert f"no round drew their clients ({rows[0].clients:,} in all)" in str(
         sentences(short)["clients"]
     )

@@ -7,7 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fedmia.records import Pair, RoundInfo, ScoredAttack
+from fedmia.records import Pair, RunScores, ScoredAttack
+from fedmia.records.rows import RoundRow
 from fedmia.report.build import round_row
 from fedmia.report.metrics import attack_row, paired_rows
 from fedmia.report.words.attacks import pair_sentence
@@ -76,13 +77,15 @@ def test_attack_row__without_known_images_and_shadows_there_is_no_threshold() ->
     assert own.accuracy_refitted is None
 
 
-def test_round_row__leakage_is_of_members_over_non_members() -> None:
+def test_round_row__leakage_is_of_members_over_non_members(run: RunScores) -> None:
     """Two of three members over both others, one between: 5 of 6 pairs; none where a side lacks."""
     members, others = np.array([3.0, 4.0, 1.5]), np.array([1.0, 2.0])
     whole = ScoredAttack("a", "", "", "", members, others)
     empty = replace(whole, scores_members=members[:0]), replace(whole, scores_nonmembers=others[:0])
     attacks = {"whole": whole, "none": empty[0], "alone": empty[1]}
-    row = round_row(RoundInfo(7, True, 1.5, 0.25, attacks, {"layer1": whole}))
+    bare = RoundRow(round=7, under_attack=True, loss=1.5, knn=0.25)
+    scores = replace(run, leakage={7: attacks}, layers={7: {"layer1": whole}})
+    row = round_row(bare, scores)
     assert (row.round, row.under_attack, row.loss, row.knn) == (7, True, 1.5, 0.25)
     assert row.leakage == {"whole": 5 / 6, "none": None, "alone": None}
     assert row.layers == {"layer1": 5 / 6}

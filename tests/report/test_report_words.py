@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from fedmia.records import (
-    ClientInference,
     DatasetInferenceResults,
     Probe,
     RunScores,
 )
-from fedmia.records.privacy import ClientDefence, Epsilon
+from fedmia.records.defence_rows import DefencePart, DefenceRow
+from fedmia.records.privacy import Epsilon
 from fedmia.records.rows import Report
 from fedmia.report.build import build_report
 from fedmia.report.codes import CODES
@@ -22,7 +22,7 @@ from fedmia.report.notebook import DOUBT, LEAKS, html_study, html_summary
 from fedmia.report.words.attacks import count_pairs
 from fedmia.report.words.card import NO_CONCLUSION, model_card
 from fedmia.settings import registry
-from tests.report.conftest import AUDIT, GONE, alone, make_run, scored
+from tests.report.conftest import AUDIT, GONE, alone, compared, guessed, make_run, scored
 from tests.snapshots import Snapshot
 
 TECHNICAL = re.compile(
@@ -42,12 +42,15 @@ def cases(run: RunScores) -> list[tuple[str, RunScores]]:
     sent = attack(0.9, vantage="server", rounds=(24,))
     crafted = attack(0.9, under_attack=True, rounds=(25, 27, 30))
     after = ({"knn": Probe(0.7, 300)}, 30)
-    p_values = [[ClientInference(0, p, 0.1, 20, 50)] for p in (0.0005, 0.7, 0.4)]
-    told = DatasetInferenceResults("dataset-inference", "", *p_values)
+    untold = DatasetInferenceResults("dataset-inference", "", [compared(0, 0.0005, 20, 50)], [0.7])
+    told = replace(untold, clients=[compared(0, 0.0005, 20, 50, 0.4)])
     probes = {"knn": Probe(0.5, 300), "linear": Probe(0.41, 300)}
     gone = {"health": GONE, "utility": probes}
-    counts = 1000, (50, 350, 700), (49, 315, 520)
-    broken = ClientDefence("dpsgd", Epsilon(1.0, 1e-5, 20, "heuristic", "Per image.", *counts))
+    claim = Epsilon(
+        value=1.0, delta=1e-5, rounds=20, standing="heuristic", assumptions="Per image.",
+        lower_bound=guessed(1000, (50, 350, 700), (49, 315, 520)),
+    )  # fmt: skip
+    broken = DefenceRow(name="dpsgd", epsilon=claim)
     refuted = {"clients": [replace(run.clients[0], defence=broken), *run.clients[1:]]}
     none = np.zeros(0)
     empty = dict.fromkeys(("member_ids", "member_client", "member_labels"), none)
@@ -61,7 +64,7 @@ def cases(run: RunScores) -> list[tuple[str, RunScores]]:
         ("leaks", replace(half, **refuted)),
         ("leaks-uncontrolled", high),
         ("leaks-uncontrolled", replace(high, interrupted=7, failure="a client failed")),
-        ("leaks-uncontrolled", replace(half, inferences=[replace(told, untrained=())])),
+        ("leaks-uncontrolled", replace(half, inferences=[untold])),
         ("not-established", half),
         ("not-established", alone(run, *many)),
         ("not-established", low),
@@ -110,9 +113,16 @@ def test_model_card__claims_no_more_than_the_verdict(run: RunScores, snapshot: S
 
 
 def test_model_card__says_what_an_attacker_needs_and_what_is_guaranteed(run: RunScores) -> None:
-    claim = Epsilon(8.0, 1e-5, 20, "guaranteed", "Unit: one image.", unit="image")
+    claim = Epsilon(
+        value=8.0,
+        delta=1e-5,
+        rounds=20,
+        standing="guaranteed",
+        assumptions="Unit: one image.",
+        unit="image",
+    )
     bare = [replace(client, defence=None) for client in run.clients]
-    told = [replace(bare[0], defence=ClientDefence("dpsgd", claim)), *bare[1:]]
+    told = [replace(bare[0], defence=DefenceRow(name="dpsgd", epsilon=claim)), *bare[1:]]
     seen = {"access": "white_box", "under_attack": True, "shadow_threshold": 0.5}
     one = scored("a", 0.9, 112, 500, 1, vantage="server", **seen)
     leaking = alone(
@@ -183,8 +193,8 @@ def test_count_pairs__is_the_share_of_pairs_that_the_attack_orders_right(run: Ru
 def test_todo__advises_no_defence_that_all_use(
     run: RunScores, used: tuple[str, ...], advised: list[str], silent: str
 ) -> None:
-    parts = tuple(ClientDefence(name) for name in used)
-    defence = replace(parts[0], parts=parts) if parts else None
+    parts = [DefencePart(name=name) for name in used]
+    defence = DefenceRow(name=used[0], parts=parts) if parts else None
     leaking = alone(run, scored("a", 0.9, 112, 500, 1), controls=run.controls)
     everyone = [replace(c, defence=defence) for c in run.clients]
     todo, mixed, none = (

@@ -23,7 +23,7 @@ from rich.console import Group
 from rich.panel import Panel
 from rich.text import Text
 
-from fedmia.records import ClientInference, DatasetInferenceResults, RunScores, ScoredAttack
+from fedmia.records import DatasetInferenceResults, RunScores, ScoredAttack
 from fedmia.records.rows import Report
 from fedmia.report.build import build_report
 from fedmia.report.codes import CODES
@@ -34,7 +34,7 @@ from fedmia.report.page import page
 from fedmia.report.terminal import render
 from fedmia.report.words.card import model_card
 from fedmia.report.words.meaning import TITLES
-from tests.report.conftest import make_everything, suspect
+from tests.report.conftest import compared, make_everything, suspect
 from tests.report.test_report_words import AUDIT, cases
 from tests.test_layering import ROOT
 
@@ -198,10 +198,10 @@ def vectors(run: RunScores) -> RunScores:
 def patients(run: RunScores) -> RunScores:
     """Of images of patients, of whom one attack asks two and one asks a single one."""
     n, m = len(run.member_ids), len(run.nonmember_ids)
-    p_values = [[ClientInference(i, 0.02 + i / 10, 0.1, 8, m) for i in range(2)] for _ in "ab"]
+    rows = [compared(i, 0.02 + i / 10, 8, m, 0.02 + i / 10) for i in range(2)]
     inferences = [
-        DatasetInferenceResults("dataset-inference", "p", p_values[0], [], p_values[1]),
-        DatasetInferenceResults("one-set", "p", p_values[0][:1], [], p_values[1][:1]),
+        DatasetInferenceResults("dataset-inference", "p", rows, []),
+        DatasetInferenceResults("one-set", "p", rows[:1], []),
     ]
     return replace(
         run,
@@ -217,7 +217,7 @@ def patients(run: RunScores) -> RunScores:
 def many(run: RunScores) -> RunScores:
     """Of more clients than are listed, most of which hold no scored image."""
     clients = [replace(run.clients[i % 9], id=i, last_round=i % 7) for i in range(1200)]
-    p_values = [ClientInference(i, (i + 20) / 80, 0.1, 2, 400) for i in range(60)]
+    p_values = [compared(i, (i + 20) / 80, 2) for i in range(60)]
     results = [DatasetInferenceResults("dataset-inference", "p", p_values, [])]
     return replace(
         run,

@@ -17,7 +17,7 @@ from fedmia.attacks import Attack
 from fedmia.attacks.ascent import Ascent
 from fedmia.attacks.base import DatasetAttack, Known, Scores, Suspect
 from fedmia.data.images import IntArray, digests
-from fedmia.records import ClientInference
+from fedmia.records import SetComparison
 from fedmia.seeding import rng as stream
 from fedmia.seeding import seed_words
 from fedmia.settings.errors import InputError
@@ -206,7 +206,7 @@ class FirstPlaces(DatasetAttack):
     def infer(
         self, view: Any, images: Tensor, classes: IntArray, suspects: Sequence[Suspect],
         rng: np.random.Generator, subjects: IntArray | None = None,
-    ) -> list[ClientInference]:  # fmt: skip
+    ) -> list[SetComparison]:  # fmt: skip
         numbers = np.arange(len(images)) if subjects is None else subjects
         lower = [numbers[own].mean() < numbers[rest].min() for own, rest in suspects]
-        return [ClientInference(None, 1.0 - low, 0.0, 1, 1) for low in lower]
+        return [SetComparison(1.0 - low, 0.0, 1, 1) for low in lower]

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from fedmia.attacks.base import Known
-from fedmia.bench.board import target_row
+from fedmia.bench.board import TargetRow
 from fedmia.bench.checks import STRICT, run_guarded, train_again
 from fedmia.bench.scoring import Entrant, TargetScores, score_target
 from fedmia.bench.targets import ROLES, bench_folder, find_images, read_targets
@@ -22,7 +22,7 @@ from fedmia.data.images import digests
 from fedmia.evaluation.audits.prepare import prepare
 from fedmia.evaluation.audits.utility import health, probe_images
 from fedmia.evaluation.encoder import suite_of_audit
-from fedmia.evaluation.steps.datasets import form_candidate_sets, inference
+from fedmia.evaluation.steps.datasets import CandidateSets, inference
 from fedmia.federation.plan import make_client_context, make_plan
 from fedmia.partitions.iid import IID
 from fedmia.settings.errors import InputError
@@ -67,7 +67,7 @@ def test_audit__an_attack_finds_no_role_in_what_it_is_given(audit: Audit, tmp_pa
 def test_bench__an_attack_finds_no_role_in_what_it_is_given(oracle: str) -> None:
     target = TARGETS[TRAP]
     scores = score_target(Entrant.of(named(oracle)), target, find_images([target], None))
-    assert isinstance(scores, TargetScores) and not target_row(scores, STRICT).auc.excludes(0.5)
+    assert isinstance(scores, TargetScores) and not TargetRow(scores, STRICT).auc.excludes(0.5)
 
 
 @pytest.mark.parametrize(("oracle", "names"), [("Labelled", 1), ("ClassOfSide", 3)])
@@ -123,10 +123,10 @@ def test_infer__neither_places_nor_subjects_tell_the_sides(subjects: bool) -> No
     images = torch.from_numpy(textures(84).images)
     classes, owner = (np.zeros(24, int), np.zeros(60, int)), np.repeat([0, 1, 2], 8)
     own = (np.arange(24), np.arange(24, 84)) if subjects else None
-    of = form_candidate_sets(images[:24], images[24:], classes, owner, IID(), 2, own)
+    of = CandidateSets(images[:24], images[24:], classes, owner, IID(), 2, own)
     view: Any = SimpleNamespace(threat=FirstPlaces.needs)
     said = inference(FirstPlaces(), Known(images[:0], images[:0]), of, 0, view)
-    assert [one.p_value for one in (*said.clients, *said.posers)].count(1.0) == 3 + len(of.posing)
+    assert [*(one.p_value for one in said.clients), *said.posers].count(1.0) == 3 + len(of.posing)
 
 
 @pytest.mark.parametrize(("oracle", "way"), [
@@ -150,4 +150,4 @@ def test_unseen__no_file_tells_its_members_or_its_seed(tmp_path: Path) -> None:
     for secret in (str(seed), *names[:3]):
         assert not any(secret.encode() in text for text in texts)
     scores = run_guarded(Entrant.of("similarity"), fresh, BENCH, None, 1)
-    assert isinstance(scores, TargetScores) and target_row(scores, 1).auc.value > 0.7
+    assert isinstance(scores, TargetScores) and TargetRow(scores, 1).auc.value > 0.7

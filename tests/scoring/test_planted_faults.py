@@ -70,7 +70,8 @@ class Faulty(Attack):
 class Ordered(Scorer):
     """Hands images over in the order of the truth."""
 
-    def __post_init__(self) -> None:
+    def __init__(self, *of: Any) -> None:
+        super().__init__(*of)
         self.candidates = torch.cat([self.members, self.nonmembers])
         self._back = np.arange(len(self.candidates))
 

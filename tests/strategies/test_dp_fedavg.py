@@ -245,12 +245,13 @@ def test_privacy__tells_rounds_of_the_run_and_of_the_client() -> None:
     assert statement.assumptions.endswith(f"another doubles C: epsilon {twice:.3g}.")
     fewer = stated(strategy, malicious=(0, 2))
     assert fewer.value == pytest.approx(composed_epsilon(1.5, 2, 1e-6))
-    secret = at(DPFedAvg(noise_multiplier=8.0, cohorts="secret"), 100, 3)
+    secret = at(DPFedAvg(noise_multiplier=8.0, cohorts="secret", canaries=100), 100, 3)
     for round, size in ((1, 6), (2, 5), (3, 5)):
         secret.aggregate(*of_norms([0.5] * size, round))
     statement = stated(secret)  # 16 in 3 rounds: as of 6 each
     assert statement.value == pytest.approx(sampled_epsilon(8.0, 0.06, 3, 1e-5))
-    assert "3 rounds add up" in statement.assumptions and statement.audit == "one-run"
+    assert "3 rounds add up" in statement.assumptions
+    assert statement.lower_bound.audit == "one-run"
 
 
 def test_adaptive__the_sum_has_its_own_part_of_the_noise_at_the_clip_of_the_round() -> None:
@@ -348,8 +349,9 @@ def audited(part: float, monkeypatch: pytest.MonkeyPatch, **more: Any) -> tuple[
         honest = dp_fedavg.add_noise
         patch.setattr(dp_fedavg, "add_noise", lambda state, z, draw: honest(state, part * z, draw))
         statement = stated(rounds_of(strategy, 4))
-    assert statement.canaries == 400
-    return statement.value, epsilon_lower_bound(statement, statement.correct, 0.05)
+    audit = statement.lower_bound
+    assert audit.canaries == 400
+    return statement.value, epsilon_lower_bound(audit, statement.delta, audit.correct, 0.05)
 
 
 def test_canaries__leave_the_run_alone_and_take_part_as_often_as_a_client() -> None:

@@ -293,7 +293,8 @@ def test_choice__the_least_leaking_and_what_cannot_be_told_apart(whole: list[Any
     candidates, least, alike, chosen = answer(whole)
     assert candidates == ["no defence", "gaussian scale=0.01", "gaussian scale=0.1", LEAST]
     assert least == LEAST and alike == ["gaussian scale=0.1"]
-    bold = [row.cells[0] for row in TradeoffView().sections(made())[0].table().rows if row.css]
+    table = TradeoffView().sections(made())[0].table()
+    bold = [table.rows[at][0] for at in table.marked]
     assert chosen == ["gaussian scale=0.1", LEAST] == bold
 
 
@@ -431,7 +432,7 @@ def test_sentence__seeds_that_decide_nothing_choose_nothing(
     study = made(edit=edit, seeds=seeds)
     (_, least, _, chosen), text = answer(point_rows(study)), TradeoffView().sentence(study)
     assert least is None and chosen == [] and TradeoffView().notes(study) == []
-    assert not any(row.css for row in TradeoffView().sections(study)[0].table().rows)
+    assert not TradeoffView().sections(study)[0].table().marked
     assert f"{leaking} of {seeds} runs" in text and "do not measurably leak" not in text
     snapshot(text)
 

@@ -143,8 +143,10 @@ def audit_noise(
     heights = torch.from_numpy(sensitivity[law.order] * (inside - 0.5)).view(-1, 1, 1)
     heads = add_noise(HeadStack((heights,), (torch.zeros(count, 1, 1),)), law, scale, rng)
     memory = {"canaries": {"in": inside, "scores": heads.weights[0].flatten().numpy()}}
-    guesses = guess_canaries(memory, law.audit)
-    return Epsilon(setting.epsilon, getattr(law, "delta", 0.0), 1, "empirical", "", **guesses)
+    return Epsilon(
+        value=setting.epsilon, delta=getattr(law, "delta", 0.0), rounds=1, standing="empirical",
+        assumptions="", lower_bound=guess_canaries(memory, law.audit),
+    )  # fmt: skip
 
 
 def predict_probabilities(heads: HeadStack, features: Tensor) -> Tensor:

@@ -19,9 +19,10 @@ from fedmia.evaluation.audits.suspects import PUBLIC, public_loss, rank_suspects
 from fedmia.evaluation.suite import Suite
 from fedmia.recording.branches import MAIN
 from fedmia.recording.format import RoundRecord
-from fedmia.records import ClientInfo, RoundInfo
+from fedmia.records import ClientInfo
 from fedmia.records.client_rows import SuspectRow
 from fedmia.records.note import Note
+from fedmia.records.rows import RoundRow
 from fedmia.rounds.base import Rounds
 from fedmia.rounds.kept import KeptRounds, read_files, read_recording
 from fedmia.settings import registry
@@ -124,17 +125,18 @@ def loss_unknown(rounds: KeptRounds) -> bool:
     return isinstance(method, LoadedEncoderMethod) and method.own_loss is None
 
 
-def round_infos(rounds: Rounds) -> list[RoundInfo]:
+def round_rows(rounds: Rounds) -> list[RoundRow]:
     """The rounds of a federation, without leakage; none of an encoder alone."""
-    infos = list[RoundInfo]()
+    rows = list[RoundRow]()
     if not isinstance(rounds, KeptRounds):
-        return infos
+        return rows
     for round in (r for r in sorted({*rounds.states, *rounds.records}) if r):
         line = rounds.records.get(round, RoundRecord(MAIN, round))
         losses = [m[name] for m in line.metrics.values() for name in LOSSES if name in m]
         loss = float(np.mean(losses)) if losses else None
-        infos.append(RoundInfo(round, False, loss, cohort=line.cohort))
-    return infos
+        cohort = [*line.cohort] or None
+        rows.append(RoundRow(round=round, under_attack=False, loss=loss, cohort=cohort))
+    return rows
 
 
 def client_infos(rounds: KeptRounds, owners: IntArray | None) -> list[ClientInfo]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -28,6 +27,7 @@ from fedmia.settings.commands.audit import Audit
 from fedmia.settings.errors import InputError, opt
 from fedmia.shadows.cache import seal
 from fedmia.shadows.draw import content_digest
+from fedmia.shadows.plan import ShadowSettings, keep_crop_only
 from fedmia.shadows.provided import load_shadows, read_settings, seals_digest
 from fedmia.shadows.train import TrainedShadow
 from fedmia.ssl.augment import Augment
@@ -37,37 +37,19 @@ from fedmia.storage.runfolder import RunFolder, UntrustedPluginError
 PLAIN = "fedavg"  # the strategy of whoever has no rule
 
 
-@dataclass(frozen=True)
-class ShadowRecord:
-    """What the file of a shadow encoder says of its training.
-
-    Attributes:
-        augment: recipe of its views.
-        known: whether it is the target's.
-        defense: what it was trained under.
-    """
-
-    augment: Augment
-    known: bool
-    defense: tuple[str, ...]
-
-
-@dataclass
 class ProvidedShadows:
     """The shadow encoders of --shadow-encoders.
 
     They may be trained under two sets of defences, one of which contains the other. Those under
     more defences belong to the attacker who knows the defence, the others to the naive attacker.
 
-    Attributes:
+    Args:
         audit: the audit's settings.
         audit_split: the images in their roles.
     """
 
-    audit: Audit
-    audit_split: Cast
-
-    def __post_init__(self) -> None:
+    def __init__(self, audit: Audit, audit_split: Cast) -> None:
+        self.audit, self.audit_split = audit, audit_split
         self._classes, self._held = Labels(), set[bytes]()
 
     @property
@@ -81,29 +63,47 @@ class ProvidedShadows:
         return [run] if run.has_settings() else run.inside()
 
     @cached_property
-    def shadow_records(self) -> list[ShadowRecord]:
-        """One record for each shadow; empty where one cannot be read (`load` says why)."""
-        if not self.runs:
-            return [
-                ShadowRecord(b.spec.augment, b.known_algorithm, b.under)
-                for b in read_settings(self.path, trust_setting(self.audit))
-            ]
-        target = run_of(self.audit)
-        own = None if target is None else target.facts().get("ssl")
-        records = []
+    def _settings(self) -> list[ShadowSettings]:
+        """Of each encoder of the cache; empty where one cannot be read (`load` says why)."""
+        return [] if self.runs else read_settings(self.path, trust_setting(self.audit))
+
+    @cached_property
+    def _trees(self) -> list[dict[str, Any]]:
+        """Settings of each federation; empty where one cannot be built (`load` says why)."""
+        trees = []
         for run in self.runs:
             try:
                 tree = run.tree("ssl")
-                spec: SSL = build_plugin("ssl", tree)
+                build_plugin("ssl", tree)
             except (InputError, KeyError, TypeError):
                 return []
-            records.append(ShadowRecord(spec.augment, tree["ssl"] == own, describe_defenses(tree)))
-        return records
+            trees.append(tree)
+        return trees
+
+    @cached_property
+    def defenses(self) -> list[tuple[str, ...]]:
+        """What each shadow was trained under; empty where one cannot be read."""
+        return [one.under for one in self._settings] + [*map(describe_defenses, self._trees)]
+
+    def augment(self) -> Augment | None:
+        """The views that the shadows were trained with, or less where one of them was trained by
+        another algorithm than the target's; None: one cannot be read."""
+        if self._settings:
+            own = self._settings[0].spec.augment
+            known = all(one.known_algorithm for one in self._settings)
+        elif self._trees:
+            spec: SSL = build_plugin("ssl", self._trees[0])
+            target = run_of(self.audit)
+            theirs = None if target is None else target.facts().get("ssl")
+            own, known = spec.augment, all(tree["ssl"] == theirs for tree in self._trees)
+        else:
+            return None
+        return own if known else keep_crop_only(own)
 
     def paired(self) -> bool:
         """Whether some are of an attacker who knows the defence and others of a naive one."""
         try:
-            return len(set(_sides([t.defense for t in self.shadow_records], self.path))) > 1
+            return len(set(_sides(self.defenses, self.path))) > 1
         except InputError:
             return False
 
@@ -172,19 +172,19 @@ class ProvidedShadows:
     def notes(self) -> list[Note]:
         """Notes on the federations, and on defences in which they differ from the target."""
         notes = list[Note]()
-        for run, record in zip(self.runs, self.shadow_records, strict=False):
+        for run, under in zip(self.runs, self.defenses, strict=False):
             settings = run.facts().get("federation", {})
             notes.append(
                 Note(
                     "shadow-federation",
                     {"name": run.path.name, "clients": settings.get("clients"),
-                     "rounds": settings.get("rounds"), "defences": join_names(record.defense)},
+                     "rounds": settings.get("rounds"), "defences": join_names(under)},
                 )
             )  # fmt: skip
         target = run_of(self.audit)
-        if target is not None and self.shadow_records:
+        if target is not None and self.defenses:
             theirs = describe_defenses(target.facts())
-            own = max((t.defense for t in self.shadow_records), key=len)
+            own = max(self.defenses, key=len)
             if join_names(theirs) != join_names(own):
                 names = join_names(theirs), join_names(own)
                 notes.append(Note("defences-differ", {"run": names[0], "shadows": names[1]}))

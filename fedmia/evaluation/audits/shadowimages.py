@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -19,19 +18,17 @@ from fedmia.settings.commands.audit import Audit
 from fedmia.settings.errors import InputError, opt
 
 
-@dataclass
 class ShadowImages:
     """Images to train shadows on: --shadow-data, else non-members without another role.
 
-    Attributes:
+    Args:
         audit: the audit's settings.
         audit_split: the images in their roles.
         say: takes a line for the user.
     """
 
-    audit: Audit
-    audit_split: Cast
-    say: Callable[[str], None]
+    def __init__(self, audit: Audit, audit_split: Cast, say: Callable[[str], None]) -> None:
+        self.audit, self.audit_split, self.say = audit, audit_split, say
 
     def ground(self) -> tuple[torch.Tensor, torch.Tensor, IntArray | None]:
         """The shadows' images and those under attack; uint8 (N, C, S, S) of the shadows' size; and

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from fedmia.settings.commands.audit import Audit
 from fedmia.settings.commands.norms import norm_kind
 from fedmia.settings.options import option_fields
 from fedmia.settings.values import convert
-from fedmia.shadows.plan import TargetTraining, attacker_augment, build_settings, keep_crop_only
+from fedmia.shadows.plan import TargetTraining, attacker_augment, build_settings
 from fedmia.shadows.train import TrainedShadow, shadow_notes, train_shadows
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.train import Train
@@ -33,11 +33,10 @@ from fedmia.threat import Shadow, WhiteBox
 from fedmia.threat.signals import PixelCache, Signals
 
 
-@dataclass
 class OwnShadows:
     """The shadow encoders of one audit.
 
-    Attributes:
+    Args:
         audit: the audit's settings.
         released: the encoder under audit.
         audit_split: the images in their roles.
@@ -49,25 +48,23 @@ class OwnShadows:
         provided: shadows that the user brings; None: they are trained.
     """
 
-    audit: Audit
-    released: LoadedEncoder
-    audit_split: Cast
-    cache: Path | None
-    device: torch.device
-    say: Callable[[str], None]
-    progress: Callable[[int, int], None]
-    stop: Callable[[], bool]
-    provided: ProvidedShadows | None = None
-    _shadows: dict[bool, Sequence[Shadow] | Exception] = field(default_factory=dict, init=False)
+    def __init__(
+        self, audit: Audit, released: LoadedEncoder, audit_split: Cast, cache: Path | None,
+        device: torch.device, say: Callable[[str], None], progress: Callable[[int, int], None],
+        stop: Callable[[], bool], provided: ProvidedShadows | None = None,
+    ) -> None:  # fmt: skip
+        self.audit, self.released, self.audit_split = audit, released, audit_split
+        self.cache, self.device, self.provided = cache, device, provided
+        self.say, self.progress, self.stop = say, progress, stop
+        self._shadows = dict[bool, Sequence[Shadow] | Exception]()
 
     def augment(self) -> Augment:
         """The attacker's views: the encoder's recipe, or less where its algorithm is unknown.
 
         Shadows from an earlier audit say which recipe they were trained with.
         """
-        if self.provided is not None and (records := self.provided.shadow_records):
-            own = records[0].augment
-            return own if all(one.known for one in records) else keep_crop_only(own)
+        if self.provided is not None and (own := self.provided.augment()) is not None:
+            return own
         plan = self.audit.plan()
         if not self.audit.shadow.count:
             return self.released.augment

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -12,7 +12,9 @@ from torch import Tensor
 
 from fedmia.attacks.base import DatasetAttack, Known
 from fedmia.data.images import IntArray, digests, rank_digests
-from fedmia.records import ClientInference, DatasetInferenceResults
+from fedmia.records import DatasetInferenceResults
+from fedmia.records.client_rows import CLIENT, ClientInferenceRow
+from fedmia.records.fields import row_of
 from fedmia.seeding import rng
 from fedmia.settings.errors import InputError
 from fedmia.statistics.subjects import Subjects
@@ -24,50 +26,14 @@ LEAST = 4  # images of a posing set, where non-members are too few for as many a
 Partition = Callable[[IntArray, int, np.random.Generator], list[IntArray]]
 
 
-@dataclass(frozen=True, eq=False)
 class CandidateSets:
-    """The sets in question: scored members by client, and posers.
+    """The sets in question: the members of each client, and about POSERS sets of posers.
 
-    A poser is a set of non-members that is offered as if it were a client's.
-
-    Attributes:
-        images: uint8 (N, C, H, W), the scored members and then the scored non-members.
-        classes: (N,) of them.
-        first: place of the first non-member.
-        positions: client -> places of its members.
-        posing: places of each poser's non-members.
-        subjects: (N,) of them, where they belong to any.
-    """
-
-    images: Tensor
-    classes: IntArray
-    first: int
-    positions: Mapping[int, IntArray]
-    posing: Sequence[IntArray]
-    subjects: IntArray | None = None
-
-    def questions(self, beside: Sequence[IntArray]) -> list[tuple[IntArray, IntArray]]:
-        """Each client's set and each of those `beside` them, with all non-members outside it."""
-        every = np.arange(self.first, len(self.images))
-        sets = [*self.positions.values(), *beside]
-        return [(one, np.setdiff1d(every, one)) for one in sets]
-
-
-def form_candidate_sets(
-    members: Tensor,
-    nonmembers: Tensor,
-    classes: tuple[IntArray, IntArray],
-    owner: IntArray,
-    partition: Partition,
-    seed: int,
-    subjects: Subjects | None = None,
-) -> CandidateSets:
-    """Form the sets: the members of each client, and about POSERS sets of posers.
-
-    Posers are dealt by the clients' own partition: as many non-members at a time as there are
-    members, at most half of all. Where half of all are fewer, each set has about LEAST images.
-    Where images belong to subjects nobody poses: of non-member subjects, each tested among all, one
-    in twenty has a p-value of 0.05 whatever the encoder does.
+    A poser is a set of non-members that is offered as if it were a client's. Posers are dealt by
+    the clients' own partition: as many non-members at a time as there are members, at most half of
+    all. Where half of all are fewer, each set has about LEAST images. Where images belong to
+    subjects nobody poses: of non-member subjects, each tested among all, one in twenty has a
+    p-value of 0.05 whatever the encoder does.
 
     Args:
         members: scored members; uint8 (N, C, H, W).
@@ -78,31 +44,49 @@ def form_candidate_sets(
         seed: root of all random streams of the run.
         subjects: of members and of non-members, None: they belong to none.
 
-    Returns:
-        The sets, those of clients first.
+    Attributes:
+        images: uint8 (N, C, H, W), the scored members and then the scored non-members.
+        classes: (N,) of them.
+        first: place of the first non-member.
+        positions: client -> places of its members.
+        posing: places of each poser's non-members.
+        subjects: (N,) of them, where they belong to any.
     """
-    first, clients = len(members), np.unique(owner)
-    images_of = {int(k): np.flatnonzero(owner == k) for k in clients}
-    draw, posing = rng(seed, "posing-sets"), list[IntArray]()
-    count = min(first, len(nonmembers) // 2)
-    takers = max(len(clients) if count == first else min(len(clients), count // LEAST), 1)
-    both = torch.cat([members, nonmembers]), np.concatenate(classes)
-    if subjects is not None:
-        return CandidateSets(*both, first, images_of, posing, np.concatenate(subjects))
-    for _ in range(-(-POSERS // takers)):
-        chosen = draw.permutation(len(nonmembers))[:count]
-        try:
-            parts = partition(classes[1][chosen], takers, draw)
-        except InputError:  # too few to deal so: nobody poses
-            break
-        posing += [first + chosen[part] for part in parts]
-    return CandidateSets(*both, first, images_of, posing)
+
+    def __init__(
+        self, members: Tensor, nonmembers: Tensor, classes: tuple[IntArray, IntArray],
+        owner: IntArray, partition: Partition, seed: int, subjects: Subjects | None = None,
+    ) -> None:  # fmt: skip
+        self.first = first = len(members)
+        self.images = torch.cat([members, nonmembers])
+        self.classes = np.concatenate(classes)
+        self.positions = {int(k): np.flatnonzero(owner == k) for k in np.unique(owner)}
+        self.posing = list[IntArray]()
+        self.subjects = None if subjects is None else np.concatenate(subjects)
+        if subjects is not None:
+            return
+        draw, clients = rng(seed, "posing-sets"), len(self.positions)
+        count = min(first, len(nonmembers) // 2)
+        takers = max(clients if count == first else min(clients, count // LEAST), 1)
+        for _ in range(-(-POSERS // takers)):
+            chosen = draw.permutation(len(nonmembers))[:count]
+            try:
+                parts = partition(classes[1][chosen], takers, draw)
+            except InputError:  # too few to deal so: nobody poses
+                break
+            self.posing += [first + chosen[part] for part in parts]
+
+    def questions(self, beside: Sequence[IntArray]) -> list[tuple[IntArray, IntArray]]:
+        """Each client's set and each of those `beside` them, with all non-members outside it."""
+        every = np.arange(self.first, len(self.images))
+        sets = [*self.positions.values(), *beside]
+        return [(one, np.setdiff1d(every, one)) for one in sets]
 
 
 def infer_sets(
     attack: DatasetAttack, view: BlackBox, known: Known, of: CandidateSets, seed: int,
     beside: Sequence[IntArray],
-) -> tuple[list[ClientInference], list[ClientInference]]:  # fmt: skip
+) -> tuple[list[ClientInferenceRow], list[float | None]]:  # fmt: skip
     """Ask the attack about each client's set, and about others, in an order of their content.
 
     Args:
@@ -114,7 +98,7 @@ def infer_sets(
         beside: places of the images of each other set, such as posers'.
 
     Returns:
-        The answers on clients' sets, and those on the others.
+        The rows of clients' sets, and the p-values of the others.
 
     Raises:
         InputError: the view does not grant what the attack needs.
@@ -131,9 +115,11 @@ def infer_sets(
     draw = rng(seed, "infer", attack.name)
     answers = attack.infer(view, of.images[rank], of.classes[rank], suspects, draw, *subjects)
     back = [answers[i] for i in np.argsort(order)]
-    ids = [*of.positions, *[None] * (len(questions) - len(of.positions))]
-    rows = [replace(answer, client=client) for client, answer in zip(ids, back, strict=True)]
-    return rows[: len(of.positions)], rows[len(of.positions) :]
+    rows = [
+        row_of(ClientInferenceRow, one, whose=CLIENT, client=k, n_nonmembers=one.others)
+        for k, one in zip(of.positions, back, strict=False)
+    ]
+    return rows, [one.p_value for one in back[len(rows) :]]
 
 
 def number_anew(subjects: IntArray) -> IntArray:
@@ -163,11 +149,15 @@ def inference(
         Its answers, and what it needs.
     """
     clients, posers = infer_sets(attack, view, known, of, seed, of.posing)
-    null, together = list[ClientInference](), list[ClientInference]()
+    together = list[float | None]()
     if untrained is not None:
         union = [np.arange(of.first)] * (len(of.positions) > 1)
         null, together = infer_sets(attack, untrained, known, of, seed, union)
+        clients = [
+            replace(one, p_value_untrained=other.p_value)
+            for one, other in zip(clients, null, strict=True)
+        ]
     return DatasetInferenceResults(
-        attack.name, attack.paper, clients, posers, null, attack.needs.access,
-        attack.needs.vantage, together[0].p_value if together else None,
+        attack.name, attack.paper, clients, [p for p in posers if p is not None],
+        attack.needs.access, attack.needs.vantage, together[0] if together else None,
     )  # fmt: skip

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import TypeVar
 
 from fedmia.records.note import Note
@@ -17,23 +16,25 @@ Errors = tuple[type[Exception], ...]
 UNDER_TEST = ("main", "active", "inferences")  # pieces of scoring that an attack is listed by
 
 
-@dataclass
 class Failures:
     """Why attacks have no scores. Several threads may add to it.
 
-    Attributes:
+    Args:
         raised: errors that are about the whole evaluation, and end it; so does a disk that fails.
         refusals: errors of an attack that cannot run: nothing is broken.
+
+    Attributes:
         reasons: attack -> why it has no scores of the model under test.
         beside: (attack, piece of scoring) -> why it has none there, on a control or in a round.
         broken: attacks that failed anywhere.
     """
 
-    raised: Errors = (InputError,)
-    refusals: Errors = (InputError, BudgetError)
-    reasons: dict[str, str] = field(default_factory=dict)
-    beside: dict[tuple[str, str], str] = field(default_factory=dict)
-    broken: set[str] = field(default_factory=set)
+    def __init__(
+        self, raised: Errors = (InputError,), refusals: Errors = (InputError, BudgetError)
+    ) -> None:
+        self.raised, self.refusals = raised, refusals
+        self.reasons, self.beside = dict[str, str](), dict[tuple[str, str], str]()
+        self.broken = set[str]()
 
     def attempt(self, piece: str, attack: str, call: Callable[[], Result]) -> Result | None:
         """Call `call`; where it raises, note why and give None.

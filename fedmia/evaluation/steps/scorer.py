@@ -6,7 +6,6 @@ import copy
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
 
@@ -26,7 +25,6 @@ Sides = tuple[np.ndarray, np.ndarray]  # of members, of non-members
 FOLDS = 4  # of the known images, to set a threshold on scores of images not fitted on
 
 
-@dataclass
 class Scorer:
     """Fits and scores attacks on one set of images.
 
@@ -39,16 +37,14 @@ class Scorer:
         subjects: of members and of non-members, such as patients; None: each image is its own.
     """
 
-    known: Known
-    members: Tensor
-    nonmembers: Tensor
-    seed: int
-    build: Callable[[str], Attack]
-    formed: ImageSets | None = None
-    subjects: Sides | None = None
-
-    def __post_init__(self) -> None:
-        both = torch.cat([self.members, self.nonmembers])
+    def __init__(
+        self, known: Known, members: Tensor, nonmembers: Tensor, seed: int,
+        build: Callable[[str], Attack], formed: ImageSets | None = None,
+        subjects: Sides | None = None,
+    ) -> None:  # fmt: skip
+        self.known, self.seed, self.build, self.subjects = known, seed, build, subjects
+        self.members, self.nonmembers, self._formed = members, nonmembers, formed
+        both = torch.cat([members, nonmembers])
         # The order is the same whoever is a member: of a shuffle by a seed the sides can be told.
         order = rank_digests(digests(both.numpy()))
         self._back = np.argsort(order)
@@ -62,6 +58,12 @@ class Scorer:
         other.known = known
         return other
 
+    def with_build(self, build: Callable[[str], Attack]) -> Scorer:
+        """The same on attacks that `build` makes of their names."""
+        other = copy.copy(self)
+        other.build = build
+        return other
+
     def split_sides(self, values: np.ndarray) -> Sides:
         """Values of the candidates as (members', non-members')."""
         ordered = values[self._back]
@@ -70,7 +72,7 @@ class Scorer:
     @cached_property
     def sets(self) -> ImageSets:
         """Sets of the members and of the non-members."""
-        return self.formed or form_sets(len(self.members), len(self.nonmembers), self.seed)
+        return self._formed or form_sets(len(self.members), len(self.nonmembers), self.seed)
 
     def score_attack(
         self,
@@ -176,7 +178,7 @@ class Scorer:
         for layer in view.layers:
             one: Any = copy.deepcopy(internal)
             one.layers = (layer,)
-            alone = replace(self, build=partial(_copy, one))
+            alone = self.with_build(partial(_copy, one))
             scores[layer] = alone.score_attack("internal", view, threshold=threshold)
         return scores
 

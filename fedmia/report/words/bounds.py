@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from fedmia.records.attack_rows import ends
-from fedmia.records.defence_rows import CanaryBoundRow, DefencePart, DefenceRow
+from fedmia.records.defence_rows import DefencePart, DefenceRow
 from fedmia.records.group_rows import GroupRow
-from fedmia.records.privacy import MEANINGFUL
+from fedmia.records.privacy import MEANINGFUL, CanaryBoundRow
 from fedmia.records.rows import Report
 from fedmia.report.defended import DEFENDED, UNDEFENDED
 from fedmia.report.judgement import (

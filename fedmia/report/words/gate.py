@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fedmia.records.defence_rows import DefencePart, EpsilonRow
+from fedmia.records.defence_rows import DefencePart
+from fedmia.records.privacy import Epsilon
 from fedmia.records.rows import Report
 from fedmia.report.words.numbers import number
 
@@ -67,7 +68,7 @@ def client(number: int) -> str:
     return f"client {number}"
 
 
-def epsilon_text(defence: DefencePart, spent: EpsilonRow) -> str:
+def epsilon_text(defence: DefencePart, spent: Epsilon) -> str:
     """`epsilon 8 for one image (delta 1e-05, dpsgd: heuristic)`."""
     text = f"epsilon {spent.value:g} for one {spent.unit or 'unit that is not named'}"
     return f"{text} (delta {spent.delta:g}, {defence.name}: {spent.standing})"
