@@ -18,7 +18,10 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = ("docs", "notebooks")  # copied; the generated pages are written into the copy
-LINKED = ("bench", "benchmarks", "clients", "configs", "fedmia", "scripts", "strategies", "tests")
+LINKED = (
+    "bench", "benchmarks", "clients", "configs", "examples", "fedmia", "scripts", "strategies",
+    "tests",
+)  # fmt: skip
 FILES = ("CHANGELOG.md", "CITATION.cff", "LICENSE", "README.md", "pyproject.toml")
 HOME = "docs/index.html"
 # What a browser fetches without a click: no `<a href>`, and no link that only names a page.

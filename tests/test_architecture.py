@@ -1,4 +1,4 @@
-"""`docs/architecture.md` says where things are, and they are there."""
+"""`docs/architecture.md` and the walk through the example say where things are; they are there."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from fedmia.settings.registry import KINDS
 from tests.test_layering import LAYERS, ROOT
 
 PAGE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+WALK = (ROOT / "docs" / "concepts" / "how_it_works.md").read_text(encoding="utf-8")
 IDEAS, FLOORS, PLACES = (
     PAGE.split(f"## {head}")[1].split("\n## ")[0]
     for head in ("Ten ideas", "The floors", "Where to put what")
@@ -62,7 +63,7 @@ def test_floors__hold_every_package_and_module_of_the_root() -> None:
     }
 
 
-@pytest.mark.parametrize("path", [q for q in quoted(PAGE) if "/" in q and " " not in q])
+@pytest.mark.parametrize("path", [q for q in quoted(PAGE + WALK) if "/" in q and " " not in q])
 def test_paths__exist(path: str) -> None:
     path = path.replace("NAME", "[a-z]*")
     inside = ROOT / "fedmia" / "evaluation" if path in ("steps/", "federated/", "audits/") else ROOT
@@ -71,7 +72,7 @@ def test_paths__exist(path: str) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    [q for q in quoted(IDEAS + PLACES)
+    [q for q in quoted(IDEAS + PLACES + WALK)
      if re.fullmatch(r"\w+(\.\w+)+", q) and not q.endswith((".py", ".md"))],
 )  # fmt: skip
 def test_names__can_be_imported(name: str) -> None:

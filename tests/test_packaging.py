@@ -164,7 +164,11 @@ def test_packages__hold_every_module_template_and_preset(tmp_path: Path) -> None
         sources = {n.partition("/")[2] for n in archive.getnames()}
     declared = {"fedmia/cli/commands.yaml", "fedmia/settings/index.json"}
     assert declared <= held & sources
-    clone = {p.relative_to(ROOT).as_posix() for p in ROOT.glob("papers/**/*.*")}
+    clone = {
+        p.relative_to(ROOT).as_posix()
+        for folder in ("papers", "examples")
+        for p in (ROOT / folder).rglob("*.*")
+    }
     clone = {name for name in clone if "__pycache__" not in name}
     assert templates | modules | clone <= sources and len(clone) > 30
     assert not [name for name in held if "papers/" in name and not name.endswith(".yaml")]
