@@ -374,7 +374,7 @@ def hostile_answers() -> Iterator[tuple[str, str, dict[str, Array]]]:
     for key in tree:
         for value in VALUES:
             yield f"{key} {value!r:.20}", json.dumps({**tree, key: value}), arrays
-    for of in ("dataclass", "np", "RunScores", "__name__"):
+    for of in ("dataclass", "np", "Evaluation", "__name__"):
         odd = {**tree, "defence": {"of": of, "is": {"name": "x"}}}
         yield f"record {of}", json.dumps(odd), arrays
     for text in ("", "[]", "null", "[" * 100_000, '{"size": 8}'):

@@ -11,7 +11,7 @@ from torch import Tensor
 from fedmia.defenses.sensitivity import protected
 from fedmia.settings import option
 from fedmia.ssl.base import State
-from fedmia.storage.snapshot import Knowledge
+from fedmia.storage.snapshot import ExpectedRound
 from strategies.fedavg import FedAvg
 
 
@@ -26,21 +26,21 @@ class Watched(FedAvg):
         0.95, "least cosine of the crafted update with an honest one", gt=0, lt=1
     )
 
-    def passing(self, crafted: State, knowledge: Knowledge) -> State:
+    def passing(self, crafted: State, expected: ExpectedRound) -> State:
         """The update nearest to the crafted one, by its angle, that has the norm of an honest one,
         and a cosine with it of at least `cosine`.
 
         Args:
             crafted: weights that the attack would upload.
-            knowledge: of the round; its last guess is a training on all of the attacker's images.
+            expected: the round; its last guess is a training on all of the attacker's images.
 
         Returns:
             Weights to upload.
         """
-        if not knowledge.guesses:
+        if not expected.guesses:
             return crafted
-        received, names = knowledge.received, protected(crafted)
-        honest = _flat(knowledge.guesses[-1], received, names)
+        received, names = expected.received, protected(crafted)
+        honest = _flat(expected.guesses[-1], received, names)
         update, norm = _flat(crafted, received, names), honest.norm()
         middle = honest / norm
         if not update.norm():

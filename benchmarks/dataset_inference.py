@@ -42,7 +42,7 @@ from fedmia.data.images import ImageSet, IntArray
 from fedmia.runtime.environment import describe
 from fedmia.seeding import rng, torch_rng
 from fedmia.settings import registry
-from fedmia.ssl.base import Recipe
+from fedmia.ssl.base import TrainingData
 from fedmia.statistics.pvalues import VOID, exceeds_false_alarms
 from fedmia.threat import BlackBox
 
@@ -68,8 +68,8 @@ def values(data: ImageSet, seed: int) -> Values:
     """(N,) mean cosine of each image's views under an encoder that no image has trained."""
     spec = registry.build("ssl", "mocov2", {})
     net = registry.build("model", "smallnet", {}).build(data.channels, data.size)
-    recipe = Recipe((0.5,) * data.channels, (0.5,) * data.channels, 100)
-    method = spec.build(net, recipe, torch_rng(seed, "encoder"))
+    training_data = TrainingData((0.5,) * data.channels, (0.5,) * data.channels, 100)
+    method = spec.build(net, training_data, torch_rng(seed, "encoder"))
     view = BlackBox(method, spec.augment, seed=seed, device=torch.device("cpu"))
     return pairwise_cosines(view.embed_views(torch.from_numpy(data.images), VIEWS)).mean(axis=1)
 

@@ -31,7 +31,7 @@ from fedmia.cli.commands import SIMULATE
 from fedmia.door.arguments import build_settings
 from fedmia.evaluation.audits.suspects import PAIRS, measure_rounds, public_loss
 from fedmia.federation.ledger import Ledger
-from fedmia.federation.plan import make_client_context, make_plan
+from fedmia.federation.plan import make_client_setup, make_plan
 from fedmia.federation.rounds import FederatedRun
 from fedmia.federation.train import federate
 from fedmia.recording.writer import RecordingWriter
@@ -120,23 +120,23 @@ def federation(plan: dict[str, Any], cell: Cell) -> dict[str, Any]:
     began = time.process_time()
     run_plan = make_plan(settings_of(plan, cell))
     with tempfile.TemporaryDirectory() as scratch:
-        context = make_client_context(run_plan, Path(scratch), Event())
-        data = replace(run_plan.cast.data, images=context.images)
+        setup = make_client_setup(run_plan, Path(scratch), Event())
+        data = replace(run_plan.cast.data, images=setup.images)
         run_plan = replace(run_plan, cast=run_plan.cast.with_data(data))
         recording = RecordingWriter(Path(scratch) / "recording")
         federate(MainBranch(
-            run_plan, context, Ledger(Path(scratch) / "clients"), recording, lambda state: None,
+            run_plan, setup, Ledger(Path(scratch) / "clients"), recording, lambda state: None,
             None, Stopwatch(time.perf_counter()), Display(0, quiet=True),
         ))  # fmt: skip
-        public, models = context.take(context.public), recording.models()
-        method = context.method(-1, None)
+        public, models = setup.take(setup.public), recording.models()
+        method = setup.method(-1, None)
         method.eval()
-        view = WhiteBox(method, context.augment, seed=0, device=torch.device("cpu"), held=public)
+        view = WhiteBox(method, setup.augment, seed=0, device=torch.device("cpu"), held=public)
         before = {r: models[r - 1] for r in recording.updates()}
         loss = public_loss(view, public)
         rounds, clients, measured = measure_rounds(before, recording.updates(), loss)
         last = view.of_weights(models[max(models)])
-        targets = last.losses(context.take(context.targets), PAIRS, "held")
+        targets = last.losses(setup.take(setup.targets), PAIRS, "held")
     malicious = run_plan.experiment.malicious_clients
     return {
         "rounds": rounds, "clients": clients, "images": [*map(len, run_plan.cast.parts)],

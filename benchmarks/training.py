@@ -33,7 +33,7 @@ from fedmia.defenses.dpsgd import DPSGD
 from fedmia.runtime.environment import describe
 from fedmia.seeding import rng, torch_rng
 from fedmia.settings import registry
-from fedmia.ssl.base import Recipe
+from fedmia.ssl.base import TrainingData
 from fedmia.ssl.moco import MoCo, MomentumContrast
 from fedmia.ssl.train import Job, Train, make_optimizer
 from fedmia.threat import PRECISIONS
@@ -81,8 +81,8 @@ class Client:
     def build_method(self) -> MomentumContrast:
         """An untrained method in training."""
         backbone = registry.build("model", self.net, {}).build(3, self.size)
-        recipe = Recipe((0.5,) * 3, (0.25,) * 3, IMAGES)
-        method = self.spec.build(backbone, recipe, torch_rng(0, "training"))
+        training_data = TrainingData((0.5,) * 3, (0.25,) * 3, IMAGES)
+        method = self.spec.build(backbone, training_data, torch_rng(0, "training"))
         method.begin_first_round()
         return method.to(self.device).train()
 

@@ -29,9 +29,9 @@ from scipy.stats import norm
 
 from fedmia.records import (
     DatasetInferenceResults,
+    Evaluation,
     FloatArray,
     Pair,
-    RunScores,
     ScoredAttack,
 )  # fmt: skip
 from fedmia.records.attack_rows import AttackRow, AucRow, OverControlRow
@@ -81,7 +81,7 @@ def mean(auc: float) -> float:
 def simulate(
     stream: np.random.Generator, kind: str, rho: float, *, leak: float = 0.5, trained: float = 0.5,
     untrained: float = 0.5, pixels: float = 0.5, one: bool = False,
-) -> RunScores:  # fmt: skip
+) -> Evaluation:  # fmt: skip
     """The scores of one report.
 
     Args:
@@ -127,7 +127,7 @@ def simulate(
         )
         for k, (p, untrained_p) in enumerate(zip(own, null, strict=True))
     ]  # fmt: skip
-    return RunScores(
+    return Evaluation(
         0, ids[is_member], ids[~is_member], nobody[is_member], nobody[is_member],
         nobody[~is_member], attacks=main, controls=controls,
         pixels=(alone[is_member], alone[~is_member]),
@@ -137,7 +137,7 @@ def simulate(
     )  # fmt: skip
 
 
-def code_before(run: RunScores) -> str:
+def code_before(run: Evaluation) -> str:
     """The code by the rule before: two-sided intervals of one family of attacks, controls, pairs
     and pixels decide, an attack is not compared with its own control, and no data set counts."""
     beside = [a for rows in run.controls.values() for a in rows]
@@ -154,7 +154,7 @@ def code_before(run: RunScores) -> str:
     return "leaks" if any(ends(a.sides)[0] > 0.5 for a in run.attacks) else "not-established"
 
 
-def code_after(run: RunScores) -> str:
+def code_after(run: Evaluation) -> str:
     """The code that `build_report` gives, without all that a report holds beside."""
     tests, beside = family_sizes(run)
     attacks = [
@@ -179,7 +179,7 @@ def named(attack: ScoredAttack, numbers: AucRow, over: OverControlRow | None = N
     return row_of(AttackRow, None, **NAMED, **vars(numbers), name=attack.name, over_control=over)
 
 
-def missing(run: RunScores, truth: float) -> dict[str, bool]:
+def missing(run: Evaluation, truth: float) -> dict[str, bool]:
     """Whether any bracket of an attack misses its true AUC, where each end holds at LEVEL by
     itself (before) and where both do (after)."""
     tests, _ = family_sizes(run)

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from clients.base import Role
-from clients.client_context import ClientContext, RoundTask
 from clients.client_group import form_groups, train_group
 from clients.client_round import ClientRound
+from clients.client_setup import ClientSetup, ClientTask
 from fedmia.ssl import TwoView
 from fedmia.ssl.base import State
 from fedmia.storage.snapshot import ClientState, StateStore, Update
@@ -33,13 +33,13 @@ Together = Callable[[Sequence[tuple["Message", int, LocalState]], Event], dict[i
 
 
 def answer(
-    client_context: ClientContext, message: Message, client: int, local_state: LocalState,
+    client_setup: ClientSetup, message: Message, client: int, local_state: LocalState,
     halt: Event | None = None,
 ) -> Answer:  # fmt: skip
     """One client's round. A client that fails answers why.
 
     Args:
-        client_context: what all clients of the run share.
+        client_setup: what all clients of the run share.
         message: the order.
         client: partition id of the client.
         local_state: what it keeps from before; stays as it is.
@@ -50,12 +50,12 @@ def answer(
     """
     from flwr.app import Error, Message
 
-    torch.set_num_threads(client_context.threads)
+    torch.set_num_threads(client_setup.threads)
     began = time.perf_counter()
     try:
-        role: Role = client_context.role_plugins[client_context.roles[client]]
+        role: Role = client_setup.role_plugins[client_setup.roles[client]]
         task, (received, broadcast) = _read_task(message, client), _read_arrays(message)
-        client_round = ClientRound(client_context, local_state, task, received, broadcast, halt)
+        client_round = ClientRound(client_setup, local_state, task, received, broadcast, halt)
         update, new = role.answer(client_round)
         update.metrics.update(began=began, ended=time.perf_counter())
     except Exception as error:  # the strategy says whose it was; Ray would print pages of it
@@ -65,7 +65,7 @@ def answer(
     return Message(write_content(update, sent), reply_to=message), new
 
 
-def together_app(client_context: ClientContext) -> Together:
+def together_app(client_setup: ClientSetup) -> Together:
     """Build what answers the orders of several clients in one pass, where they can train so.
 
     Returns:
@@ -75,7 +75,7 @@ def together_app(client_context: ClientContext) -> Together:
     """
     from flwr.app import Message
 
-    plain = replace(client_context, device="cpu").method(-1, None)
+    plain = replace(client_setup, device="cpu").method(-1, None)
     assert isinstance(plain, TwoView)  # no other method is stackable
 
     def train(orders: Sequence[tuple[Message, int, LocalState]], halt: Event) -> dict[int, Answer]:
@@ -86,7 +86,7 @@ def together_app(client_context: ClientContext) -> Together:
             if message.content is not first.content:
                 break  # of another round
             task = _read_task(message, client)
-            rounds.append(ClientRound(client_context, local_state, task, received, halt=halt))
+            rounds.append(ClientRound(client_setup, local_state, task, received, halt=halt))
             received = rounds[0].received  # on the device
         answers = dict[int, Answer]()
         for group in form_groups(rounds):
@@ -100,12 +100,12 @@ def together_app(client_context: ClientContext) -> Together:
     return train
 
 
-def client_app(client_context: ClientContext, store: StateStore) -> ClientApp:
+def client_app(client_setup: ClientSetup, store: StateStore) -> ClientApp:
     """Build the Flower app of clients whose server is anybody's: `query` answers the roll call,
     `train` works a round.
 
     Args:
-        client_context: what all clients of the run share.
+        client_setup: what all clients of the run share.
         store: local states of the clients.
 
     Returns:
@@ -125,7 +125,7 @@ def client_app(client_context: ClientContext, store: StateStore) -> ClientApp:
     def train(message: Message, context: Context) -> Message:
         task = _read_task(message, int(context.node_config["partition-id"]))
         local_state = store.load(task.branch, task.client)
-        reply, new = answer(client_context, message, task.client, local_state)
+        reply, new = answer(client_setup, message, task.client, local_state)
         if new is not None:
             store.save(task.branch, task.client, new)
         return reply
@@ -133,9 +133,9 @@ def client_app(client_context: ClientContext, store: StateStore) -> ClientApp:
     return app
 
 
-def _read_task(message: Message, client: int) -> RoundTask:
+def _read_task(message: Message, client: int) -> ClientTask:
     order: Any = message.content.config_records["config"]
-    return RoundTask(client, order["server-round"], order["branch"], order["craft"])
+    return ClientTask(client, order["server-round"], order["branch"], order["craft"])
 
 
 def _read_arrays(message: Message) -> list[State]:

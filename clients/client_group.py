@@ -14,8 +14,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from clients.client_context import ClientContext
 from clients.client_round import ClientRound
+from clients.client_setup import ClientSetup
 from clients.local_state import begin_training, end_training
 from fedmia.ssl import TwoView
 from fedmia.ssl.base import State, on_device
@@ -28,23 +28,23 @@ from fedmia.storage.snapshot import ClientState, Update
 MANY, TINY = 64, 1024
 
 
-def count_together(client_context: ClientContext) -> tuple[int, str]:
+def count_together(client_setup: ClientSetup) -> tuple[int, str]:
     """How many clients train in one pass.
 
     Returns:
         The number, and why it is 1 where the options would have more.
     """
-    run = client_context.experiment
-    sizes = Counter(len(client_context.parts["members"][c]) for c in run.honest_clients)
+    run = client_setup.experiment
+    sizes = Counter(len(client_setup.parts["members"][c]) for c in run.honest_clients)
     if (number := run.machine.clients_at_once) == "auto":
-        pixels = client_context.channels * client_context.size**2
+        pixels = client_setup.channels * client_setup.size**2
         tiny = pixels * min(run.train.batch_size, max(sizes)) <= TINY and sizes.total() >= MANY
-        number = MANY if tiny or client_context.device != "cpu" else 1
+        number = MANY if tiny or client_setup.device != "cpu" else 1
     if number == 1:
         return 1, ""
     whole = run.train.optimizer != "sgd" or run.train.clip_grad is not None
     alike, strategy = sum(n for n in sizes.values() if n > 1), run.strategy.plugin("strategy")
-    method = client_context.method(-1, None)
+    method = client_setup.method(-1, None)
     obstacles = {
         "federation.client_timeout is of one client": run.federation.client_timeout is not None,
         f"strategy {run.strategy.name} acts on each client": strategy.has_halves,
@@ -68,13 +68,13 @@ def train_group(
     Returns:
         What each client sends, and what it keeps.
     """
-    first, count, context = rounds[0], len(rounds), rounds[0].client_context
-    device, train = context.device, context.experiment.train
+    first, count, setup = rounds[0], len(rounds), rounds[0].client_setup
+    device, train = setup.device, setup.experiment.train
     plain = copy.deepcopy(plain)  # of its own: other threads draw other clients' banks
     method = stack_method(plain, count, device)
     method.load_shared({n: t.expand(count, *t.shape) for n, t in first.received.items()})
-    members = [(context.images[one.indices], one.stream("train")) for one in rounds]
-    job = context.job(
+    members = [(setup.images[one.indices], one.stream("train")) for one in rounds]
+    job = setup.job(
         method, members[0][0], first.task.round, first.stream("train"), first.task.craft,
         make_optimizer(method, train), first.halt, partial(StackedJob, members=members),
     )  # fmt: skip
@@ -84,7 +84,7 @@ def train_group(
     if not before[0]:
         method.load_local(stack(_first_banks(rounds, plain), device))
     seconds = job.run()["seconds"] / count
-    trained, staying = end_training(job, context)
+    trained, staying = end_training(job, setup)
     sent = unstack(on_device(trained, "cpu"), count)
     results = list[tuple[Update, ClientState | None]]()
     for i, own in enumerate(unstack(staying, count)):
@@ -101,7 +101,7 @@ def _first_banks(rounds: Sequence[ClientRound], plain: TwoView) -> list[State]:
     Args:
         plain: a method of one client, on the CPU; changes.
     """
-    banks, on_cpu = list[State](), replace(rounds[0].client_context, device="cpu")
+    banks, on_cpu = list[State](), replace(rounds[0].client_setup, device="cpu")
     for one in rounds:
         on_cpu.renew(plain, one.task.client, len(one.indices))
         banks.append(TwoView.local_state(plain))
@@ -120,7 +120,7 @@ def form_groups(rounds: Sequence[ClientRound]) -> list[list[int]]:
     """
     groups: dict[tuple[Any, ...], list[int]] = {}
     for place, one in enumerate(rounds):
-        if one.client_context.roles[one.task.client] != "honest" or one.defense:
+        if one.client_setup.roles[one.task.client] != "honest" or one.defense:
             continue
         key = tuple(
             (n, t.shape, t.dtype, () if t.is_floating_point() else tuple(t.flatten().tolist()))

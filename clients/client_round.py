@@ -12,15 +12,15 @@ import numpy as np
 import torch
 from torch.optim import Optimizer
 
-from clients.client_context import ClientContext, RoundTask
+from clients.client_setup import ClientSetup, ClientTask
 from clients.local_state import begin_training, end_training
 from fedmia.data.images import IntArray
-from fedmia.defenses.base import Metrics, PreparationContext
+from fedmia.defenses.base import Metrics, Preparation
 from fedmia.recording.branches import BRANCHES
 from fedmia.seeding import rng, root
 from fedmia.ssl.base import SSLMethod, State, all_finite, on_device, under
 from fedmia.ssl.train import Job
-from fedmia.storage.snapshot import ClientState, Knowledge, StrategyContext, Update
+from fedmia.storage.snapshot import ClientState, ExpectedRound, LocalTraining, Update
 from fedmia.threat import WhiteBox
 
 GUESSES = 8  # of honest clients' uploads at most, by an attacker who knows the server's rule
@@ -34,7 +34,7 @@ class ClientRound:
     executes the round keeps what `final` gives.
 
     Args:
-        client_context: what all clients of the run share.
+        client_setup: what all clients of the run share.
         local_state: what the client keeps from before this round; None before its first.
         task: the order of this round.
         received: global weights of the round.
@@ -43,21 +43,21 @@ class ClientRound:
     """
 
     def __init__(
-        self, client_context: ClientContext, local_state: ClientState | None, task: RoundTask,
+        self, client_setup: ClientSetup, local_state: ClientState | None, task: ClientTask,
         received: State, broadcast: State | None = None, halt: Event | None = None,
     ) -> None:  # fmt: skip
-        self.client_context, self.task, self.halt = client_context, task, halt
-        self._run = client_context.experiment
-        self.received = on_device(received, client_context.device)
-        self.broadcast = on_device(broadcast or {}, client_context.device)
-        self.indices = client_context.branch_parts(task.branch)[task.client]
+        self.client_setup, self.task, self.halt = client_setup, task, halt
+        self._run = client_setup.experiment
+        self.received = on_device(received, client_setup.device)
+        self.broadcast = on_device(broadcast or {}, client_setup.device)
+        self.indices = client_setup.branch_parts(task.branch)[task.client]
         self.first = local_state is None
         self.local_state = ClientState() if local_state is None else local_state.copy()
         self.memory = self.local_state.memory
         self.strategy = self._run.strategy.build("strategy")
-        self.defense = client_context.build_defenses(task.client)
-        self._root = root(client_context.noise_source, self._run.seed)
-        self._local: StrategyContext | None = None
+        self.defense = client_setup.build_defenses(task.client)
+        self._root = root(client_setup.noise_source, self._run.seed)
+        self._local: LocalTraining | None = None
         self._job: Job | None = None
         self._trained: tuple[State, State] | None = None
         self._crafted = False
@@ -69,8 +69,8 @@ class ClientRound:
 
     def init(self) -> Job:
         """The round's training, ready to run from the strategy's weights and its own state."""
-        own = on_device(under("strategy.", self.local_state.tensors), self.client_context.device)
-        self._local = StrategyContext(self.received, self.broadcast, own, self.memory, {})
+        own = on_device(under("strategy.", self.local_state.tensors), self.client_setup.device)
+        self._local = LocalTraining(self.received, self.broadcast, own, self.memory, {})
         self._job = self._make_job(self.indices, self._local, self._take_cached())
         begin_training(self._job, self.local_state.tensors)
         if self.defense and self.first:
@@ -84,7 +84,7 @@ class ClientRound:
         """
         job = self.init()
         metrics = self.defense.train(job, self._defense_memory)
-        trained, staying = end_training(job, self.client_context)
+        trained, staying = end_training(job, self.client_setup)
         self.note_trained(trained, staying)
         return trained, metrics, job.method
 
@@ -112,13 +112,13 @@ class ClientRound:
         """What the client's defences keep, by name."""
         return self.memory.setdefault("defense", {}) if self.defense else {}
 
-    def preparation(self) -> PreparationContext:
+    def preparation(self) -> Preparation:
         """What the client's defences know before its first round."""
-        client_context = self.client_context
-        public = client_context.images[client_context.public]
+        client_setup = self.client_setup
+        public = client_setup.images[client_setup.public]
         stream = self.stream("prepare")
         rehearse_public = self.rehearse_public if len(public) else None
-        return PreparationContext(
+        return Preparation(
             self._run.federation.rounds, len(self.indices), self.rehearse, stream, public,
             rehearse_public, self.rehearse_alone,
         )  # fmt: skip
@@ -136,7 +136,7 @@ class ClientRound:
         Returns:
             What the client sends, and what it keeps; None: what it kept before.
         """
-        sent = {n: t for n, t in state.items() if self.client_context.is_shared(n)}
+        sent = {n: t for n, t in state.items() if self.client_setup.is_shared(n)}
         leaving = self.defense.leaving_metrics(metrics)
         works, tensors = self._trained is not None or self._crafted, self.local_state.tensors
         if self._trained is not None:
@@ -148,7 +148,7 @@ class ClientRound:
                 tensors = staying
         changed = self._crafted or self.defense.adapts  # perhaps, by an attack or a defence
         if self._job is not None and not changed:
-            self.client_context.method_cache.give(self._job.method, self._job.optimizer)
+            self.client_setup.method_cache.give(self._job.method, self._job.optimizer)
         images = len(self.indices) if works else 0
         update = Update(self.task.client, self.task.round, sent, images, leaving)
         return update, ClientState(tensors, self.memory) if works else None
@@ -156,7 +156,7 @@ class ClientRound:
     @property
     def crafts(self) -> bool:
         """Whether an active attack may craft this round's upload."""
-        return self.task.craft and self.client_context.attack is not None
+        return self.task.craft and self.client_setup.attack is not None
 
     def craft(self, method: SSLMethod, trained: State, batch: IntArray | None = None) -> State:
         """Let the active attack craft the upload, in a round in which it may.
@@ -170,7 +170,7 @@ class ClientRound:
         Returns:
             The crafted weights, or the nearest that the server's rule would let through.
         """
-        attack, client_context = self.client_context.attack, self.client_context
+        attack, client_setup = self.client_setup.attack, self.client_setup
         assert attack is not None
         if not BRANCHES[self.task.branch].armed:
             attack = attack.disarmed()
@@ -179,13 +179,13 @@ class ClientRound:
         method.eval()  # as it is read later
         stream, tuning = self.stream("craft"), None
         if attack.together:
-            stream = rng(self._run.seed, "craft", self.task.round, client_context.fellows[0])
+            stream = rng(self._run.seed, "craft", self.task.round, client_setup.fellows[0])
         if batch is not None:  # by content: no batch knows of another
-            images = client_context.images[client_context.targets[batch]]
+            images = client_setup.images[client_setup.targets[batch]]
             digest = hashlib.sha256(images.tobytes()).hexdigest()
             stream = rng(self._run.seed, "craft-batch", self.task.round, digest)
             tuning = self.stream("tune")  # whichever batch is the first
-        turn = client_context.craft_context(
+        turn = client_setup.attack_turn(
             method, self.received, trained, number, notes, stream, round=self.task.round,
             batch=batch, tuning=tuning, passing=self._nearest_passing,
             rehearse=self._rehearse_round,
@@ -202,11 +202,11 @@ class ClientRound:
 
         Each begins anew: with the attacker's momentum and queue they would all train on its images.
         """
-        client_context, holder = self.client_context, self.client_context.fellows[0]
-        own = client_context.branch_parts(self.task.branch)[holder]
+        client_setup, holder = self.client_setup, self.client_setup.fellows[0]
+        own = client_setup.branch_parts(self.task.branch)[holder]
         stream = rng(self._run.seed, "rehearse", holder)
-        pool = stream.permutation(np.concatenate([own, client_context.known[0]]))
-        honest = max(1, round(1 / client_context.share) - len(client_context.fellows))
+        pool = stream.permutation(np.concatenate([own, client_setup.known[0]]))
+        honest = max(1, round(1 / client_setup.share) - len(client_setup.fellows))
         parts = np.array_split(pool, min(honest, max(1, len(pool) // max(1, len(own)))))
         sent = []
         for part in parts:
@@ -220,23 +220,23 @@ class ClientRound:
         """What the server would let through that is nearest to `crafted`. The honest clients, or
         GUESSES of them, are guessed to send what trainings on random draws of the attacker's own
         images give, from a few of them to as many as it has."""
-        strategy, client_context = self.strategy, self.client_context
-        fellows = len(client_context.fellows)
+        strategy, client_setup = self.strategy, self.client_setup
+        fellows = len(client_setup.fellows)
         if self._guesses is None:
-            draw = rng(self._run.seed, "guess", self.task.round, client_context.fellows[0])
-            pool = client_context.branch_parts(self.task.branch)[client_context.fellows[0]]
-            honest = max(2, round(1 / client_context.share) - fellows)
+            draw = rng(self._run.seed, "guess", self.task.round, client_setup.fellows[0])
+            pool = client_setup.branch_parts(self.task.branch)[client_setup.fellows[0]]
+            honest = max(2, round(1 / client_setup.share) - fellows)
             count = min(GUESSES, honest) if strategy.compares else 0
             sizes = [max(1, len(pool) * (i + 1) // count) for i in range(count)]
             self._guesses = [self._guess_upload(draw.choice(pool, size)) for size in sizes]
-        knowledge = Knowledge(self.received, self.broadcast, self._guesses, fellows)
-        return strategy.passing(crafted, knowledge)
+        expected = ExpectedRound(self.received, self.broadcast, self._guesses, fellows)
+        return strategy.passing(crafted, expected)
 
     def _guess_upload(self, indices: IntArray) -> State:
         """Weights after training on the images at `indices` from where this client's own left its
         queue and momenta; nothing is kept."""
         memory = copy.deepcopy(self.memory)
-        local = StrategyContext(self.received, self.broadcast, {}, memory, {})
+        local = LocalTraining(self.received, self.broadcast, {}, memory, {})
         job = self._make_job(indices, local)
         begin_training(job, self.local_state.tensors)
         job.run()
@@ -248,13 +248,13 @@ class ClientRound:
         Its queue is that of the client's last training; before any, keys of the client's own
         images.
         """
-        method = self.client_context.method(self.task.client, len(self.indices))
+        method = self.client_setup.method(self.task.client, len(self.indices))
         method.load_shared(self.received)
         if local := under("local.", self.local_state.tensors):
-            method.load_local(on_device(local, self.client_context.device))
+            method.load_local(on_device(local, self.client_setup.device))
         else:
             method.begin_first_round()
-            method.fill_bank(self.client_context.pixels(self.indices))
+            method.fill_bank(self.client_setup.pixels(self.indices))
         return method
 
     def rehearse(self, positions: IntArray) -> State:
@@ -266,7 +266,7 @@ class ClientRound:
 
         Nothing is kept.
         """
-        indices = np.resize(self.client_context.public, len(self.indices))
+        indices = np.resize(self.client_setup.public, len(self.indices))
         return self.received, self._rehearse_images(indices)
 
     def _rehearse_images(self, indices: IntArray) -> State:
@@ -282,7 +282,7 @@ class ClientRound:
         """Simulate all rounds of a federation with one client, on public images.
 
         It starts from the run's first weights, so the result depends on no client's images. See
-        `PreparationContext`.
+        `Preparation`.
 
         Args:
             positions: positions in the public images.
@@ -291,43 +291,43 @@ class ClientRound:
         Yields:
             A view of the model after each round.
         """
-        client_context, run = self.client_context, self._run
-        images = client_context.images[client_context.public[positions]]
-        method, optimizer = client_context.method(self.task.client, len(images)), None
-        method.load_shared(client_context.method(-1, None).shared_state())
+        client_setup, run = self.client_setup, self._run
+        images = client_setup.images[client_setup.public[positions]]
+        method, optimizer = client_setup.method(self.task.client, len(images)), None
+        method.load_shared(client_setup.method(-1, None).shared_state())
         method.begin_first_round()
         memory = copy.deepcopy(self._defense_memory)
         for round in range(1, run.federation.rounds + 1):
             if round > 1:
                 method.begin_round()
             stream = rng(self._root, "rehearse", round, self.task.client)
-            job = client_context.job(
+            job = client_setup.job(
                 method, images, round, stream, optimizer=optimizer, halt=self.halt
             )
             optimizer = job.optimizer if run.train.optimizer_state == "keep" else None
-            recipe = job.augment
+            augmentation = job.augment
             change(job)
             self.defense.train(job, memory)
             attacker_images = torch.from_numpy(images)
-            yield WhiteBox(method, recipe, seed=run.seed, device=job.device, held=attacker_images)
+            yield WhiteBox(
+                method, augmentation, seed=run.seed, device=job.device, held=attacker_images
+            )
 
     def _take_cached(self) -> tuple[SSLMethod, Optimizer] | None:
         """What this thread keeps, if the client can go on with it: its own state is set
         afterwards, or, in its first round, the method becomes as one that is built for it."""
-        pair = self.client_context.method_cache.take()
+        pair = self.client_setup.method_cache.take()
         if pair is None or self.local_state.tensors:
             return pair
-        anew = self.first and self.client_context.renew(
-            pair[0], self.task.client, len(self.indices)
-        )
+        anew = self.first and self.client_setup.renew(pair[0], self.task.client, len(self.indices))
         return pair if anew else None
 
-    def _local_anew(self, start: State) -> StrategyContext:
+    def _local_anew(self, start: State) -> LocalTraining:
         """The strategy's side of a client that has received `start` and keeps nothing."""
-        return StrategyContext(start, self.broadcast, {}, {}, {})
+        return LocalTraining(start, self.broadcast, {}, {}, {})
 
     def _make_job(
-        self, indices: IntArray, local: StrategyContext,
+        self, indices: IntArray, local: LocalTraining,
         pair: tuple[SSLMethod, Optimizer] | None = None,
     ) -> Job:  # fmt: skip
         """This round's training on the images at `indices`, from where the strategy starts.
@@ -336,12 +336,12 @@ class ClientRound:
             local: the strategy's side of the client; is given the parameters.
             pair: a method and its optimizer; else both are built, with the client's first weights.
         """
-        client_context, task = self.client_context, self.task
-        method, optimizer = pair or (client_context.method(task.client, len(indices)), None)
+        client_setup, task = self.client_setup, self.task
+        method, optimizer = pair or (client_setup.method(task.client, len(indices)), None)
         local.weights = dict(zip(method.shared_parameters(), method.trainable(), strict=True))
         method.load_shared(self.strategy.begin(local))
-        job = client_context.job(
-            method, client_context.images[indices], task.round, self.stream("train"), task.craft,
+        job = client_setup.job(
+            method, client_setup.images[indices], task.round, self.stream("train"), task.craft,
             optimizer, self.halt,
         )  # fmt: skip
         momentum, hook = self._run.train.momentum, self.strategy.after_backward
@@ -352,8 +352,8 @@ class ClientRound:
 def make_backward_hook(
     optimizer: Optimizer,
     momentum: float,
-    local: StrategyContext,
-    then: Callable[[StrategyContext], None],
+    local: LocalTraining,
+    then: Callable[[LocalTraining], None],
 ) -> Callable[[], None]:
     """What a job does after each backward pass.
 

@@ -5,7 +5,7 @@ Both executors use it: of one client, and of many whose tensors are stacked.
 
 from __future__ import annotations
 
-from clients.client_context import ClientContext
+from clients.client_setup import ClientSetup
 from fedmia.ssl.base import State, on_device, under
 from fedmia.ssl.optimizers import optimizer_state, restore
 from fedmia.ssl.train import Job
@@ -29,21 +29,21 @@ def begin_training(job: Job, tensors: State) -> None:
     restore(job.optimizer, method.trainable(), under("optimizer.", tensors))
 
 
-def end_training(job: Job, client_context: ClientContext) -> tuple[State, State]:
+def end_training(job: Job, client_setup: ClientSetup) -> tuple[State, State]:
     """What a training leaves.
 
     Args:
         job: the training.
-        client_context: what all clients of the run share.
+        client_setup: what all clients of the run share.
 
     Returns:
         The weights that may leave the client, and the tensors that stay with it.
     """
     state, method = job.method.shared_state(), job.method
-    trained = {n: t for n, t in state.items() if client_context.is_shared(n)}
+    trained = {n: t for n, t in state.items() if client_setup.is_shared(n)}
     staying = {f"running.{n}": t for n, t in state.items() if n not in trained}
     staying |= {f"local.{n}": t for n, t in method.local_state().items()}
-    if client_context.experiment.train.optimizer_state == "keep":
+    if client_setup.experiment.train.optimizer_state == "keep":
         momenta = optimizer_state(job.optimizer, method.trainable())
         staying |= {f"optimizer.{n}": t for n, t in momenta.items()}
     return trained, staying

@@ -15,7 +15,7 @@ class Passive(Role):
     sees = Threat("white_box", "client")
 
     def work(self, client_round: ClientRound) -> tuple[State, Metrics]:
-        if not client_round.client_context.experiment.attacker_trains:
+        if not client_round.client_setup.experiment.attacker_trains:
             return client_round.received, {}
         trained, metrics, _ = client_round.train()
         return trained, metrics

@@ -353,7 +353,7 @@ def run_study(
     from fedmia.cli.commands import STUDY
     from fedmia.door.arguments import build_settings
     from fedmia.door.results import interruptible, session_for_children
-    from fedmia.study.run import run_cells
+    from fedmia.study.command import run_cells
 
     grids = {} if over is None else {"over": over}
     settings = build_settings(STUDY, config, options | grids, trust_plugins)
@@ -394,7 +394,7 @@ def view(
         mean: mean of each channel, pixels in [0, 1], or one value for all; None: ImageNet's for 3
             channels, else 0.5. A module that normalises by itself takes mean 0 and std 1.
         std: standard deviation of each channel, likewise; None: ImageNet's, else 0.25.
-        augment: recipe of the attacker's views; None: the encoder's, MoCo v2's for a module.
+        augment: augmentation of the attacker's views; None: the encoder's, MoCo v2's for a module.
         device: where the encoder runs.
         seed: of the views; a view depends on it and on the image's bytes alone.
         held: (H, C, H, W) images of the attacker's own, as `audit_encoder` takes them, for attacks

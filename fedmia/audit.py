@@ -33,7 +33,7 @@ from fedmia.evaluation import outlook  # noqa: E402
 from fedmia.evaluation.audits.prepare import NOTHING, device_of, prepare  # noqa: E402
 from fedmia.evaluation.audits.threads import settle_threads  # noqa: E402
 from fedmia.evaluation.encoder import examine, folder  # noqa: E402
-from fedmia.records import RunScores  # noqa: E402
+from fedmia.records import Evaluation  # noqa: E402
 from fedmia.records.note import Note  # noqa: E402
 from fedmia.records.rows import Report  # noqa: E402
 from fedmia.report.publish import publish, show  # noqa: E402
@@ -113,7 +113,7 @@ def score_and_publish(
     stop: Event,
     display: AuditDisplay,
     objects: InMemory = NOTHING,
-) -> tuple[RunScores, Report | None]:
+) -> tuple[Evaluation, Report | None]:
     """Load the encoder and the images, run the attacks, write the report.
 
     Args:
@@ -157,7 +157,7 @@ def score_and_publish(
         return scores, publish(scores, place.folder, watch)
 
 
-def report_nothing_ran(scores: RunScores, interrupted: bool) -> int:
+def report_nothing_ran(scores: Evaluation, interrupted: bool) -> int:
     """Print in one line why there is nothing to report.
 
     Args:

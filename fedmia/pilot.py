@@ -22,7 +22,7 @@ from fedmia.federation.result import TrainedRounds
 from fedmia.federation.schedule import Schedule
 from fedmia.federation.train import train
 from fedmia.recording.branches import MAIN, PLACEBO, UNTRAINED
-from fedmia.records import RunScores, ScoredAttack
+from fedmia.records import Evaluation, ScoredAttack
 from fedmia.runtime.cores import count_cores
 from fedmia.runtime.forecast import cost_of, paid_once
 from fedmia.runtime.progress import Display
@@ -141,7 +141,7 @@ def all_rounds(clock: _Clock, whole: Experiment, short: Experiment, tail: float)
     return total
 
 
-def all_attacks(pilot: RunScores, took: float, plan: Plan) -> float:
+def all_attacks(pilot: Evaluation, took: float, plan: Plan) -> float:
     """Seconds of the scoring: of each model in turn, as many side by side as there are cores for.
 
     Args:
@@ -173,7 +173,7 @@ def ascent(
     Returns:
         A row for each of its readings with its queries; none without an active attack.
     """
-    notes, attack = result.notes, result.client_context.attack
+    notes, attack = result.notes, result.client_setup.attack
     if notes is None or attack is None:
         return []
     short = result.plan.experiment
@@ -201,7 +201,7 @@ def extend_accounts(result: TrainedRounds, rounds: int) -> None:
     for client in result.plan.experiment.defended:
         if (state := result.store.load(MAIN, client)) is None:
             continue
-        for name, defense in result.client_context.build_defenses(client).layers:
+        for name, defense in result.client_setup.build_defenses(client).layers:
             own = state.memory.get("defense", {}).get(name, {})
             # A budget for the whole run was dealt over the pilot's rounds.
             if getattr(defense, "epsilon", None) is None and "rounds" in own:

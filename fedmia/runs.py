@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from fedmia.data.cast import Cast
-    from fedmia.records import Curves, RunScores
+    from fedmia.records import Curves, Evaluation
     from fedmia.records.attack_rows import OverControlRow
     from fedmia.records.rows import Report
     from fedmia.report.figures.base import ReportFigure
@@ -406,9 +406,9 @@ class Run:
         every = draw.figures(self.records, self._figure_scores())
         return {name: one for name, one in every.items() if name not in NOT_KEPT}
 
-    def _figure_scores(self) -> RunScores:
+    def _figure_scores(self) -> Evaluation:
         """The part of the scores that figures show."""
-        from fedmia.records import RunScores, ScoredAttack
+        from fedmia.records import Evaluation, ScoredAttack
 
         act = self.curves.act if self.curves else ""
         truth = self.scores["truth"]
@@ -431,7 +431,7 @@ class Run:
             )
             for row in self.records.attacks
         ]
-        return RunScores(
+        return Evaluation(
             seed=0,  # of nulls, which the records hold
             member_ids=inside["image"].to_numpy(),
             nonmember_ids=outside["image"].to_numpy(),

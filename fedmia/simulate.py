@@ -35,7 +35,7 @@ from fedmia.evaluation.run import score_run  # noqa: E402
 from fedmia.federation.checkpoint import Checkpoint  # noqa: E402
 from fedmia.federation.plan import Plan, fingerprint, make_plan  # noqa: E402
 from fedmia.federation.train import train  # noqa: E402
-from fedmia.observers.run_observers import RunObservers  # noqa: E402
+from fedmia.observers.run_observers import ObserverGroup  # noqa: E402
 from fedmia.pilot import plan_run  # noqa: E402
 from fedmia.recording.writer import RecordingWriter  # noqa: E402
 from fedmia.records.rows import Report  # noqa: E402
@@ -112,7 +112,7 @@ def run_experiment(invocation: Invocation, watch: Stopwatch, stop: Event) -> tup
     ):
         return finished_report, 0
     place = OutFolder(invocation.out, "another run", lambda folder: invocation.resume)
-    observing = RunObservers(invocation.observe, invocation.out)
+    observing = ObserverGroup(invocation.observe, invocation.out)
     display = Display(0, invocation.quiet or invocation.json, observing.round)
     with display.beating(), place:
         with watch.part("data"):

@@ -23,7 +23,7 @@ from torch.optim import Optimizer
 from fedmia import __version__
 from fedmia.cli.command import DISK_FAILED, print_bad_input
 from fedmia.data.images import ImageSet
-from fedmia.defenses.base import RunConditions
+from fedmia.defenses.base import TrainingConditions
 from fedmia.defenses.stack import DefenseStack, central_stack
 from fedmia.recording.format import Header
 from fedmia.recording.writer import RecordingWriter
@@ -33,7 +33,7 @@ from fedmia.settings.commands.norms import norm_kind
 from fedmia.settings.errors import InputError, opt
 from fedmia.settings.tree import from_tree, to_tree
 from fedmia.settings.yamlfile import load
-from fedmia.ssl.base import Encoder, Recipe, SSLMethod, iterate_parts
+from fedmia.ssl.base import Encoder, SSLMethod, TrainingData, iterate_parts
 from fedmia.ssl.progress import load_training, training_state
 from fedmia.ssl.train import Job, make_optimizer
 from fedmia.storage import durable
@@ -96,9 +96,9 @@ def build_method(config: Central, members: ImageSet) -> SSLMethod:
     source = config.data.source()
     mean, std = config.data.mean or source.mean, config.data.std or source.std
     net = config.model.build("model").build(members.channels, members.size)
-    recipe = Recipe(tuple(mean), tuple(std), len(members))
+    training_data = TrainingData(tuple(mean), tuple(std), len(members))
     method: SSLMethod = config.ssl.build("ssl").build(
-        net, recipe, torch_rng(config.seed, "central", "method")
+        net, training_data, torch_rng(config.seed, "central", "method")
     )
     method.begin_first_round()
     return method
@@ -223,7 +223,7 @@ def _guard(config: Central) -> DefenseStack | None:
     """The defences of the training, None without any."""
     layers = [(one.name, one.build("defense")) for one in config.defense]
     norm = norm_kind(config.model.options, config.ssl.options)
-    setting = RunConditions(norm, config.ssl.build("ssl"))
+    setting = TrainingConditions(norm, config.ssl.build("ssl"))
     return central_stack(layers, setting, "defense")
 
 

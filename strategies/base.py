@@ -19,8 +19,8 @@ from fedmia.settings import Options
 from fedmia.settings.errors import InputError
 from fedmia.ssl.base import State
 from fedmia.storage.arrays import record, tensors
-from fedmia.storage.snapshot import Knowledge, StrategyContext, Update
-from strategies.cohort import RoundRange, draw_cohort
+from fedmia.storage.snapshot import ExpectedRound, LocalTraining, Update
+from strategies.cohort import Phase, draw_cohort
 from strategies.failure_policy import Adversary, FailurePolicy, FederationError
 from strategies.grids import extras_of
 from strategies.replies import ReplyReader, collect_updates, read_replies
@@ -35,7 +35,7 @@ def ignore_update(update: Update) -> None:
 
 
 @dataclass(frozen=True)
-class Round:
+class FinishedRound:
     """One finished round.
 
     Attributes:
@@ -57,10 +57,10 @@ class FederatedStrategy(Options, Strategy):
 
     Subclasses are dataclasses, one a file, and say `aggregate`; every other method is the identity
     by default. The client's half runs on an instance of each client's own, built anew each round:
-    what must last goes into `StrategyContext.own_state` and `StrategyContext.memory`.
+    what must last goes into `LocalTraining.own_state` and `LocalTraining.memory`.
 
     Attributes:
-        course: the range of rounds at work.
+        phase: the rounds at work.
         nodes: Flower node id of each client.
         singles: its server looks at single updates, which secure aggregation hides.
         compares: an attacker who knows its rule has to guess the honest clients' updates.
@@ -81,9 +81,7 @@ class FederatedStrategy(Options, Strategy):
     strengths: ClassVar[tuple[float, ...]] = ()
     neutral: ClassVar[Mapping[str, Any]] = {}
 
-    course: RoundRange = field(
-        default=RoundRange("main", 0, 0, False, 1.0, 0), init=False, repr=False
-    )
+    phase: Phase = field(default=Phase("main", 0, 0, False, 1.0, 0), init=False, repr=False)
     nodes: dict[int, int] = field(default_factory=dict, init=False, repr=False)
     _global: State = field(default_factory=dict, init=False, repr=False)
     _reader: ReplyReader | None = field(default=None, init=False, repr=False)
@@ -137,11 +135,11 @@ class FederatedStrategy(Options, Strategy):
 
     # -- the client's half ---------------------------------------------------------------------
 
-    def begin(self, local: StrategyContext) -> State:
+    def begin(self, local: LocalTraining) -> State:
         """The weights that local training starts from."""
         return local.received
 
-    def after_backward(self, local: StrategyContext) -> None:
+    def after_backward(self, local: LocalTraining) -> None:
         """Change the gradients of `local.weights` in place, before each step of the optimizer.
 
         Under DP-SGD the gradients are clipped and noised by then. A change that depends only on
@@ -149,7 +147,7 @@ class FederatedStrategy(Options, Strategy):
         """
         return None
 
-    def finish(self, local: StrategyContext, trained: State, sent: State) -> dict[str, float]:
+    def finish(self, local: LocalTraining, trained: State, sent: State) -> dict[str, float]:
         """Keep what the next round needs, and give metrics that travel with the upload.
 
         Defences do not withhold these metrics: they depend only on what the client received and
@@ -168,12 +166,12 @@ class FederatedStrategy(Options, Strategy):
 
     # -- an attacker who knows the server's half -----------------------------------------------
 
-    def passing(self, crafted: State, knowledge: Knowledge) -> State:
+    def passing(self, crafted: State, expected: ExpectedRound) -> State:
         """The nearest weights to `crafted` that the server's rule would let through.
 
         Args:
             crafted: weights that an active attack would upload.
-            knowledge: of the round.
+            expected: the round.
 
         Returns:
             Weights that the server would accept.
@@ -183,13 +181,13 @@ class FederatedStrategy(Options, Strategy):
     # -- the rounds ----------------------------------------------------------------------------
 
     def rounds(
-        self, grid: Grid, course: RoundRange, state: State, failure_policy: FailurePolicy,
+        self, grid: Grid, phase: Phase, state: State, failure_policy: FailurePolicy,
         observe: UpdateObserver = ignore_update,
-    ) -> Iterator[Round]:  # fmt: skip
+    ) -> Iterator[FinishedRound]:  # fmt: skip
         """Federated averaging, cohort to aggregate (Algorithm 1 of McMahan et al., 2017).
 
         Args:
-            course: which rounds, of which branch.
+            phase: which rounds, of which branch.
             state: global weights before the first of them.
             failure_policy: the clients, and what happens when one fails.
             observe: called with each accepted update, in the order of partition ids.
@@ -200,26 +198,26 @@ class FederatedStrategy(Options, Strategy):
         Raises:
             FederationError: the failure policy ends the run, or no client replies.
         """
-        self.course, self.nodes = course, self.nodes or find_nodes(grid, failure_policy.clients)
+        self.phase, self.nodes = phase, self.nodes or find_nodes(grid, failure_policy.clients)
         arrays = record(state)
-        for round in range(course.first + 1, course.last + 1):
+        for round in range(phase.first + 1, phase.last + 1):
             began = time.perf_counter()
             # 1. Draw the cohort, less the clients that were dropped.
-            cohort = draw_cohort(course, round, len(self.nodes))
+            cohort = draw_cohort(phase, round, len(self.nodes))
             cohort = [client for client in cohort if client not in failure_policy.gone]
             # 2. Send each client the global model, and what the strategy broadcasts beside it.
             orders, reader = self._open_round(round, arrays, cohort)
             reader.hint = failure_policy.hint
             # 3. Each client trains on its own images (`clients.app`) and uploads an update, which
             #    is checked as it arrives. A client that fails is asked again, or dropped.
-            updates = collect_updates(grid, orders, reader, failure_policy, course.branch)
+            updates = collect_updates(grid, orders, reader, failure_policy, phase.branch)
             # 4. Aggregate the updates into the new global model, in the order of partition ids.
             metrics = self._aggregate_updates(updates, observe)
             # 5. Refuse an aggregate of too few updates.
             failure_policy.require_updates(round, len(metrics))
             # 6. Hand the round over, and begin the next one with the aggregate.
             arrays = record(self._global)
-            yield Round(round, self._global, metrics, time.perf_counter() - began)
+            yield FinishedRound(round, self._global, metrics, time.perf_counter() - began)
 
     def _open_round(
         self, round: int, arrays: ArrayRecord, cohort: Sequence[int],
@@ -227,8 +225,8 @@ class FederatedStrategy(Options, Strategy):
     ) -> tuple[dict[int, Message], ReplyReader]:  # fmt: skip
         """The message to each client of the cohort, by partition id, and what reads the replies."""
         self._global = tensors(arrays)
-        course, order = self.course, dict[str, Any](config)
-        order |= {"server-round": round, "craft": course.craft, "branch": course.branch}
+        phase, order = self.phase, dict[str, Any](config)
+        order |= {"server-round": round, "craft": phase.craft, "branch": phase.branch}
         content = RecordDict({"arrays": arrays, "config": ConfigRecord(order)})
         if broadcast := self.broadcast():
             content["broadcast"] = record(broadcast)
@@ -293,7 +291,7 @@ class FederatedStrategy(Options, Strategy):
         """
         if not 0 < participation <= 1:
             raise InputError(f"participation: {participation}, must be in (0, 1]")
-        self.course = RoundRange("main", 0, num_rounds, False, participation, seed, num_rounds)
+        self.phase = Phase("main", 0, num_rounds, False, participation, seed, num_rounds)
         self.nodes = find_nodes(grid, clients)
         return super().start(grid, initial_arrays, num_rounds, *args, **options)
 
@@ -313,7 +311,7 @@ class FederatedStrategy(Options, Strategy):
         """
         self._grid = grid
         self.nodes = self.nodes or find_nodes(grid)  # a wrapper has a `start` of its own
-        cohort = draw_cohort(self.course, server_round, len(self.nodes))
+        cohort = draw_cohort(self.phase, server_round, len(self.nodes))
         orders, self._reader = self._open_round(server_round, arrays, cohort, config)
         return list(orders.values())
 

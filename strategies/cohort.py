@@ -8,7 +8,7 @@ from fedmia.seeding import rng
 
 
 @dataclass(frozen=True)
-class RoundRange:
+class Phase:
     """Consecutive rounds of one branch.
 
     Attributes:
@@ -33,19 +33,19 @@ class RoundRange:
     malicious: tuple[int, ...] = ()
 
 
-def draw_cohort(course: RoundRange, round: int, clients: int) -> list[int]:
+def draw_cohort(phase: Phase, round: int, clients: int) -> list[int]:
     """Draw the clients of a round, seeded and without replacement.
 
     Args:
-        course: the range of rounds at work.
+        phase: the rounds at work.
         round: number of the round, from 1.
         clients: number of clients.
 
     Returns:
         Sorted partition ids.
     """
-    size = max(1, int(course.participation * clients + 0.5))
+    size = max(1, int(phase.participation * clients + 0.5))
     if size >= clients:
         return list(range(clients))
-    chosen = rng(course.seed, "cohort", round).choice(clients, size, replace=False)
+    chosen = rng(phase.seed, "cohort", round).choice(clients, size, replace=False)
     return sorted(int(c) for c in chosen)

@@ -19,7 +19,7 @@ from fedmia.seeding import rng
 from fedmia.settings import option
 from fedmia.settings.errors import InputError
 from fedmia.ssl.base import State
-from fedmia.storage.snapshot import Knowledge, Update
+from fedmia.storage.snapshot import ExpectedRound, Update
 from strategies._accounting import composed_epsilon, composed_noise, sampled_epsilon, sampled_noise
 from strategies._clipping import clip_each, clip_state, match_dtypes
 from strategies.base import FederatedStrategy, Metrics
@@ -109,7 +109,7 @@ class DPFedAvg(FederatedStrategy):
                 yield update
 
         merged = self.mean(clip_each(received, count_updates(), bound, lengths))
-        count, draw = len(lengths), self.draw or rng(self.course.seed, "server", round)
+        count, draw = len(lengths), self.draw or rng(self.phase.seed, "server", round)
         if noise:
             merged = add_noise(merged, spread * bound / count, draw)
         self.releases += 1
@@ -136,17 +136,17 @@ class DPFedAvg(FederatedStrategy):
         if self.epsilon is None:
             multiplier = self.noise_multiplier
             return DEFAULT_NOISE if multiplier is None else float(multiplier)
-        if not self.course.total:
+        if not self.phase.total:
             raise InputError("an epsilon is of a whole run, whose rounds are not known here")
         cohorts = [
-            draw_cohort(self.course, r, len(self.nodes)) for r in range(1, self.course.total + 1)
+            draw_cohort(self.phase, r, len(self.nodes)) for r in range(1, self.phase.total + 1)
         ]
         rounds_of = Counter(client for one in cohorts for client in one)
-        most = max([n for c, n in rounds_of.items() if c not in self.course.malicious], default=1)
+        most = max([n for c, n in rounds_of.items() if c not in self.phase.malicious], default=1)
         if self.cohorts == "known":
             return composed_noise(self.epsilon, most, self.delta)
         known = composed_noise(self.epsilon, most, self.delta, 2.0)
-        rate = self._rate(len(cohorts[0]), self.course.malicious)
+        rate = self._rate(len(cohorts[0]), self.phase.malicious)
         return min(known, sampled_noise(self.epsilon, rate, len(cohorts), self.delta))
 
     def parts(self, noise: float) -> tuple[float, float]:
@@ -195,11 +195,11 @@ class DPFedAvg(FederatedStrategy):
         many rounds as the claim is of, else those that a draw puts it in. Its score: the log of the
         likelihoods' ratio of the noised sum and vote, but for that draw.
         """
-        malicious, secret = self.course.malicious, self.cohorts == "secret"
+        malicious, secret = self.phase.malicious, self.cohorts == "secret"
         done = self.audited.get("rounds", 0)
         if not secret and done >= self._most_rounds(malicious):
             return
-        stream, scores = rng(self.course.seed, "canaries", round), np.zeros(self.canaries)
+        stream, scores = rng(self.phase.seed, "canaries", round), np.zeros(self.canaries)
         out, rate = (-1.0, self._rate(count, malicious)) if secret else (0.0, 1.0)
         spread, votes = self.parts(noise)
         twin = replace(self, canaries=0, epsilon=None, noise_multiplier=noise)
@@ -226,9 +226,9 @@ class DPFedAvg(FederatedStrategy):
     def aggregation_metrics(self, against: Adversary) -> Metrics:
         return dict(self.last)
 
-    def passing(self, crafted: State, knowledge: Knowledge) -> State:
-        received = knowledge.received
-        bound = float(knowledge.broadcast.get(CLIP, self.clip))
+    def passing(self, crafted: State, expected: ExpectedRound) -> State:
+        received = expected.received
+        bound = float(expected.broadcast.get(CLIP, self.clip))
         return match_dtypes(clip_state(received, crafted, bound)[0], received)
 
     def _bound(self) -> float:

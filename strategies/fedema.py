@@ -9,7 +9,7 @@ import torch
 
 from fedmia.settings import option
 from fedmia.ssl.base import State
-from fedmia.storage.snapshot import StrategyContext
+from fedmia.storage.snapshot import LocalTraining
 from strategies.fedavg import FedAvg as _FedAvg
 
 
@@ -26,7 +26,7 @@ class FedEMA(_FedAvg):
 
     tau: float = option(0.7, "mu of a client's second round; sets its lambda", ge=0, le=1)
 
-    def begin(self, local: StrategyContext) -> State:
+    def begin(self, local: LocalTraining) -> State:
         """mu L + (1 - mu) G; G in the first round."""
         own, received = local.own_state, local.received
         if not own:
@@ -36,7 +36,7 @@ class FedEMA(_FedAvg):
         mu = local.memory["ema_mu"] = min(1.0, scale * float(gap))
         return received | {n: mu * own[n] + (1 - mu) * received[n] for n in own}
 
-    def finish(self, local: StrategyContext, trained: State, sent: State) -> dict[str, float]:
+    def finish(self, local: LocalTraining, trained: State, sent: State) -> dict[str, float]:
         """Keep the trained weights, not what was sent, for the next round."""
         local.own_state = {n: trained[n] for n in local.weights}
         return {}

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from fedmia.settings import option
-from fedmia.storage.snapshot import StrategyContext
+from fedmia.storage.snapshot import LocalTraining
 from strategies.fedavg import FedAvg as _FedAvg
 
 
@@ -18,7 +18,7 @@ class FedProx(_FedAvg):
 
     mu: float = option(0.01, "weight of the proximal term", ge=0)
 
-    def after_backward(self, local: StrategyContext) -> None:
+    def after_backward(self, local: LocalTraining) -> None:
         """Add mu (w - w_received) to each gradient."""
         if not self.mu:
             return

@@ -11,7 +11,7 @@ import torch
 from fedmia.defenses.sensitivity import protected
 from fedmia.settings import option
 from fedmia.ssl.base import State
-from fedmia.storage.snapshot import Knowledge, Update
+from fedmia.storage.snapshot import ExpectedRound, Update
 from strategies.base import FederatedStrategy, Metrics
 from strategies.failure_policy import Adversary
 
@@ -47,7 +47,7 @@ class Krum(FederatedStrategy):
     def aggregate(self, received: State, updates: Iterable[Update]) -> State:
         ordered = sorted(updates, key=lambda update: update.client)  # equals go by partition id
         chosen = self.chosen_updates([update.state for update in ordered])
-        if self.course.craft:
+        if self.phase.craft:
             for i in chosen:
                 name = str(ordered[i].client)
                 self.taken[name] = self.taken.get(name, 0) + 1
@@ -67,10 +67,10 @@ class Krum(FederatedStrategy):
         took = sum(self.taken.get(str(client), 0) for client in against.malicious)
         return {"malicious_share": took / count}
 
-    def passing(self, crafted: State, knowledge: Knowledge) -> State:
+    def passing(self, crafted: State, expected: ExpectedRound) -> State:
         """The guesses' mean and a part of the crafted update: half the largest part with which it
         would be chosen, since they are guesses, and no more than all of it."""
-        received, guesses = knowledge.received, knowledge.guesses
+        received, guesses = expected.received, expected.guesses
         if not guesses:
             return crafted
         ours = len(guesses)
@@ -82,7 +82,7 @@ class Krum(FederatedStrategy):
         low, high = 0.0, 2.0
         for _ in range(HALVINGS):
             part = (low + high) / 2
-            accepted = max(self.chosen_updates([*guesses, *[at(part)] * knowledge.fellows])) >= ours
+            accepted = max(self.chosen_updates([*guesses, *[at(part)] * expected.fellows])) >= ours
             low, high = (part, high) if accepted else (low, part)
         return at(low / 2)
 

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from fedmia.defenses.sensitivity import refuse_running
 from fedmia.settings import option
 from fedmia.ssl.base import State
-from fedmia.storage.snapshot import Knowledge, Update
+from fedmia.storage.snapshot import ExpectedRound, Update
 from strategies._clipping import clip_each, clip_state, match_dtypes
 from strategies.base import FederatedStrategy, Metrics
 from strategies.failure_policy import Adversary
@@ -44,6 +44,6 @@ class NormClip(FederatedStrategy):
     def aggregation_metrics(self, against: Adversary) -> Metrics:
         return dict(self.last)
 
-    def passing(self, crafted: State, knowledge: Knowledge) -> State:
-        received = knowledge.received
+    def passing(self, crafted: State, expected: ExpectedRound) -> State:
+        received = expected.received
         return match_dtypes(clip_state(received, crafted, self.clip)[0], received)

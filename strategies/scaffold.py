@@ -9,7 +9,7 @@ from typing import ClassVar
 import torch
 
 from fedmia.ssl.base import State
-from fedmia.storage.snapshot import StrategyContext, Update
+from fedmia.storage.snapshot import LocalTraining, Update
 from strategies.fedavg import FedAvg as _FedAvg
 
 METRIC = "scaffold_reach"  # W of a client's round, beside its upload
@@ -69,14 +69,14 @@ class Scaffold(_FedAvg):
             self.control[name] = (c + share * (summed / stepped - c)).to(received[name].dtype)
         return merged
 
-    def after_backward(self, local: StrategyContext) -> None:
+    def after_backward(self, local: LocalTraining) -> None:
         """Add c - c_i to each gradient."""
         for control, sign in ((local.broadcast, 1), (local.own_state, -1)):
             for name, weight in local.weights.items():
                 if weight.grad is not None and name in control:
                     weight.grad.add_(control[name], alpha=sign)
 
-    def finish(self, local: StrategyContext, trained: State, sent: State) -> dict[str, float]:
+    def finish(self, local: LocalTraining, trained: State, sent: State) -> dict[str, float]:
         """Update the client's control variate c_i (option II of the paper).
 
         Args:

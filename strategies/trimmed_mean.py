@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from fedmia.settings import option
 from fedmia.ssl.base import State
-from fedmia.storage.snapshot import Knowledge, Update
+from fedmia.storage.snapshot import ExpectedRound, Update
 from strategies._columns import average_middle, clamp_between
 from strategies.base import FederatedStrategy
 
@@ -37,7 +37,7 @@ class TrimmedMean(FederatedStrategy):
     def aggregate(self, received: State, updates: Iterable[Update]) -> State:
         return average_middle([update.state for update in updates], self.trim)
 
-    def passing(self, crafted: State, knowledge: Knowledge) -> State:
+    def passing(self, crafted: State, expected: ExpectedRound) -> State:
         """Each weight within those of honest clients that are not trimmed."""
-        guesses = knowledge.guesses
+        guesses = expected.guesses
         return clamp_between(crafted, guesses, self.trim) if self.trim and guesses else crafted

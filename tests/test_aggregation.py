@@ -69,8 +69,8 @@ def test_course__knows_whom_a_statement_leaves_out() -> None:
     """The plan of dp-fedavg rests on whom its account leaves out."""
     flags = ["--attacker", "active", "--malicious", "2", "--clients", "7"]
     settings = parse(SIMULATE, flags).settings
-    course = Schedule(settings).course("main", 0, 3, craft=False)
-    assert course.malicious == settings.malicious_clients and len(course.malicious) == 2
+    phase = Schedule(settings).phase("main", 0, 3, craft=False)
+    assert phase.malicious == settings.malicious_clients and len(phase.malicious) == 2
 
 
 def test_secure_aggregation__leaves_the_server_the_models_alone() -> None:

@@ -251,7 +251,7 @@ def test_imports__run_in_no_circle() -> None:
 # What scoring may reach of a federation: settings, images and models, and who took part when.
 OF_FEDERATIONS = ("clients", "strategies", "fedmia.federation", "fedmia.flower")
 READ_OF_RUNS = {
-    "clients.client_context", "clients.method_cache", "strategies.cohort",
+    "clients.client_setup", "clients.method_cache", "strategies.cohort",
     "strategies.failure_policy",
     *(f"fedmia.federation.{n}" for n in ("attacker", "plan", "result", "schedule", "utility")),
 }  # fmt: skip
@@ -343,7 +343,7 @@ OPENED_ELSEWHERE = {
     "fedmia/federation/cluster.py": "what this process handed to Ray",
     "fedmia/observers/mlflow.py": "figures of the report",
     "fedmia/observers/tensorboard.py": "figures of the report",
-    "clients/client_context.py": "arrays of this process",
+    "clients/client_setup.py": "arrays of this process",
     "papers/drawing.py": "figures of papers",
     "papers/run.py": "tables of papers",
 }

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from fedmia.federation.ledger import Ledger
-from fedmia.recording.format import RoundRecord
+from fedmia.recording.format import RecordedRound
 from fedmia.recording.writer import RecordingWriter
 from fedmia.ssl.base import State
 from fedmia.storage.snapshot import ClientState, StateStore
@@ -117,7 +117,7 @@ def test_updates__by_round_and_client_and_what_they_started_from(tmp_path: Path)
             client: store.save_update("main", round, client, some_state(100 * round + client))
             for client in (11, 2)
         }
-        store.add(RoundRecord("main", round, updates=digests, cohort=[2, 11]))
+        store.add(RecordedRound("main", round, updates=digests, cohort=[2, 11]))
     store.save_update("main", 13, 0, some_state(5))  # half a round: an interruption came between
     assert store.rounds("main") == [2, 11]  # updates are no models
     kept = store.updates("main")
@@ -133,7 +133,7 @@ def test_rewind__goes_back_to_what_a_checkpoint_counts_on(tmp_path: Path) -> Non
     store = RecordingWriter(tmp_path / "recording")
     for round in (1, 2):
         digest = store.save_update("main", round, 0, some_state(round))
-        store.add(RoundRecord("main", round, updates={0: digest}))
+        store.add(RecordedRound("main", round, updates={0: digest}))
         store.save("main", round, some_state(10 * round), {"queue": torch.ones(1)})
     lines, force = store.pending()
     force()

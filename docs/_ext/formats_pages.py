@@ -21,7 +21,7 @@ from fedmia.recording.format import (
     HEADER,
     ROUNDS,
     Header,
-    RoundRecord,
+    RecordedRound,
     json_schema,
 )
 from fedmia.records import rows
@@ -200,7 +200,7 @@ def recording_page() -> str:
         "A line without its line end was being written when the process died and does not count. "
         f"This is format {FORMAT}; no other is read.", "", escape("\n\n".join(who)),
     ]  # fmt: skip
-    for name, record in ((HEADER, Header), (f"A line of {ROUNDS}", RoundRecord)):
+    for name, record in ((HEADER, Header), (f"A line of {ROUNDS}", RecordedRound)):
         hints = get_type_hints(record)
         text = entries(sections(inspect.getdoc(record) or "")["Attributes"])
         cells = [(f"`{f}`", type_cell(hint), escape(text[f])) for f, hint in hints.items()]

@@ -23,12 +23,12 @@ EXPORTS = (
 BASES = ("Attack", "ActiveAttack", "DatasetAttack", "Known", "NotFitted")
 # Of the other kinds of plugins, and what a plugin builds them with.
 BESIDE = {
-    "strategy": ("fedmia.storage.snapshot.Update", "fedmia.storage.snapshot.StrategyContext"),
-    "defense": ("fedmia.defenses.base.PreparationContext",),
+    "strategy": ("fedmia.storage.snapshot.Update", "fedmia.storage.snapshot.LocalTraining"),
+    "defense": ("fedmia.defenses.base.Preparation",),
     "view": ("fedmia.study.view.Section",)
     + tuple(f"fedmia.study.columns.{n}" for n in ("columns_of", "inside")),
     "encoder": ("fedmia.encoders.factory.wrap",)
-    + tuple(f"fedmia.encoders.base.{n}" for n in ("load", "LoadContext", "LoadedEncoder")),
+    + tuple(f"fedmia.encoders.base.{n}" for n in ("load", "EncoderFacts", "LoadedEncoder")),
 }
 ABOUT = (
     "`import fedmia` loads nothing heavy; each name is imported when it is used. "

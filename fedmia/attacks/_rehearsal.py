@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from fedmia.attacks.ascent_static import attack_losses
-from fedmia.attacks.base import CraftContext, Scores
+from fedmia.attacks.base import AttackTurn, Scores
 from fedmia.ssl.base import State
 from fedmia.ssl.train import draw_two_views
 from fedmia.threat import Trajectory
@@ -33,11 +33,11 @@ class AscentAttack(Protocol):
     loss: str
     pairs: int
 
-    def lots(self, turn: CraftContext, rows: Rows) -> Lots: ...
+    def lots(self, turn: AttackTurn, rows: Rows) -> Lots: ...
 
-    def optimizer(self, turn: CraftContext, lr: float | None) -> Optimizer: ...
+    def optimizer(self, turn: AttackTurn, lr: float | None) -> Optimizer: ...
 
-    def climb(self, turn: CraftContext, lots: Lots, optimizer: Optimizer) -> None: ...
+    def climb(self, turn: AttackTurn, lots: Lots, optimizer: Optimizer) -> None: ...
 
     def judge(self, trajectory: Trajectory) -> Scores: ...
 
@@ -48,7 +48,7 @@ def best(tried: Iterator[Tried]) -> dict[str, Any]:
     return {"steps": steps, "lr": lr}
 
 
-def tried(attack: AscentAttack, turn: CraftContext, lots: Lots) -> Iterator[Tried]:
+def tried(attack: AscentAttack, turn: AttackTurn, lots: Lots) -> Iterator[Tried]:
     """Score each number of steps at each rate: the AUC of the attack's reading on known images.
 
     All targets share the rounds: the known ones are climbed among them, as much of the climb as
@@ -72,7 +72,7 @@ def tried(attack: AscentAttack, turn: CraftContext, lots: Lots) -> Iterator[Trie
 
 def _rehearse_together(
     attack: AscentAttack,
-    turn: CraftContext,
+    turn: AttackTurn,
     lots: Lots,
     checkpoints: Sequence[int],
     lr: float | None,
@@ -88,7 +88,7 @@ def _rehearse_together(
 
 def _rehearse_alone(
     attack: AscentAttack,
-    turn: CraftContext,
+    turn: AttackTurn,
     honest: State,
     checkpoints: Sequence[int],
     lr: float | None,
@@ -113,7 +113,7 @@ def _rehearse_alone(
 
 def _iterate_climbs(
     attack: AscentAttack,
-    turn: CraftContext,
+    turn: AttackTurn,
     lots: Lots,
     checkpoints: Sequence[int],
     lr: float | None,
@@ -147,7 +147,7 @@ def _auc(
 class LossReader:
     """Losses (N,) of images under any weights, over the same views."""
 
-    def __init__(self, attack: AscentAttack, turn: CraftContext, images: Tensor) -> None:
+    def __init__(self, attack: AscentAttack, turn: AttackTurn, images: Tensor) -> None:
         self.attack, self.turn = attack, turn
         device = next(iter(turn.method.parameters())).device
         self.pairs = [

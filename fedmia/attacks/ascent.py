@@ -15,7 +15,7 @@ from torch.optim import Optimizer
 
 from fedmia.attacks._rehearsal import Lots, Rows, best, tried
 from fedmia.attacks.ascent_static import LOSSES, attack_losses, read_losses
-from fedmia.attacks.base import ActiveAttack, CraftContext, Scores, negatives_option
+from fedmia.attacks.base import ActiveAttack, AttackTurn, Scores, negatives_option
 from fedmia.data.images import digests
 from fedmia.records import LOSS_BEFORE
 from fedmia.runtime.eager import SGD
@@ -105,7 +105,7 @@ class Ascent(ActiveAttack):
         batches = -(-targets // self.round_size)
         return np.asarray(np.arange(targets) // self.round_size == number % batches)
 
-    def craft(self, turn: CraftContext) -> State:
+    def craft(self, turn: AttackTurn) -> State:
         turn.method.load_shared(turn.received)
         every = np.ones(len(turn.targets), dtype=bool)
         acted = every if turn.alone else self.chosen(len(turn.targets), turn.number)
@@ -119,7 +119,7 @@ class Ascent(ActiveAttack):
         shared = turn.method.shared_state()
         return {name: shared[name] for name in turn.received}
 
-    def _chosen(self, turn: CraftContext, lots: Lots) -> tuple[int, float | None]:
+    def _chosen(self, turn: AttackTurn, lots: Lots) -> tuple[int, float | None]:
         """Steps, and the rate (None: that of honest clients); a choice stays in the notes."""
         if "auto" in (self.steps, self.lr):
             if "choice" not in turn.notes:
@@ -134,14 +134,14 @@ class Ascent(ActiveAttack):
         steps = epochs if self.steps == "matched" else int(self.steps)
         return steps, None if self.lr == "matched" else float(self.lr)
 
-    def optimizer(self, turn: CraftContext, lr: float | None) -> Optimizer:
+    def optimizer(self, turn: AttackTurn, lr: float | None) -> Optimizer:
         """Plain SGD at `lr`, or (None) the honest clients' own, without any momentum yet; over the
         weights that the client shares."""
         if lr is None:
             return make_optimizer(turn.method, turn.train)
         return SGD(turn.method.trainable(), lr=lr)
 
-    def climb(self, turn: CraftContext, lots: Lots, optimizer: Optimizer) -> None:
+    def climb(self, turn: AttackTurn, lots: Lots, optimizer: Optimizer) -> None:
         """One pass over the targets of all lots; under `server=known` then back to the nearest
         state that the server's rule lets through.
 
@@ -162,7 +162,7 @@ class Ascent(ActiveAttack):
             climbed = method.shared_state()
             method.load_shared(turn.passing({n: climbed[n].clone() for n in turn.received}))
 
-    def lots(self, turn: CraftContext, rows: Rows) -> Lots:
+    def lots(self, turn: AttackTurn, rows: Rows) -> Lots:
         """Negatives, and the targets that meet them: no image is its own negative. Keys of held
         images are those under the weights that the method holds, the received ones.
 
@@ -186,13 +186,13 @@ class Ascent(ActiveAttack):
                 lots.append((bank, here))
         return lots
 
-    def _drawn(self, turn: CraftContext, rows: Rows) -> Iterator[BatchViews]:
+    def _drawn(self, turn: AttackTurn, rows: Rows) -> Iterator[BatchViews]:
         """The batches of one pass, each with the uniforms of its views."""
         for part in self._batches(turn, rows):
             size = 2, len(part), turn.augment.draws
             yield part, turn.rng.random(size, dtype=np.float32)
 
-    def _batches(self, turn: CraftContext, rows: Rows) -> Iterator[Rows]:
+    def _batches(self, turn: AttackTurn, rows: Rows) -> Iterator[Rows]:
         """The targets at `rows` in the batches of one pass, all of one size."""
         if turn.alone:
             yield rows

@@ -284,8 +284,8 @@ class Attack(Options, ABC):
 
 
 @dataclass(frozen=True)
-class CraftContext:
-    """What an active attack can use when its client uploads.
+class AttackTurn:
+    """One crafted round of an attacker's client, and what its attack can use there.
 
     Attributes:
         method: the client's own, with its bank; may be changed.
@@ -298,7 +298,7 @@ class CraftContext:
         turns: how many of them it can expect.
         share: weight of its update in the round's average, as far as it can know.
         notes: JSON-able, kept from round to round; `choice` stands in the report.
-        augment: recipe of the views.
+        augment: augmentation of the views.
         rng: stream of (seed, round, partition).
         train: how honest clients train in the round; its rate is that of the round.
         tuning: that of what it chooses on known images; None: the same.
@@ -382,7 +382,7 @@ class ActiveAttack(Attack):
         return False
 
     @abstractmethod
-    def craft(self, turn: CraftContext) -> State:
+    def craft(self, turn: AttackTurn) -> State:
         """The state that the malicious client uploads."""
 
     @abstractmethod

@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fedmia.bench.run import BenchResult as BenchResult
-    from fedmia.bench.run import evaluate as evaluate
+    from fedmia.bench.command import BenchResult as BenchResult
+    from fedmia.bench.command import evaluate as evaluate
 
 
 def __getattr__(name: str) -> Any:

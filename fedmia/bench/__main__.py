@@ -14,7 +14,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     flags = answer_page(BENCH, sys.argv[1:] if argv is None else argv)
     if isinstance(flags, int):
         return flags
-    from fedmia.bench.run import run_command  # heavy, and no page has a use for it
+    from fedmia.bench.command import run_command  # heavy, and no page has a use for it
 
     return run(BENCH, flags, run_command)
 

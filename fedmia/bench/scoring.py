@@ -23,7 +23,7 @@ from fedmia.data.images import digests, rank_digests
 from fedmia.door.plugins import name_plugin
 from fedmia.evaluation.audits.prepare import load_encoder
 from fedmia.evaluation.audits.shadows import OwnShadows
-from fedmia.evaluation.encoder import recipe, suite_of_audit
+from fedmia.evaluation.encoder import audit_augmentation, suite_of_audit
 from fedmia.records import ScoredAttack
 from fedmia.settings import registry, session
 from fedmia.settings.commands.audit import Audit, AuditSplit, Encoder, RecordedFederation, Shadows
@@ -199,7 +199,7 @@ def score_target(
         audit, rounds.encoder, split, cache, device, lambda line: None, lambda done, of: None,
         lambda: False,
     )  # fmt: skip
-    views = recipe(audit, own.augment(), split, of_run=True)
+    views = audit_augmentation(audit, own.augment(), split, of_run=True)
     shadows = own if audit.shadow.count else None
     suite = suite_of_audit(audit, rounds, split, device, shadows, augment=views)
     labels = split.labels

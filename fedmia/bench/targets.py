@@ -18,7 +18,7 @@ from fedmia.data.images import UNLABELLED, ByteArray, ImageSet, digests
 from fedmia.evaluation.audits.images import side_by_side
 from fedmia.recording.branches import MAIN
 from fedmia.recording.files import digest_of
-from fedmia.recording.format import Header, RoundRecord
+from fedmia.recording.format import Header, RecordedRound
 from fedmia.recording.reader import RecordedRounds
 from fedmia.recording.writer import RecordingWriter
 from fedmia.seeding import rng
@@ -234,7 +234,7 @@ def keep_encoder(run: Path, target: Path, settings: Mapping[str, Any], trap: str
         own.save(MAIN, round, models[round])
         if sent := updates.get(round):
             digests = {c: own.save_update(MAIN, round, c, state) for c, state in sent.items()}
-            own.add(RoundRecord(MAIN, round, updates=digests, cohort=sorted(digests)))
+            own.add(RecordedRound(MAIN, round, updates=digests, cohort=sorted(digests)))
     own.flush()
     write_settings(target, settings, fedmia=__version__)
 

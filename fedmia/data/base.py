@@ -14,8 +14,8 @@ from fedmia.settings import Options
 
 
 @dataclass(frozen=True)
-class Views:
-    """How far a view of these images may stray before it shows something else.
+class AugmentLimits:
+    """How far an augmentation of these images may go before it shows something else.
 
     Attributes:
         crop_min: least share of the area that a view shows, in (0, 1].
@@ -63,8 +63,8 @@ class Dataset(Options, ABC):
     # Per-channel constants of the normalisation, in [0, 1]; the run's --mean, --std override them.
     mean: ClassVar[tuple[float, ...]] = (0.5,)
     std: ClassVar[tuple[float, ...]] = (0.25,)
-    # What the method's view options are where they are not given; the default is MoCo's recipe.
-    views: ClassVar[Views] = Views()
+    # What the method's view options are where they are not given; the default is MoCo's.
+    views: ClassVar[AugmentLimits] = AugmentLimits()
 
     def encoded(self, request: Request) -> EncodedSet | None:
         """The images not yet decoded, where the source keeps them so, else None.

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from fedmia.data.base import Views
+from fedmia.data.base import AugmentLimits
 from fedmia.data.classes import Labels
 from fedmia.data.images import ByteArray, ImageSet, IntArray
 from fedmia.records.note import Note
@@ -71,7 +71,7 @@ class Cast:
     subject_names: tuple[str, ...] = ()
     labels: Labels = field(default_factory=Labels)
     spared: int | None = None
-    views: Views = field(default_factory=Views)
+    views: AugmentLimits = field(default_factory=AugmentLimits)
     received: frozenset[int] | None = None
     notes: tuple[Note, ...] = ()
     duplicates_removed: int = 0

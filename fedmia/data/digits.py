@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from fedmia.data.base import Dataset, Request, Views
+from fedmia.data.base import AugmentLimits, Dataset, Request
 from fedmia.data.decoding import resize_all
 from fedmia.data.images import ImageSet
 
@@ -20,7 +20,7 @@ class Digits(Dataset):
     mean: ClassVar[tuple[float, ...]] = (0.305,)
     std: ClassVar[tuple[float, ...]] = (0.376,)
     # A mirrored digit is no digit, and half of its 8x8 pixels is another digit.
-    views: ClassVar[Views] = Views(crop_min=0.9, flip=0.0, jitter=0.25)
+    views: ClassVar[AugmentLimits] = AugmentLimits(crop_min=0.9, flip=0.0, jitter=0.25)
 
     def load(self, request: Request) -> ImageSet:
         """The digits as uint8 (1797, 1, 8, 8): the source's 0..16 scaled to 0..255 and rounded."""

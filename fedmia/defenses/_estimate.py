@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from fedmia.data.images import IntArray
-from fedmia.defenses.base import PreparationContext
+from fedmia.defenses.base import Preparation
 from fedmia.settings.errors import InputError, opt
 from fedmia.statistics.auc import auc_estimate, auc_interval
 
@@ -39,7 +39,7 @@ class LeakEstimate:
     loss: float
 
 
-def split_public(preparation: PreparationContext) -> tuple[IntArray, IntArray]:
+def split_public(preparation: Preparation) -> tuple[IntArray, IntArray]:
     """Positions of the public images in two halves: to train on, and to hold out."""
     order = preparation.rng.permutation(len(preparation.public))
     half = len(order) // 2
@@ -47,7 +47,7 @@ def split_public(preparation: PreparationContext) -> tuple[IntArray, IntArray]:
 
 
 def estimates(
-    preparation: PreparationContext, parts: tuple[IntArray, IntArray], change: Callable[[Job], None]
+    preparation: Preparation, parts: tuple[IntArray, IntArray], change: Callable[[Job], None]
 ) -> Iterator[LeakEstimate]:
     """One estimate a round of a federation of one, trained on the first of `parts`.
 

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedmia.defenses.base import Defense, Metrics, PreparationContext, RunConditions
+from fedmia.defenses.base import Defense, Metrics, Preparation, TrainingConditions
 from fedmia.defenses.canaries import (
     FAR,
     add_scores,
@@ -123,10 +123,10 @@ class ReleaseNoise(Defense):
         """Epsilon of `rounds` releases at scale > 0."""
         return rounds * sensitivity / scale
 
-    def check(self, setting: RunConditions) -> None:
+    def check(self, setting: TrainingConditions) -> None:
         refuse_running(setting.norm)
 
-    def prepare(self, preparation: PreparationContext, memory: dict[str, Any]) -> None:
+    def prepare(self, preparation: Preparation, memory: dict[str, Any]) -> None:
         """Note the rounds to come and, where asked for, estimate the sensitivity."""
         memory["planned"] = preparation.rounds
         if self.sensitivity == "sampled":

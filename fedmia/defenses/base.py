@@ -22,8 +22,8 @@ Metrics = dict[str, float]
 
 
 @dataclass(frozen=True)
-class RunConditions:
-    """The run in which a defence works.
+class TrainingConditions:
+    """The training in which a defence works.
 
     Attributes:
         norm: `group`, `batch`, or `local`: batch norm whose statistics stay with the client.
@@ -39,7 +39,7 @@ class RunConditions:
 
 
 @dataclass(frozen=True)
-class PreparationContext:
+class Preparation:
     """What a client's defence may read and call before the first round.
 
     Attributes:
@@ -95,7 +95,7 @@ class Defense(Options, ABC):
         """Whether it takes the place of local training; a client has one such defence at most."""
         return type(self).train is not Defense.train
 
-    def check(self, setting: RunConditions) -> None:
+    def check(self, setting: TrainingConditions) -> None:
         """Refuse settings under which the defence has no effect.
 
         Raises:
@@ -141,7 +141,7 @@ class Defense(Options, ABC):
         """
         return None
 
-    def prepare(self, preparation: PreparationContext, memory: dict[str, Any]) -> None:
+    def prepare(self, preparation: Preparation, memory: dict[str, Any]) -> None:
         """Prepare the defence, once, before the client's first round; results go into `memory`.
 
         Args:

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from fedmia.defenses._estimate import estimates, require_public, split_public
-from fedmia.defenses.base import Defense, PreparationContext, RunConditions
+from fedmia.defenses.base import Defense, Preparation, TrainingConditions
 from fedmia.settings import option
 from fedmia.settings.errors import InputError, opt, option_error
 from fedmia.ssl.augment import Augment
@@ -50,7 +50,7 @@ class CropRange(Defense):
             either = "is given, and choose too: leave one out"
             raise option_error(self, f"lower: {self.lower} {either}")
 
-    def check(self, setting: RunConditions) -> None:
+    def check(self, setting: TrainingConditions) -> None:
         own = setting.ssl.augment
         if own.operations is not None and "crop" not in own.operations:
             raise InputError(f"the method's views are not cropped: {opt('ssl.operations')}")
@@ -63,7 +63,7 @@ class CropRange(Defense):
             what = "the choice of the lower bound"
             require_public(setting.public, what, "lower", setting.pretrained)
 
-    def prepare(self, preparation: PreparationContext, memory: dict[str, Any]) -> None:
+    def prepare(self, preparation: Preparation, memory: dict[str, Any]) -> None:
         """The lower bound, where it is to be chosen: `memory["share"]` of the range.
 
         Raises:

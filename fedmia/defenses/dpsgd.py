@@ -27,7 +27,7 @@ from fedmia.defenses.accounting import (
     epsilon_spent,
     noise_for,
 )
-from fedmia.defenses.base import Defense, Metrics, RunConditions
+from fedmia.defenses.base import Defense, Metrics, TrainingConditions
 from fedmia.defenses.canaries import (
     AuditedSteps,
     add_scores,
@@ -143,7 +143,7 @@ class DPSGD(Defense):
         super().__post_init__()
         check_noise(self, "noise_multiplier")
 
-    def check(self, setting: RunConditions) -> None:
+    def check(self, setting: TrainingConditions) -> None:
         refuse_added_losses(setting.ssl)
         if setting.norm != "group":
             raise InputError(

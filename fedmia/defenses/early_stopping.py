@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from fedmia.defenses._estimate import LeakEstimate, estimates, require_public, split_public
-from fedmia.defenses.base import Defense, PreparationContext, RunConditions
+from fedmia.defenses.base import Defense, Preparation, TrainingConditions
 from fedmia.settings import option
 from fedmia.settings.errors import option_error
 from fedmia.ssl.train import Job
@@ -47,12 +47,12 @@ class EarlyStopping(Defense):
             choice = "leaves nothing to choose: give it, or leak and patience"
             raise option_error(self, f"after: {self.after} {choice}")
 
-    def check(self, setting: RunConditions) -> None:
+    def check(self, setting: TrainingConditions) -> None:
         if self.after is None:
             what = "the choice of the last round"
             require_public(setting.public, what, "after", setting.pretrained)
 
-    def prepare(self, preparation: PreparationContext, memory: dict[str, Any]) -> None:
+    def prepare(self, preparation: Preparation, memory: dict[str, Any]) -> None:
         """Choose the last round, unless it is given; `memory["stop"]`, None where there is none.
 
         Raises:

@@ -49,7 +49,7 @@ from fedmia.defenses._persample import (
     sample_rate,
     silence_nonfinite,
 )
-from fedmia.defenses.base import Metrics, RunConditions
+from fedmia.defenses.base import Metrics, TrainingConditions
 from fedmia.defenses.dpsgd import DPSGD, refuse_added_losses
 from fedmia.records.privacy import Epsilon
 from fedmia.settings import option
@@ -91,7 +91,7 @@ class LogitDP(DPSGD):
         gt=0,
     )  # fmt: skip
 
-    def check(self, setting: RunConditions) -> None:
+    def check(self, setting: TrainingConditions) -> None:
         ssl = setting.ssl
         refuse_added_losses(ssl)
         if setting.norm == "group" and isinstance(ssl, SimCLR) and ssl.head_norm != "batch":

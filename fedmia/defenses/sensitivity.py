@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from fedmia.data.images import IntArray
-from fedmia.defenses.base import PreparationContext
+from fedmia.defenses.base import Preparation
 from fedmia.settings.errors import InputError, opt
 from fedmia.ssl.base import State
 
@@ -64,7 +64,7 @@ def measure_update(after: State, before: State, order: int) -> tuple[State, floa
     return {n: torch.zeros_like(t) for n, t in update.items()}, 0.0
 
 
-def sampled_sensitivity(preparation: PreparationContext, pairs: int, order: int) -> float:
+def sampled_sensitivity(preparation: Preparation, pairs: int, order: int) -> float:
     """Largest distance of two trainings on the client's images without d_i and without d_j.
 
     The Sensitivity Sampler (Yang et al., Algorithm 2; Rubinstein and Alda, 2017).

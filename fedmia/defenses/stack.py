@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from fedmia.defenses.base import Defense, Metrics, PreparationContext, RunConditions
+from fedmia.defenses.base import Defense, Metrics, Preparation, TrainingConditions
 from fedmia.records.defence_rows import DefencePart, DefenceRow
 from fedmia.records.privacy import Epsilon
 from fedmia.seeding import SEEDED
@@ -57,7 +57,7 @@ class DefenseStack:
         """Of the metrics, those that may leave."""
         return {k: v for k, v in metrics.items() if not self.withholds or k in OPEN}
 
-    def prepare(self, preparation: PreparationContext, memory: dict[str, Any]) -> None:
+    def prepare(self, preparation: Preparation, memory: dict[str, Any]) -> None:
         """Before the client's first round."""
         for name, defense in self.layers:
             defense.prepare(preparation, memory.setdefault(name, {}))
@@ -188,7 +188,7 @@ def check_exclusive(layers: Sequence[tuple[str, Defense]]) -> None:
 
 
 def central_stack(
-    layers: Sequence[tuple[str, Defense]], setting: RunConditions, where: str
+    layers: Sequence[tuple[str, Defense]], setting: TrainingConditions, where: str
 ) -> DefenseStack | None:
     """The defences of a training that is no client's, None without any.
 

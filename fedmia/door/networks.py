@@ -9,7 +9,7 @@ from typing import ClassVar
 import torch
 from torch import nn
 
-from fedmia.encoders.base import LoadContext, LoadOptions
+from fedmia.encoders.base import EncoderFacts, LoadOptions
 from fedmia.encoders.hooked import hook_backbone
 from fedmia.nets.base import Backbone, Net
 from fedmia.settings import session
@@ -34,9 +34,9 @@ class FactoryNet(Net):
         if isinstance(module, Backbone):
             return module
         options = LoadOptions(None, size, None, None, torch.device("cpu"), 0)
-        context = LoadContext(self.called, options)
+        facts = EncoderFacts(self.called, options)
         training = module.training
-        backbone = hook_backbone(context, module.eval(), (channels,))
+        backbone = hook_backbone(facts, module.eval(), (channels,))
         if not hasattr(backbone, "width"):
             with torch.no_grad():
                 backbone.width = backbone(torch.zeros(1, channels, size, size)).shape[1]

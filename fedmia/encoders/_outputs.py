@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import Tensor
 
-from fedmia.encoders.base import LoadContext
+from fedmia.encoders.base import EncoderFacts
 from fedmia.records.note import Note
 from fedmia.settings.errors import InputError, opt, unknown_name
 
@@ -74,7 +74,7 @@ class OutputReader:
 
     Args:
         outputs: of the module or the program, to choose by.
-        context: names it and the output that the user wants; gets a note where there are several.
+        facts: names it and the output that the user wants; gets a note where there are several.
 
     Attributes:
         vector: name of the output that is the embedding: a vector, a map or tokens.
@@ -84,8 +84,8 @@ class OutputReader:
         InputError: no such output, or several that may be the embedding.
     """
 
-    def __init__(self, outputs: Any, context: LoadContext) -> None:
-        where, embedding = context.where, context.load_options.embedding
+    def __init__(self, outputs: Any, facts: EncoderFacts) -> None:
+        where, embedding = facts.where, facts.load_options.embedding
         every = dict(named_tensors(outputs))
         tensors = {n: t for n, t in every.items() if 2 <= t.ndim <= 4}
         if not tensors:
@@ -112,7 +112,7 @@ class OutputReader:
             raise InputError(f"{where} returns {listed}: {way}")
         vector = chosen[0]
         if embedding is None and (len(tensors) > 1 or ASIDE.search(vector)):
-            context.notes.append(
+            facts.notes.append(
                 Note("output-chosen", {"encoder": where, "outputs": listed, "chosen": vector})
             )
         own = [vector] if vector in maps or is_map(tensors[vector]) else maps

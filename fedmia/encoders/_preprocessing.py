@@ -10,7 +10,7 @@ import numpy as np
 from torch import Tensor
 
 from fedmia.encoders._positions import is_positions
-from fedmia.encoders.base import Constants, LoadContext, channel_constants
+from fedmia.encoders.base import Constants, EncoderFacts, channel_constants
 from fedmia.records.note import Note
 from fedmia.settings.errors import InputError, opt
 from fedmia.untrusted.torchfile import OptionsStub
@@ -63,11 +63,11 @@ def own_constants(where: str, mean: Any, std: Any, unit: float = 1.0) -> Constan
     return values["mean"], values["std"]
 
 
-def square_side(context: LoadContext, where: str, value: Any) -> int | None:
+def square_side(facts: EncoderFacts, where: str, value: Any) -> int | None:
     """Pixels a side of the images that a field of a file names.
 
     Args:
-        context: has the size that the user gives, which takes the place of sides that differ.
+        facts: has the size that the user gives, which takes the place of sides that differ.
         where: names file and field.
         value: a number, (.., height, width), or a mapping with `height` and `width`, or with
             `shortest_edge`.
@@ -82,7 +82,7 @@ def square_side(context: LoadContext, where: str, value: Any) -> int | None:
     if isinstance(value, Mapping):
         sides = [value[n] for n in ("height", "width") if n in value]
         sides = sides or [value.get("shortest_edge")]
-    if sides in ([None], []) or (context.load_options.size and len({*map(str, sides)}) > 1):
+    if sides in ([None], []) or (facts.load_options.size and len({*map(str, sides)}) > 1):
         return None
     if not all(isinstance(one, int) and not isinstance(one, bool) and one > 0 for one in sides):
         raise InputError(f"{where}: {str(value)[:60]!r}, must be a whole number of pixels")
@@ -93,7 +93,7 @@ def square_side(context: LoadContext, where: str, value: Any) -> int | None:
     return int(sides[0])
 
 
-def note_resizing(context: LoadContext, where: str, fields: Mapping[str, Any]) -> None:
+def note_resizing(facts: EncoderFacts, where: str, fields: Mapping[str, Any]) -> None:
     """Note the fields by which images are resized in another way than the audit does."""
     other = [
         f"{name} {str(value)[:20]}"
@@ -101,23 +101,23 @@ def note_resizing(context: LoadContext, where: str, fields: Mapping[str, Any]) -
         if (value := fields.get(name)) is not None and value != usual
     ]
     if other:
-        context.notes.append(Note("resizing-not-done", {"where": where, "fields": other}))
+        facts.notes.append(Note("resizing-not-done", {"where": where, "fields": other}))
 
 
 def note_unread(
-    context: LoadContext, where: str, fields: Mapping[str, Any], known: Collection[str]
+    facts: EncoderFacts, where: str, fields: Mapping[str, Any], known: Collection[str]
 ) -> None:
     """Note the fields of a file that say something, and are not known."""
     if unread := [n for n, value in fields.items() if value and n not in known]:
-        context.notes.append(Note("fields-unread", {"where": where, "fields": unread}))
+        facts.notes.append(Note("fields-unread", {"where": where, "fields": unread}))
 
 
-def read_settings(context: LoadContext, where: str, content: Any, own: Collection[str]) -> None:
+def read_settings(facts: EncoderFacts, where: str, content: Any, own: Collection[str]) -> None:
     """Take normalisation and size of the images from a checkpoint's settings and buffers, where the
     user gives none and the network has none of its own; note what of them is not read.
 
     Args:
-        context: gets them, and the notes.
+        facts: gets them, and the notes.
         where: names the file.
         content: of the file.
         own: names of the network's tensors.
@@ -125,7 +125,7 @@ def read_settings(context: LoadContext, where: str, content: Any, own: Collectio
     Raises:
         InputError: deviations that are not positive, or images that are not square.
     """
-    options, names = context.load_options, {n.rpartition(".")[2] for n in own}
+    options, names = facts.load_options, {n.rpartition(".")[2] for n in own}
     every = {p: v for p, v in _leaves(content) if p.rpartition(".")[2] not in names}
     pairs, sizes, unread = dict[str, Constants](), dict[str, int](), list[str]()
     for place, value in every.items():
@@ -141,21 +141,21 @@ def read_settings(context: LoadContext, where: str, content: Any, own: Collectio
         elif (
             SIZE.fullmatch(name) and options.size is None and isinstance(value, int | list | tuple)
         ):
-            if (side := square_side(context, f"{where}: {place}", value)) is not None:
+            if (side := square_side(facts, f"{where}: {place}", value)) is not None:
                 sizes[place] = side
         elif NETWORK.fullmatch(name) and isinstance(value, str | int | float):
             unread.append(f"{place} {str(value)[:30]}")
     if len({*pairs.values()}) == 1:
-        place, context.constants = next(iter(pairs.items()))
-        context.notes.append(Note("normalised-by-file", {"name": place}))
-    fixed = context.size is not None or any(map(is_positions, own))
+        place, facts.constants = next(iter(pairs.items()))
+        facts.notes.append(Note("normalised-by-file", {"name": place}))
+    fixed = facts.size is not None or any(map(is_positions, own))
     if len({*sizes.values()}) == 1 and not fixed:
-        place, context.size = next(iter(sizes.items()))
-        context.notes.append(Note("size-of-file", {"name": place, "size": context.size}))
+        place, facts.size = next(iter(sizes.items()))
+        facts.notes.append(Note("size-of-file", {"name": place, "size": facts.size}))
     unread += pairs if len({*pairs.values()}) > 1 else []
-    unread += [f"{p} {n}" for p, n in sizes.items() if n != context.size]
+    unread += [f"{p} {n}" for p, n in sizes.items() if n != facts.size]
     if unread:
-        context.notes.append(Note("settings-unread", {"settings": unread}))
+        facts.notes.append(Note("settings-unread", {"settings": unread}))
 
 
 def _are_constants(*values: Any) -> bool:

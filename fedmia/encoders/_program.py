@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from fedmia.encoders import untrained
 from fedmia.encoders._outputs import OutputReader
-from fedmia.encoders.base import SIZES, LoadContext, LoadedEncoder, Weights
+from fedmia.encoders.base import SIZES, EncoderFacts, LoadedEncoder, Weights
 from fedmia.encoders.hooked import CHANNELS, try_blank_pixels
 from fedmia.encoders.modules import LoadedEncoderMethod, load_with_control
 from fedmia.nets.base import Trunk
@@ -24,7 +24,7 @@ class Program(ABC):
     """What a file of an exported program computes. Copies share it: nothing changes it.
 
     Args:
-        context: of its loading.
+        facts: of the encoder.
         shape: of its input (B, C, H, W); what is no integer is any.
 
     Attributes:
@@ -41,11 +41,11 @@ class Program(ABC):
     reader: OutputReader | None = None
     form: ClassVar[str] = "exported program"
 
-    def __init__(self, context: LoadContext, shape: Sequence[Any]) -> None:
-        self.context = context
+    def __init__(self, facts: EncoderFacts, shape: Sequence[Any]) -> None:
+        self.facts = facts
         sides = [n if isinstance(n, int) else None for n in shape]
         listed = ", ".join("any" if n is None else str(n) for n in sides)
-        takes = f"{context.where} takes ({listed})"
+        takes = f"{facts.where} takes ({listed})"
         if len(sides) != 4:
             raise InputError(f"{takes}; an encoder takes images (B, C, H, W)")
         self.batch, self.channels, height, self.size = sides
@@ -71,10 +71,10 @@ class Program(ABC):
         for part in pixels.split(count):
             blank = pixels.new_zeros(count - len(part), *pixels.shape[1:])
             outputs = self.run(torch.cat([part, blank]))
-            self.reader = self.reader or OutputReader(outputs, self.context)
+            self.reader = self.reader or OutputReader(outputs, self.facts)
             vector, one = self.reader(outputs)
             if len(vector) != count:
-                where = self.context.where
+                where = self.facts.where
                 raise InputError(f"{where} returns {len(vector)} vectors for {count} images")
             vectors.append(vector[: len(part)].float())
             maps += [] if one is None else [one[: len(part)].float()]
@@ -107,21 +107,19 @@ def load_black_box(
     Raises:
         InputError: a size other than the program's, or outputs that no encoder gives.
     """
-    context, size, load_options = program.context, program.size, program.context.load_options
-    context.weights = Weights(program.form)
+    facts, size, load_options = program.facts, program.size, program.facts.load_options
+    facts.weights = Weights(program.form)
     if size is not None and load_options.size not in (None, size):
-        takes = f"{context.where} takes {size}x{size} images only"
+        takes = f"{facts.where} takes {size}x{size} images only"
         raise InputError(f"{opt('data.size', load_options.size)}: {takes}")
-    context.size, context.sizes = size or context.size, (size,) if size else SIZES
+    facts.size, facts.sizes = size or facts.size, (size,) if size else SIZES
     channels = CHANNELS if program.channels is None else (program.channels,)
-    try_blank_pixels(context, program, channels)
-    vector, one = program(torch.cat([context.blank] * 2))
-    own, notes = context.constants, context.notes
-    mean, std = load_options.channel_constants(context.blank.shape[1], own, notes)
+    try_blank_pixels(facts, program, channels)
+    vector, one = program(torch.cat([facts.blank] * 2))
+    own, notes = facts.constants, facts.notes
+    mean, std = load_options.channel_constants(facts.blank.shape[1], own, notes)
     if program.batch is not None:
-        context.notes.append(
-            Note("fixed-batch", {"encoder": context.where, "images": program.batch})
-        )
+        facts.notes.append(Note("fixed-batch", {"encoder": facts.where, "images": program.batch}))
 
     def method(of: Program) -> LoadedEncoderMethod:
         of.reader = program.reader
@@ -131,7 +129,7 @@ def load_black_box(
 
     def control(least: int) -> LoadedEncoderMethod:
         if permuted is None:
-            raise untrained.refusal(context, untrained.NO_WEIGHTS)
+            raise untrained.refusal(facts, untrained.NO_WEIGHTS)
         return method(permuted(least))
 
-    return load_with_control(context, "black_box", method(program), control)
+    return load_with_control(facts, "black_box", method(program), control)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedmia.encoders._program import Program, load_black_box
-from fedmia.encoders.base import LoadContext, LoadedEncoder
+from fedmia.encoders.base import EncoderFacts, LoadedEncoder
 from fedmia.settings.errors import InputError, opt
 from fedmia.storage.durable import DiskError, explain, make_file
 
@@ -95,7 +95,7 @@ class AskedFunction(Program):
     """A function as a program: asked in batches, at most so often, and once an image.
 
     Args:
-        context: of its loading.
+        facts: of the encoder.
         function: from pixels float32 (B, C, H, W) to vectors (B, D).
         batch: most images a call.
         rate: most images a second; None: no limit.
@@ -108,10 +108,10 @@ class AskedFunction(Program):
     form: ClassVar[str] = "API or function"
 
     def __init__(
-        self, context: LoadContext, function: Function, batch: int, rate: float | None,
+        self, facts: EncoderFacts, function: Function, batch: int, rate: float | None,
         identity: str,
     ) -> None:  # fmt: skip
-        super().__init__(context, (None,) * 4)
+        super().__init__(facts, (None,) * 4)
         self.function, self.most, self.rate = function, batch, rate
         self.identity = identity.encode()
         self.sent, self._free = 0, 0.0
@@ -135,7 +135,7 @@ class AskedFunction(Program):
             now, then = (_vector(one) for one in (self._first[name], before))
             if now.shape != then.shape or not np.allclose(now, then, rtol=1e-3, atol=1e-4):
                 raise InputError(
-                    f"{self.context.where} answers otherwise than when '{file}' was written: it is "
+                    f"{self.facts.where} answers otherwise than when '{file}' was written: it is "
                     "another encoder by now; give a new folder"
                 )
         self._answers.store(self._first)
@@ -165,7 +165,7 @@ class AskedFunction(Program):
         answer = np.asarray(self.function(images), dtype=np.float32)
         if answer.ndim != 2 or len(answer) != len(images):
             got = f"an answer of shape {answer.shape} to {len(images)} images"
-            raise InputError(f"{self.context.where}: {got}, expected ({len(images)}, D)")
+            raise InputError(f"{self.facts.where}: {got}, expected ({len(images)}, D)")
         self.sent += len(images)
         self._refuse_failed(images, answer)
         return answer
@@ -179,7 +179,7 @@ class AskedFunction(Program):
         self._failed += int(failed.sum())
         if self._answered and self._failed:
             raise DiskError(
-                f"{self.context.where} answers with zeros, NaN or infinity to {self._failed} of "
+                f"{self.facts.where} answers with zeros, NaN or infinity to {self._failed} of "
                 f"{self.sent} images, and with vectors to others: it fails on these; such answers "
                 "are not kept"
             )
@@ -190,13 +190,13 @@ def _vector(row: bytes) -> NDArray[np.float32]:
 
 
 def load_function(
-    context: LoadContext, function: Function, identity: str, batch: int = 64,
+    facts: EncoderFacts, function: Function, identity: str, batch: int = 64,
     rate: float | None = None,
 ) -> LoadedEncoder:  # fmt: skip
     """A function as a released encoder: a black box without an untrained control.
 
     Args:
-        context: names it; where it has no mean and deviation, pixels are sent in [0, 1].
+        facts: names it; where it has no mean and deviation, pixels are sent in [0, 1].
         function: from pixels float32 (B, C, H, W) to vectors (B, D).
         identity: tells its answers from those of other functions.
         batch: most images a call.
@@ -208,9 +208,9 @@ def load_function(
     Raises:
         InputError: it answers blank images with something else than vectors.
     """
-    context.constants = (0.0,), (1.0,)
+    facts.constants = (0.0,), (1.0,)
 
-    remote = AskedFunction(context, function, batch, rate, identity)
+    remote = AskedFunction(facts, function, batch, rate, identity)
     loaded = load_black_box(remote)
     loaded.remote = remote
     return loaded

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from fedmia.encoders.base import LoadContext
+from fedmia.encoders.base import EncoderFacts
 from fedmia.nets.base import group_count
 from fedmia.records.note import Note
 from fedmia.settings.errors import InputError, opt
@@ -45,18 +45,18 @@ def is_resnet(tensors: Mapping[str, Tensor]) -> bool:
     return tensors.keys() >= {FIRST, SECOND, "conv1.weight"}
 
 
-def adapt_sizes(context: LoadContext, module: nn.Module) -> bool:
-    """Whether the stem is small: then the context gets small sizes to try, as the usual ones are
+def adapt_sizes(facts: EncoderFacts, module: nn.Module) -> bool:
+    """Whether the stem is small: then the facts get small sizes to try, as the usual ones are
     slow and not meant."""
     stem = getattr(module, "conv1", None)
     small = isinstance(stem, nn.Conv2d) and stem.stride == (1, 1)
     if small:
-        context.sizes = SMALL
+        facts.sizes = SMALL
     return small
 
 
 def adapt(
-    module: nn.Module, tensors: Mapping[str, Tensor], relu: bool, padding: int, context: LoadContext
+    module: nn.Module, tensors: Mapping[str, Tensor], relu: bool, padding: int, facts: EncoderFacts
 ) -> None:
     """Give a ResNet of torchvision's or timm's names the stem and the norms of a file.
 
@@ -64,7 +64,7 @@ def adapt(
         tensors: by canonical names.
         relu: whether a ReLU follows the first norm.
         padding: of a 3x3 first convolution.
-        context: names the file; gets notes.
+        facts: names the file; gets notes.
 
     Raises:
         InputError: the norms lack statistics and the user does not allow that.
@@ -72,16 +72,16 @@ def adapt(
     conv, stem = getattr(module, "conv1", None), tensors.get("conv1.weight")
     if not isinstance(conv, nn.Conv2d) or stem is None or stem.ndim != 4:
         return
-    (outputs, channels, kernel), options = stem.shape[:3], context.load_options
+    (outputs, channels, kernel), options = stem.shape[:3], facts.load_options
     if kernel == 3 and conv.kernel_size != (3, 3):
         module.conv1 = nn.Conv2d(channels, outputs, 3, padding=padding, bias=False)
         module.maxpool = nn.Identity()
-        context.notes.append(Note("small-stem", {"padding": padding}))
+        facts.notes.append(Note("small-stem", {"padding": padding}))
     elif channels != conv.in_channels:
         module.conv1 = nn.Conv2d(channels, outputs, kernel, 2, kernel // 2, bias=False)
     if not relu:
         module.add_module("act1" if hasattr(module, "act1") else "relu", nn.Identity())
-        context.notes.append(Note("no-first-relu"))
+        facts.notes.append(Note("no-first-relu"))
     if "bn1.weight" in tensors and "bn1.running_mean" not in tensors:
         if not options.allow_missing:
             lacks = "no running_mean and running_var beside bn1.weight"
@@ -92,7 +92,7 @@ def adapt(
             if isinstance(norm, nn.BatchNorm2d):
                 count = norm.num_features
                 module.set_submodule(name, nn.GroupNorm(group_count(count), count))
-        context.notes.append(Note("norms-without-statistics"))
+        facts.notes.append(Note("norms-without-statistics"))
 
 
 def build(tensors: Mapping[str, Tensor], where: str) -> nn.Module:

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fedmia.encoders.base import LoadContext
+from fedmia.encoders.base import EncoderFacts
 from fedmia.encoders.hub import import_extra
 from fedmia.records.note import Note
 from fedmia.settings.errors import InputError
@@ -101,7 +101,7 @@ def use_quick_gelu(module: nn.Module) -> list[Note]:
     return [Note("quick-gelu")] if places else []
 
 
-def build(context: LoadContext, tensors: Mapping[str, Tensor], form: str) -> Any:
+def build(facts: EncoderFacts, tensors: Mapping[str, Tensor], form: str) -> Any:
     """timm's transformer of the depth and widths that the tensors tell, for images of the size that
     the user wants, else that of the file's positions.
 
@@ -109,7 +109,7 @@ def build(context: LoadContext, tensors: Mapping[str, Tensor], form: str) -> Any
         InputError: timm is not installed, a width without a known number of heads, positions
             that are no square.
     """
-    where, size = context.where, context.load_options.size
+    where, size = facts.where, facts.load_options.size
     vit = import_extra("timm.models.vision_transformer", f"{where} is a ViT, which", "timm")
     width, channels, patch = tensors[PATCHES].shape[:3]
     token, pooled = "cls_token" in tensors, "fc_norm.weight" in tensors
@@ -119,7 +119,7 @@ def build(context: LoadContext, tensors: Mapping[str, Tensor], form: str) -> Any
     places -= 0 if alone else token + registers
     if count is None or math.isqrt(max(places, 0)) ** 2 != places:
         raise InputError(f"{where}: no ViT that its shapes tell; name it with timm:NAME")
-    context.notes.append(Note("heads-assumed", {"heads": count}))
+    facts.notes.append(Note("heads-assumed", {"heads": count}))
     gated = (hidden := tensors[FC1].shape[0]) == 2 * tensors[FC2].shape[1]
     return vit.VisionTransformer(
         img_size=size or math.isqrt(places) * patch,

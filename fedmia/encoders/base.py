@@ -73,7 +73,7 @@ class LoadedEncoder:
     Attributes:
         name: what the report calls it.
         method: holds the encoder, in evaluation mode, and a bank of negatives.
-        augment: recipe of the attacker's views.
+        augment: augmentation of the attacker's views.
         untrained: makes the control: the same encoder without what training put into it.
         untrained_how: how the control is made, one line.
         access: `white_box` where layers and weights are at hand, else `black_box`.
@@ -249,8 +249,8 @@ class EncoderForm(Options, ABC):
 
 
 @dataclass
-class LoadContext:
-    """What loading an encoder has collected so far.
+class EncoderFacts:
+    """What is known of an encoder as it is loaded.
 
     Attributes:
         where: what messages and the report call the encoder.

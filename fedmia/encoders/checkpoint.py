@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from fedmia.encoders import _resnet, _vit
 from fedmia.encoders._positions import is_positions, resample_table
 from fedmia.encoders._preprocessing import read_settings
-from fedmia.encoders.base import LoadContext, Weights
+from fedmia.encoders.base import EncoderFacts, Weights
 from fedmia.encoders.reparametrised import join_parts
 from fedmia.encoders.schemes import OPENAI, EncoderMatch, Tensors, find_encoder
 from fedmia.encoders.weight_checks import check_initialised
@@ -34,14 +34,14 @@ ASIDE = re.compile(
 )
 
 
-def load_checkpoint(context: LoadContext, module: nn.Module, *, adapt: bool = False) -> Weights:
+def load_checkpoint(facts: EncoderFacts, module: nn.Module, *, adapt: bool = False) -> Weights:
     """Load every parameter and running statistic of `module` from the checkpoint.
 
     Tables of positions are resampled to the module's grid. The statistics of a batch norm that is
     split in parts are averaged, as its code does when it evaluates.
 
     Args:
-        context: names the checkpoint.
+        facts: names the checkpoint.
         module: the network, changed in place.
         adapt: whether a ResNet's stem and norms, and a ViT's heads, may become those of the file.
 
@@ -52,34 +52,34 @@ def load_checkpoint(context: LoadContext, module: nn.Module, *, adapt: bool = Fa
         InputError: the file lacks a tensor and the user does not allow that, or has it in another
             shape; its settings name pixels that are not audited.
     """
-    path, notes = context.load_options.checkpoint, context.notes
+    path, notes = facts.load_options.checkpoint, facts.notes
     assert path is not None
-    check_initialised(context.where, module)
+    check_initialised(facts.where, module)
     own = module.state_dict()
     content, where = read_weights(path), f"weights '{path}'"
-    read_settings(context, where, content, own.keys())
+    read_settings(facts, where, content, own.keys())
     content = join_parts(content, where, own.keys(), notes)
     match = find_encoder(
-        content, path, context.load_options.key, lambda one: _match_names(one, module, own)[0]
+        content, path, facts.load_options.key, lambda one: _match_names(one, module, own)[0]
     )
     _, renamed, how = _match_names(match, module, own)
     notes += how
     if adapt:
         relu = _resnet.canonical_names(match.trunk)[1]
-        _resnet.adapt(module, renamed, relu, match.scheme.padding, context)
+        _resnet.adapt(module, renamed, relu, match.scheme.padding, facts)
         notes += _vit.set_heads(module, renamed, match.scheme.form)
         notes += _vit.use_quick_gelu(module) if match.scheme.form == OPENAI else []
         own = module.state_dict()
-    return load_tensors(context, module, match, renamed)
+    return load_tensors(facts, module, match, renamed)
 
 
 def load_tensors(
-    context: LoadContext, module: nn.Module, match: EncoderMatch, tensors: Tensors
+    facts: EncoderFacts, module: nn.Module, match: EncoderMatch, tensors: Tensors
 ) -> Weights:
     """Load tensors into a module by the module's names.
 
     Args:
-        context: names the checkpoint.
+        facts: names the checkpoint.
         module: the network, changed in place.
         match: the encoder in the file.
         tensors: its tensors, by the names of the module.
@@ -90,15 +90,15 @@ def load_tensors(
     Raises:
         InputError: as `load_checkpoint`.
     """
-    own, ready, notes = module.state_dict(), dict[str, Tensor](), context.notes
+    own, ready, notes = module.state_dict(), dict[str, Tensor](), facts.notes
     notes += match.notes
     for name, tensor in tensors.items():
         if name in own and (fitted := _fit_shape(name, tensor, own[name])) is not None:
             ready[name] = fitted
             if fitted.shape != tensor.shape and is_positions(name):
                 notes.append(Note("positions-resampled", {"name": name}))
-    extra = _check(context, own, tensors, ready, match)
-    context.note_precision(ready.values())
+    extra = _check(facts, own, tensors, ready, match)
+    facts.note_precision(ready.values())
     module.load_state_dict(ready, strict=False)
     head, unread = read_head(match.head), [n for n in match.head if n.startswith(PROTOTYPES)]
     if match.head and head is None:
@@ -107,9 +107,7 @@ def load_tensors(
     names = {id(t): match.prefix + n for n, t in match.trunk.items()}
     dropped = [names.get(id(t), n) for n, t in tensors.items() if n not in ready]
     if extra:
-        notes.append(
-            Note("weights-without-place", {"weights": len(extra), "encoder": context.where})
-        )
+        notes.append(Note("weights-without-place", {"weights": len(extra), "encoder": facts.where}))
     missing = [n for n, t in own.items() if t.is_floating_point() and n not in ready]
     if missing:
         notes.append(Note("weights-missing", {"weights": len(missing)}))
@@ -178,11 +176,11 @@ def _fit_shape(name: str, tensor: Tensor, own: Tensor) -> Tensor | None:
 
 
 def _check(
-    context: LoadContext, own: Tensors, tensors: Tensors, ready: Tensors, match: EncoderMatch
+    facts: EncoderFacts, own: Tensors, tensors: Tensors, ready: Tensors, match: EncoderMatch
 ) -> list[str]:
     """What shapes features and finds no place; an InputError for the first tensor that is missing
     or of another shape, or for these."""
-    where, load_options = context.where, context.load_options
+    where, load_options = facts.where, facts.load_options
     extra = [
         n
         for n, t in tensors.items()  # counters and zeros shape no features

@@ -11,7 +11,7 @@ from torch.export.passes import move_to_device_pass
 
 from fedmia.encoders import untrained
 from fedmia.encoders._program import Program, load_black_box
-from fedmia.encoders.base import EncoderForm, LoadContext, LoadedEncoder, LoadOptions
+from fedmia.encoders.base import EncoderFacts, EncoderForm, LoadedEncoder, LoadOptions
 from fedmia.settings.errors import InputError
 from fedmia.untrusted.programs import read_program
 
@@ -21,28 +21,28 @@ class TorchProgram(Program):
 
     Args:
         program: that `torch.export` saved.
-        context: of its loading.
+        facts: of the encoder.
         least: permute the weight tensors of so many dimensions or more; None: leave all.
 
     Raises:
         InputError: it takes more than one tensor, or none of floats.
     """
 
-    def __init__(self, program: ExportedProgram, context: LoadContext, least: int | None) -> None:
+    def __init__(self, program: ExportedProgram, facts: EncoderFacts, least: int | None) -> None:
         inputs = set(program.graph_signature.user_inputs)
         values = [n.meta.get("val") for n in program.graph.nodes if n.name in inputs]
-        takes = f"{context.where} takes {len(inputs)} inputs"
+        takes = f"{facts.where} takes {len(inputs)} inputs"
         if len(values) != 1 or not isinstance(values[0], Tensor):
             raise InputError(f"{takes}; an encoder takes one, the images")
-        super().__init__(context, values[0].shape)
-        self.device, self.dtype = context.load_options.device, values[0].dtype
+        super().__init__(facts, values[0].shape)
+        self.device, self.dtype = facts.load_options.device, values[0].dtype
         if not self.dtype.is_floating_point:
-            raise InputError(f"{context.where} takes {self.dtype}; an encoder takes floats")
+            raise InputError(f"{facts.where} takes {self.dtype}; an encoder takes floats")
         if self.device.type != "cpu":
             program = move_to_device_pass(program, str(self.device))
         self.module: Any = program.module()
         if least is not None:
-            untrained.permute_tensors(self.module.state_dict(), context, least)
+            untrained.permute_tensors(self.module.state_dict(), facts, least)
 
     def run(self, pixels: Tensor) -> Any:
         return self.module(pixels.to(self.device, self.dtype))
@@ -61,9 +61,9 @@ class ExportedFile(EncoderForm):
         Raises:
             InputError: it cannot be read, or is no encoder.
         """
-        context = LoadContext(Path(source).name, load_options)
+        facts = EncoderFacts(Path(source).name, load_options)
 
         def program(least: int | None) -> TorchProgram:
-            return TorchProgram(read_program(Path(source)), context, least)
+            return TorchProgram(read_program(Path(source)), facts, least)
 
         return load_black_box(program(None), program)

@@ -9,7 +9,7 @@ from torch import nn
 
 from fedmia.encoders import checkpoint
 from fedmia.encoders._remote import Function, load_function
-from fedmia.encoders.base import EncoderForm, LoadContext, LoadedEncoder, LoadOptions
+from fedmia.encoders.base import EncoderFacts, EncoderForm, LoadedEncoder, LoadOptions
 from fedmia.encoders.hooked import CHANNELS, hook_backbone, try_blank_pixels
 from fedmia.encoders.modules import build_seeded, copy_module, load_white_box, strip_wrappers
 from fedmia.nets.base import Backbone
@@ -40,24 +40,24 @@ class Factory(EncoderForm):
         Raises:
             InputError: it cannot be imported or called, returns no module, or takes no images.
         """
-        context = LoadContext(source, load_options)
+        facts = EncoderFacts(source, load_options)
         encoder = build_seeded(lambda: _call_factory(source), load_options.seed)
         if not isinstance(encoder, nn.Module):
-            return load_function(context, encoder, source, load_options.batch, load_options.rate)
+            return load_function(facts, encoder, source, load_options.batch, load_options.rate)
         module = strip_wrappers(encoder)
         if load_options.checkpoint is not None:
-            context.weights = checkpoint.load_checkpoint(context, module)
-        return wrap(context, module)
+            facts.weights = checkpoint.load_checkpoint(facts, module)
+        return wrap(facts, module)
 
 
-def wrap(context: LoadContext, module: nn.Module, channels: int | None = None) -> LoadedEncoder:
+def wrap(facts: EncoderFacts, module: nn.Module, channels: int | None = None) -> LoadedEncoder:
     """Any torch module as an encoder to attack.
 
     A copy of it is moved to the device, its weights made trainable and of torch's default dtype,
     set to evaluation. It is a white box where a gradient of its outputs reaches its weights.
 
     Args:
-        context: names the encoder.
+        facts: names the encoder.
         module: from pixels (B, C, H, W) to vectors (B, D), maps (B, D, h, w) or tokens (B, N, D).
         channels: of the images; None: what its first convolution takes.
 
@@ -67,30 +67,30 @@ def wrap(context: LoadContext, module: nn.Module, channels: int | None = None) -
     Raises:
         InputError: it takes no images, or returns something else.
     """
-    context.note_precision(module.state_dict().values())
-    module = copy_module(module, context.where)
+    facts.note_precision(module.state_dict().values())
+    module = copy_module(module, facts.where)
     module.to("cpu", torch.get_default_dtype()).eval()  # blank pixels are tried there
     convs = [m.in_channels for m in module.modules() if isinstance(m, nn.Conv2d)]
     counts = (channels,) if channels else (convs[0],) if convs else CHANNELS
     if isinstance(module, Encoder):
-        context.load_options.refuse_constants(f"the encoder of {context.where}")
+        facts.load_options.refuse_constants(f"the encoder of {facts.where}")
     network: Any = module
     if isinstance(module, Encoder | Backbone):
-        try_blank_pixels(context, module, counts)
+        try_blank_pixels(facts, module, counts)
     else:
-        network = hook_backbone(context, module, counts)
-    access = "white_box" if _has_gradient(context, network) else "black_box"
-    return load_white_box(context, network, access=access)
+        network = hook_backbone(facts, module, counts)
+    access = "white_box" if _has_gradient(facts, network) else "black_box"
+    return load_white_box(facts, network, access=access)
 
 
 @torch.enable_grad()
-def _has_gradient(context: LoadContext, network: nn.Module) -> bool:
+def _has_gradient(facts: EncoderFacts, network: nn.Module) -> bool:
     """Whether a gradient of the outputs reaches a weight, with a note where none does. A copy is
     asked, as modules may keep what they computed."""
-    network = copy_module(network, context.where).requires_grad_(True)
-    out = network(context.blank)
+    network = copy_module(network, facts.where).requires_grad_(True)
+    out = network(facts.blank)
     if not out.requires_grad:
-        context.notes.append(Note("no-gradient", {"encoder": context.where}))
+        facts.notes.append(Note("no-gradient", {"encoder": facts.where}))
     return bool(out.requires_grad)
 
 

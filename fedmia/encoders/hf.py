@@ -19,8 +19,8 @@ from fedmia.encoders._preprocessing import (
 )
 from fedmia.encoders.base import (
     Constants,
+    EncoderFacts,
     EncoderForm,
-    LoadContext,
     LoadedEncoder,
     Weights,
 )
@@ -94,32 +94,32 @@ class HuggingFaceFolder(Hub, EncoderForm):
         return Path(source)
 
     def load_folder(
-        self, library: Any, context: LoadContext, weights_file: Path, config: dict[str, Any]
+        self, library: Any, facts: EncoderFacts, weights_file: Path, config: dict[str, Any]
     ) -> LoadedEncoder:
         """The model, its image tower where it has a text tower too. Size and normalisation are
         those of its preprocessor_config.json. No code of the folder is run."""
-        model, missing, unused = _read_model(library, context, weights_file)
-        context.size, context.constants = read_preprocessing(context, weights_file.parent, model)
+        model, missing, unused = _read_model(library, facts, weights_file)
+        facts.size, facts.constants = read_preprocessing(facts, weights_file.parent, model)
         channels = int(getattr(_vision(model.config), "num_channels", 3))
         names, kind = list(model.state_dict()), model.config.model_type
-        tower = ImageTower(model, context.load_options.size not in (None, context.size))
+        tower = ImageTower(model, facts.load_options.size not in (None, facts.size))
         if "pixel_values" not in tower.takes:
-            raise InputError(f"{context.where}: {kind} is no model of images")
+            raise InputError(f"{facts.where}: {kind} is no model of images")
         text = sorted(set(names) - set(model.state_dict()))
         count = len(names) - len(text) - len(missing)
-        context.weights = Weights(f"transformers {kind}", count, (*unused, *text), missing)
-        backbone = hook_backbone(context, tower.float(), (channels,))
+        facts.weights = Weights(f"transformers {kind}", count, (*unused, *text), missing)
+        backbone = hook_backbone(facts, tower.float(), (channels,))
         tower.resized = RESIZES in tower.takes  # parts of an image; its own size is as it was
         patch = getattr(_vision(model.config), "patch_size", 1)
         backbone.patch = patch if isinstance(patch, int) else 1
-        return load_white_box(context, backbone)
+        return load_white_box(facts, backbone)
 
 
 def _read_model(
-    transformers: Any, context: LoadContext, weights_file: Path
+    transformers: Any, facts: EncoderFacts, weights_file: Path
 ) -> tuple[Any, tuple[str, ...], tuple[str, ...]]:
     """The model, the names that the file lacks, and those of it that were not used."""
-    folder, options = weights_file.parent, context.load_options
+    folder, options = weights_file.parent, facts.load_options
     local = {"local_files_only": True, "trust_remote_code": False}
     length = sum(p.stat().st_size for p in folder.glob("*.safetensors"))
 
@@ -135,8 +135,8 @@ def _read_model(
             folder, config=config(), use_safetensors=True, output_loading_info=True, **local
         )
 
-    with _silence(transformers.logging), limit_modules(context.where):
-        check_network(context.where, describe, length)
+    with _silence(transformers.logging), limit_modules(facts.where):
+        check_network(facts.where, describe, length)
         model, info = build_seeded(read, options.seed)
     refuse_parts(map(str, info["unexpected_keys"]), str(weights_file))
     missing = sorted(map(str, info["missing_keys"]))
@@ -148,7 +148,7 @@ def _read_model(
             f"{opt('encoder.allow_missing')} leaves them random"
         )
     if missing:
-        context.notes.append(Note("weights-missing", {"weights": len(missing)}))
+        facts.notes.append(Note("weights-missing", {"weights": len(missing)}))
     return model.eval(), tuple(missing), tuple(sorted(map(str, info["unexpected_keys"])))
 
 
@@ -158,12 +158,12 @@ def _vision(config: Any) -> Any:
 
 
 def read_preprocessing(
-    context: LoadContext, folder: Path, model: Any
+    facts: EncoderFacts, folder: Path, model: Any
 ) -> tuple[int | None, Constants | None]:
     """Size and normalisation that the model's own image processor gives, None where unknown.
 
     Args:
-        context: gets notes of what is not done, and where there is no processor.
+        facts: gets notes of what is not done, and where there is no processor.
         folder: may hold a preprocessor_config.json, or a processor_config.json.
         model: whose configuration tells the size where the processor does not.
 
@@ -180,27 +180,27 @@ def read_preprocessing(
         path = folder / BOTH
         processor = read_json(path).get("image_processor") or {}
     if not processor:
-        context.notes.append(Note("no-processor", {"file": PROCESSOR}))
+        facts.notes.append(Note("no-processor", {"file": PROCESSOR}))
     where = str(path)
     for key, value in processor.items():
         if value and (key in CHANGES or key.startswith("do_")) and key not in READ:
             raise InputError(f"{where}: '{key}' changes pixels in a way that is not done here")
-    note_unread(context, where, processor, KNOWN)
+    note_unread(facts, where, processor, KNOWN)
     resized = processor.get("do_resize") is not False
     of_file = {"size": resized, "crop_size": processor.get("do_center_crop")}
     # What is cropped last counts.
     sides = {
-        n: square_side(context, f"{where}: {n}", processor.get(n))
+        n: square_side(facts, f"{where}: {n}", processor.get(n))
         for n, done in of_file.items()
         if done
     }
     sizes = [side for side in reversed(sides.values()) if side]
     own = getattr(_vision(model.config), "image_size", None)
-    side = sizes[0] if sizes else square_side(context, f"{folder}/config.json: image_size", own)
+    side = sizes[0] if sizes else square_side(facts, f"{folder}/config.json: image_size", own)
     resizing = {"resample": processor.get("resample"), "crop_pct": processor.get("crop_pct")}
     if len(sizes) == 2:
         resizing["crop_pct"] = round(sizes[0] / sizes[1], 3)
-    note_resizing(context, where, resizing if resized else {})
+    note_resizing(facts, where, resizing if resized else {})
     factor, unit = processor.get("rescale_factor", 1 / 255), 1.0
     if not isinstance(factor, int | float) or not factor > 0:
         raise InputError(f"{where}: rescale_factor {str(factor)[:60]}, must be a number > 0")

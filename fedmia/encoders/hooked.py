@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from fedmia.encoders._outputs import FAILURES, OutputReader, grid, is_map
 from fedmia.encoders._positions import PREFIX, PositionGrid, find_grid
-from fedmia.encoders.base import LoadContext
+from fedmia.encoders.base import EncoderFacts
 from fedmia.nets.base import Trunk
 from fedmia.records.note import Note
 from fedmia.settings.errors import InputError, opt
@@ -118,13 +118,13 @@ def refuse_large(where: str, size: int) -> None:
 
 @torch.no_grad()
 def try_blank_pixels(
-    context: LoadContext, run: Callable[[Tensor], object], channels: Sequence[int]
+    facts: EncoderFacts, run: Callable[[Tensor], object], channels: Sequence[int]
 ) -> None:
     """Find blank pixels that `run` takes: of the size that the user gave, else of that of the
-    context, else of its `sizes`.
+    facts, else of their `sizes`.
 
     Args:
-        context: of the loading; its `sizes` are tried in their order. It keeps the first pixels
+        facts: of the encoder; their `sizes` are tried in their order. They keep the first pixels
             that were taken, and whether those of another size were, too.
         run: takes pixels (1, C, S, S).
         channels: numbers of channels to try.
@@ -132,11 +132,11 @@ def try_blank_pixels(
     Raises:
         InputError: it takes none of them.
     """
-    own = context.load_options.size
-    if own is None and context.size is not None:
-        refuse_large(context.where, context.size)
-    side, took, errors = own or context.size, list[Tensor](), list[str]()
-    for one in dict.fromkeys((*([side] if side else ()), *context.sizes)):
+    own = facts.load_options.size
+    if own is None and facts.size is not None:
+        refuse_large(facts.where, facts.size)
+    side, took, errors = own or facts.size, list[Tensor](), list[str]()
+    for one in dict.fromkeys((*([side] if side else ()), *facts.sizes)):
         for count in channels if not took else (took[0].shape[1],):
             blank = torch.zeros(1, count, one, one)
             try:
@@ -151,19 +151,19 @@ def try_blank_pixels(
         if len(took) == 2 or side and not took:
             break
     if not took:
-        fails = f"{context.where} fails on {'' if side else 'blank '}images of {errors[0]}"
+        fails = f"{facts.where} fails on {'' if side else 'blank '}images of {errors[0]}"
         raise InputError(f"{fails}; {opt('data.size')} tells the size that it takes")
-    context.blank, context.fixed_size = took[0], len(took) == 1
+    facts.blank, facts.fixed_size = took[0], len(took) == 1
 
 
 @torch.no_grad()
 def hook_backbone(
-    context: LoadContext, module: nn.Module, channels: Sequence[int], *, flat_is_map: bool = False
+    facts: EncoderFacts, module: nn.Module, channels: Sequence[int], *, flat_is_map: bool = False
 ) -> HookedBackbone:
     """The module as a backbone, its stages found by one pass of blank pixels.
 
     Args:
-        context: of the loading; a note says why no layers are read. It keeps what it did with
+        facts: of the loading; a note says why no layers are read. It keeps what it did with
             blank pixels.
         module: pixels (B, C, H, W) to a vector, a map or tokens; it is put in evaluation mode.
         channels: numbers of channels to try.
@@ -177,20 +177,20 @@ def hook_backbone(
             which none is known to be the embedding.
     """
     module.eval()
-    try_blank_pixels(context, module, channels)
+    try_blank_pixels(facts, module, channels)
     # A pooled map may be larger than the one it was made of: VGG's is 7x7 for any image.
     pools = (nn.AdaptiveAvgPool2d, nn.AdaptiveMaxPool2d)
     names = [n for n, part in module.named_modules() if n and not isinstance(part, pools)]
     if isinstance(module, torch.jit.ScriptModule):
-        context.notes.append(Note("torchscript", {"encoder": context.where}))
+        facts.notes.append(Note("torchscript", {"encoder": facts.where}))
         names = []
     with capture_outputs(module, names) as fired:
-        outputs = module(context.blank)
-    own = OutputReader(outputs, context)
+        outputs = module(facts.blank)
+    own = OutputReader(outputs, facts)
     vector, returned = own(outputs)
     stages, last, prefix = find_stages(fired)
-    _, channel_count, side, _ = context.blank.shape
-    sized = find_grid(module, channel_count, side) if context.fixed_size else None
+    _, channel_count, side, _ = facts.blank.shape
+    sized = find_grid(module, channel_count, side) if facts.fixed_size else None
     if returned is not None and returned is not last and prefix is None:
         return HookedBackbone(module, own, stages, returned=True, grid=sized)
     pooled = False

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 import numpy as np
 
 from fedmia.encoders._remote import Pixels, load_function
-from fedmia.encoders.base import EncoderForm, LoadContext, LoadedEncoder, LoadOptions
+from fedmia.encoders.base import EncoderFacts, EncoderForm, LoadedEncoder, LoadOptions
 from fedmia.records.note import Note
 from fedmia.settings.errors import InputError
 from fedmia.storage.durable import DiskError
@@ -47,7 +47,7 @@ class Http(EncoderForm):
         api = Api(source, tries=1)
         try:
             loaded = load_function(
-                LoadContext(source, load_options),
+                EncoderFacts(source, load_options),
                 api,
                 f"{source} {load_options.mean} {load_options.std}",
                 load_options.batch,

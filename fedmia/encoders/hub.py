@@ -6,7 +6,7 @@ import importlib
 from pathlib import Path
 from typing import Any, ClassVar
 
-from fedmia.encoders.base import LoadContext, LoadedEncoder, LoadOptions
+from fedmia.encoders.base import EncoderFacts, LoadedEncoder, LoadOptions
 from fedmia.settings.errors import InputError, suggest_nearest
 from fedmia.untrusted import text
 from fedmia.untrusted.filetype import check_file_type
@@ -46,15 +46,15 @@ class Hub:
         name, form = (source, "NAME") if folder is None else (folder.resolve().name, "FOLDER")
         weights = None if folder is None else self.read_folder(folder)
         library = import_extra(self.library, f"{self.prefix}:{form}", self.extra)
-        context = LoadContext(f"{self.prefix}:{name}", load_options)
+        facts = EncoderFacts(f"{self.prefix}:{name}", load_options)
         if folder is None or weights is None:
             if not self.knows(library, name):
                 names = self.names(library)  # all of them are too many to print
                 near = f"{suggest_nearest(name, names)} ({len(names)} are known)"
                 raise InputError(f"unknown {self.prefix} model '{name}'{near}")
-            return self.load_name(library, context, name)
+            return self.load_name(library, facts, name)
         try:
-            return self.load_folder(library, context, *weights)
+            return self.load_folder(library, facts, *weights)
         except InputError as error:
             if folder.name in str(error):
                 raise
@@ -75,12 +75,12 @@ class Hub:
         """Whether the library has a model of that name; it looks nowhere else."""
         return name in self.names(library)
 
-    def load_name(self, library: Any, context: LoadContext, name: str) -> LoadedEncoder:
+    def load_name(self, library: Any, facts: EncoderFacts, name: str) -> LoadedEncoder:
         """The model of that name; its weights are the checkpoint's, else random."""
         raise NotImplementedError
 
     def load_folder(
-        self, library: Any, context: LoadContext, weights_file: Path, config: dict[str, Any]
+        self, library: Any, facts: EncoderFacts, weights_file: Path, config: dict[str, Any]
     ) -> LoadedEncoder:
         """The model that the config.json of a folder describes, with the weights beside it."""
         raise NotImplementedError

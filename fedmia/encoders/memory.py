@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from fedmia.encoders._remote import Function, load_function
-from fedmia.encoders.base import LoadContext, LoadedEncoder, LoadOptions, finish
+from fedmia.encoders.base import EncoderFacts, LoadedEncoder, LoadOptions, finish
 from fedmia.encoders.factory import wrap
 from fedmia.encoders.hooked import CHANNELS, try_blank_pixels
 from fedmia.encoders.modules import copy_module, load_white_box, strip_wrappers
@@ -108,22 +108,22 @@ def load_module(
         own = {"method": copy_module(encoder.method, encoder.name), "notes": [*encoder.notes]}
         return finish(replace(encoder, name=name or encoder.name, **own), load_options)
     if callable(encoder) and not isinstance(encoder, nn.Module | type):
-        context = LoadContext(name or encoder_name(encoder), load_options)
+        facts = EncoderFacts(name or encoder_name(encoder), load_options)
         limits = load_options.batch, load_options.rate
-        return finish(load_function(context, encoder, context.where, *limits), load_options)
+        return finish(load_function(facts, encoder, facts.where, *limits), load_options)
     if not isinstance(encoder, nn.Module):
         raise InputError(f"encoder must be {KINDS}, got {type(encoder).__name__}")
-    context = LoadContext(name or encoder_name(encoder), load_options)
+    facts = EncoderFacts(name or encoder_name(encoder), load_options)
     if not isinstance(encoder, SSLMethod):
-        loaded = wrap(context, encoder, channels)
+        loaded = wrap(facts, encoder, channels)
     else:
-        load_options.refuse_constants(f"the encoder of {context.where}")
-        module = copy_module(encoder, context.where)
+        load_options.refuse_constants(f"the encoder of {facts.where}")
+        module = copy_module(encoder, facts.where)
         inner = module.to("cpu").eval().encoder  # blank pixels are tried there
         own = inner.mean.shape[1]  # 1 where one constant serves all channels
         counts = (channels,) if channels else (own, *(c for c in CHANNELS if c != own))
-        try_blank_pixels(context, inner, counts)
-        loaded = load_white_box(context, module)
+        try_blank_pixels(facts, inner, counts)
+        loaded = load_white_box(facts, module)
     return finish(loaded, load_options)
 
 

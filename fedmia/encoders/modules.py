@@ -13,7 +13,7 @@ from torch.optim.swa_utils import AveragedModel
 
 from fedmia.encoders import checkpoint, untrained
 from fedmia.encoders._outputs import FAILURES, named_tensors
-from fedmia.encoders.base import LoadContext, LoadedEncoder, Weights
+from fedmia.encoders.base import EncoderFacts, LoadedEncoder, Weights
 from fedmia.encoders.weight_checks import check_initialised, refuse_zeros
 from fedmia.nets.base import Backbone
 from fedmia.records.note import Note
@@ -39,11 +39,11 @@ def build_seeded(make: Callable[[], Any], seed: int) -> Any:
         return make()
 
 
-def build(context: LoadContext, make: Callable[[], Any], *passed: type[Exception]) -> Any:
+def build(facts: EncoderFacts, make: Callable[[], Any], *passed: type[Exception]) -> Any:
     """What a library makes, with weights of the user's seed.
 
     Args:
-        context: of the loading: its seed, and what errors call the module.
+        facts: of the loading: its seed, and what errors call the module.
         make: calls the library.
         passed: errors that are let through.
 
@@ -54,11 +54,11 @@ def build(context: LoadContext, make: Callable[[], Any], *passed: type[Exception
         InputError: it makes nothing.
     """
     try:
-        return build_seeded(make, context.load_options.seed)
+        return build_seeded(make, facts.load_options.seed)
     except passed:
         raise
     except (ImportError, OSError, LookupError, *FAILURES) as error:
-        raise InputError(f"{context.where} cannot be built: {first_line(error)}") from None
+        raise InputError(f"{facts.where} cannot be built: {first_line(error)}") from None
 
 
 def strip_wrappers(module: nn.Module) -> nn.Module:
@@ -125,14 +125,14 @@ class LoadedEncoderMethod(TwoView):
 
 
 def load_white_box(
-    context: LoadContext,
+    facts: EncoderFacts,
     network: Backbone | Encoder | SSLMethod,
     access: str = "white_box",
 ) -> LoadedEncoder:
     """The encoder with its layers and weights at hand; its control has permuted weights.
 
     Args:
-        context: of the loading, in which blank pixels were tried; notes say what became of a head.
+        facts: of the loading, in which blank pixels were tried; notes say what became of a head.
         network: a backbone, which gets the head that came with its weights, an encoder, or a
             method with its own loss.
         access: `black_box` where no gradient reaches its weights.
@@ -143,32 +143,32 @@ def load_white_box(
     Raises:
         InputError: every weight is zero.
     """
-    load_options = context.load_options
-    refuse_zeros(context.where, network.parameters())
+    load_options = facts.load_options
+    refuse_zeros(facts.where, network.parameters())
     if isinstance(network, Backbone):
-        own, notes = context.constants, context.notes
-        mean, std = load_options.channel_constants(context.blank.shape[1], own, notes)
+        own, notes = facts.constants, facts.notes
+        mean, std = load_options.channel_constants(facts.blank.shape[1], own, notes)
         network = Encoder(network, nn.Identity(), mean, std)
-        if (head := context.weights.head) is not None:
-            width = _width(network, context.blank)
+        if (head := facts.weights.head) is not None:
+            width = _width(network, facts.blank)
             first = next(m for m in head.modules() if isinstance(m, nn.Linear))
             fits = first.in_features == width
             network.head = head if fits else network.head
             unfit = Note("head-unfit", {"length": width})
-            context.notes.append(Note("head-of-file") if fits else unfit)
+            facts.notes.append(Note("head-of-file") if fits else unfit)
     if isinstance(network, Encoder):
         network.requires_grad_(True)  # attacks train copies; whoever made it may have frozen it
-        network = LoadedEncoderMethod(network, _width(network, context.blank), load_options.seed)
+        network = LoadedEncoderMethod(network, _width(network, facts.blank), load_options.seed)
     method = network.to(load_options.device)
 
     def permuted(least: int) -> SSLMethod:
         control: SSLMethod = copy.deepcopy(method)
         parts = control.shared_modules().items()
         state = {prefix + n: t for prefix, part in parts for n, t in part.state_dict().items()}
-        untrained.permute_tensors(state, context, least)
+        untrained.permute_tensors(state, facts, least)
         return control
 
-    return load_with_control(context, access, method, permuted)
+    return load_with_control(facts, access, method, permuted)
 
 
 @torch.no_grad()
@@ -178,7 +178,7 @@ def _width(encoder: Encoder, blank: Tensor) -> int:
 
 
 def load_with_control(
-    context: LoadContext,
+    facts: EncoderFacts,
     access: str,
     method: SSLMethod,
     permuted: Callable[[int], SSLMethod],
@@ -186,7 +186,7 @@ def load_with_control(
     """A released encoder whose control is its own with weights permuted.
 
     Args:
-        context: of the loading, in which blank pixels were tried.
+        facts: of the loading, in which blank pixels were tried.
         access: `white_box` or `black_box`.
         method: of the encoder.
         permuted: makes its control, weight tensors of fewer dimensions than its argument left
@@ -195,34 +195,34 @@ def load_with_control(
     Returns:
         The encoder.
     """
-    shape, fixed = context.blank.shape[1:], context.fixed_size
+    shape, fixed = facts.blank.shape[1:], facts.fixed_size
     return LoadedEncoder(
-        name=context.where,
+        name=facts.where,
         method=method,
         augment=MoCoV2().augment,
-        untrained=lambda: untrained.build_control(permuted, method.encoder, context, shape),
+        untrained=lambda: untrained.build_control(permuted, method.encoder, facts, shape),
         untrained_how=untrained.HOW,
         access=access,
         channels=shape[0],
-        size=shape[1] if fixed or context.load_options.size else context.size,
+        size=shape[1] if fixed or facts.load_options.size else facts.size,
         fixed_size=fixed,
-        notes=context.notes,
-        weights=context.weights,
+        notes=facts.notes,
+        weights=facts.weights,
     )
 
 
-def load_weights(context: LoadContext, module: nn.Module) -> None:
+def load_weights(facts: EncoderFacts, module: nn.Module) -> None:
     """The checkpoint's weights into an architecture of a library, or a note that there are none.
 
     Args:
-        context: of the loading: which checkpoint, and where the note goes.
+        facts: of the loading: which checkpoint, and where the note goes.
         module: the architecture, with random weights; it is changed in place.
 
     Raises:
         InputError: the checkpoint cannot be read, or does not fit.
     """
-    if context.load_options.checkpoint is None:
-        context.notes.append(Note("random-weights", {"encoder": context.where}))
-        context.weights = Weights("random weights")
+    if facts.load_options.checkpoint is None:
+        facts.notes.append(Note("random-weights", {"encoder": facts.where}))
+        facts.weights = Weights("random weights")
     else:
-        context.weights = checkpoint.load_checkpoint(context, module, adapt=True)
+        facts.weights = checkpoint.load_checkpoint(facts, module, adapt=True)

@@ -12,7 +12,7 @@ from torch import Tensor
 from fedmia.encoders import untrained
 from fedmia.encoders._preprocessing import read_settings
 from fedmia.encoders._program import Program, load_black_box
-from fedmia.encoders.base import EncoderForm, LoadContext, LoadedEncoder, LoadOptions
+from fedmia.encoders.base import EncoderFacts, EncoderForm, LoadedEncoder, LoadOptions
 from fedmia.encoders.hub import import_extra
 from fedmia.seeding import rng
 from fedmia.settings.errors import InputError
@@ -30,14 +30,14 @@ class Session(Program):
 
     Args:
         model: path, or the bytes of a model.
-        context: of its loading.
+        facts: of the encoder.
 
     Raises:
         InputError: the model cannot be read, takes more than one input, or no floats.
     """
 
-    def __init__(self, model: str | bytes, context: LoadContext) -> None:
-        where, device = context.where, context.load_options.device
+    def __init__(self, model: str | bytes, facts: EncoderFacts) -> None:
+        where, device = facts.where, facts.load_options.device
         runtime = import_extra("onnxruntime", EXTRA, "onnx")
         providers: list[Any] = ["CPUExecutionProvider"]
         if device.type == "cuda" and "CUDAExecutionProvider" in runtime.get_available_providers():
@@ -58,7 +58,7 @@ class Session(Program):
         if inputs[0].type not in DTYPES:
             raise InputError(f"{where} takes {inputs[0].type}; an encoder takes floats")
         self.input, self.dtype = inputs[0].name, DTYPES[inputs[0].type]
-        super().__init__(context, inputs[0].shape)
+        super().__init__(facts, inputs[0].shape)
 
     def run(self, pixels: Tensor) -> Any:
         fed = {self.input: pixels.detach().cpu().numpy().astype(self.dtype)}
@@ -83,14 +83,14 @@ class OnnxFile(EncoderForm):
         Raises:
             InputError: ONNX Runtime is not installed, or the file is no encoder.
         """
-        context = LoadContext(Path(source).name, load_options)
+        facts = EncoderFacts(Path(source).name, load_options)
 
         def permuted(least: int) -> Session:
-            return Session(permuted_model(source, context, least), context)
+            return Session(permuted_model(source, facts, least), facts)
 
-        session = Session(source, context)
+        session = Session(source, facts)
         metadata = session.session.get_modelmeta().custom_metadata_map
-        read_settings(context, f"'{source}'", {n: _value(t) for n, t in metadata.items()}, ())
+        read_settings(facts, f"'{source}'", {n: _value(t) for n, t in metadata.items()}, ())
         return load_black_box(session, permuted)
 
 
@@ -102,14 +102,14 @@ def _value(text: str) -> Any:
         return text
 
 
-def permuted_model(path: str, context: LoadContext, least: int) -> bytes:
+def permuted_model(path: str, facts: EncoderFacts, least: int) -> bytes:
     """A copy of a model whose weights are permuted within each tensor.
 
     Weights are initializers and constants.
 
     Args:
         path: of the model.
-        context: names it, and has the seed of the permutations.
+        facts: names it, and has the seed of the permutations.
         least: tensors of fewer dimensions stay as they are.
 
     Returns:
@@ -129,14 +129,14 @@ def permuted_model(path: str, context: LoadContext, least: int) -> bytes:
         values = onnx.numpy_helper.to_array(tensor)
         if values.dtype.name not in WEIGHTS or values.ndim < least or values.size < 2:
             continue
-        generator = rng(context.load_options.seed, "untrained", name)
+        generator = rng(facts.load_options.seed, "untrained", name)
         mixed = generator.permutation(values.reshape(-1)).reshape(values.shape)
         tensor.CopyFrom(onnx.numpy_helper.from_array(mixed, tensor.name))
         count += 1
     if not count:
-        raise untrained.refusal(context, untrained.NO_WEIGHTS)
+        raise untrained.refusal(facts, untrained.NO_WEIGHTS)
     try:
         serialized: bytes = model.SerializeToString()
     except Exception as error:  # protobuf's limit of 2 GiB
-        raise untrained.refusal(context, first_line(error)) from None
+        raise untrained.refusal(facts, first_line(error)) from None
     return serialized

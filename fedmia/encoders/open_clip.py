@@ -12,7 +12,7 @@ from fedmia.encoders._preprocessing import (
     own_constants,
     square_side,
 )
-from fedmia.encoders.base import Constants, EncoderForm, LoadContext, LoadedEncoder
+from fedmia.encoders.base import Constants, EncoderFacts, EncoderForm, LoadedEncoder
 from fedmia.encoders.hooked import hook_backbone, refuse_large
 from fedmia.encoders.hub import Hub, read_json
 from fedmia.encoders.modules import build, load_weights, load_white_box
@@ -37,7 +37,7 @@ class OpenClipModel(Hub, EncoderForm):
     extra = "clip"
     takes_checkpoint = True
 
-    def load_name(self, library: Any, context: LoadContext, name: str) -> LoadedEncoder:
+    def load_name(self, library: Any, facts: EncoderFacts, name: str) -> LoadedEncoder:
         """The image tower of `name`; the text tower is not built.
 
         Size and normalisation are those of an open_clip_config.json beside the checkpoint, else the
@@ -45,52 +45,52 @@ class OpenClipModel(Hub, EncoderForm):
         are not audited, is refused.
         """
         parts, config = importlib.import_module("open_clip.model"), library.get_model_config(name)
-        own_size = context.load_options.size
+        own_size = facts.load_options.size
         vision = {**config["vision_cfg"], "timm_model_pretrained": False}
-        pixels, where = _read_configuration(context, config)
-        size = square_side(context, f"{where}: size", pixels.get("size", vision.get("image_size")))
+        pixels, where = _read_configuration(facts, config)
+        size = square_side(facts, f"{where}: size", pixels.get("size", vision.get("image_size")))
         if size and not own_size:
-            refuse_large(context.where, size)
-        context.size = own_size or size or 224
-        vision["image_size"] = context.size
+            refuse_large(facts.where, size)
+        facts.size = own_size or size or 224
+        vision["image_size"] = facts.size
 
         def make() -> Any:
             options = parts.CLIPVisionCfg(**vision)
             quick = bool(config.get("quick_gelu", False))
             return parts._build_vision_tower(config["embed_dim"], options, quick)
 
-        module = build(context, make).eval()
-        load_weights(context, module)
+        module = build(facts, make).eval()
+        load_weights(facts, module)
         mean, std = pixels.get("mean"), pixels.get("std")
         if mean is not None and std is not None:
-            context.constants = own_constants(where, mean, std)
-        elif context.constants is None:
-            context.constants = _constants(library, name, context.notes)
-        return load_white_box(context, hook_backbone(context, module, (3,)))
+            facts.constants = own_constants(where, mean, std)
+        elif facts.constants is None:
+            facts.constants = _constants(library, name, facts.notes)
+        return load_white_box(facts, hook_backbone(facts, module, (3,)))
 
 
 def _read_configuration(
-    context: LoadContext, config: Mapping[str, Any]
+    facts: EncoderFacts, config: Mapping[str, Any]
 ) -> tuple[Mapping[str, Any], str]:
     """What the file beside the checkpoint says of pixels, `config` or nothing, and what names it.
 
     Raises:
         InputError: it describes another tower than `config`, or pixels that are not RGB.
     """
-    checkpoint = context.load_options.checkpoint
+    checkpoint = facts.load_options.checkpoint
     if checkpoint is None or not (path := checkpoint.parent / CONFIG).is_file():
-        return {}, context.where
+        return {}, facts.where
     content = read_json(path)
     model, pixels = content.get("model_cfg") or {}, dict(content.get("preprocess_cfg") or {})
     own, described = _tower(config), _tower(model)
     for name in described | own if described else ():
         if (described.get(name) or None) != (own.get(name) or None):
-            both = f"{described.get(name)!s:.60}, {context.where} has {own.get(name)!s:.60}"
+            both = f"{described.get(name)!s:.60}, {facts.where} has {own.get(name)!s:.60}"
             raise InputError(f"{path}: {name} {both}: give the name of that architecture")
     if pixels.get("mode", "RGB") != "RGB":
         raise InputError(f"{path}: mode {pixels['mode']}, images are audited in RGB")
-    note_resizing(context, str(path), pixels)
-    note_unread(context, str(path), pixels, PIXELS)
+    note_resizing(facts, str(path), pixels)
+    note_unread(facts, str(path), pixels, PIXELS)
     if pixels.get("size") is None:
         pixels["size"] = (model.get("vision_cfg") or {}).get("image_size")
     return {n: value for n, value in pixels.items() if value is not None}, str(path)

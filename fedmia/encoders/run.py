@@ -23,7 +23,7 @@ from fedmia.settings.errors import InputError, opt
 from fedmia.settings.options import option_fields
 from fedmia.settings.values import convert, disk_path
 from fedmia.settings.yamlfile import Tree
-from fedmia.ssl.base import SSL, Recipe, SSLMethod, State
+from fedmia.ssl.base import SSL, SSLMethod, State, TrainingData
 from fedmia.storage.runfolder import RunFolder, damaged
 from fedmia.untrusted.limits import first_line
 
@@ -31,7 +31,7 @@ BRANCH = "main"
 BUILT = ("model", "ssl", "data")  # the sections of a run's settings that an encoder is made of
 
 
-class RunModel(EncoderForm):
+class GlobalModel(EncoderForm):
     """The global model of a run of fedmia, read off its folder."""
 
     written = "RUN or RUN@ROUND (a run folder of fedmia)"
@@ -98,7 +98,7 @@ def load(spec: str, load_options: LoadOptions) -> LoadedEncoder:
 
     def build() -> SSLMethod:
         generator = torch_rng(load_options.seed, "released", "run")
-        return spec_ssl.build(net.build(channels, size), Recipe(mean, std), generator)
+        return spec_ssl.build(net.build(channels, size), TrainingData(mean, std), generator)
 
     def method(weights: State | None, turn: int = turn) -> SSLMethod:
         ssl_method = build()

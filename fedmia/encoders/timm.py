@@ -15,8 +15,8 @@ from fedmia.encoders import _resnet
 from fedmia.encoders._outputs import grid, is_map
 from fedmia.encoders._preprocessing import note_resizing, own_constants, square_side
 from fedmia.encoders.base import (
+    EncoderFacts,
     EncoderForm,
-    LoadContext,
     LoadedEncoder,
 )
 from fedmia.encoders.hooked import STAGES, capture_outputs, refuse_large, try_blank_pixels
@@ -91,19 +91,19 @@ class TimmModel(Hub, EncoderForm):
     def knows(self, library: Any, name: str) -> bool:
         return bool(library.is_model(name))  # also with the tag of public weights
 
-    def load_name(self, library: Any, context: LoadContext, name: str) -> LoadedEncoder:
+    def load_name(self, library: Any, facts: EncoderFacts, name: str) -> LoadedEncoder:
         """Size and normalisation are those of timm's data configuration where the user gives
         none."""
         fixed = library.get_pretrained_cfg(name, allow_unregistered=True).fixed_input_size
-        return _load_model(library, context, name, context.load_options.size if fixed else None)
+        return _load_model(library, facts, name, facts.load_options.size if fixed else None)
 
     def load_folder(
-        self, library: Any, context: LoadContext, weights_file: Path, config: dict[str, Any]
+        self, library: Any, facts: EncoderFacts, weights_file: Path, config: dict[str, Any]
     ) -> LoadedEncoder:
         """The model of a folder, unless its config.json describes more than its weights fill."""
-        folder, own = weights_file.parent, context.load_options
+        folder, own = weights_file.parent, facts.load_options
         where = f"{folder}/config.json"
-        context.load_options = replace(own, checkpoint=own.checkpoint or weights_file)
+        facts.load_options = replace(own, checkpoint=own.checkpoint or weights_file)
         fields, args = config.get("pretrained_cfg", config), config.get("model_args") or {}
         depth = args.get("depth")  # timm lists the rates of all blocks at first
         if isinstance(depth, int) and depth > MODULES:
@@ -114,47 +114,47 @@ class TimmModel(Hub, EncoderForm):
         shape = fields.get("input_size")
         if shape is not None and not (isinstance(shape, list) and len(shape) == 3):
             raise InputError(f"{where}: input_size {shape}, must be [channels, height, width]")
-        side = square_side(context, f"{where}: img_size", args.get("img_size"))
-        side = side or square_side(context, f"{where}: input_size", shape)
+        side = square_side(facts, f"{where}: img_size", args.get("img_size"))
+        side = side or square_side(facts, f"{where}: input_size", shape)
         if side and not own.size:
             refuse_large(where, side)
         sized = own.size or side
-        note_resizing(context, where, fields)
+        note_resizing(facts, where, fields)
         name, length = f"local-dir:{folder}", weights_file.stat().st_size
         with limit_modules("config.json"):
-            check_network(where, lambda: _build_model(library, name, context, sized, pool), length)
-            return _load_model(library, context, name, sized, pool)
+            check_network(where, lambda: _build_model(library, name, facts, sized, pool), length)
+            return _load_model(library, facts, name, sized, pool)
 
 
 def _load_model(
-    timm: Any, context: LoadContext, name: str, sized: int | None, pool: Any = None
+    timm: Any, facts: EncoderFacts, name: str, sized: int | None, pool: Any = None
 ) -> LoadedEncoder:
     """The encoder with the size and the normalisation of its checkpoint's settings, else of timm's
     data configuration; a ResNet that got a small stem from its file has not the latter, and takes
     images as they are."""
-    module: Any = _build_model(timm, name, context, sized, pool).eval()
+    module: Any = _build_model(timm, name, facts, sized, pool).eval()
     data = timm.data.resolve_model_data_config(module)  # takes a 0 for none
     config = getattr(module, "pretrained_cfg", None) or {}
     fixed, side = bool(config.get("fixed_input_size")), sized or int(data["input_size"][-1])
-    context.size = side if fixed else None
-    load_weights(context, module)
+    facts.size = side if fixed else None
+    load_weights(facts, module)
     stem = getattr(module, "conv1", None)
     channels = stem.in_channels if isinstance(stem, nn.Conv2d) else int(data["input_size"][0])
-    if not _resnet.adapt_sizes(context, module):
-        usual = fixed or context.size is None
-        context.size = context.size or side
-        if usual and context.load_options.size is None:
-            context.notes.append(Note("size-of-configuration", {"size": context.size}))
+    if not _resnet.adapt_sizes(facts, module):
+        usual = fixed or facts.size is None
+        facts.size = facts.size or side
+        if usual and facts.load_options.size is None:
+            facts.notes.append(Note("size-of-configuration", {"size": facts.size}))
         values = (data[n] if config.get(n) is None else config[n] for n in ("mean", "std"))
-        own = own_constants(f"the configuration of {context.where}", *values)
-        if context.constants is None and (channels == 3 or {*map(len, own)} <= {1, channels}):
-            context.constants = own
-    try_blank_pixels(context, module, (channels,))
-    context.fixed_size |= fixed  # its parts alone may have another size
-    return load_white_box(context, TimmBackbone(module, *context.blank.shape[1:3]))
+        own = own_constants(f"the configuration of {facts.where}", *values)
+        if facts.constants is None and (channels == 3 or {*map(len, own)} <= {1, channels}):
+            facts.constants = own
+    try_blank_pixels(facts, module, (channels,))
+    facts.fixed_size |= fixed  # its parts alone may have another size
+    return load_white_box(facts, TimmBackbone(module, *facts.blank.shape[1:3]))
 
 
-def _build_model(timm: Any, name: str, context: LoadContext, sized: int | None, pool: Any) -> Any:
+def _build_model(timm: Any, name: str, facts: EncoderFacts, sized: int | None, pool: Any) -> Any:
     """timm's model without a classifier, for images of side `sized` where it asks for a size, that
     pools as `pool` says; one that resamples its positions for other images, if it can."""
     side = {} if sized is None else {"img_size": sized}
@@ -163,5 +163,5 @@ def _build_model(timm: Any, name: str, context: LoadContext, sized: int | None, 
     pools = ({"global_pool": pool}, {}) if pool is not None else ({},)
     for options in ({**one, **other} for other in pools for one in sides):
         with suppress(TypeError):  # a network that has no such option
-            return build(context, partial(make, **options), TypeError)
-    return build(context, make)
+            return build(facts, partial(make, **options), TypeError)
+    return build(facts, make)

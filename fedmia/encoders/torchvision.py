@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from fedmia.encoders import _resnet
-from fedmia.encoders.base import IMAGENET, EncoderForm, LoadContext, LoadedEncoder
+from fedmia.encoders.base import IMAGENET, EncoderFacts, EncoderForm, LoadedEncoder
 from fedmia.encoders.hooked import hook_backbone
 from fedmia.encoders.hub import Hub
 from fedmia.encoders.modules import build, load_weights, load_white_box
@@ -37,10 +37,10 @@ class TorchvisionModel(Hub, EncoderForm):
     def names(self, library: Any) -> list[str]:
         return list(library.list_models(module=library))
 
-    def load_name(self, library: Any, context: LoadContext, name: str) -> LoadedEncoder:
+    def load_name(self, library: Any, facts: EncoderFacts, name: str) -> LoadedEncoder:
         """The vector is what the classifier was given. Where that is the last map flattened (VGG,
         AlexNet, SqueezeNet), it is the map's mean. A ViT is built for the size asked for."""
-        size = context.load_options.size
+        size = facts.load_options.size
         options = {"image_size": size} if size and name.startswith("vit_") else {}
 
         def make() -> nn.Module:
@@ -55,10 +55,10 @@ class TorchvisionModel(Hub, EncoderForm):
                 network.__class__ = type("AnySize", (library.VisionTransformer,), members)
             return network
 
-        module = build(context, make)
-        load_weights(context, module)
+        module = build(facts, make)
+        load_weights(facts, module)
         first = next(m for m in module.modules() if isinstance(m, nn.Conv2d))
-        if not _resnet.adapt_sizes(context, module) and first.in_channels == 3:
-            context.constants = context.constants or IMAGENET  # the library's own
-        backbone = hook_backbone(context, module, (first.in_channels,), flat_is_map=True)
-        return load_white_box(context, backbone)
+        if not _resnet.adapt_sizes(facts, module) and first.in_channels == 3:
+            facts.constants = facts.constants or IMAGENET  # the library's own
+        backbone = hook_backbone(facts, module, (first.in_channels,), flat_is_map=True)
+        return load_white_box(facts, backbone)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 import torch
 from torch import Tensor, nn
 
-from fedmia.encoders.base import LoadContext
+from fedmia.encoders.base import EncoderFacts
 from fedmia.seeding import torch_rng
 from fedmia.settings.errors import InputError
 from fedmia.ssl.base import SSLMethod
@@ -20,18 +20,18 @@ NO_WEIGHTS = "it has no weights to permute"
 LOOKS = 4  # images of noise that the control must embed to finite numbers
 
 
-def refusal(context: LoadContext, why: str) -> InputError:
+def refusal(facts: EncoderFacts, why: str) -> InputError:
     """The error for an encoder without a control."""
-    return InputError(f"{context.where}: no untrained control: {why}")
+    return InputError(f"{facts.where}: no untrained control: {why}")
 
 
 @torch.no_grad()
-def permute_tensors(tensors: Mapping[str, Tensor], context: LoadContext, least: int) -> None:
+def permute_tensors(tensors: Mapping[str, Tensor], facts: EncoderFacts, least: int) -> None:
     """Permute the entries within each float tensor, in place.
 
     Args:
         tensors: name -> tensor.
-        context: has the seed of the permutations; each depends on it and on the tensor's name.
+        facts: has the seed of the permutations; each depends on it and on the tensor's name.
         least: tensors of fewer dimensions stay as they are.
 
     Raises:
@@ -43,16 +43,16 @@ def permute_tensors(tensors: Mapping[str, Tensor], context: LoadContext, least: 
         if t.is_floating_point() and t.ndim >= least and t.numel() > 1
     }
     if not weights:
-        raise refusal(context, NO_WEIGHTS)
+        raise refusal(facts, NO_WEIGHTS)
     for name, tensor in weights.items():
-        generator = torch_rng(context.load_options.seed, "untrained", name)
+        generator = torch_rng(facts.load_options.seed, "untrained", name)
         order = torch.randperm(tensor.numel(), generator=generator)
         tensor.copy_(tensor.flatten()[order.to(tensor.device)].view_as(tensor))
 
 
 @torch.no_grad()
 def build_control(
-    make: Callable[[int], SSLMethod], trained: nn.Module, context: LoadContext, shape: Sequence[int]
+    make: Callable[[int], SSLMethod], trained: nn.Module, facts: EncoderFacts, shape: Sequence[int]
 ) -> SSLMethod:
     """The untrained control: the encoder with permuted weights.
 
@@ -62,7 +62,7 @@ def build_control(
     Args:
         make: builds the control with the tensors of so many dimensions or more permuted.
         trained: the encoder itself.
-        context: names the encoder, and has the seed of the images that are tried.
+        facts: names the encoder, and has the seed of the images that are tried.
         shape: (C, H, W) of the images that it must embed.
 
     Returns:
@@ -71,13 +71,13 @@ def build_control(
     Raises:
         InputError: its outputs are not finite either way, or those of the encoder itself.
     """
-    generator = torch_rng(context.load_options.seed, "untrained", "noise")
+    generator = torch_rng(facts.load_options.seed, "untrained", "noise")
     noise = torch.rand(LOOKS, *shape, generator=generator)
     for least in (1, 2):
         method = make(least).eval()
         out = method.encoder(noise.to(method.encoder.mean.device))
         if torch.equal(out, trained(noise.to(out.device))):
-            raise refusal(context, "its outputs do not change with its weights")
+            raise refusal(facts, "its outputs do not change with its weights")
         if bool(torch.isfinite(out).all()):
             return method
-    raise refusal(context, "its outputs are not finite with permuted weights")
+    raise refusal(facts, "its outputs are not finite with permuted weights")

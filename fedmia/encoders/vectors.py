@@ -14,7 +14,7 @@ from torch import Tensor
 
 from fedmia.data.images import UNLABELLED, ImageSet
 from fedmia.encoders._program import Program, load_black_box
-from fedmia.encoders.base import LoadContext, LoadedEncoder, LoadOptions
+from fedmia.encoders.base import EncoderFacts, LoadedEncoder, LoadOptions
 from fedmia.records.note import Note
 from fedmia.settings.errors import InputError
 from fedmia.settings.values import escape_name
@@ -178,15 +178,15 @@ class Lookup(Program):
     """Gives each stand-in the first of its image's vectors.
 
     Args:
-        context: of its loading.
+        facts: of the encoder.
         sides: vectors of members and of non-members.
 
     Attributes:
         views: V, of each image.
     """
 
-    def __init__(self, context: LoadContext, *sides: VectorSet) -> None:
-        super().__init__(context, (None, 1, SIDE, SIDE))
+    def __init__(self, facts: EncoderFacts, *sides: VectorSet) -> None:
+        super().__init__(facts, (None, 1, SIDE, SIDE))
         self._rows = torch.from_numpy(np.concatenate([one.vectors for one in sides]))
         names = [image.tobytes() for one in sides for image in one.images().images]
         self._places = {name: at for at, name in enumerate(names)}
@@ -231,10 +231,10 @@ def load_vectors(
     if shapes[0] != shapes[1]:
         sides = " and ".join(f"{views} of length {length}" for views, length in shapes)
         raise InputError(f"the embeddings of the two sides must be alike: {sides} an image")
-    context = LoadContext(name or f"the encoder of {members.name}", LoadOptions(seed=seed))
-    context.constants = (0.0,), (1.0,)
+    facts = EncoderFacts(name or f"the encoder of {members.name}", LoadOptions(seed=seed))
+    facts.constants = (0.0,), (1.0,)
 
-    lookup = Lookup(context, members, nonmembers)
+    lookup = Lookup(facts, members, nonmembers)
     loaded = load_black_box(lookup)
     loaded.stored = lookup
     loaded.notes.append(Note("vectors-given", {"views": lookup.views}))

@@ -8,7 +8,7 @@ from typing import Any
 
 from fedmia.encoders import _resnet, _vit
 from fedmia.encoders._preprocessing import read_settings
-from fedmia.encoders.base import EncoderForm, LoadContext, LoadedEncoder, LoadOptions
+from fedmia.encoders.base import EncoderFacts, EncoderForm, LoadedEncoder, LoadOptions
 from fedmia.encoders.checkpoint import COUNTERS, load_tensors
 from fedmia.encoders.hooked import hook_backbone, try_blank_pixels
 from fedmia.encoders.modules import build_seeded, load_white_box
@@ -36,20 +36,20 @@ class WeightsFile(EncoderForm):
             InputError: the file cannot be read, or holds neither.
         """
         path = Path(source)
-        context = LoadContext(path.name, replace(load_options, checkpoint=path))
+        facts = EncoderFacts(path.name, replace(load_options, checkpoint=path))
         content, where = read_weights(path), f"weights '{path}'"
-        joined = join_parts(content, where, (), context.notes)
+        joined = join_parts(content, where, (), facts.notes)
         match = find_encoder(joined, path, load_options.key, _count_known)
         vit = _vit.canonical_names(match.trunk)
         if _vit.is_vit(vit):
             form = match.scheme.form
-            module = build_seeded(lambda: _vit.build(context, vit, form), load_options.seed)
-            context.weights = load_tensors(context, module.eval(), match, vit)
-            context.size, channels = module.patch_embed.img_size[0], (vit[_vit.PATCHES].shape[1],)
-            read_settings(context, where, content, module.state_dict())
-            try_blank_pixels(context, module, channels)
-            context.fixed_size = True
-            return load_white_box(context, TimmBackbone(module, *context.blank.shape[1:3]))
+            module = build_seeded(lambda: _vit.build(facts, vit, form), load_options.seed)
+            facts.weights = load_tensors(facts, module.eval(), match, vit)
+            facts.size, channels = module.patch_embed.img_size[0], (vit[_vit.PATCHES].shape[1],)
+            read_settings(facts, where, content, module.state_dict())
+            try_blank_pixels(facts, module, channels)
+            facts.fixed_size = True
+            return load_white_box(facts, TimmBackbone(module, *facts.blank.shape[1:3]))
         tensors, relu = _resnet.canonical_names(match.trunk)
         if not _resnet.is_resnet(tensors):
             names = "timm:NAME, torchvision:NAME or package.module:factory"
@@ -58,11 +58,11 @@ class WeightsFile(EncoderForm):
             neither = "its tensors are neither a ResNet's nor a ViT's by name"
             raise InputError(f"encoder '{source}': {neither}; {way}")
         net: Any = build_seeded(lambda: _resnet.build(tensors, path.name), load_options.seed)
-        _resnet.adapt(net, tensors, relu, match.scheme.padding, context)
-        context.weights = load_tensors(context, net, match, tensors)
-        read_settings(context, where, content, net.state_dict())
-        _resnet.adapt_sizes(context, net)
-        return load_white_box(context, hook_backbone(context, net, (net.conv1.in_channels,)))
+        _resnet.adapt(net, tensors, relu, match.scheme.padding, facts)
+        facts.weights = load_tensors(facts, net, match, tensors)
+        read_settings(facts, where, content, net.state_dict())
+        _resnet.adapt_sizes(facts, net)
+        return load_white_box(facts, hook_backbone(facts, net, (net.conv1.in_channels,)))
 
 
 def _count_known(one: EncoderMatch) -> float:

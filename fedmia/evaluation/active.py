@@ -22,7 +22,7 @@ from fedmia.threat import ClientView
 ANOTHER_RUN = "another run of the app without ascent"  # what the twin in somebody's app is
 
 
-class ActiveScores:
+class ActiveScorer:
     """Scores the active attack in the rounds in which its client acted, and its controls.
 
     Args:

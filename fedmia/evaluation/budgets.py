@@ -10,7 +10,7 @@ from fedmia.evaluation.steps.scorer import threshold_asks
 from fedmia.evaluation.suite import Suite
 from fedmia.records import SweepPoint
 from fedmia.records.note import Note
-from fedmia.rounds.base import RoundModel
+from fedmia.rounds.base import TargetModel
 from fedmia.seeding import rng
 from fedmia.settings.commands.points import parse_points
 from fedmia.settings.errors import InputError, opt
@@ -19,7 +19,7 @@ from fedmia.threat import BudgetError
 LEAST_KNOWN = 8  # a side, below which a budget buys no attack
 
 
-def allot(suite: Suite, model: RoundModel, name: str) -> Known:
+def allot(suite: Suite, model: TargetModel, name: str) -> Known:
     """The known images that the budget lets an attack learn from, with a note where they are fewer.
 
     Args:
@@ -44,7 +44,7 @@ def allot(suite: Suite, model: RoundModel, name: str) -> Known:
     return known
 
 
-def afford(suite: Suite, model: RoundModel, name: str, known: Known, budget: int | None) -> Known:
+def afford(suite: Suite, model: TargetModel, name: str, known: Known, budget: int | None) -> Known:
     """As many known images as the query budget lets the attack learn from.
 
     The cost of fitting grows linearly with the known images: two small fits give the line.
@@ -79,7 +79,7 @@ def afford(suite: Suite, model: RoundModel, name: str, known: Known, budget: int
     return known if count == most else first_known(known, count)
 
 
-def _cost(suite: Suite, model: RoundModel, name: str, known: Known) -> tuple[int, int]:
+def _cost(suite: Suite, model: TargetModel, name: str, known: Known) -> tuple[int, int]:
     """Queries of a fit on `known` and of its threshold, and of scoring one image."""
     attack, view = suite.build(name), suite.view(model, name, known, None)
     attack.fit(view, known, rng(suite.scorer.seed, "cost", name))
@@ -91,7 +91,7 @@ def _cost(suite: Suite, model: RoundModel, name: str, known: Known) -> tuple[int
 
 def sweep(
     suite: Suite,
-    model: RoundModel,
+    model: TargetModel,
     names: Iterable[str],
     spec: str,
     say: Callable[[str], None] = lambda line: None,
@@ -124,7 +124,7 @@ def sweep(
     return points
 
 
-def _point(suite: Suite, model: RoundModel, name: str, kind: str, value: int) -> SweepPoint:
+def _point(suite: Suite, model: TargetModel, name: str, kind: str, value: int) -> SweepPoint:
     """One attack at one value; an error where the value does not suffice for it."""
     known, budget = suite.scorer.known, suite.attacker.budget
     if kind == "query_budget":

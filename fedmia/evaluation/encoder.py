@@ -15,7 +15,7 @@ from fedmia.attacks.base import Known
 from fedmia.data.cast import KNOWN, Cast
 from fedmia.data.images import IntArray
 from fedmia.encoders.describe import describe
-from fedmia.evaluation.active import ActiveScores
+from fedmia.evaluation.active import ActiveScorer
 from fedmia.evaluation.audits.climb import attack_of_notes
 from fedmia.evaluation.audits.estimate import Rehearsal, rehearse
 from fedmia.evaluation.audits.federation import (
@@ -35,7 +35,7 @@ from fedmia.evaluation.steps.failures import Failures
 from fedmia.evaluation.suite import Progress, Suite
 from fedmia.partitions.iid import IID
 from fedmia.recording.branches import UNTRAINED
-from fedmia.records import RunScores
+from fedmia.records import Evaluation
 from fedmia.records.note import Note
 from fedmia.rounds.attacker import Attacker
 from fedmia.rounds.base import EncoderRounds
@@ -94,7 +94,7 @@ def suite_of_audit(
         device: where tensors are computed.
         own: the attacker's shadows; None: it has none.
         folder: of what was scored before and of what is scored now, or None.
-        augment: recipe of the attacker's views; None: the encoder's.
+        augment: augmentation of the attacker's views; None: the encoder's.
 
     Returns:
         The suite.
@@ -137,7 +137,7 @@ def suite_of_audit(
     suite.probe = partial(probe_images, suite, cast)
     if act is not None:
         suite.attacks[act.about["attack"]] = attack_of_notes(act, audit)
-        suite.act = ActiveScores(suite, act)
+        suite.act = ActiveScorer(suite, act)
     if audit.split.knows == "nonmembers":
         suite.notes.append(Note("no-known-members"))
     return suite
@@ -153,7 +153,7 @@ def examine(
     watch: Stopwatch,
     stopped: Callable[[], bool],
     controls: bool = True,
-) -> RunScores:
+) -> Evaluation:
     """Run attacks, controls and probes.
 
     Where no attack could run, the scores hold the reasons alone, and the folder of results is given
@@ -183,7 +183,7 @@ def examine(
     own = OwnShadows(
         audit, released, cast, cache, device, display.line, display.epochs, stopped, provided
     )
-    augment = recipe(audit, own.augment(), cast, run_of(audit) is not None)
+    augment = audit_augmentation(audit, own.augment(), cast, run_of(audit) is not None)
     has_shadows = audit.shadow.count or provided is not None
     shadows, archive = own if has_shadows else None, place.path_to(ATTACKS)
     suite = suite_of_audit(audit, rounds, cast, device, shadows, archive, augment)
@@ -330,7 +330,7 @@ def folder(audit: Audit, out: Path | None) -> OutFolder:
 def gather(
     suite: Suite, audit: Audit, cast: Cast, results: Mapping[str, Any], *notes: Note,
     **measured: Any,
-) -> RunScores:  # fmt: skip
+) -> Evaluation:  # fmt: skip
     """Put together all that the report shows.
 
     Args:
@@ -338,7 +338,7 @@ def gather(
         cast: the images in their roles.
         results: as `score` gives them.
         notes: for the reader.
-        measured: fields of `RunScores` beside those of the attacks.
+        measured: fields of `Evaluation` beside those of the attacks.
 
     Returns:
         All that the report shows.
@@ -401,16 +401,16 @@ def notes(
     return lines
 
 
-def recipe(audit: Audit, augment: Augment, audit_split: Cast, of_run: bool) -> Augment:
-    """The attacker's views: the encoder's recipe as far as it suits the images, then --augment.
+def audit_augmentation(audit: Audit, augment: Augment, audit_split: Cast, of_run: bool) -> Augment:
+    """The attacker's views: the encoder's as far as they suit the images, then --augment.
 
     Args:
-        augment: the recipe that the encoder was trained with, or less where it is not known.
+        augment: the augmentation that the encoder was trained with, or less where it is not known.
         audit_split: the images in their roles.
         of_run: whether the encoder is of a federated run.
 
     Returns:
-        The recipe of the attacker's views.
+        The augmentation of the attacker's views.
     """
     if not of_run:
         v = audit_split.views

@@ -18,7 +18,7 @@ from fedmia.data.cast import SCORED
 from fedmia.evaluation.audits.prepare import device_of, prepare
 from fedmia.evaluation.audits.threads import settle_threads
 from fedmia.evaluation.encoder import examine
-from fedmia.records import RunScores, ScoredAttack
+from fedmia.records import Evaluation, ScoredAttack
 from fedmia.records.attack_rows import with_auc
 from fedmia.report.build import build_report
 from fedmia.report.codes import UNTESTED
@@ -67,7 +67,7 @@ def of_all(attack: ScoredAttack, name: str, images: int) -> float:
 
 
 def of_attacks(
-    pilot: RunScores, took: float, names: Collection[str], images: int,
+    pilot: Evaluation, took: float, names: Collection[str], images: int,
     controls: Sequence[str], rounds: int = 0, workers: int = 1,
 ) -> float:  # fmt: skip
     """Seconds of the attacks on all models, by those of a pilot on one.
@@ -95,7 +95,7 @@ def of_attacks(
 
 
 def conclude(
-    invocation: Invocation, watch: Stopwatch, pilot: RunScores, seconds: Mapping[str, float],
+    invocation: Invocation, watch: Stopwatch, pilot: Evaluation, seconds: Mapping[str, float],
     **row: Any,
 ) -> Outlook:  # fmt: skip
     """The outlook, by the attacks of a pilot and by the tests of its report.

@@ -7,13 +7,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from clients.client_context import ClientContext
+from clients.client_setup import ClientSetup
 from fedmia.attacks.base import ActiveAttack, Known
 from fedmia.data.cast import KNOWN, SCORED, Cast
 from fedmia.data.images import IntArray
 from fedmia.data.sets import ImageSets, form_sets
 from fedmia.defenses.stack import require_account
-from fedmia.evaluation.active import ActiveScores
+from fedmia.evaluation.active import ActiveScorer
 from fedmia.evaluation.score import explain_uncontrolled, score
 from fedmia.evaluation.steps.assemble import assemble
 from fedmia.evaluation.steps.failures import Failures
@@ -25,7 +25,7 @@ from fedmia.federation.utility import Probes
 from fedmia.partitions.base import Partition
 from fedmia.partitions.iid import IID
 from fedmia.recording.branches import MAIN, PLACEBO
-from fedmia.records import ClientInfo, RunScores
+from fedmia.records import ClientInfo, Evaluation
 from fedmia.records.defence_rows import DefenceRow
 from fedmia.records.note import Note
 from fedmia.rounds.base import Rounds
@@ -55,7 +55,7 @@ class _Pieces(Progress):
 def suite_of_run(
     rounds: Rounds,
     plan: Plan,
-    context: ClientContext,
+    setup: ClientSetup,
     cast: Cast,
     attacks: Mapping[str, PluginChoice],
     archive: Archive,
@@ -66,7 +66,7 @@ def suite_of_run(
     Args:
         rounds: the models.
         plan: settings of the run, and all its images.
-        context: what its clients share.
+        setup: what its clients share.
         cast: the images in their roles, without those of clients that were dropped.
         attacks: those to run, by name.
         archive: keeps what is scored, and has what was scored before.
@@ -90,7 +90,7 @@ def suite_of_run(
             return f"no round whose {keeps} are kept was finished"
         return None
 
-    attacker = make_attacker(context, Known(*map(cast.pixels, KNOWN)))
+    attacker = make_attacker(setup, Known(*map(cast.pixels, KNOWN)))
     suite = Suite(
         rounds,
         cast,
@@ -104,7 +104,7 @@ def suite_of_run(
         formed=formed_sets(plan.cast, cast, experiment.seed),
     )
     if rounds.notes is not None and rounds.notes.about["attack"] in suite.attacks:
-        suite.act = ActiveScores(suite, rounds.notes, by_sets=True)
+        suite.act = ActiveScorer(suite, rounds.notes, by_sets=True)
     return suite
 
 
@@ -131,7 +131,7 @@ def score_run(
     watch: Stopwatch,
     display: Display | None = None,
     controls: bool = True,
-) -> RunScores:
+) -> Evaluation:
     """Score the finished rounds of a run.
 
     Args:
@@ -149,7 +149,7 @@ def score_run(
     """
     plan, recording, cast = run.plan, run.recording, run.cast
     experiment, data = plan.experiment, cast.data
-    probes = Probes(run.client_context, plan.cast)
+    probes = Probes(run.client_setup, plan.cast)
     with watch.part("probes"):
         scored_at, end = run.round, recording.rounds(MAIN)[-1]
         model = recording.load(MAIN, scored_at)[0]
@@ -158,8 +158,8 @@ def score_run(
         health = probes.health(model, {r.round: r.loss for r in run.rounds}.get(scored_at))
         untrained = probes.both(recording.untrained())
     failures = Failures((InputError, FederationError))
-    choices, context = experiment.attack_choices, run.client_context
-    suite = suite_of_run(run, plan, context, cast, choices, run.archive, failures)
+    choices, setup = experiment.attack_choices, run.client_setup
+    suite = suite_of_run(run, plan, setup, cast, choices, run.archive, failures)
     suite.act = suite.act if controls else None
     if display is not None:
         suite.progress = _Pieces(display)
@@ -168,7 +168,7 @@ def score_run(
     with watch.part("attacks"):
         results = score(
             suite, names, run.rounds, controls=controls, by_sets=True, swept=experiment.sweep,
-            threads=context.threads,
+            threads=setup.threads,
         )  # fmt: skip
     notes = [*plan.notes, *suite.failures.notes(), *suite.notes]
     notes += placebo_note(suite, run)
@@ -237,25 +237,25 @@ def client_rows(
     Raises:
         InputError: a privacy statement whose account lacks rounds that were trained.
     """
-    context, rows, last = run.client_context, [], run.last_rounds(scored_at)
-    trained = run.trained or (0,) * len(context.roles)
-    for client, role in enumerate(context.roles):
-        own, defended = context.parts["members"][client], client in context.experiment.defended
+    setup, rows, last = run.client_setup, [], run.last_rounds(scored_at)
+    trained = run.trained or (0,) * len(setup.roles)
+    for client, role in enumerate(setup.roles):
+        own, defended = setup.parts["members"][client], client in setup.experiment.defended
         local_state = run.store.load(MAIN, client) if defended else None
         counts = np.bincount(labels[own], minlength=classes).tolist()
         at = None if last is None else int(last[client])
-        defence = statement(context, client, local_state, trained[client])
+        defence = statement(setup, client, local_state, trained[client])
         rows.append(ClientInfo(client, len(own), role, defence, tuple(counts), at))
     return rows
 
 
 def statement(
-    context: ClientContext, client: int, local_state: ClientState | None, trained: int = 0
+    setup: ClientSetup, client: int, local_state: ClientState | None, trained: int = 0
 ) -> DefenceRow | None:
     """What a client's defences promise, by the account that it keeps.
 
     Args:
-        context: what all clients of the run share.
+        setup: what all clients of the run share.
         client: partition id.
         local_state: what the client keeps; None before its first round.
         trained: rounds whose updates the server took.
@@ -266,9 +266,9 @@ def statement(
     Raises:
         InputError: the account lacks rounds that were trained.
     """
-    if client not in context.experiment.defended:
+    if client not in setup.experiment.defended:
         return None
     memory = local_state.memory.get("defense", {}) if local_state else {}
-    defence = context.build_defenses(client).statement(memory)
+    defence = setup.build_defenses(client).statement(memory)
     # A state is kept of trained rounds alone, and a node's is all that it knows of them.
     return defence and require_account(defence, max(trained, int(local_state is not None)))

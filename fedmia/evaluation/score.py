@@ -18,7 +18,7 @@ from fedmia.recording.branches import BRANCHES, MAIN, UNTRAINED
 from fedmia.records import DatasetInferenceResults, Pair, ScoredAttack, list_attacks
 from fedmia.records.note import Note
 from fedmia.records.rows import RoundRow
-from fedmia.rounds.base import RoundModel
+from fedmia.rounds.base import TargetModel
 from fedmia.runtime.cores import count_cores
 from fedmia.shadows.train import CUT
 
@@ -56,7 +56,7 @@ def score(
             None: one after the other, with all threads.
 
     Returns:
-        Fields of `RunScores`.
+        Fields of `Evaluation`.
     """
     kinds = {name: type(suite.build(name)) for name in names}
     single = [n for n in names if not issubclass(kinds[n], ActiveAttack | DatasetAttack)]
@@ -73,7 +73,7 @@ def score(
         work[UNTRAINED] = partial(_score_untrained, suite, single)
     for name in OWN if controls else ():
         if rounds.round in rounds.models(name):
-            control = RoundModel(name, rounds.round)
+            control = TargetModel(name, rounds.round)
             work[name] = partial(
                 suite.score_attacks, control, single, name, title="", threshold=False
             )
@@ -155,7 +155,7 @@ def score_round(
     if suite.progress.stopped():
         return {}
     shared = alone and round == suite.main.round
-    target = suite.main if shared else RoundModel(MAIN, round)
+    target = suite.main if shared else TargetModel(MAIN, round)
     fields = suite.leakage_of_round(target, names, layers=layers)
     if suite.probe is not None:
         fields["knn"] = suite.probe(target)["knn"].value

@@ -22,7 +22,7 @@ from fedmia.recording.branches import MAIN, UNTRAINED
 from fedmia.records import Curves, DatasetInferenceResults, Probe, ScoredAttack
 from fedmia.records.note import Note
 from fedmia.rounds.attacker import Attacker
-from fedmia.rounds.base import RoundModel, Rounds
+from fedmia.rounds.base import Rounds, TargetModel
 from fedmia.settings.choices import PluginChoice
 from fedmia.settings.errors import InputError, opt
 from fedmia.settings.options import option_fields
@@ -148,9 +148,9 @@ class Suite:
         )  # fmt: skip
         self.known, self.notes = dict[str, Known](), list[Note]()
         self.act: Act | None = None
-        self.probe: Callable[[RoundModel], Mapping[str, Probe]] | None = None
-        self.main = RoundModel(MAIN, rounds.round)
-        self.untrained = RoundModel(UNTRAINED, 0 if 0 in rounds.models() else None)
+        self.probe: Callable[[TargetModel], Mapping[str, Probe]] | None = None
+        self.main = TargetModel(MAIN, rounds.round)
+        self.untrained = TargetModel(UNTRAINED, 0 if 0 in rounds.models() else None)
         self.progress = Progress()
 
     # -- attacks ---------------------------------------------------------------------------------
@@ -217,7 +217,7 @@ class Suite:
 
     # -- views: rows and drawn images are shared between them, counts are not --------------------
 
-    def method(self, target: RoundModel) -> SSLMethod:
+    def method(self, target: TargetModel) -> SSLMethod:
         """The network of a target, with negatives of the attacker's.
 
         Raises:
@@ -233,7 +233,7 @@ class Suite:
         return target.method
 
     def view(
-        self, target: RoundModel, name: str, known: Known | None = None,
+        self, target: TargetModel, name: str, known: Known | None = None,
         budget: int | None = None, *, naive: bool = False, **beside: Any,
     ) -> BlackBox:  # fmt: skip
         """What the attacker has of a model while an attack runs.
@@ -262,7 +262,7 @@ class Suite:
             **beside,
         )  # fmt: skip
 
-    def plain_view(self, target: RoundModel) -> BlackBox:
+    def plain_view(self, target: TargetModel) -> BlackBox:
         """A view that charges no attack, and leaves no rows of one side behind: an attack would be
         answered faster about these."""
         one = self.attacker
@@ -292,7 +292,7 @@ class Suite:
         return self.failures.attempt(piece, name, partial(self.once, piece, name, call))
 
     def score(
-        self, target: RoundModel, name: str, known: Known, budget: int | None, **how: Any
+        self, target: TargetModel, name: str, known: Known, budget: int | None, **how: Any
     ) -> ScoredAttack:
         """One attack on one model by an attacker that knows `known`; `how` as in `Scorer`."""
         view = self.view(target, name, known, budget)
@@ -300,7 +300,7 @@ class Suite:
         return self.scorer.with_known(known).score_attack(name, view, **how)
 
     def score_attacks(
-        self, target: RoundModel, names: Iterable[str], piece: str = "main", title: str = "",
+        self, target: TargetModel, names: Iterable[str], piece: str = "main", title: str = "",
         **how: Any,
     ) -> list[ScoredAttack]:  # fmt: skip
         """Score attacks on one model; they share what they compute.
@@ -334,7 +334,7 @@ class Suite:
         return done
 
     def _score_with_twin(
-        self, target: RoundModel, name: str, known: Known, budget: int | None, **how: Any
+        self, target: TargetModel, name: str, known: Known, budget: int | None, **how: Any
     ) -> ScoredAttack:
         """An attack beside its naive twin, where its shadows know the defence."""
         scored, shadows = self.score(target, name, known, budget, **how), self.shadows
@@ -351,7 +351,7 @@ class Suite:
         )
 
     def leakage_of_round(
-        self, target: RoundModel, names: Iterable[str], *, layers: bool
+        self, target: TargetModel, names: Iterable[str], *, layers: bool
     ) -> dict[str, Any]:
         """Scores of attacks on the model of a round, and of `internal` on each layer (Fig. 6).
 

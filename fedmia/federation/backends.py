@@ -11,8 +11,8 @@ from functools import partial
 from flwr.serverapp import Grid
 
 from clients.app import answer, together_app
-from clients.client_context import ClientContext
 from clients.client_group import count_together
+from clients.client_setup import ClientSetup
 from fedmia.federation.inline import InlineGrid
 from fedmia.runtime.cores import count_cores
 from fedmia.runtime.threads import limit_threads
@@ -25,7 +25,7 @@ ServerMain = Callable[[Grid], None]
 
 
 def run_inline(
-    server: ServerMain, client_context: ClientContext, store: StateStore,
+    server: ServerMain, client_setup: ClientSetup, store: StateStore,
     say: Callable[[str], None] = lambda line: None,
 ) -> None:  # fmt: skip
     """Run `server` against clients in this process, as many at once as the cores allow.
@@ -36,26 +36,26 @@ def run_inline(
         say: shows a line to the user: why clients that should train in one pass do not.
     """
     logging.getLogger("flwr").setLevel(logging.ERROR)  # it logs every round of every branch
-    clients, threads = len(client_context.roles), client_context.threads
-    at_once, reason = count_together(client_context)
+    clients, threads = len(client_setup.roles), client_setup.threads
+    at_once, reason = count_together(client_setup)
     if reason:
         say(f"clients train one after the other: {reason}")
     gpu_workers = GPU_WORKERS if at_once == 1 else 1  # one pass of many fills it
-    most = clients if client_context.device == "cpu" else min(clients, gpu_workers)
+    most = clients if client_setup.device == "cpu" else min(clients, gpu_workers)
     workers = max(1, min(most, count_cores() // threads))
     grid = InlineGrid(
-        partial(answer, client_context),
-        clients, workers, threads, store, client_context.experiment.federation.client_timeout,
-        together_app(client_context) if at_once > 1 else None, at_once, say,
+        partial(answer, client_setup),
+        clients, workers, threads, store, client_setup.experiment.federation.client_timeout,
+        together_app(client_setup) if at_once > 1 else None, at_once, say,
     )  # fmt: skip
     # What clients on a GPU leave idle adds up what they send.
-    free = threads if client_context.device == "cpu" else max(threads, count_cores() // 2)
+    free = threads if client_setup.device == "cpu" else max(threads, count_cores() // 2)
     with closing(grid), limit_threads(free):
         server(grid)
 
 
 def run_ray(
-    server: ServerMain, client_context: ClientContext, store: StateStore, say: Callable[[str], None]
+    server: ServerMain, client_setup: ClientSetup, store: StateStore, say: Callable[[str], None]
 ) -> None:
     """Run `server` against actors of a Ray cluster.
 
@@ -71,13 +71,13 @@ def run_ray(
     logging.getLogger("flwr").setLevel(logging.CRITICAL)  # what fails is said once, in one line
     from fedmia.federation.cluster import ClientResources, RayGrid, connect, disconnect
 
-    run, clients = client_context.experiment, len(client_context.roles)
+    run, clients = client_setup.experiment, len(client_setup.roles)
     machine = run.machine
     cpus = machine.cpus_per_client or machine.threads_per_client
     share = ClientResources(cpus, machine.gpus_per_client, machine.device)
     ours, timeout = connect(machine.ray_address), run.federation.client_timeout
     try:
-        with closing(RayGrid(client_context, clients, share, store, timeout, say)) as grid:
+        with closing(RayGrid(client_setup, clients, share, store, timeout, say)) as grid:
             server(grid)
     finally:
         if ours:

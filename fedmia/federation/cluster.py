@@ -29,7 +29,7 @@ from ray.exceptions import GetTimeoutError, OutOfMemoryError, RayActorError, Ray
 from ray.job_config import JobConfig
 
 from clients.app import answer
-from clients.client_context import ClientContext
+from clients.client_setup import ClientSetup
 from fedmia.data.images import ByteArray
 from fedmia.federation.inline import (
     LOOK,
@@ -194,13 +194,13 @@ class Worker:
         self, path: Collection[str], packed: bytes, images: ByteArray, share: ClientResources
     ) -> None:
         sys.path += [folder for folder in path if folder not in sys.path]
-        client_context, classes = cloudpickle.loads(packed)
+        client_setup, classes = cloudpickle.loads(packed)
         session.receive(classes)
         set_identity(SERVER)
         device = client_device(share.device, share.gpus)
         # The images are in the object store of its machine.
-        self.site = replace(client_context, device=device, image_array=images)
-        torch.set_num_threads(client_context.threads)
+        self.site = replace(client_setup, device=device, image_array=images)
+        torch.set_num_threads(client_setup.threads)
         if device != "cpu" and share.gpus < 1:  # a share of Ray's is no limit by itself
             torch.cuda.set_per_process_memory_fraction(share.gpus)
 
@@ -244,7 +244,7 @@ class RayGrid(LocalGrid):
     """As many actors as fit into the cluster, each a client at a time.
 
     Args:
-        client_context: what all clients of the run share.
+        client_setup: what all clients of the run share.
         clients: number of clients.
         share: what one client takes of a machine.
         store: local states of the clients.
@@ -256,7 +256,7 @@ class RayGrid(LocalGrid):
     """
 
     def __init__(
-        self, client_context: ClientContext, clients: int, share: ClientResources,
+        self, client_setup: ClientSetup, clients: int, share: ClientResources,
         store: StateStore,
         timeout: float | None = None, say: Callable[[str], None] = lambda line: None,
     ) -> None:  # fmt: skip
@@ -268,8 +268,8 @@ class RayGrid(LocalGrid):
         super().__init__(clients, workers, store, timeout)
         self._arguments = (
             [folder or os.getcwd() for folder in sys.path],
-            ray.put(cloudpickle.dumps((client_context, dict(session.classes())))),
-            ray.put(np.ascontiguousarray(client_context.images)),
+            ray.put(cloudpickle.dumps((client_setup, dict(session.classes())))),
+            ray.put(np.ascontiguousarray(client_setup.images)),
             share,
         )
         self._kind: Any = ray.remote(

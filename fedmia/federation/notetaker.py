@@ -12,8 +12,8 @@ from typing import TypeVar
 import numpy as np
 import torch
 
-from clients.client_context import ClientContext, RoundTask
 from clients.client_round import ClientRound
+from clients.client_setup import ClientSetup, ClientTask
 from fedmia.attacks.base import ActiveAttack
 from fedmia.data.images import IntArray, digests
 from fedmia.federation.attacker import load_model, make_attacker
@@ -35,20 +35,20 @@ class NoteTaker(Notes):
     """Reads the targets under each model as the rounds pass, so that no model need be kept.
 
     Args:
-        context: what all clients of the run share.
+        setup: what all clients of the run share.
         attack: the active attack.
     """
 
-    def __init__(self, context: ClientContext, attack: ActiveAttack) -> None:
-        experiment, name = context.experiment, str(context.experiment.active_attack)
-        self.images = context.take(context.targets)
-        self.context, self.attack = context, attack
-        self.attacker, self._lock = make_attacker(context), Lock()
+    def __init__(self, setup: ClientSetup, attack: ActiveAttack) -> None:
+        experiment, name = setup.experiment, str(setup.experiment.active_attack)
+        self.images = setup.take(setup.targets)
+        self.setup, self.attack = setup, attack
+        self.attacker, self._lock = make_attacker(setup), Lock()
         about = {
             "attack": name,
             "options": dict(experiment.attack_choices[name].options),
             "client": experiment.holder,
-            "known": sum(map(len, context.known)),
+            "known": sum(map(len, setup.known)),
             "batches": attack.round_size is not None,
         }
         super().__init__(digests(self.images.numpy()), about)
@@ -89,7 +89,7 @@ class NoteTaker(Notes):
     def replays(self, branch: str) -> bool:
         """Whether a round of the branch is replayed, for sets or for all images in batches."""
         by_batch = self.attack.round_size is not None and BRANCHES[branch].armed
-        return by_batch or (branch == MAIN and bool(self.context.sets))
+        return by_batch or (branch == MAIN and bool(self.setup.sets))
 
     def replay(self, replay: Replay) -> None:
         """Replay a round for each batch alone, and read the batch.
@@ -99,25 +99,23 @@ class NoteTaker(Notes):
         Args:
             replay: the finished round.
         """
-        if replay.branch == MAIN and self.context.sets:
-            self._replay(replay, "sets", [(rows, rows) for rows in self.context.sets])
+        if replay.branch == MAIN and self.setup.sets:
+            self._replay(replay, "sets", [(rows, rows) for rows in self.setup.sets])
         if self.attack.round_size is not None:
             self._replay(replay, "batches", self.batches(self.attack.round_size))
 
     def _replay(self, replay: Replay, kind: str, batches: list[Batch]) -> None:
-        context, branch, round = self.context, replay.branch, replay.round
+        setup, branch, round = self.setup, replay.branch, replay.round
         alone = {side: np.full(len(self.images), np.nan) for side in SIDES}
-        task = RoundTask(self.about["client"], round, branch, craft=True)
-        client_round = ClientRound(
-            context, replay.holder, task, replay.received, replay.broadcast()
-        )
+        task = ClientTask(self.about["client"], round, branch, craft=True)
+        client_round = ClientRound(setup, replay.holder, task, replay.received, replay.broadcast())
         read = partial(self._read, branch, round, bank=bank_of(replay.holder), kind=kind)
 
         def end(upload: State) -> State:
-            return replay.play({n: t for n, t in upload.items() if context.is_shared(n)})
+            return replay.play({n: t for n, t in upload.items() if setup.is_shared(n)})
 
         def act(batch: Batch) -> None:
-            if context.is_stopped():
+            if setup.is_stopped():
                 return
             acted, rows = batch
             crafted = client_round.craft(client_round.idle(), client_round.received, acted)
@@ -126,7 +124,7 @@ class NoteTaker(Notes):
                 alone["after"][rows] = read(end(crafted), rows)
 
         act(batches[0])  # chooses for all
-        run_in_threads(act, batches[1:], context.threads)
+        run_in_threads(act, batches[1:], setup.threads)
         rows = np.sort(np.concatenate([rows for _, rows in batches]))
         alone["idle"][rows] = read(end(replay.received), rows)
         if all(np.isfinite(values[rows]).all() for values in alone.values()):
@@ -137,8 +135,8 @@ class NoteTaker(Notes):
     def batches(self, size: int) -> list[Batch]:
         """All targets in batches of one size, known images apart from others; the last of either
         is filled with images of the first, which are not read in it."""
-        context = self.context
-        known = np.isin(context.targets, np.concatenate(context.known))
+        setup = self.setup
+        known = np.isin(setup.targets, np.concatenate(setup.known))
         return [
             (np.resize(np.roll(rows, -start), size), rows[start : start + size])
             for rows in (known.nonzero()[0], (~known).nonzero()[0])
@@ -149,11 +147,11 @@ class NoteTaker(Notes):
         """(T,) readings. Two halves side by side: training waits meanwhile."""
         halves = np.array_split(np.arange(len(self.images)), 2)
         read = partial(self._read, branch, round, state, bank=bank)
-        return np.concatenate(run_in_threads(read, halves, self.context.threads))
+        return np.concatenate(run_in_threads(read, halves, self.setup.threads))
 
     def view(self, state: State, bank: State) -> WhiteBox:
         """What the active client has of a model."""
-        view = self.attacker.view(load_model(self.context, self.attacker, state, bank), "client")
+        view = self.attacker.view(load_model(self.setup, self.attacker, state, bank), "client")
         assert isinstance(view, WhiteBox)
         return view
 

@@ -10,7 +10,7 @@ from threading import Event
 
 import numpy as np
 
-from clients.client_context import ClientContext, pixel_constants
+from clients.client_setup import ClientSetup, pixel_constants
 from fedmia.attacks.base import ActiveAttack
 from fedmia.data.cast import ATTACKED, Cast
 from fedmia.data.decoding import UnreadableError
@@ -27,7 +27,7 @@ from fedmia.settings.choices import Layer
 from fedmia.settings.commands.experiment import Experiment
 from fedmia.settings.errors import InputError, opt, prefix_errors
 from fedmia.settings.registry import load
-from fedmia.ssl.base import Recipe, SSLMethod
+from fedmia.ssl.base import SSLMethod, TrainingData
 
 
 @dataclass(frozen=True)
@@ -116,9 +116,9 @@ def try_method(experiment: Experiment, channels: int, size: int) -> SSLMethod:
         InputError: a network, a method, constants or a defence that do not suit.
     """
     backbone = experiment.model.plugin("model").build(channels, size)
-    recipe = Recipe(*pixel_constants(experiment, channels))
+    training_data = TrainingData(*pixel_constants(experiment, channels))
     spec, stream = experiment.ssl.plugin("ssl"), torch_rng(experiment.seed, "trial")
-    method: SSLMethod = spec.build(backbone, recipe, stream)
+    method: SSLMethod = spec.build(backbone, training_data, stream)
     for layer in experiment.defense:
         with prefix_errors(opt("defense", layer.name)):
             layer.plugin("defense").check_method(method, channels, size)
@@ -191,7 +191,7 @@ def fingerprint(plan: Plan) -> str:
     return digest.hexdigest()
 
 
-def make_client_context(plan: Plan, workdir: Path, stop: Event) -> ClientContext:
+def make_client_setup(plan: Plan, workdir: Path, stop: Event) -> ClientSetup:
     """Build what all clients share, and write the images to a file that every worker maps.
 
     Only images with a role are written, so the file of a large data source is mostly holes.
@@ -219,7 +219,7 @@ def make_client_context(plan: Plan, workdir: Path, stop: Event) -> ClientContext
     active, attack = experiment.active_attack, None
     if active is not None:
         attack = experiment.attack_choices[active].build("attack")
-    return ClientContext(
+    return ClientSetup(
         experiment=experiment,
         image_array=file,
         roles=("honest",) * honest + (experiment.attacker,) * malicious,

@@ -10,7 +10,7 @@ from fedmia.federation.answered import AnsweredGrid
 from fedmia.ssl.base import State, on_device
 from fedmia.storage.snapshot import ClientState, Update
 from strategies.base import FederatedStrategy
-from strategies.cohort import RoundRange
+from strategies.cohort import Phase
 from strategies.failure_policy import FailurePolicy
 
 
@@ -21,7 +21,7 @@ class Replay:
     round. So what they sent in it gives the end of the round for any upload.
 
     Args:
-        course: the one round, and its branch.
+        phase: the one round, and its branch.
         received: global weights of the round.
         strategy: the server's, as it stood before the round; it is copied.
         holder: what the attacker's client kept then.
@@ -34,23 +34,23 @@ class Replay:
     """
 
     def __init__(
-        self, course: RoundRange, received: State, strategy: FederatedStrategy,
+        self, phase: Phase, received: State, strategy: FederatedStrategy,
         holder: ClientState | None, malicious: Mapping[int, int], clients: int,
         gone: Collection[int] = (),
     ) -> None:  # fmt: skip
-        self.course, self.received, self.holder = course, received, copy.deepcopy(holder)
+        self.phase, self.received, self.holder = phase, received, copy.deepcopy(holder)
         self.malicious, self.clients, self.gone = malicious, clients, gone
         self.honest: Callable[[int], Update]
         self._strategy = copy.deepcopy(strategy)
-        self._strategy.course, self._strategy.nodes = course, {}
+        self._strategy.phase, self._strategy.nodes = phase, {}
 
     @property
     def branch(self) -> str:
-        return self.course.branch
+        return self.phase.branch
 
     @property
     def round(self) -> int:
-        return self.course.last
+        return self.phase.last
 
     def broadcast(self) -> State:
         """What the server sent beside the weights."""
@@ -77,10 +77,10 @@ class Replay:
 
         policy = FailurePolicy(self.clients, gone={*self.gone})
         grid, strategy = AnsweredGrid(self.clients, answer), copy.deepcopy(self._strategy)
-        (done,) = strategy.rounds(grid, self.course, self.received, policy)
+        (done,) = strategy.rounds(grid, self.phase, self.received, policy)
         return done.state
 
 
-def one_round(course: RoundRange, round: int) -> RoundRange:
-    """A round of a course, by itself."""
-    return replace(course, first=round - 1, last=round)
+def one_round(phase: Phase, round: int) -> Phase:
+    """A round of a phase, by itself."""
+    return replace(phase, first=round - 1, last=round)

@@ -8,7 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
-from clients.client_context import ClientContext
+from clients.client_setup import ClientSetup
 from fedmia.data.cast import Cast
 from fedmia.data.images import IntArray
 from fedmia.federation.attacker import load_weights
@@ -18,7 +18,7 @@ from fedmia.recording.branches import MAIN, UNTRAINED
 from fedmia.recording.reader import RecordedRounds
 from fedmia.records.defence_rows import AggregationRow
 from fedmia.records.rows import FaultRow, RoundRow
-from fedmia.rounds.base import RoundModel, Rounds
+from fedmia.rounds.base import Rounds, TargetModel
 from fedmia.rounds.notes import Notes, read_notes
 from fedmia.seeding import ENTROPY
 from fedmia.ssl.base import SSLMethod, State
@@ -33,7 +33,7 @@ class TrainedRounds(Rounds):
 
     Attributes:
         plan: settings, images and their roles.
-        client_context: what all clients of the run share.
+        client_setup: what all clients of the run share.
         store: what each client keeps, its defence's account among it.
         recording: models and updates of the rounds, branch by branch.
         rounds: one row a finished round of `main`.
@@ -48,7 +48,7 @@ class TrainedRounds(Rounds):
     """
 
     plan: Plan
-    client_context: ClientContext
+    client_setup: ClientSetup
     store: StateStore
     recording: RecordedRounds
     rounds: list[RoundRow]
@@ -75,13 +75,13 @@ class TrainedRounds(Rounds):
             (clients,); None where all clients train in every round, or where nobody may draw the
             cohorts again.
         """
-        course = self.schedule.course("main", 0, scored_at, craft=False)
+        phase = self.schedule.phase("main", 0, scored_at, craft=False)
         clients = len(self.cast.parts)
-        if self.client_context.noise_source == ENTROPY:
+        if self.client_setup.noise_source == ENTROPY:
             return None
         last = np.zeros(clients, dtype=np.int64)
         for round in range(1, scored_at + 1):
-            cohort = draw_cohort(course, round, clients)
+            cohort = draw_cohort(phase, round, clients)
             if len(cohort) == clients:
                 return None
             last[cohort] = round
@@ -105,11 +105,11 @@ class TrainedRounds(Rounds):
         stored = self.recording.rounds(MAIN)
         return [r for r in self.schedule.evaluated() if r in stored]
 
-    def load(self, target: RoundModel) -> SSLMethod:
+    def load(self, target: TargetModel) -> SSLMethod:
         if target.branch == UNTRAINED or target.round is None:
-            return load_weights(self.client_context, self.recording.untrained())
+            return load_weights(self.client_setup, self.recording.untrained())
         state = self.recording.models(target.branch)[target.round]
-        return load_weights(self.client_context, state)
+        return load_weights(self.client_setup, state)
 
     def negatives(self, branch: str = MAIN) -> Mapping[int, State]:
         return self.recording.held(branch)

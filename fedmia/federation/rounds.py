@@ -17,7 +17,7 @@ from dataclasses import replace
 import numpy as np
 from flwr.serverapp import Grid
 
-from clients.client_context import ClientContext
+from clients.client_setup import ClientSetup
 from fedmia.defenses.stack import require_account
 from fedmia.federation.checkpoint import (
     BranchState,
@@ -34,7 +34,7 @@ from fedmia.federation.replay import Replay, one_round
 from fedmia.federation.schedule import Schedule
 from fedmia.federation.untrained import play_untrained
 from fedmia.recording.branches import BRANCHES, MAIN, UNTRAINED
-from fedmia.recording.format import RoundRecord
+from fedmia.recording.format import RecordedRound
 from fedmia.recording.writer import FORKS, RecordingWriter
 from fedmia.records.defence_rows import AggregationRow, DefenceRow
 from fedmia.records.rows import FaultRow, RoundRow
@@ -47,8 +47,8 @@ from fedmia.settings.options import check_type
 from fedmia.ssl.base import State
 from fedmia.storage.archive import pack, unpack
 from fedmia.storage.snapshot import StateStore, Update
-from strategies.base import FederatedStrategy, Round
-from strategies.cohort import RoundRange
+from strategies.base import FederatedStrategy, FinishedRound
+from strategies.cohort import Phase
 from strategies.failure_policy import Adversary, FailurePolicy, FederationError
 from strategies.grids import extras_of
 
@@ -64,7 +64,7 @@ CHECKPOINTED = {
 Sent = tuple[str, int, dict[str, float]]  # digest of the file of an update, its images and metrics
 
 
-class RunInterrupted(Exception):
+class FederationInterrupted(Exception):
     """The user ended the run; what is finished is kept."""
 
 
@@ -73,7 +73,7 @@ class FederatedRun:
 
     Args:
         plan: settings, images and their roles.
-        client_context: what all clients of the run share.
+        client_setup: what all clients of the run share.
         store: local states of the clients.
         recording: models and updates of the rounds, by branch.
         probe: kNN accuracy of a global state.
@@ -93,12 +93,12 @@ class FederatedRun:
     """
 
     def __init__(
-        self, plan: Plan, client_context: ClientContext, store: StateStore,
+        self, plan: Plan, client_setup: ClientSetup, store: StateStore,
         recording: RecordingWriter, probe: Callable[[State], float | None],
         notes: NoteTaker | None, watch: Stopwatch, display: Display,
         checkpoint: Checkpoint | None = None,
     ) -> None:  # fmt: skip
-        self.plan, self.client_context, self.store = plan, client_context, store
+        self.plan, self.client_setup, self.store = plan, client_setup, store
         self.recording, self.checkpoint = recording, checkpoint
         self.probe, self.notes, self.watch, self.display = probe, notes, watch, display
         self.head: BranchState | None = None
@@ -109,10 +109,10 @@ class FederatedRun:
         self._unsaved: tuple[int, State, State] | None = None
         self._crafted: State | None = None
         self._replay: Replay | None = None
-        self._line = RoundRecord("", 0)
+        self._line = RecordedRound("", 0)
         self.experiment = experiment = plan.experiment
         self.schedule, self.holder = Schedule(experiment), experiment.holder
-        self._root = root(client_context.noise_source, experiment.seed)
+        self._root = root(client_setup.noise_source, experiment.seed)
         options = experiment.federation
         self.failure_policy = FailurePolicy(
             options.clients,
@@ -123,8 +123,8 @@ class FederatedRun:
             say=display.warn,
             hint=f"{divergence_hint(experiment)} if training diverged",
         )
-        self.active = client_context.attack is not None
-        self.trained = [0] * len(client_context.roles)
+        self.active = client_setup.attack is not None
+        self.trained = [0] * len(client_setup.roles)
 
     def run(self, grid: Grid) -> None:
         """Run all branches.
@@ -137,7 +137,7 @@ class FederatedRun:
             for branch in self.branches():
                 self._run_branch(grid, branch)
             return
-        except RunInterrupted:
+        except FederationInterrupted:
             pass
         except FederationError as error:
             self.failure = error
@@ -174,7 +174,7 @@ class FederatedRun:
 
     def _note_reply(self, branch: str, client: int) -> None:
         """Show how far the round is: a client takes as long as it has images (unknown: one)."""
-        sizes = [len(part) or 1 for part in self.client_context.branch_parts(branch)]
+        sizes = [len(part) or 1 for part in self.client_setup.branch_parts(branch)]
         share = self.experiment.federation.participation
         clients = max(1, int(len(sizes) * share + 0.5))
         self.display.reply(sizes[client] / (sum(sizes) * share), clients)
@@ -237,7 +237,7 @@ class FederatedRun:
         at = unpack_branch(self.checkpoint.get(part), self.experiment.strategy.build("strategy"))
         shapes = [
             {name: (tensor.shape, tensor.dtype) for name, tensor in one.items()}
-            for one in (at.state, self.client_context.method(-1, None).shared_state())
+            for one in (at.state, self.client_setup.method(-1, None).shared_state())
         ]
         if shapes[0] != shapes[1]:
             raise ValueError("its weights are of another model than its settings say")
@@ -262,7 +262,7 @@ class FederatedRun:
             at = replace(self.forked, branch=branch, strategy=copy.deepcopy(self.forked.strategy))
             self.keep(branch, at.round, at.state)
             return at
-        state = self.client_context.method(-1, None).shared_state()
+        state = self.client_setup.method(-1, None).shared_state()
         if branch == MAIN:
             for line in describe_disk(self.schedule, state, self.branches()):
                 self.display.line(line)
@@ -277,7 +277,7 @@ class FederatedRun:
         """Note where the branches begin that share the rounds of this one up to here."""
         for name in self.branches():
             if BRANCHES[name].parent == at.branch:
-                self.store.fork(at.branch, name, len(self.client_context.roles))
+                self.store.fork(at.branch, name, len(self.client_setup.roles))
                 self.forked = replace(at, strategy=copy.deepcopy(at.strategy))
 
     def _checkpoint(self, at_once: bool = False) -> None:
@@ -317,23 +317,23 @@ class FederatedRun:
             The weights after it.
 
         Raises:
-            RunInterrupted: the user ended the run.
+            FederationInterrupted: the user ended the run.
         """
-        pretrain, client_context = self.experiment.pretrain, self.client_context
-        pooled = np.concatenate(client_context.branch_parts(branch))
-        indices = pooled if pretrain.mode == "pooled" else client_context.public
-        method = client_context.method(-1, len(indices))
+        pretrain, client_setup = self.experiment.pretrain, self.client_setup
+        pooled = np.concatenate(client_setup.branch_parts(branch))
+        indices = pooled if pretrain.mode == "pooled" else client_setup.public
+        method = client_setup.method(-1, len(indices))
         method.load_shared(state)
         method.begin_first_round()
         train = replace(self.experiment.train, local_epochs=pretrain.epochs or 0)
         once = replace(self.experiment.federation, rounds=1)
         apart = replace(self.experiment, train=train, federation=once)
-        images, stream = client_context.images[indices], rng(self.experiment.seed, "pretrain")
-        job = replace(client_context, experiment=apart).job(method, images, 1, stream)
+        images, stream = client_setup.images[indices], rng(self.experiment.seed, "pretrain")
+        job = replace(client_setup, experiment=apart).job(method, images, 1, stream)
         with self.watch.part("train"):
             job.run()
-        if client_context.is_stopped():
-            raise RunInterrupted
+        if client_setup.is_stopped():
+            raise FederationInterrupted
         return method.shared_state()
 
     def _run_rounds(self, grid: Grid, at: BranchState, last: int, *, craft: bool) -> None:
@@ -344,16 +344,16 @@ class FederatedRun:
         """
         if at.round >= last:
             return
-        course = self.schedule.course(at.branch, at.round, last, craft=craft)
-        course = replace(course, seed=self._root)
+        phase = self.schedule.phase(at.branch, at.round, last, craft=craft)
+        phase = replace(phase, seed=self._root)
 
         def observe(update: Update) -> None:
-            self._note_update(course, at.state, update)
+            self._note_update(phase, at.state, update)
 
-        self._prepare_replay(course, at)
-        for done in at.strategy.rounds(grid, course, at.state, self.failure_policy, observe):
+        self._prepare_replay(phase, at)
+        for done in at.strategy.rounds(grid, phase, at.state, self.failure_policy, observe):
             # 1. Keep what attacks and probes will read of the round.
-            self._record(course, at.state, done)
+            self._record(phase, at.state, done)
             # 2. Note what the server did, and what privacy that promises.
             if at.branch == MAIN:
                 self.aggregation = self._describe_aggregation(at.strategy)
@@ -365,7 +365,7 @@ class FederatedRun:
             # 5. Write a checkpoint where one is due.
             self._checkpoint()
             # 6. Keep the state before the next round, if that round will be replayed.
-            self._prepare_replay(course, at)
+            self._prepare_replay(phase, at)
 
     def _drop_replay(self) -> None:
         """Forget the round to be replayed, with the updates that were kept for it."""
@@ -373,25 +373,25 @@ class FederatedRun:
             self.recording.drop_updates(FORKS, self._replay.round)
         self._replay = None
 
-    def _prepare_replay(self, course: RoundRange, at: BranchState) -> None:
+    def _prepare_replay(self, phase: Phase, at: BranchState) -> None:
         """Note how things stand before the next round, if it is the one to be replayed."""
         notes, round, holder = self.notes, at.round + 1, self.holder
-        if notes is None or holder is None or not course.craft or not notes.replays(at.branch):
+        if notes is None or holder is None or not phase.craft or not notes.replays(at.branch):
             return
         attacked = range(self.schedule.clean + 1, self.schedule.last + 1)
         if round != next((r for r in attacked if self.schedule.takes_part(holder, r)), None):
             return
-        own = self.client_context.branch_parts(at.branch)
+        own = self.client_setup.branch_parts(at.branch)
         malicious = self.experiment.malicious_clients
         self._drop_replay()
         self._sent = {}
         self._replay = Replay(
-            one_round(course, round),
+            one_round(phase, round),
             at.state,
             at.strategy,
             self.store.load(at.branch, holder),
             {c: len(own[c]) for c in malicious if self.schedule.takes_part(c, round)},
-            len(self.client_context.roles),
+            len(self.client_setup.roles),
         )
 
     def _play_replays(self, notes: NoteTaker, round: int) -> None:
@@ -416,12 +416,12 @@ class FederatedRun:
         name = experiment.strategy.name
         if privacy is not None:
             require_account(DefenceRow(name=name, epsilon=privacy), max(self.trained))
-            privacy = replace(privacy, noise_source=self.client_context.noise_source)
+            privacy = replace(privacy, noise_source=self.client_setup.noise_source)
         return AggregationRow(name=name, epsilon=privacy, metrics=metrics, view=view)
 
-    def _note_update(self, course: RoundRange, received: State, update: Update) -> None:
+    def _note_update(self, phase: Phase, received: State, update: Update) -> None:
         """Keep what is to be read of an update, as it is taken."""
-        branch, round = course.branch, update.round
+        branch, round = phase.branch, update.round
         self.trained[update.client] += branch == MAIN and update.examples > 0
         line = self._line_of(branch, round)
         line.cohort.append(update.client)
@@ -438,18 +438,18 @@ class FederatedRun:
         if replay is not None and round == replay.round and update.client not in replay.malicious:
             digest = self.recording.save_update(FORKS, round, update.client, update.state)
             self._sent[update.client] = digest, update.examples, update.metrics
-        if course.craft and update.client == self.holder:
+        if phase.craft and update.client == self.holder:
             self._crafted = update.state
 
-    def _line_of(self, branch: str, round: int) -> RoundRecord:
+    def _line_of(self, branch: str, round: int) -> RecordedRound:
         """What is known so far of the round at work."""
         if (self._line.branch, self._line.round) != (branch, round):
-            self._line = RoundRecord(branch, round)
+            self._line = RecordedRound(branch, round)
         return self._line
 
-    def _record(self, course: RoundRange, received: State, done: Round) -> None:
+    def _record(self, phase: Phase, received: State, done: FinishedRound) -> None:
         """Keep what is to be read of a round whose clients had `received`."""
-        branch, round, metrics = course.branch, done.number, done.metrics
+        branch, round, metrics = phase.branch, done.number, done.metrics
         spans = [(m["began"], m["ended"]) for m in metrics.values() if "began" in m]
         self.watch.move("train", min(covered_seconds(spans), done.seconds))
         crafted, self._crafted = self._crafted, None
@@ -460,19 +460,19 @@ class FederatedRun:
         losses = [m["loss"] for m in honest.values() if "loss" in m]
         loss = float(np.mean(losses)) if losses else None
         self.recording.add(replace(self._line_of(branch, round), seconds=done.seconds))
-        knn = self._note(branch, round, course.craft, loss, done.state)
+        knn = self._note(branch, round, phase.craft, loss, done.state)
         self.display.round(branch, round, loss, knn, done.seconds)
         if self.notes is not None:
-            if course.craft and round == self.schedule.last:
+            if phase.craft and round == self.schedule.last:
                 with self.watch.part("attacks"):
                     self.notes.end(branch, round, done.state, self._bank(branch))
             self._record_notes(self.notes, branch, round)
 
     def _refuse_stopped(self, branch: str, round: int) -> None:
         """End an interrupted round, which is made again; nothing of it is kept."""
-        if self.client_context.is_stopped():
+        if self.client_setup.is_stopped():
             self.recording.drop_updates(branch, round)
-            raise RunInterrupted
+            raise FederationInterrupted
 
     def _take_notes(
         self, notes: NoteTaker, branch: str, round: int, received: State, crafted: State

@@ -6,7 +6,7 @@ import numpy as np
 
 from fedmia.recording.branches import BRANCHES
 from fedmia.settings.commands.experiment import Experiment
-from strategies.cohort import RoundRange, draw_cohort
+from strategies.cohort import Phase, draw_cohort
 
 
 class Schedule:
@@ -75,7 +75,7 @@ class Schedule:
         reads = bool(self.experiment.threat.row.keeps)
         return self.updates_kept() | ({r for r in self.evaluated() if r} if reads else set())
 
-    def course(self, branch: str, first: int, last: int, *, craft: bool) -> RoundRange:
+    def phase(self, branch: str, first: int, last: int, *, craft: bool) -> Phase:
         """The rounds of a branch after `first`, up to `last`.
 
         Args:
@@ -88,9 +88,7 @@ class Schedule:
             The range of rounds.
         """
         run, share = self.experiment, self.experiment.federation.participation
-        return RoundRange(
-            branch, first, last, craft, share, run.seed, self.last, run.malicious_clients
-        )
+        return Phase(branch, first, last, craft, share, run.seed, self.last, run.malicious_clients)
 
     def takes_part(self, client: int, round: int) -> bool:
         """Whether the cohort of a round holds the client, in every branch.
@@ -102,5 +100,5 @@ class Schedule:
         Returns:
             True where the client is in the cohort.
         """
-        course = self.course("main", 0, self.last, craft=False)
-        return client in draw_cohort(course, round, self.experiment.federation.clients)
+        phase = self.phase("main", 0, self.last, craft=False)
+        return client in draw_cohort(phase, round, self.experiment.federation.clients)

@@ -15,7 +15,7 @@ from fedmia.federation.checkpoint import Checkpoint
 from fedmia.federation.ledger import ROOM, Ledger
 from fedmia.federation.notetaker import NoteTaker
 from fedmia.federation.outlook import describe_start
-from fedmia.federation.plan import Plan, forecasts, make_client_context
+from fedmia.federation.plan import Plan, forecasts, make_client_setup
 from fedmia.federation.result import TrainedRounds
 from fedmia.federation.rounds import FederatedRun
 from fedmia.federation.utility import Probes
@@ -62,16 +62,16 @@ def train(
     """
     for line in [*describe_start(plan), *forecasts(plan)]:
         display.line(line)
-    client_context = make_client_context(plan, folder, stop)
+    client_setup = make_client_setup(plan, folder, stop)
     # From here on everyone maps the file: pages that nobody reads leave the memory.
-    data = replace(plan.cast.data, images=client_context.images)
+    data = replace(plan.cast.data, images=client_setup.images)
     plan = replace(plan, cast=plan.cast.with_data(data))
-    probes, notes = Probes(client_context, plan.cast), None
+    probes, notes = Probes(client_setup, plan.cast), None
     probe = probes.knn if len(plan.cast.ids("test_eval")) else lambda state: None
-    if client_context.attack is not None:
-        notes = NoteTaker(client_context, client_context.attack)
+    if client_setup.attack is not None:
+        notes = NoteTaker(client_setup, client_setup.attack)
     states_folder = checkpoint.clients if checkpoint else folder / "clients"
-    device = client_context.device  # where clients' states are
+    device = client_setup.device  # where clients' states are
     room = ROOM if device == "cpu" else torch.cuda.get_device_properties(device).total_memory // 8
     store = store or Ledger(states_folder, room)
     strategy, place = plan.experiment.strategy.name, RunFolder(out or folder)
@@ -80,7 +80,7 @@ def train(
     if notes is not None:
         recording.describe_attacker(notes.targets, notes.about)
     run = FederatedRun(
-        plan, client_context, store, recording, probe, notes, watch, display, checkpoint
+        plan, client_setup, store, recording, probe, notes, watch, display, checkpoint
     )
     return federate(run, grid)
 
@@ -99,8 +99,8 @@ def federate(run: FederatedRun, grid: Grid | None = None) -> TrainedRounds:
         InputError: the checkpoint is damaged, or another run's.
         FederationError: a client failed.
     """
-    client_context, checkpoint, display = run.client_context, run.checkpoint, run.display
-    torch.set_num_threads(client_context.threads)
+    client_setup, checkpoint, display = run.client_setup, run.checkpoint, run.display
+    torch.set_num_threads(client_setup.threads)
     if checkpoint:
         with damaged(checkpoint.root.parent, f"{CHECKPOINT}/{CHECKPOINT_INDEX}"):
             run.resume()
@@ -109,10 +109,10 @@ def federate(run: FederatedRun, grid: Grid | None = None) -> TrainedRounds:
     elif grid:
         run.run(grid)
     elif run.experiment.machine.backend == "ray":
-        run_ray(run.run, client_context, run.store, display.line)
+        run_ray(run.run, client_setup, run.store, display.line)
     else:
-        len(client_context.images)  # opens the file
-        run_inline(run.run, client_context, run.store, display.line)
+        len(client_setup.images)  # opens the file
+        run_inline(run.run, client_setup, run.store, display.line)
     if run.failure is not None and not run.rounds:
         raise run.failure
     run.finish_notes()
@@ -122,7 +122,7 @@ def federate(run: FederatedRun, grid: Grid | None = None) -> TrainedRounds:
         archive = checkpoint.archive(f"{run.head.branch} {run.head.round} {sorted(gone)}")
     return TrainedRounds(
         run.plan,
-        client_context,
+        client_setup,
         run.store,
         run.recording,
         run.rounds,

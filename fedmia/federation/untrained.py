@@ -38,8 +38,8 @@ def play_untrained(notes: NoteTaker, schedule: Schedule, state: State) -> None:
 
 def _play_rounds(notes: NoteTaker, schedule: Schedule, state: State) -> None:
     """All attacked rounds, one after the other."""
-    experiment, context, memory = schedule.experiment, notes.context, dict[str, Any]()
-    sizes = [len(part) for part in context.parts["members"]]
+    experiment, setup, memory = schedule.experiment, notes.setup, dict[str, Any]()
+    sizes = [len(part) for part in setup.parts["members"]]
     method = notes.view(state, {}).copy_method()
     uploads = dict[int, State]()  # by round: malicious clients send the same
 
@@ -49,9 +49,7 @@ def _play_rounds(notes: NoteTaker, schedule: Schedule, state: State) -> None:
         notes.receive(UNTRAINED, round, received, {})
         number = len(notes.rounds(UNTRAINED))  # crafted before, as in the main branch
         stream = rng(experiment.seed, "craft-untrained", round)
-        turn = context.craft_context(
-            method, received, received, number, memory, stream, round=round
-        )
+        turn = setup.attack_turn(method, received, received, number, memory, stream, round=round)
         crafted = on_device(notes.attack.craft(turn), "cpu")  # where a server works
         notes.send(UNTRAINED, round, crafted, {})
         return crafted
@@ -65,21 +63,21 @@ def _play_rounds(notes: NoteTaker, schedule: Schedule, state: State) -> None:
         return Update(client, round, upload, sizes[client], {})
 
     strategy: FederatedStrategy = experiment.strategy.build("strategy")
-    course = schedule.course(UNTRAINED, schedule.clean, schedule.last, craft=True)
+    phase = schedule.phase(UNTRAINED, schedule.clean, schedule.last, craft=True)
     grid, policy = AnsweredGrid(len(sizes), answer), FailurePolicy(len(sizes))
-    for done in strategy.rounds(grid, course, state, policy):
+    for done in strategy.rounds(grid, phase, state, policy):
         state = done.state
     notes.end(UNTRAINED, schedule.last, state, {})
 
 
 def _play_batches(notes: NoteTaker, schedule: Schedule, state: State) -> None:
     """The first attacked round of all clients, for each batch alone."""
-    sizes = [len(part) for part in notes.context.parts["members"]]
-    course = schedule.course(UNTRAINED, schedule.clean, schedule.last, craft=True)
-    course = replace(one_round(course, schedule.clean + 1), participation=1.0)
+    sizes = [len(part) for part in notes.setup.parts["members"]]
+    phase = schedule.phase(UNTRAINED, schedule.clean, schedule.last, craft=True)
+    phase = replace(one_round(phase, schedule.clean + 1), participation=1.0)
     malicious = {client: sizes[client] for client in schedule.experiment.malicious_clients}
     strategy: FederatedStrategy = schedule.experiment.strategy.build("strategy")
-    replay = Replay(course, state, strategy, None, malicious, len(sizes))
-    replay.honest = lambda client: Update(client, course.last, state, sizes[client], {})
-    notes.receive(UNTRAINED, course.last, state, {})
+    replay = Replay(phase, state, strategy, None, malicious, len(sizes))
+    replay.honest = lambda client: Update(client, phase.last, state, sizes[client], {})
+    notes.receive(UNTRAINED, phase.last, state, {})
     notes.replay(replay)

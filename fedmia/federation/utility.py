@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from clients.client_context import ClientContext
+from clients.client_setup import ClientSetup
 from fedmia.data.cast import Cast
 from fedmia.data.images import IntArray
 from fedmia.federation.plan import divergence_hint
@@ -21,13 +21,13 @@ class Probes:
     """Utility of a model's pooled features, on images that have no other role.
 
     Args:
-        client_context: what all clients of the run share.
+        client_setup: what all clients of the run share.
         cast: the images in their roles. Of one class alone there is nothing to tell apart: no probe
             runs.
     """
 
-    def __init__(self, client_context: ClientContext, cast: Cast) -> None:
-        self.client_context, self.cast = client_context, cast
+    def __init__(self, client_setup: ClientSetup, cast: Cast) -> None:
+        self.client_setup, self.cast = client_setup, cast
 
     @torch.no_grad()
     def outputs(self, state: State, indices: IntArray, layer: str) -> Tensor:
@@ -41,12 +41,12 @@ class Probes:
         Returns:
             Outputs (N, D) of the layer.
         """
-        torch.set_num_threads(self.client_context.threads)
-        method = self.client_context.method(-1, None)
+        torch.set_num_threads(self.client_setup.threads)
+        method = self.client_setup.method(-1, None)
         method.load_shared(state)
         method.eval()
         parts = [indices[i : i + 1024] for i in range(0, len(indices), 1024)]
-        outputs = [method.encoder.features(self.client_context.pixels(p), [layer]) for p in parts]
+        outputs = [method.encoder.features(self.client_setup.pixels(p), [layer]) for p in parts]
         return torch.cat([f[layer].float().cpu() for f in outputs])
 
     def features(self, state: State) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -62,7 +62,7 @@ class Probes:
         if not all(bool(f.isfinite().all()) for f in features):
             raise FederationError(
                 f"training diverged{self._strengths()}: the model answers with numbers that are "
-                f"not finite; {divergence_hint(self.client_context.experiment)}"
+                f"not finite; {divergence_hint(self.client_setup.experiment)}"
             )
         return features[0], ours, features[1], theirs
 
@@ -70,7 +70,7 @@ class Probes:
         """The defences, as ` under dpsgd (epsilon 8)`."""
         names = ("epsilon", "noise_multiplier", "scale", "lr")
         clauses = []
-        for layer in self.client_context.experiment.defense:
+        for layer in self.client_setup.experiment.defense:
             options = layer.options
             values = [f"{k} {options[k]:g}" for k in names if options.get(k) is not None]
             clauses.append(f"{layer.name} ({', '.join(values) or 'default strength'})")
@@ -86,9 +86,9 @@ class Probes:
         Returns:
             The finding of whether the model tells images apart.
         """
-        client_context = self.client_context
-        run, method = client_context.experiment, client_context.experiment.ssl.plugin("ssl")
-        parts = zip(client_context.parts["members"], client_context.roles, strict=True)
+        client_setup = self.client_setup
+        run, method = client_setup.experiment, client_setup.experiment.ssl.plugin("ssl")
+        parts = zip(client_setup.parts["members"], client_setup.roles, strict=True)
         sizes = [len(part) for part, role in parts if role == "honest" and len(part)]
         by_size = {size: method.chance_loss(size, run.train.batch_size) for size in set(sizes)}
         each = [by_size[size] for size in sizes]

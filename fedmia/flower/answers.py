@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
-from clients.client_context import ClientContext
+from clients.client_setup import ClientSetup
 from fedmia.attacks.base import DatasetAttack
 from fedmia.defenses.stack import require_account
 from fedmia.evaluation.run import statement, suite_of_run
@@ -21,11 +21,11 @@ from fedmia.federation.attacker import load_weights
 from fedmia.federation.plan import Plan
 from fedmia.federation.result import TrainedRounds
 from fedmia.recording.branches import MAIN
-from fedmia.records import ClientInfo, RunScores, ScoredAttack
+from fedmia.records import ClientInfo, Evaluation, ScoredAttack
 from fedmia.records.defence_rows import DefencePart
 from fedmia.records.note import Note
 from fedmia.records.privacy import Epsilon
-from fedmia.rounds.base import RoundModel, Rounds
+from fedmia.rounds.base import Rounds, TargetModel
 from fedmia.ssl.base import SSLMethod, State
 from fedmia.storage.archive import Archive, pack, unpack
 from fedmia.storage.arrays import numbers
@@ -51,26 +51,26 @@ class SentModels(Rounds):
     """The models that a server sends to a node, which keeps no folder of them.
 
     Args:
-        context: of the node.
+        setup: of the node.
         states: the first model, of round 0, and the final one, by round.
     """
 
-    def __init__(self, context: ClientContext, states: Mapping[int, State]) -> None:
-        self._context, self._states = context, states
+    def __init__(self, setup: ClientSetup, states: Mapping[int, State]) -> None:
+        self._setup, self._states = setup, states
 
     @property
     def round(self) -> int:
         return max(self._states)
 
-    def load(self, target: RoundModel) -> SSLMethod:
-        return load_weights(self._context, self._states[target.round or 0])
+    def load(self, target: TargetModel) -> SSLMethod:
+        return load_weights(self._setup, self._states[target.round or 0])
 
     def models(self, branch: str = MAIN) -> Mapping[int, State]:
         return self._states if branch == MAIN else {}
 
 
 def score_node(
-    plan: Plan, client_context: ClientContext, client: int, store: StateStore,
+    plan: Plan, client_setup: ClientSetup, client: int, store: StateStore,
     last: int, final: State, untrained: State, leave: bool,
 ) -> RecordDict:  # fmt: skip
     """The client's privacy statement and, if they may leave the node, the scores of the run's
@@ -90,18 +90,18 @@ def score_node(
     """
     local_state = store.load(MAIN, client)
     if not leave:
-        return _answer(_client(client_context, client, local_state, lambda epsilon: epsilon))
+        return _answer(_client(client_setup, client, local_state, lambda epsilon: epsilon))
     attacks = {
         name: one
         for name, one in plan.experiment.attack_choices.items()
         if not isinstance(one.plugin("attack"), DatasetAttack)
     }
-    rounds = SentModels(client_context, {0: untrained, last: final})
+    rounds = SentModels(client_setup, {0: untrained, last: final})
     own = Archive(None), Failures((Exception,))
-    suite = suite_of_run(rounds, plan, client_context, plan.cast, attacks, *own)
+    suite = suite_of_run(rounds, plan, client_setup, plan.cast, attacks, *own)
     names = suite.able(attacks)
-    results = score(suite, names, by_sets=True, threads=client_context.threads)
-    answer = _client(client_context, client, local_state, void_beside_scores)
+    results = score(suite, names, by_sets=True, threads=client_setup.threads)
+    answer = _client(client_setup, client, local_state, void_beside_scores)
     answer |= {"split": plan.cast.counts(), "pixels": results["pixels"]}
     for kind, attacks in {"attacks": results["attacks"], **results["controls"]}.items():
         answer[kind] = [
@@ -125,17 +125,17 @@ def void_beside_scores(epsilon: Epsilon) -> Epsilon:
 
 
 def _client(
-    context: ClientContext, client: int, local_state: ClientState | None,
+    setup: ClientSetup, client: int, local_state: ClientState | None,
     stated: Callable[[Epsilon], Epsilon],
 ) -> dict[str, Any]:  # fmt: skip
     """Size and defence of the client, less the metrics that rest on its images."""
 
     def leaving(part: DefencePart) -> dict[str, Any]:
-        metrics = context.build_defenses(client).leaving_metrics(dict(part.metrics))
+        metrics = setup.build_defenses(client).leaving_metrics(dict(part.metrics))
         return {"epsilon": part.epsilon and stated(part.epsilon), "metrics": metrics}
 
-    size = len(context.parts["members"][client])
-    if (defence := statement(context, client, local_state)) is not None:
+    size = len(setup.parts["members"][client])
+    if (defence := statement(setup, client, local_state)) is not None:
         parts = [replace(part, **leaving(part)) for part in defence.parts]
         beside = [*map(stated, defence.beside)]
         defence = replace(defence, **leaving(defence), parts=parts, beside=beside)
@@ -150,7 +150,7 @@ def read_answer(client: int, content: RecordDict) -> tuple[ClientInfo, dict[str,
         content: the node's answer.
 
     Returns:
-        The client's row, and fields of `RunScores`.
+        The client's row, and fields of `Evaluation`.
 
     Raises:
         LookupError, TypeError, ValueError, AttributeError, EOFError: it is no such answer.
@@ -175,7 +175,7 @@ def read_answer(client: int, content: RecordDict) -> tuple[ClientInfo, dict[str,
     }
 
 
-def scores_from_node(client: int, content: RecordDict, done: TrainedRounds) -> RunScores:
+def scores_from_node(client: int, content: RecordDict, done: TrainedRounds) -> Evaluation:
     """Make the scores of a report from one node's answer.
 
     Args:

@@ -56,10 +56,10 @@ def train(message: Message, context: Context) -> Message:
         The client's update.
     """
     node = Node(context)
-    client_context = node.prepared()[1]
+    client_setup = node.prepared()[1]
     # Releases of private images are accounted together, whatever branch an order names.
     branch = MAIN if node.sources else str(message.content.config_records["config"]["branch"])
-    work = partial(answer, client_context, message, node.client)
+    work = partial(answer, client_setup, message, node.client)
     return node.store.answer(branch, node.client, message, work)
 
 
@@ -97,13 +97,13 @@ def score(message: Message, context: Context) -> Message:
     from fedmia.flower.answers import score_node  # what scores takes seconds to import
 
     node = Node(context)
-    plan, client_context = node.prepared()
-    torch.set_num_threads(client_context.threads)
+    plan, client_setup = node.prepared()
+    torch.set_num_threads(client_setup.threads)
     final, untrained = (
         message.content.array_records[name].to_torch_state_dict() for name in ("final", "untrained")
     )
     last = read_order(message)["last"]
-    run = plan, client_context, node.client, node.store
+    run = plan, client_setup, node.client, node.store
     leave = not gives_guarantee(plan.experiment) if node.scores is None else node.scores
     return Message(score_node(*run, last, final, untrained, leave), reply_to=message)
 

@@ -19,7 +19,7 @@ from fedmia.flower.nodes import check_agreement, open_nodes
 from fedmia.flower.private import check, gives_guarantee, plan_server, try_settings
 from fedmia.flower.rounds import LogDisplay
 from fedmia.flower.store import ask_each
-from fedmia.observers.run_observers import RunObservers
+from fedmia.observers.run_observers import ObserverGroup
 from fedmia.recording.reader import RecordedRounds
 from fedmia.records.rows import Report
 from fedmia.report.publish import publish
@@ -57,7 +57,7 @@ def gather(grid: Grid, invocation: Invocation, place: OutFolder, watch: Stopwatc
     try_settings(experiment)
     if gives_guarantee(experiment):
         print(f"fedmia: {GUARANTEE}", flush=True)
-    observing = RunObservers(invocation.observe, place.folder)
+    observing = ObserverGroup(invocation.observe, place.folder)
     with observing, open_nodes(grid, experiment, place, True) as (nodes, prepared_by):
         shape = {name: prepared_by[0][name] for name in ("channels", "size")}
         check_agreement(prepared_by, **shape)
@@ -114,7 +114,7 @@ def report_node(
 
 def run_rounds(
     experiment: Experiment, shape: dict[str, int], grid: Grid, place: OutFolder,
-    watch: Stopwatch, observing: RunObservers,
+    watch: Stopwatch, observing: ObserverGroup,
 ) -> TrainedRounds:  # fmt: skip
     """Run the rounds, on a server that holds no image.
 

@@ -39,7 +39,7 @@ class Leakage:
         options: of the attack.
         mean: of each channel, pixels in [0, 1], by which the network wants them normalised.
         std: likewise; a network that normalises by itself has mean 0 and std 1.
-        augment: recipe of the attacker's views; None: the usual one of a module.
+        augment: augmentation of the attacker's views; None: the usual one of a module.
         device: where the network runs.
         seed: of all that is drawn.
 

@@ -19,7 +19,7 @@ import torch
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 
 from fedmia.recording.branches import MAIN
-from fedmia.recording.format import RoundRecord
+from fedmia.recording.format import RecordedRound
 from fedmia.recording.thread import RecordingThread
 from fedmia.recording.writer import RecordingWriter, describe_size
 from fedmia.settings.errors import InputError
@@ -48,7 +48,7 @@ class MessageRecorder:
         self._writer, self._arrays, self._look = writer, arrays, look
         self._thread = RecordingThread(writer.folder, log.warning)  # it alone writes
         self._lock = RLock()
-        self._line: RoundRecord | None = None  # of the round that goes on
+        self._line: RecordedRound | None = None  # of the round that goes on
         self._began = 0.0
         self._order: tuple[int | None, int] = (None, 0)  # its round, as a message says; its model
         self._written = (-1, 0)  # the last model that is written: after which round; its digest
@@ -158,9 +158,9 @@ class MessageRecorder:
             self._end_round()
             self._write_model(number - 1, model, digest)
             if self._stopped:
-                self._line = RoundRecord(MAIN, number - 1)
+                self._line = RecordedRound(MAIN, number - 1)
                 return 0
-            self._line = line = RoundRecord(MAIN, number)
+            self._line = line = RecordedRound(MAIN, number)
             self._order, self._began = (label, digest), time.perf_counter()
         for message in messages:
             self._numbers.setdefault(message.metadata.dst_node_id, len(self._numbers))
@@ -213,14 +213,14 @@ class MessageRecorder:
             log.warning("recording: the update of client %d in round %d %s; it is not kept, nor "
                         "are others like it", client, number, why)  # fmt: skip
 
-    def _write_update(self, line: RoundRecord, client: int, state: State) -> None:
+    def _write_update(self, line: RecordedRound, client: int, state: State) -> None:
         line.updates[client] = self._writer.save_update(MAIN, line.round, client, state)
 
     def _end_round(self) -> None:
         if self._line is not None:
             self._thread.call(partial(self._write_line, self._line))
 
-    def _write_line(self, line: RoundRecord) -> None:
+    def _write_line(self, line: RecordedRound) -> None:
         self._writer.add(line)
         self._writer.flush()
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from flwr.app import Context
 
-from clients.client_context import ClientContext
+from clients.client_setup import ClientSetup
 from fedmia.federation.plan import Plan, fingerprint, foresee, make_plan, try_method
 from fedmia.flower.node_store import NodeStore
 from fedmia.flower.private import SIDES, SOURCES, plan_own, read_experiment, remote_context
@@ -93,7 +93,7 @@ class Node:
             return {"channels": channels, "size": size}
         return {"fingerprint": fingerprint(plan)}
 
-    def prepared(self) -> tuple[Plan, ClientContext]:
+    def prepared(self) -> tuple[Plan, ClientSetup]:
         """The run as this node sees it: with its own images, or with the one data source."""
         if self.sources:
             return plan_own(self.settings(), self.client, self.sources)
@@ -128,7 +128,7 @@ class Node:
 
 
 @functools.lru_cache(maxsize=1)  # a simulation's actors answer many messages of one run
-def plan_rehearsal(settings: str) -> tuple[Plan, ClientContext]:
+def plan_rehearsal(settings: str) -> tuple[Plan, ClientSetup]:
     """Prepare the run as every node and the server do: a function of the settings alone."""
     plan = make_plan(read_experiment(settings))
     return plan, remote_context(plan)

@@ -12,10 +12,10 @@ from threading import Event
 
 import numpy as np
 
-from clients.client_context import ClientContext
+from clients.client_setup import ClientSetup
 from fedmia.data.cast import Cast
 from fedmia.data.images import ImageSet, IntArray
-from fedmia.federation.plan import Plan, make_client_context, try_method
+from fedmia.federation.plan import Plan, make_client_setup, try_method
 from fedmia.seeding import ENTROPY, rng, root
 from fedmia.settings import registry
 from fedmia.settings.commands.experiment import Experiment
@@ -76,7 +76,7 @@ def try_settings(experiment: Experiment) -> None:
 
 
 @functools.lru_cache(maxsize=1)  # a simulation's actors answer many messages of one run
-def plan_own(settings: str, client: int, sources: tuple[str, ...]) -> tuple[Plan, ClientContext]:
+def plan_own(settings: str, client: int, sources: tuple[str, ...]) -> tuple[Plan, ClientSetup]:
     """Prepare the run on one node: it sees the images of its own client alone.
 
     Args:
@@ -128,12 +128,12 @@ def read_experiment(settings: str) -> Experiment:
     return from_tree(Experiment, tree)
 
 
-def remote_context(plan: Plan) -> ClientContext:
-    """The client context of a run whose node keeps no file of images."""
+def remote_context(plan: Plan) -> ClientSetup:
+    """The client setup of a run whose node keeps no file of images."""
     with tempfile.TemporaryDirectory(prefix="fedmia-") as folder:
-        client_context = make_client_context(plan, Path(folder), Event())
-        len(client_context.images)  # opens the file, which stays open when its name is gone
-    return client_context
+        client_setup = make_client_setup(plan, Path(folder), Event())
+        len(client_setup.images)  # opens the file, which stays open when its name is gone
+    return client_setup
 
 
 def plan_server(experiment: Experiment, channels: int, size: int) -> Plan:

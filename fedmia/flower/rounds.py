@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fedmia.observers.run_observers import RunObservers
+from fedmia.observers.run_observers import ObserverGroup
 from fedmia.runtime.progress import Display
 
 
@@ -16,7 +16,7 @@ class LogDisplay(Display):
         observing: observers of the run, called after each round.
     """
 
-    def __init__(self, rounds: int, observing: RunObservers) -> None:
+    def __init__(self, rounds: int, observing: ObserverGroup) -> None:
         def done(*finished: Any) -> None:
             show_round(*finished)
             observing.round(*finished)

@@ -23,7 +23,7 @@ from fedmia.flower.node import plan_rehearsal
 from fedmia.flower.nodes import check_agreement, open_nodes
 from fedmia.flower.rounds import LogDisplay
 from fedmia.flower.store import NodeStates
-from fedmia.observers.run_observers import RunObservers
+from fedmia.observers.run_observers import ObserverGroup
 from fedmia.recording.writer import RecordingWriter
 from fedmia.report.publish import publish, show
 from fedmia.runtime.stopwatch import Stopwatch
@@ -131,7 +131,7 @@ def rehearse(grid: Grid, invoked: Invocation, place: OutFolder, watch: Stopwatch
     Raises:
         FederationError: the nodes are not the run's clients, or prepared another run.
     """
-    observing = RunObservers(invoked.observe, place.folder)
+    observing = ObserverGroup(invoked.observe, place.folder)
     with watch.part("data"):
         plan, _ = plan_rehearsal(json.dumps(to_tree(invoked.settings)))
     with observing:

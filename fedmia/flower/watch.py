@@ -18,7 +18,7 @@ from fedmia.encoders.memory import Network
 from fedmia.flower.leakage import Leakage
 from fedmia.flower.messages import log
 from fedmia.flower.serve import ask_nodes
-from fedmia.observers.run_observers import RunObservers
+from fedmia.observers.run_observers import ObserverGroup
 from fedmia.report.words import watch as words
 from fedmia.settings.errors import InputError, check_arguments
 from fedmia.ssl.base import State
@@ -113,7 +113,7 @@ class Watch:
             "attack": self.attack, "every": self.every, "stop_above": self.stop_above,
             "rehearse": self.rehearse,
         }  # fmt: skip
-        with RunObservers(self._observe, folder) as self._observers:
+        with ObserverGroup(self._observe, folder) as self._observers:
             self._observers.begin(settings)
             yield self.look
         if 0 < self._last < self.every and not self._over:

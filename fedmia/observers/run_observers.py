@@ -83,7 +83,7 @@ def _error_line(error: BaseException) -> str:
     return f"{type(error).__name__}: {' '.join(str(error).split())}".removesuffix(": ")
 
 
-class RunObservers:
+class ObserverGroup:
     """The observers of a run, while the context is open.
 
     Args:

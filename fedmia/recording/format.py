@@ -48,7 +48,7 @@ FORMAT = 1
 HEADER = "recording.json"
 ROUNDS = "rounds.jsonl"
 CAST = "cast.safetensors"
-# Of files of which there is one a round, by the field of `RoundRecord` that has their SHA-256.
+# Of files of which there is one a round, by the field of `RecordedRound` that has their SHA-256.
 FOLDERS = {"model": "models", "held": "held", "notes": "notes"}
 CAST_ABOUT: dict[str, Any] = {  # in its metadata
     "roles": list[str],  # by their numbers
@@ -95,8 +95,8 @@ class Header:
 
 
 @dataclass
-class RoundRecord:
-    """What is known of one round.
+class RecordedRound:
+    """One round, as a recording has it.
 
     Attributes:
         branch: of the federation; `main`.
@@ -127,7 +127,7 @@ class RoundRecord:
 
     def to_line(self, **more: object) -> bytes:
         """A line of `rounds.jsonl`: branch, round, and what is known beside, or `more` says."""
-        usual = {f.name: getattr(RoundRecord(self.branch, -1), f.name) for f in fields(self)}
+        usual = {f.name: getattr(RecordedRound(self.branch, -1), f.name) for f in fields(self)}
         values = asdict(self)
         values["metrics"] = {
             client: {name: number for name, number in one.items() if math.isfinite(number)}
@@ -160,7 +160,7 @@ class RoundRecord:
 @functools.cache
 def _hints() -> dict[str, Any]:
     """Types of a line's values; a long recording has thousands of lines."""
-    return get_type_hints(RoundRecord)
+    return get_type_hints(RecordedRound)
 
 
 def fits(value: Any, hint: Any) -> bool:
@@ -235,8 +235,8 @@ def check_branch(branch: str) -> str:
 
 
 def index_rounds(
-    root: Path, lines: Iterable[bytes], rounds: dict[str, dict[int, RoundRecord]] | None = None
-) -> dict[str, dict[int, RoundRecord]]:
+    root: Path, lines: Iterable[bytes], rounds: dict[str, dict[int, RecordedRound]] | None = None
+) -> dict[str, dict[int, RecordedRound]]:
     """What lines say of each round, by branch and round.
 
     Args:
@@ -255,7 +255,7 @@ def index_rounds(
         try:
             values = parse_json(line)
             branch, round = check_branch(values["branch"]), values["round"]
-            record = rounds.setdefault(branch, {}).setdefault(round, RoundRecord(branch, round))
+            record = rounds.setdefault(branch, {}).setdefault(round, RecordedRound(branch, round))
             record.add(values)
         except (ValueError, TypeError, KeyError):
             raise InputError(f"'{root / ROUNDS}', line {number}: not a round") from None
@@ -280,7 +280,7 @@ def json_schema() -> dict[str, Any]:
     """The JSON Schema of `recording.json`; `$defs/round` is that of a line of `rounds.jsonl`, and
     `$defs/cast` and `$defs/attacker` those of the metadata of these files."""
     head = {"$schema": DRAFT, "title": HEADER}
-    parts = {"round": _schema_of(RoundRecord)}
+    parts = {"round": _schema_of(RecordedRound)}
     for part, hints in (("cast", CAST_ABOUT), ("attacker", ATTACKER_ABOUT)):
         about = {name: type_schema(hint, {}) for name, hint in hints.items()}
         parts[part] = {"type": "object", "required": [*about], "properties": about}

@@ -23,7 +23,7 @@ from fedmia.recording.format import (
     HEADER,
     ROUNDS,
     Header,
-    RoundRecord,
+    RecordedRound,
     check_branch,
     index_rounds,
     named_files,
@@ -113,7 +113,7 @@ class RecordingWriter(RecordedRounds):
             state: weights by name.
             held: tensors of the attacker's client, such as its queue; none: no file is written.
         """
-        line = RoundRecord(branch, round)
+        line = RecordedRound(branch, round)
         line.model = self.save_file("model", branch, round, state)
         if held:
             line.held = self.save_file("held", branch, round, held)
@@ -129,7 +129,7 @@ class RecordingWriter(RecordedRounds):
             state: the weights that it sent.
 
         Returns:
-            SHA-256 of the file, for `RoundRecord.updates`.
+            SHA-256 of the file, for `RecordedRound.updates`.
         """
         return self._write(update_file(self.folder, check_branch(branch), round, client), state)
 
@@ -146,7 +146,7 @@ class RecordingWriter(RecordedRounds):
             about: values beside them; what JSON can hold.
 
         Returns:
-            SHA-256 of the file, for the field `kind` of `RoundRecord`.
+            SHA-256 of the file, for the field `kind` of `RecordedRound`.
         """
         path = round_file(self.folder, kind, check_branch(branch), round)
         return self._write(path, tensors, about)
@@ -162,13 +162,13 @@ class RecordingWriter(RecordedRounds):
         """
         record = self.records.get(branch, {}).get(round)
         if record is not None and getattr(record, kind):
-            self._append(RoundRecord(branch, round), **{kind: ""})
+            self._append(RecordedRound(branch, round), **{kind: ""})
             self.flush()
-        line = RoundRecord(branch, round)
+        line = RecordedRound(branch, round)
         setattr(line, kind, self.save_file(kind, branch, round, tensors, about))
         self.add(line)
 
-    def add(self, line: RoundRecord) -> None:
+    def add(self, line: RecordedRound) -> None:
         """Add a line of a round to those before; files that are no longer kept then are deleted
         once that is on the disk."""
         self._append(line)
@@ -176,10 +176,10 @@ class RecordingWriter(RecordedRounds):
         if line.model and every:
             for round in [r for r, one in by_round.items() if one.model and r % every]:
                 if round < line.round:  # it was kept as the last alone
-                    self._forget(RoundRecord(line.branch, round), model="")
+                    self._forget(RecordedRound(line.branch, round), model="")
         if line.updates and isinstance(updates, int):
             for round in sorted(r for r, one in by_round.items() if one.updates)[:-updates]:
-                self._forget(RoundRecord(line.branch, round), updates={})
+                self._forget(RecordedRound(line.branch, round), updates={})
 
     def pending(self) -> tuple[int, Callable[[], None]]:
         """What is not forced to the disk yet.
@@ -227,11 +227,11 @@ class RecordingWriter(RecordedRounds):
         self.begin()
         return write_state(self.folder, path, tensors, about)
 
-    def _append(self, line: RoundRecord, **more: object) -> None:
+    def _append(self, line: RecordedRound, **more: object) -> None:
         self._lines.append(line.to_line(**more))
         index_rounds(self.folder, self._lines[-1:], self.records)
 
-    def _forget(self, line: RoundRecord, **what: object) -> None:
+    def _forget(self, line: RecordedRound, **what: object) -> None:
         """Add a line that says what of a round is no longer kept."""
         before = {*self.records[line.branch][line.round].files(self.folder)}
         self._append(line, **what)

@@ -35,8 +35,8 @@ class ScoredAttack:
         paper: where it was published, or the empty string.
         access: `black_box` or `white_box`.
         vantage: `outsider`, `client` or `server`.
-        scores_members: (n,) in the order of `RunScores.member_ids`.
-        scores_nonmembers: (m,) in the order of `RunScores.nonmember_ids`.
+        scores_members: (n,) in the order of `Evaluation.member_ids`.
+        scores_nonmembers: (m,) in the order of `Evaluation.nonmember_ids`.
         known_members: (k,) scores of the attacker's known members under the fitted attack; they
             choose a threshold and nothing else. Empty: none is known.
         known_nonmembers: (k,) scores of its known non-members, likewise.
@@ -306,7 +306,7 @@ class Curves:
 
 
 @dataclass(frozen=True)
-class RunScores:
+class Evaluation:
     """All that a report is made of.
 
     Attributes:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from fedmia.records import EPOCHS_CUT, Probe, RunScores, ScoredAttack, SweepPoint
+from fedmia.records import EPOCHS_CUT, Evaluation, Probe, ScoredAttack, SweepPoint
 from fedmia.records.client_rows import ClientRow
 from fedmia.records.fields import fields_of, row_of
 from fedmia.records.note import Note
@@ -39,7 +39,7 @@ from fedmia.storage.json_rows import from_json, to_json
 METHOD = "Bonferroni over Wilson intervals of the AUC with DeLong's (1988) variance"
 
 
-def build_report(run: RunScores) -> Report:
+def build_report(run: Evaluation) -> Report:
     """The report of one run: of many clients it lists few.
 
     Raises:
@@ -48,7 +48,7 @@ def build_report(run: RunScores) -> Report:
     return condense(build_whole(run))
 
 
-def build_whole(run: RunScores) -> Report:
+def build_whole(run: Evaluation) -> Report:
     """The whole report of one run, its numbers rounded as `fedmia.storage.json_rows` says.
 
     Raises:
@@ -140,7 +140,7 @@ def condense(report: Report) -> Report:
     )
 
 
-def family_sizes(run: RunScores) -> tuple[int, int]:
+def family_sizes(run: Evaluation) -> tuple[int, int]:
     """How many tests for a leak hold together, and how many two-sided intervals.
 
     These are of controls, pixels, pairs and of the attacks beside them: that attacks may well leak
@@ -177,7 +177,7 @@ def utility(probes: Mapping[str, Probe], turn: int | None = None) -> UtilityRow:
     return row_of(UtilityRow, None, round=turn, n=n, **values, **intervals)
 
 
-def round_row(row: RoundRow, run: RunScores) -> RoundRow:
+def round_row(row: RoundRow, run: Evaluation) -> RoundRow:
     """One entry of the report's `rounds`: the row of a round, with the numbers of attacks.
 
     Args:
@@ -213,7 +213,7 @@ def sweep_rows(points: Sequence[SweepPoint], attacks: int) -> list[SweepRow]:
     ]
 
 
-def notes(run: RunScores, clients: Sequence[ClientRow]) -> list[Note]:
+def notes(run: Evaluation, clients: Sequence[ClientRow]) -> list[Note]:
     """The notes of every report, then those that this run calls for, then the evaluation's own.
 
     Args:

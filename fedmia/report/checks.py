@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from fedmia.records import RunScores, ScoredAttack
+from fedmia.records import Evaluation, ScoredAttack
 
 Expected = tuple[str, Any, tuple[int, ...]]  # what it is, an array, the shape that it must have
 
 
-def check(run: RunScores) -> None:
+def check(run: Evaluation) -> None:
     """Let no broken attack pass in silence.
 
     Raises:
@@ -30,7 +30,7 @@ def check(run: RunScores) -> None:
             raise ValueError(f"{what}: {bad} of {array.size} are not finite")
 
 
-def _arrays(run: RunScores) -> Iterator[Expected]:
+def _arrays(run: Evaluation) -> Iterator[Expected]:
     """Truth and scores of all that is scored."""
     n, m = len(run.member_ids), len(run.nonmember_ids)
     yield "member_client", run.member_client, (n,)

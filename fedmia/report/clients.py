@@ -2,7 +2,7 @@
 
 Under non-IID splits a client's members differ from the non-members in class, and a naive AUC
 measures that. So each client is scored against non-members weighted to its own class mix, or,
-where images belong to clients, against non-members of its own (`RunScores.alike`).
+where images belong to clients, against non-members of its own (`Evaluation.alike`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedmia.records import ClientInfo, FloatArray, IntArray, RunScores, ScoredAttack
+from fedmia.records import ClientInfo, Evaluation, FloatArray, IntArray, ScoredAttack
 from fedmia.records.attack_rows import with_auc
 from fedmia.records.client_rows import CLIENT, ClientCounts, ClientDistribution, ClientRow
 from fedmia.records.fields import row_of
@@ -33,7 +33,7 @@ from fedmia.statistics.matching import (
 DECLARED = ("combined", "similarity")
 
 
-def declared_attack(run: RunScores) -> ScoredAttack | None:
+def declared_attack(run: Evaluation) -> ScoredAttack | None:
     """The attack that clients are compared by, fixed before any score is seen: `combined`, else
     `similarity`, else the first on a model not under attack, else the first."""
     usable = [a for a in run.attacks if len(a.scores_members)]
@@ -67,7 +67,7 @@ def leak_numbers(leak: Leak | None, family: int) -> dict[str, Any]:
 
 
 def leak_of(
-    run: RunScores,
+    run: Evaluation,
     attack: ScoredAttack,
     mine: NDArray[np.bool_] | IntArray,
     *stream: str | int,
@@ -99,7 +99,9 @@ def leak_of(
     return estimate, effective_size(weights), shared[key]
 
 
-def client_leaks(run: RunScores, attack: ScoredAttack | None) -> dict[int, tuple[int, Leak | None]]:
+def client_leaks(
+    run: Evaluation, attack: ScoredAttack | None
+) -> dict[int, tuple[int, Leak | None]]:
     """Of each client that has any: how many of its scored members can be compared, and their
     leakage.
 
@@ -130,7 +132,7 @@ def client_leaks(run: RunScores, attack: ScoredAttack | None) -> dict[int, tuple
     return leaks
 
 
-def client_rows(run: RunScores) -> tuple[list[ClientRow], ClientDistribution | None]:
+def client_rows(run: Evaluation) -> tuple[list[ClientRow], ClientDistribution | None]:
     """The report's `clients` and, of more than FEW, `client_distribution`; simultaneous intervals
     hold over all clients together. Of more than MOST clients only those that set themselves apart
     have a row: by scored members, a defence, a role or many images."""
@@ -147,7 +149,7 @@ def client_rows(run: RunScores) -> tuple[list[ClientRow], ClientDistribution | N
     return rows, distribution(rows, nulls) if len(known) > FEW else None
 
 
-def client_counts(run: RunScores) -> ClientCounts | None:
+def client_counts(run: Evaluation) -> ClientCounts | None:
     """The report's `client_counts`, its sentences not yet written; None of at most MOST clients."""
     if len(run.clients) <= MOST:
         return None
@@ -156,7 +158,7 @@ def client_counts(run: RunScores) -> ClientCounts | None:
 
 
 def _rows(
-    run: RunScores, clients: Sequence[ClientInfo], leaks: Mapping[int, tuple[int, Leak | None]]
+    run: Evaluation, clients: Sequence[ClientInfo], leaks: Mapping[int, tuple[int, Leak | None]]
 ) -> Iterator[ClientRow]:
     attack, bounds = declared_attack(run), bounds_family(run)
     family = sum(leaks.get(c.id, (0, None))[1] is not None for c in clients)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedmia.records import RunScores
+from fedmia.records import Evaluation
 from fedmia.records.client_rows import COHORT, NEVER, CohortRow
 from fedmia.records.fields import row_of
 from fedmia.report.clients import declared_attack, leak_numbers, leak_of
@@ -13,7 +13,7 @@ from fedmia.report.selection import FEW
 STRETCHES = 4  # of the rounds, as even as can be
 
 
-def cohort_rows(run: RunScores) -> list[CohortRow]:
+def cohort_rows(run: Evaluation) -> list[CohortRow]:
     """The report's `client_cohorts`: the clients that no round drew, then those whose last round
     lies in each stretch of the rounds.
 

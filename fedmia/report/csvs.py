@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from fedmia.records import RunScores
+from fedmia.records import Evaluation
 
 
 def text(head: Iterable[str], lines: Iterable[Iterable[object]]) -> str:
@@ -18,7 +18,7 @@ def text(head: Iterable[str], lines: Iterable[Iterable[object]]) -> str:
     return buffer.getvalue()
 
 
-def scores_csv(run: RunScores) -> str:
+def scores_csv(run: Evaluation) -> str:
     """CSV text with columns image, truth (1 member, 0 not), client, label, and one an attack; after
     client the subject's name, where images belong to subjects.
 

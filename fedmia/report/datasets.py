@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from fedmia.records import DatasetInferenceResults, RunScores
+from fedmia.records import DatasetInferenceResults, Evaluation
 from fedmia.records.client_rows import (
     CLIENT,
     SUBJECT,
@@ -23,7 +23,7 @@ LEVELS = ("0.01", "0.05")
 def inference_row(
     run: DatasetInferenceResults,
     family: int,
-    scores: RunScores | None = None,
+    scores: Evaluation | None = None,
     may_differ: bool = False,
 ) -> InferenceRow:
     """One entry of the report's `dataset_inference`.

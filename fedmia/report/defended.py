@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from fedmia.records import ClientInfo, Probe, RunScores
+from fedmia.records import ClientInfo, Evaluation, Probe
 from fedmia.records.attack_rows import Interval
 from fedmia.records.client_rows import GROUP
 from fedmia.records.fields import row_of
@@ -29,7 +29,7 @@ def common_defences(clients: Iterable[ClientInfo]) -> set[str]:
     return set.intersection(*used) if used else set()
 
 
-def defended(run: RunScores) -> list[GroupRow]:
+def defended(run: Evaluation) -> list[GroupRow]:
     """The report's `defended`; empty where no client defends itself."""
     honest = [client for client in run.clients if client.role == "honest"]
     groups_of_clients = {

@@ -18,7 +18,7 @@ from fedmia.lowerbounds.fdp import own_runs_bound, shared_run_bound
 from fedmia.lowerbounds.gdp import epsilon_at
 from fedmia.lowerbounds.onerun import one_run_bound
 from fedmia.lowerbounds.rates import TRIED, rates_bound
-from fedmia.records import IntArray, RunScores, ScoredAttack
+from fedmia.records import Evaluation, IntArray, ScoredAttack
 from fedmia.records.defence_rows import AttackBoundRow, DefencePart, DefenceRow
 from fedmia.records.privacy import NOISE, CanaryBoundRow, Epsilon
 from fedmia.seeding import rng
@@ -108,13 +108,13 @@ def epsilon_lower_bound(
     return epsilon_at(shared_run_bound(m, guesses, correct, error), delta)
 
 
-def claims(run: RunScores) -> dict[int, Epsilon]:
+def claims(run: Evaluation) -> dict[int, Epsilon]:
     """The statement of each client that names a value."""
     stated = {c.id: c.defence.epsilon for c in run.clients if c.defence is not None}
     return {k: e for k, e in stated.items() if e is not None and e.value is not None}
 
 
-def bounds_family(run: RunScores) -> int:
+def bounds_family(run: Evaluation) -> int:
     """How many lower bounds hold together: one a defence audited, the server's rule among them, and
     one by attacks on claims."""
     stated = [p.epsilon for c in run.clients if c.defence for p in c.defence.parts or (c.defence,)]
@@ -124,7 +124,7 @@ def bounds_family(run: RunScores) -> int:
     )
 
 
-def attack_bound(run: RunScores, family: int) -> AttackBoundRow | None:
+def attack_bound(run: Evaluation, family: int) -> AttackBoundRow | None:
     """The largest bound by the run's attacks; None without a claim that they could refute.
 
     Corrected for every attack and rate tried. Pooled pre-training shows the server the images
@@ -174,7 +174,7 @@ def attack_bound(run: RunScores, family: int) -> AttackBoundRow | None:
     )
 
 
-def _sample_alike(run: RunScores, members: IntArray) -> IntArray:
+def _sample_alike(run: Evaluation, members: IntArray) -> IntArray:
     """Non-members to compare `members` with: all where these are all, else of the same class mix.
 
     The latter are drawn from each class without a look at a score.

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from fedmia.records import FloatArray, Pair, RunScores, ScoredAttack, SetScores
+from fedmia.records import Evaluation, FloatArray, Pair, ScoredAttack, SetScores
 from fedmia.records.attack_rows import (
     AttackRow,
     AucRow,
@@ -186,10 +186,10 @@ def _paired_row(pair: Pair, family: int) -> PairedRow:
     )
 
 
-def over_control(attack: ScoredAttack, run: RunScores, family: int) -> OverControlRow | None:
+def over_control(attack: ScoredAttack, run: Evaluation, family: int) -> OverControlRow | None:
     """What an attack adds to its own control, None where it has none on the same images.
 
-    Where chance alone does not part the sides (`RunScores.drawn`), it must add to each of its
+    Where chance alone does not part the sides (`Evaluation.drawn`), it must add to each of its
     controls. A placebo is then trained on images of the non-members' kind: what looks trained on to
     such an encoder is on the other side, so the attack must lie over the reversed placebo, too.
 
@@ -221,7 +221,7 @@ def over_control(attack: ScoredAttack, run: RunScores, family: int) -> OverContr
 
 
 def _over(
-    attack: ScoredAttack, null: tuple[str, tuple[FloatArray, FloatArray]], run: RunScores,
+    attack: ScoredAttack, null: tuple[str, tuple[FloatArray, FloatArray]], run: Evaluation,
     family: int, controls: int,
 ) -> OverControlRow:  # fmt: skip
     """What an attack adds to one control. A run's members are drawn at random, so there the

@@ -10,7 +10,7 @@ from pathlib import Path
 from jinja2 import ChoiceLoader, Environment, FileSystemLoader, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from fedmia.records import RunScores
+from fedmia.records import Evaluation
 from fedmia.records.rows import Report
 from fedmia.report import report_tables as tables
 from fedmia.report.figures.canvas import COLUMN, DPI
@@ -63,7 +63,7 @@ def is_wide(data: str) -> bool:
     return int.from_bytes(base64.b64decode(data[:32])[16:20], "big") > COLUMN * DPI
 
 
-def page(report: Report, pngs: Mapping[str, bytes], run: RunScores | None = None) -> str:
+def page(report: Report, pngs: Mapping[str, bytes], run: Evaluation | None = None) -> str:
     """The whole HTML document.
 
     Args:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedmia.records import RunScores, ScoredAttack
+from fedmia.records import Evaluation, ScoredAttack
 from fedmia.records.client_rows import NamingNull, NamingRow, PerClientRow
 from fedmia.seeding import rng
 from fedmia.statistics.by_client import client_auc, matched_naming_rate
@@ -20,7 +20,7 @@ from fedmia.statistics.matching import mix_weights
 TARGET = 0.01  # false-positive rate
 
 
-def named_rows(run: RunScores) -> list[NamingRow]:
+def named_rows(run: Evaluation) -> list[NamingRow]:
     """The report's `named_clients`: one row for each attack that names clients.
 
     `placebo` holds the same counts and the same test where the clients never saw the images: there
@@ -42,7 +42,7 @@ def named_rows(run: RunScores) -> list[NamingRow]:
 
 
 def _named_row(
-    run: RunScores, attack: ScoredAttack, chance: float | None, placebo: NamingRow | None,
+    run: Evaluation, attack: ScoredAttack, chance: float | None, placebo: NamingRow | None,
     *stream: str,
 ) -> NamingRow:  # fmt: skip
     assert attack.named_members is not None
@@ -54,7 +54,7 @@ def _named_row(
     )  # fmt: skip
 
 
-def per_client(run: RunScores, attack: ScoredAttack, *stream: str) -> PerClientRow | None:
+def per_client(run: Evaluation, attack: ScoredAttack, *stream: str) -> PerClientRow | None:
     """The numbers of `attack`, None where it gives no scores by client or nothing to compare; see
     `fedmia.statistics.by_client.client_auc`.
 
@@ -105,7 +105,7 @@ def per_client(run: RunScores, attack: ScoredAttack, *stream: str) -> PerClientR
     )
 
 
-def named_null(run: RunScores, attack: ScoredAttack) -> NamingNull | None:
+def named_null(run: Evaluation, attack: ScoredAttack) -> NamingNull | None:
     """The null of the clients that `attack` names, and what it names right beyond it; None without
     scores by client, or with fewer than two images of a side to compare. Members that no
     non-member is like are left out. See `fedmia.statistics.by_client.matched_naming_rate`.

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from fedmia.records import RunScores
+from fedmia.records import Evaluation
 from fedmia.records.rows import BROKEN, Report
 from fedmia.report.build import build_whole, condense
 from fedmia.report.csvs import scores_csv
@@ -27,7 +27,7 @@ from fedmia.storage.results import contents, to_npz
 from fedmia.table import flatten
 
 
-def publish(run: RunScores, folder: Path | None, watch: Stopwatch) -> Report:
+def publish(run: Evaluation, folder: Path | None, watch: Stopwatch) -> Report:
     """The report of `run`, its `timing` read off `watch`; files and figures where a folder is
     given.
 
@@ -97,7 +97,7 @@ def json_text(report: object) -> str:
 
 def write_report(
     folder: Path,
-    run: RunScores,
+    run: Evaluation,
     report: Report,
     figures: Mapping[str, bytes],
     whole: Report | None = None,

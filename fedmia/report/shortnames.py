@@ -6,11 +6,11 @@ import dataclasses
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from fedmia.records import RunScores
+from fedmia.records import Evaluation
 from fedmia.settings import session
 
 
-def shorten_names(run: RunScores) -> RunScores:
+def shorten_names(run: Evaluation) -> Evaluation:
     """The scores with `MyAttack` in place of `python:MyAttack@3f2a`.
 
     Args:
@@ -29,7 +29,7 @@ def shorten_names(run: RunScores) -> RunScores:
     return dataclasses.replace(renamed, config=run.config, timing=run.timing)
 
 
-def _names(run: RunScores) -> Iterator[str]:
+def _names(run: Evaluation) -> Iterator[str]:
     """Names of attacks in the scores."""
     yield from (attack.name for attack in run.attacks)
     yield from (inference.attack for inference in run.inferences)

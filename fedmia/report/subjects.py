@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedmia.records import RunScores
+from fedmia.records import Evaluation
 from fedmia.records.client_rows import SUBJECT, ClientRow
 from fedmia.records.fields import row_of
 from fedmia.report.clients import declared_attack, leak_numbers
@@ -18,7 +18,7 @@ METHOD = (
 )
 
 
-def subject_rows(run: RunScores) -> list[ClientRow]:
+def subject_rows(run: Evaluation) -> list[ClientRow]:
     """The report's `clients` where images belong to subjects: the highest lower end first.
 
     The interval is of this subject's images against non-member subjects. Its null: the AUC of one

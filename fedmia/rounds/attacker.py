@@ -26,7 +26,7 @@ class Attacker:
         threat: the most that it has: access to models, and vantage.
         known: images whose membership it knows.
         seed: of its views and of its attacks.
-        augment: recipe of its views.
+        augment: augmentation of its views.
         device: where tensors are computed.
         precision: of the forward passes.
         own: uint8 (N, C, H, W), images of its client; None: it is no client.

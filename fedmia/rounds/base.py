@@ -12,7 +12,7 @@ from fedmia.threat.signals import Signals
 from fedmia.threat.stored import Stored
 
 
-class RoundModel:
+class TargetModel:
     """The model after a round of a branch, with what was computed of it.
 
     Args:
@@ -60,7 +60,7 @@ class Rounds:
         """Rounds whose models are scored by themselves, ascending."""
         return ()
 
-    def load(self, target: RoundModel) -> SSLMethod:
+    def load(self, target: TargetModel) -> SSLMethod:
         """The network with the weights of a target.
 
         Raises:
@@ -112,5 +112,5 @@ class EncoderRounds(Rounds):
     def round(self) -> int | None:
         return self.encoder.weights.round
 
-    def load(self, target: RoundModel) -> SSLMethod:
+    def load(self, target: TargetModel) -> SSLMethod:
         return self.encoder.untrained() if target.branch == UNTRAINED else self.encoder.method

@@ -20,10 +20,10 @@ from fedmia.encoders.schemes import tables_of
 from fedmia.encoders.weight_checks import refuse_diverged
 from fedmia.recording import Recording
 from fedmia.recording.branches import MAIN, UNTRAINED
-from fedmia.recording.format import ROUNDS, RoundRecord
+from fedmia.recording.format import ROUNDS, RecordedRound
 from fedmia.records.note import Note
 from fedmia.records.rows import FaultRow
-from fedmia.rounds.base import EncoderRounds, RoundModel
+from fedmia.rounds.base import EncoderRounds, TargetModel
 from fedmia.rounds.notes import Notes, read_notes
 from fedmia.settings.errors import InputError, opt
 from fedmia.settings.values import disk_paths
@@ -62,7 +62,7 @@ class KeptRounds(EncoderRounds):
     digest: str
     sent: Mapping[int, Mapping[int, State]] = field(default_factory=dict)
     banks: Mapping[int, State] = field(default_factory=dict)
-    records: Mapping[int, RoundRecord] = field(default_factory=dict)
+    records: Mapping[int, RecordedRound] = field(default_factory=dict)
     rostered: bool = False
     notes: Notes | None = None
     remarks: tuple[Note, ...] = ()
@@ -136,7 +136,7 @@ class KeptRounds(EncoderRounds):
         """Rounds whose models are scored: all, or `MOST` of them with the first and the last."""
         return spread_rounds(sorted(r for r in self.states if r))
 
-    def load(self, target: RoundModel) -> SSLMethod:
+    def load(self, target: TargetModel) -> SSLMethod:
         if target.branch == UNTRAINED or target.round == self.round:
             return super().load(target)
         return self.with_state(int(target.round or 0))

@@ -35,7 +35,7 @@ KINDS: Mapping[str, tuple[str, str, str]] = {
     "attack": ("fedmia.attacks", "fedmia.attacks.base", "Attack"),
     "defense": ("fedmia.defenses", "fedmia.defenses.base", "Defense"),
     "observer": ("fedmia.observers", "fedmia.observers.base", "RunObserver"),
-    "view": ("fedmia.study.views", "fedmia.study.view", "View"),
+    "view": ("fedmia.study.views", "fedmia.study.view", "StudyView"),
     "encoder": ("fedmia.encoders", "fedmia.encoders.base", "EncoderForm"),
 }
 

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Any, Protocol
 
-from fedmia.data.base import Views
+from fedmia.data.base import AugmentLimits
 from fedmia.nets.base import Net
 from fedmia.seeding import torch_rng
 from fedmia.settings import registry
@@ -16,7 +16,7 @@ from fedmia.settings.errors import InputError, opt, prefix_errors
 from fedmia.settings.fields import options_of
 from fedmia.settings.options import Options, option, option_fields
 from fedmia.ssl.augment import OPERATIONS, Augment
-from fedmia.ssl.base import SSL, Recipe, SSLMethod
+from fedmia.ssl.base import SSL, SSLMethod, TrainingData
 from fedmia.ssl.optimizers import RATES
 from fedmia.ssl.train import Job, Train
 
@@ -128,7 +128,7 @@ class TargetTraining:
     model: Choice | None = None
     ssl: Choice | None = None
     train: Train | None = None
-    views: Views | None = None
+    views: AugmentLimits | None = None
     guard: ShadowDefense | None = None
 
 
@@ -181,8 +181,8 @@ class ShadowSettings:
         """Shadow `index` before training, for `images` members, on the CPU; InputError where the
         images' size does not suit the architecture."""
         net = self._net.build(self.channels, self.size)
-        recipe = Recipe(self.mean, self.std, images)
-        return self.spec.build(net, recipe, torch_rng(self.seed, "shadow", index))
+        training_data = TrainingData(self.mean, self.std, images)
+        return self.spec.build(net, training_data, torch_rng(self.seed, "shadow", index))
 
 
 def build_settings(plan: ShadowPlan, target: TargetTraining) -> ShadowSettings:
@@ -249,9 +249,9 @@ def _training(plan: ShadowPlan, target: TargetTraining, ssl: str) -> Train:
 
 
 def attacker_augment(
-    plan: ShadowPlan, target_augment: Augment | None, views: Views | None = None
+    plan: ShadowPlan, target_augment: Augment | None, views: AugmentLimits | None = None
 ) -> Augment:
-    """The recipe of the attacker's views of the target.
+    """The augmentation of the attacker's views of the target.
 
     With the algorithm known it is the target's own, but for the plan's operations. Else it is a
     random resized crop alone, as EncoderMI (section 5.1) found best, or what the plan's operations
@@ -259,14 +259,14 @@ def attacker_augment(
 
     Args:
         plan: what the attacker knows and chooses.
-        target_augment: the target's recipe, if there is one.
+        target_augment: the target's augmentation, if there is one.
         views: view options of the shadow images' data set, for a stand-in that leaves them open.
 
     Returns:
-        the recipe.
+        the augmentation.
 
     Raises:
-        InputError: the algorithm is claimed to be known, but no recipe is given.
+        InputError: the algorithm is claimed to be known, but no augmentation is given.
     """
     if plan.knows("algorithm"):
         if target_augment is None:
@@ -280,14 +280,14 @@ def attacker_augment(
 
 
 def keep_crop_only(augment: Augment) -> Augment:
-    """The random resized crop of a recipe, without its other stages."""
+    """The random resized crop of an augmentation, without its other stages."""
     return replace(
         augment, flip=0.0, brightness=0.0, contrast=0.0, saturation=0.0, hue=0.0, jitter_p=0.0,
         gray_p=0.0, blur_p=0.0, solarize_p=0.0,
     )  # fmt: skip
 
 
-def choose_stand_in(plan: ShadowPlan, views: Views | None) -> Choice:
+def choose_stand_in(plan: ShadowPlan, views: AugmentLimits | None) -> Choice:
     """The method in place of an unknown one: where it leaves its views to the images, theirs.
 
     Args:

@@ -9,7 +9,7 @@ negatives. To add a term to the loss of a method that is there, derive from its 
 
 from fedmia.ssl._twoview import BankedSSL, KeyedTwoView, TwoView, TwoViewSSL
 from fedmia.ssl.augment import Augment
-from fedmia.ssl.base import SSL, Encoder, Recipe, SSLMethod
+from fedmia.ssl.base import SSL, Encoder, SSLMethod, TrainingData
 
 __all__ = [
     "SSL",
@@ -17,7 +17,7 @@ __all__ = [
     "BankedSSL",
     "Encoder",
     "KeyedTwoView",
-    "Recipe",
+    "TrainingData",
     "SSLMethod",
     "TwoView",
     "TwoViewSSL",

@@ -48,7 +48,7 @@ class ViewsSSL(SSL):
     """A method of random views.
 
     Attributes:
-        paper_views: the paper's recipe, which a method names.
+        paper_views: the paper's augmentation, which a method names.
         crop_min: smallest area of a random resized crop, as part of the image.
         flip: probability of a horizontal flip.
         jitter: factor on the strengths of the colour jitter; 0: none.
@@ -90,7 +90,7 @@ class ViewsSSL(SSL):
 
     @property
     def augment(self) -> Augment:
-        """The paper's recipe, with this method's crop, flip and jitter where they are given."""
+        """The paper's augmentation, with this method's crop, flip and jitter where given."""
         paper, s = self.paper_views, 1.0 if self.jitter is None else self.jitter
         wants_blur = self.operations is not None and "blur" in self.operations
         return replace(

@@ -18,7 +18,7 @@ from fedmia.settings.errors import InputError, opt
 from fedmia.ssl._options import ViewsSSL
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.bank import bank_length, cut_note
-from fedmia.ssl.base import SSL, Encoder, Recipe, SSLMethod
+from fedmia.ssl.base import SSL, Encoder, SSLMethod, TrainingData
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,9 @@ class PatchSSL(ViewsSSL):
     def parts(self) -> tuple[Callable[..., Any], Callable[..., nn.Module]]:
         """Classes of the method and of its decoder, which takes the backbone and the options."""
 
-    def build(self, backbone: Backbone, recipe: Recipe, generator: torch.Generator) -> SSLMethod:
+    def build(
+        self, backbone: Backbone, training_data: TrainingData, generator: torch.Generator
+    ) -> SSLMethod:
         """The method around `backbone`, every weight drawn from `generator`.
 
         Raises:
@@ -65,12 +67,12 @@ class PatchSSL(ViewsSSL):
                 f"{vit.patch}x{vit.patch} gray pixels has one value; a larger {opt('model.patch')} "
                 f"or {opt('ssl.norm_pix', 'false')} can be trained"
             )
-        encoder = Encoder(vit, nn.Identity(), recipe.mean, recipe.std)
+        encoder = Encoder(vit, nn.Identity(), training_data.mean, training_data.std)
         method, decoder_of = self.parts
         decoder = decoder_of(vit, self)
         initialise(encoder, generator)
         initialise(decoder, generator)
-        K = bank_length(self.bank, recipe.images)
+        K = bank_length(self.bank, training_data.images)
         built: SSLMethod = method(encoder, decoder, self, K, generator)
         return built
 

@@ -54,7 +54,7 @@ def order_jitter(
     """The jitter of a batch, its images by the place where their hue is turned.
 
     Args:
-        steps: those that are in the recipe.
+        steps: those that are in the augmentation.
         apply: (B,) which images are jittered.
         keys: (B, 4), an image's steps go in ascending order of its keys.
         factors: (B, 3) of brightness, contrast, saturation; 1 is the identity.

@@ -22,9 +22,9 @@ from fedmia.ssl._options import MIXES, HarderSSL, head_norm_option
 from fedmia.ssl.bank import Bank, bank_length, cut_note
 from fedmia.ssl.base import (
     Encoder,
-    Recipe,
     SSLMethod,
     State,
+    TrainingData,
     copies,
     iterate_parts,
     load_state,
@@ -253,7 +253,7 @@ class TwoViewSSL(HarderSSL):
     def encoder(
         self,
         backbone: Backbone,
-        recipe: Recipe,
+        training_data: TrainingData,
         generator: torch.Generator,
         layers: int,
         last_norm: bool = False,
@@ -261,7 +261,7 @@ class TwoViewSSL(HarderSSL):
         """The backbone with a head of so many layers (`mlp`), every weight drawn."""
         D = backbone.width
         head = mlp(D, self.hidden or 2 * D, self.dim, layers, self.head_norm, last_norm)
-        encoder = Encoder(backbone, head, recipe.mean, recipe.std)
+        encoder = Encoder(backbone, head, training_data.mean, training_data.std)
         initialise(encoder, generator)
         return encoder
 

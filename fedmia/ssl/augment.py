@@ -46,14 +46,14 @@ OFF: Mapping[str, Mapping[str, float]] = {
 }
 OPERATIONS = tuple(OFF)
 ATTEMPTS = 10  # at a box that fits, as torchvision
-DRAWS = 2 * ATTEMPTS + 16  # of a recipe without rotation, which takes one more
+DRAWS = 2 * ATTEMPTS + 16  # of an augmentation without rotation, which takes one more
 # Numbers of the images at work at once: few enough for a core's cache, or enough for a GPU.
 CELLS, CELLS_GPU = 1 << 19, 1 << 26
 
 
 @dataclass(frozen=True)
 class Augment(Options):
-    """One recipe of random views.
+    """One augmentation: how random views are drawn.
 
     Brightness, contrast and saturation factors are uniform in [max(0, 1 - s), 1 + s], the hue
     shift in [-hue, hue] turns. On one-channel images saturation, hue and gray do nothing. The
@@ -92,7 +92,7 @@ class Augment(Options):
             if off or (name == "jitter" and not any(strengths)):
                 field, value = next(iter(OFF[name].items())) if off else ("brightness", 0.0)
                 way = f"give {field} other than {value:g}"
-                raise option_error(self, f"operations: the recipe has no {name} to be done; {way}")
+                raise option_error(self, f"operations: it has no {name} to be done; {way}")
         for name in ("crop", "ratio", "blur_sigma"):
             a, b = getattr(self, f"{name}_min"), getattr(self, f"{name}_max")
             if a > b:
@@ -102,13 +102,13 @@ class Augment(Options):
     def draws(self) -> int:
         """P, uniforms that one view of one image consumes.
 
-        The same for every recipe without rotation, so that a stage switched on leaves the other
+        The same for all without rotation, so that a stage switched on leaves the other
         stages' draws alone.
         """
         return DRAWS + (self.rotation > 0)
 
     def done(self) -> Augment:
-        """The same recipe without `operations`: those that are not named have no strength."""
+        """The same augmentation without `operations`: those that are not named have no strength."""
         if self.operations is None:
             return self
         off: dict[str, Any] = {"solarize_p": 0.0, "operations": None}
@@ -135,8 +135,8 @@ class Augment(Options):
             want = f"({count}, {self.draws})"
             raise ValueError(f"uniforms must be {want}, got {tuple(uniforms.shape)}")
         if self.operations is not None:
-            recipe = self.done()
-            return recipe(images, uniforms[:, : recipe.draws])
+            augmentation = self.done()
+            return augmentation(images, uniforms[:, : augmentation.draws])
         dtype = images.dtype if images.is_floating_point() else torch.get_default_dtype()
         out = torch.empty(images.shape, dtype=dtype, device=images.device)
         if images.numel() == 0:

@@ -250,8 +250,8 @@ class SSLMethod(nn.Module, ABC):
 
 
 @dataclass(frozen=True)
-class Recipe:
-    """What a method is built from besides its own options.
+class TrainingData:
+    """What a method is built for: the images that it trains on, and what is done with them.
 
     Attributes:
         mean, std: normalisation of the pixels, one value a channel.
@@ -344,7 +344,7 @@ class SSL(Options, ABC):
     @property
     @abstractmethod
     def augment(self) -> Augment:
-        """The recipe of the views it trains on."""
+        """The augmentation of the views it trains on."""
 
     @property
     def public(self) -> bool:
@@ -352,7 +352,9 @@ class SSL(Options, ABC):
         return False
 
     @abstractmethod
-    def build(self, backbone: Backbone, recipe: Recipe, generator: torch.Generator) -> SSLMethod:
+    def build(
+        self, backbone: Backbone, training_data: TrainingData, generator: torch.Generator
+    ) -> SSLMethod:
         """The untrained method around `backbone`, whose weights are not yet set, on the CPU: every
         weight is drawn from `generator`."""
 

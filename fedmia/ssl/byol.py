@@ -20,7 +20,7 @@ from fedmia.ssl._options import (
 )
 from fedmia.ssl._twoview import KeyedTwoView, TwoViewSSL
 from fedmia.ssl.augment import Augment
-from fedmia.ssl.base import Recipe
+from fedmia.ssl.base import TrainingData
 
 
 def distance(p: Tensor, z: Tensor) -> Tensor:
@@ -88,6 +88,8 @@ class BYOL(TwoViewSSL):
     head_norm: str = head_norm_option("batch", "heads", COLLAPSES)
     mixup: float = mixup_option("i-Mix")
 
-    def build(self, backbone: Backbone, recipe: Recipe, generator: torch.Generator) -> BYOLMethod:
-        encoder = self.encoder(backbone, recipe, generator, 2)
+    def build(
+        self, backbone: Backbone, training_data: TrainingData, generator: torch.Generator
+    ) -> BYOLMethod:
+        encoder = self.encoder(backbone, training_data, generator, 2)
         return BYOLMethod(encoder, self, predictor=self.predictor(backbone, generator))

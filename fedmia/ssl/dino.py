@@ -16,7 +16,7 @@ from fedmia.ssl._options import COLLAPSES, head_norm_option, key_option, momentu
 from fedmia.ssl._prototypes import Prototypes, PrototypeSSL, freeze_for, swapped_loss
 from fedmia.ssl._twoview import KeyedTwoView, TwoViewSSL
 from fedmia.ssl.augment import Augment
-from fedmia.ssl.base import Encoder, Recipe, iterate_parts
+from fedmia.ssl.base import Encoder, TrainingData, iterate_parts
 
 
 class DINOMethod(PrototypeSSL, KeyedTwoView):
@@ -130,7 +130,9 @@ class DINO(TwoViewSSL):
     key: str = key_option("teacher", "student")
     head_norm: str = head_norm_option("batch", "head", COLLAPSES)
 
-    def build(self, backbone: Backbone, recipe: Recipe, generator: torch.Generator) -> DINOMethod:
-        encoder = self.encoder(backbone, recipe, generator, 3)
-        freeze = freeze_for(self.freeze_epochs, recipe.images)
+    def build(
+        self, backbone: Backbone, training_data: TrainingData, generator: torch.Generator
+    ) -> DINOMethod:
+        encoder = self.encoder(backbone, training_data, generator, 3)
+        freeze = freeze_for(self.freeze_epochs, training_data.images)
         return DINOMethod(encoder, Prototypes(self.prototypes, self.dim, freeze, generator), self)

@@ -15,7 +15,7 @@ from fedmia.settings import option
 from fedmia.settings.errors import option_error
 from fedmia.ssl._patches import vision_transformer
 from fedmia.ssl._prototypes import Prototypes, cross_entropy, freeze_for
-from fedmia.ssl.base import Encoder, Recipe
+from fedmia.ssl.base import Encoder, TrainingData
 from fedmia.ssl.dino import DINO, DINOMethod
 
 
@@ -141,7 +141,7 @@ class IBOT(DINO):
             raise option_error(self, f"mask_spread: {self.mask_spread}, must be at most {most}")
 
     def build(
-        self, backbone: Backbone, recipe: Recipe, generator: torch.Generator
+        self, backbone: Backbone, training_data: TrainingData, generator: torch.Generator
     ) -> OnlineTokenizer:
         """The method around `backbone`, every weight drawn from `generator`.
 
@@ -149,9 +149,9 @@ class IBOT(DINO):
             InputError: a backbone that has no patches to mask.
         """
         vit = vision_transformer(backbone, self)
-        encoder = self.encoder(vit, recipe, generator, 3)
+        encoder = self.encoder(vit, training_data, generator, 3)
         count = self.prototypes if self.shared_head else 2 * self.prototypes
-        freeze = freeze_for(self.freeze_epochs, recipe.images)
+        freeze = freeze_for(self.freeze_epochs, training_data.images)
         prototypes = Prototypes(count, self.dim, freeze, generator)
         mask_token = ClassToken(vit.width)
         initialise(mask_token, generator)

@@ -24,7 +24,7 @@ from fedmia.ssl._public import PublicImages
 from fedmia.ssl._twoview import KeyedTwoView
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.bank import Bank, bank_length, cut_note, info_nce, long_note, revisit_probability
-from fedmia.ssl.base import PART, Encoder, Recipe, State
+from fedmia.ssl.base import PART, Encoder, State, TrainingData
 
 
 class MomentumContrast(KeyedTwoView):
@@ -192,17 +192,21 @@ class MoCo(HarderSSL):
         return nn.Linear(width, self.dim)
 
     def build(
-        self, backbone: Backbone, recipe: Recipe, generator: torch.Generator
+        self, backbone: Backbone, training_data: TrainingData, generator: torch.Generator
     ) -> MomentumContrast:
         """The method around `backbone`, every weight drawn from `generator`.
 
         A holder that has no public images, as a shadow, fills its queue with its own keys.
         """
-        encoder = Encoder(backbone, self.head(backbone.width), recipe.mean, recipe.std)
+        encoder = Encoder(
+            backbone, self.head(backbone.width), training_data.mean, training_data.std
+        )
         initialise(encoder, generator)
-        method = MomentumContrast(encoder, self, self.keys(recipe.images), generator)
-        if self.public and recipe.public is not None:
-            method.public = PublicImages(recipe.public, self.augment, recipe.batch, generator)
+        method = MomentumContrast(encoder, self, self.keys(training_data.images), generator)
+        if self.public and training_data.public is not None:
+            method.public = PublicImages(
+                training_data.public, self.augment, training_data.batch, generator
+            )
         return method
 
     def chance_loss(self, images: int, batch: int) -> float | None:

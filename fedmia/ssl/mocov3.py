@@ -17,7 +17,7 @@ from fedmia.ssl._harder import nce_against
 from fedmia.ssl._options import key_option, mixup_option, momentum_schedule_option
 from fedmia.ssl._twoview import BankedSSL, KeyedTwoView
 from fedmia.ssl.augment import Augment
-from fedmia.ssl.base import Recipe
+from fedmia.ssl.base import TrainingData
 
 
 def batch_nce(q: Tensor, k: Tensor, T: float) -> Tensor:
@@ -80,7 +80,7 @@ class MoCoV3(BankedSSL):
     coupled: ClassVar[bool] = True
     least_batch: ClassVar[int] = 2
 
-    # BYOL's recipe. It differs between the views (blur 1.0 and 0.1, solarisation 0 and 0.2); here
+    # BYOL's augmentation differs between the views (blur 1.0 and 0.1, solarisation 0 and 0.2); here
     # each view draws with the mean of both probabilities.
     paper_views: ClassVar[Augment] = Augment(saturation=0.2, hue=0.1, blur_p=0.55, solarize_p=0.1)
 
@@ -99,7 +99,9 @@ class MoCoV3(BankedSSL):
 
     mixup: float = mixup_option()
 
-    def build(self, backbone: Backbone, recipe: Recipe, generator: torch.Generator) -> MoCoV3Method:
+    def build(
+        self, backbone: Backbone, training_data: TrainingData, generator: torch.Generator
+    ) -> MoCoV3Method:
         """The method over a backbone, its patch embedding frozen where `freeze_embed` says so.
 
         Raises:
@@ -109,7 +111,7 @@ class MoCoV3(BankedSSL):
             if not isinstance(backbone, VisionTransformer):
                 raise InputError(f"{opt('ssl.freeze_embed', True)}: the network has no patches")
             backbone.embed.requires_grad_(False)
-        encoder = self.encoder(backbone, recipe, generator, self.layers, last_norm=True)
+        encoder = self.encoder(backbone, training_data, generator, self.layers, last_norm=True)
         predictor = self.predictor(backbone, generator, self.predictor_norm)
-        bank = self.random_bank(recipe.images, generator)
+        bank = self.random_bank(training_data.images, generator)
         return MoCoV3Method(encoder, self, predictor=predictor, bank=bank)

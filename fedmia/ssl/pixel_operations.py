@@ -91,7 +91,7 @@ class Jitter:
 
     Attributes:
         scale: (B, n).
-        mix: (B, n), None where no step of the recipe mixes gray in.
+        mix: (B, n), None where no step of the augmentation mixes gray in.
         flat: (B, n), None likewise.
         shift: (B,) hue in turns.
         hues: images a..b-1 have their hue turned at each place, none where b <= a.

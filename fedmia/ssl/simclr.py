@@ -16,7 +16,7 @@ from fedmia.ssl._harder import nce_against
 from fedmia.ssl._options import MIXES, head_norm_option, mixup_option, operations_option
 from fedmia.ssl._twoview import BankedSSL, TwoView
 from fedmia.ssl.augment import Augment
-from fedmia.ssl.base import Recipe
+from fedmia.ssl.base import TrainingData
 
 
 def nt_xent(z1: Tensor, z2: Tensor, T: float) -> Tensor:
@@ -92,9 +92,11 @@ class SimCLR(BankedSSL):
         views = super().augment
         return replace(views, blur_p=self.blur) if self.blur else views
 
-    def build(self, backbone: Backbone, recipe: Recipe, generator: torch.Generator) -> SimCLRMethod:
-        encoder = self.encoder(backbone, recipe, generator, 2)
-        return SimCLRMethod(encoder, self, bank=self.random_bank(recipe.images, generator))
+    def build(
+        self, backbone: Backbone, training_data: TrainingData, generator: torch.Generator
+    ) -> SimCLRMethod:
+        encoder = self.encoder(backbone, training_data, generator, 2)
+        return SimCLRMethod(encoder, self, bank=self.random_bank(training_data.images, generator))
 
     def chance_loss(self, images: int, batch: int) -> float | None:
         """ln(2B - 1) of a batch of B: the positive is one of the other views."""

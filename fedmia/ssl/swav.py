@@ -16,7 +16,7 @@ from fedmia.ssl._prototypes import Prototypes, PrototypeSSL, freeze_for, swapped
 from fedmia.ssl._twoview import TwoViewSSL
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.bank import Bank
-from fedmia.ssl.base import Encoder, Recipe, State
+from fedmia.ssl.base import Encoder, State, TrainingData
 
 
 def potentials(scores: Tensor, epsilon: float, iterations: int) -> Tensor:
@@ -145,7 +145,9 @@ class SwAV(TwoViewSSL):
     )
     head_norm: str = head_norm_option("batch", "head", COLLAPSES)
 
-    def build(self, backbone: Backbone, recipe: Recipe, generator: torch.Generator) -> SwAVMethod:
-        encoder = self.encoder(backbone, recipe, generator, 2)
-        freeze = freeze_for(self.freeze_epochs, recipe.images)
+    def build(
+        self, backbone: Backbone, training_data: TrainingData, generator: torch.Generator
+    ) -> SwAVMethod:
+        encoder = self.encoder(backbone, training_data, generator, 2)
+        freeze = freeze_for(self.freeze_epochs, training_data.images)
         return SwAVMethod(encoder, Prototypes(self.prototypes, self.dim, freeze, generator), self)

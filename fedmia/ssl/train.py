@@ -169,7 +169,7 @@ class Job:
         method: what is trained; changes in place.
         optimizer: over the method's trained parameters.
         images: uint8 (N, C, H, W), the client's own.
-        augment: recipe of the views.
+        augment: augmentation of the views.
         train: options of the training.
         rng: stream of this (seed, round, partition): shuffling first, then views, epoch by epoch.
         step: global step at which this round starts; `run` moves it on.
@@ -315,7 +315,7 @@ def group_views(pixels: Tensor, augment: Augment, batches: Iterable[BatchViews])
 
     Args:
         pixels: the client's images, uint8 (N, C, H, W).
-        augment: recipe of the views.
+        augment: augmentation of the views.
         batches: indices and uniforms of each batch.
 
     Yields:

@@ -13,7 +13,7 @@ from fedmia.nets.base import Backbone
 from fedmia.settings import option
 from fedmia.ssl._twoview import TwoView, TwoViewSSL
 from fedmia.ssl.augment import Augment
-from fedmia.ssl.base import Recipe
+from fedmia.ssl.base import TrainingData
 
 GAMMA, EPSILON = 1.0, 1e-4
 
@@ -74,7 +74,7 @@ class VICReg(TwoViewSSL):
     coupled: ClassVar[bool] = True
     least_batch: ClassVar[int] = 2
 
-    # BYOL's recipe. It differs between the views (blur 1.0 and 0.1, solarisation 0 and 0.2); here
+    # BYOL's augmentation differs between the views (blur 1.0 and 0.1, solarisation 0 and 0.2); here
     # each view draws with the mean of both probabilities.
     paper_views: ClassVar[Augment] = Augment(
         crop_min=0.08, saturation=0.2, hue=0.1, blur_p=0.55, solarize_p=0.1
@@ -87,5 +87,7 @@ class VICReg(TwoViewSSL):
     )
     covariance: float = option(0.04, "nu, weight of the covariance term", ge=0)
 
-    def build(self, backbone: Backbone, recipe: Recipe, generator: torch.Generator) -> VICRegMethod:
-        return VICRegMethod(self.encoder(backbone, recipe, generator, 3), self)
+    def build(
+        self, backbone: Backbone, training_data: TrainingData, generator: torch.Generator
+    ) -> VICRegMethod:
+        return VICRegMethod(self.encoder(backbone, training_data, generator, 3), self)

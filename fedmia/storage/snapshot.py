@@ -59,7 +59,7 @@ class ClientState:
 
 
 @dataclass
-class StrategyContext:
+class LocalTraining:
     """What the client's half of a strategy works on.
 
     Attributes:
@@ -82,8 +82,8 @@ class StrategyContext:
 
 
 @dataclass(frozen=True)
-class Knowledge:
-    """What an attacker who knows the server's rule knows of a round.
+class ExpectedRound:
+    """A round as an attacker who knows the server's rule expects it.
 
     Attributes:
         received: global weights of the round.

@@ -16,7 +16,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     flags = answer_page(STUDY, sys.argv[1:] if argv is None else argv)
     if isinstance(flags, int):
         return flags
-    from fedmia.study.run import run_command  # heavy, and no page has a use for it
+    from fedmia.study.command import run_command  # heavy, and no page has a use for it
 
     with Interrupts("runs") as stop:
         return run(STUDY, flags, lambda invocation: run_command(invocation, stop))

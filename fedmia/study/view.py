@@ -64,8 +64,8 @@ class Section:
 
 
 @dataclass(frozen=True)
-class View(abc.ABC):
-    """One way to read a study.
+class StudyView(abc.ABC):
+    """A view of a study: one way to read it.
 
     Attributes:
         title: of its page.

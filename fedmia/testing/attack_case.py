@@ -31,7 +31,7 @@ from fedmia.threat.signals import Signals
 BRIEF = {"steps": 2, "epochs": 1, "crops": 6, "downstream_images": 20, "views": 8, "pairs": 1}
 
 
-class AttackRun(NamedTuple):
+class AttackTrial(NamedTuple):
     """A fitted attack and its view, the scores, what they cost and how many images passed.
 
     Attributes:
@@ -58,7 +58,7 @@ class AttackCase(Case):
         least = self.cls.least_known
         self.known, self.swapped = (some_known(least, swap) for swap in (False, True))
         self.method = small_moco()
-        self._usual: dict[str, AttackRun] = {}
+        self._usual: dict[str, AttackTrial] = {}
 
     @cached_property
     def shadows(self) -> Any:
@@ -73,7 +73,7 @@ class AttackCase(Case):
     def run(
         self, known: Known | None = None, seed: int = 1, refit: bool = False, others: bool = False,
         attack: Attack | None = None, **more: Any,
-    ) -> AttackRun:  # fmt: skip
+    ) -> AttackTrial:  # fmt: skip
         """Scores of the images under test by a new attack that is fitted with the usual seed.
 
         Args:
@@ -98,9 +98,9 @@ class AttackCase(Case):
         kind = type(scores).__name__
         text = f"score returns a {kind}, not a NumPy array; of a tensor return .numpy()"
         self.must(kind == "ndarray", text)
-        return AttackRun(attack, view, np.array(scores), view.queries, sum(passed))
+        return AttackTrial(attack, view, np.array(scores), view.queries, sum(passed))
 
-    def usual(self, **options: Any) -> AttackRun:
+    def usual(self, **options: Any) -> AttackTrial:
         """That of a new attack on a new view, made once."""
         attack = self.new(**options)
         if repr(attack) not in self._usual:

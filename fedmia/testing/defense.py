@@ -10,7 +10,7 @@ from collections.abc import Callable
 from functools import cached_property
 from typing import Any
 
-from fedmia.defenses.base import Defense, PreparationContext, RunConditions
+from fedmia.defenses.base import Defense, Preparation, TrainingConditions
 from fedmia.records.privacy import UNITS, Epsilon
 from fedmia.seeding import rng
 from fedmia.settings.errors import InputError
@@ -46,7 +46,7 @@ class DefenseCase(Case):
         """The memory of a client before its first round."""
         memory: dict[str, Any] = {}
         public = textures(12, seed=2).numpy()
-        preparation = PreparationContext(
+        preparation = Preparation(
             ROUNDS, 10, self._rehearse, rng(0, "outlook"), public,
             rehearse_alone=self._rehearse_alone,
         )  # fmt: skip
@@ -92,7 +92,7 @@ def check_refuses_with_a_reason_only(case: DefenseCase) -> None:
     """By InputError, and never group norm with uncoupled losses."""
     for norm, ssl in itertools.product(("group", "batch", "local"), (MoCo(), SimCLR())):
         try:
-            case.defense.check(RunConditions(norm, ssl, public=12))
+            case.defense.check(TrainingConditions(norm, ssl, public=12))
         except InputError as error:
             text = (
                 f".check refuses even group norm and uncoupled losses: {error}; let them pass, and "

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedmia.attacks.base import ActiveAttack, Attack, CraftContext, Known
+from fedmia.attacks.base import ActiveAttack, Attack, AttackTurn, Known
 from fedmia.data.base import Request
 from fedmia.data.classes import ClassNames
 from fedmia.data.images import digests, rank_digests
@@ -23,7 +23,7 @@ from fedmia.runtime.numerics import default_numerics
 from fedmia.seeding import rng, torch_rng
 from fedmia.settings.options import has_its_options, option_fields
 from fedmia.ssl.augment import Augment
-from fedmia.ssl.base import Recipe, SSLMethod, State
+from fedmia.ssl.base import SSLMethod, State, TrainingData
 from fedmia.ssl.moco import MoCo, MomentumContrast
 from fedmia.threat import VIEWS, BlackBox, ClientView, Labels, Shadow, Trajectory, WhiteBox
 
@@ -253,8 +253,8 @@ def small_moco(seed: int = 0, images: int | None = None, **options: Any) -> Mome
         the method, on the CPU.
     """
     spec = MoCo(**{"dim": 8, "queue": 16, "temperature": 0.2, **options})
-    recipe = Recipe((0.5,) * 3, (0.25,) * 3, images)
-    return spec.build(SmallNet(width=4).build(3, PIXELS), recipe, torch_rng(seed, "test"))
+    training_data = TrainingData((0.5,) * 3, (0.25,) * 3, images)
+    return spec.build(SmallNet(width=4).build(3, PIXELS), training_data, torch_rng(seed, "test"))
 
 
 class ByteSumLabels(Labels):
@@ -296,7 +296,7 @@ def least_view(
         attack: whose `needs` decide the view.
         method: the model under attack.
         targets: images under attack, uint8 `(N, C, H, W)`.
-        augment: recipe of the attacker's views.
+        augment: augmentation of the attacker's views.
         held: uint8 images that the attacker holds.
         shadows: the attacker's own encoders; None: some small ones.
         more: further arguments of the view.
@@ -322,7 +322,7 @@ def least_view(
         base = received[0 if size else number]  # batches have the first round each
         batch = targets if size is None else torch.roll(targets, -number * size, 0)[:size]
         at = number, 2, 0.5, notes, augment, rng(0, "craft", number)
-        turn = CraftContext(
+        turn = AttackTurn(
             copy.deepcopy(method), base, base, batch, held, known, *at, alone=bool(size)
         )
         sent.append(attack.craft(turn))

@@ -14,7 +14,7 @@ import torch
 from PIL import Image
 
 from fedmia.observers.base import RunObserver
-from fedmia.records import RunScores, ScoredAttack
+from fedmia.records import Evaluation, ScoredAttack
 from fedmia.report.build import build_report
 from fedmia.settings.errors import InputError
 from fedmia.testing.material import Case, run
@@ -26,7 +26,7 @@ def some_report() -> Any:
     """The report of a run of no rounds, with one attack."""
     ids, scores = np.arange(8), np.linspace(0, 1, 8)
     attack = ScoredAttack("similarity", "", "black_box", "outsider", scores, scores)
-    return build_report(RunScores(0, ids, ids + 8, ids % 2, ids % 2, ids % 2, attacks=[attack]))
+    return build_report(Evaluation(0, ids, ids + 8, ids % 2, ids % 2, ids % 2, attacks=[attack]))
 
 
 def some_figure() -> bytes:

@@ -15,7 +15,7 @@ from fedmia.report.words.notes import in_words
 from fedmia.seeding import torch_rng
 from fedmia.settings.errors import InputError
 from fedmia.ssl.augment import Augment
-from fedmia.ssl.base import SSL, Recipe, SSLMethod
+from fedmia.ssl.base import SSL, SSLMethod, TrainingData
 from fedmia.testing.material import (
     PIXELS,
     Case,
@@ -49,10 +49,14 @@ class SSLCase(Case):
         Raises:
             AssertionError: the method cannot be built.
         """
-        recipe = Recipe((0.5,) * 3, (0.25,) * 3, images, textures(7, seed=3).numpy(), 4)
+        training_data = TrainingData(
+            (0.5,) * 3, (0.25,) * 3, images, textures(7, seed=3).numpy(), 4
+        )
         for net in (SmallNet(width=4), ViTTiny(width=12, heads=3, depth=4, patch=2)):
             try:
-                built = self.spec.build(net.build(3, PIXELS), recipe, torch_rng(seed, "test"))
+                built = self.spec.build(
+                    net.build(3, PIXELS), training_data, torch_rng(seed, "test")
+                )
             except InputError as error:
                 refused = error
             else:

@@ -9,7 +9,7 @@ that reaches into private attributes leaves the threat model, as any code in one
 
 from fedmia.data.classes import Labels
 from fedmia.settings.vantages import VANTAGE, VANTAGES
-from fedmia.threat._rows import OUTPUTS, PRECISIONS, ViewRecipe
+from fedmia.threat._rows import OUTPUTS, PRECISIONS, Augmentation
 from fedmia.threat.blackbox import BlackBox, Shadow
 from fedmia.threat.client import ClientView, Trajectory
 from fedmia.threat.needs import (
@@ -47,7 +47,7 @@ __all__ = [
     "StoredVectors",
     "Threat",
     "Trajectory",
-    "ViewRecipe",
+    "Augmentation",
     "WhiteBox",
     "require",
     "require_shadows",

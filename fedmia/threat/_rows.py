@@ -30,8 +30,8 @@ OUTPUTS = ("encoder", "avgpool")
 PRECISIONS = ("float32", "bfloat16")
 
 
-class ViewRecipe(Protocol):
-    """A recipe of random views, hashable: `Augment`, or another of the same call."""
+class Augmentation(Protocol):
+    """An augmentation, hashable: `Augment`, or another of the same call."""
 
     @property
     def draws(self) -> int:
@@ -56,20 +56,22 @@ class Rows:
 
     # -- views ---------------------------------------------------------------------------------
 
-    def view_pixels(self, images: Tensor, views: int, recipe: ViewRecipe | None = None) -> Tensor:
+    def view_pixels(
+        self, images: Tensor, views: int, augmentation: Augmentation | None = None
+    ) -> Tensor:
         """Augmented pixels (views, N, C, H, W) in [0, 1] on the view's device; no query."""
-        augment = self.augment if recipe is None else recipe
+        augment = self.augment if augmentation is None else augmentation
         key = (self._seed, augment, self.device)
         return self._pixels.get(
             key, images, views, lambda x: self._draw(x, augment, 0, views).transpose(0, 1)
         )
 
-    def _draw(self, images: Tensor, recipe: ViewRecipe, first: int, last: int) -> Tensor:
+    def _draw(self, images: Tensor, augmentation: Augmentation, first: int, last: int) -> Tensor:
         """(N, last - first, C, h, w): views `first` to `last` of each image."""
-        uniforms = content_uniforms(images, self._seed, last, recipe.draws)[:, first:]
+        uniforms = content_uniforms(images, self._seed, last, augmentation.draws)[:, first:]
         draws = torch.from_numpy(np.ascontiguousarray(uniforms)).to(self.device).flatten(0, 1)
         scaled = images.to(self.device).float() / 255
-        views = recipe(scaled.repeat_interleave(last - first, dim=0), draws)
+        views = augmentation(scaled.repeat_interleave(last - first, dim=0), draws)
         return views.view(len(images), last - first, *views.shape[1:])
 
     def _batch_size(self, most: int, images: Tensor) -> int:
@@ -78,17 +80,17 @@ class Rows:
         return max(1, min(most, pixels * most // CHUNK // (images.shape[2] * images.shape[3])))
 
     def _drawn(
-        self, images: Tensor, recipe: ViewRecipe, first: int, last: int, most: int
+        self, images: Tensor, augmentation: Augmentation, first: int, last: int, most: int
     ) -> Iterator[Tensor]:
         """Views `first` to `last`, image by image, in parts (B, C, h, w), B of `_batch_size`."""
         few, count = self._batch_size(most, images), last - first
         if few < count:  # not even all views of one image
             for one in images.split(1):
                 for at in range(first, last, few):
-                    yield self._draw(one, recipe, at, min(at + few, last))[0]
+                    yield self._draw(one, augmentation, at, min(at + few, last))[0]
         else:
             for part in images.split(few // count):
-                yield self._draw(part, recipe, first, last).flatten(0, 1)
+                yield self._draw(part, augmentation, first, last).flatten(0, 1)
 
     # -- forward passes ------------------------------------------------------------------------
 
@@ -123,11 +125,11 @@ class Rows:
             rows.append(both.float().cpu())
         return torch.cat(rows)
 
-    def _rows(self, images: Tensor, views: int, recipe: ViewRecipe | None = None) -> Tensor:
-        key = ("views", self._seed, self.augment if recipe is None else recipe)
+    def _rows(self, images: Tensor, views: int, augmentation: Augmentation | None = None) -> Tensor:
+        key = ("views", self._seed, self.augment if augmentation is None else augmentation)
 
         def compute(x: Tensor, first: int, last: int) -> Tensor:
-            augment, count = self.augment if recipe is None else recipe, last - first
+            augment, count = self.augment if augmentation is None else augmentation, last - first
             few = self._batch_size(CHUNK, x)
             if few >= last:
                 parts = x.split(max(1, few // (count if few == CHUNK else last)))
@@ -139,7 +141,7 @@ class Rows:
 
         return self._signals.grow(key, images, views, compute)
 
-    def _respond(self, images: Tensor, crops: ViewRecipe, first: int, last: int) -> Tensor:
+    def _respond(self, images: Tensor, crops: Augmentation, first: int, last: int) -> Tensor:
         encoder, count, rows = self._method.encoder, last - first, []
         if encoder.map_layer is None:
             raise InputError("needs a map of the image's parts, and there is none")

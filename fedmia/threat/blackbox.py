@@ -18,7 +18,7 @@ from fedmia.seeding import rng
 from fedmia.settings.errors import unknown_name
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import SSLMethod
-from fedmia.threat._rows import CHUNK, OUTPUTS, PRECISIONS, Rows, ViewRecipe
+from fedmia.threat._rows import CHUNK, OUTPUTS, PRECISIONS, Augmentation, Rows
 from fedmia.threat.needs import Meter, Threat, require_shadows
 from fedmia.threat.signals import PixelCache, Signals
 
@@ -28,7 +28,7 @@ class BlackBox(Rows):
 
     Args:
         method: the released model; its bank of negatives is the holder's own.
-        augment: recipe of the attacker's views.
+        augment: augmentation of the attacker's views.
         seed: of the views, which depend on (seed, image content) only.
         device: where the encoder runs.
         budget: most images that may be embedded, or None.
@@ -149,7 +149,11 @@ class BlackBox(Rows):
 
     @torch.no_grad()
     def embed_views(
-        self, images: Tensor, views: int, layer: str = "encoder", recipe: ViewRecipe | None = None
+        self,
+        images: Tensor,
+        views: int,
+        layer: str = "encoder",
+        augmentation: Augmentation | None = None,
     ) -> Tensor:
         """Output of each image's own fixed views; N x views queries.
 
@@ -157,17 +161,17 @@ class BlackBox(Rows):
             images: uint8 `(N, C, H, W)`.
             views: an image; fewer are the first of more.
             layer: one of OUTPUTS.
-            recipe: of the views, in place of `augment`.
+            augmentation: of the views, in place of `augment`.
 
         Returns:
             float32 `(N, views, P)`, on the CPU.
         """
         _known(layer)
         self.charge(len(images) * views)
-        return self._rows(images, views, recipe)[:, :, self._columns(layer)]
+        return self._rows(images, views, augmentation)[:, :, self._columns(layer)]
 
     @torch.no_grad()
-    def responses(self, images: Tensor, crops: ViewRecipe, count: int) -> Tensor:
+    def responses(self, images: Tensor, crops: Augmentation, count: int) -> Tensor:
         """How each of `count` crops of an image responds to each part of it, (N, count, L).
 
         Dot products of the crop's pooled vector with the L vectors of the image's last map
@@ -175,7 +179,7 @@ class BlackBox(Rows):
 
         Args:
             images: uint8 (N, C, H, W).
-            crops: recipe of a crop, which may be smaller than the image.
+            crops: augmentation by a crop, which may be smaller than the image.
             count: crops an image.
 
         Returns:

@@ -42,7 +42,7 @@ class ClientView(WhiteBox):
 
     Args:
         method: the released model; its bank of negatives is the holder's own.
-        augment: recipe of the attacker's views.
+        augment: augmentation of the attacker's views.
         received: round -> aggregated weights after it; may load them when asked.
         noted: of (this view, uint8 (N, C, H, W)): what an active client noted of the images.
         rest: arguments of `BlackBox`.

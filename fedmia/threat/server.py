@@ -24,7 +24,7 @@ class ServerView(ClientView):
 
     Args:
         method: the released model; its bank of negatives is the holder's own.
-        augment: recipe of the attacker's views.
+        augment: augmentation of the attacker's views.
         updates: round -> client -> the weights that it sent, from which the update is their
             difference to `before`. States may be read from disk at every access.
         before: round -> the global weights that the clients received, for the same rounds.

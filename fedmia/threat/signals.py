@@ -74,7 +74,7 @@ class PixelCache:
 
     Attributes:
         used: bytes kept.
-        rows: (views, C, H, W) by seed, recipe and device, then by the image's digest.
+        rows: (views, C, H, W) by seed, augmentation and device, then by the image's digest.
     """
 
     def __init__(self, limit: int = 1 << 28) -> None:
@@ -89,7 +89,7 @@ class PixelCache:
         """(views, N, C, H, W); view j does not depend on how many are asked for.
 
         Args:
-            key: tells seeds, recipes and devices apart.
+            key: tells seeds, augmentations and devices apart.
             images: uint8 `(N, C, H, W)`.
             views: an image.
             draw: images -> their views, `(views, n, C, H, W)`.

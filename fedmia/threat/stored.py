@@ -7,7 +7,7 @@ from typing import Any, Protocol
 from torch import Tensor
 
 from fedmia.settings.errors import InputError
-from fedmia.threat._rows import OUTPUTS, ViewRecipe
+from fedmia.threat._rows import OUTPUTS, Augmentation
 from fedmia.threat.blackbox import BlackBox
 
 
@@ -41,8 +41,8 @@ class StoredVectors(BlackBox):
         super().__init__(*args, **rest)
         self._stored = stored
 
-    def _rows(self, images: Tensor, views: int, recipe: ViewRecipe | None = None) -> Tensor:
-        if recipe is not None:
+    def _rows(self, images: Tensor, views: int, augmentation: Augmentation | None = None) -> Tensor:
+        if augmentation is not None:
             raise InputError("needs views of its own, and only vectors are given")
         if views > self._stored.views:
             raise InputError(

@@ -14,7 +14,7 @@ from fedmia.evaluation.run import suite_of_run
 from fedmia.evaluation.steps.failures import Failures
 from fedmia.evaluation.suite import Suite
 from fedmia.federation.ledger import Ledger
-from fedmia.federation.plan import make_client_context, make_plan
+from fedmia.federation.plan import make_client_setup, make_plan
 from fedmia.federation.result import TrainedRounds
 from fedmia.recording.reader import RecordedRounds
 from fedmia.runs import Run, open_run
@@ -45,11 +45,11 @@ def reopen_run(run: Run, device: str) -> Iterator[Suite]:
     with TemporaryDirectory(prefix="fedmia-") as work:
         with prefix_errors(str(files.config)):
             plan = make_plan(experiment)
-            client_context = make_client_context(plan, Path(work), Event())
+            client_setup = make_client_setup(plan, Path(work), Event())
         store, gone = RecordedRounds(files.recording), files.dropped()
-        done = TrainedRounds(plan, client_context, Ledger(), store, [], True, gone=gone)
+        done = TrainedRounds(plan, client_setup, Ledger(), store, [], True, gone=gone)
         choices, failures = experiment.attack_choices, Failures((Exception,))
-        yield suite_of_run(done, plan, client_context, done.cast, choices, done.archive, failures)
+        yield suite_of_run(done, plan, client_setup, done.cast, choices, done.archive, failures)
 
 
 def open_finished_run(folder: Path, trust_plugins: bool) -> Run:

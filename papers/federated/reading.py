@@ -24,7 +24,7 @@ from fedmia.evaluation.steps.scorer import Scorer
 from fedmia.evaluation.suite import Suite
 from fedmia.recording.branches import MAIN
 from fedmia.records import ScoredAttack
-from fedmia.rounds.base import RoundModel
+from fedmia.rounds.base import TargetModel
 from fedmia.settings.choices import PluginChoice
 from fedmia.threat import Threat, WhiteBox
 
@@ -169,7 +169,7 @@ def _read_part(suite: Suite, round: int, images: torch.Tensor) -> dict[str, NDAr
 
 def white_box(suite: Suite, round: int) -> WhiteBox:
     """What the attacker has of a round's model; nothing of it is shared with other views."""
-    view = suite.view(RoundModel(MAIN, round), "internal")
+    view = suite.view(TargetModel(MAIN, round), "internal")
     assert isinstance(view, WhiteBox)
     return view
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from fedmia.attacks import ascent
 from fedmia.attacks.ascent import Ascent, AscentAlgorithm1
 from fedmia.attacks.ascent_static import attack_losses
-from fedmia.attacks.base import CraftContext, Known
+from fedmia.attacks.base import AttackTurn, Known
 from fedmia.data.images import digests
 from fedmia.seeding import rng
 from fedmia.ssl.augment import Augment
@@ -60,11 +60,11 @@ def test_chosen__each_batch_in_its_turn_and_all_where_rounds_are_shared(count: i
 def turn(
     method: Any, received: State, targets: Tensor, held: Tensor | None = None, number: int = 0,
     **more: Any,
-) -> CraftContext:  # fmt: skip
+) -> AttackTurn:  # fmt: skip
     trained = {n: t + 0.01 for n, t in received.items()}
     known, stream = Known(targets[:0], targets[:0]), rng(0, "craft")
     of = number, 1, 0.5, {}, AUGMENT, stream
-    return CraftContext(method, received, trained, targets, held, known, *of, **more)
+    return AttackTurn(method, received, trained, targets, held, known, *of, **more)
 
 
 def craft(make_moco: Any, images: Tensor, **options: Any) -> tuple[State, State]:

@@ -183,7 +183,7 @@ def test_operations__are_those_of_the_attackers_views(planted: Planted) -> None:
     view.augment = blurred
     np.testing.assert_allclose(attack.pairs(view, some), want, atol=1e-6)
     assert (build("encodermi-s").pairs(view, some) - want).abs().max() > 0.01
-    with pytest.raises(InputError, match=r"operations: the recipe has no gray to be done"):
+    with pytest.raises(InputError, match=r"operations: it has no gray to be done"):
         view.augment = MILD
         attack.pairs(view, some)
 

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from fedmia.attacks import _rehearsal, ascent, ascent_static
 from fedmia.attacks.ascent import Ascent, AscentAlgorithm1
 from fedmia.attacks.ascent_static import AscentStatic
-from fedmia.attacks.base import CraftContext, Known
+from fedmia.attacks.base import AttackTurn, Known
 from fedmia.nets.base import Backbone
 from fedmia.seeding import rng
 from fedmia.settings.errors import InputError
@@ -122,10 +122,10 @@ class Server:
         received, own = (0.0, climbed) if self.alone else (part, part)
         return (1 - self.share) * (self.pull * received + self.drift) + self.share * own
 
-    def turn(self, method: SSLMethod, images: Tensor = TARGETS, **more: Any) -> CraftContext:
+    def turn(self, method: SSLMethod, images: Tensor = TARGETS, **more: Any) -> AttackTurn:
         received = {WEIGHT: torch.zeros(())}
         at = self.turns, self.share, {}, PLAIN, rng(0, "craft")
-        return CraftContext(
+        return AttackTurn(
             method, received, received, images, None, KNOWN, 0, *at, alone=self.alone,
             rehearse=self.honest, **more,
         )  # fmt: skip

@@ -26,7 +26,9 @@ class Encoded:
         self.gaps, self.trained = torch.tensor(gaps), trained
         self.view, self.members, self.shadows = self, grey(list(trained) or [0]), ()
 
-    def embed_views(self, images: Tensor, views: int, layer: str, recipe: Any = None) -> Tensor:
+    def embed_views(
+        self, images: Tensor, views: int, layer: str, augmentation: Any = None
+    ) -> Tensor:
         steps = self.gaps[images.flatten(1)[:, 0].long()]
         line = torch.tensor([3.0, 4.0]) / 5
         return 7 + torch.arange(views)[None, :, None] * steps[:, None, None] * line

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from fedmia.data.base import Views
+from fedmia.data.base import AugmentLimits
 from fedmia.data.cast import Cast
 from fedmia.data.images import ImageSet
 from fedmia.evaluation.audits.images import (
@@ -21,7 +21,7 @@ from fedmia.evaluation.audits.images import (
     unlike_classes,
 )
 from fedmia.evaluation.audits.utility import health, probe_images
-from fedmia.evaluation.encoder import recipe
+from fedmia.evaluation.encoder import audit_augmentation
 from fedmia.probes import utility as made
 from fedmia.report.words.notes import sentences
 from fedmia.settings.commands.audit import Audit
@@ -77,14 +77,14 @@ def test_order__the_first_of_equal_images_and_another_order_a_seed() -> None:
 
 def test_recipe__is_the_encoders_as_far_as_the_images_bear_it() -> None:
     own = Augment(crop_min=0.2, flip=0.5, brightness=0.4, contrast=0.3, saturation=0.2, hue=0.4)
-    audit_split: Any = SimpleNamespace(views=Views(crop_min=0.5, flip=0.1, jitter=0.5))
-    augment = recipe(audit(), own, audit_split, False)
+    audit_split: Any = SimpleNamespace(views=AugmentLimits(crop_min=0.5, flip=0.1, jitter=0.5))
+    augment = audit_augmentation(audit(), own, audit_split, False)
     assert (augment.crop_min, augment.flip) == (0.5, 0.1)
     got = (augment.brightness, augment.contrast, augment.saturation, augment.hue)
     assert got == pytest.approx((0.2, 0.15, 0.1, 0.2))
-    assert recipe(audit(), own, audit_split, True) == own
-    audit_split.views = Views(crop_min=0.1, flip=0.9, jitter=2.0)
-    augment = recipe(audit(augment={"flip": 0.3}), own, audit_split, False)
+    assert audit_augmentation(audit(), own, audit_split, True) == own
+    audit_split.views = AugmentLimits(crop_min=0.1, flip=0.9, jitter=2.0)
+    augment = audit_augmentation(audit(augment={"flip": 0.3}), own, audit_split, False)
     assert (augment.crop_min, augment.flip, augment.brightness) == (0.2, 0.3, 0.8)
     assert augment.hue == 0.5  # the most that there is
 

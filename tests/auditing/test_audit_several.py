@@ -24,10 +24,10 @@ from fedmia.records.fields import fields_of
 from fedmia.statistics.auc import difference_interval
 from fedmia.study.__main__ import main
 from fedmia.study.cells import CellState
+from fedmia.study.command import run_command
 from fedmia.study.points import known, over_models
 from fedmia.study.result import StudyResult
 from fedmia.study.rows import AttackPointRow, EncoderPointRow, OverModels
-from fedmia.study.run import run_command
 from fedmia.study.views import encoders as compare
 from fedmia.study.views.encoders import EncodersView, point_rows
 from fedmia.study.words import encoders_sentence, notes_on

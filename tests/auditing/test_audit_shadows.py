@@ -230,7 +230,7 @@ def test_shadows__bad_input_is_one_line(
 def test_shadow_encoders__say_what_the_attacker_knows_of_the_views(
     knowledge: tuple[str, ...], archives: Sides, tmp_path: Path
 ) -> None:
-    """Without the algorithm the crop alone, as when they were trained, not the target's recipe."""
+    """Without the algorithm the crop alone, as when they were trained, not the target's views."""
     pool = torch.from_numpy(textures(8, seed=8).images)
     shadows(make_plan(knowledge=knowledge, count=1, epochs=1), pool, cache=tmp_path)
     flags = f"--encoder tests.auditing.brought:tiny --shadow-encoders {tmp_path} {archives.flags}"

@@ -14,7 +14,7 @@ from fedmia.evaluation.audits.prepare import LOOK
 from fedmia.evaluation.suite import Suite
 from fedmia.records import Probe
 from fedmia.report.words.meaning import NO_CONTROL
-from fedmia.rounds.base import RoundModel
+from fedmia.rounds.base import TargetModel
 from tests.auditing.brought import tiny
 from tests.auditing.conftest import MEMBERS, NONMEMBERS, Audit
 
@@ -108,7 +108,7 @@ def test_outputs__of_two_vectors_one_must_be_named(audit: Audit, tmp_path: Path)
 def test_utility__of_the_untrained_twin_is_its_own(
     audit: Audit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def probes(suite: Suite, cast: Any, target: RoundModel) -> dict[str, Probe]:
+    def probes(suite: Suite, cast: Any, target: TargetModel) -> dict[str, Probe]:
         value = 0.75 if target is suite.main else 0.25
         return {"knn": Probe(value, 40), "linear": Probe(value, 40)}
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from fedmia import audit_encoder, open_run
-from fedmia.data.base import Request, Views
+from fedmia.data.base import AugmentLimits, Request
 from fedmia.data.folder import Folder
 from fedmia.data.images import UNLABELLED, ImageSet
 from fedmia.data.npz import Npz
@@ -84,7 +84,7 @@ def test_roles__never_split_a_subject(
         limit=limit, shadows=2 * shadows,
     )  # fmt: skip
     subjects = read_subjects(audit, sides)
-    split = deal_sets(audit, *sides.values(), Views())
+    split = deal_sets(audit, *sides.values(), AugmentLimits())
     assert subjects and split.subjects
     for at, side in enumerate(("members", "nonmembers")):
         roles = [split.subject(f"known_{side}"), split.subject(f"scored_{side}")]
@@ -99,7 +99,7 @@ def test_roles__never_split_a_subject(
         assert abs(len(roles[0]) - known) <= 6 * 2  # as near as two subjects
     # Neither the order of the files nor their numbers play a part.
     turned = {s: one.take(np.arange(len(one))[::-1]) for s, one in sides.items()}
-    again = deal_sets(audit, *turned.values(), Views())
+    again = deal_sets(audit, *turned.values(), AugmentLimits())
     assert set(again.subject("scored_members")) == set(split.subject("scored_members"))
 
 

@@ -19,7 +19,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from fedmia.encoders.base import EncoderForm, LoadContext, LoadedEncoder, LoadOptions
+from fedmia.encoders.base import EncoderForm, EncoderFacts, LoadedEncoder, LoadOptions
 from fedmia.encoders.factory import wrap
 
 
@@ -33,7 +33,7 @@ class Filters(EncoderForm):
         rows = [list(map(float, line.split())) for line in Path(source).read_text().splitlines()]
         module = nn.Conv2d(3, len(rows), 3, bias=False)
         module.load_state_dict({"weight": torch.tensor(rows).view(-1, 3, 3, 3)})
-        return wrap(LoadContext(Path(source).name, options), module)
+        return wrap(EncoderFacts(Path(source).name, options), module)
 '''
 
 

@@ -213,7 +213,7 @@ def test_rate__is_kept_and_a_function_is_asked_like_an_api(
 
     monkeypatch.setattr(time, "monotonic", lambda: clock[0])
     monkeypatch.setattr(time, "sleep", lambda seconds: clock.__setitem__(0, clock[0] + seconds))
-    remote = http.load_function(http.LoadContext("f", http.LoadOptions()), embed, "f", 10, 5.0)
+    remote = http.load_function(http.EncoderFacts("f", http.LoadOptions()), embed, "f", 10, 5.0)
     asked.clear()
     start = clock[0] = 100.0
     remote.method.encoder(torch.rand(25, 3, 8, 8))
@@ -242,7 +242,7 @@ def test_function__of_zeros_alone_is_an_answer() -> None:
 def test_function__of_another_length_is_refused() -> None:
     with pytest.raises(InputError, match=r"shape \(2, 3, 8, 8\)|expected"):
         http.load_function(
-            http.LoadContext("f", http.LoadOptions(size=8)), lambda images: images, "f"
+            http.EncoderFacts("f", http.LoadOptions(size=8)), lambda images: images, "f"
         )
 
 

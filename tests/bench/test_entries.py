@@ -25,8 +25,8 @@ from fedmia.bench.checks import (
     refuse_trapped,
     refuse_untrapped,
 )
+from fedmia.bench.command import BenchResult, evaluate
 from fedmia.bench.entries import BenchEntry, read_entries, read_entry, write_entry
-from fedmia.bench.run import BenchResult, evaluate
 from fedmia.bench.scoring import Entrant, TargetScores
 from fedmia.bench.targets import bench_folder, read_targets
 from fedmia.settings.errors import InputError
@@ -377,7 +377,7 @@ def test_evaluate__stored_scores_are_read_and_not_run_again(
     shutil.copytree(FOLDER / "targets" / LEAKY, tmp_path / "targets" / LEAKY)
     first = evaluate("similarity", str(tmp_path))
     write_entry(tmp_path / "results", first.entrant, first.results, first.targets)
-    monkeypatch.setattr("fedmia.bench.run.score_target", None)
+    monkeypatch.setattr("fedmia.bench.command.score_target", None)
     again = evaluate("similarity", str(tmp_path))
     assert again.row.auc is not None and first.row.auc is not None
     assert again.row.auc.value == pytest.approx(first.row.auc.value, abs=1e-4)

@@ -41,7 +41,7 @@ def test_main__a_run_reads_its_command_line_once(
     read, calls, nowhere = command.read, list[Any](), "npz:nowhere.npz"
     monkeypatch.setattr(command, "read", lambda *line: calls.append(line) or read(*line))
     if name == "study":
-        monkeypatch.setattr("fedmia.study.run.run_command", lambda *of: 2)
+        monkeypatch.setattr("fedmia.study.command.run_command", lambda *of: 2)
     monkeypatch.setattr(sys, "argv", ["fedmia"])
     module = f"fedmia.{name}.__main__" if name in ("study", "bench") else f"fedmia.{name}"
     monkeypatch.delitem(sys.modules, module, raising=False)

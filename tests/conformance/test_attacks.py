@@ -14,7 +14,7 @@ import torch
 from attack_hooks import check_hooks
 
 import fedmia.attacks
-from fedmia.attacks.base import ActiveAttack, CraftContext, Known
+from fedmia.attacks.base import ActiveAttack, AttackTurn, Known
 from fedmia.attacks.stacking import Stacking
 from fedmia.seeding import rng
 from fedmia.settings import registry
@@ -137,7 +137,7 @@ def test_disarmed__is_the_same_attack_without_its_active_step(name: str, case_of
     known = Known(images[:4], images[4:9])
     for kind in (attack, control):
         of = 1, 2, 0.5, {}, AUGMENT, rng(0, "craft")
-        turn = CraftContext(copy.deepcopy(moco), received, trained, images, None, known, *of)
+        turn = AttackTurn(copy.deepcopy(moco), received, trained, images, None, known, *of)
         sent = kind.craft(turn)
         same = [all(torch.equal(sent[n], t) for n, t in s.items()) for s in (received, trained)]
         assert any(same) is (kind is control)  # the model as received, or the honest update

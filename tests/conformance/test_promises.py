@@ -129,8 +129,8 @@ def test_check_ssl__of_options() -> None:
 
     @dataclass(frozen=True)
     class Unseeded(MoCo):
-        def build(self, backbone: Any, recipe: Any, generator: Any) -> MomentumContrast:
-            method = super().build(backbone, recipe, generator)
+        def build(self, backbone: Any, training_data: Any, generator: Any) -> MomentumContrast:
+            method = super().build(backbone, training_data, generator)
             torch.nn.init.normal_(method.encoder.head.weight)  # type: ignore[arg-type]
             return method
 

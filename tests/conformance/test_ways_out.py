@@ -57,7 +57,7 @@ class NoisyMean(FederatedStrategy):
 
     def aggregate(self, received: State, updates: Any) -> State:
         updates = list(updates)
-        draw = rng(self.course.seed, "noisy-mean", updates[0].round)
+        draw = rng(self.phase.seed, "noisy-mean", updates[0].round)
         return {
             n: t + self.noise * torch.from_numpy(draw.normal(size=t.shape)).to(t)
             for n, t in self.mean(updates).items()
@@ -278,9 +278,9 @@ def methods() -> Iterator[tuple[Any, str]]:
 def reset(seed: int | None) -> Callable[..., Any]:
     """A `build` whose weights are drawn globally, or by a fixed seed."""
 
-    def build(self: Any, backbone: Any, recipe: Any, generator: torch.Generator) -> Any:
+    def build(self: Any, backbone: Any, training_data: Any, generator: torch.Generator) -> Any:
         own = generator if seed is None else torch.Generator().manual_seed(seed)
-        method = MoCo.build(self, backbone, recipe, own)
+        method = MoCo.build(self, backbone, training_data, own)
         if seed is None:
             torch.nn.init.normal_(method.encoder.head.weight)  # type: ignore[arg-type]
         return method

@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 import torch
 
-from clients.client_context import RoundTask
 from clients.client_round import ClientRound
+from clients.client_setup import ClientTask
 from fedmia.federation.ledger import Ledger
 from fedmia.seeding import rng
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import SSLMethod, State
 from fedmia.ssl.train import Job, Train, make_optimizer
-from tests.small_context import small_context
+from tests.small_setup import small_setup
 
 MakeJob = Callable[..., Job]
 MakeDesk = Callable[..., ClientRound]
@@ -64,10 +64,10 @@ def make_desk(tmp_path: Path, textures: Callable[..., torch.Tensor]) -> MakeDesk
             "train": Train(local_epochs=1, batch_size=5),
             "defense": ((name, options, frozenset({0})),),
         }  # fmt: skip
-        client_context = small_context(file, [np.arange(10)], **{**values, **more})
-        start = client_context.method(-1, None).shared_state() if received is None else received
+        client_setup = small_setup(file, [np.arange(10)], **{**values, **more})
+        start = client_setup.method(-1, None).shared_state() if received is None else received
         return ClientRound(
-            client_context, store and kept(store), RoundTask(0, round, "main", False), start
+            client_setup, store and kept(store), ClientTask(0, round, "main", False), start
         )
 
     return make

@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 import torch
 
-from clients.client_context import RoundTask
 from clients.client_round import ClientRound
+from clients.client_setup import ClientTask
 from clients.honest import Honest
 from fedmia.defenses import _estimate, crop_range, early_stopping
 from fedmia.defenses._estimate import LeakEstimate, similarity
-from fedmia.defenses.base import PreparationContext, RunConditions
+from fedmia.defenses.base import Preparation, TrainingConditions
 from fedmia.defenses.crop_range import CropRange, fine_shares
 from fedmia.defenses.early_stopping import EarlyStopping
 from fedmia.federation.ledger import Ledger
@@ -26,12 +26,12 @@ from fedmia.nets.smallnet import SmallNet
 from fedmia.seeding import rng, torch_rng
 from fedmia.settings.errors import InputError
 from fedmia.ssl.augment import Augment
-from fedmia.ssl.base import Recipe, State
+from fedmia.ssl.base import State, TrainingData
 from fedmia.ssl.moco import MoCo
 from fedmia.ssl.train import Job, Train, make_optimizer
-from tests.small_context import settle
+from tests.small_setup import settle
 
-RECIPE = Recipe((0.5,) * 3, (0.25,) * 3, 12)
+TRAINING_DATA = TrainingData((0.5,) * 3, (0.25,) * 3, 12)
 TRAIN = Train(local_epochs=1, batch_size=5)
 PUBLIC = np.arange(10, 22)
 
@@ -70,7 +70,7 @@ def test_weight_decay__is_the_option_of_that_client_alone(make_desk: Any) -> Non
     for defenses in (layers, ()):
         first = make_desk("", {}, defense=defenses, parts=halves)
         second = ClientRound(
-            first.client_context, None, RoundTask(1, 1, "main", False), first.received
+            first.client_setup, None, ClientTask(1, 1, "main", False), first.received
         )
         whole = make_desk("", {}, defense=defenses)
         ends.append([sent(whole), sent(first), sent(second)])
@@ -138,12 +138,12 @@ def test_choice__rests_on_public_images_alone(
 def test_rehearsal__is_a_federation_of_one(beside_public: Any) -> None:
     """A plain loop over the rounds, on half of the public images, from the run's first weights."""
     client_round = beside_public("crop-range", {"lower": 0.7})
-    client_context, positions = client_round.client_context, np.array([0, 3, 4, 7, 8, 11])
+    client_setup, positions = client_round.client_setup, np.array([0, 3, 4, 7, 8, 11])
     views = client_round.rehearse_alone(positions, lambda job: None)
-    method = client_context.method(0, 6)
-    method.load_shared(client_context.method(-1, None).shared_state())
+    method = client_setup.method(0, 6)
+    method.load_shared(client_setup.method(-1, None).shared_state())
     method.begin_first_round()
-    train, images = client_context.experiment.train, client_context.images[PUBLIC[positions]]
+    train, images = client_setup.experiment.train, client_setup.images[PUBLIC[positions]]
     optimizer = make_optimizer(method, train)
     for round, view in enumerate(views, start=1):
         if round > 1:
@@ -155,7 +155,7 @@ def test_rehearsal__is_a_federation_of_one(beside_public: Any) -> None:
         ).run()  # fmt: skip
         assert same(view.state(), method.shared_state())
         assert view.augment == MoCo().augment  # an attacker's, which knows no defence
-    assert round == client_context.experiment.federation.rounds
+    assert round == client_setup.experiment.federation.rounds
     assert client_round.memory["defense"] == {}
 
 
@@ -201,7 +201,7 @@ def test_estimate__asks_images_trained_on_against_those_held_out(count: int) -> 
         return iter([view, view])
 
     public = np.arange(100, 100 + count, dtype=np.uint8).reshape(-1, 1, 1, 1)
-    preparation = PreparationContext(2, 5, lambda _: {}, rng(0), public, None, alone)
+    preparation = Preparation(2, 5, lambda _: {}, rng(0), public, None, alone)
     inside, outside = parts = _estimate.split_public(preparation)
     assert (len(inside), len(outside)) == (count // 2, -(-count // 2))
     assert sorted([*inside, *outside]) == list(range(count))
@@ -262,7 +262,7 @@ def test_crop_range__is_chosen_in_two_stages(
     """The paper's figures on its range: 0.3, 0.4, 0.5, then steps of 0.02 between the best two. Of
     equal leaks the narrower range."""
     crops, preparation = list[float](), beside_public("crop-range", {}).preparation()
-    job = make_job(MoCo(dim=8).build(SmallNet(width=4).build(3, 8), RECIPE, torch_rng(0)))
+    job = make_job(MoCo(dim=8).build(SmallNet(width=4).build(3, 8), TRAINING_DATA, torch_rng(0)))
 
     def leaks(preparation: Any, parts: Any, change: Any) -> list[LeakEstimate]:
         job.augment = Augment()
@@ -306,8 +306,8 @@ def test_early_stopping__before_the_first_leak_or_at_the_least_loss() -> None:
 )
 def test_check__one_clear_line(defense: Any, conditions: Any, said: str) -> None:
     with pytest.raises(InputError, match=said):
-        defense.check(RunConditions(*conditions))
-    EarlyStopping(after=3).check(RunConditions("batch", MoCo(), 0, pretrained=True))
+        defense.check(TrainingConditions(*conditions))
+    EarlyStopping(after=3).check(TrainingConditions("batch", MoCo(), 0, pretrained=True))
     with pytest.raises(InputError, match="EarlyStopping: option after: 2 leaves nothing to choose"):
         EarlyStopping(after=2, leak=0.6)
     with pytest.raises(InputError, match="CropRange: option lower: 0.5 .* choose too"):

@@ -25,7 +25,7 @@ from fedmia.defenses._persample import (
     sample_rate,
 )
 from fedmia.defenses.accounting import epsilon_spent
-from fedmia.defenses.base import RunConditions
+from fedmia.defenses.base import TrainingConditions
 from fedmia.defenses.dpsgd import DPSGD
 from fedmia.federation.ledger import Ledger
 from fedmia.seeding import rng
@@ -37,10 +37,10 @@ from fedmia.ssl.moco import MoCo
 from fedmia.ssl.optimizers import noise_moves
 from fedmia.ssl.simclr import SimCLR
 from fedmia.ssl.train import Job, Train, make_optimizer
-from fedmia.storage.snapshot import StrategyContext
+from fedmia.storage.snapshot import LocalTraining
 from strategies.fedprox import FedProx
 from tests.defenses.conftest import kept
-from tests.small_context import settle
+from tests.small_setup import settle
 
 OPEN = DPSGD(noise_multiplier=0.0, max_grad_norm=1e6)
 
@@ -79,7 +79,7 @@ def test_step__sums_gradients_of_single_images_as_a_loop_clips_them(
 def pull(method: Any, mu: float) -> Callable[[], None]:
     """FedProx's client half on a job's method."""
     weights = dict(zip(method.shared_parameters(), method.trainable(), strict=True))
-    local = StrategyContext(method.shared_state(), {}, {}, {}, weights)
+    local = LocalTraining(method.shared_state(), {}, {}, {}, weights)
     return lambda: FedProx(mu=mu).after_backward(local)
 
 
@@ -132,9 +132,9 @@ def test_options__that_bound_nothing_are_refused() -> None:
         ("group", DINO(), "ssl moco"),
     ):  # fmt: skip
         with pytest.raises(InputError, match=word):
-            DPSGD().check(RunConditions(norm, ssl))
+            DPSGD().check(TrainingConditions(norm, ssl))
     for sound in (MoCo(), BYOL(head_norm="layer"), DINO(head_norm="none")):
-        DPSGD().check(RunConditions("group", sound))
+        DPSGD().check(TrainingConditions("group", sound))
 
 
 def test_train__leaves_no_trace_of_opacus(moco_job: Any) -> None:
@@ -206,13 +206,13 @@ def test_train__two_rounds_continue_what_one_desk_began(make_desk: Any) -> None:
     client_round = make_desk("dpsgd", options, store, 2, first)
     second = settle(store, client_round, Honest().answer(client_round)).state
     # By hand: one method and one optimizer, never stored.
-    context, by_hand = client_round.client_context, make_desk("dpsgd", options)
-    method, images = context.method(0, 10), context.images[by_hand.indices]
+    setup, by_hand = client_round.client_setup, make_desk("dpsgd", options)
+    method, images = setup.method(0, 10), setup.images[by_hand.indices]
     method.load_shared(by_hand.received)
     method.begin_first_round()
-    optimizer, memory = make_optimizer(method, context.experiment.train), dict[str, Any]()
+    optimizer, memory = make_optimizer(method, setup.experiment.train), dict[str, Any]()
     for round in (1, 2):
-        job = context.job(method, images, 1, rng(0, "train", round, 0), optimizer=optimizer)
+        job = setup.job(method, images, 1, rng(0, "train", round, 0), optimizer=optimizer)
         job.step = (round - 1) * 2
         by_hand.defense.train(job, memory)
         assert memory["dpsgd"]["history"] == [[1.0, 0.5, 2 * round]]

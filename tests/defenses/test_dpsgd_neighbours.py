@@ -24,7 +24,7 @@ from fedmia.nets.smallnet import SmallNet
 from fedmia.nets.vit import ViTTiny
 from fedmia.report.lowerbounds import with_bound
 from fedmia.seeding import torch_rng
-from fedmia.ssl.base import Recipe, SSLMethod, State
+from fedmia.ssl.base import SSLMethod, State, TrainingData
 from fedmia.ssl.byol import BYOL
 from fedmia.ssl.cae import CAE
 from fedmia.ssl.dino import DINO
@@ -43,8 +43,10 @@ def build(spec: Any) -> SSLMethod:
     net: Any = SmallNet(width=4)
     if isinstance(spec, CAE | IBOT | MAE | SAIM):
         net = ViTTiny(width=12, heads=3, depth=4, patch=2)
-    recipe = Recipe((0.5,) * 3, (0.25,) * 3, 12, pictures(9, seed=5).numpy(), 4)
-    method: SSLMethod = spec.build(net.build(3, 8), recipe, torch_rng(0, "neighbours")).train()
+    training_data = TrainingData((0.5,) * 3, (0.25,) * 3, 12, pictures(9, seed=5).numpy(), 4)
+    method: SSLMethod = spec.build(
+        net.build(3, 8), training_data, torch_rng(0, "neighbours")
+    ).train()
     method.begin_first_round()
     return method
 

@@ -18,7 +18,7 @@ from fedmia.federation import train as training
 from fedmia.federation.plan import make_plan
 from fedmia.runtime.stopwatch import Stopwatch
 from fedmia.ssl.train import Train
-from fedmia.study.run import say_forecasts
+from fedmia.study.command import say_forecasts
 
 
 @pytest.mark.slow
@@ -93,7 +93,7 @@ def test_run__prints_the_option_and_not_its_mark(monkeypatch: pytest.MonkeyPatch
     def stop_here(*_: object) -> None:
         raise InterruptedError
 
-    monkeypatch.setattr(training, "make_client_context", stop_here)
+    monkeypatch.setattr(training, "make_client_setup", stop_here)
     with pytest.raises(InterruptedError):
         training.train(plan, Path(), None, Event(), Stopwatch(0.0), Bars())  # type: ignore[arg-type]
     (line,) = [one for one in printed if "dpsgd" in one]

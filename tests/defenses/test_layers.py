@@ -19,7 +19,7 @@ from fedmia.nets.smallnet import SmallConvNet, SmallNet
 from fedmia.seeding import rng, torch_rng
 from fedmia.settings.errors import InputError
 from fedmia.simulate import main
-from fedmia.ssl.base import SSL, Recipe, SSLMethod
+from fedmia.ssl.base import SSL, SSLMethod, TrainingData
 from fedmia.ssl.byol import BYOL
 from fedmia.ssl.dino import DINO
 from fedmia.ssl.moco import MoCo
@@ -58,8 +58,8 @@ def replaced(part: str, layer: nn.Module) -> Change:
 def method(spec: SSL, change: Change, images: int | None = None) -> SSLMethod:
     net = SmallNet(width=4).build(3, 8)
     change(net)
-    recipe = Recipe((0.5,) * 3, (0.25,) * 3, images)
-    built: SSLMethod = spec.build(net, recipe, torch_rng(0, "layers"))
+    training_data = TrainingData((0.5,) * 3, (0.25,) * 3, images)
+    built: SSLMethod = spec.build(net, training_data, torch_rng(0, "layers"))
     return built
 
 

@@ -17,13 +17,13 @@ from torch.nn import functional as F
 from fedmia.defenses import logit_dp
 from fedmia.defenses._persample import private_optimizer
 from fedmia.defenses.accounting import epsilon_spent
-from fedmia.defenses.base import RunConditions
+from fedmia.defenses.base import TrainingConditions
 from fedmia.defenses.dpsgd import DPSGD
 from fedmia.defenses.logit_dp import LogitDP, batch_sensitivity, similarity_gradients
 from fedmia.nets.smallnet import SmallNet
 from fedmia.seeding import torch_rng
 from fedmia.settings.errors import InputError
-from fedmia.ssl.base import Recipe
+from fedmia.ssl.base import TrainingData
 from fedmia.ssl.byol import BYOL
 from fedmia.ssl.moco import MoCo
 from fedmia.ssl.mocov3 import MoCoV3
@@ -37,8 +37,10 @@ from tests.defenses.test_dpsgd_neighbours import CLIP, views
 
 def simclr(temperature: float = 0.5, seed: int = 0) -> Any:
     spec = SimCLR(dim=8, hidden=8, bank=6, temperature=temperature)
-    recipe = Recipe((0.5,) * 3, (0.25,) * 3, 12)
-    return spec.build(SmallNet(width=4).build(3, 8), recipe, torch_rng(seed, "logit")).train()
+    training_data = TrainingData((0.5,) * 3, (0.25,) * 3, 12)
+    return spec.build(
+        SmallNet(width=4).build(3, 8), training_data, torch_rng(seed, "logit")
+    ).train()
 
 
 def clipped(job: Job, batch: Batch, clip: float, most: int = 1000) -> tuple[Tensor, Tensor, Tensor]:
@@ -239,11 +241,11 @@ def test_train__without_coupling_it_is_dpsgd(make_moco: Any, make_job: Any) -> N
 def test_check__refuses_what_its_bound_does_not_cover() -> None:
     for spec in (MoCoV3(), SwAV(), VICReg(), BYOL(head_norm="batch"), SimCLR(head_norm="batch")):
         with pytest.raises(InputError, match="use ssl simclr"):
-            LogitDP().check(RunConditions("group", spec))
+            LogitDP().check(TrainingConditions("group", spec))
     with pytest.raises(InputError, match="batch norm"):
-        LogitDP().check(RunConditions("batch", SimCLR()))
+        LogitDP().check(TrainingConditions("batch", SimCLR()))
     for sound in (SimCLR(), SimCLR(head_norm="layer"), MoCo()):
-        LogitDP().check(RunConditions("group", sound))
+        LogitDP().check(TrainingConditions("group", sound))
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])

@@ -13,7 +13,7 @@ import torch
 
 from clients.honest import Honest
 from fedmia.defenses._noise import ReleaseNoise
-from fedmia.defenses.base import PreparationContext
+from fedmia.defenses.base import Preparation
 from fedmia.defenses.gaussian import Gaussian
 from fedmia.defenses.heads.sensitivity import sample_sensitivity
 from fedmia.defenses.heads.stack import HeadStack
@@ -29,7 +29,7 @@ from strategies.base import FederatedStrategy
 from strategies.dp_fedavg import DPFedAvg
 from strategies.norm_clip import NormClip
 from tests.defenses.conftest import kept
-from tests.small_context import settle
+from tests.small_setup import settle
 
 KINDS = [Logistic, Laplace, Gaussian]
 NUMBERS = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf, "norm overflows": 1e308}
@@ -129,7 +129,7 @@ def test_sensitivity__of_trainings_that_diverged_is_refused(value: float) -> Non
     def rehearse(positions: Any) -> State:
         return {"w": torch.tensor([1.0 if 0 in positions else value])}
 
-    preparation = PreparationContext(1, 4, rehearse, rng(0, "x"), np.zeros((0, 1, 8, 8), np.uint8))
+    preparation = Preparation(1, 4, rehearse, rng(0, "x"), np.zeros((0, 1, 8, 8), np.uint8))
     with pytest.raises(InputError, match="training diverged; lower train.lr"):
         sampled_sensitivity(preparation, 20, 2)
 

@@ -19,7 +19,7 @@ from fedmia.settings.errors import InputError
 from fedmia.ssl.base import State
 from tests.defenses.conftest import kept
 from tests.defenses.test_release_noise import flat, preparation
-from tests.small_context import settle
+from tests.small_setup import settle
 
 OPTIONS = {"sensitivity": "sampled", "samples": 3}
 
@@ -29,11 +29,11 @@ PUBLIC = np.array([7, 8, 9])
 
 def first_round(client_round: Any, indices: Any) -> State:
     """The run's own method after a first round on the images at `indices`."""
-    context = client_round.client_context
-    method = context.method(0, len(indices))
+    setup = client_round.client_setup
+    method = setup.method(0, len(indices))
     method.load_shared(client_round.received)
     method.begin_first_round()
-    context.job(method, context.images[indices], 1, rng(0, "train", 1, 0)).run()
+    setup.job(method, setup.images[indices], 1, rng(0, "train", 1, 0)).run()
     return method.shared_state()
 
 

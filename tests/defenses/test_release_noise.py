@@ -14,7 +14,7 @@ from scipy import stats
 
 from clients.honest import Honest
 from fedmia.defenses._noise import ReleaseNoise
-from fedmia.defenses.base import PreparationContext, RunConditions
+from fedmia.defenses.base import Preparation, TrainingConditions
 from fedmia.defenses.gaussian import Gaussian
 from fedmia.defenses.laplace import Laplace
 from fedmia.defenses.logistic import Logistic
@@ -26,7 +26,7 @@ from fedmia.ssl.base import State
 from fedmia.ssl.moco import MoCo
 from fedmia.ssl.simclr import SimCLR
 from tests.defenses.conftest import kept
-from tests.small_context import settle
+from tests.small_setup import settle
 
 LAWS: list[tuple[type[ReleaseNoise], Any]] = [
     (Logistic, stats.logistic), (Laplace, stats.laplace), (Gaussian, stats.norm),
@@ -40,8 +40,8 @@ def flat(after: State, before: State) -> np.ndarray:
     return np.concatenate([(after[n].double() - before[n].double()).flatten() for n in after])
 
 
-def preparation(rounds: int, images: int = 4) -> PreparationContext:
-    return PreparationContext(rounds, images, lambda positions: {}, rng(0, "outlook"), NONE)
+def preparation(rounds: int, images: int = 4) -> Preparation:
+    return Preparation(rounds, images, lambda positions: {}, rng(0, "outlook"), NONE)
 
 
 @pytest.mark.parametrize("cls, law", LAWS)
@@ -153,11 +153,11 @@ def test_release__epsilon_without_prepare_is_an_error(states: States) -> None:
 
 @pytest.mark.parametrize("cls", KINDS)
 def test_check__averaged_batch_norm_is_refused(cls: Any) -> None:
-    cls().check(RunConditions("group", MoCo()))
-    cls().check(RunConditions("local", MoCo()))
-    cls().check(RunConditions("group", SimCLR()))  # the update is clipped whole
+    cls().check(TrainingConditions("group", MoCo()))
+    cls().check(TrainingConditions("local", MoCo()))
+    cls().check(TrainingConditions("group", SimCLR()))  # the update is clipped whole
     with pytest.raises(InputError, match="batch norm"):
-        cls().check(RunConditions("batch", MoCo()))
+        cls().check(TrainingConditions("batch", MoCo()))
 
 
 @pytest.mark.parametrize("name", ["logistic", "laplace", "gaussian"])

@@ -22,7 +22,7 @@ from fedmia.seeding import rng
 from fedmia.settings.errors import InputError
 from fedmia.ssl.base import State
 from tests.defenses.conftest import kept
-from tests.small_context import settle
+from tests.small_setup import settle
 
 LAYERS = (
     ("dpsgd", {"noise_multiplier": 1.0}, frozenset({0})),
@@ -192,7 +192,7 @@ def test_exclusive__two_of_a_kind() -> None:
 
 def test_preparation__contains_the_public_images(make_desk: Any) -> None:
     client_round = make_desk("", {}, defense=LAYERS, public=np.array([1, 3]))
-    assert (client_round.preparation().public == client_round.client_context.images[[1, 3]]).all()
+    assert (client_round.preparation().public == client_round.client_setup.images[[1, 3]]).all()
 
 
 def test_statement__says_where_its_noise_comes_from() -> None:

@@ -16,7 +16,7 @@ from torch import nn
 from torchvision import models
 
 from fedmia.encoders import _vit, checkpoint
-from fedmia.encoders.base import LoadContext, LoadOptions, load
+from fedmia.encoders.base import EncoderFacts, LoadOptions, load
 from fedmia.report.words.notes import sentences
 from fedmia.settings.errors import InputError
 from tests.encoders import foreign
@@ -57,7 +57,7 @@ def test_foreign__is_refused_in_one_line(form: str, tmp_path: Path) -> None:
 
 def fitted(module: nn.Module, made: Made, tmp_path: Path) -> list[str]:
     """Load the file into `module`, whose features are then the library's; notes."""
-    loading = LoadContext("timm:NAME", LoadOptions(saved(made.contents, tmp_path)))
+    loading = EncoderFacts("timm:NAME", LoadOptions(saved(made.contents, tmp_path)))
     weights = checkpoint.load_checkpoint(loading, module, adapt=True)
     pixels = torch.rand(2, 3, SIZE, SIZE)
     with torch.no_grad():

@@ -63,7 +63,7 @@ def test_large__passes_are_of_few_images() -> None:
     PASSES.clear()
     attacker.embed_plain(images)
     assert SIDE**2 <= max(PASSES) <= MOST
-    attacker.embed_views(images, 16, recipe=Whole())
+    attacker.embed_views(images, 16, augmentation=Whole())
     attacker.responses(images, Whole(), 16)
     assert sum(DRAWN) == 2 * 4 * 16 * SIDE**2 and max(DRAWN) < 16 * SIDE**2
     assert max(PASSES) <= MOST

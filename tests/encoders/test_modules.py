@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torchvision import models
 
 from fedmia.encoders import checkpoint, untrained
-from fedmia.encoders.base import IMAGENET, LoadContext, LoadedEncoder, LoadOptions, load
+from fedmia.encoders.base import IMAGENET, EncoderFacts, LoadedEncoder, LoadOptions, load
 from fedmia.encoders.describe import probe_encoder
 from fedmia.nets.base import initialise
 from fedmia.nets.smallnet import SmallNet
@@ -293,7 +293,7 @@ def test_checkpoint__what_does_not_fit(tmp_path: Path) -> None:
 
     def fails(message: str, path: Path = file) -> None:
         with pytest.raises(InputError, match=message):
-            checkpoint.load_checkpoint(LoadContext("tiny", LoadOptions(path)), Tiny())
+            checkpoint.load_checkpoint(EncoderFacts("tiny", LoadOptions(path)), Tiny())
 
     for state, message in (
         (
@@ -331,7 +331,7 @@ def test_control__overflow_keeps_the_vectors(code: Any) -> None:
     state = load("usercode:make", size=SIZE).untrained().shared_state()
     assert torch.equal(state["backbone.module.gain"][:1], torch.tensor([1e38]))
     ordered = {"a": torch.arange(64.0), "b": torch.arange(64.0).view(8, 8)}
-    untrained.permute_tensors(ordered, LoadContext("net", LoadOptions()), 2)
+    untrained.permute_tensors(ordered, EncoderFacts("net", LoadOptions()), 2)
     assert torch.equal(ordered["a"], torch.arange(64.0))
     assert not torch.equal(ordered["b"].flatten(), ordered["a"])
 

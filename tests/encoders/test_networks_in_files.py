@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from fedmia.encoders.base import LoadContext, LoadOptions, load
+from fedmia.encoders.base import EncoderFacts, LoadOptions, load
 from fedmia.encoders.checkpoint import load_checkpoint
 from fedmia.report.words.notes import sentences
 from fedmia.settings.errors import InputError
@@ -37,9 +37,9 @@ def read(contents: Any, folder: Path, key: str | None = None) -> tuple[nn.Module
     """The network that the file fills, and the notes."""
     path, module = folder / "file.pth", Tiny()
     torch.save(contents, path)
-    context = LoadContext("tiny", LoadOptions(path, key=key))
-    load_checkpoint(context, module)
-    return module, sentences(context.notes)
+    facts = EncoderFacts("tiny", LoadOptions(path, key=key))
+    load_checkpoint(facts, module)
+    return module, sentences(facts.notes)
 
 
 def holds(module: nn.Module, tensors: dict[str, Tensor]) -> bool:
@@ -66,7 +66,7 @@ def test_names__of_wrappers_stand_anywhere(
 def test_names__of_the_networks_own_are_read_as_they_are(tmp_path: Path) -> None:
     path, module = tmp_path / "file.pth", nn.ModuleDict({"module": Tiny()})
     torch.save({"state_dict": under("module.", ONLINE)}, path)
-    load_checkpoint(LoadContext("own", LoadOptions(path)), module)
+    load_checkpoint(EncoderFacts("own", LoadOptions(path)), module)
     assert holds(module["module"], ONLINE)
 
 
@@ -142,8 +142,8 @@ def test_networks__an_average_may_lack_counters_of_batches(tmp_path: Path) -> No
     online = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4))
     average = {n: t + 1 for n, t in online.state_dict().items() if "num_batches" not in n}
     torch.save({"model": online.state_dict(), "ema": average}, path)
-    load_checkpoint(context := LoadContext("own", LoadOptions(path)), online)
-    assert "'ema' was taken" in sentences(context.notes)[-1]
+    load_checkpoint(facts := EncoderFacts("own", LoadOptions(path)), online)
+    assert "'ema' was taken" in sentences(facts.notes)[-1]
     assert torch.equal(online[0].bias, average["0.bias"])
 
 

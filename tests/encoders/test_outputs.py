@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from fedmia.encoders._outputs import OutputReader, is_map, named_tensors
-from fedmia.encoders.base import IMAGENET, PLAIN, LoadContext, LoadOptions
+from fedmia.encoders.base import IMAGENET, PLAIN, EncoderFacts, LoadOptions
 from fedmia.records.note import Note
 from fedmia.report.words.notes import sentences
 from fedmia.settings.errors import InputError
@@ -19,8 +19,8 @@ SMALL, LARGE = torch.rand(2, 6, 2, 2), torch.rand(2, 7, 3, 3)
 TOKENS, SQUARE, ODD = torch.rand(2, 5, 8), torch.rand(2, 4, 8), torch.rand(2, 7, 8)
 
 
-def of_x(embedding: str | None = None) -> LoadContext:
-    return LoadContext("x", LoadOptions(embedding=embedding))
+def of_x(embedding: str | None = None) -> EncoderFacts:
+    return EncoderFacts("x", LoadOptions(embedding=embedding))
 
 
 def read(outputs: Any, embedding: str | None = None) -> tuple[Tensor, Tensor | None]:
@@ -79,9 +79,9 @@ POOLED = torch.rand(2, 8)  # as wide as the tokens
     ],
 )
 def test_reader__by_name_then_by_shape(outputs: Any, name: str, noted: bool) -> None:
-    context = of_x()
-    assert OutputReader(outputs, context).vector == name
-    assert [f"'{name}'" in note for note in sentences(context.notes)] == [True] * noted
+    facts = of_x()
+    assert OutputReader(outputs, facts).vector == name
+    assert [f"'{name}'" in note for note in sentences(facts.notes)] == [True] * noted
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from torch.nn.utils import parametrizations, prune, spectral_norm
 from fedmia.data.base import Request
 from fedmia.data.images import count_uniform
 from fedmia.encoders._preprocessing import own_constants
-from fedmia.encoders.base import LoadContext, LoadOptions, load
+from fedmia.encoders.base import EncoderFacts, LoadOptions, load
 from fedmia.encoders.hf import read_preprocessing
 from fedmia.encoders.memory import load_module
 from fedmia.encoders.reparametrised import refuse_parts
@@ -48,7 +48,7 @@ def make_lazy() -> nn.Module:
 
 def preprocessing(folder: Path, **fields: Any) -> Any:
     (folder / "preprocessor_config.json").write_text(json.dumps(fields))
-    return read_preprocessing(LoadContext("x", LoadOptions()), folder, MODEL)
+    return read_preprocessing(EncoderFacts("x", LoadOptions()), folder, MODEL)
 
 
 def test_processor__without_rescaling_has_constants_of_0_to_255(tmp_path: Path) -> None:
@@ -96,10 +96,10 @@ def test_processor__names_what_is_not_done_or_read(tmp_path: Path) -> None:
     fields = {"size": 40, "crop_size": 32, "do_center_crop": True, "resample": 3, "sharpen": 2}
     nested = {"image_processor": fields | {"image_mean": 0, "image_std": [0.5] * 3}}
     (tmp_path / "processor_config.json").write_text(json.dumps(nested))
-    context = LoadContext("x", LoadOptions())
-    side, constants = read_preprocessing(context, tmp_path, MODEL)
+    facts = EncoderFacts("x", LoadOptions())
+    side, constants = read_preprocessing(facts, tmp_path, MODEL)
     assert (side, constants) == (32, ((0.0,), (0.5,) * 3))
-    unread, resized = sentences(context.notes)
+    unread, resized = sentences(facts.notes)
     assert "'sharpen'" in unread and "resample 3, crop_pct 0.8" in resized
 
 

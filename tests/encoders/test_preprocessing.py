@@ -12,7 +12,7 @@ import torch
 
 from fedmia.encoders import open_clip
 from fedmia.encoders._preprocessing import read_settings
-from fedmia.encoders.base import LoadContext, LoadOptions, load
+from fedmia.encoders.base import EncoderFacts, LoadOptions, load
 from fedmia.encoders.checkpoint import load_checkpoint
 from fedmia.report.words.notes import sentences
 from fedmia.settings.errors import InputError
@@ -23,13 +23,13 @@ MEAN, STD = [0.1, 0.2, 0.3], [0.4, 0.5, 0.6]
 PIXELS: dict[str, Any] = {"mean": MEAN, "std": STD, "image_size": 24}
 
 
-def read(folder: Path, tensors: dict[str, Any] | None = None, **content: Any) -> LoadContext:
+def read(folder: Path, tensors: dict[str, Any] | None = None, **content: Any) -> EncoderFacts:
     """What loading a checkpoint with this content collects."""
     state = make_tiny().state_dict() if tensors is None else tensors
     torch.save({"state_dict": state, **content}, folder / "w.ckpt")
-    context = LoadContext("tiny", LoadOptions(folder / "w.ckpt"))
-    load_checkpoint(context, Tiny())
-    return context
+    facts = EncoderFacts("tiny", LoadOptions(folder / "w.ckpt"))
+    load_checkpoint(facts, Tiny())
+    return facts
 
 
 # Settings in checkpoints
@@ -47,9 +47,9 @@ def read(folder: Path, tensors: dict[str, Any] | None = None, **content: Any) ->
 def test_settings__of_a_checkpoint_normalise_and_size(
     content: dict[str, Any], tmp_path: Path
 ) -> None:
-    context = read(tmp_path, **content)
-    assert (context.size, context.constants) == (24, (tuple(MEAN), tuple(STD)))
-    assert [n for n in sentences(context.notes) if "mean and std" in n]
+    facts = read(tmp_path, **content)
+    assert (facts.size, facts.constants) == (24, (tuple(MEAN), tuple(STD)))
+    assert [n for n in sentences(facts.notes) if "mean and std" in n]
 
 
 def test_settings__of_omegaconf_are_read() -> None:
@@ -62,9 +62,9 @@ def test_settings__of_omegaconf_are_read() -> None:
 
     lists = {n: stub({"_content": [stub({"_val": v}) for v in PIXELS[n]]}) for n in ("mean", "std")}
     config = stub({"_content": lists | {"image_size": stub({"_val": 24})}})
-    context = LoadContext("tiny", LoadOptions())
-    read_settings(context, "x", {"hyper_parameters": {"cfg": config}}, ())
-    assert (context.size, context.constants) == (24, (tuple(MEAN), tuple(STD)))
+    facts = EncoderFacts("tiny", LoadOptions())
+    read_settings(facts, "x", {"hyper_parameters": {"cfg": config}}, ())
+    assert (facts.size, facts.constants) == (24, (tuple(MEAN), tuple(STD)))
 
 
 def test_buffers__that_normalise_are_read_where_the_network_has_none(tmp_path: Path) -> None:
@@ -78,10 +78,10 @@ def test_buffers__that_normalise_are_read_where_the_network_has_none(tmp_path: P
 
 def test_settings__that_are_not_read_are_named(tmp_path: Path) -> None:
     settings = {"arch": "vit_small", "num_heads": 3, "init": {"mean": 0.0, "std": 0.02}}
-    context = read(tmp_path, hyper_parameters=settings)
-    assert context.constants is None and context.size is None
+    facts = read(tmp_path, hyper_parameters=settings)
+    assert facts.constants is None and facts.size is None
     for name in ("arch vit_small", "num_heads 3", "init.mean 0.0"):
-        assert any(f"hyper_parameters.{name}" in note for note in sentences(context.notes))
+        assert any(f"hyper_parameters.{name}" in note for note in sentences(facts.notes))
     both = {"train": {"mean": MEAN, "std": STD}, "test": {"mean": STD, "std": STD}}
     assert read(tmp_path, hyper_parameters=both).constants is None
 
@@ -176,8 +176,8 @@ def described(tmp_path: Path) -> Any:
 
     def read_fields(**fields: Any) -> tuple[Any, list[str]]:
         (tmp_path / "open_clip_config.json").write_text(json.dumps(fields))
-        context = LoadContext("open_clip:tiny", LoadOptions(tmp_path / "w.pt"))
-        return open_clip._read_configuration(context, own)[0], sentences(context.notes)
+        facts = EncoderFacts("open_clip:tiny", LoadOptions(tmp_path / "w.pt"))
+        return open_clip._read_configuration(facts, own)[0], sentences(facts.notes)
 
     return read_fields
 

@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from fedmia.encoders.base import LoadContext, LoadOptions, load
+from fedmia.encoders.base import EncoderFacts, LoadOptions, load
 from fedmia.encoders.describe import describe, probe_encoder
 from fedmia.encoders.hf import read_preprocessing
 from fedmia.report.words.notes import sentences
@@ -260,8 +260,8 @@ def test_hf__size_and_normalisation_are_those_of_the_pixels_that_its_model_gets(
         (tmp_path / "preprocessor_config.json").write_text(text)
     config = types.SimpleNamespace(image_size=[2 * SIDE, 2 * SIDE] if nested else 2 * SIDE)
     config = types.SimpleNamespace(vision_config=config, image_size=7) if nested else config
-    context = LoadContext("x", LoadOptions())
+    facts = EncoderFacts("x", LoadOptions())
     constants = None if own is None else tuple(map(tuple, own))
-    read = read_preprocessing(context, tmp_path, types.SimpleNamespace(config=config))
-    missing = [note for note in sentences(context.notes) if "has no preprocessor" in note]
+    read = read_preprocessing(facts, tmp_path, types.SimpleNamespace(config=config))
+    missing = [note for note in sentences(facts.notes) if "has no preprocessor" in note]
     assert read == (size, constants) and len(missing) == (settings is None)

@@ -22,7 +22,7 @@ from fedmia.evaluation.steps.failures import Failures
 from fedmia.evaluation.suite import Suite
 from fedmia.federation.ledger import Ledger
 from fedmia.federation.notetaker import NoteTaker
-from fedmia.federation.plan import Plan, make_client_context, make_plan
+from fedmia.federation.plan import Plan, make_client_setup, make_plan
 from fedmia.federation.result import TrainedRounds
 from fedmia.federation.rounds import FederatedRun
 from fedmia.federation.train import federate
@@ -35,7 +35,7 @@ from fedmia.settings.choices import PluginChoice
 from fedmia.ssl.base import State
 from fedmia.storage.snapshot import Update
 from strategies.cohort import draw_cohort
-from tests.small_context import changed
+from tests.small_setup import changed
 
 TINY = (
     "--clients 4 --rounds 4 --train.local_epochs 1 --model.width 4 "
@@ -90,7 +90,7 @@ class Recorder(Notes):
 
     def replay(self, replay: Any) -> None:
         """Keep it with all that it reads: the updates of its clients are deleted after it."""
-        cohort = draw_cohort(replay.course, replay.round, replay.clients)
+        cohort = draw_cohort(replay.phase, replay.round, replay.clients)
         honest = {int(c): replay.honest(int(c)) for c in cohort if c not in replay.malicious}
         replay.honest = honest.__getitem__
         self.played[replay.branch], self.honest[replay.branch] = replay, honest
@@ -116,9 +116,9 @@ class Run(TrainedRounds):
 
     def note_taker(self) -> NoteTaker:
         """What the attack's client would have noted."""
-        attack = self.client_context.attack
+        attack = self.client_setup.attack
         assert attack is not None
-        notes = NoteTaker(self.client_context, attack)
+        notes = NoteTaker(self.client_setup, attack)
         for branch, models in self.recorder.models.items():
             uploads = self.recorder.sent[branch]
             for round, model in models.items():
@@ -140,11 +140,11 @@ class Run(TrainedRounds):
         return replace(self, notes=notes)
 
 
-def federated(setup: Plan, folder: Path, **client_context: Any) -> Run:
+def federated(setup: Plan, folder: Path, **client_setup: Any) -> Run:
     """The rounds of every branch on the inline backend; `site` replaces fields of the clients'."""
     folder.mkdir()
     recorder = Recorder(setup.experiment.holder)
-    context = changed(make_client_context(setup, folder, Event()), **client_context)
+    context = changed(make_client_setup(setup, folder, Event()), **client_setup)
     run = FederatedRun(
         setup, context, Ledger(folder / "clients"), RecordingWriter(folder / "recording"),
         lambda state: None, recorder,  # type: ignore[arg-type]
@@ -156,9 +156,7 @@ def federated(setup: Plan, folder: Path, **client_context: Any) -> Run:
 def evaluation(run: Run, attacks: Mapping[str, PluginChoice] | None = None) -> Suite:
     """The attacks of a run, or others, on its models."""
     chosen = run.plan.experiment.attack_choices if attacks is None else attacks
-    return suite_of_run(
-        run, run.plan, run.client_context, run.cast, chosen, run.archive, Failures()
-    )
+    return suite_of_run(run, run.plan, run.client_setup, run.cast, chosen, run.archive, Failures())
 
 
 def unattacked(setup: Plan) -> Plan:

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from clients.client_context import ClientContext
 from clients.client_round import ClientRound
-from fedmia.federation.plan import make_client_context
+from clients.client_setup import ClientSetup
+from fedmia.federation.plan import make_client_setup
 
 from .conftest import ACTIVE, Finished, Run, federated, planned, same, unattacked, weights
 
@@ -78,7 +78,7 @@ def test_placebo__trains_the_same_way_on_images_that_nobody_is_scored_on(
     setup, run = planned(even), finished(even)
     main, placebo = weights(run), weights(run, "placebo")
     assert same(main[0], placebo[0]) and not same(main[CLEAN], placebo[CLEAN])
-    parts, split = run.client_context.parts, setup.cast
+    parts, split = run.client_setup.parts, setup.cast
     evaluated = np.concatenate(
         [
             split.members,
@@ -130,14 +130,14 @@ class Watched:
 def watched(tmp_path_factory: pytest.TempPathFactory) -> Watched:
     trained: set[tuple[int, int]] = set()
     rates: dict[int, set[float]] = {}
-    train, plain = ClientRound.train, ClientContext.job
+    train, plain = ClientRound.train, ClientSetup.job
 
     def noted(client_round: ClientRound) -> Any:
         trained.add((client_round.task.client, client_round.task.round))
         return train(client_round)
 
     def rated(
-        self: ClientContext, method: Any, images: Any, round: int, *rest: Any, **more: Any
+        self: ClientSetup, method: Any, images: Any, round: int, *rest: Any, **more: Any
     ) -> Any:
         job = plain(self, method, images, round, *rest, **more)
         job.begin_step()
@@ -149,7 +149,7 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Watched:
     root = tmp_path_factory.mktemp("watched") / "run"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ClientRound, "train", noted)
-        patch.setattr(ClientContext, "job", rated)
+        patch.setattr(ClientSetup, "job", rated)
         run = federated(planned(RATED + flags + more), root)
     kept = root / "recording"
     files = sorted(str(p.relative_to(kept)) for p in kept.rglob("*") if p.is_file())
@@ -184,12 +184,12 @@ def test_attacked_rate__is_the_honest_one_of_attacked_rounds_alone(watched: Watc
 @pytest.mark.parametrize(("mode", "rate"), [("constant", 0.08), ("schedule", 0)])
 def test_attacked_rate__modes(mode: str, rate: float, tmp_path: Path) -> None:
     flags = f"--federation.attacked_rate {mode} --attack.ascent.lr 0.5 --train.lr 0.08"
-    client_context = make_client_context(planned(RATED + flags), tmp_path, Event())
+    client_setup = make_client_setup(planned(RATED + flags), tmp_path, Event())
     for round in (1, 3):
         for attacked in (False, True):
             images = np.zeros((4, 1, 8, 8), dtype=np.uint8)
-            job = client_context.job(
-                client_context.method(0, 4), images, round, np.random.default_rng(0), attacked
+            job = client_setup.job(
+                client_setup.method(0, 4), images, round, np.random.default_rng(0), attacked
             )
             follows = 0.04 * (1 + np.cos(np.pi * (round - 1) / 4))
             job.begin_step()

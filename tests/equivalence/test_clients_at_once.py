@@ -13,9 +13,9 @@ import pytest
 import torch
 
 from clients import app
-from clients.client_context import ClientContext, RoundTask
 from clients.client_group import count_together, form_groups, train_group
 from clients.client_round import ClientRound
+from clients.client_setup import ClientSetup, ClientTask
 from clients.honest import Honest
 from fedmia.federation.ledger import Ledger
 from fedmia.runtime.progress import Display
@@ -23,7 +23,7 @@ from fedmia.settings.choices import PluginChoice
 from fedmia.ssl.base import State
 from fedmia.ssl.train import Train
 from fedmia.storage.snapshot import Update
-from tests.small_context import changed, settle, small_context
+from tests.small_setup import changed, settle, small_setup
 
 from .conftest import Run, federated, planned, same, weights
 
@@ -41,39 +41,41 @@ WHOLE = "adamw, lars and clip_grad treat a weight tensor as one"
 SIZES = (5, 5, 4, 5)  # in batches of 2 the last of an epoch is one image
 
 
-def small_clients(folder: Path, sizes: Sequence[int] = SIZES) -> ClientContext:
+def small_clients(folder: Path, sizes: Sequence[int] = SIZES) -> ClientSetup:
     """Clients of so many random images each."""
     draw = np.random.default_rng(0)
     images = draw.integers(0, 256, (sum(sizes), 3, 8, 8), dtype=np.uint8)
     np.save(folder / "images.npy", images)
     parts = np.split(np.arange(len(images)), np.cumsum(sizes)[:-1])
-    return small_context(folder / "images.npy", parts)
+    return small_setup(folder / "images.npy", parts)
 
 
 @pytest.fixture
-def context(tmp_path: Path) -> ClientContext:
+def client_setup(tmp_path: Path) -> ClientSetup:
     return small_clients(tmp_path)
 
 
 def rounds_of(
-    context: ClientContext, store: Ledger, round: int, clients: Sequence[int]
+    client_setup: ClientSetup, store: Ledger, round: int, clients: Sequence[int]
 ) -> list[ClientRound]:
     """Clients before their work; what they receive differs from round to round."""
-    received = context.method(-1, None).shared_state()
+    received = client_setup.method(-1, None).shared_state()
     received = {name: tensor * (1 + 0.1 * round) for name, tensor in received.items()}
-    tasks = [RoundTask(client, round, "main", False) for client in clients]
+    tasks = [ClientTask(client, round, "main", False) for client in clients]
     kept = [store.load("main", client) for client in clients]
-    return [ClientRound(context, *pair, received) for pair in zip(kept, tasks, strict=True)]
+    return [ClientRound(client_setup, *pair, received) for pair in zip(kept, tasks, strict=True)]
 
 
-def worked(context: ClientContext, together: bool, third: int = 2) -> tuple[list[Update], Ledger]:
+def worked(
+    client_setup: ClientSetup, together: bool, third: int = 2
+) -> tuple[list[Update], Ledger]:
     """The updates of three rounds. One client misses the second; where its bank is then at another
     place than those of the others, or its norms count otherwise, only two of them train together in
     the third."""
     updates, store = list[Update](), Ledger()
-    plain: Any = replace(context, device="cpu").method(-1, None)
+    plain: Any = replace(client_setup, device="cpu").method(-1, None)
     for round, clients in enumerate(([0, 1, 2, 3], [0, 2, 3], [0, 1, 2, 3]), 1):
-        rounds = rounds_of(context, store, round, clients)
+        rounds = rounds_of(client_setup, store, round, clients)
         groups = form_groups(rounds) if together else []
         new = list[Update]()
         for group in groups:
@@ -104,18 +106,18 @@ def exact() -> Iterator[None]:
 
 @pytest.mark.parametrize("name", METHODS)
 @pytest.mark.usefixtures("exact")
-def test_group__is_one_after_the_other(name: str, context: ClientContext) -> None:
+def test_group__is_one_after_the_other(name: str, client_setup: ClientSetup) -> None:
     """What leaves, what stays and the losses, over rounds, with local batch norm."""
-    train = replace(context.experiment.train, local_epochs=3)
+    train = replace(client_setup.experiment.train, local_epochs=3)
     norm = {"width": 2, "norm": NORMS.get(name, "group")}
     more = {"train": train, "model": ("smallnet", norm), "batch_norm": "local"}
     near = 1e-9
     if name == "byol":  # its norms make much of rounding, and chaos in batches of two
         near, more["train"] = 1e-6, replace(train, batch_size=5)
-    context = changed(context, ssl=METHODS[name], **more)
-    assert count_together(changed(context, clients_at_once=3)) == (3, "")
+    client_setup = changed(client_setup, ssl=METHODS[name], **more)
+    assert count_together(changed(client_setup, clients_at_once=3)) == (3, "")
     (alone, before), (together, after) = (
-        worked(context, side, THIRD.get(name, 2)) for side in (False, True)
+        worked(client_setup, side, THIRD.get(name, 2)) for side in (False, True)
     )
     for one, other in zip(alone, together, strict=True):
         assert (one.client, one.round, one.examples) == (other.client, other.round, other.examples)
@@ -128,30 +130,34 @@ def test_group__is_one_after_the_other(name: str, context: ClientContext) -> Non
         assert states[0].memory == states[1].memory
 
 
-def test_group__without_momenta_that_stay(context: ClientContext) -> None:
-    train = replace(context.experiment.train, optimizer_state="reset", schedule="constant")
-    context = changed(context, train=train)
-    for one, other in zip(worked(context, False)[0], worked(context, True)[0], strict=True):
+def test_group__without_momenta_that_stay(client_setup: ClientSetup) -> None:
+    train = replace(client_setup.experiment.train, optimizer_state="reset", schedule="constant")
+    client_setup = changed(client_setup, train=train)
+    for one, other in zip(
+        worked(client_setup, False)[0], worked(client_setup, True)[0], strict=True
+    ):
         close(one.state, other.state)
 
 
 @pytest.mark.parametrize("name", ["moco", "simclr", "mocov3"])
-def test_group__in_bfloat16_is_near(name: str, context: ClientContext) -> None:
-    train = replace(context.experiment.train, precision="bfloat16")
-    context = changed(context, train=train, ssl=METHODS[name])
-    for one, other in zip(worked(context, False)[0], worked(context, True)[0], strict=True):
+def test_group__in_bfloat16_is_near(name: str, client_setup: ClientSetup) -> None:
+    train = replace(client_setup.experiment.train, precision="bfloat16")
+    client_setup = changed(client_setup, train=train, ssl=METHODS[name])
+    for one, other in zip(
+        worked(client_setup, False)[0], worked(client_setup, True)[0], strict=True
+    ):
         assert other.metrics["loss"] == pytest.approx(one.metrics["loss"], rel=0.1)
 
 
-def test_plain__stays_as_it_is_for_other_threads(context: ClientContext) -> None:
-    plain: Any = context.method(-1, None)
-    rounds, before = rounds_of(context, Ledger(), 1, [0, 1]), copy.deepcopy(plain)
+def test_plain__stays_as_it_is_for_other_threads(client_setup: ClientSetup) -> None:
+    plain: Any = client_setup.method(-1, None)
+    rounds, before = rounds_of(client_setup, Ledger(), 1, [0, 1]), copy.deepcopy(plain)
     train_group(rounds, plain)
     assert same(plain.state_dict(), before.state_dict()) and plain.bank.pointer == 0
 
 
-def test_states__are_no_views_of_those_of_others(context: ClientContext) -> None:
-    _, store = worked(context, True)
+def test_states__are_no_views_of_those_of_others(client_setup: ClientSetup) -> None:
+    _, store = worked(client_setup, True)
     for client in (0, 1, 3):
         state = store.load("main", client)
         assert state is not None
@@ -173,16 +179,16 @@ def test_states__are_no_views_of_those_of_others(context: ClientContext) -> None
     ],
 )
 def test_count__is_one_where_a_client_cannot_share_a_pass(
-    more: dict[str, Any], reason: str, context: ClientContext
+    more: dict[str, Any], reason: str, client_setup: ClientSetup
 ) -> None:
     more = {
-        name: replace(getattr(context.experiment, name), **values)
+        name: replace(getattr(client_setup.experiment, name), **values)
         if name in ("train", "federation")
         else PluginChoice(*values)
         for name, values in more.items()
     }
-    experiment = replace(context.experiment, clients_at_once=7, **more)
-    count = count_together(replace(context, experiment=experiment))
+    experiment = replace(client_setup.experiment, clients_at_once=7, **more)
+    count = count_together(replace(client_setup, experiment=experiment))
     assert count == ((1, reason) if reason else (7, ""))
 
 
@@ -199,27 +205,27 @@ def test_auto__is_many_on_a_gpu_and_for_tiny_images(
 ) -> None:  # fmt: skip
     parts = [np.arange(images)] * clients
     train = Train(batch_size=16, lr=0.1)
-    context = changed(small_context(tmp_path / "none", parts), train=train)
-    federation = replace(context.experiment.federation, clients=clients)
-    experiment = replace(context.experiment, federation=federation)
-    context = replace(context, experiment=experiment, size=size, device=device)
-    plain = replace(context, device="cpu").method(-1, None)
-    monkeypatch.setattr(ClientContext, "method", lambda self, client, images: plain)
-    assert count_together(context) == (count, "")
+    client_setup = changed(small_setup(tmp_path / "none", parts), train=train)
+    federation = replace(client_setup.experiment.federation, clients=clients)
+    experiment = replace(client_setup.experiment, federation=federation)
+    client_setup = replace(client_setup, experiment=experiment, size=size, device=device)
+    plain = replace(client_setup, device="cpu").method(-1, None)
+    monkeypatch.setattr(ClientSetup, "method", lambda self, client, images: plain)
+    assert count_together(client_setup) == (count, "")
 
 
 def test_count__is_one_where_most_clients_have_a_size_of_their_own(tmp_path: Path) -> None:
     reason = "most clients have numbers of images of their own"
     for sizes, count in (((5, 5, 4, 3), 3), ((5, 5, 4, 3, 2), 1), ((5, 4), 1)):
-        context = changed(small_clients(tmp_path, sizes), clients_at_once=3)
-        assert count_together(context) == (count, "" if count == 3 else reason)
+        client_setup = changed(small_clients(tmp_path, sizes), clients_at_once=3)
+        assert count_together(client_setup) == (count, "" if count == 3 else reason)
 
 
-def test_form_groups__of_honest_clients_without_defence(context: ClientContext) -> None:
+def test_form_groups__of_honest_clients_without_defence(client_setup: ClientSetup) -> None:
     roles = ("passive", "honest", "honest", "honest")
     defended = [("gaussian", {}, [1])]
     for more in ({"roles": roles}, {"defense": defended}):
-        rounds = rounds_of(changed(context, **more), Ledger(), 1, range(4))
+        rounds = rounds_of(changed(client_setup, **more), Ledger(), 1, range(4))
         groups = form_groups(rounds)
         assert groups == [[1, 3]] if "roles" in more else groups == [[0, 3]]
 

@@ -19,7 +19,7 @@ from fedmia.runs import open_run
 from fedmia.seeding import rng, torch_rng
 from fedmia.settings.commands.experiment import Experiment
 from fedmia.ssl.augment import content_uniforms
-from fedmia.ssl.base import Recipe
+from fedmia.ssl.base import TrainingData
 from fedmia.ssl.moco import MomentumContrast
 from tests.pages.reading import ROOT, blocks, script, text_of
 from tests.small_runs import ran
@@ -48,7 +48,7 @@ def test_minimal__ends_with_the_auc_that_fedmia_reports(tmp_path: Path) -> None:
 
     def start(who: int, images: int) -> MomentumContrast:
         network = settings.model.plugin("model").build(1, 8)
-        recipe = Recipe(Digits.mean, Digits.std, images)
+        recipe = TrainingData(Digits.mean, Digits.std, images)
         method: MomentumContrast = ssl.build(network, recipe, torch_rng(SEED, "client-method", who))
         return method
 

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from fedmia.nets.smallnet import SmallNet
 from fedmia.seeding import rng, torch_rng
 from fedmia.settings import registry
-from fedmia.ssl.base import Recipe, State
+from fedmia.ssl.base import State, TrainingData
 from fedmia.ssl.moco import MoCo, MomentumContrast
 
 from .conftest import federated, planned, same, weights
@@ -24,9 +24,9 @@ EPOCHS, BATCH, LR, MU, DECAY, ROUNDS, SEED = 2, 8, 0.06, 0.9, 5e-4, 3, 5
 
 def first(spec: MoCo, who: int, images: int) -> MomentumContrast:
     """What `who` (-1: the server) starts with, drawn from its stream."""
-    recipe = Recipe((0.305,), (0.376,), images)
+    training_data = TrainingData((0.305,), (0.376,), images)
     return spec.build(
-        SmallNet(width=4).build(1, 8), recipe, torch_rng(SEED, "client-method", who)
+        SmallNet(width=4).build(1, 8), training_data, torch_rng(SEED, "client-method", who)
     )  # fmt: skip
 
 

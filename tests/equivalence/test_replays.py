@@ -15,10 +15,10 @@ from flwr.supercore.task_identity import TaskIdentity
 from clients.client_round import ClientRound
 from fedmia.attacks import ascent
 from fedmia.attacks.ascent import Ascent, AscentAlgorithm1
-from fedmia.evaluation.active import ActiveScores
+from fedmia.evaluation.active import ActiveScorer
 from fedmia.federation.notetaker import NoteTaker
 from fedmia.recording import Recording
-from fedmia.recording.format import RoundRecord
+from fedmia.recording.format import RecordedRound
 from fedmia.recording.writer import RecordingWriter
 from fedmia.rounds.notes import Notes, read_notes
 from fedmia.ssl.base import State
@@ -33,16 +33,16 @@ BATCHES = AscentAlgorithm1(batch=16, steps=1, lr=0.05)
 
 def note_taker(run: Run, attack: Ascent, sets: Any = None) -> NoteTaker:
     """Of the round that is replayed, acted on by an attack, with all sets or some."""
-    sets = run.client_context.sets if sets is None else sets
-    notes = NoteTaker(replace(run.client_context, attack=attack, sets=sets), attack)
+    sets = run.client_setup.sets if sets is None else sets
+    notes = NoteTaker(replace(run.client_setup, attack=attack, sets=sets), attack)
     notes.receive("main", FIRST, *run.recorder.models["main"][FIRST])
     return notes
 
 
 def alone(run: Run, notes: Notes, kind: str, rows: Any, idle: bool = False) -> Any:
     """(3, n): what was noted of targets before, under the upload and after their own round."""
-    context, view = run.client_context, SimpleNamespace(charge=lambda queries: None)
-    images = context.take(context.targets)[rows]
+    setup, view = run.client_setup, SimpleNamespace(charge=lambda queries: None)
+    images = setup.take(setup.targets)[rows]
     trajectory = notes.of_alone("main", kind, view, images, idle=idle)  # type: ignore[arg-type]
     assert trajectory.rounds == [FIRST]
     return np.concatenate([trajectory.before, trajectory.sent, trajectory.after])
@@ -73,7 +73,7 @@ def test_sets__each_has_its_round_whatever_the_others(finished: Finished) -> Non
     """Its readings are of its own climb, to the bit, with one set fewer, the first or the last; and
     are not those of the round in which all climbed."""
     run = finished(ACTIVE)
-    sets = run.client_context.sets[:3]
+    sets = run.client_setup.sets[:3]
     whole = note_taker(run, SETS, sets)
     whole.replay(run.recorder.played["main"])
     assert whole.rounds_alone("main", "sets") == [FIRST]
@@ -81,7 +81,7 @@ def test_sets__each_has_its_round_whatever_the_others(finished: Finished) -> Non
     for left in (0, 2):
         fewer = note_taker(run, SETS, [s for i, s in enumerate(sets) if i != left])
         fewer.replay(run.recorder.played["main"])
-        for rows in fewer.context.sets:
+        for rows in fewer.setup.sets:
             for idle in (False, True):
                 np.testing.assert_array_equal(
                     alone(run, fewer, "sets", rows, idle), alone(run, whole, "sets", rows, idle)
@@ -108,7 +108,7 @@ def test_sets__what_auto_chooses_does_not_depend_on_which_set_is_first(
     finished: Finished,
 ) -> None:
     run = finished(ACTIVE)
-    attack, sets = Ascent(pairs=1, steps=1), run.client_context.sets[:3]
+    attack, sets = Ascent(pairs=1, steps=1), run.client_setup.sets[:3]
     read = []
     for some in (sets, sets[1:], sets[:0:-1]):
         notes = note_taker(run, attack, some)
@@ -133,14 +133,14 @@ def test_batches__each_has_its_round_and_half_of_the_held_as_queue(
 
     monkeypatch.setattr(ascent, "attack_losses", noted)
     notes = note_taker(run, BATCHES)
-    client_context, batches = notes.context, notes.batches(16)
-    half = len(client_context.held) / 2
+    client_setup, batches = notes.setup, notes.batches(16)
+    half = len(client_setup.held) / 2
     assert {len(acted) for acted, _ in batches} == {16}
     assert all(set(read) <= set(acted) for acted, read in batches)
-    known = np.isin(client_context.targets, np.concatenate(client_context.known))
+    known = np.isin(client_setup.targets, np.concatenate(client_setup.known))
     assert {len(set(known[acted])) for acted, _ in batches} == {1}
     assert sorted(int(i) for _, read in batches for i in read) == list(
-        range(len(client_context.targets))
+        range(len(client_setup.targets))
     )
     some = [batches[0], batches[1], batches[-1]]
     monkeypatch.setattr(notes, "batches", lambda size: some)
@@ -157,13 +157,15 @@ def test_batches__each_has_its_round_and_half_of_the_held_as_queue(
 
 def test_notes__give_the_replays_again(finished: Finished, tmp_path: Path) -> None:
     run = finished(ACTIVE)
-    notes = note_taker(run, BATCHES, run.client_context.sets[:2])
+    notes = note_taker(run, BATCHES, run.client_setup.sets[:2])
     notes.batches = lambda size: [(np.arange(16),) * 2]  # type: ignore[method-assign]
     notes.replay(run.recorder.played["main"])
     writer, packed = RecordingWriter(tmp_path / "recording"), notes.packed("main", FIRST)
     assert packed is not None
     writer.describe_attacker(notes.targets, notes.about)
-    writer.add(RoundRecord("main", FIRST, notes=writer.save_file("notes", "main", FIRST, *packed)))
+    writer.add(
+        RecordedRound("main", FIRST, notes=writer.save_file("notes", "main", FIRST, *packed))
+    )
     writer.flush()
     again = read_notes(Recording(tmp_path / "recording"))
     assert again is not None and (again.targets, again.about) == (notes.targets, notes.about)
@@ -173,7 +175,7 @@ def test_notes__give_the_replays_again(finished: Finished, tmp_path: Path) -> No
     for kind in ("sets", "batches"):
         assert again.rounds_alone("main", kind) == [FIRST]
         assert again.queries("main", kind) == notes.queries("main", kind) > 0
-        rows = np.concatenate(run.client_context.sets[:2]) if kind == "sets" else np.arange(16)
+        rows = np.concatenate(run.client_setup.sets[:2]) if kind == "sets" else np.arange(16)
         for idle in (False, True):
             np.testing.assert_array_equal(
                 alone(run, again, kind, rows, idle), alone(run, notes, kind, rows, idle)
@@ -228,7 +230,7 @@ def test_batch__whose_climb_diverged_costs_the_readings_of_all(
     notes.end("main", FIRST, *run.recorder.models["main"][FIRST + 1])
     assert len(climbs) == 2 and notes.rounds("main") == [FIRST]
     assert notes.rounds_alone("main", "batches") == [] == notes.acted("main")
-    assert "climb of a batch diverged" in str(ActiveScores(evaluation(run), notes).unscored())
+    assert "climb of a batch diverged" in str(ActiveScorer(evaluation(run), notes).unscored())
 
 
 def test_replay__needs_no_other_grid_in_its_process(

@@ -16,7 +16,7 @@ import pytest
 import torch
 from scipy.stats import rankdata
 
-from clients.client_context import ClientContext
+from clients.client_setup import ClientSetup
 from fedmia.attacks.ascent import Ascent
 from fedmia.attacks.base import ActiveAttack
 from fedmia.attacks.lira import LiRARounds
@@ -24,22 +24,22 @@ from fedmia.attacks.rmia import RMIARounds
 from fedmia.data.cast import ATTACKED, KNOWN, SCORED
 from fedmia.data.images import digests
 from fedmia.evaluation import run as scoring
-from fedmia.evaluation.active import ActiveScores
+from fedmia.evaluation.active import ActiveScorer
 from fedmia.evaluation.score import score
-from fedmia.federation.plan import make_client_context
+from fedmia.federation.plan import make_client_setup
 from fedmia.federation.utility import Probes
 from fedmia.nets.smallnet import SmallNet
 from fedmia.records import Probe, ScoredAttack
 from fedmia.records.rows import HealthRow
-from fedmia.rounds.base import RoundModel
+from fedmia.rounds.base import TargetModel
 from fedmia.runtime.stopwatch import Stopwatch
 from fedmia.seeding import rng, torch_rng
 from fedmia.settings import registry
 from fedmia.settings.choices import PluginChoice
-from fedmia.ssl.base import Recipe, State
+from fedmia.ssl.base import State, TrainingData
 from fedmia.ssl.moco import MoCo
 from fedmia.threat import ClientView, ServerView, WhiteBox
-from strategies.cohort import RoundRange, draw_cohort
+from strategies.cohort import Phase, draw_cohort
 
 from .conftest import ACTIVE, Finished, Run, evaluation, federated, planned, same, weights
 
@@ -63,7 +63,7 @@ def test_passive_attack__reads_the_last_model_before_the_first_crafted_update(
     results = {a.name: a for a in scores_of(run.with_notes())["attacks"]}
     assert [results[n].under_attack for n in ("similarity", "ascent")] == [False, True]
     clean, last = (
-        evaluation(run).score_attacks(RoundModel("main", r), ["similarity"])[0]
+        evaluation(run).score_attacks(TargetModel("main", r), ["similarity"])[0]
         for r in (CLEAN, LAST)
     )
     np.testing.assert_array_equal(results["similarity"].scores_members, clean.scores_members)
@@ -116,7 +116,7 @@ def test_with_sets__reads_the_rounds_in_which_sets_are_climbed_alone() -> None:
     attack, level = Mock(spec=Ascent), Mock(spec=Ascent)
     attack.judge, level.judge = lambda seen: seen, lambda seen: 2 * seen
     attack.other_readings = lambda: {"level": level}
-    active: Any = ActiveScores.__new__(ActiveScores)
+    active: Any = ActiveScorer.__new__(ActiveScorer)
     active.attack, active._by_sets = attack, True
     active.notes = SimpleNamespace(of_alone=alone, rounds_alone=lambda branch, kind: [3])
     active.view, active.suite = lambda branch: branch, SimpleNamespace(scorer=scorer)
@@ -137,7 +137,7 @@ def test_passive_attack__without_an_active_one_reads_the_last_model(
 ) -> None:
     run = finished(PASSIVE)
     (results,) = scores_of(run)["attacks"]
-    (last,) = evaluation(run).score_attacks(RoundModel("main", LAST), ["similarity"])
+    (last,) = evaluation(run).score_attacks(TargetModel("main", LAST), ["similarity"])
     np.testing.assert_array_equal(results.scores_members, last.scores_members)
 
 
@@ -187,7 +187,7 @@ def test_active_attack__sees_the_rounds_of_the_branch_it_is_scored_on(
     assert branch == "main" or not same(models[LAST + 1][0], weights(run)[LAST])
     notes, suite = run.note_taker(), evaluation(run)
     images = suite.scorer.candidates.flip(0)[:30]
-    trajectory = ActiveScores(suite, notes).view(branch).trajectory(images)
+    trajectory = ActiveScorer(suite, notes).view(branch).trajectory(images)
 
     def read(model: tuple[State, State]) -> Any:
         return notes.attack.read(notes.view(*model), images)
@@ -208,7 +208,7 @@ def test_clients_view__holds_its_own_branch_up_to_its_round(
     run = finished(ACTIVE)
     states = weights(run, branch)
     for round in (r for r in states if r):
-        view = evaluation(run).view(RoundModel(branch, round), "loss-slope")
+        view = evaluation(run).view(TargetModel(branch, round), "loss-slope")
         assert isinstance(view, ClientView)
         assert max(view.received) == round and set(view.received) <= set(states)
         assert all(same(view.received[r], states[r]) for r in view.received)
@@ -222,7 +222,7 @@ def test_clients_model__has_the_queue_that_the_client_kept_in_that_round(
     recorded = run.recording.held("main")
     assert 0 not in recorded and LAST in recorded
     for round, state in recorded.items():
-        own = evaluation(run).method(RoundModel("main", round)).local_state()
+        own = evaluation(run).method(TargetModel("main", round)).local_state()
         assert state and all(torch.equal(own[name], state[name]) for name in state)
         queues.append(next(t for t in state.values() if t.ndim == 2))
     assert len(queues) < 2 or not torch.equal(queues[0], queues[-1])
@@ -235,10 +235,10 @@ def test_clients_view__holds_only_models_of_rounds_in_which_it_took_part(
     flags = "--attacker passive --attacks similarity --federation.participation 0.5 --rounds 6 "
     flags += "--federation.snapshots 6"
     run = federated(planned(flags), tmp_path / "run")
-    mine = [r for r in range(1, 7) if 3 in draw_cohort(RoundRange("", 0, 6, False, 0.5, 0), r, 4)]
+    mine = [r for r in range(1, 7) if 3 in draw_cohort(Phase("", 0, 6, False, 0.5, 0), r, 4)]
     assert 0 < len(mine) < 6
     for last in range(7):
-        view = evaluation(run).view(RoundModel("main", last), "loss-slope")
+        view = evaluation(run).view(TargetModel("main", last), "loss-slope")
         assert set(view.received) == {*(r - 1 for r in mine if r <= last), last}
         assert all(same(view.received[r], weights(run)[r]) for r in view.received)
 
@@ -249,7 +249,7 @@ def test_placebo__keeps_as_many_earlier_models_as_the_run(
     """Else the control of an attack on earlier rounds would be another test than the attack."""
     run, counts = finished(ACTIVE), []
     for branch in ("main", "placebo"):
-        view = evaluation(run).view(RoundModel(branch, LAST), "loss-slope")
+        view = evaluation(run).view(TargetModel(branch, LAST), "loss-slope")
         assert sorted(view.received) == [0, 1, 2, 3, 4]
         counts += [len(kind().models(view, images[:0])) for kind in (LiRARounds, RMIARounds)]
     assert counts[:2] == counts[2:] and min(counts) > 1
@@ -261,7 +261,7 @@ def test_servers_view__holds_no_update_of_a_later_round_or_another_branch(
 ) -> None:
     run = finished(SERVER)
     for round in (CLEAN, LAST):
-        view = evaluation(run).view(RoundModel(branch, round), "all-for-one")
+        view = evaluation(run).view(TargetModel(branch, round), "all-for-one")
         assert isinstance(view, ServerView) and sorted(view.updates) == list(range(1, round + 1))
         for r, sent in view.updates.items():
             kept = run.recording.updates(branch)[r]
@@ -289,15 +289,15 @@ def test_defence__draws_its_noise_from_a_stream_of_its_own(finished: Finished) -
 
 def order(state: State) -> list[tuple[str, torch.Tensor]]:
     """The tensors in the order in which the model names them; a file sorts its names."""
-    method = MoCo().build(SmallNet(width=4).build(1, 8), Recipe((0.5,), (0.5,)), torch_rng(0))
+    method = MoCo().build(SmallNet(width=4).build(1, 8), TrainingData((0.5,), (0.5,)), torch_rng(0))
     return [(name, state[name]) for name in method.shared_state()]
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_targets__come_in_an_order_without_truth(seed: int, tmp_path: Path) -> None:
     setup = planned(f"--attacker active --seed {seed}")
-    client_context, split = make_client_context(setup, tmp_path, Event()), setup.cast
-    truth = np.isin(client_context.targets, split.members)
+    client_setup, split = make_client_setup(setup, tmp_path, Event()), setup.cast
+    truth = np.isin(client_setup.targets, split.members)
     assert 0 < truth.sum() < len(truth)
     n, m = int(truth.sum()), int((~truth).sum())
     ranks = rankdata(np.arange(len(truth)))[truth].sum()
@@ -305,20 +305,20 @@ def test_targets__come_in_an_order_without_truth(seed: int, tmp_path: Path) -> N
     # The deviation of an AUC of exchangeable ranks; 4 of them: 1 seed in 16,000 fails by luck.
     assert abs(auc - 0.5) < 4 * np.sqrt((n + m + 1) / (12 * n * m))
     every = [*map(split.ids, ATTACKED)]
-    assert sorted(client_context.targets) == sorted(np.concatenate(every))
+    assert sorted(client_setup.targets) == sorted(np.concatenate(every))
 
 
 def test_held_images__are_the_attackers_own_and_the_known(tmp_path: Path) -> None:
     setup = planned("--attacker active")
-    client_context, split = make_client_context(setup, tmp_path, Event()), setup.cast
+    client_setup, split = make_client_setup(setup, tmp_path, Event()), setup.cast
     known = {*split.ids("known_members"), *split.ids("known_nonmembers")}
-    assert set(client_context.held) == known | set(split.parts[3])
-    assert not set(client_context.held) & {
+    assert set(client_setup.held) == known | set(split.parts[3])
+    assert not set(client_setup.held) & {
         *split.ids("scored_members"),
         *split.ids("scored_nonmembers"),
     }
     outsider = planned("--attacker none")
-    images = make_client_context(outsider, tmp_path, Event()).held
+    images = make_client_setup(outsider, tmp_path, Event()).held
     known = map(outsider.cast.ids, KNOWN)
     assert sorted(images) == sorted(np.concatenate([*known]))
 
@@ -335,9 +335,9 @@ def test_server_training__sees_the_pool_or_the_public_images_and_no_others(
     mode: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls, epochs = list[Any](), list[int]()
-    plain = ClientContext.job
+    plain = ClientSetup.job
 
-    def noted(self: ClientContext, method: Any, images: Any, *more: Any) -> Any:
+    def noted(self: ClientSetup, method: Any, images: Any, *more: Any) -> Any:
         calls.append(sorted(digests(images)))
         epochs.append(self.experiment.train.local_epochs)
         job = plain(self, method, images, *more)
@@ -345,7 +345,7 @@ def test_server_training__sees_the_pool_or_the_public_images_and_no_others(
             assert job.step == 0 and job.total_steps == 3 * -(-len(images) // job.train.batch_size)
         return job
 
-    monkeypatch.setattr(ClientContext, "job", noted)
+    monkeypatch.setattr(ClientSetup, "job", noted)
     setup = planned(
         f"--attacker none --attacks none --pretrain {mode} --pretrain-epochs 3 --split.public 12 "
         "--rounds 2"
@@ -388,12 +388,12 @@ def test_by_layer__is_internal_on_each_layer_alone_from_one_pass(
         return forward(self, part, layers)
 
     monkeypatch.setattr(WhiteBox, "forward", counted)
-    layers = scoring_run.leakage_of_round(RoundModel("main", LAST), [], layers=True)["layers"]
+    layers = scoring_run.leakage_of_round(TargetModel("main", LAST), [], layers=True)["layers"]
     scorer = scoring_run.scorer
     assert sum(passed) == len(scorer.candidates) + len(scorer.known.both()[0])
     assert list(layers) == ["layer1", "layer2", "layer3", "layer4", "avgpool", "encoder"]
     for name in ("layer1", "encoder"):
         alone = evaluation(run, {"internal": PluginChoice("internal", {"layers": (name,)})})
-        (want,) = alone.score_attacks(RoundModel("main", LAST), ["internal"])
+        (want,) = alone.score_attacks(TargetModel("main", LAST), ["internal"])
         np.testing.assert_array_equal(layers[name].scores_members, want.scores_members)
         np.testing.assert_array_equal(layers[name].scores_nonmembers, want.scores_nonmembers)

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 import torch
 
-from fedmia.evaluation.active import ActiveScores
+from fedmia.evaluation.active import ActiveScorer
 from fedmia.federation.attacker import load_weights
-from fedmia.rounds.base import RoundModel
+from fedmia.rounds.base import TargetModel
 from fedmia.ssl.base import State
-from strategies.cohort import RoundRange, draw_cohort
+from strategies.cohort import Phase, draw_cohort
 
 from .conftest import ACTIVE, Finished, evaluation, same, weights
 from .test_wiring import CLEAN, scores_of
@@ -32,9 +32,9 @@ def test_partial_participation__without_a_finished_round_the_attack_is_not_run(
 ) -> None:
     """Half of four rounds are the client's, of this seed; it reads every image in both."""
     run = finished(PARTIAL)
-    assert list(run.sent("main")) == [6, 8] and run.client_context.turns == 2
+    assert list(run.sent("main")) == [6, 8] and run.client_setup.turns == 2
     suite, notes = evaluation(run), run.note_taker()
-    active = ActiveScores(suite, notes)
+    active = ActiveScorer(suite, notes)
     assert active.unscored() is None
     trajectory = active.view("main").trajectory(suite.scorer.candidates)
     assert trajectory.rounds == [6, 8] and np.isfinite(trajectory.after).all()
@@ -60,12 +60,12 @@ def test_untrained_control__goes_through_the_strategys_own_aggregate(
         monkeypatch.setattr(notes, name, noting(notes, name, kept, later))
     run.with_notes(notes)
     state = run.recording.untrained()
-    sizes = [len(p) for p in run.client_context.parts["members"]]
+    sizes = [len(p) for p in run.client_setup.parts["members"]]
     assert list(uploads) == [6, 8] and list(models) == [6, 8, 9] and len({*sizes}) > 1
     velocity = {n: torch.zeros_like(t, dtype=torch.float64) for n, t in state.items()}
     start = state
     for round in range(5, 9):
-        cohort = draw_cohort(RoundRange("", 0, 8, False, 0.5, 4), round, 4)
+        cohort = draw_cohort(Phase("", 0, 8, False, 0.5, 4), round, 4)
         sent = uploads.get(round, state)
         assert (3 in cohort) is (round in uploads) is (round in models)
         share, after = sizes[3] / sum(sizes[c] for c in cohort) if 3 in cohort else 0.0, {}
@@ -107,7 +107,7 @@ def test_pooled_training__comes_before_honest_rounds_and_passive_attacks_read_an
         (results["controls"]["untrained"], first),
     ):
         similarity = next(a for a in scored if a.name == "similarity")
-        target = RoundModel("main", 9, method=load_weights(run.client_context, state))
+        target = TargetModel("main", 9, method=load_weights(run.client_setup, state))
         (want,) = evaluation(run).score_attacks(target, ["similarity"])
         np.testing.assert_allclose(similarity.scores_members, want.scores_members, atol=1e-5)
     assert run.recording.rounds("untrained") == [0]

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from fedmia.recording.format import Header, RoundRecord
+from fedmia.recording.format import Header, RecordedRound
 from fedmia.recording.writer import begin_recording
 from fedmia.ssl.base import State
 from tests.auditing.conftest import MEMBERS, textures
@@ -105,7 +105,7 @@ def record(
                 sent[aside[1]] = aside[2](at(round - 1), usual)
         digests = {c: writer.save_update("main", round, c, state) for c, state in sent.items()}
         metrics = {c: {"loss": 1 / round} for c in (0, 1, 2)}
-        line = RoundRecord("main", round, "", digests, [0, 1, 2], {}, metrics, named_by=named_by)
+        line = RecordedRound("main", round, "", digests, [0, 1, 2], {}, metrics, named_by=named_by)
         writer.add(line)
         if final or round < ROUNDS:
             writer.save("main", round, at(round))

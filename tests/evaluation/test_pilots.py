@@ -14,7 +14,7 @@ import pytest
 
 from fedmia import audit, pilot, simulate
 from fedmia.evaluation import outlook
-from fedmia.records import RunScores
+from fedmia.records import Evaluation
 from fedmia.report.build import build_report
 from fedmia.report.reach import leak_tests
 from fedmia.settings.commands.experiment import Experiment, Pretrain
@@ -177,7 +177,7 @@ def test_seconds__of_attacks_are_those_of_their_models_side_by_side(
     assert took == 3 + seconds
 
 
-def one(auc: float, seed: int, n: int, m: int, **more: Any) -> RunScores:
+def one(auc: float, seed: int, n: int, m: int, **more: Any) -> Evaluation:
     """Three attacks, one of which finds something, with independent untrained controls."""
     aucs = {"combined": auc, "similarity": 0.5, "internal": 0.5}
     attacks = [scored(a, x, n, m, 9 * seed + i) for i, (a, x) in enumerate(aucs.items())]
@@ -201,7 +201,7 @@ def test_smallest_leak__is_established_in_eight_of_ten(kind: str) -> None:
     more |= {"controls": {}} if kind == "without control" else {}
     more |= {"drawn": False} if kind == "sides that may differ" else {}
 
-    def made(auc: float, seed: int) -> RunScores:
+    def made(auc: float, seed: int) -> Evaluation:
         run = one(auc, seed, 160, 500, **more)
         if run.drawn or kind == "audit":
             return run

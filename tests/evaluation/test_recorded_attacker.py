@@ -13,7 +13,7 @@ import pytest
 
 import fedmia.audit
 import fedmia.simulate
-from fedmia.records import RunScores, ScoredAttack
+from fedmia.records import Evaluation, ScoredAttack
 from tests.auditing.conftest import Audit, Sides
 from tests.small_runs import BRANCHES, read, simulate
 
@@ -22,9 +22,9 @@ SETS = ("sets_members", "sets_nonmembers")  # an audit judges none
 
 
 @pytest.fixture(scope="module")
-def scored(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, RunScores]:
+def scored(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Evaluation]:
     """A run of all branches, the placebo too, and what it scored."""
-    run, caught = tmp_path_factory.mktemp("attacked") / "RUN", list[RunScores]()
+    run, caught = tmp_path_factory.mktemp("attacked") / "RUN", list[Evaluation]()
     with pytest.MonkeyPatch.context() as patch:
         catch(patch, fedmia.simulate, caught)
         assert simulate(f"{BRANCHES}--federation.placebo true", run) == 0
@@ -35,11 +35,11 @@ def of_rounds(run: Path, attacks: str = "similarity,ascent") -> str:
     return f"--encoder {run} --federation {run / 'recording'} --attacks {attacks} "
 
 
-def catch(patch: pytest.MonkeyPatch, command: Any, caught: list[RunScores]) -> None:
+def catch(patch: pytest.MonkeyPatch, command: Any, caught: list[Evaluation]) -> None:
     """Keep the scores that a command publishes."""
     plain = command.publish
 
-    def publish(scores: RunScores, *rest: Any) -> Any:
+    def publish(scores: Evaluation, *rest: Any) -> Any:
         caught.append(scores)
         return plain(scores, *rest)
 
@@ -50,7 +50,7 @@ def by_name(rows: Iterable[ScoredAttack]) -> dict[str, ScoredAttack]:
     return {row.name: row for row in rows if row.name.startswith("ascent")}
 
 
-def rows_of(scores: RunScores) -> list[dict[str, ScoredAttack]]:
+def rows_of(scores: Evaluation) -> list[dict[str, ScoredAttack]]:
     """Rows of the attack, of each control, of the attack in its pairs and of its twin there."""
     sides = [scores.attacks, scores.controls["untrained"], scores.controls["placebo"]]
     sides += [[one.attack for one in scores.pairs], [one.control for one in scores.pairs]]
@@ -71,10 +71,10 @@ def same(one: ScoredAttack, other: ScoredAttack) -> None:
 
 
 def test_audit__scores_the_attack_of_the_run_to_the_bit(
-    audit: Audit, scored: tuple[Path, RunScores], monkeypatch: pytest.MonkeyPatch
+    audit: Audit, scored: tuple[Path, Evaluation], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The attack, its readings, the twin without it, and both controls: a placebo is noted, too."""
-    (run, own), caught = scored, list[RunScores]()
+    (run, own), caught = scored, list[Evaluation]()
     catch(monkeypatch, fedmia.audit, caught)
     done = audit(of_rounds(run), own_images=True)
     (theirs,) = caught
@@ -90,7 +90,7 @@ def test_audit__scores_the_attack_of_the_run_to_the_bit(
 
 
 def test_audit__says_in_one_line_who_attacked_where_it_scores_others(
-    audit: Audit, scored: tuple[Path, RunScores], tmp_path: Path
+    audit: Audit, scored: tuple[Path, Evaluation], tmp_path: Path
 ) -> None:
     done = audit(of_rounds(scored[0], "similarity"), tmp_path / "OUT", own_images=True)
     line = "fedmia: client 2 attacked these rounds by ascent: --attacks ascent scores what it noted"
@@ -99,7 +99,7 @@ def test_audit__says_in_one_line_who_attacked_where_it_scores_others(
 
 
 def test_audit__refuses_targets_that_the_attack_did_not_act_on(
-    audit: Audit, archives: Sides, scored: tuple[Path, RunScores]
+    audit: Audit, archives: Sides, scored: tuple[Path, Evaluation]
 ) -> None:
     done = audit(f"{of_rounds(scored[0])}{archives.flags}--channels gray --known 4 ")
     assert done.code == 2 and done.err.splitlines()[-1].startswith(
@@ -109,7 +109,7 @@ def test_audit__refuses_targets_that_the_attack_did_not_act_on(
 
 
 def test_audit__refuses_another_value_of_an_option_and_takes_another_reading(
-    audit: Audit, scored: tuple[Path, RunScores], tmp_path: Path
+    audit: Audit, scored: tuple[Path, Evaluation], tmp_path: Path
 ) -> None:
     run, flags = scored[0], of_rounds(scored[0], "ascent")
     done = audit(f"{flags}--attack.ascent.steps 7", own_images=True)
@@ -128,7 +128,7 @@ def test_audit__refuses_another_value_of_an_option_and_takes_another_reading(
 
 
 def test_audit__refuses_notes_that_were_changed(
-    audit: Audit, scored: tuple[Path, RunScores], tmp_path: Path
+    audit: Audit, scored: tuple[Path, Evaluation], tmp_path: Path
 ) -> None:
     shutil.copytree(scored[0], tmp_path / "RUN")
     file = tmp_path / "RUN/recording/notes/zero/0004.safetensors"
@@ -138,7 +138,7 @@ def test_audit__refuses_notes_that_were_changed(
 
 
 def test_audit__of_an_earlier_round_reads_no_notes_of_later_ones(
-    audit: Audit, scored: tuple[Path, RunScores], tmp_path: Path
+    audit: Audit, scored: tuple[Path, Evaluation], tmp_path: Path
 ) -> None:
     run = scored[0]
     flags = of_rounds(run).replace(f"{run} ", f"{run}@2 ", 1)

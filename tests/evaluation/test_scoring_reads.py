@@ -22,7 +22,7 @@ import torch
 import fedmia.simulate
 from fedmia.evaluation.run import score_run
 from fedmia.federation.result import TrainedRounds
-from fedmia.records import RunScores
+from fedmia.records import Evaluation
 from fedmia.storage.archive import Archive
 from fedmia.storage.snapshot import StateStore
 from tests.small_runs import BRANCHES, simulate
@@ -87,7 +87,7 @@ def called() -> Iterator[set[str]]:
 
 def files_of(run: TrainedRounds) -> dict[Path, bytes]:
     """Every file of a run, in its folder and in that of its images; not those of its archive."""
-    images, archive = run.client_context.image_array, run.archive.folder
+    images, archive = run.client_setup.image_array, run.archive.folder
     folders = {run.recording.folder.parent, Path(str(images)).parent}
     files = [path for folder in folders for path in folder.rglob("*") if path.is_file()]
     return {p: p.read_bytes() for p in files if archive is None or archive not in p.parents}
@@ -122,7 +122,7 @@ class Watched:
         before, after: files, states and streams then.
     """
 
-    def __init__(self, run: TrainedRounds, score: Callable[[TrainedRounds], RunScores]) -> None:
+    def __init__(self, run: TrainedRounds, score: Callable[[TrainedRounds], Evaluation]) -> None:
         self.before = files_of(run), states_of(run), streams()
         with called() as self.called:
             self.scores = score(run)
@@ -141,7 +141,7 @@ def watched(out: Path) -> Watched:
     """The scoring of a run with all branches and an active attack, as the command does it."""
     seen = list[Watched]()
 
-    def watch(run: TrainedRounds, *rest: Any, **more: Any) -> RunScores:
+    def watch(run: TrainedRounds, *rest: Any, **more: Any) -> Evaluation:
         seen.append(Watched(run, lambda one: score_run(one, *rest, **more)))
         return seen[0].scores
 
@@ -153,7 +153,7 @@ def watched(out: Path) -> Watched:
 
 def test_scoring__calls_nothing_that_plays_trains_or_records(watched: Watched) -> None:
     assert not forbidden(watched.called)
-    active = "fedmia.evaluation.active.ActiveScores.score_branch", "fedmia.rounds.notes.Notes.of"
+    active = "fedmia.evaluation.active.ActiveScorer.score_branch", "fedmia.rounds.notes.Notes.of"
     assert {*active, "fedmia.evaluation.run.score_run"} <= watched.called  # threads are watched
 
 

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 import fedmia
 from fedmia.evaluation.audits import suspects
 from fedmia.evaluation.audits.suspects import measure_round, rank_suspects
-from fedmia.recording.format import Header, RoundRecord
+from fedmia.recording.format import Header, RecordedRound
 from fedmia.recording.writer import begin_recording
 from fedmia.records.client_rows import SuspectRow
 from fedmia.report.words.suspects import suspects_sentence
@@ -99,7 +99,7 @@ def record(
         who = [*range(clients)]
         examples = {c: about * (c + 1) for c in who}
         metrics = {c: {"loss": about * c} for c in who}
-        writer.add(RoundRecord("main", round, "", digests, who, examples, metrics))
+        writer.add(RecordedRound("main", round, "", digests, who, examples, metrics))
         writer.save("main", round, models[round])
     writer.flush()
     return folder

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from clients.base import Role
 from clients.client_round import ClientRound
-from fedmia.attacks.base import ActiveAttack, CraftContext, Scores
+from fedmia.attacks.base import ActiveAttack, AttackTurn, Scores
 from fedmia.settings import option
 from fedmia.ssl.base import State
 from fedmia.threat import Threat, Trajectory, WhiteBox
@@ -51,7 +51,7 @@ class SignFlip(ActiveAttack):
 
     boost: float = option(2.0, "factor on the step; -1 is the honest one", ge=-1)
 
-    def craft(self, turn: CraftContext) -> State:
+    def craft(self, turn: AttackTurn) -> State:
         if self.boost == -1:
             return turn.trained
         return {n: turn.received[n] - self.boost * (t - turn.received[n])

@@ -88,12 +88,12 @@ def places(machines: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
     cloudpickle.register_pickle_by_value(sys.modules[__name__])  # this file imports torch
     monkeypatch.setattr(cluster, "Worker", Idle)
     monkeypatch.setattr(cluster, "describe_placements", lambda *rest: "")
-    context: Any = SimpleNamespace(images=np.zeros((1, 3, 8, 8), np.uint8))
+    setup: Any = SimpleNamespace(images=np.zeros((1, 3, 8, 8), np.uint8))
 
     def place(gpus: float, clients: int) -> list[tuple[str, str]]:
         assert ray.cluster_resources()["GPU"] == 2 * GPUS
         share = ClientResources(0.01, gpus)
-        with closing(RayGrid(context, clients, share, Ledger())) as grid:
+        with closing(RayGrid(setup, clients, share, Ledger())) as grid:
             end = time.monotonic() + PATIENCE
             while grid._starting and time.monotonic() < end:
                 grid._wait()

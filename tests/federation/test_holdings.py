@@ -19,7 +19,7 @@ from tests.small_runs import BRANCHES, Killed, simulate
 # What is made again from settings and images, or is empty between two rounds, by class.
 REMADE: Mapping[str, set[str]] = {
     "FederatedRun": {
-        "experiment", "client_context", "split", "probe", "display", "checkpoint", "schedule",
+        "experiment", "client_setup", "split", "probe", "display", "checkpoint", "schedule",
         "holder", "active", "watch", "recording", "store", "failure", "_root", "_unsaved",
         "_crafted", "_replay", "_sent", "_line",
     },
@@ -27,8 +27,8 @@ REMADE: Mapping[str, set[str]] = {
     "FailurePolicy": {
         "clients", "on_failure", "timeout", "least", "indispensable", "say", "hint",
     },
-    "NoteTaker": {"context", "attacker", "attack", "images", "_lock"},
-    "Scaffold": {"course", "nodes", "_global"},  # of one stretch of rounds
+    "NoteTaker": {"setup", "attacker", "attack", "images", "_lock"},
+    "Scaffold": {"phase", "nodes", "_global"},  # of one stretch of rounds
 }  # fmt: skip
 
 
@@ -70,8 +70,8 @@ def test_checkpoint__holds_all_that_a_run_holds(
     assert live.checkpoint is not None and notes is not None
     root, key = live.checkpoint.root, live.checkpoint.key
     other = FederatedRun(
-        live.plan, live.client_context, Ledger(root / "clients"), live.recording, live.probe,
-        NoteTaker(notes.context, notes.attack), live.watch, live.display,
+        live.plan, live.client_setup, Ledger(root / "clients"), live.recording, live.probe,
+        NoteTaker(notes.setup, notes.attack), live.watch, live.display,
         Checkpoint(root, key=key),
     )  # fmt: skip
     other.resume()

@@ -16,7 +16,7 @@ import pytest
 from clients.client_round import ClientRound
 from fedmia.cli.command import parse
 from fedmia.cli.commands import SIMULATE
-from fedmia.federation.plan import fingerprint, make_client_context, make_plan
+from fedmia.federation.plan import fingerprint, make_client_setup, make_plan
 from fedmia.runtime.progress import Display
 from fedmia.ssl.train import Job
 from tests.small_runs import SMALL, call_main
@@ -58,11 +58,11 @@ def test_site__holds_the_images_that_have_a_role(tmp_path: Path) -> None:
     source = "--dataset synthetic --data.pixels 64 --data.images 600 --split.public 8 "
     plan = make_plan(parse(SIMULATE, shlex.split(source + TINY)).settings)
     used = np.sort(plan.cast.used)
-    client_context = make_client_context(plan, tmp_path, Event())
-    assert 0 < len(used) < 200 and client_context.images.shape == (600, 3, 64, 64)
-    assert np.array_equal(client_context.images[used], plan.cast.data.images[used])
-    assert not np.delete(client_context.images, used, axis=0).any()
-    assert client_context.image_array.stat().st_blocks * 512 < client_context.images.nbytes / 2
+    client_setup = make_client_setup(plan, tmp_path, Event())
+    assert 0 < len(used) < 200 and client_setup.images.shape == (600, 3, 64, 64)
+    assert np.array_equal(client_setup.images[used], plan.cast.data.images[used])
+    assert not np.delete(client_setup.images, used, axis=0).any()
+    assert client_setup.image_array.stat().st_blocks * 512 < client_setup.images.nbytes / 2
 
     def changed(at: int) -> str:
         images = plan.cast.data.images.copy()

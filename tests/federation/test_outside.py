@@ -14,7 +14,7 @@ from fedmia.cli.command import parse
 from fedmia.cli.commands import SIMULATE
 from fedmia.federation.notetaker import NoteTaker
 from fedmia.recording import Recording
-from fedmia.records import RunScores
+from fedmia.records import Evaluation
 from fedmia.records.rows import Report
 from fedmia.report import publish
 from fedmia.settings.errors import InputError
@@ -30,14 +30,14 @@ ASKED = f"--attacker {HERE}:Loud --attacks similarity,{HERE}:SignFlip "
 def test_run__is_reported_with_its_role_its_controls_and_its_curves(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    calls, plain = list[RunScores](), publish.build_whole
+    calls, plain = list[Evaluation](), publish.build_whole
     uploads, send = dict[tuple[str, int], State](), NoteTaker.send
 
     def sent(self: NoteTaker, branch: str, round: int, state: State, held: State) -> None:
         uploads[branch, round] = state
         send(self, branch, round, state, held)
 
-    def build(scores: RunScores) -> Report:
+    def build(scores: Evaluation) -> Report:
         calls.append(scores)
         return plain(scores)
 

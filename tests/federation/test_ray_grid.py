@@ -13,7 +13,7 @@ import torch
 from flwr.app import Message, MessageType, MetricRecord, RecordDict
 from ray.exceptions import RayActorError
 
-from clients.client_context import ClientContext
+from clients.client_setup import ClientSetup
 from fedmia.federation import cluster, inline
 from fedmia.federation.cluster import ClientResources, Placement, RayGrid, describe_placements
 from fedmia.federation.ledger import Ledger
@@ -103,8 +103,8 @@ def start(monkeypatch: pytest.MonkeyPatch) -> Callable[..., RayGrid]:
         monkeypatch.setattr(cluster, "ray", ray)
         for module in (cluster, inline):
             monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: ray.now))
-        context: Any = SimpleNamespace(images=np.zeros((1, 3, 8, 8), np.uint8))
-        return RayGrid(context, 3, ClientResources(cpus, gpus), Ledger(), timeout)
+        setup: Any = SimpleNamespace(images=np.zeros((1, 3, 8, 8), np.uint8))
+        return RayGrid(setup, 3, ClientResources(cpus, gpus), Ledger(), timeout)
 
     return grid
 
@@ -195,20 +195,20 @@ def test_worker__trains_on_the_first_gpu_that_it_sees(
     monkeypatch.setattr(torch.cuda, "is_available", lambda: gpus > 0)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
     monkeypatch.setattr(torch.cuda, "set_per_process_memory_fraction", caps.append)
-    context = prepared_context(device)
-    worker = worker_of(context, share)
+    setup = prepared_setup(device)
+    worker = worker_of(setup, share)
     assert worker.site.device == own and caps == ([] if cap is None else [cap])
 
 
-def worker_of(context: ClientContext, gpus: float) -> cluster.Worker:
-    packed = cluster.cloudpickle.dumps((context, {}))
-    return cluster.Worker([], packed, np.zeros(0), ClientResources(1.0, gpus, context.device))
+def worker_of(setup: ClientSetup, gpus: float) -> cluster.Worker:
+    packed = cluster.cloudpickle.dumps((setup, {}))
+    return cluster.Worker([], packed, np.zeros(0), ClientResources(1.0, gpus, setup.device))
 
 
-def prepared_context(device: str) -> ClientContext:
+def prepared_setup(device: str) -> ClientSetup:
     """One that no client works with."""
-    rest: dict[str, Any] = {f.name: None for f in fields(ClientContext)}
-    return ClientContext(**rest | {"experiment": Experiment.complete(), "device": device})
+    rest: dict[str, Any] = {f.name: None for f in fields(ClientSetup)}
+    return ClientSetup(**rest | {"experiment": Experiment.complete(), "device": device})
 
 
 @pytest.mark.parametrize("device", ["auto", "cuda"])
@@ -218,7 +218,7 @@ def test_worker__refuses_a_gpu_that_its_machine_lacks(
     """Also where Ray claims that there is one, as beside a torch that has no CUDA."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(InputError, match="gpus_per_client 0.5: torch finds no CUDA GPU on "):
-        worker_of(prepared_context(device), 0.5)
+        worker_of(prepared_setup(device), 0.5)
 
 
 def test_placements__are_said_where_the_rounds_end_before_all_have_started(
@@ -235,9 +235,9 @@ def test_placements__are_said_where_the_rounds_end_before_all_have_started(
 
     monkeypatch.setattr(ray, "_hire", hire_slowly)
     monkeypatch.setattr(cluster, "ray", ray)
-    context: Any = SimpleNamespace(images=np.zeros((1, 3, 8, 8), np.uint8))
+    setup: Any = SimpleNamespace(images=np.zeros((1, 3, 8, 8), np.uint8))
     share = ClientResources(1.0, 0.25)
-    grid = RayGrid(context, 3, share, Ledger(), None, lines.append)
+    grid = RayGrid(setup, 3, share, Ledger(), None, lines.append)
     assert values(ask(grid, 1.0)) == [1.0] * 3 and lines == []
     grid.close()
     assert lines == ["clients at once: 2 on GPU  of 127.0.0.1; they train on the CPU"]

@@ -35,9 +35,9 @@ def test_session_of_the_caller__is_used_and_left(
 ) -> None:
     monkeypatch.setattr(cluster, "RayGrid", lambda *given: SimpleNamespace(close=lambda: None))
     experiment = Experiment.complete(backend="ray", ray_address=address)
-    context: Any = SimpleNamespace(roles=["honest"], experiment=experiment)
+    setup: Any = SimpleNamespace(roles=["honest"], experiment=experiment)
     served = list[Any]()
-    backends.run_ray(served.append, context, None, print)  # type: ignore[arg-type]
+    backends.run_ray(served.append, setup, None, print)  # type: ignore[arg-type]
     assert len(served) == 1 and calls == []
 
 

@@ -17,16 +17,16 @@ from fedmia.cli.commands import SIMULATE
 from fedmia.data.cast import Cast
 from fedmia.federation.checkpoint import BranchState
 from fedmia.federation.ledger import Ledger
-from fedmia.federation.rounds import FederatedRun, RunInterrupted
+from fedmia.federation.rounds import FederatedRun, FederationInterrupted
 from fedmia.federation.schedule import Schedule
-from fedmia.recording.format import RoundRecord
+from fedmia.recording.format import RecordedRound
 from fedmia.recording.writer import RecordingWriter
 from fedmia.runtime.stopwatch import Stopwatch
 from fedmia.seeding import rng
 from fedmia.settings.commands.experiment import Experiment
 from fedmia.storage.snapshot import ClientState, Update
-from strategies.base import Round
-from strategies.cohort import RoundRange
+from strategies.base import FinishedRound
+from strategies.cohort import Phase
 from strategies.fedavg import FedAvg
 
 ACTIVE = "--clients 5 --rounds 10 --attacker active --attack-rounds 3 "
@@ -65,26 +65,26 @@ def test_schedule__rounds_that_are_scored_and_those_whose_updates_stay(
 def test_schedule__a_course_is_of_the_whole_run_whatever_stretch_it_is() -> None:
     """And a client takes part where it is drawn by the run's seed, first and last round too."""
     schedule = Schedule(settings(ACTIVE + "--federation.participation 0.4 --seed 3"))
-    course = schedule.course("zero", 7, 9, craft=True)
-    assert (course.branch, course.first, course.last, course.craft) == ("zero", 7, 9, True)
-    assert (course.participation, course.seed, course.total) == (0.4, 3, 10)
+    phase = schedule.phase("zero", 7, 9, craft=True)
+    assert (phase.branch, phase.first, phase.last, phase.craft) == ("zero", 7, 9, True)
+    assert (phase.participation, phase.seed, phase.total) == (0.4, 3, 10)
     for round in range(1, 11):
         expected = rng(3, "cohort", round).choice(5, 2, replace=False)
         assert [c for c in range(5) if schedule.takes_part(c, round)] == sorted(expected)
 
 
 class Told(FedAvg):
-    """Rounds of a number each, and the course that they were asked for."""
+    """Rounds of a number each, and the phase that they were asked for."""
 
-    asked: RoundRange
+    asked: Phase
 
     def rounds(
-        self, grid: Any, course: RoundRange, state: Any, failure_policy: Any, seen: Any = None
+        self, grid: Any, phase: Phase, state: Any, failure_policy: Any, seen: Any = None
     ) -> Any:
-        self.asked = course
-        for round in range(course.first + 1, course.last + 1):
+        self.asked = phase
+        for round in range(phase.first + 1, phase.last + 1):
             seen(Update(0, round, {}, 1, {}))
-            yield Round(round, {"w": torch.tensor(float(round))}, {}, 0.0)
+            yield FinishedRound(round, {"w": torch.tensor(float(round))}, {}, 0.0)
 
 
 @pytest.mark.parametrize(("branch", "active"), [("main", True), ("main", False), ("zero", True)])
@@ -99,14 +99,14 @@ def test_stretch__notes_each_round_with_what_its_clients_received(
     branches = ["main", "zero"] if active else ["main"]
     run = SimpleNamespace(
         schedule=Schedule(settings(ACTIVE)), _root=77, failure_policy=None, aggregation="none",
-        branches=lambda: branches, client_context=SimpleNamespace(roles=("honest",) * 5),
+        branches=lambda: branches, client_setup=SimpleNamespace(roles=("honest",) * 5),
         store=SimpleNamespace(fork=lambda *of: notes.append(("beside", *of))), forked=None,
         _fork=lambda at: FederatedRun._fork(run, at),  # type: ignore[arg-type]
-        _note_update=lambda course, state, up: notes.append(("seen", up.round, float(state["w"]))),
-        _record=lambda course, state, done: notes.append(("done", done.number, float(state["w"]))),
+        _note_update=lambda phase, state, up: notes.append(("seen", up.round, float(state["w"]))),
+        _record=lambda phase, state, done: notes.append(("done", done.number, float(state["w"]))),
         _describe_aggregation=lambda of: f"after {head.round + 1}",
         _checkpoint=lambda: notes.append(("kept", head.round)),
-        _prepare_replay=lambda course, at: notes.append(("replay", at.round, float(at.state["w"]))),
+        _prepare_replay=lambda phase, at: notes.append(("replay", at.round, float(at.state["w"]))),
     )  # fmt: skip
     for _ in range(2):  # the second time nothing is left
         FederatedRun._run_rounds(run, None, head, 8, craft=True)  # type: ignore[arg-type]
@@ -136,24 +136,24 @@ def test_record__the_loss_is_of_honest_clients() -> None:
         _note=lambda *of: notes.update(note=of),
         display=SimpleNamespace(round=lambda *of: notes.update(shown=of)),
         recording=SimpleNamespace(add=lambda line: notes.update(line=line)),
-        _line_of=lambda branch, round: RoundRecord(branch, round, cohort=[1]),
+        _line_of=lambda branch, round: RecordedRound(branch, round, cohort=[1]),
     )  # fmt: skip
     (attacker,) = run.experiment.malicious_clients
     metrics = {0: {"loss": 1.0}, 1: {"loss": 3.0}, 2: {}, attacker: {"loss": 100.0}}
-    course = RoundRange("main", 7, 10, False, 1.0, 0)
-    done = Round(10, new, metrics, 2.5)
-    FederatedRun._record(run, course, {"old": torch.ones(1)}, done)  # type: ignore[arg-type]
-    assert notes.pop("line") == RoundRecord("main", 10, cohort=[1], seconds=2.5)
+    phase = Phase("main", 7, 10, False, 1.0, 0)
+    done = FinishedRound(10, new, metrics, 2.5)
+    FederatedRun._record(run, phase, {"old": torch.ones(1)}, done)  # type: ignore[arg-type]
+    assert notes.pop("line") == RecordedRound("main", 10, cohort=[1], seconds=2.5)
     assert notes == {"note": ("main", 10, False, 2.0, new), "shown": ("main", 10, 2.0, None, 2.5)}
 
 
 def test_line__of_a_round_without_updates_is_none_of_the_round_before() -> None:
-    run = SimpleNamespace(_line=RoundRecord("main", 1, cohort=[0]))
+    run = SimpleNamespace(_line=RecordedRound("main", 1, cohort=[0]))
     assert FederatedRun._line_of(run, "main", 1).cohort == [0]  # type: ignore[arg-type]
-    assert FederatedRun._line_of(run, "main", 2) == RoundRecord("main", 2)  # type: ignore[arg-type]
+    assert FederatedRun._line_of(run, "main", 2) == RecordedRound("main", 2)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("error", [RunInterrupted, KeyError])
+@pytest.mark.parametrize("error", [FederationInterrupted, KeyError])
 def test_run__leaves_no_update_of_a_round_to_be_replayed(
     error: type[Exception], tmp_path: Path
 ) -> None:

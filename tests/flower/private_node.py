@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 
-from clients.client_context import RoundTask
 from clients.client_round import ClientRound
+from clients.client_setup import ClientTask
 from clients.honest import Honest
 from fedmia.flower import client, private, server
 from fedmia.flower.answers import read_answer
@@ -48,8 +48,8 @@ class Private:
         settings = server.invocation(TINY + flags).settings
         order = {"settings": json.dumps(to_tree(settings)), "private": True}
         self.tell("query.begin", {"order": ConfigRecord(order)})
-        _, self.client_context = self.node.prepared()
-        self.start = self.client_context.method(-1, None).shared_state()
+        _, self.client_setup = self.node.prepared()
+        self.start = self.client_setup.method(-1, None).shared_state()
 
     @property
     def context(self) -> Context:
@@ -72,16 +72,16 @@ class Private:
     def simulated(self) -> State:
         """What the same client of a simulation sends in its first round."""
         file = Path(str(self.config["folder"])) / "images.npy"
-        np.save(file, self.client_context.images)
-        client_context = replace(self.client_context, noise_source="seeded", image_array=file)
-        client_round = ClientRound(client_context, None, RoundTask(0, 1, "main", False), self.start)
+        np.save(file, self.client_setup.images)
+        client_setup = replace(self.client_setup, noise_source="seeded", image_array=file)
+        client_round = ClientRound(client_setup, None, ClientTask(0, 1, "main", False), self.start)
         return Honest().answer(client_round)[0].state
 
     def spent(self) -> float:
         """Epsilon by what the node keeps."""
         client_state = self.node.store.load("main", 0)
         assert client_state is not None
-        stated = self.client_context.build_defenses(0).statement(client_state.memory["defense"])
+        stated = self.client_setup.build_defenses(0).statement(client_state.memory["defense"])
         assert stated is not None and stated.epsilon is not None
         assert stated.epsilon.noise_source == "entropy"
         return float(stated.epsilon.value or 0.0)

@@ -20,7 +20,7 @@ from fedmia.federation.train import train
 from fedmia.flower import gather, server
 from fedmia.flower.private import gives_guarantee, plan_server
 from fedmia.recording.writer import RecordingWriter
-from fedmia.records import RunScores
+from fedmia.records import Evaluation
 from fedmia.records.defence_rows import AggregationRow
 from fedmia.runtime.progress import Display
 from fedmia.runtime.stopwatch import Stopwatch
@@ -48,7 +48,7 @@ CASES = {
 }  # fmt: skip
 
 
-def statements(scores: RunScores) -> list[tuple[float | None, float, int, str]]:
+def statements(scores: Evaluation) -> list[tuple[float | None, float, int, str]]:
     """Value, delta, rounds and unit of each client's statement and of the server's."""
     stated = [c.defence and c.defence.epsilon for c in scores.clients]
     stated += [scores.aggregation.epsilon] if scores.aggregation else []
@@ -67,9 +67,9 @@ def test_deployed_epsilon__is_the_simulated_one(
     watch = Stopwatch(time.perf_counter())
     trained = train(plan, tmp_path, None, Event(), watch, Display(2, True))
     simulated = score_run(trained, watch)
-    published, publish = list[RunScores](), gather.publish
+    published, publish = list[Evaluation](), gather.publish
 
-    def noted(one: RunScores, *more: Any) -> Any:
+    def noted(one: Evaluation, *more: Any) -> Any:
         published.append(one)
         return publish(one, *more)
 
@@ -124,7 +124,7 @@ def test_account__that_lacks_rounds_is_no_statement(tmp_path: Path) -> None:
     plan = plan_server(server.invocation(TINY + GAUSSIAN).settings, 1, 8)
     for trained, code in ((2, "its account has 1 rounds, but 2 were trained and sent"), (1, None)):
         done = TrainedRounds(
-            plan, node.client_context, Ledger(), RecordingWriter(tmp_path), [], True,
+            plan, node.client_setup, Ledger(), RecordingWriter(tmp_path), [], True,
             aggregation=AggregationRow(name="fedavg"), trained=(trained, 2),
         )  # fmt: skip
         if code is None:
@@ -137,12 +137,12 @@ def test_account__that_lacks_rounds_is_no_statement(tmp_path: Path) -> None:
 def test_client_rows__never_state_an_epsilon_of_an_empty_account(tmp_path: Path) -> None:
     """Of a client that kept a state, so trained, and whose defence counted nothing."""
     node = Private(tmp_path, GAUSSIAN)
-    plan, client_context = node.node.prepared()
+    plan, client_setup = node.node.prepared()
     for memory, rounds in (({"gaussian": {}}, None), (None, 0)):
         store = Ledger()
         if memory is not None:
             store.save("main", 0, ClientState({}, {"defense": memory}))
-        run = TrainedRounds(plan, client_context, store, RecordingWriter(tmp_path), [], True)
+        run = TrainedRounds(plan, client_setup, store, RecordingWriter(tmp_path), [], True)
         if rounds is None:
             with pytest.raises(InputError, match="gaussian: its account has 0 rounds, but 1 were"):
                 client_rows(run, plan.cast.data.labels, 1)
@@ -165,7 +165,7 @@ def test_public_images__come_from_a_source_of_the_nodes_own(tmp_path: Path) -> N
     images = np.random.default_rng(1).integers(0, 256, (6, 8, 8), np.uint8)
     np.savez(tmp_path / "public.npz", x=images, y=np.zeros(6, np.int64))
     node = Private(tmp_path / "own", flags, public=f"npz:{tmp_path / 'public.npz'}")
-    public = node.client_context.public_images
+    public = node.client_setup.public_images
     assert public is not None and np.array_equal(public[:, 0], images[:5])
     _, info, _ = scored(node)
     assert info.defence is not None and info.defence.epsilon is not None

@@ -15,7 +15,7 @@ from flwr.clientapp import ClientApp
 from fedmia import __version__
 from fedmia.federation.inline import InlineGrid
 from fedmia.federation.ledger import Ledger
-from fedmia.federation.plan import make_client_context
+from fedmia.federation.plan import make_client_setup
 from fedmia.federation.result import TrainedRounds
 from fedmia.flower import gather, nodes, server, store
 from fedmia.flower.private import plan_server
@@ -73,7 +73,7 @@ def gathered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
         ) -> Any:
             observing.round("main", 3, 0.5, None, 0.1)
             plan = plan_server(experiment, **shape)
-            context = make_client_context(plan, tmp_path, None)  # type: ignore[arg-type]
+            context = make_client_setup(plan, tmp_path, None)  # type: ignore[arg-type]
             kept, state = (
                 RecordingWriter(place.folder / "s"),
                 context.method(-1, None).shared_state(),

@@ -33,8 +33,8 @@ from fedmia.settings.errors import InputError
 from fedmia.ssl.base import State
 from fedmia.storage.outfolder import OutFolder
 from fedmia.storage.snapshot import Update, read_tensors
-from strategies.base import Round
-from strategies.cohort import RoundRange, draw_cohort
+from strategies.base import FinishedRound
+from strategies.cohort import Phase, draw_cohort
 from strategies.dp_fedavg import DPFedAvg
 from tests.flower.private_node import (
     CLIP,
@@ -72,7 +72,7 @@ def test_upload__less_the_noise_that_its_settings_draw_is_as_far_as_noise_should
     node = Private(tmp_path, GAUSSIAN)
     upload = flat(sent(node.train()) if source == "entropy" else node.simulated())
     start = flat(node.start)
-    stream = rng(node.client_context.experiment.seed, "release", 1, 0)
+    stream = rng(node.client_setup.experiment.seed, "release", 1, 0)
     drawn = flat(
         {n: torch.from_numpy(stream.normal(0.0, SCALE, t.numel())) for n, t in node.start.items()}
     )
@@ -206,7 +206,7 @@ def test_scores__kept_in_leave_the_guarantee_and_a_report_without_attacks(
     assert info.defence is not None and info.defence.epsilon is not None
     assert info.defence.epsilon.standing == "guaranteed" and not found["attacks"]
     plan = plan_server(server.invocation(TINY + GAUSSIAN).settings, 1, 8)
-    done = TrainedRounds(plan, node.client_context, Ledger(), RecordingWriter(tmp_path), [], True)
+    done = TrainedRounds(plan, node.client_setup, Ledger(), RecordingWriter(tmp_path), [], True)
     report = build_report(scores_from_node(0, content, done))
     assert report.not_run == {"similarity": "the node keeps the scores of its images"}
     assert report.verdict_code == "untested" and report.smallest_leak is None
@@ -241,16 +241,16 @@ def test_server__of_private_images_draws_cohorts_and_noise_anew(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And plans the noise of an epsilon with the cohorts that it will draw."""
-    courses = list[RoundRange]()
+    courses = list[Phase]()
     sent_by: State = {}
 
-    def rounds(self: DPFedAvg, grid: Any, course: RoundRange, state: State, *_: Any) -> Any:
-        courses.append(course)
-        self.course, self.nodes = course, dict.fromkeys(range(20), 0)
-        for round in range(1, course.last + 1):
-            ups = [Update(c, round, state, 4, {}) for c in draw_cohort(course, round, 20)]
+    def rounds(self: DPFedAvg, grid: Any, phase: Phase, state: State, *_: Any) -> Any:
+        courses.append(phase)
+        self.phase, self.nodes = phase, dict.fromkeys(range(20), 0)
+        for round in range(1, phase.last + 1):
+            ups = [Update(c, round, state, 4, {}) for c in draw_cohort(phase, round, 20)]
             sent_by.update(self.aggregate(state, ups))
-            yield Round(round, state, {}, 0.0)
+            yield FinishedRound(round, state, {}, 0.0)
 
     monkeypatch.setattr(DPFedAvg, "rounds", rounds)
     flags = TINY.replace(
@@ -258,7 +258,7 @@ def test_server__of_private_images_draws_cohorts_and_noise_anew(
     )
     settings = server.invocation(flags + "--strategy.epsilon 4").settings
     seeded = [
-        draw_cohort(Schedule(settings).course("main", 0, 4, craft=False), r, 20) for r in (1, 2)
+        draw_cohort(Schedule(settings).phase("main", 0, 4, craft=False), r, 20) for r in (1, 2)
     ]
     noises, nobody = [], SimpleNamespace(round=lambda *finished: None)
     for name in "ab":

@@ -28,7 +28,7 @@ from fedmia.recording import Recording
 from fedmia.settings.errors import InputError
 from fedmia.statistics.auc import auc_interval
 from fedmia.statistics.spending import lower_limit
-from strategies.cohort import RoundRange
+from strategies.cohort import Phase
 from strategies.failure_policy import FailurePolicy, FederationError
 from strategies.fedavg import FedAvg as OurFedAvg
 from tests.auditing.conftest import MEMBERS
@@ -88,9 +88,9 @@ def by_callback(grid: Any) -> ArrayRecord:
 def by_rounds(grid: Any) -> ArrayRecord:
     """The loop of `fedmia simulate`, which reports on the rounds that are finished."""
     policy = FailurePolicy(5, "stop", None, 1, frozenset(), say=print)
-    course, arrays = RoundRange("main", 0, ROUNDS, False, 1.0, 0), first()
+    phase, arrays = Phase("main", 0, ROUNDS, False, 1.0, 0), first()
     with pytest.raises(FederationError, match="the watch stopped the federation"):
-        for round in OurFedAvg().rounds(grid, course, arrays.to_torch_state_dict(), policy):
+        for round in OurFedAvg().rounds(grid, phase, arrays.to_torch_state_dict(), policy):
             arrays = ArrayRecord(round.state)
     return arrays
 

@@ -27,7 +27,7 @@ from fedmia.runtime.device import resolve_device
 from fedmia.seeding import rng, torch_rng
 from fedmia.settings import registry
 from fedmia.ssl.augment import Augment
-from fedmia.ssl.base import Recipe, SSLMethod
+from fedmia.ssl.base import SSLMethod, TrainingData
 from fedmia.ssl.moco import MoCo
 from fedmia.ssl.train import Job, Train, make_optimizer
 from fedmia.testing.material import textures
@@ -41,9 +41,9 @@ DEVICE = "cuda"
 
 
 def method(device: str, net: Any = None, **options: Any) -> SSLMethod:
-    recipe = Recipe((0.5,) * 3, (0.25,) * 3, 24)
+    training_data = TrainingData((0.5,) * 3, (0.25,) * 3, 24)
     ssl_method = MoCo(dim=8, **options).build(
-        (net or SmallNet(width=8)).build(3, 16), recipe, torch_rng(0, "gpu")
+        (net or SmallNet(width=8)).build(3, 16), training_data, torch_rng(0, "gpu")
     )
     ssl_method.begin_first_round()
     return ssl_method.to(device)
@@ -62,8 +62,8 @@ def job_of(made: SSLMethod, device: str, **train: Any) -> Job:
 
 
 def test_augment__gives_the_views_of_a_cpu() -> None:
-    recipe, u = Augment(hue=0.1, blur_p=0.5, solarize_p=0.3), torch.rand(24, Augment().draws)
-    here, there = recipe(pictures(24), u), recipe(pictures(24).to(DEVICE), u)
+    training_data, u = Augment(hue=0.1, blur_p=0.5, solarize_p=0.3), torch.rand(24, Augment().draws)
+    here, there = training_data(pictures(24), u), training_data(pictures(24).to(DEVICE), u)
     wrong = ((here - there.cpu()).abs() > 1e-4).float().mean()
     assert there.is_cuda and wrong < 2e-3  # solarizing is a step
 
@@ -186,13 +186,13 @@ def test_clients__in_one_pass_are_one_after_the_other(
 ) -> None:
     pytest.importorskip("flwr")
     from tests.equivalence.test_clients_at_once import METHODS, THIRD, small_clients, worked
-    from tests.small_context import changed
+    from tests.small_setup import changed
 
-    context = small_clients(tmp_path)
-    train = replace(context.experiment.train, local_epochs=3, precision=precision)
-    context = changed(context, ssl=METHODS[name], train=train, device=resolve_device(DEVICE))
+    setup = small_clients(tmp_path)
+    train = replace(setup.experiment.train, local_epochs=3, precision=precision)
+    setup = changed(setup, ssl=METHODS[name], train=train, device=resolve_device(DEVICE))
     (alone, _), (together, store) = (
-        worked(context, side, THIRD.get(name, 2)) for side in (False, True)
+        worked(setup, side, THIRD.get(name, 2)) for side in (False, True)
     )
     near = 0.1 if precision == "bfloat16" else 1e-3
     for one, other in zip(alone, together, strict=True):

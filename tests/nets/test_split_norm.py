@@ -13,7 +13,7 @@ from fedmia.nets.resnet import ResNet18
 from fedmia.nets.smallnet import SmallNet
 from fedmia.nets.split_norm import SplitBatchNorm
 from fedmia.settings.commands.norms import norm_kind
-from fedmia.ssl.base import Recipe
+from fedmia.ssl.base import TrainingData
 from fedmia.ssl.moco import MoCo
 
 
@@ -76,7 +76,9 @@ def test_gradients__stay_in_their_part() -> None:
 def test_moco__deals_keys_otherwise_than_queries() -> None:
     """No two images are normalised together on both sides: what MoCo shuffles keys for."""
     net = SmallNet(width=4, norm="split").build(3, 8)
-    method = MoCo(dim=8, queue=8).build(net, Recipe((0.5,) * 3, (0.25,) * 3), torch.Generator())
+    method = MoCo(dim=8, queue=8).build(
+        net, TrainingData((0.5,) * 3, (0.25,) * 3), torch.Generator()
+    )
     sides = [
         [m.blocks for m in e.modules() if isinstance(m, SplitBatchNorm)]
         for e in (method.encoder, method.key_encoder)

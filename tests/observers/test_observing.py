@@ -19,7 +19,7 @@ from fedmia.observers import run_observers
 from fedmia.observers._values import run_values
 from fedmia.observers.base import RunObserver
 from fedmia.observers.mlflow import MLflow
-from fedmia.observers.run_observers import RunObservers
+from fedmia.observers.run_observers import ObserverGroup
 from fedmia.observers.tensorboard import TensorBoard
 from fedmia.records.attack_rows import PairedRow
 from fedmia.records.rows import UtilityRow
@@ -175,7 +175,7 @@ def test_observer_that_hangs__is_left_behind(monkeypatch, capsys):
             free.wait()
 
     monkeypatch.setitem(globals(), "Hanging", Hanging)
-    with RunObservers([f"{HERE}:Hanging"], None) as observing:
+    with ObserverGroup([f"{HERE}:Hanging"], None) as observing:
         observing.begin({})
         monkeypatch.setattr(run_observers, "PATIENCE", 0.1)
         observing.round("main", 1, 0.5, None, 1.0)
@@ -196,7 +196,7 @@ def test_observer_that_hangs__is_left_behind(monkeypatch, capsys):
 )
 def test_bad_names__are_one_line(name, message):
     with pytest.raises(InputError) as caught:
-        RunObservers([name], None)
+        ObserverGroup([name], None)
     assert message in str(caught.value) and "\n" not in str(caught.value)
 
 
@@ -214,7 +214,7 @@ def test_tensorboard__writes_what_it_is_told(tmp_path):
     report = some_report()
     (tmp_path / "figures").mkdir()
     (tmp_path / "figures" / "roc.png").write_bytes(some_figure())
-    with RunObservers(["tensorboard"], tmp_path) as observing:
+    with ObserverGroup(["tensorboard"], tmp_path) as observing:
         observing.begin({"seed": 7})
         observing.round("main", 1, 0.5, 0.25, 1.5)
         observing.round("main", 2, 0.25, None, 1.0)
@@ -289,7 +289,7 @@ def test_mlflow__records_settings_numbers_report_and_how_it_ended(monkeypatch, t
     monkeypatch.setitem(sys.modules, "mlflow", fake)
     config = {"seed": 0, "train": {"lr": 0.1, "rest": {}}, "attacks": ["a" * 600]}
     report = some_report()
-    with RunObservers(["mlflow"], tmp_path) as observing:
+    with ObserverGroup(["mlflow"], tmp_path) as observing:
         observing.begin(config)
         observing.round("main", 1, 1.5, None, 0.1)
         observing.report(report)
@@ -309,7 +309,7 @@ def test_mlflow__records_settings_numbers_report_and_how_it_ended(monkeypatch, t
     png = tmp_path / "client-0003" / "figures" / "roc.png"
     png.parent.mkdir(parents=True)
     png.write_bytes(some_figure())
-    with RunObservers(["mlflow"], tmp_path) as observing:
+    with ObserverGroup(["mlflow"], tmp_path) as observing:
         observing.begin(config)
         observing.report(report, "client-0003")
     calls = {name: args for name, args, _ in fake.calls}
@@ -317,7 +317,7 @@ def test_mlflow__records_settings_numbers_report_and_how_it_ended(monkeypatch, t
     assert {name.partition("/")[0] for name in calls["log_metrics"][0]} == {"client-0003"}
     assert calls["log_dict"] == (to_json(report), "client-0003/report.json")
     assert calls["log_image"][1] == "client-0003/figures/roc.png"
-    with pytest.raises(InputError), RunObservers(["mlflow"], None) as observing:
+    with pytest.raises(InputError), ObserverGroup(["mlflow"], None) as observing:
         observing.begin(config)
         raise InputError("no images")
     assert fake.calls[-1][:2] == ("end_run", ("FAILED",))
@@ -326,7 +326,7 @@ def test_mlflow__records_settings_numbers_report_and_how_it_ended(monkeypatch, t
 def test_mlflow__says_what_to_install_where_it_is_missing(monkeypatch):
     monkeypatch.setitem(sys.modules, "mlflow", None)
     with pytest.raises(InputError, match=r"pip install '\.\[mlflow\]'"):
-        RunObservers(["mlflow"], None)
+        ObserverGroup(["mlflow"], None)
 
 
 def test_mlflow__is_a_good_observer():

@@ -33,7 +33,7 @@ from fedmia.testing import check_observer, check_ssl
 from fedmia.testing.attack_case import AttackCase
 from fedmia.testing.material import textures
 from fedmia.testing.ssl import SSLCase
-from strategies.cohort import RoundRange
+from strategies.cohort import Phase
 from tests.pages.materials import CLASSES, Materials, lightning
 from tests.pages.reading import PAGES, ROOT, block, blocks, commands, text_of, words_of
 from tests.recording.plain import PlainGrid, arrays, make_app
@@ -164,7 +164,7 @@ def test_noise_of_the_pages__is_drawn_by_seed_and_round(saved: Callable[[str], A
 
     def noise(round: int, seed: int) -> list[float]:
         strategy = cls(noise=0.5)
-        strategy.course = RoundRange("main", 0, 2, False, 1.0, seed)
+        strategy.phase = Phase("main", 0, 2, False, 1.0, seed)
         merged: State = strategy.aggregate(weights, [Update(0, round, weights, 5, {})])
         return merged["w"].tolist()
 

@@ -19,7 +19,7 @@ from fedmia.recording.format import (
     ATTACKER_ABOUT,
     HEADER,
     ROUNDS,
-    RoundRecord,
+    RecordedRound,
     fits,
     json_schema,
     round_file,
@@ -41,7 +41,7 @@ def readings(value: float) -> State:
 def note(writer: RecordingWriter, branch: str, *rounds: int) -> None:
     for round in rounds:
         digest = writer.save_file("notes", branch, round, readings(round), {"queries": round})
-        writer.add(RoundRecord(branch, round, notes=digest))
+        writer.add(RecordedRound(branch, round, notes=digest))
 
 
 @pytest.fixture
@@ -120,7 +120,7 @@ def test_drop_controls__leaves_their_notes_alone(folder: Path) -> None:
     for branch in ("main", "zero", "placebo"):
         writer.save(branch, 2, state, {"queue": torch.ones(1)})
         digest = writer.save_update(branch, 3, 0, state)
-        line = RoundRecord(branch, 3, updates={0: digest}, cohort=[0])
+        line = RecordedRound(branch, 3, updates={0: digest}, cohort=[0])
         if branch == "zero":
             line.notes = writer.save_file("notes", branch, 3, readings(9), {"queries": 9})
         writer.add(line)

@@ -22,7 +22,7 @@ from fedmia.recording.format import (
     HEADER,
     ROUNDS,
     Header,
-    RoundRecord,
+    RecordedRound,
     json_schema,
     round_file,
     update_file,
@@ -47,7 +47,7 @@ def write(folder: Path, rounds: int = 3, **options: object) -> RecordingWriter:
         sent = {c: state(round + c / 10) for c in (0, 1) if writer.header.updates != "none"}
         digests = {c: writer.save_update("main", round, c, one) for c, one in sent.items()}
         metrics = {c: {"loss": 1 / round} for c in (0, 1)}
-        writer.add(RoundRecord("main", round, "", digests, [0, 1], {0: 5, 1: 7}, metrics))
+        writer.add(RecordedRound("main", round, "", digests, [0, 1], {0: 5, 1: 7}, metrics))
         writer.save("main", round, state(round))
         writer.flush()
     return writer
@@ -169,13 +169,13 @@ class Beside(NamedTuple):
         self.thread.call(partial(self.writer.save, "main", round, model), tensors=True)
         self.thread.call(self.writer.flush)
 
-    def save_update(self, line: RoundRecord, client: int, update: State) -> None:
+    def save_update(self, line: RecordedRound, client: int, update: State) -> None:
         def write() -> None:
             line.updates[client] = self.writer.save_update("main", line.round, client, update)
 
         self.thread.call(write, tensors=True)
 
-    def add(self, line: RoundRecord) -> None:
+    def add(self, line: RecordedRound) -> None:
         self.thread.call(lambda: (self.writer.add(line), self.writer.flush()))
 
 
@@ -195,7 +195,7 @@ def test_disk__that_fails_ends_the_recording_alone(
     app.thread.wait()
     assert "No space left" in app.thread.failure
     for round in (1, 2):
-        line = RoundRecord("main", round)
+        line = RecordedRound("main", round)
         app.save(round, state(round))
         app.save_update(line, 0, state(0))
         app.add(line)
@@ -205,7 +205,7 @@ def test_disk__that_fails_ends_the_recording_alone(
 
 
 def test_thread__takes_updates_from_many_threads(tmp_path: Path) -> None:
-    app, line = beside(tmp_path / "REC"), RoundRecord("main", 1)
+    app, line = beside(tmp_path / "REC"), RecordedRound("main", 1)
     threads = [Thread(target=app.save_update, args=(line, c, state(c))) for c in range(16)]
     for thread in threads:
         thread.start()
@@ -235,7 +235,7 @@ def test_line__comes_after_what_it_names_is_on_the_disk(
     monkeypatch.setattr(durable, "force", note)
     writer.save("main", 0, state(0), {"queue": torch.ones(2)})
     writer.flush()
-    line = RoundRecord("main", 1, cohort=[0])
+    line = RecordedRound("main", 1, cohort=[0])
     line.updates[0] = writer.save_update("main", 1, 0, state(1))
     line.notes = writer.save_file("notes", "main", 1, {"after": torch.ones(3).double()}, {})
     writer.add(line)
@@ -256,7 +256,7 @@ def test_thread__keeps_no_tensors_and_lags_by_one_round(
     models = [state(0), state(1)]
     gone = [weakref.ref(model["weight"]) for model in models]
     app.save(0, models.pop(0))
-    app.add(RoundRecord("main", 1))
+    app.add(RecordedRound("main", 1))
     while gone[0]() is not None:
         go.wait(0.01)
     assert not Recording(tmp_path / "REC").records
@@ -298,7 +298,7 @@ def test_folder__that_vanishes_ends_the_recording_alone(tmp_path: Path) -> None:
         shutil.rmtree(folder)
         if instead:
             folder.write_text(instead)
-        app.save_update(RoundRecord("main", 1), 0, state(0))
+        app.save_update(RecordedRound("main", 1), 0, state(0))
         app.save(0, state(0))
         app.thread.close()
         assert len(lines) == 1 and str(folder) in lines[0] and "goes on" in lines[0]
@@ -345,7 +345,7 @@ def test_schema__fits_what_is_written_and_nothing_else(tmp_path: Path) -> None:
     line = jsonschema.Draft202012Validator(schema["$defs"]["round"])
     write(tmp_path / "REC", rounds=4, every=3, updates=2)
     writer = begin_recording(tmp_path / "NAN", Header())
-    writer.add(RoundRecord("main", 1, cohort=[3], metrics={3: {"loss": math.nan, "lr": 0.1}}))
+    writer.add(RecordedRound("main", 1, cohort=[3], metrics={3: {"loss": math.nan, "lr": 0.1}}))
     writer.flush()
     for folder in (tmp_path / "REC", tmp_path / "NAN"):
         header.validate(json.loads((folder / HEADER).read_text()))

@@ -13,7 +13,7 @@ from rich.console import Console
 from scipy.stats import norm
 
 from fedmia import records
-from fedmia.records import ClientInfo, Curves, Pair, Probe, RunScores, ScoredAttack
+from fedmia.records import ClientInfo, Curves, Evaluation, Pair, Probe, ScoredAttack
 from fedmia.records.client_rows import ClientInferenceRow, SuspectRow
 from fedmia.records.defence_rows import AggregationRow, DefenceRow
 from fedmia.records.fields import row_of
@@ -99,7 +99,7 @@ def client_info(i: int, generator: np.random.Generator) -> ClientInfo:
     return ClientInfo(i, 16, "honest" if i < 9 else "active", defence, classes)
 
 
-def make_run(auc: float = 0.75, n: int = 112, m: int = 500, seed: int = 0) -> RunScores:
+def make_run(auc: float = 0.75, n: int = 112, m: int = 500, seed: int = 0) -> Evaluation:
     """Ten clients, four attacks, all controls, rounds and curves."""
     generator = np.random.default_rng(seed)
 
@@ -128,7 +128,7 @@ def make_run(auc: float = 0.75, n: int = 112, m: int = 500, seed: int = 0) -> Ru
     untrained = [scored(a.name, 0.5, n, m, 50 + i) for i, a in enumerate(attacks)]
     labels = generator.integers(0, 10, n), generator.integers(0, 10, m)
     rise = 0.15 * np.arange(10)[:, None]
-    return RunScores(
+    return Evaluation(
         seed=seed,
         member_ids=np.arange(n),
         nonmember_ids=np.arange(n, n + m),
@@ -160,7 +160,7 @@ def make_run(auc: float = 0.75, n: int = 112, m: int = 500, seed: int = 0) -> Ru
     )
 
 
-def alone(run: RunScores, *attacks: ScoredAttack, **more: Any) -> RunScores:
+def alone(run: Evaluation, *attacks: ScoredAttack, **more: Any) -> Evaluation:
     """The run with these attacks only, without controls and pairs."""
     return replace(run, **{"attacks": attacks, "controls": {}, "pairs": [], **more})
 
@@ -186,7 +186,7 @@ def suspect(client: int, suspicion: float | None, alarm: bool | None) -> Suspect
     return SuspectRow(client=client, suspicion=suspicion, alarm=alarm, **numbers)
 
 
-def make_everything(run: RunScores) -> RunScores:
+def make_everything(run: Evaluation) -> Evaluation:
     """The run with a part of every kind, 27 clients, and an audit's encoder and sweep."""
     first, combined, internal = (replace(a, rounds=(24,)) for a in run.attacks[:3])
     ascent = replace(run.attacks[3], rounds=(25, 26, 30))
@@ -296,12 +296,12 @@ def shown(report: Report, figures: Mapping[str, bytes] | None = None) -> tuple[s
 
 
 @pytest.fixture(name="run", scope="session")
-def _run() -> RunScores:
+def _run() -> Evaluation:
     return make_run()
 
 
 @pytest.fixture(scope="session")
-def report(run: RunScores) -> Report:
+def report(run: Evaluation) -> Report:
     """Of the run; read only."""
     return build_report(run)
 
@@ -312,11 +312,11 @@ def html(report: Report) -> str:
 
 
 @pytest.fixture(scope="session")
-def everything(run: RunScores) -> RunScores:
+def everything(run: Evaluation) -> Evaluation:
     return make_everything(run)
 
 
 @pytest.fixture(scope="session")
-def whole(everything: RunScores) -> Report:
+def whole(everything: Evaluation) -> Report:
     """The report of everything; read only."""
     return build_report(everything)

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from fedmia.cli.command import BAD_INPUT, SHUT, pass_gate, read_gate
-from fedmia.records import RunScores
+from fedmia.records import Evaluation
 from fedmia.records.defence_rows import DefenceRow
 from fedmia.records.privacy import Epsilon
 from fedmia.records.rows import Report
@@ -146,7 +146,7 @@ def test_conditions__that_are_none_are_refused(text: str, words: str) -> None:
         read_conditions(text)
 
 
-def make_report(run: RunScores, row: Any) -> Any:
+def make_report(run: Evaluation, row: Any) -> Any:
     """A report of this verdict, with what else its row of the table says."""
     claim = Epsilon(
         value=4.0,
@@ -174,7 +174,7 @@ def make_report(run: RunScores, row: Any) -> Any:
 
 
 @pytest.mark.parametrize("name", ROWS)
-def test_table__of_the_page_is_what_the_gate_does(run: RunScores, name: str) -> None:
+def test_table__of_the_page_is_what_the_gate_does(run: Evaluation, name: str) -> None:
     row = ROWS[name]
     whole = make_report(run, row)
     assert whole.verdict_code == row["verdict"]

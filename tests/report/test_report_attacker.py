@@ -9,9 +9,9 @@ from typing import Any
 
 from fedmia.records import (
     DatasetInferenceResults,
+    Evaluation,
     Pair,
     Probe,
-    RunScores,
     ScoredAttack,
 )
 from fedmia.records.rows import Report
@@ -39,7 +39,7 @@ def bare(report: Report) -> str:
     return report.means.removeprefix(NO_CONTROL[False]).strip()
 
 
-def by_code(run: RunScores) -> dict[str, Report]:
+def by_code(run: Evaluation) -> dict[str, Report]:
     """A report of each code with one attack `a`; of some codes several."""
     high, half = attack(0.8), attack(0.5)
     placebo, same = ({"placebo": [attack(auc, seed=6)]} for auc in (0.5, 0.55))
@@ -97,7 +97,7 @@ def reworded(report: Report) -> Report:
     return replace(report, **sentences)
 
 
-def test_sentences__of_each_attack_vantage_and_code_are_of_its_own_row(run: RunScores) -> None:
+def test_sentences__of_each_attack_vantage_and_code_are_of_its_own_row(run: Evaluation) -> None:
     for (case, report), variant in itertools.product(by_code(run).items(), variants()):
         name, access, vantage, crafted = variant
         one = vary(report, variant)
@@ -128,7 +128,7 @@ def test_sentences__of_each_attack_vantage_and_code_are_of_its_own_row(run: RunS
             assert ("send crafted updates" in model_card(one)) == crafted
 
 
-def crafted_run(run: RunScores, level: float, before: float, *passive: ScoredAttack) -> RunScores:
+def crafted_run(run: Evaluation, level: float, before: float, *passive: ScoredAttack) -> Evaluation:
     """An ascent and its level under attack, the latter beside the loss before, and others."""
     act: dict[str, Any] = {
         "access": "white_box", "under_attack": True, "rounds": (3, 4, 5), "act": "ascent",
@@ -149,7 +149,7 @@ def named(report: Report) -> list[str]:
 
 
 def test_crafted__what_its_control_finds_as_well_is_not_named_beside_a_passive_leak(
-    run: RunScores,
+    run: Evaluation,
 ) -> None:
     passive = attack(0.64, "lpla", 5, vantage="outsider", rounds=(5,))
     idle = build_report(crafted_run(run, 0.79, 0.79, passive))
@@ -170,7 +170,7 @@ def test_crafted__what_its_control_finds_as_well_is_not_named_beside_a_passive_l
         assert "ascent-level *" in terminal and "Other readings" not in terminal + page
 
 
-def test_white_box__a_black_box_has_its_own_number(run: RunScores) -> None:
+def test_white_box__a_black_box_has_its_own_number(run: Evaluation) -> None:
     white = attack(0.8, "combined", 1, access="white_box", vantage="outsider")
     black = attack(0.72, "similarity", 2, vantage="outsider")
     untrained = [attack(0.5, a.name, 60 + i) for i, a in enumerate((white, black))]
@@ -184,7 +184,7 @@ def test_white_box__a_black_box_has_its_own_number(run: RunScores) -> None:
         assert count in (first if row.name == "combined" else second)
 
 
-def test_sets__who_can_ask_comes_from_the_attacks_threat(run: RunScores) -> None:
+def test_sets__who_can_ask_comes_from_the_attacks_threat(run: Evaluation) -> None:
     row = compared(0, 0.0005, 20, 50, 0.4)
     silent = alone(run, attack(0.5), pixels=None)
     for access, vantage in itertools.product(ACCESS, VANTAGE):
@@ -195,7 +195,7 @@ def test_sets__who_can_ask_comes_from_the_attacks_threat(run: RunScores) -> None
         assert bare(report).startswith(f"{who(one)}, and has a whole set")
 
 
-def test_forms__of_one_encoder_with_one_auc_have_one_first_sentence(run: RunScores) -> None:
+def test_forms__of_one_encoder_with_one_auc_have_one_first_sentence(run: Evaluation) -> None:
     uncontrolled = alone(run, attack(0.6, rounds=()), pixels=None, encoder=AUDIT, drawn=False)
     weights = replace(uncontrolled, controls={"untrained": [attack(0.58, seed=6)]})
     clean = replace(uncontrolled, controls={"untrained": [attack(0.45, seed=7)]})
@@ -208,7 +208,7 @@ def test_forms__of_one_encoder_with_one_auc_have_one_first_sentence(run: RunScor
         assert len(firsts) == 1 and len(rests) == 3
 
 
-def test_reversed__an_auc_under_half_is_said_under_each_code(run: RunScores) -> None:
+def test_reversed__an_auc_under_half_is_said_under_each_code(run: Evaluation) -> None:
     for case, report in by_code(run).items():
         (row,) = report.attacks
         turned = replace(row, name="dov4mm", auc=0.38, low=0.37, high=0.4)

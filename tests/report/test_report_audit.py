@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedmia.records import EPOCHS_CUT, RunScores, SweepPoint
+from fedmia.records import EPOCHS_CUT, Evaluation, SweepPoint
 from fedmia.records.rows import Report, SweepRow
 from fedmia.report import report_tables as tables
 from fedmia.report.build import build_report
@@ -23,11 +23,11 @@ from fedmia.storage.json_rows import to_json
 from tests.report.conftest import scored
 
 NOT_RUN = {"lira": "needs shadows", "ascent": "takes part", "rmia": "needs shadows"}
-Swept = Callable[..., RunScores]
+Swept = Callable[..., Evaluation]
 
 
 @pytest.fixture(name="audit")
-def _audit(run: RunScores) -> RunScores:
+def _audit(run: Evaluation) -> Evaluation:
     """An audit of `[b]net.pt2`: neither clients nor rounds, three attacks that could not run."""
     return replace(
         run, subject="the encoder [b]net.pt2 & co", not_run=NOT_RUN, clients=(), rounds=(),
@@ -36,7 +36,7 @@ def _audit(run: RunScores) -> RunScores:
 
 
 @pytest.fixture
-def swept(audit: RunScores) -> Report:
+def swept(audit: Evaluation) -> Report:
     """A report with two attacks at two values; one did not suffice for the second attack."""
     points = [
         SweepPoint(name, "query_budget", value, 8, scored(name, auc, 112, 500, value))
@@ -46,7 +46,7 @@ def swept(audit: RunScores) -> Report:
     return build_report(replace(audit, sweep=points))
 
 
-def test_page__of_an_audit_has_its_subject_and_no_empty_section(audit: RunScores) -> None:
+def test_page__of_an_audit_has_its_subject_and_no_empty_section(audit: Evaluation) -> None:
     report = build_report(audit)
     text = page(report, {})
     subject = "Membership leakage of the encoder [b]net.pt2 &amp; co"
@@ -60,7 +60,7 @@ def test_page__of_an_audit_has_its_subject_and_no_empty_section(audit: RunScores
 
 
 def test_notes__an_audit_trains_no_second_model_and_may_train_less_than_a_recipe(
-    audit: RunScores, report: Report
+    audit: Evaluation, report: Report
 ) -> None:
     cut = replace(audit.attacks[0], choices={EPOCHS_CUT: "62 of 500"})
     of_audit = build_report(replace(audit, attacks=[cut, *audit.attacks[1:]]))
@@ -103,7 +103,7 @@ def test_figure__lines_and_intervals(swept: Report) -> None:
     assert attacks.Sweep(replace(swept, sweep=gaps)).draw() is None
 
 
-def test_files__a_sweep_has_its_own(audit: RunScores, swept: Report, tmp_path: Path) -> None:
+def test_files__a_sweep_has_its_own(audit: Evaluation, swept: Report, tmp_path: Path) -> None:
     for name in "ab":
         (tmp_path / name).mkdir()
     names = [p.name for p in write_report(tmp_path / "a", audit, build_report(audit), {})]
@@ -114,7 +114,7 @@ def test_files__a_sweep_has_its_own(audit: RunScores, swept: Report, tmp_path: P
     assert json.loads((tmp_path / "b" / "report.json").read_text()) == to_json(swept)
 
 
-def test_sweep__intervals_hold_for_all_values_of_all_attacks(run: RunScores) -> None:
+def test_sweep__intervals_hold_for_all_values_of_all_attacks(run: Evaluation) -> None:
     attack = run.attacks[0]
     points = [SweepPoint("similarity", "known", value, value, attack) for value in (4, 9)]
     points.append(SweepPoint("similarity", "known", 16, not_run="few"))
@@ -130,7 +130,7 @@ def test_sweep__intervals_hold_for_all_values_of_all_attacks(run: RunScores) -> 
     assert build_report(replace(run, sweep=[])).sweep == []
 
 
-def test_sweep__a_broken_attack_is_named(run: RunScores) -> None:
+def test_sweep__a_broken_attack_is_named(run: Evaluation) -> None:
     broken = replace(run.attacks[0], scores_members=np.full(112, np.nan))
     sweep = [SweepPoint("similarity", "known", 4, 4, broken)]
     with pytest.raises(ValueError, match="'similarity' at 4: .* 112 of 112"):

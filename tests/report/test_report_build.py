@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedmia.records import Pair, Probe, RunScores
+from fedmia.records import Evaluation, Pair, Probe
 from fedmia.records.defence_rows import DefenceRow
 from fedmia.records.privacy import Epsilon
 from fedmia.records.rows import Report, RoundRow
@@ -27,7 +27,7 @@ def test_build_report__strict_json_twice_the_same(report: Report) -> None:
     assert json.loads(text) == content and list(content)[-1] == "timing"
 
 
-def test_family__counts_attacks_controls_pairs_and_pixels(run: RunScores, report: Report) -> None:
+def test_family__counts_attacks_controls_pairs_and_pixels(run: Evaluation, report: Report) -> None:
     assert family_sizes(run) == (4, 4 + 4 + 1 + 1 + 1)
     assert (report.family.intervals, report.family.intervals_controls) == (4, 11)
     sides = run.attacks[0].sides, run.controls["untrained"][0].sides
@@ -41,7 +41,7 @@ def test_family__counts_attacks_controls_pairs_and_pixels(run: RunScores, report
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
-def test_build_report__a_broken_attack_or_control_is_named(run: RunScores, bad: float) -> None:
+def test_build_report__a_broken_attack_or_control_is_named(run: Evaluation, bad: float) -> None:
     scores = run.attacks[2].scores_members.copy()
     scores[4] = bad
     attacks = [*run.attacks[:2], replace(run.attacks[2], scores_members=scores)]
@@ -52,7 +52,7 @@ def test_build_report__a_broken_attack_or_control_is_named(run: RunScores, bad: 
         build_report(replace(run, controls={"placebo": [control]}))
 
 
-def test_build_report__misaligned_scores_and_twins_are_refused(run: RunScores) -> None:
+def test_build_report__misaligned_scores_and_twins_are_refused(run: Evaluation) -> None:
     short = replace(run.attacks[0], scores_members=np.zeros(7))
     with pytest.raises(ValueError, match=r"'similarity'.*\(112,\)"):
         build_report(replace(run, attacks=[short]))
@@ -64,13 +64,13 @@ def test_build_report__misaligned_scores_and_twins_are_refused(run: RunScores) -
         build_report(replace(run, member_labels=np.zeros(7)))
 
 
-def test_build_report__empty_run(run: RunScores) -> None:
+def test_build_report__empty_run(run: Evaluation) -> None:
     report = build_report(alone(run, pixels=None, curves=None, clients=[]))
     assert report.attacks == [] and report.verdict_code == "untested"
     assert report.controls == {"untrained": []} and report.pixels is None
 
 
-def test_build_report__one_sided_control_is_null_and_noted(run: RunScores) -> None:
+def test_build_report__one_sided_control_is_null_and_noted(run: Evaluation) -> None:
     half = replace(run.controls["placebo"][0], scores_members=np.zeros(0))
     report = build_report(replace(run, controls={"placebo": [half]}))
     row = report.controls["placebo"][0]
@@ -79,21 +79,21 @@ def test_build_report__one_sided_control_is_null_and_noted(run: RunScores) -> No
     assert report.verdict_code == "leaks-uncontrolled"  # half a control is none
 
 
-def test_build_report__constant_scores_are_noted(run: RunScores) -> None:
+def test_build_report__constant_scores_are_noted(run: Evaluation) -> None:
     flat = replace(run.attacks[0], scores_members=np.ones(112), scores_nonmembers=np.ones(500))
     report = build_report(replace(run, attacks=[flat]))
     assert report.attacks[0].auc == 0.5
     assert any("every score is the same" in n for n in report.notes)
 
 
-def test_build_report__not_finite_loss_and_missing_probe_are_null(run: RunScores) -> None:
+def test_build_report__not_finite_loss_and_missing_probe_are_null(run: Evaluation) -> None:
     rounds = [RoundRow(round=0, under_attack=False, loss=float("nan"))]
     report = build_report(replace(run, rounds=rounds, utility={"knn": Probe(None, 0)}))
     assert report.rounds[0].loss is None
     assert report.utility.knn is None and report.utility.linear_ci is None
 
 
-def test_build_report__tiny_threshold_survives_rounding(run: RunScores) -> None:
+def test_build_report__tiny_threshold_survives_rounding(run: Evaluation) -> None:
     first = run.attacks[0]
     known = {f"known_{side}": getattr(first, f"known_{side}") * 1e-9
              for side in ("members", "nonmembers")}  # fmt: skip
@@ -102,7 +102,7 @@ def test_build_report__tiny_threshold_survives_rounding(run: RunScores) -> None:
     assert threshold != 0 and abs(threshold) < 1e-8
 
 
-def test_build_report__what_was_asked_for_is_not_rounded(run: RunScores) -> None:
+def test_build_report__what_was_asked_for_is_not_rounded(run: Evaluation) -> None:
     spent = Epsilon(
         value=8.0, delta=1e-7, rounds=20, standing="heuristic", assumptions="Per image."
     )
@@ -116,7 +116,7 @@ def test_build_report__what_was_asked_for_is_not_rounded(run: RunScores) -> None
     assert defence.epsilon.delta == 1e-7
 
 
-def test_scores_csv__one_line_an_image(run: RunScores) -> None:
+def test_scores_csv__one_line_an_image(run: Evaluation) -> None:
     lines = scores_csv(run).splitlines()
     assert lines[0] == "image,truth,client,label,similarity,combined,internal,ascent"
     assert len(lines) == 1 + 112 + 500

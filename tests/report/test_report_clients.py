@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fedmia.records import ClientInfo, FloatArray, RunScores
+from fedmia.records import ClientInfo, Evaluation, FloatArray
 from fedmia.report.clients import client_rows
 from fedmia.report.words.clients import ranking
 from fedmia.statistics.auc import auc, auc_estimate
@@ -33,7 +33,7 @@ def test_auc_estimate__of_weighted_non_members_matches_the_double_loop_and_the_p
     assert even == pytest.approx(auc(members, others))
 
 
-def class_run(run: RunScores, leak: float = 0.0) -> RunScores:
+def class_run(run: Evaluation, leak: float = 0.0) -> Evaluation:
     """Scores that tell class and, by `leak`, membership; client i holds class i alone."""
     generator = np.random.default_rng(5)
     owner = np.arange(len(run.member_ids)) % 9
@@ -50,7 +50,7 @@ def class_run(run: RunScores, leak: float = 0.0) -> RunScores:
     )  # fmt: skip
 
 
-def test_client_rows__a_score_of_class_does_not_look_like_leakage(run: RunScores) -> None:
+def test_client_rows__a_score_of_class_does_not_look_like_leakage(run: Evaluation) -> None:
     by_class = class_run(run)
     attack = by_class.attacks[0]
     naive = auc(attack.scores_members[by_class.member_client == 0], attack.scores_nonmembers)
@@ -65,7 +65,7 @@ def test_client_rows__a_score_of_class_does_not_look_like_leakage(run: RunScores
         assert row.null_n == row.n_members and row.attack == "similarity"
 
 
-def test_client_rows__a_score_of_hospital_does_not_look_like_leakage(run: RunScores) -> None:
+def test_client_rows__a_score_of_hospital_does_not_look_like_leakage(run: Evaluation) -> None:
     """Each client's images score alike whether members or not; classes do not tell of it."""
     told = class_run(run)
     others = np.arange(len(told.nonmember_ids)) % 10
@@ -81,7 +81,7 @@ def test_client_rows__a_score_of_hospital_does_not_look_like_leakage(run: RunSco
         assert row.n_nonmembers_effective == pytest.approx(np.sum(others == row.id))
 
 
-def test_client_rows__are_null_without_scored_members_or_attacks(run: RunScores) -> None:
+def test_client_rows__are_null_without_scored_members_or_attacks(run: Evaluation) -> None:
     row = client_rows(run)[0][9]
     assert row.role == "active" and row.n_members == 0
     assert row.auc is None and row.null_auc is None and row.low is None

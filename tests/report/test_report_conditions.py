@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedmia.records import DatasetInferenceResults, Probe, RunScores
+from fedmia.records import DatasetInferenceResults, Evaluation, Probe
 from fedmia.records.attack_rows import AttackRow, AucRow
 from fedmia.records.client_rows import ClientInferenceRow, ClientRow
 from fedmia.records.fields import fields_of
@@ -165,7 +165,7 @@ def test_utility__intervals_are_of_the_images_tested() -> None:
     assert (none.knn, none.knn_ci, none.linear_ci, none.n) == (None, None, None, 0)
 
 
-def test_family__counts_what_has_both_sides(run: RunScores) -> None:
+def test_family__counts_what_has_both_sides(run: Evaluation) -> None:
     empty = replace(run.attacks[0], name="none", scores_members=np.zeros(0))
     bare = replace(run, attacks=[run.attacks[0], empty], controls={}, pairs=[], pixels=None)
     assert family_sizes(bare) == (1, 1) == family_sizes(replace(bare, attacks=[empty]))
@@ -190,7 +190,7 @@ def test_distribution__counts_each_side_of_its_own() -> None:
     assert distribution(rows, []).null_percentiles is None
 
 
-def test_client_leak__counts_the_members_that_can_be_compared(run: RunScores) -> None:
+def test_client_leak__counts_the_members_that_can_be_compared(run: Evaluation) -> None:
     odd, mine = np.arange(len(run.member_client)) % 2 == 1, run.member_client == 3
     attack, foreign = declared_attack(run), int(run.nonmember_labels.max()) + 1
     some = replace(run, member_labels=np.where(odd, foreign, run.member_labels))
@@ -200,7 +200,7 @@ def test_client_leak__counts_the_members_that_can_be_compared(run: RunScores) ->
     assert client_leaks(none, attack)[3] == (0, None)
 
 
-def test_declared__on_a_model_not_under_attack_before_one_that_is(run: RunScores) -> None:
+def test_declared__on_a_model_not_under_attack_before_one_that_is(run: Evaluation) -> None:
     first, other = (replace(run.attacks[i], name=n, under_attack=u)
                     for i, n, u in ((0, "x", True), (1, "y", False)))  # fmt: skip
     empty = replace(run.attacks[0], name="combined", scores_members=np.zeros(0))

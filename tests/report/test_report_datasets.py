@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedmia.records import DatasetInferenceResults, RunScores
+from fedmia.records import DatasetInferenceResults, Evaluation
 from fedmia.report.build import build_report
 from fedmia.report.datasets import inference_row
 from fedmia.report.report_tables import datasets as table
@@ -83,7 +83,7 @@ def test_inference_row__a_set_that_the_untrained_encoder_tells_too_is_not_detect
 @pytest.mark.parametrize("placebo", [True, False])
 @pytest.mark.parametrize("drawn", [True, False])
 def test_report__a_set_of_sides_that_may_differ_is_uncontrolled_beside_a_placebo(
-    run: RunScores, drawn: bool, placebo: bool
+    run: Evaluation, drawn: bool, placebo: bool
 ) -> None:
     """What a trained encoder sees in the sides, the untrained one need not: attacks on images must
     lie over the placebo in both directions."""
@@ -113,7 +113,7 @@ def test_report__a_set_of_sides_that_may_differ_is_uncontrolled_beside_a_placebo
     ],
 )
 def test_report__its_verdict_and_its_statement_agree(
-    run: RunScores, p: float, null: float | None, code: str
+    run: Evaluation, p: float, null: float | None, code: str
 ) -> None:
     one = results(p, untrained=(null,) if null else ())
     attacks = [scored(f"{i}", 0.5, 112, 500, i) for i in range(3)]

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fedmia.records import ClientInfo, Probe, RunScores
+from fedmia.records import ClientInfo, Evaluation, Probe
 from fedmia.records.defence_rows import DefenceRow
 from fedmia.report.clients import client_rows, declared_attack, leak_of
 from fedmia.report.defended import defended, knn_of
@@ -17,14 +17,14 @@ from fedmia.statistics.intervals import wilson
 from tests.report.conftest import make_run
 
 
-def with_defended(run: RunScores, *ids: int) -> RunScores:
+def with_defended(run: Evaluation, *ids: int) -> Evaluation:
     clients = [
         replace(c, defence=DefenceRow(name="d") if c.id in ids else None) for c in run.clients
     ]
     return replace(run, clients=clients)
 
 
-def test_defended__a_group_of_one_client_is_that_client(run: RunScores) -> None:
+def test_defended__a_group_of_one_client_is_that_client(run: Evaluation) -> None:
     one = with_defended(run, 0)
     group = defended(one)[0]
     attack = declared_attack(run)
@@ -35,7 +35,7 @@ def test_defended__a_group_of_one_client_is_that_client(run: RunScores) -> None:
     assert leak.auc == alone.auc and leak.auc_ci == alone.auc_ci
 
 
-def test_defended__groups_cover_the_honest(run: RunScores) -> None:
+def test_defended__groups_cover_the_honest(run: Evaluation) -> None:
     run = with_defended(run, 1, 2)
     groups = defended(run)
     assert [g.group for g in groups] == ["defended", "undefended"]
@@ -46,7 +46,7 @@ def test_defended__groups_cover_the_honest(run: RunScores) -> None:
 
 @pytest.mark.parametrize(("ids", "groups"), [((1, 2), 2), (tuple(range(9)), 1)])
 def test_defended__intervals_hold_for_all_attacks_of_both_groups(
-    run: RunScores, ids: tuple[int, ...], groups: int
+    run: Evaluation, ids: tuple[int, ...], groups: int
 ) -> None:
     run = with_defended(run, *ids)
     like = np.isin(*run.alike())
@@ -69,7 +69,7 @@ def test_defended__who_leaks_is_told_apart() -> None:
         assert (defended_sentence(defended(one)) or "").startswith(start)
 
 
-def test_defended__none_without_a_defence(run: RunScores) -> None:
+def test_defended__none_without_a_defence(run: Evaluation) -> None:
     assert defended(with_defended(run)) == []
     everyone = with_defended(run, *range(10))
     assert [g.group for g in defended(everyone)] == ["defended"]
@@ -89,7 +89,7 @@ def test_knn_of__weighs_classes_as_the_clients_hold_them() -> None:
         assert knn_of([replace(clients[0], classes=classes)], probe)[0] == value
 
 
-def test_defended__what_cannot_be_compared_is_left_out(run: RunScores) -> None:
+def test_defended__what_cannot_be_compared_is_left_out(run: Evaluation) -> None:
     """An attack without a side, and a group none of whose members is of a class under test."""
     run = with_defended(run, 0)
     empty = np.zeros(0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from fedmia.records import RunScores
+from fedmia.records import Evaluation
 from fedmia.records.defence_rows import AggregationRow, DefencePart
 from fedmia.records.privacy import MEANINGFUL, NOISE, Epsilon
 from fedmia.records.rows import Report
@@ -41,7 +41,7 @@ def test_aggregation__its_row_rests_on_all_that_it_assumes(whole: Report) -> Non
 
 
 def test_aggregation__is_told_where_it_sees_or_promises_less(
-    run: RunScores, report: Report
+    run: Evaluation, report: Report
 ) -> None:
     assert report.aggregation is None
     rules = (AggregationRow(name="fedavg"), AggregationRow(name="fedavg", view="sums"),

@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from PIL import Image
 
-from fedmia.records import ClientInfo, RunScores, SweepPoint
+from fedmia.records import ClientInfo, Evaluation, SweepPoint
 from fedmia.records.client_rows import ClientDistribution, CohortRow
 from fedmia.records.fields import row_of
 from fedmia.records.rows import Report, RoundRow
@@ -36,7 +36,7 @@ def unwritten(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_draw_all__every_figure_of_a_full_run(
-    unwritten: None, run: RunScores, report: Report
+    unwritten: None, run: Evaluation, report: Report
 ) -> None:
     names = [
         "attacks", "roc", "features", "clients", "holdings", "rounds", "layers", "ascent",
@@ -48,7 +48,7 @@ def test_draw_all__every_figure_of_a_full_run(
 
 
 def test_draw_all__the_same_bytes_twice(
-    run: RunScores, report: Report, monkeypatch: pytest.MonkeyPatch
+    run: Evaluation, report: Report, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     layers = figures(report)["layers"]
     monkeypatch.setattr(draw_module, "figures", lambda report, run: {"layers": layers})
@@ -68,7 +68,7 @@ def test_fingerprint__is_of_all_but_the_timing(report: Report) -> None:
     assert fingerprint(report) != fingerprint(replace(report, verdict="another"))
 
 
-def test_draw__one_figure_by_its_name(run: RunScores, report: Report) -> None:
+def test_draw__one_figure_by_its_name(run: Evaluation, report: Report) -> None:
     one = figures(report, run)["roc"].draw()
     assert one is not None and "ROC on log axes" in one.axes[0].get_title(loc="left")
     assert figures(report)["sweep"].draw() is None  # an audit's
@@ -76,13 +76,13 @@ def test_draw__one_figure_by_its_name(run: RunScores, report: Report) -> None:
     assert "roc" not in figures(report)  # its rows hold no scores
 
 
-def test_draw_all__nothing_to_draw_draws_nothing(run: RunScores) -> None:
+def test_draw_all__nothing_to_draw_draws_nothing(run: Evaluation) -> None:
     bare = [replace(c, classes=()) for c in run.clients]
     empty = alone(run, pixels=None, curves=None, clients=bare, rounds=[])
     assert draw_all(empty, build_report(empty)) == {}
 
 
-def test_draw__leaves_matplotlibs_settings_alone(run: RunScores, report: Report) -> None:
+def test_draw__leaves_matplotlibs_settings_alone(run: Evaluation, report: Report) -> None:
     import matplotlib
 
     before = dict(matplotlib.rcParams)
@@ -96,7 +96,7 @@ def test_beside__finds_controls_and_the_paired_one(report: Report) -> None:
 
 
 def test_page__each_figure_has_its_caption_its_text_and_its_place(
-    run: RunScores, report: Report
+    run: Evaluation, report: Report
 ) -> None:
     every = figures(report, run)
     drawn = {name: one for name, one in every.items() if one.draw() is not None}
@@ -114,7 +114,7 @@ def test_page__each_figure_has_its_caption_its_text_and_its_place(
     assert text.index("<h2>Rounds<") < text.index("<h2>Under ascent<")
 
 
-def test_alt__has_the_numbers_of_the_rows(run: RunScores, report: Report) -> None:
+def test_alt__has_the_numbers_of_the_rows(run: Evaluation, report: Report) -> None:
     every, rows = figures(report, run), {row.name: row for row in report.attacks}
     best = max(rows.values(), key=lambda row: row.auc or 0.0)
     low, high = best.low, best.high
@@ -134,7 +134,7 @@ def test_alt__has_the_numbers_of_the_rows(run: RunScores, report: Report) -> Non
     )
 
 
-def test_alt__of_many_clients_and_of_a_sweep(run: RunScores, report: Report) -> None:
+def test_alt__of_many_clients_and_of_a_sweep(run: Evaluation, report: Report) -> None:
     rows = [
         row_of(
             CohortRow, None, whose="cohort", attack="similarity", cohort=cohort, auc=auc, low=0.4,
@@ -190,7 +190,7 @@ def limits(figure: Figure) -> list[Line2D]:
     return [line for line in figure.axes[0].lines if len(np.asarray(line.get_ydata())) == 40]
 
 
-def test_roc__bands_of_the_attacks_with_the_highest_auc(run: RunScores, report: Report) -> None:
+def test_roc__bands_of_the_attacks_with_the_highest_auc(run: Evaluation, report: Report) -> None:
     one = figures(report, run)["roc"]
     figure = one.draw()
     assert figure is not None
@@ -208,7 +208,7 @@ def test_roc__bands_of_the_attacks_with_the_highest_auc(run: RunScores, report: 
     assert len(limits(figure)) == 4
 
 
-def test_roc__each_attack_has_a_band_where_there_are_few(run: RunScores) -> None:
+def test_roc__each_attack_has_a_band_where_there_are_few(run: Evaluation) -> None:
     few = alone(run, *run.attacks[:2])
     one = figures(build_report(few), few)["roc"]
     figure = one.draw()
@@ -219,7 +219,7 @@ def test_roc__each_attack_has_a_band_where_there_are_few(run: RunScores) -> None
 MOST = 7  # curves that a reader tells apart
 
 
-def test_roc__of_many_attacks_the_most_leaking_are_drawn(run: RunScores) -> None:
+def test_roc__of_many_attacks_the_most_leaking_are_drawn(run: Evaluation) -> None:
     aucs = [0.55 + 0.03 * i for i in range(MOST + 2)]
     many = alone(run, *(scored(f"a{i}", auc, 112, 500, i) for i, auc in enumerate(aucs)))
     one = figures(build_report(many), many)["roc"]
@@ -230,7 +230,7 @@ def test_roc__of_many_attacks_the_most_leaking_are_drawn(run: RunScores) -> None
     assert f"the {MOST} attacks with the highest AUC" in one.caption()
 
 
-def test_roc__bands_of_subjects_are_wider(run: RunScores, report: Report) -> None:
+def test_roc__bands_of_subjects_are_wider(run: Evaluation, report: Report) -> None:
     n, m = 112, 500
     of: Any = {"subjects_members": np.arange(n) // 8, "subjects_nonmembers": np.arange(m) // 8}
     attack = run.attacks[1]
@@ -250,7 +250,7 @@ def test_roc__bands_of_subjects_are_wider(run: RunScores, report: Report) -> Non
 
 
 @pytest.mark.slow
-def test_figures__edges_of_the_data(run: RunScores) -> None:
+def test_figures__edges_of_the_data(run: Evaluation) -> None:
     """One client, one round, equal scores, no known images: still drawn."""
     n, m = 112, 500
     flat = replace(
@@ -276,7 +276,7 @@ def test_figures__edges_of_the_data(run: RunScores) -> None:
     ]  # fmt: skip
 
 
-def test_act__names_its_figures_and_what_they_say(unwritten: None, run: RunScores) -> None:
+def test_act__names_its_figures_and_what_they_say(unwritten: None, run: Evaluation) -> None:
     """Another active attack's figures are its own, in its own words; a passive attack has none."""
     assert run.curves is not None
     other = replace(

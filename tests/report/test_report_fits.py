@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from fedmia.records import RunScores
+from fedmia.records import Evaluation
 from fedmia.report.build import build_report
 from fedmia.report.words.attacks import fits_sentence
 from tests.report.conftest import alone, scored, shown
 
 
-def test_limits__of_attacks_that_learn_are_said_to_be_of_one_fit(run: RunScores) -> None:
+def test_limits__of_attacks_that_learn_are_said_to_be_of_one_fit(run: Evaluation) -> None:
     sizes = {"norm": 40, "layers": 40, "cosine": 0, "crops": 1200}
     attacks = [
         scored(name, 0.6, 112, 500, at, fitted_on=n) for at, (name, n) in enumerate(sizes.items())
@@ -21,7 +21,7 @@ def test_limits__of_attacks_that_learn_are_said_to_be_of_one_fit(run: RunScores)
     assert all(sentence in text for text in shown(report))
 
 
-def test_limits__of_attacks_that_learn_nothing_are_left_at_that(run: RunScores) -> None:
+def test_limits__of_attacks_that_learn_nothing_are_left_at_that(run: Evaluation) -> None:
     report = build_report(alone(run, scored("cosine", 0.6, 112, 500, 1)))
     assert fits_sentence(report.attacks) is None
     assert report.attacks[0].fitted_on is None

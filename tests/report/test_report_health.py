@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fedmia.records import RunScores, ScoredAttack
+from fedmia.records import Evaluation, ScoredAttack
 from fedmia.records.note import Note
 from fedmia.records.rows import HealthRow, RegimeRow, UtilityRow
 from fedmia.report.build import build_report
@@ -66,7 +66,7 @@ def exact(auc: float, name: str = "similarity", **more: str) -> ScoredAttack:
     return replace(made, **more)  # type: ignore[arg-type]
 
 
-def of(run: RunScores, *attacks: ScoredAttack, members: int = 2) -> RunScores:
+def of(run: Evaluation, *attacks: ScoredAttack, members: int = 2) -> Evaluation:
     """The run with 100 non-members and these attacks alone."""
     cut = {n: getattr(run, n)[:members] for n in ("member_ids", "member_client", "member_labels")}
     cut |= {n: getattr(run, n)[:100] for n in ("nonmember_ids", "nonmember_labels")}
@@ -76,7 +76,7 @@ def of(run: RunScores, *attacks: ScoredAttack, members: int = 2) -> RunScores:
 @pytest.mark.parametrize(
     ("auc", "name"), [(0.97, "overfit"), (0.86, "overfit"), (0.85, "weak"), (0.55, "weak")]
 )
-def test_regime__similarity_over_the_bound(run: RunScores, auc: float, name: str) -> None:
+def test_regime__similarity_over_the_bound(run: Evaluation, auc: float, name: str) -> None:
     """At the bound it is weak; what other attacks reach does not matter."""
     other = exact(1.0 if name == "weak" else 0.3, "combined")
     report = build_report(of(run, other, exact(auc)))
@@ -84,14 +84,14 @@ def test_regime__similarity_over_the_bound(run: RunScores, auc: float, name: str
     assert f"{name} (similarity has AUC {auc:.3f}" in str(sentences(report)["regime"])
 
 
-def test_regime__null_without_an_auc_of_similarity(run: RunScores) -> None:
+def test_regime__null_without_an_auc_of_similarity(run: Evaluation) -> None:
     nobody = of(run, replace(exact(0.9), scores_members=np.zeros(0)), members=0)
     for one in (of(run), of(run, exact(0.97, "combined")), nobody):
         report = build_report(one)
         assert report.regime is sentences(report)["regime"] is None
 
 
-def test_note__tells_what_ascent_added_elsewhere_where_an_attack_climbs(run: RunScores) -> None:
+def test_note__tells_what_ascent_added_elsewhere_where_an_attack_climbs(run: Evaluation) -> None:
     climbing = exact(0.6, "ascent", act="ascent")
     notes = [build_report(of(run, exact(0.6), *more)).notes for more in ((), (climbing,))]
     ascent = in_words(Note("ascent-elsewhere"))

@@ -13,7 +13,7 @@ from fedmia.lowerbounds.fdp import shared_run_bound
 from fedmia.lowerbounds.gdp import epsilon_at
 from fedmia.lowerbounds.onerun import one_run_bound
 from fedmia.lowerbounds.rates import TRIED, rates_bound
-from fedmia.records import RunScores
+from fedmia.records import Evaluation
 from fedmia.records.defence_rows import AggregationRow, DefenceRow
 from fedmia.records.privacy import CanaryBoundRow, Epsilon
 from fedmia.records.rows import Report
@@ -29,7 +29,7 @@ from tests.report.conftest import guessed, scored, shown
 from tests.snapshots import Snapshot
 
 
-def claiming(run: RunScores, *told: Epsilon) -> RunScores:
+def claiming(run: Evaluation, *told: Epsilon) -> Evaluation:
     """`run`, whose first clients claim `told` and whose others claim nothing."""
     clients = [
         replace(
@@ -58,7 +58,7 @@ def canary_bounds(report: Report) -> list[CanaryBoundRow]:
 BLAMED, CHANCE = (49, 315, 520), (26, 180, 355)
 
 
-def test_canaries__refute_a_claim_and_are_shouted(run: RunScores, snapshot: Snapshot) -> None:
+def test_canaries__refute_a_claim_and_are_shouted(run: Evaluation, snapshot: Snapshot) -> None:
     report = build_report(claiming(run, claim(1.0, BLAMED), claim(1.0, CHANCE)))
     first, second = canary_bounds(report)
     together = one_run_bound(1000, (50, 350, 700), BLAMED, 1e-5, 0.05 / 3)
@@ -81,7 +81,7 @@ def test_canaries__refute_a_claim_and_are_shouted(run: RunScores, snapshot: Snap
     assert bounds[:2] == [high, low]
 
 
-def test_canaries__of_the_server_are_shouted_and_share_the_error(run: RunScores) -> None:
+def test_canaries__of_the_server_are_shouted_and_share_the_error(run: Evaluation) -> None:
     """One bound more of the family; a Gaussian claim is held to the bound of its own law."""
     audit = guessed(1000, (1000,), (820,), "own-runs-gdp")
     spent = Epsilon(
@@ -105,7 +105,7 @@ def test_canaries__of_the_server_are_shouted_and_share_the_error(run: RunScores)
 
 
 def test_canaries__in_one_run_of_a_gaussian_show_more_than_of_any_mechanism(
-    run: RunScores,
+    run: Evaluation,
 ) -> None:
     audits = (
         guessed(1000, (50, 350, 700), (40, 250, 462), by) for by in ("one-run", "one-run-gdp")
@@ -117,7 +117,7 @@ def test_canaries__in_one_run_of_a_gaussian_show_more_than_of_any_mechanism(
     assert gaussian == epsilon_at(mu, 1e-5) > 1.0 > any_law > 0
 
 
-def test_stack__one_line_a_unit(run: RunScores) -> None:
+def test_stack__one_line_a_unit(run: Evaluation) -> None:
     """Neither compared nor hidden, in terminal, page and rows."""
     image = Epsilon(
         value=2.0,
@@ -151,7 +151,7 @@ def test_stack__one_line_a_unit(run: RunScores) -> None:
     assert (row["value"], row["unit"]) == (2.0, "image")
 
 
-def test_canaries__whose_claim_they_cannot_reach_say_so(run: RunScores) -> None:
+def test_canaries__whose_claim_they_cannot_reach_say_so(run: Evaluation) -> None:
     report = build_report(claiming(run, claim(8.0, BLAMED), claim(None, BLAMED)))
     bounds = canary_bounds(report)
     assert not any(bound.refuted for bound in bounds)
@@ -161,7 +161,7 @@ def test_canaries__whose_claim_they_cannot_reach_say_so(run: RunScores) -> None:
     assert "REFUTED" not in report.verdict
 
 
-def test_attacks__the_largest_bound_is_corrected_for_all_that_was_tried(run: RunScores) -> None:
+def test_attacks__the_largest_bound_is_corrected_for_all_that_was_tried(run: Evaluation) -> None:
     """All members' clients claim; two attacks, of which one tells everything."""
     attacks = [scored("similarity", 0.6, 112, 500, 1), scored("ascent", 0.9999, 112, 500, 2)]
     whole = claiming(replace(run, attacks=attacks), *[claim(0.5)] * 9)
@@ -177,7 +177,7 @@ def test_attacks__the_largest_bound_is_corrected_for_all_that_was_tried(run: Run
     assert "REFUTED" in str(sentences(report)["bound"])
 
 
-def test_attacks__bound_holds_at_the_largest_delta_that_is_claimed(run: RunScores) -> None:
+def test_attacks__bound_holds_at_the_largest_delta_that_is_claimed(run: Evaluation) -> None:
     """At a smaller one it would be over what a client with a larger delta promises."""
     attack = scored("ascent", 0.9999, 112, 500, 2)
     told = [replace(claim(0.5), delta=delta) for delta in (1e-5, 0.2, *[1e-3] * 7)]
@@ -188,7 +188,7 @@ def test_attacks__bound_holds_at_the_largest_delta_that_is_claimed(run: RunScore
     assert bound.value == pytest.approx(largest, abs=1e-6)
 
 
-def test_attacks__are_not_believed_where_the_sets_differ(run: RunScores) -> None:
+def test_attacks__are_not_believed_where_the_sets_differ(run: Evaluation) -> None:
     attack = scored("ascent", 0.9999, 112, 500, 2)
     pixels = (attack.scores_members, attack.scores_nonmembers)
     report = build_report(claiming(replace(run, attacks=[attack], pixels=pixels), claim(0.01)))
@@ -197,7 +197,7 @@ def test_attacks__are_not_believed_where_the_sets_differ(run: RunScores) -> None
     assert pooled.lower_bound is None
 
 
-def test_attacks__compare_the_members_who_are_promised_something(run: RunScores) -> None:
+def test_attacks__compare_the_members_who_are_promised_something(run: Evaluation) -> None:
     """Only clients 0 and 1 claim; the attack tells members of the others alone. Non-members have
     the class mix of those compared."""
     attack = scored("similarity", 0.5, 112, 500, 2)

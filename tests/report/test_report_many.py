@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedmia.records import ClientInfo, DatasetInferenceResults, RunScores
+from fedmia.records import ClientInfo, DatasetInferenceResults, Evaluation
 from fedmia.records.client_rows import ClientCounts
 from fedmia.records.defence_rows import DefenceRow
 from fedmia.records.privacy import Epsilon
@@ -35,7 +35,7 @@ EACH = 40
 
 
 @pytest.fixture(scope="module")
-def many(run: RunScores) -> RunScores:
+def many(run: Evaluation) -> Evaluation:
     """118 honest clients and two attackers. Client 7 leaks; 50 to 59 are defended; 90 is large."""
     draw, honest = np.random.default_rng(3), MANY - 2
     owner = np.repeat(np.arange(honest), EACH)
@@ -70,12 +70,12 @@ def many(run: RunScores) -> RunScores:
 
 
 @pytest.fixture(scope="module")
-def report(many: RunScores) -> Report:
+def report(many: Evaluation) -> Report:
     return build_report(many)
 
 
 def test_null_of__numbers_of_a_client_do_not_depend_on_the_others(
-    many: RunScores, report: Report
+    many: Evaluation, report: Report
 ) -> None:
     few = replace(many, clients=[many.clients[7]])
     alone, here = build_report(few).clients[0], report.clients[7]
@@ -96,7 +96,7 @@ def test_shown__each_reason_has_its_turn(report: Report) -> None:
     assert "least leaking" in clients[min(ends, key=lambda i: ends[i][1])]
 
 
-def test_shown__few_clients_are_all_shown_without_a_reason(run: RunScores) -> None:
+def test_shown__few_clients_are_all_shown_without_a_reason(run: Evaluation) -> None:
     few = build_report(run)
     assert select_clients(few) == few.clients
     assert not any(one.why for one in few.clients) and few.client_distribution is None
@@ -105,7 +105,7 @@ def test_shown__few_clients_are_all_shown_without_a_reason(run: RunScores) -> No
     assert figures.ClientHistogram(few).draw() is None
 
 
-def test_shown__a_defence_that_all_have_sets_none_apart(many: RunScores) -> None:
+def test_shown__a_defence_that_all_have_sets_none_apart(many: Evaluation) -> None:
     same = [replace(c, defence=many.clients[50].defence) for c in many.clients]
     clients = select_clients(build_report(replace(many, clients=same)))
     assert not any("defended" in (one.why or []) for one in clients) and len(clients) == FEW
@@ -160,7 +160,7 @@ def counts_of(report: Report) -> ClientCounts:
     return report.client_counts
 
 
-def written(folder: Path, run: RunScores, report: Report) -> list[dict[str, str]]:
+def written(folder: Path, run: Evaluation, report: Report) -> list[dict[str, str]]:
     """What table.csv says of each client."""
     whole = build_whole(run)
     write_report(folder, run, report, {}, whole)
@@ -168,7 +168,7 @@ def written(folder: Path, run: RunScores, report: Report) -> list[dict[str, str]
         return [row for row in csv.DictReader(file) if row["subject"] == "client"]
 
 
-def test_table__has_every_client(many: RunScores, report: Report, tmp_path: Path) -> None:
+def test_table__has_every_client(many: Evaluation, report: Report, tmp_path: Path) -> None:
     rows = written(tmp_path, many, report)
     assert {int(r["client"]) for r in rows} == set(range(MANY))
     (here,) = (r for r in rows if (r["client"], r["metric"]) == ("55", "auc"))
@@ -177,7 +177,7 @@ def test_table__has_every_client(many: RunScores, report: Report, tmp_path: Path
     assert float(here["ci_high"]) == (want.auc_ci or (0, 0))[1]
 
 
-def test_ranking__of_clients_that_all_separate_is_short(many: RunScores) -> None:
+def test_ranking__of_clients_that_all_separate_is_short(many: Evaluation) -> None:
     """Half of the clients leak all that they hold: thousands of pairs."""
     (attack,) = many.attacks
     leaks = attack.scores_members + np.where(many.member_client % 2, 9.0, -9.0)
@@ -187,7 +187,7 @@ def test_ranking__of_clients_that_all_separate_is_short(many: RunScores) -> None
 
 
 @pytest.fixture
-def condensed(many: RunScores, monkeypatch: pytest.MonkeyPatch) -> tuple[RunScores, Report]:
+def condensed(many: Evaluation, monkeypatch: pytest.MonkeyPatch) -> tuple[Evaluation, Report]:
     """The same federation where a report lists no more than 100 clients; a third never trained."""
     monkeypatch.setattr(client_reports, "MOST", 100)
     clients = [replace(c, last_round=0 if c.id % 3 == 0 else c.id % 20) for c in many.clients]
@@ -197,7 +197,7 @@ def condensed(many: RunScores, monkeypatch: pytest.MonkeyPatch) -> tuple[RunScor
 
 @pytest.mark.slow
 def test_condensed__twenty_are_listed_and_the_rest_is_counted(
-    condensed: tuple[RunScores, Report], report: Report, tmp_path: Path
+    condensed: tuple[Evaluation, Report], report: Report, tmp_path: Path
 ) -> None:
     run, short = condensed
     assert len(short.clients) == FEW and counts_of(short).clients == MANY
@@ -226,7 +226,7 @@ def test_condensed__twenty_are_listed_and_the_rest_is_counted(
 
 
 def test_cohorts__by_the_last_round_and_those_that_no_round_drew(
-    condensed: tuple[RunScores, Report],
+    condensed: tuple[Evaluation, Report],
 ) -> None:
     run, short = condensed
     rows = short.client_cohorts
@@ -254,7 +254,7 @@ def test_cohorts__none_where_all_train_in_every_round(report: Report) -> None:
 
 
 def test_condensed__clients_of_whom_nothing_is_to_be_said_have_no_row(
-    condensed: tuple[RunScores, Report], tmp_path: Path
+    condensed: tuple[Evaluation, Report], tmp_path: Path
 ) -> None:
     """Of 40 clients members are scored, ten are defended, two attack, and one is large."""
     run, _ = condensed

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fedmia.records import Pair, RunScores, ScoredAttack
+from fedmia.records import Evaluation, Pair, ScoredAttack
 from fedmia.records.rows import RoundRow
 from fedmia.report.build import round_row
 from fedmia.report.metrics import attack_row, paired_rows
@@ -77,7 +77,7 @@ def test_attack_row__without_known_images_and_shadows_there_is_no_threshold() ->
     assert own.accuracy_refitted is None
 
 
-def test_round_row__leakage_is_of_members_over_non_members(run: RunScores) -> None:
+def test_round_row__leakage_is_of_members_over_non_members(run: Evaluation) -> None:
     """Two of three members over both others, one between: 5 of 6 pairs; none where a side lacks."""
     members, others = np.array([3.0, 4.0, 1.5]), np.array([1.0, 2.0])
     whole = ScoredAttack("a", "", "", "", members, others)

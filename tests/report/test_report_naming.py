@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedmia.records import RunScores, ScoredAttack
+from fedmia.records import Evaluation, ScoredAttack
 from fedmia.records.client_rows import NamingNull, NamingRow
 from fedmia.records.rows import Report
 from fedmia.report.build import build_report
@@ -32,7 +32,7 @@ def namer(members: np.ndarray, others: np.ndarray) -> ScoredAttack:
     )  # fmt: skip
 
 
-def planted(n: int, m: int, leak: float, seed: int, noise: float = 0.2) -> tuple[RunScores, float]:
+def planted(n: int, m: int, leak: float, seed: int, noise: float = 0.2) -> tuple[Evaluation, float]:
     """A run whose attack names by class, a share `noise` of images at random, and names right a
     share `leak` of members by themselves; and how much more of them that is than of others alike.
 
@@ -46,14 +46,14 @@ def planted(n: int, m: int, leak: float, seed: int, noise: float = 0.2) -> tuple
         return np.where(some, draw.integers(0, CLIENTS, len(classes)), classes)
 
     told = np.where(draw.random(n) < leak, owner, by_class(labels))
-    run = RunScores(
+    run = Evaluation(
         0, np.arange(n), np.arange(n, n + m), owner, labels, theirs,
         attacks=[namer(told, by_class(theirs))],
     )  # fmt: skip
     return run, leak * (1 - 0.75 * (1 - noise) - noise / CLIENTS)
 
 
-def null_of(run: RunScores) -> NamingNull:
+def null_of(run: Evaluation) -> NamingNull:
     null = named_null(run, run.attacks[0])
     assert null is not None
     return null
@@ -62,7 +62,7 @@ def null_of(run: RunScores) -> NamingNull:
 def test_null__is_the_mean_over_pairs_of_one_class() -> None:
     # Class 0: clients 1, 1, 2 hold it, its non-members are named 1, 1, 1, 2; of class 1 the one
     # non-member is named 2; the member of class 7 has no like.
-    run = RunScores(
+    run = Evaluation(
         0, np.arange(6), np.arange(5), np.array([1, 1, 2, 2, 3, 1]), np.array([0, 0, 0, 1, 1, 7]),
         np.array([0, 0, 0, 0, 1]),
         attacks=[namer(np.array([1, 2, 2, 2, 2, 1]), np.array([1, 1, 1, 2, 2]))],
@@ -149,7 +149,7 @@ def test_intervals__cover(sizes: tuple[int, int], leak: float, draws: int) -> No
 def test_ends__are_no_points(client: int) -> None:
     """All named alike: the null is 1 or 0, and its interval is as wide as few images make it."""
     same = np.zeros(40, np.int64)
-    run = RunScores(
+    run = Evaluation(
         0, np.arange(40), np.arange(40), same, same, same, attacks=[namer(same, same + client)]
     )
     null = null_of(run)
@@ -158,7 +158,7 @@ def test_ends__are_no_points(client: int) -> None:
     assert null.difference == (client != 0) and np.ptp(null.difference_ci) > 0.05
 
 
-def test_none__without_scores_by_client_or_anything_alike(run: RunScores) -> None:
+def test_none__without_scores_by_client_or_anything_alike(run: Evaluation) -> None:
     assert named_null(run, run.attacks[0]) is None
     run, _ = planted(60, 90, 0.0, 0)
     attack = run.attacks[0]
@@ -166,7 +166,7 @@ def test_none__without_scores_by_client_or_anything_alike(run: RunScores) -> Non
     assert named_null(replace(run, member_labels=run.member_labels + 77), attack) is None
 
 
-def test_rows__counts_interval_chance_and_placebo(run: RunScores) -> None:
+def test_rows__counts_interval_chance_and_placebo(run: Evaluation) -> None:
     n, first = len(run.member_client), replace(run.attacks[0], client_ids=None)
 
     def named(right: int) -> ScoredAttack:
@@ -186,7 +186,7 @@ def test_rows__counts_interval_chance_and_placebo(run: RunScores) -> None:
     assert bare.placebo is None and named_rows(run) == []
 
 
-def test_rows__of_the_placebo_are_its_own(everything: RunScores, whole: Report) -> None:
+def test_rows__of_the_placebo_are_its_own(everything: Evaluation, whole: Report) -> None:
     (row,) = whole.named_clients
     (placebo,) = (a for a in everything.controls["placebo"] if a.name == row.attack)
     assert row.placebo is not None

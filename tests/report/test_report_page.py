@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import fedmia.report
-from fedmia.records import Pair, RunScores
+from fedmia.records import Evaluation, Pair
 from fedmia.records.note import Note
 from fedmia.records.rows import Report
 from fedmia.report.build import build_report
@@ -58,7 +58,7 @@ def test_page__self_contained_and_its_figures_where_they_belong(report: Report) 
     assert "details::details-content" in style.partition("@media print")[2]  # folds are printed
 
 
-def test_page__escapes_everything(run: RunScores) -> None:
+def test_page__escapes_everything(run: Evaluation) -> None:
     evil = "<script>alert('x')</script>&"
     attack = replace(run.attacks[0], name=evil, paper=evil, access=evil)
     poisoned = alone(
@@ -71,7 +71,7 @@ def test_page__escapes_everything(run: RunScores) -> None:
     assert "<script" not in text and "alert(&#39;x&#39;)" in text and Page(text).tags
 
 
-def test_empty__run_is_its_verdict_and_what_it_means(run: RunScores) -> None:
+def test_empty__run_is_its_verdict_and_what_it_means(run: Evaluation) -> None:
     nothing = {"pixels": None, "curves": None, "clients": [], "rounds": [], "utility": {}}
     report = build_report(alone(run, **nothing))
     assert ">None<" not in page(report, {}) and "No attack was run." in page(report, {})
@@ -79,7 +79,7 @@ def test_empty__run_is_its_verdict_and_what_it_means(run: RunScores) -> None:
     assert "verdict" in lines[0] and lines[3].startswith("What this means: ")
 
 
-def test_render__fits_80_columns_without_cutting_or_markup(run: RunScores) -> None:
+def test_render__fits_80_columns_without_cutting_or_markup(run: Evaluation) -> None:
     long = "[bold]encodermi-threshold-variant-by-batch[/bold]"
     attacks = [*run.attacks, scored(long, 0.7, 112, 500, 3, under_attack=True)]
     lines = terminal(build_report(replace(run, attacks=attacks)))

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedmia.records import RunScores, ScoredAttack
+from fedmia.records import Evaluation, ScoredAttack
 from fedmia.report.build import build_report
 from fedmia.report.per_client import per_client
 from fedmia.seeding import rng
@@ -22,7 +22,7 @@ CLIENTS = 9  # that hold the members of `make_run`; a tenth holds none
 
 
 def asking(
-    run: RunScores, shift: float, seed: int = 0, client_offset: float = 0, class_offset: float = 0
+    run: Evaluation, shift: float, seed: int = 0, client_offset: float = 0, class_offset: float = 0
 ) -> ScoredAttack:
     """Scores of pairs that are noise, but `shift` higher where the client holds the member."""
     draw = rng(seed, "pairs")
@@ -44,7 +44,7 @@ def asking(
     )
 
 
-def naive(run: RunScores, attack: ScoredAttack) -> tuple[float, np.ndarray, np.ndarray]:
+def naive(run: Evaluation, attack: ScoredAttack) -> tuple[float, np.ndarray, np.ndarray]:
     """AUC, and the won and the whole weight of each (member, non-member), by loops."""
     assert attack.client_ids is not None
     assert attack.by_client_members is not None and attack.by_client_nonmembers is not None
@@ -97,7 +97,7 @@ def test_per_client__is_the_loop(digits: int) -> None:
     np.testing.assert_allclose(weights.sum(axis=1), 1)
 
 
-def test_per_client__of_one_client_and_one_class_is_the_plain_auc(run: RunScores) -> None:
+def test_per_client__of_one_client_and_one_class_is_the_plain_auc(run: Evaluation) -> None:
     same = {"member_labels": np.zeros(112, int), "nonmember_labels": np.zeros(500, int)}
     run = replace(run, member_client=np.full(112, 4), **same)
     attack = asking(run, 1.0)
@@ -114,14 +114,14 @@ def test_per_client__of_one_client_and_one_class_is_the_plain_auc(run: RunScores
     np.testing.assert_allclose(result.auc_ci, auc_interval(auc_estimate(*pairs)), atol=0.015)
 
 
-def test_interval__where_every_draw_is_the_same_keeps_a_width(run: RunScores) -> None:
+def test_interval__where_every_draw_is_the_same_keeps_a_width(run: Evaluation) -> None:
     result = per_client(run, asking(run, 100.0))
     assert result is not None and result.auc == pytest.approx(1)
     assert 0.85 < result.auc_ci[0] < 0.99 and result.auc_ci[1] == pytest.approx(1)
     assert interval_over_images(np.ones((1, 9)), np.ones((1, 9)), rng(0)) is None
 
 
-def test_planted__one_client_tells_more_than_the_highest_of_all(run: RunScores) -> None:
+def test_planted__one_client_tells_more_than_the_highest_of_all(run: Evaluation) -> None:
     attack = asking(run, 1.2)
     result = per_client(run, attack)
     assert result is not None
@@ -153,7 +153,7 @@ def test_null__is_a_half_whatever_a_client_fits_well(offsets: dict[str, float]) 
     assert sum(h for _, h in aucs) >= 9
 
 
-def test_none__without_scores_by_client_or_anything_to_compare(run: RunScores) -> None:
+def test_none__without_scores_by_client_or_anything_to_compare(run: Evaluation) -> None:
     assert per_client(run, run.attacks[0]) is None
     attack = asking(run, 1.0)
     assert per_client(replace(run, member_client=np.full(112, 77)), attack) is None
@@ -174,6 +174,6 @@ def test_none__without_scores_by_client_or_anything_to_compare(run: RunScores) -
         ({"named_members": np.zeros(3, dtype=np.int64)}, r"clients named: shape \(3,\)"),
     ],
 )
-def test_check__scores_by_client_align(run: RunScores, bad: dict[str, Any], words: str) -> None:
+def test_check__scores_by_client_align(run: Evaluation, bad: dict[str, Any], words: str) -> None:
     with pytest.raises(ValueError, match=words):
         build_report(alone(run, replace(asking(run, 1.0), **bad)))

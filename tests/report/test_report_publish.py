@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from fedmia.records import RunScores
+from fedmia.records import Evaluation
 from fedmia.records.rows import Report
 from fedmia.report.figures import draw
 from fedmia.report.publish import publish, show
@@ -22,7 +22,7 @@ def untimed(report: Report) -> Report:
 
 
 def test_publish__report_files_and_the_seconds_of_both(
-    run: RunScores, report: Report, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run: Evaluation, report: Report, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
         draw, "draw_all", lambda scores, report: {"roc.png": b"picture", "roc.pdf": b"pages"}
@@ -49,7 +49,7 @@ def test_publish__report_files_and_the_seconds_of_both(
 
 
 def test_publish__without_a_folder_draws_nothing(
-    run: RunScores, report: Report, monkeypatch: pytest.MonkeyPatch
+    run: Evaluation, report: Report, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delattr(draw, "draw_all")
     made = publish(run, None, Stopwatch(time.perf_counter()))

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fedmia.evaluation.steps.sets import set_scores
-from fedmia.records import ALONE, MEAN, Pair, RunScores, ScoredAttack, SetScores
+from fedmia.records import ALONE, MEAN, Evaluation, Pair, ScoredAttack, SetScores
 from fedmia.report.build import build_report
 from fedmia.report.metrics import set_row
 
@@ -82,7 +82,9 @@ def test_set_scores__alone_stands_beside_the_mean() -> None:
         ({"controls": {"zero": (np.zeros(3), np.zeros(2))}}, r"by zero.*expected \(2,\)"),
     ],
 )  # fmt: skip
-def test_report__refuses_broken_sets(run: RunScores, broken: dict[str, object], words: str) -> None:
+def test_report__refuses_broken_sets(
+    run: Evaluation, broken: dict[str, object], words: str
+) -> None:
     sets = replace(SetScores("lpla", MEAN, 8, np.zeros(2), np.zeros(2)), **broken)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=f"sets of 'lpla' judged mean: .*{words}"):
         build_report(replace(run, sets=[sets]))

@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fedmia.records import RunScores, ScoredAttack, fields, rows
+from fedmia.records import Evaluation, ScoredAttack, fields, rows
 from fedmia.records.attack_rows import AttackRow, Interval
 from fedmia.records.fields import SHARE, interval, number
 from fedmia.records.rows import Report
@@ -178,7 +178,7 @@ def declared(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_number__is_in_json_page_terminal_observer_and_table(
-    declared: None, run: RunScores, tmp_path: Path
+    declared: None, run: Evaluation, tmp_path: Path
 ) -> None:
     report = build.build_report(run)
     write_report(tmp_path, run, report, {})

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from fedmia.records import Pair, RunScores
+from fedmia.records import Evaluation, Pair
 from fedmia.report.build import build_report
 from fedmia.report.metrics import OWN, over_control
 from fedmia.report.words.card import model_card
@@ -15,13 +15,13 @@ from fedmia.statistics.auc import difference_interval
 from tests.report.conftest import alone, scored
 
 
-def judge(run: RunScores) -> tuple[str, str]:
+def judge(run: Evaluation) -> tuple[str, str]:
     report = build_report(run)
     return report.verdict, report.verdict_code
 
 
 def test_verdict__says_what_ascent_adds_to_its_twin_and_nothing_of_the_loss_before(
-    run: RunScores,
+    run: Evaluation,
 ) -> None:
     (twin,) = run.pairs
     before = Pair(twin.attack, scored("loss-before", 0.6, 112, 500, 8), "the loss before")
@@ -32,7 +32,7 @@ def test_verdict__says_what_ascent_adds_to_its_twin_and_nothing_of_the_loss_befo
         assert ("over the same rounds without ascent" in sentence) == (twin in pairs)
 
 
-def test_verdict__a_plain_interval_over_half_is_not_enough(run: RunScores) -> None:
+def test_verdict__a_plain_interval_over_half_is_not_enough(run: Evaluation) -> None:
     others = [scored(f"a{i}", 0.5, 112, 500, 60 + i) for i in range(9)]
     report = build_report(alone(run, scored("similarity", 0.58, 112, 500, 3), *others))
     row = report.attacks[0]
@@ -40,7 +40,7 @@ def test_verdict__a_plain_interval_over_half_is_not_enough(run: RunScores) -> No
     assert report.verdict_code == "not-established"
 
 
-def test_verdict__an_attack_counts_beside_its_own_control_alone(run: RunScores) -> None:
+def test_verdict__an_attack_counts_beside_its_own_control_alone(run: Evaluation) -> None:
     """An attack at 0.60 whose placebo is at 0.56 is no leak; one with a control at 0.5 is."""
     weak, same = scored("a", 0.6, 112, 500, 3), scored("a", 0.55, 112, 500, 6)
     other = scored("b", 0.5, 112, 500, 8)
@@ -53,7 +53,7 @@ def test_verdict__an_attack_counts_beside_its_own_control_alone(run: RunScores) 
     assert judge(replace(both, controls=swapped))[1] == "leaks"
 
 
-def test_over_control__which_control_and_at_which_level(run: RunScores) -> None:
+def test_over_control__which_control_and_at_which_level(run: Evaluation) -> None:
     attack, own = scored("a", 0.6, 112, 500, 3), scored("a", 0.5, 112, 500, 6)
     both = replace(run, controls={"untrained": [own], "placebo": [replace(own)]})
     untrained = replace(run, controls={"untrained": [own]})
@@ -70,7 +70,7 @@ def test_over_control__which_control_and_at_which_level(run: RunScores) -> None:
         assert over_control(attack, replace(run, controls=controls), 8) is None
 
 
-def test_over_control__of_sides_that_may_differ_is_over_each_control(run: RunScores) -> None:
+def test_over_control__of_sides_that_may_differ_is_over_each_control(run: Evaluation) -> None:
     """A placebo trained on images of the non-members' kind sees a shift the other way round."""
     attack = scored("a", 0.62, 112, 500, 3)
     controls = {n: [scored("a", 0.5, 112, 500, 6 + i)] for i, n in enumerate(OWN)}
@@ -83,7 +83,7 @@ def test_over_control__of_sides_that_may_differ_is_over_each_control(run: RunSco
     assert judge(leak)[1] == judge(replace(whole, drawn=True))[1] == "leaks"
 
 
-def test_verdict__that_no_attack_has_a_control_after_what_was_found(run: RunScores) -> None:
+def test_verdict__that_no_attack_has_a_control_after_what_was_found(run: Evaluation) -> None:
     for auc, code in ((0.7, "leaks-uncontrolled"), (0.5, "not-established")):
         for seen in (run.pixels, None):
             bare = alone(run, scored("a", auc, 112, 500, 3), pixels=seen, inferences=[])
@@ -106,7 +106,7 @@ def test_verdict__that_no_attack_has_a_control_after_what_was_found(run: RunScor
     ],
 )
 def test_verdict__names_the_model_that_was_scored(
-    run: RunScores, under: bool, rounds: tuple[int, ...], model: str
+    run: Evaluation, under: bool, rounds: tuple[int, ...], model: str
 ) -> None:
     for auc, code in ((0.9, "leaks-uncontrolled"), (0.5, "not-established")):
         attack = scored("one", auc, 112, 500, 1, under_attack=under, rounds=rounds)

@@ -10,8 +10,8 @@ import pytest
 
 from fedmia.records import (
     DatasetInferenceResults,
+    Evaluation,
     Probe,
-    RunScores,
 )
 from fedmia.records.defence_rows import DefencePart, DefenceRow
 from fedmia.records.privacy import Epsilon
@@ -30,10 +30,10 @@ TECHNICAL = re.compile(
 )
 
 
-def cases(run: RunScores) -> list[tuple[str, RunScores]]:
+def cases(run: Evaluation) -> list[tuple[str, Evaluation]]:
     """Verdict codes, and runs that have them."""
 
-    def attack(auc: float, seed: int = 1, **more: object) -> RunScores:
+    def attack(auc: float, seed: int = 1, **more: object) -> Evaluation:
         return alone(run, scored("a", auc, 112, 500, seed, **more), pixels=None)
 
     half, high, low = attack(0.5), attack(0.8), attack(0.2)
@@ -85,7 +85,7 @@ def cases(run: RunScores) -> list[tuple[str, RunScores]]:
     ]
 
 
-def test_words__of_each_code(run: RunScores, snapshot: Snapshot) -> None:
+def test_words__of_each_code(run: Evaluation, snapshot: Snapshot) -> None:
     for code, one in cases(run):
         report = build_report(one)
         assert report.verdict_code == code
@@ -95,7 +95,7 @@ def test_words__of_each_code(run: RunScores, snapshot: Snapshot) -> None:
         snapshot("\n".join((report.verdict, report.means, report.sure, report.todo)))
 
 
-def test_model_card__claims_no_more_than_the_verdict(run: RunScores, snapshot: Snapshot) -> None:
+def test_model_card__claims_no_more_than_the_verdict(run: Evaluation, snapshot: Snapshot) -> None:
     shown = set[str]()
     for code, one in cases(run):
         report = build_report(one)
@@ -112,7 +112,7 @@ def test_model_card__claims_no_more_than_the_verdict(run: RunScores, snapshot: S
     assert shown == {*CODES}
 
 
-def test_model_card__says_what_an_attacker_needs_and_what_is_guaranteed(run: RunScores) -> None:
+def test_model_card__says_what_an_attacker_needs_and_what_is_guaranteed(run: Evaluation) -> None:
     claim = Epsilon(
         value=8.0,
         delta=1e-5,
@@ -145,7 +145,7 @@ def test_model_card__says_what_an_attacker_needs_and_what_is_guaranteed(run: Run
 
 
 @pytest.mark.parametrize("kind", ["run", "encoder", "vectors"])
-def test_todo__a_control_that_each_kind_can_have(run: RunScores, kind: str) -> None:
+def test_todo__a_control_that_each_kind_can_have(run: Evaluation, kind: str) -> None:
     own = {"encoder": {"encoder": AUDIT}, "vectors": {"config": {"member_embeddings": "A.npy"}}}
     high = alone(run, scored("a", 0.8, 112, 500, 1), pixels=None)
     report = build_report(replace(high, **own.get(kind, {})))
@@ -157,14 +157,14 @@ def test_todo__a_control_that_each_kind_can_have(run: RunScores, kind: str) -> N
 
 @pytest.mark.parametrize(("rounds", "third"), [(1, 1), (4, 1), (30, 10)])
 def test_todo__stops_training_within_the_rounds_of_the_run(
-    run: RunScores, rounds: int, third: int
+    run: Evaluation, rounds: int, third: int
 ) -> None:
     leaking = alone(run, scored("a", 0.9, 112, 500, 1), rounds=run.rounds[:rounds])
     todo = build_report(leaking).todo
     assert f"early-stopping.after {third}`" in todo and "fedmia study RUN/config.yaml" in todo
 
 
-def test_todo__advises_more_attacks_where_there_are_more(run: RunScores) -> None:
+def test_todo__advises_more_attacks_where_there_are_more(run: Evaluation) -> None:
     every = registry.names("attack")
     for asked in (every, every[1:], ["similarity"]):
         silent = alone(run, scored("a", 0.5, 112, 500, 1), config={"attacks": asked})
@@ -172,7 +172,7 @@ def test_todo__advises_more_attacks_where_there_are_more(run: RunScores) -> None
         assert ("--attacks all" in todo) == (asked is not every) and "other seeds" in todo
 
 
-def test_count_pairs__is_the_share_of_pairs_that_the_attack_orders_right(run: RunScores) -> None:
+def test_count_pairs__is_the_share_of_pairs_that_the_attack_orders_right(run: Evaluation) -> None:
     attack = scored("similarity", 0.8, 112, 500, 1)
     share = np.mean(attack.scores_members[:, None] > attack.scores_nonmembers[None, :])
     means = build_report(alone(run, attack)).means
@@ -191,7 +191,7 @@ def test_count_pairs__is_the_share_of_pairs_that_the_attack_orders_right(run: Ru
     ],
 )
 def test_todo__advises_no_defence_that_all_use(
-    run: RunScores, used: tuple[str, ...], advised: list[str], silent: str
+    run: Evaluation, used: tuple[str, ...], advised: list[str], silent: str
 ) -> None:
     parts = [DefencePart(name=name) for name in used]
     defence = DefenceRow(name=used[0], parts=parts) if parts else None
@@ -210,13 +210,13 @@ def least(report: Report) -> float:
     return float(report.sure.partition("has AUC ")[2][:4])
 
 
-def test_sure__no_leak_says_what_could_have_been_shown(run: RunScores) -> None:
+def test_sure__no_leak_says_what_could_have_been_shown(run: Evaluation) -> None:
     attacks = [scored(f"{i}", 0.5, 112, 500, i) for i in range(9)]
     few, many = (least(build_report(alone(run, *attacks[:k]))) for k in (1, 9))
     assert 0.5 < few < many < 0.7
 
 
-def test_sure__a_leak_must_show_over_the_control(run: RunScores) -> None:
+def test_sure__a_leak_must_show_over_the_control(run: Evaluation) -> None:
     """In a run the members are drawn at random: there the control costs the level of one attack."""
     attacks, untrained = (
         [scored(name, 0.5, 112, 500, seed + i) for i, name in enumerate("abcdefghi")]
@@ -238,7 +238,7 @@ def test_todo__more_images_are_asked_for_where_either_side_is_small(
     assert ("AUC 0.55" in todo) == more
 
 
-def test_notebook__boxes_in_the_colour_of_the_verdict(run: RunScores, report: Report) -> None:
+def test_notebook__boxes_in_the_colour_of_the_verdict(run: Evaluation, report: Report) -> None:
     leak, none = html_summary(report), html_summary(build_report(alone(run)))
     assert LEAKS in leak and DOUBT not in leak and DOUBT in none and LEAKS not in none
     places = [leak.index(text) for text in (report.verdict, str(report.means), "<table")]

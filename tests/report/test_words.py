@@ -23,7 +23,7 @@ from rich.console import Group
 from rich.panel import Panel
 from rich.text import Text
 
-from fedmia.records import DatasetInferenceResults, RunScores, ScoredAttack
+from fedmia.records import DatasetInferenceResults, Evaluation, ScoredAttack
 from fedmia.records.rows import Report
 from fedmia.report.build import build_report
 from fedmia.report.codes import CODES
@@ -146,7 +146,7 @@ def of_a_finding(report: Report, sentence: str) -> bool:
     return bool(re.search(r"\d", sentence) or names & {*re.findall(r"[\w-]+", sentence)})
 
 
-def renamed(run: RunScores) -> RunScores:
+def renamed(run: Evaluation) -> Evaluation:
     """The run with `attack-a` for `a`, which is a word of English; papers have capitals."""
 
     def longer(name: str) -> str:
@@ -164,7 +164,7 @@ def renamed(run: RunScores) -> RunScores:
     )
 
 
-def strangers(run: RunScores, folder: Path) -> tuple[str, list[tuple[str, str]]]:
+def strangers(run: Evaluation, folder: Path) -> tuple[str, list[tuple[str, str]]]:
     """The verdict's code, and sentences of a finding that no function of the package returned."""
     with recorded() as texts:
         report = build_report(renamed(run))
@@ -178,24 +178,24 @@ def strangers(run: RunScores, folder: Path) -> tuple[str, list[tuple[str, str]]]
 # -- kinds of report ------------------------------------------------------------------------------
 
 
-def audit(run: RunScores) -> RunScores:
+def audit(run: Evaluation) -> Evaluation:
     """Of an encoder that somebody brought."""
     return replace(run, encoder=AUDIT, rounds=(), clients=(), curves=None, drawn=False)
 
 
-def federation(run: RunScores) -> RunScores:
+def federation(run: Evaluation) -> Evaluation:
     """Of a recording with updates."""
     suspects = [suspect(9, 12.5, True), suspect(2, 1.5, False), suspect(4, None, None)]
     return replace(run, encoder=AUDIT, rows={"suspects": suspects}, interrupted=run.interrupted)
 
 
-def vectors(run: RunScores) -> RunScores:
+def vectors(run: Evaluation) -> Evaluation:
     """Of vectors, without an encoder."""
     config = {"member_embeddings": "a.npy", "attacks": ["a"]}
     return replace(run, config=config, rounds=(), clients=(), curves=None, pixels=None)
 
 
-def patients(run: RunScores) -> RunScores:
+def patients(run: Evaluation) -> Evaluation:
     """Of images of patients, of whom one attack asks two and one asks a single one."""
     n, m = len(run.member_ids), len(run.nonmember_ids)
     rows = [compared(i, 0.02 + i / 10, 8, m, 0.02 + i / 10) for i in range(2)]
@@ -214,7 +214,7 @@ def patients(run: RunScores) -> RunScores:
     )
 
 
-def many(run: RunScores) -> RunScores:
+def many(run: Evaluation) -> Evaluation:
     """Of more clients than are listed, most of which hold no scored image."""
     clients = [replace(run.clients[i % 9], id=i, last_round=i % 7) for i in range(1200)]
     p_values = [compared(i, (i + 20) / 80, 2) for i in range(60)]
@@ -227,7 +227,7 @@ def many(run: RunScores) -> RunScores:
     )
 
 
-KINDS: dict[str, Callable[[RunScores], RunScores]] = {
+KINDS: dict[str, Callable[[Evaluation], Evaluation]] = {
     "run": lambda run: run,
     "audit": audit,
     "federation": federation,
@@ -238,7 +238,7 @@ KINDS: dict[str, Callable[[RunScores], RunScores]] = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_sentences__come_from_the_words(kind: str, run: RunScores, tmp_path: Path) -> None:
+def test_sentences__come_from_the_words(kind: str, run: Evaluation, tmp_path: Path) -> None:
     codes, tried = set[str](), set[str]()
     for code, one in cases(run):
         if kind == "run" or (code not in tried and len(one.member_ids)):
@@ -249,12 +249,12 @@ def test_sentences__come_from_the_words(kind: str, run: RunScores, tmp_path: Pat
     assert codes == {*CODES} - ({"shift"} if kind == "vectors" else set())  # they have no pixels
 
 
-def test_sentences__of_everything_come_from_the_words(run: RunScores, tmp_path: Path) -> None:
+def test_sentences__of_everything_come_from_the_words(run: Evaluation, tmp_path: Path) -> None:
     assert strangers(make_everything(run), tmp_path)[1] == []
 
 
 def test_sentences__one_from_elsewhere_is_seen(
-    run: RunScores, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run: Evaluation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said = "The attack combined has AUC 0.99 all the same"
     monkeypatch.setattr("fedmia.report.terminal.defended_lines", lambda report: [f"{said}."])

@@ -112,9 +112,9 @@ def test_inline__few_clients_at_once_on_a_gpu(
     monkeypatch.setattr(backends, "InlineGrid", Counting)
     monkeypatch.setattr(backends, "count_cores", lambda: 12)
     one = Experiment.complete(machine=RunMachine(clients_at_once=1))
-    context: Any = SimpleNamespace(
+    setup: Any = SimpleNamespace(
         device=device, roles=("honest",) * 20, threads=1, experiment=one,
         parts={"members": [range(9)] * 10}, channels=3, size=8,
     )  # fmt: skip
-    backends.run_inline(lambda grid: None, context, Ledger())
+    backends.run_inline(lambda grid: None, setup, Ledger())
     assert counts == [workers]

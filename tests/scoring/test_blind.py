@@ -23,7 +23,7 @@ from fedmia.evaluation.audits.prepare import prepare
 from fedmia.evaluation.audits.utility import health, probe_images
 from fedmia.evaluation.encoder import suite_of_audit
 from fedmia.evaluation.steps.datasets import CandidateSets, inference
-from fedmia.federation.plan import make_client_context, make_plan
+from fedmia.federation.plan import make_client_setup, make_plan
 from fedmia.partitions.iid import IID
 from fedmia.settings.errors import InputError
 from tests.auditing.conftest import MEMBERS, Audit, Sides, archives, audit, textures, write
@@ -111,11 +111,11 @@ def test_trajectory__sets_of_members_are_not_judged_first(tmp_path: Path) -> Non
 def test_targets__their_order_is_that_of_content_whatever_the_role(tmp_path: Path) -> None:
     options = f"{SMALL} --clients 2 --rounds 2 --attack-rounds 1 --attacker active"
     plan = make_plan(parse(SIMULATE, options.split()).settings)
-    context = make_client_context(plan, tmp_path, Event())
-    names = digests(context.images[context.targets])
+    setup = make_client_setup(plan, tmp_path, Event())
+    names = digests(setup.images[setup.targets])
     assert names == sorted(names)
-    firsts = [int(one[0]) for one in context.sets]
-    assert firsts == sorted(firsts) and all((np.diff(one) > 0).all() for one in context.sets)
+    firsts = [int(one[0]) for one in setup.sets]
+    assert firsts == sorted(firsts) and all((np.diff(one) > 0).all() for one in setup.sets)
 
 
 @pytest.mark.parametrize("subjects", [False, True])

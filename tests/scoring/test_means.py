@@ -16,7 +16,7 @@ from fedmia.cli.commands import SIMULATE
 from fedmia.evaluation.budgets import first_known
 from fedmia.evaluation.run import score_run
 from fedmia.flower.private import check
-from fedmia.records import RunScores
+from fedmia.records import Evaluation
 from fedmia.report.build import build_report
 from fedmia.report.words.notes import sentences
 from fedmia.runtime.stopwatch import Stopwatch
@@ -45,9 +45,9 @@ def asking(run: Run, **options: Any) -> Run:
     return replace(run, plan=replace(run.plan, experiment=experiment))
 
 
-def scored(run: Run) -> RunScores:
+def scored(run: Run) -> Evaluation:
     return score_run(
-        run.with_notes() if run.client_context.attack else run, Stopwatch(time.perf_counter())
+        run.with_notes() if run.client_setup.attack else run, Stopwatch(time.perf_counter())
     )
 
 
@@ -86,7 +86,7 @@ def test_fewer_known_images__are_fewer_that_the_attacker_holds(run: Run) -> None
         suite.view(suite.main, "lpla", some).held for some in (known, first_known(known, 3))
     )
     assert every is not None and few is not None
-    own = len(run.client_context.parts["members"][-1])  # its own images stay
+    own = len(run.client_setup.parts["members"][-1])  # its own images stay
     assert (len(every), len(few)) == (own + 2 * KNOWN, own + 6)
 
 

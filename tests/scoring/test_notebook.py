@@ -15,7 +15,7 @@ from torch import Tensor
 from fedmia.data.images import digests
 from fedmia.evaluation.steps.failures import Failures
 from fedmia.federation.notetaker import NoteTaker
-from fedmia.recording.format import RoundRecord
+from fedmia.recording.format import RecordedRound
 from fedmia.recording.writer import RecordingWriter
 from fedmia.report.words.notes import sentences
 from fedmia.rounds.notes import SIDES, Notes
@@ -46,7 +46,7 @@ def note_taker(uploads: bool = False) -> Any:
     notes: Any = NoteTaker.__new__(NoteTaker)
     Notes.__init__(notes, digests(TARGETS.numpy()), ABOUT)
     notes.images, notes.attack, notes._lock = TARGETS, Reads(uploads), Lock()
-    notes.context = SimpleNamespace(threads=1, sets=[np.array([1, 3]), np.array([3, 4])])
+    notes.setup = SimpleNamespace(threads=1, sets=[np.array([1, 3]), np.array([3, 4])])
     notes.view = lambda model, held: SimpleNamespace(model=model, queries=0)
     return notes
 
@@ -135,7 +135,7 @@ def test_notes__of_all_that_was_read_and_nothing_else(tmp_path: Path) -> None:
             assert set(tensors) == names
             assert about["queries"] == ({"": 30 if round == 4 else 15} if branch == "main" else {})
             digest = writer.save_file("notes", branch, round, tensors, about)
-            writer.add(RoundRecord(branch, round, notes=digest))
+            writer.add(RecordedRound(branch, round, notes=digest))
     again = note_taker()
     again.add(writer)
     assert again.rounds("main") == [4, 6] and again.rounds("zero") == []
@@ -156,7 +156,9 @@ def test_notes__of_other_targets_are_refused(tmp_path: Path) -> None:
     writer, notes = RecordingWriter(tmp_path / "recording"), filled(False)
     notes.note("main", 4, received=np.zeros(6))
     writer.add(
-        RoundRecord("main", 4, notes=writer.save_file("notes", "main", 4, *notes.packed("main", 4)))
+        RecordedRound(
+            "main", 4, notes=writer.save_file("notes", "main", 4, *notes.packed("main", 4))
+        )
     )
     with pytest.raises(InputError, match="holds no notes of an attacker"):
         note_taker().add(writer)

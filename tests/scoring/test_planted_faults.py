@@ -14,7 +14,7 @@ from torch import Tensor
 from fedmia.attacks.base import Attack, Known
 from fedmia.evaluation.steps.controls import pixels
 from fedmia.evaluation.steps.scorer import Scorer
-from fedmia.records import RunScores
+from fedmia.records import Evaluation
 from fedmia.records.rows import Report
 from fedmia.report.build import build_report
 from fedmia.seeding import rng
@@ -96,7 +96,7 @@ def faulty(fault: str, place: str, seed: int) -> Report:
     }
     ids, nobody = np.arange(MEMBERS + OTHERS), np.zeros(MEMBERS + OTHERS, np.int64)
     return build_report(
-        RunScores(
+        Evaluation(
             seed, ids[:MEMBERS], ids[MEMBERS:], nobody[:MEMBERS], nobody[:MEMBERS],
             nobody[MEMBERS:], attacks=[scored["main"]], drawn=place == "run",
             controls={name: [scored[name]] for name in BESIDE[place]},

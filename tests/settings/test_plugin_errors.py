@@ -53,7 +53,7 @@ OUTSIDE = f"{__name__}:Halving"
             "simulate --attacks baseline-e --attack.baseline-e.rows 2",
             "attack.baseline-e.rows and columns: 2x3, must be odd",
         ),
-        ("simulate --ssl moco --ssl.operations rotation", "ssl.operations: the recipe has no rot"),
+        ("simulate --ssl moco --ssl.operations rotation", "ssl.operations: it has no rot"),
         (
             "simulate --ssl ibot --model vit-tiny --ssl.mask_spread 0.9",
             "ssl.mask_spread: 0.9, must be at most 0.3",

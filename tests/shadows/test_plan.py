@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fedmia.data.base import Views
+from fedmia.data.base import AugmentLimits
 from fedmia.settings.errors import InputError
 from fedmia.shadows.plan import KNOWLEDGE, ShadowPlan, attacker_augment, build_settings
 from fedmia.ssl.augment import Augment
@@ -54,7 +54,7 @@ def test_settings__a_rate_belongs_to_its_optimizer() -> None:
 
 def test_settings__the_stand_ins_have_options_of_their_own() -> None:
     own = {"model_options": {"width": 6}, "ssl_options": {"dim": 12, "crop_min": 0.7}}
-    views = Views(crop_min=0.9, flip=0.0, jitter=0.25)
+    views = AugmentLimits(crop_min=0.9, flip=0.0, jitter=0.25)
     settings = build_settings(make_plan(knowledge=(), **own), make_target(views=views))
     assert (settings.model[0], settings.model[1]["width"]) == ("smallnet", 6)
     assert [settings.ssl[1][n] for n in ("dim", "crop_min", "flip")] == [12, 0.7, 0.0]
@@ -69,7 +69,7 @@ def test_settings__policies_between_rounds_do_not_apply() -> None:
 
 def test_settings__stand_in_takes_the_images_views() -> None:
     plan = make_plan(knowledge=("none",))
-    views = Views(crop_min=0.9, flip=0.0, jitter=0.25)
+    views = AugmentLimits(crop_min=0.9, flip=0.0, jitter=0.25)
     settings = build_settings(plan, make_target(views=views))
     assert {k: settings.ssl[1][k] for k in vars(views)} == vars(views)
     assert build_settings(plan, make_target()).ssl[1]["crop_min"] is None
@@ -139,7 +139,7 @@ def test_attacker_augment__else_random_resized_crop_alone() -> None:
         off = ("flip", "brightness", "contrast", "saturation", "hue", "jitter_p", "gray_p",
                "blur_p", "solarize_p")  # fmt: skip
         assert not any(getattr(augment, name) for name in off)
-    assert attacker_augment(plan, None, Views(crop_min=0.9)).crop_min == 0.9
+    assert attacker_augment(plan, None, AugmentLimits(crop_min=0.9)).crop_min == 0.9
 
 
 OWN = ("gray", "crop", "flip", "jitter")  # EncoderMI's inferrer, Fig. 3

@@ -18,7 +18,7 @@ from fedmia.settings import registry
 from fedmia.settings.errors import InputError
 from fedmia.shadows.draw import ImagePool
 from fedmia.shadows.train import TrainedShadow, TrainingStopped, shadow_notes
-from fedmia.ssl.base import Recipe
+from fedmia.ssl.base import TrainingData
 from fedmia.ssl.moco import MoCo
 from fedmia.ssl.train import Job, Train, make_optimizer
 
@@ -42,8 +42,8 @@ def test_train_shadows__equals_the_plain_calls(plain: list[TrainedShadow], pool:
     inside, outside = ImagePool(pool, None).draw(make_plan())[1]
     spec, options = MoCo(dim=8, queue=8, temperature=0.2), Train(local_epochs=1, batch_size=4,
                                                                lr=0.05, momentum=0.8)  # fmt: skip
-    recipe = Recipe((0.5,) * 3, (0.25,) * 3, 12)
-    method = spec.build(SmallNet(width=4).build(3, 8), recipe, torch_rng(0, "shadow", 1))
+    training_data = TrainingData((0.5,) * 3, (0.25,) * 3, 12)
+    method = spec.build(SmallNet(width=4).build(3, 8), training_data, torch_rng(0, "shadow", 1))
     method.begin_first_round()
     optimizer = make_optimizer(method, options)
     for epoch in range(2):

@@ -15,11 +15,11 @@ from fedmia.nets.smallnet import SmallNet
 from fedmia.nets.vit import ViTTiny
 from fedmia.seeding import torch_rng
 from fedmia.settings import registry
-from fedmia.ssl.base import SSL, Recipe
+from fedmia.ssl.base import SSL, TrainingData
 from fedmia.testing.ssl import SSLCase
 
 PATCHES = ("cae", "ibot", "mae", "saim")  # need a vision transformer
-RECIPE = Recipe((0.5, 0.4, 0.6), (0.25, 0.2, 0.3))
+TRAINING_DATA = TrainingData((0.5, 0.4, 0.6), (0.25, 0.2, 0.3))
 NARROW = SmallNet(width=4)
 PATCHED = ViTTiny(width=8, heads=2, depth=4, patch=2)  # 16 patches of 2x2 on 8x8 pixels
 
@@ -40,7 +40,9 @@ def same(a: dict[str, Tensor], b: dict[str, Tensor]) -> bool:
 
 def build(spec: SSL, seed: int = 0, images: int | None = None, net: Net = NARROW) -> Any:
     """The method of a holder of `images` images of 8x8 pixels."""
-    return spec.build(net.build(3, 8), replace(RECIPE, images=images), torch_rng(seed, "test"))
+    return spec.build(
+        net.build(3, 8), replace(TRAINING_DATA, images=images), torch_rng(seed, "test")
+    )
 
 
 def case(name: str, **options: Any) -> SSLCase:

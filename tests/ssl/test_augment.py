@@ -94,19 +94,31 @@ def test_hue_shift__of_nothing_or_a_whole_turn_is_the_image() -> None:
         close(images(turned), x)
 
 
-def by_hand(recipe: Augment, image: torch.Tensor, row: list[float]) -> torch.Tensor:
+def by_hand(augmentation: Augment, image: torch.Tensor, row: list[float]) -> torch.Tensor:
     """One view of one image through torchvision's functions, the uniforms read one by one."""
     size, row = image.shape[-1], iter(row)
-    done = recipe.operations or ("crop", "flip", "jitter", "gray", "blur", "solarize", "rotation")
+    done = augmentation.operations or (
+        "crop",
+        "flip",
+        "jitter",
+        "gray",
+        "blur",
+        "solarize",
+        "rotation",
+    )
     areas = [next(row) for _ in range(ATTEMPTS)]
     ratios = [next(row) for _ in range(ATTEMPTS)]
     down, right = next(row), next(row)
     flip, jitter, gray, blur, solar = (next(row) for _ in range(5))
     amounts, keys, sigma = [next(row) for _ in range(4)], [next(row) for _ in range(4)], next(row)
-    low, high = math.log(recipe.ratio_min), math.log(recipe.ratio_max)
+    low, high = math.log(augmentation.ratio_min), math.log(augmentation.ratio_max)
     box = (0, 0, size, size)
     for area, ratio in zip(areas, ratios, strict=True):
-        pixels = size * size * (recipe.crop_min + area * (recipe.crop_max - recipe.crop_min))
+        pixels = (
+            size
+            * size
+            * (augmentation.crop_min + area * (augmentation.crop_max - augmentation.crop_min))
+        )
         aspect = math.exp(low + ratio * (high - low))
         w, h = round(math.sqrt(pixels * aspect)), round(math.sqrt(pixels / aspect))
         if 0 < w <= size and 0 < h <= size:
@@ -114,25 +126,27 @@ def by_hand(recipe: Augment, image: torch.Tensor, row: list[float]) -> torch.Ten
                 box = (int(down * (size - h + 1)), int(right * (size - w + 1)), h, w)
             break
     x = tv.resized_crop(image, *box, size=[size, size], antialias=True)
-    if "jitter" in done and jitter < recipe.jitter_p:
-        strengths = (recipe.brightness, recipe.contrast, recipe.saturation)
+    if "jitter" in done and jitter < augmentation.jitter_p:
+        strengths = (augmentation.brightness, augmentation.contrast, augmentation.saturation)
         factors = [
             max(0, 1 - s) + a * (1 + s - max(0, 1 - s))
             for s, a in zip(strengths, amounts, strict=False)
         ]
-        factors.append((2 * amounts[3] - 1) * recipe.hue)
+        factors.append((2 * amounts[3] - 1) * augmentation.hue)
         for step in sorted(range(4), key=lambda s: keys[s]):
             x = TORCHVISION_STEPS[step](x, factors[step])
-    if "gray" in done and gray < recipe.gray_p:
+    if "gray" in done and gray < augmentation.gray_p:
         x = tv.rgb_to_grayscale(x, num_output_channels=x.shape[0])
-    if "blur" in done and blur < recipe.blur_p:
-        width = recipe.blur_sigma_max - recipe.blur_sigma_min
-        x = tv.gaussian_blur(x, [ops.blur_size(size)] * 2, [recipe.blur_sigma_min + sigma * width])
-    if "solarize" in done and solar < recipe.solarize_p:
+    if "blur" in done and blur < augmentation.blur_p:
+        width = augmentation.blur_sigma_max - augmentation.blur_sigma_min
+        x = tv.gaussian_blur(
+            x, [ops.blur_size(size)] * 2, [augmentation.blur_sigma_min + sigma * width]
+        )
+    if "solarize" in done and solar < augmentation.solarize_p:
         x = tv.solarize(x, 0.5)
-    x = tv.horizontal_flip(x) if "flip" in done and flip < recipe.flip else x
-    if "rotation" in done and recipe.rotation:
-        x = tv.rotate(x, (2 * next(row) - 1) * recipe.rotation)
+    x = tv.horizontal_flip(x) if "flip" in done and flip < augmentation.flip else x
+    if "rotation" in done and augmentation.rotation:
+        x = tv.rotate(x, (2 * next(row) - 1) * augmentation.rotation)
     return x
 
 
@@ -142,7 +156,7 @@ FIG_3 = [("blur", "gray", "crop", "flip", "jitter")[:n] for n in (1, 3, 5)]
 
 @pytest.mark.parametrize("channels", [1, 3])
 @pytest.mark.parametrize(
-    "recipe",
+    "augmentation",
     [
         EVERYTHING,
         Augment(),
@@ -153,14 +167,18 @@ FIG_3 = [("blur", "gray", "crop", "flip", "jitter")[:n] for n in (1, 3, 5)]
         replace(EVERYTHING, rotation=40.0, operations=("gray",)),
     ],
 )
-def test_augment__equals_torchvision_image_by_image(recipe: Augment, channels: int) -> None:
-    x, u = pictures(72, channels, 16), uniforms(72, draws=recipe.draws)
-    got = recipe(x, u)
-    want = torch.stack([by_hand(recipe, i, r.tolist()) for i, r in zip(x, u, strict=True)])
+def test_augment__equals_torchvision_image_by_image(augmentation: Augment, channels: int) -> None:
+    x, u = pictures(72, channels, 16), uniforms(72, draws=augmentation.draws)
+    got = augmentation(x, u)
+    want = torch.stack([by_hand(augmentation, i, r.tolist()) for i, r in zip(x, u, strict=True)])
     # Solarizing and rounding a box are steps: a pixel at the threshold may fall on either side.
     wrong = ((got - want).abs() > TOLERANCE).float().mean()
     # So is the nearest pixel of a rotation.
-    assert wrong <= (2e-3 if recipe.solarize_p and not recipe.operations or recipe.rotation else 0)
+    assert wrong <= (
+        2e-3
+        if augmentation.solarize_p and not augmentation.operations or augmentation.rotation
+        else 0
+    )
 
 
 def test_rotate__known_answers() -> None:
@@ -222,8 +240,8 @@ def test_augment__agrees_with_torchvision_in_distribution() -> None:
         torch.manual_seed(0)
         reference = statistics(torch.stack([theirs(image[0]) for _ in range(1000)]))
 
-    def least_p_value(recipe: Augment) -> float:
-        ours = statistics(recipe(image.expand(2000, -1, -1, -1), uniforms(2000)))
+    def least_p_value(augmentation: Augment) -> float:
+        ours = statistics(augmentation(image.expand(2000, -1, -1, -1), uniforms(2000)))
         return min(ks_2samp(a, b).pvalue for a, b in zip(ours, reference, strict=True))
 
     assert least_p_value(EVERYTHING) > 1e-3

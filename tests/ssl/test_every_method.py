@@ -16,7 +16,7 @@ from fedmia.seeding import rng
 from fedmia.settings import registry
 from fedmia.settings.errors import InputError
 from fedmia.ssl.bank import info_nce
-from fedmia.ssl.base import Recipe
+from fedmia.ssl.base import TrainingData
 from fedmia.ssl.train import Job, Train, make_optimizer
 from fedmia.testing.ssl import coupled
 from tests.ssl.methods import PATCHES, apart, case, check_per_sample_gradients, pixels, same
@@ -205,4 +205,4 @@ def test_training__in_bfloat16_is_near_and_keeps_its_state_in_float32(
 def test_build__refuses_a_net_without_patches(name: str) -> None:
     spec = registry.build("ssl", name, {})
     with pytest.raises(InputError, match="needs a vision transformer.*got SmallConvNet"):
-        spec.build(SmallNet().build(3, 8), Recipe((0.5,) * 3, (0.5,) * 3), torch.Generator())
+        spec.build(SmallNet().build(3, 8), TrainingData((0.5,) * 3, (0.5,) * 3), torch.Generator())

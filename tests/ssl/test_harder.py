@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from fedmia.defenses.base import RunConditions
+from fedmia.defenses.base import TrainingConditions
 from fedmia.defenses.dpsgd import DPSGD
 from fedmia.defenses.logit_dp import LogitDP
 from fedmia.nets.keyed import keyed_uniforms
@@ -165,9 +165,9 @@ def test_adversarial__adds_its_loss_and_moves_nothing(name: str) -> None:
 def test_private_training__refuses_added_losses(defense: DPSGD, options: Any) -> None:
     for ssl in (MoCo(**options), SimCLR(**options)):
         with pytest.raises(InputError, match=next(iter(options))):
-            defense.check(RunConditions("group", ssl))
-    LogitDP().check(RunConditions("group", SimCLR(rotation=180.0)))
-    DPSGD().check(RunConditions("group", MoCo(rotation=180.0)))
+            defense.check(TrainingConditions("group", ssl))
+    LogitDP().check(TrainingConditions("group", SimCLR(rotation=180.0)))
+    DPSGD().check(TrainingConditions("group", MoCo(rotation=180.0)))
 
 
 class ShortSimCLR(SimCLR):
@@ -179,7 +179,7 @@ class ShortSimCLR(SimCLR):
 def test_private_training__refuses_a_term_of_the_loss(defense: DPSGD) -> None:
     """It would train without the term, in silence."""
     with pytest.raises(InputError, match=r"ShortSimCLR\.extra_losses adds has no gradient"):
-        defense.check(RunConditions("group", ShortSimCLR()))
+        defense.check(TrainingConditions("group", ShortSimCLR()))
 
 
 def test_chance_loss__is_of_the_plain_loss_alone() -> None:

@@ -14,7 +14,7 @@ from fedmia.nets.vit import ViTTiny
 from fedmia.settings.errors import InputError
 from fedmia.ssl.mae import MAE, MaskedAutoencoder, visible_count
 from tests.ssl import methods
-from tests.ssl.methods import PATCHED, RECIPE, pixels
+from tests.ssl.methods import PATCHED, TRAINING_DATA, pixels
 
 SMALL = {"decoder_width": 8, "decoder_heads": 2, "decoder_depth": 1, "bank": 6}
 
@@ -32,7 +32,7 @@ def test_losses__naive_twin(norm_pix: bool) -> None:
     method, x = build(norm_pix=norm_pix), pixels(3)
     vit, decoder = method.encoder.backbone, method.decoder
     orders = method.order(x, method.seed)
-    mean, std = (torch.tensor(v)[:, None, None] for v in (RECIPE.mean, RECIPE.std))
+    mean, std = (torch.tensor(v)[:, None, None] for v in (TRAINING_DATA.mean, TRAINING_DATA.std))
     losses = method.losses(x, pixels(3, 1)).tolist()
     for image, order, got in zip(x, orders.tolist(), losses, strict=True):
         seen, hidden = order[:4], order[4:]
@@ -148,5 +148,5 @@ def test_build__refuses_what_does_not_divide(options: dict[str, Any], named: str
 def test_build__refuses_to_normalise_patches_of_one_value() -> None:
     single = ViTTiny(width=8, heads=2, depth=4, patch=1).build(1, 8)
     with pytest.raises(InputError, match="1x1 gray pixels has one value"):
-        MAE(**SMALL).build(single, RECIPE, torch.Generator())
-    MAE(**SMALL, norm_pix=False).build(single, RECIPE, torch.Generator())
+        MAE(**SMALL).build(single, TRAINING_DATA, torch.Generator())
+    MAE(**SMALL, norm_pix=False).build(single, TRAINING_DATA, torch.Generator())

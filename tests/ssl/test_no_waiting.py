@@ -70,9 +70,9 @@ def test_dpsgd__reads_its_sums_when_the_steps_are_over(
 
 
 def test_augment__what_is_done_to_pixels_does_not_wait(images: Tensor) -> None:
-    recipe, x = Augment(blur_p=0.5, solarize_p=0.3), images.float() / 255
-    u = torch.rand(20, recipe.draws, generator=torch_rng(0, "waits"))
-    (part,) = recipe.plan(u, True, (8, 8), 20, x.device)
+    augmentation, x = Augment(blur_p=0.5, solarize_p=0.3), images.float() / 255
+    u = torch.rand(20, augmentation.draws, generator=torch_rng(0, "waits"))
+    (part,) = augmentation.plan(u, True, (8, 8), 20, x.device)
     with Reads() as reads:
-        recipe.view(x[part.rows], part)
+        augmentation.view(x[part.rows], part)
     assert reads.names == [] and len(part.jitter.scale) > 1 and len(part.blur) and len(part.solar)

@@ -14,7 +14,7 @@ import torch
 from fedmia.nets.vit import ViTTiny
 from fedmia.seeding import torch_rng
 from fedmia.settings import registry
-from fedmia.ssl.base import Recipe, SSLMethod
+from fedmia.ssl.base import SSLMethod, TrainingData
 from fedmia.ssl.optimizers import OPTIMIZERS
 from fedmia.ssl.progress import load_training, training_state
 from fedmia.ssl.train import Train, make_optimizer
@@ -27,9 +27,9 @@ pytestmark = pytest.mark.slow  # the first step there imports much of torch
 
 
 def method_elsewhere(name: str) -> SSLMethod:
-    recipe, draw = Recipe((0.5,) * 3, (0.25,) * 3, 40), torch_rng(0, "test")
+    training_data, draw = TrainingData((0.5,) * 3, (0.25,) * 3, 40), torch_rng(0, "test")
     method: SSLMethod = registry.build("ssl", name, HARDER[name]).build(
-        ViTTiny(width=16, heads=2, depth=4).build(3, 16), recipe, draw
+        ViTTiny(width=16, heads=2, depth=4).build(3, 16), training_data, draw
     )
     method.begin_first_round()
     return method.to(ELSEWHERE)

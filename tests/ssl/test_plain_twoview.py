@@ -16,7 +16,7 @@ from fedmia.nets.smallnet import SmallNet
 from fedmia.seeding import rng, torch_rng
 from fedmia.settings import registry
 from fedmia.ssl._twoview import TwoView, TwoViewSSL
-from fedmia.ssl.base import Recipe, State
+from fedmia.ssl.base import State, TrainingData
 from tests.equivalence.conftest import federated, planned, same, weights
 
 EPOCHS, BATCH, LR, MU, DECAY, ROUNDS, SEED = 1, 8, 0.02, 0.9, 5e-4, 3, 5
@@ -62,8 +62,8 @@ def plain(images: np.ndarray, spec: TwoViewSSL, recipe_of: str = "sgd") -> list[
     `adamw`: with a warm-up of an epoch, and the momentum raised to 1 over all steps.
     """
     modern = recipe_of == "adamw"
-    recipe = Recipe((0.305,), (0.376,), len(images))
-    net = spec.build(SmallNet().build(1, 8), recipe, torch_rng(SEED, "client-method", -1))
+    training_data = TrainingData((0.305,), (0.376,), len(images))
+    net = spec.build(SmallNet().build(1, 8), training_data, torch_rng(SEED, "client-method", -1))
     key = copy.deepcopy(net.encoder)
     sgd: torch.optim.Optimizer
     sgd = torch.optim.SGD(net.trainable(), lr=LR, momentum=MU, weight_decay=DECAY)
@@ -119,8 +119,8 @@ def test_one_client__is_the_plain_loop(tmp_path: Path, name: str, more: str) -> 
     )
     found = weights(federated(setup, tmp_path / "run"))
     spec = registry.build("ssl", name, dict(setup.experiment.ssl.options))
-    recipe = "adamw" if more else "sgd"
-    expected = plain(setup.cast.data.images[setup.cast.parts[0]], spec, recipe)
+    training_data = "adamw" if more else "sgd"
+    expected = plain(setup.cast.data.images[setup.cast.parts[0]], spec, training_data)
     assert sorted(found) == list(range(ROUNDS + 1)) and same(found[0], expected[0])
     for round, state in enumerate(expected):
         assert found[round].keys() == state.keys()

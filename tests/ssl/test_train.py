@@ -18,7 +18,7 @@ from fedmia.settings.errors import InputError
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import SSLMethod
 from fedmia.ssl.train import Job, Train, draw_two_views, layout_for, make_optimizer
-from fedmia.storage.snapshot import StrategyContext
+from fedmia.storage.snapshot import LocalTraining
 from strategies.fedprox import FedProx
 from tests.ssl.methods import same
 
@@ -110,7 +110,7 @@ def test_two_views__consume_two_rows_of_uniforms_an_image(images: Tensor) -> Non
 def pull(method: Any, mu: float) -> dict[str, Any]:
     """FedProx's client half, as a job's hook."""
     weights = dict(zip(method.shared_parameters(), method.trainable(), strict=True))
-    local = StrategyContext(method.shared_state(), {}, {}, {}, weights)
+    local = LocalTraining(method.shared_state(), {}, {}, {}, weights)
     return {"after_backward": lambda: FedProx(mu=mu).after_backward(local)}
 
 

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 import torch
 
-from clients.client_context import ClientContext
+from clients.client_setup import ClientSetup
 from fedmia.ssl.base import State
 from fedmia.storage.snapshot import Update
-from tests.small_context import small_context
+from tests.small_setup import small_setup
 
 
 @pytest.fixture(autouse=True)
@@ -27,10 +27,10 @@ def quiet() -> Iterator[None]:
 
 
 @pytest.fixture
-def client_context(tmp_path: Path, images: torch.Tensor) -> ClientContext:
+def client_setup(tmp_path: Path, images: torch.Tensor) -> ClientSetup:
     """Three clients of six images each."""
     np.save(tmp_path / "images.npy", images.numpy())
-    return small_context(tmp_path / "images.npy", np.split(np.arange(18), 3))
+    return small_setup(tmp_path / "images.npy", np.split(np.arange(18), 3))
 
 
 def some_state(seed: int, scale: float = 1.0, far: float = 0.0) -> State:

@@ -26,7 +26,7 @@ from strategies._accounting import (
     sampled_noise,
     sampled_renyi,
 )
-from strategies.cohort import RoundRange, draw_cohort
+from strategies.cohort import Phase, draw_cohort
 from strategies.dp_fedavg import CLIP, DPFedAvg
 from strategies.failure_policy import Adversary
 
@@ -59,7 +59,7 @@ def at(
     strategy: DPFedAvg, clients: int, total: int, share: float = 1.0, malicious: int = 0
 ) -> DPFedAvg:
     who = tuple(range(clients - malicious, clients))
-    strategy.course = RoundRange("main", 0, total, False, share, 0, total, who)
+    strategy.phase = Phase("main", 0, total, False, share, 0, total, who)
     strategy.nodes = {client: client for client in range(clients)}
     return strategy
 
@@ -90,7 +90,7 @@ def test_votes__are_noised_as_the_parts_say() -> None:
     votes = []
     for seed in range(400):
         strategy = DPFedAvg(adaptive=True, noise_multiplier=1.3, clip_lr=1.0, quantile=0.5)
-        strategy.course = RoundRange("main", 0, 1, False, 1.0, seed, 1)
+        strategy.phase = Phase("main", 0, 1, False, 1.0, seed, 1)
         strategy.aggregate(*of_norms([0.5, 0.5, 0.5, 2.0], size=4))
         votes.append(-4 * math.log(bound_of(strategy)))  # of C = 1: three under it, one over
     assert np.std(votes) == pytest.approx(strategy.parts(1.3)[1], rel=0.12)
@@ -311,14 +311,14 @@ def test_epsilon__is_kept_whoever_is_malicious(
     """100 clients, a tenth a round: planned for those that are promised something."""
     options: dict[str, Any] = {"epsilon": 8.0, "cohorts": cohorts, "adaptive": adaptive}
     strategy = at(DPFedAvg(**options), 100, 40, 0.1, malicious)
-    course: Any = strategy.course
+    phase: Any = strategy.phase
     for round in range(1, 41):
         ups = [
             Update(client, round, {"w": torch.ones(2)}, 1, {})
-            for client in draw_cohort(course, round, 100)
+            for client in draw_cohort(phase, round, 100)
         ]
         strategy.aggregate({"w": torch.zeros(2)}, ups)
-    assert 7.9 < stated(strategy, malicious=course.malicious).value <= 8.0 + 1e-6
+    assert 7.9 < stated(strategy, malicious=phase.malicious).value <= 8.0 + 1e-6
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from fedmia.federation.inline import InlineGrid, LocalGrid
 from fedmia.flower import Watch
 from fedmia.flower.record import RecordingGrid, record
 from strategies.base import find_nodes
-from strategies.cohort import RoundRange
+from strategies.cohort import Phase
 from strategies.failure_policy import FailurePolicy
 from strategies.fedavg import FedAvg
 from strategies.grids import GridExtras, PlainExtras, extras_of
@@ -108,8 +108,8 @@ def test_recording_grid__passes_on_what_the_grid_inside_can_do(tmp_path: Path) -
             assert extras_of(grid) is grid and grid.ahead == inner.ahead
             assert find_nodes(grid) == {client: client + 2 for client in range(4)}
             extras_of(grid).observe_replies(lambda branch, client: replies.append((branch, client)))
-            course = RoundRange("main", 5, 8, False, 1.0, 0)
-            *_, done = FedAvg().rounds(grid, course, some_state(99), FailurePolicy(4))
+            phase = Phase("main", 5, 8, False, 1.0, 0)
+            *_, done = FedAvg().rounds(grid, phase, some_state(99), FailurePolicy(4))
     finally:
         inner.close()
     assert exactly(done.state, course_of("fedavg")[0]) and accepted == [2, 3, 4, 5] * 3

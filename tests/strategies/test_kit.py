@@ -11,24 +11,24 @@ import numpy as np
 import pytest
 import torch
 
-from clients.client_context import ClientContext, RoundTask
 from clients.client_round import ClientRound
+from clients.client_setup import ClientSetup, ClientTask
 from clients.honest import Honest
 from fedmia.defenses.base import Defense
 from fedmia.federation.ledger import Ledger
 from fedmia.ssl.base import SSLMethod
 from fedmia.ssl.train import Job, Train
-from tests.small_context import changed, settle
+from tests.small_setup import changed, settle
 from tests.strategies.conftest import exactly
 
 Weights = list[dict[str, torch.Tensor]]
 
 
 @pytest.fixture
-def uneven(client_context: ClientContext) -> ClientContext:
+def uneven(client_setup: ClientSetup) -> ClientSetup:
     """Two clients of 6 and 4 images."""
     parts = {"members": (np.arange(6), np.arange(6, 10))}
-    return changed(client_context, parts=parts, roles=("honest",) * 2, train=Train(1, 4, lr=0.05))
+    return changed(client_setup, parts=parts, roles=("honest",) * 2, train=Train(1, 4, lr=0.05))
 
 
 @dataclass(frozen=True)
@@ -39,15 +39,15 @@ class Decays(Defense):
         job.optimizer.param_groups[0]["weight_decay"] = 0.5
 
 
-def uploads(client_context: ClientContext, *, keep: bool) -> Weights:
+def uploads(client_setup: ClientSetup, *, keep: bool) -> Weights:
     """What clients send and keep in two rounds; each with a kit of its own unless `keep`."""
     store, rounds = Ledger(), []
-    received = client_context.method(-1, None).shared_state()
+    received = client_setup.method(-1, None).shared_state()
     for round in (1, 2):
         for client in (0, 1):
-            at = client_context if keep else replace(client_context)
+            at = client_setup if keep else replace(client_setup)
             client_round = ClientRound(
-                at, store.load("main", client), RoundTask(client, round, "main", False), received
+                at, store.load("main", client), ClientTask(client, round, "main", False), received
             )
             rounds.append(settle(store, client_round, Honest().answer(client_round)).state)
             client_state: Any = store.load("main", client)
@@ -75,43 +75,43 @@ def uploads(client_context: ClientContext, *, keep: bool) -> Weights:
     ids=lambda more: "-".join(str(v) for v in more.values())[:40],
 )  # fmt: skip
 def test_kit__clients_train_as_with_methods_of_their_own(
-    uneven: ClientContext, more: dict[str, Any]
+    uneven: ClientSetup, more: dict[str, Any]
 ) -> None:
-    context = changed(uneven, **more)
-    pairs = zip(*(uploads(context, keep=keep) for keep in (True, False)), strict=True)
+    setup = changed(uneven, **more)
+    pairs = zip(*(uploads(setup, keep=keep) for keep in (True, False)), strict=True)
     assert all(exactly(*pair) for pair in pairs)
 
 
 def test_kit__builds_one_method_for_all_clients(
-    uneven: ClientContext, monkeypatch: pytest.MonkeyPatch
+    uneven: ClientSetup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    built, build = [], ClientContext.method
+    built, build = [], ClientSetup.method
 
-    def counted(self: ClientContext, client: int, images: int | None) -> SSLMethod:
+    def counted(self: ClientSetup, client: int, images: int | None) -> SSLMethod:
         built.append(client)
         return build(self, client, images)
 
-    monkeypatch.setattr(ClientContext, "method", counted)
+    monkeypatch.setattr(ClientSetup, "method", counted)
     uploads(uneven, keep=True)
     assert built == [-1, 0]
 
 
-def test_job__ends_with_its_own_order_or_with_the_run(client_context: ClientContext) -> None:
-    context = replace(client_context, stop=threading.Event())
-    received = context.method(-1, None).shared_state()
+def test_job__ends_with_its_own_order_or_with_the_run(client_setup: ClientSetup) -> None:
+    setup = replace(client_setup, stop=threading.Event())
+    received = setup.method(-1, None).shared_state()
     halts = [threading.Event() for _ in range(2)]
     jobs = [
-        ClientRound(context, None, RoundTask(0, 1, "main", False), received, halt=halt).init()
+        ClientRound(setup, None, ClientTask(0, 1, "main", False), received, halt=halt).init()
         for halt in halts
     ]
     assert not jobs[0].stop() and not jobs[1].stop()
     halts[0].set()
     assert jobs[0].stop() and not jobs[1].stop()
-    context.stop.set()  # type: ignore[union-attr]
+    setup.stop.set()  # type: ignore[union-attr]
     assert jobs[1].stop()
 
 
-def test_kit__is_a_threads_own_and_stays_at_home(uneven: ClientContext) -> None:
+def test_kit__is_a_threads_own_and_stays_at_home(uneven: ClientSetup) -> None:
     uploads(uneven, keep=True)
     results, cache = [pickle.loads(pickle.dumps(uneven)).method_cache.take()], uneven.method_cache
     other = threading.Thread(target=lambda: results.append(cache.take()))

@@ -16,7 +16,7 @@ from fedmia.federation.ledger import Ledger
 from fedmia.ssl.base import State
 from fedmia.storage.snapshot import ClientState
 from strategies.base import call_roll
-from strategies.cohort import RoundRange, draw_cohort
+from strategies.cohort import Phase, draw_cohort
 from strategies.failure_policy import FailurePolicy, FederationError
 from strategies.fedavg import FedAvg
 from tests.flower_clients import context_of
@@ -55,13 +55,13 @@ def test_cross_device__a_client_that_is_not_drawn_costs_nothing(tmp_path: Path) 
         threads.add(get_ident())
         return echo(drift)(message, context_of(client)), ClientState({"queue": torch.zeros(3)})
 
-    clients, course = 20_000, RoundRange("main", 0, 2, False, 0.001, 0)
+    clients, phase = 20_000, Phase("main", 0, 2, False, 0.001, 0)
     grid = Counting(work, clients, 2, 1, store)
     try:
-        *_, last = FedAvg().rounds(grid, course, some_state(99), FailurePolicy(clients))
+        *_, last = FedAvg().rounds(grid, phase, some_state(99), FailurePolicy(clients))
     finally:
         grid.close()
-    cohorts = [draw_cohort(course, round, clients) for round in (1, 2)]
+    cohorts = [draw_cohort(phase, round, clients) for round in (1, 2)]
     drawn = {client + 2 for cohort in cohorts for client in cohort}
     assert sorted(last.metrics) == cohorts[1] and len(threads) <= 2
     assert len(sent) == 40 and worked == drawn == set(sent)

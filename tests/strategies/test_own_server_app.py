@@ -17,7 +17,7 @@ from flwr.serverapp.strategy import DifferentialPrivacyServerSideFixedClipping
 from flwr.simulation import run_simulation
 
 from clients.app import answer, client_app
-from clients.client_context import ClientContext
+from clients.client_setup import ClientSetup
 from fedmia.federation.inline import InlineGrid
 from fedmia.flower.node_store import NodeStore
 from fedmia.settings import registry
@@ -25,11 +25,11 @@ from fedmia.settings.errors import InputError
 from fedmia.ssl.base import State
 from fedmia.storage.arrays import record, tensors
 from strategies.base import FederatedStrategy, call_roll
-from strategies.cohort import RoundRange
+from strategies.cohort import Phase
 from strategies.failure_policy import FailurePolicy, FederationError
 from strategies.fedavg import FedAvg
 from tests.recording.plain import PlainGrid, arrays, make_app
-from tests.small_context import small_context
+from tests.small_setup import small_setup
 from tests.strategies.conftest import exactly, some_state
 from tests.strategies.test_rounds import Failing, Shuffled, drift, spoiled, work_of
 
@@ -48,26 +48,26 @@ def context_of(tmp_path: Path, images: torch.Tensor) -> Iterator[Any]:
     """Ten clients of a strategy, with queue and momenta that they keep between the rounds."""
     np.save(tmp_path / "images.npy", images.numpy())
     parts = [np.arange(2 * i, 2 * i + 4) % len(images) for i in range(CLIENTS)]
-    yield lambda name: small_context(
+    yield lambda name: small_setup(
         tmp_path / "images.npy", parts, strategy=(name, {}), rounds=ROUNDS
     )
 
 
-def grid_of(context: ClientContext) -> InlineGrid:
+def grid_of(context: ClientSetup) -> InlineGrid:
     return InlineGrid(partial(answer, context), CLIENTS, 2, 1)
 
 
-def own_rounds(context: ClientContext, share: float, seed: int) -> State:
+def own_rounds(context: ClientSetup, share: float, seed: int) -> State:
     """The global weights after the rounds of our own loop."""
     strategy: FederatedStrategy = context.experiment.strategy.build("strategy")
-    course = RoundRange("main", 0, ROUNDS, False, share, seed, ROUNDS)
+    phase = Phase("main", 0, ROUNDS, False, share, seed, ROUNDS)
     first = context.method(-1, None).shared_state()
     with closing(grid_of(context)) as grid:
-        *_, last = strategy.rounds(grid, course, first, FailurePolicy(CLIENTS))
+        *_, last = strategy.rounds(grid, phase, first, FailurePolicy(CLIENTS))
     return last.state
 
 
-def plain_app(context: ClientContext, share: float, seed: int, ends: list[ArrayRecord]) -> Any:
+def plain_app(context: ClientSetup, share: float, seed: int, ends: list[ArrayRecord]) -> Any:
     """A server app as its user writes it."""
     app = ServerApp()
 

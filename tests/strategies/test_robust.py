@@ -12,8 +12,8 @@ from flwr.serverapp.strategy.multikrum import select_multikrum
 
 from fedmia.settings import registry
 from fedmia.ssl.base import State
-from fedmia.storage.snapshot import Knowledge, Update
-from strategies.cohort import RoundRange
+from fedmia.storage.snapshot import ExpectedRound, Update
+from strategies.cohort import Phase
 from strategies.failure_policy import Adversary
 from strategies.fedavg import FedAvg
 from strategies.krum import Krum, krum_scores
@@ -138,7 +138,7 @@ def test_krum__tells_how_much_of_the_model_was_crafted() -> None:
     strategy, states = MultiKrum(malicious=1, keep=2), [some(s, 0.1) for s in range(5)]
     share = (1 in np.argsort(krum_scores(states, 1))[:2]) / 2
     for craft in (False, True):
-        strategy.course = RoundRange("main", 0, 1, craft, 1.0, 0)
+        strategy.phase = Phase("main", 0, 1, craft, 1.0, 0)
         strategy.aggregate(some(99), updates(states))
         metrics = strategy.aggregation_metrics(Adversary(malicious=(1,), crafts=True))
         assert metrics == ({"malicious_share": share} if craft else {})
@@ -158,7 +158,7 @@ def test_passing__krum_takes_the_shrunk_update_and_not_the_whole_one(f: int, fel
         return strategy.chosen_updates([*honest, *[state] * fellows])[0] >= len(honest)
 
     assert not taken(crafted)
-    passed = strategy.passing(crafted, Knowledge(received, {}, honest, fellows))
+    passed = strategy.passing(crafted, ExpectedRound(received, {}, honest, fellows))
     assert taken(passed)
     middle = {n: torch.stack([h[n] for h in honest]).mean(dim=0) for n in received}
     step = flat(passed) - flat(middle)
@@ -167,26 +167,26 @@ def test_passing__krum_takes_the_shrunk_update_and_not_the_whole_one(f: int, fel
     times = [{n: middle[n] + k * (t - middle[n]) for n, t in passed.items()} for k in (1.95, 2.05)]
     assert [taken(t) for t in times] == [True, False]  # half the way that would be taken
     small = {n: t + 1e-3 * far[n] for n, t in received.items()}
-    knowledge = Knowledge(received, {}, honest, fellows)
-    step = flat(strategy.passing(small, knowledge)) - flat(middle)
+    expected = ExpectedRound(received, {}, honest, fellows)
+    step = flat(strategy.passing(small, expected)) - flat(middle)
     np.testing.assert_allclose(step, flat(small) - flat(received), rtol=1e-2, atol=1e-6)
-    assert strategy.passing(small, Knowledge(received, {}, [], fellows)) is small
+    assert strategy.passing(small, ExpectedRound(received, {}, [], fellows)) is small
 
 
 def test_passing__stays_where_it_is_counted() -> None:
     received, far = some(99), some(9, 5.0)
     crafted = {n: t + far[n] for n, t in received.items()}
-    clip = NormClip(clip=0.5).passing(crafted, Knowledge(received, {}, [], 1))
+    clip = NormClip(clip=0.5).passing(crafted, ExpectedRound(received, {}, [], 1))
     step = flat(clip) - flat(received)
     assert np.linalg.norm(step) == pytest.approx(0.5, rel=1e-5)
     np.testing.assert_allclose(step / 0.5, flat(far) / np.linalg.norm(flat(far)), atol=1e-5)
     honest = [some(s, 0.1) for s in range(4)]
-    trimmed = flat(TrimmedMean(trim=1).passing(crafted, Knowledge(received, {}, honest, 1)))
+    trimmed = flat(TrimmedMean(trim=1).passing(crafted, ExpectedRound(received, {}, honest, 1)))
     rows = np.stack([flat(s) for s in honest])
     assert (trimmed >= rows.min(0)).all() and (trimmed <= rows.max(0)).all()
     inside = {n: t.clone() for n, t in honest[0].items()}
     for strategy in (Median(), FedAvg(), TrimmedMean(trim=0)):
-        same = strategy.passing(inside, Knowledge(received, {}, honest, 1))
+        same = strategy.passing(inside, ExpectedRound(received, {}, honest, 1))
         assert all(torch.equal(same[n], inside[n]) for n in inside)
 
 
@@ -198,8 +198,8 @@ def test_passing__trimmed_mean_moves_a_weight_no_further_than_it_must(n: int, tr
     above, or half of them where they are fewer; what lies between stays."""
     honest, crafted = [some(s) for s in range(n)], some(9, 2.0)
     rows, before = np.stack([flat(s) for s in honest]), flat(crafted)
-    knowledge = Knowledge(some(99), {}, honest, 1)
-    got, sides = flat(TrimmedMean(trim=trim).passing(crafted, knowledge)), set()
+    expected = ExpectedRound(some(99), {}, honest, 1)
+    got, sides = flat(TrimmedMean(trim=trim).passing(crafted, expected)), set()
     cut = min(trim, -(-n // 2))
     for column, value, after in zip(rows.T, before, got, strict=True):
         lowest, highest = sorted(column)[cut - 1], sorted(column, reverse=True)[cut - 1]

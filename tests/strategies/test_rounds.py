@@ -23,7 +23,7 @@ from fedmia.ssl.base import State, all_finite
 from fedmia.storage.snapshot import Update
 from strategies import replies
 from strategies.base import FederatedStrategy
-from strategies.cohort import RoundRange, draw_cohort
+from strategies.cohort import Phase, draw_cohort
 from strategies.failure_policy import TRIES, FailurePolicy, FederationError
 from strategies.fedavg import FedAvg
 from tests.flower_clients import answering
@@ -120,9 +120,9 @@ def federate(
     calls: Seen = []
     taken: list[Update] = []
     try:
-        course = RoundRange("main", first, first + rounds, False, share, 0)
+        phase = Phase("main", first, first + rounds, False, share, 0)
         members = failure_policy or FailurePolicy(clients)
-        for done in strategy.rounds(grid, course, some_state(99), members, taken.append):
+        for done in strategy.rounds(grid, phase, some_state(99), members, taken.append):
             assert done.seconds >= 0 and list(done.metrics) == [u.client for u in taken]
             calls.append((done.number, {n: t.clone() for n, t in done.state.items()}, taken.copy()))
             taken.clear()
@@ -162,8 +162,8 @@ def test_every_strategy__order_of_arrival_changes_no_bit(name: str, weighting: s
 def test_every_strategy__only_the_cohort_trains(name: str) -> None:
     _, seen = federate(registry.build("strategy", name, {}), clients=5, share=0.4, rounds=4)
     for round, _, ups in seen:
-        course = RoundRange("main", 5, 9, False, 0.4, 0)
-        assert [u.client for u in ups] == draw_cohort(course, round, 5)
+        phase = Phase("main", 5, 9, False, 0.4, 0)
+        assert [u.client for u in ups] == draw_cohort(phase, round, 5)
     assert len({tuple(u.client for u in ups) for _, _, ups in seen}) > 1
 
 

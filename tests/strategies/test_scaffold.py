@@ -12,12 +12,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from fedmia.federation.plan import Plan, make_client_context
+from fedmia.federation.plan import Plan, make_client_setup
 from fedmia.seeding import rng
 from fedmia.simulate import main
 from fedmia.ssl.base import State
 from fedmia.ssl.train import Job, make_optimizer
-from fedmia.storage.snapshot import StrategyContext, Update
+from fedmia.storage.snapshot import LocalTraining, Update
 from strategies.base import FederatedStrategy
 from strategies.fedavg import FedAvg
 from strategies.scaffold import METRIC, Scaffold
@@ -33,24 +33,24 @@ PLAIN = (
 
 def algorithm_1(setup: Plan, folder: Path) -> tuple[list[State], State, list[State]]:
     """Algorithm 1, option II, eta_g 1, all clients: x of every round, c, and every c_i."""
-    client_context = make_client_context(setup, folder, Event())
-    x = client_context.method(-1, None).shared_state()
+    client_setup = make_client_setup(setup, folder, Event())
+    x = client_setup.method(-1, None).shared_state()
     c = {n: torch.zeros_like(t) for n, t in x.items()}
     controls = [dict(c), dict(c)]
-    parts = client_context.parts["members"]
+    parts = client_setup.parts["members"]
     clients = [
-        client_context.method(i, len(parts[i])) for i in (0, 1)
+        client_setup.method(i, len(parts[i])) for i in (0, 1)
     ]  # queue and key encoder live on
-    models, spec = [x], client_context.experiment.ssl.build("ssl")
+    models, spec = [x], client_setup.experiment.ssl.build("ssl")
     for round in range(1, ROUNDS + 1):
         ends, moved = [], []
         for i, method in enumerate(clients):
             method.load_shared(x)
             method.begin_first_round() if round == 1 else method.begin_round()
             job = Job(
-                method, make_optimizer(method, client_context.experiment.train),
-                client_context.images[parts[i]], spec.augment,
-                client_context.experiment.train, rng(setup.experiment.seed, "train", round, i),
+                method, make_optimizer(method, client_setup.experiment.train),
+                client_setup.images[parts[i]], spec.augment,
+                client_setup.experiment.train, rng(setup.experiment.seed, "train", round, i),
                 0, 1, torch.device("cpu"),
             )  # fmt: skip
             steps = 0
@@ -107,7 +107,7 @@ class Toy:
     def client(self, i: int, steps: int = 5, rate: float = 0.1) -> Update:
         w, own = nn.Parameter(self.x.clone()), type(self.strategy)()
         broadcast = self.strategy.broadcast()
-        local = StrategyContext({"w": self.x}, broadcast, self.kept[i], {}, {"w": w})
+        local = LocalTraining({"w": self.x}, broadcast, self.kept[i], {}, {"w": w})
         w.data = own.begin(local)["w"].clone()
         for _ in range(steps):
             w.grad = self.slopes[i] * (w.detach() - self.ends[i])
@@ -173,7 +173,7 @@ def test_client_without_a_step__keeps_its_control_and_is_left_out() -> None:
 def test_finish__takes_what_was_sent_not_what_was_trained() -> None:
     """So that the control holds the defence's noise and nothing from behind it."""
     x, w = torch.zeros(2), nn.Parameter(torch.zeros(2))
-    local = StrategyContext(
+    local = LocalTraining(
         {"w": x}, {"w": torch.ones(2)}, {"w": torch.full((2,), 3.0)}, {}, {"w": w}, 0.5
     )
     noisy = torch.tensor([-1.0, 2.0])

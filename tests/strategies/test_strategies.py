@@ -11,7 +11,7 @@ import torch
 
 from fedmia.settings import registry
 from fedmia.storage.snapshot import Update
-from strategies.cohort import RoundRange, draw_cohort
+from strategies.cohort import Phase, draw_cohort
 from strategies.fedavg import FedAvg
 from strategies.fedavgm import FedAvgM
 from tests.strategies.conftest import exactly, some_state, updates
@@ -81,10 +81,10 @@ def test_cohort__is_seeded_sorted_and_of_the_size_asked(
 ) -> None:
     draws = []
     for seed, round in itertools.product((0, 1), range(1, 9)):
-        picked = draw_cohort(RoundRange("main", 0, 8, False, share, seed), round, clients)
+        picked = draw_cohort(Phase("main", 0, 8, False, share, seed), round, clients)
         assert picked == sorted(set(picked)) and len(picked) == size
         assert set(picked) <= set(range(clients))
-        other = RoundRange("zero", 4, 8, True, share, seed)
+        other = Phase("zero", 4, 8, True, share, seed)
         assert draw_cohort(other, round, clients) == picked  # branches are paired
         draws.append(tuple(picked))
     if size < clients:

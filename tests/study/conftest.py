@@ -12,7 +12,7 @@ import pytest
 
 from fedmia.cli.command import parse
 from fedmia.cli.commands import STUDY
-from fedmia.study.run import run_command
+from fedmia.study.command import run_command
 from fedmia.study.views.sweep import SweepView
 from fedmia.study.views.tradeoff import TradeoffView
 

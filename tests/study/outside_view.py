@@ -10,7 +10,7 @@ from fedmia.records.fields import AUC, fact, number
 from fedmia.study.columns import columns_of
 from fedmia.study.drawing import forest
 from fedmia.study.result import StudyResult
-from fedmia.study.view import Drawing, Section, View
+from fedmia.study.view import Drawing, Section, StudyView
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class WorstRow:
 
 
 @dataclass(frozen=True)
-class Worst(View):
+class Worst(StudyView):
     """The attack that finds most in any model of a point."""
 
     title: ClassVar[str] = "The worst <case>"

@@ -12,9 +12,9 @@ import pytest
 from fedmia.settings.errors import InputError
 from fedmia.statistics.pvalues import holm
 from fedmia.statistics.spread import p_value
+from fedmia.study.command import show, write
 from fedmia.study.result import StudyResult
 from fedmia.study.rows import PointRow
-from fedmia.study.run import show, write
 from fedmia.study.views.sweep import (
     SweepView,
     attack_rows,

@@ -19,10 +19,10 @@ from fedmia.settings.commands.study import Study
 from fedmia.settings.errors import InputError
 from fedmia.storage.json_rows import from_json
 from fedmia.study.cells import spent
+from fedmia.study.command import show, write
 from fedmia.study.points import change, largest_epsilon
 from fedmia.study.result import StudyResult
 from fedmia.study.rows import DefencePointRow, OverModels
-from fedmia.study.run import show, write
 from fedmia.study.views._choice import choose
 from fedmia.study.views.tradeoff import (
     TradeoffView,

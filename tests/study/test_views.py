@@ -162,7 +162,7 @@ def test_baseline__one_seed_settles_nothing() -> None:
         ("--view tradeoff --out {out}", "is of defenses (--defenses), which is not given"),
         ("--view baseline --out {out}", "is of baseline (--baseline), which is not given"),
         ("--view baselin --out {out}", "did you mean 'baseline'?"),
-        ("--view fedmia.audit:main --out {out}", "is not a View"),
+        ("--view fedmia.audit:main --out {out}", "is not a StudyView"),
     ],
 )
 def test_bad_input__one_line_before_anything_runs(

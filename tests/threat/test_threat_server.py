@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from fedmia.nets.smallnet import SmallNet
 from fedmia.seeding import torch_rng
-from fedmia.ssl.base import Recipe, State
+from fedmia.ssl.base import State, TrainingData
 from fedmia.ssl.byol import BYOL
 from fedmia.ssl.moco import MomentumContrast
 from fedmia.testing.material import AUGMENT, changed
@@ -157,8 +157,8 @@ def test_gradient_cosines__of_a_method_with_a_predictor_and_batch_norm(
 ) -> None:
     """Only the encoder's weights count; running statistics are no weights and stay as they were."""
     backbone = SmallNet(width=4, norm="batch").build(3, images.shape[-1])
-    recipe = Recipe((0.5,) * 3, (0.25,) * 3, None)
-    method = BYOL(dim=8).build(backbone, recipe, torch_rng(0, "byol"))
+    training_data = TrainingData((0.5,) * 3, (0.25,) * 3, None)
+    method = BYOL(dim=8).build(backbone, training_data, torch_rng(0, "byol"))
     view, _ = make(method, held)
     cosines, lengths = view.gradient_cosines(images[:3], 3, 2, "held")
     assert bool(cosines.isfinite().all()) and bool((cosines.abs() <= 1 + 1e-6).all())

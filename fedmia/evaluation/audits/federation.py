@@ -18,7 +18,7 @@ from fedmia.encoders.modules import LoadedEncoderMethod
 from fedmia.evaluation.audits.suspects import PUBLIC, public_loss, rank_suspects
 from fedmia.evaluation.suite import Suite
 from fedmia.recording.branches import MAIN
-from fedmia.recording.format import RoundRecord
+from fedmia.recording.format import RecordedRound
 from fedmia.records import ClientInfo
 from fedmia.records.client_rows import SuspectRow
 from fedmia.records.note import Note
@@ -131,7 +131,7 @@ def round_rows(rounds: Rounds) -> list[RoundRow]:
     if not isinstance(rounds, KeptRounds):
         return rows
     for round in (r for r in sorted({*rounds.states, *rounds.records}) if r):
-        line = rounds.records.get(round, RoundRecord(MAIN, round))
+        line = rounds.records.get(round, RecordedRound(MAIN, round))
         losses = [m[name] for m in line.metrics.values() for name in LOSSES if name in m]
         loss = float(np.mean(losses)) if losses else None
         cohort = [*line.cohort] or None
@@ -183,7 +183,7 @@ def suspect_rows(suite: Suite, rounds: KeptRounds) -> list[SuspectRow]:
 
 
 def fields_of_rounds(suite: Suite, owners: IntArray | None, stopped: bool) -> dict[str, Any]:
-    """Fields of `RunScores` for the clients of a federation; none of an encoder alone.
+    """Fields of `Evaluation` for the clients of a federation; none of an encoder alone.
 
     Args:
         suite: the attacks, scored.

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from fedmia.data.base import Views
+from fedmia.data.base import AugmentLimits
 from fedmia.data.cast import NONE, Cast
 from fedmia.data.classes import Labels
 from fedmia.data.images import ImageSet, IntArray, count_uniform, digests
@@ -46,7 +46,7 @@ def deal(audit: Audit, size: int | None, owners: object = None) -> Cast:
     )
 
 
-def deal_sets(audit: Audit, members: Source, others: Source, views: Views) -> Cast:
+def deal_sets(audit: Audit, members: Source, others: Source, views: AugmentLimits) -> Cast:
     """Give every image its role, and decode the images that have one.
 
     The role depends on the seed, on the image's bytes as its source keeps them and on the number of

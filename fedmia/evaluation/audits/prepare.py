@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from fedmia.data.base import Views
+from fedmia.data.base import AugmentLimits
 from fedmia.data.cast import SCORED, Cast
 from fedmia.data.images import CHANNELS
 from fedmia.encoders.base import LoadedEncoder, LoadOptions, load
@@ -97,7 +97,7 @@ def prepare_vectors(audit: Audit, objects: InMemory = NOTHING) -> tuple[EncoderR
         for name, file in files.items()
     )
     released = load_vectors(members, others, audit.seed, objects.name)
-    cast = deal_sets(audit, members.images(), others.images(), Views())
+    cast = deal_sets(audit, members.images(), others.images(), AugmentLimits())
     return EncoderRounds(released), cast
 
 

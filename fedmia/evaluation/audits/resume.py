@@ -55,7 +55,7 @@ def key(
     Args:
         released: the encoder under audit.
         audit_split: the images in their roles.
-        augment: the attacker's recipe of views.
+        augment: the attacker's augmentation.
         device: where tensors are computed.
 
     Returns:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from fedmia.data.cast import Cast
-from fedmia.defenses.base import RunConditions
+from fedmia.defenses.base import TrainingConditions
 from fedmia.defenses.stack import DefenseStack, central_stack
 from fedmia.encoders.base import LoadedEncoder
 from fedmia.evaluation.audits.provided_shadows import ProvidedShadows
@@ -59,9 +59,9 @@ class OwnShadows:
         self._shadows = dict[bool, Sequence[Shadow] | Exception]()
 
     def augment(self) -> Augment:
-        """The attacker's views: the encoder's recipe, or less where its algorithm is unknown.
+        """The attacker's views: the encoder's augmentation, or less where its algorithm is unknown.
 
-        Shadows from an earlier audit say which recipe they were trained with.
+        Shadows from an earlier audit say which augmentation they were trained with.
         """
         if self.provided is not None and (own := self.provided.augment()) is not None:
             return own
@@ -79,7 +79,7 @@ class OwnShadows:
 
         Args:
             attacker_images: images that the attacker holds; uint8 (N, C, H, W).
-            augment: recipe of its views.
+            augment: augmentation of its views.
             pixels: views drawn before.
             naive: those of an attacker who does not know the target's defence.
 
@@ -151,7 +151,7 @@ class OwnShadows:
         if not self.audit.shadow.defense:
             return None
         settings = build_settings(self.audit.plan(), target)
-        setting = RunConditions(norm_kind(settings.model[1], settings.ssl[1]), settings.spec)
+        setting = TrainingConditions(norm_kind(settings.model[1], settings.ssl[1]), settings.spec)
         layers = [(one.name, one.build("defense")) for one in self.audit.shadow.defense]
         return central_stack(layers, setting, "shadow.defense")
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from operator import attrgetter
 from pathlib import Path
 
-from fedmia.data.base import Dataset, Request, Views
+from fedmia.data.base import AugmentLimits, Dataset, Request
 from fedmia.data.decoding import UnreadableError
 from fedmia.data.encoded import EncodedSet
 from fedmia.data.images import ImageSet, IntArray
@@ -19,11 +19,11 @@ from fedmia.settings.errors import InputError, opt
 Source = ImageSet | EncodedSet
 
 
-def source_views(audit: Audit) -> Views:
+def source_views(audit: Audit) -> AugmentLimits:
     """The views that suit the images of the data source of the members."""
     name = split_dataset(str(audit.members))[0]
     built = registry.build("dataset", name, audit.members_options, path="members")
-    views: Views = built.views
+    views: AugmentLimits = built.views
     return views
 
 

@@ -12,13 +12,13 @@ from fedmia.evaluation.suite import Suite
 from fedmia.probes.utility import NO_PROBES, mean_cosine, probe
 from fedmia.records import Probe
 from fedmia.records.rows import HealthRow
-from fedmia.rounds.base import RoundModel
+from fedmia.rounds.base import TargetModel
 from fedmia.seeding import rng
 from fedmia.statistics.matching import effective_size
 from fedmia.statistics.subjects import halves
 
 
-def probe_images(suite: Suite, cast: Cast, target: RoundModel) -> dict[str, Probe]:
+def probe_images(suite: Suite, cast: Cast, target: TargetModel) -> dict[str, Probe]:
     """kNN and linear probe: fitted on half of the scored non-members, tested on the other half.
 
     Without two classes among the labels neither can run.

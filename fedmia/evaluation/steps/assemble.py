@@ -7,7 +7,7 @@ from typing import Any
 
 from fedmia.data.sets import ImageSets
 from fedmia.evaluation.steps.sets import set_scores
-from fedmia.records import Pair, RunScores, ScoredAttack, twins
+from fedmia.records import Evaluation, Pair, ScoredAttack, twins
 from fedmia.runtime.environment import describe
 from fedmia.settings.tree import to_tree
 
@@ -20,7 +20,7 @@ def assemble(
     pairs: Sequence[Pair] = (),
     sets: ImageSets | None = None,
     **rest: Any,
-) -> RunScores:
+) -> Evaluation:
     """Put scores, settings and machine together, with what follows from the scores.
 
     Args:
@@ -29,13 +29,13 @@ def assemble(
         controls: scores of the controls, by name.
         pairs: attacks beside their controls; those beside themselves without their act are added.
         sets: of the scored images, to be judged as wholes; None: none are.
-        rest: other fields of `RunScores`.
+        rest: other fields of `Evaluation`.
 
     Returns:
         All that the report shows.
     """
     environment, pairs = describe(), [*pairs, *twins(attacks)]
-    return RunScores(
+    return Evaluation(
         seed=settings.seed,
         attacks=attacks,
         controls=controls,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedmia.records import Curves, FloatArray, IntArray, RunScores, ScoredAttack
+from fedmia.records import Curves, Evaluation, FloatArray, IntArray, ScoredAttack
 from fedmia.records.attack_rows import AttackRow
 from fedmia.records.rows import Report
 from fedmia.report.figures import canvas
@@ -197,7 +197,7 @@ class AccuracyByThreshold(ReportFigure):
         act: of the malicious client, as `ascent`.
     """
 
-    def __init__(self, report: Report, run: RunScores, act: str) -> None:
+    def __init__(self, report: Report, run: Evaluation, act: str) -> None:
         super().__init__(report)
         self.name, self.place, self.act = f"{act}-thresholds", place_of(act), act
         rows = {row.name: row for row in report.attacks}

@@ -5,14 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 
-from fedmia.records import RunScores
+from fedmia.records import Evaluation
 from fedmia.records.rows import Report
 from fedmia.report.figures import active, attacks, canvas, clients, features, roc, rounds
 from fedmia.report.figures.base import ReportFigure
 from fedmia.storage.json_rows import to_json
 
 
-def figures(report: Report, run: RunScores | None = None) -> dict[str, ReportFigure]:
+def figures(report: Report, run: Evaluation | None = None) -> dict[str, ReportFigure]:
     """Name -> every figure that a report of its kind has, in the order of the page; each draws
     None where the report lacks the data.
 
@@ -62,7 +62,7 @@ def fingerprint(report: Report) -> str:
     return hashlib.sha256(json.dumps(numbers, sort_keys=True).encode()).hexdigest()
 
 
-def draw_all(run: RunScores, report: Report) -> dict[str, bytes]:
+def draw_all(run: Evaluation, report: Report) -> dict[str, bytes]:
     """Every figure that the run has data for.
 
     Args:

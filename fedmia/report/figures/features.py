@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedmia.records import FloatArray, RunScores
+from fedmia.records import Evaluation, FloatArray
 from fedmia.records.rows import Report
 from fedmia.report.figures import canvas
 from fedmia.report.figures.base import ReportFigure, count
@@ -32,7 +32,7 @@ class Features(ReportFigure):
     name = "features"
     place = "attacks in detail"
 
-    def __init__(self, report: Report, run: RunScores) -> None:
+    def __init__(self, report: Report, run: Evaluation) -> None:
         super().__init__(report)
         self.attack = next((a for a in run.attacks if a.features_members is not None), None)
 

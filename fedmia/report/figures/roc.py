@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedmia.records import RunScores, ScoredAttack
+from fedmia.records import Evaluation, ScoredAttack
 from fedmia.records.attack_rows import AttackRow, with_auc
 from fedmia.records.rows import Report
 from fedmia.report.figures import canvas
@@ -25,7 +25,7 @@ POINTS = 40  # false-positive rates at which a band has its limits
 AT = "0.01"  # the false-positive rate that the text for readers who cannot see names
 
 
-def scored_attacks(run: RunScores, report: Report) -> list[ScoredAttack]:
+def scored_attacks(run: Evaluation, report: Report) -> list[ScoredAttack]:
     """Attacks with scores of both sides, without further readings of one.
 
     Args:
@@ -55,7 +55,7 @@ class RocCurves(ReportFigure):
     name = "roc"
     place = "attacks in detail"
 
-    def __init__(self, report: Report, run: RunScores) -> None:
+    def __init__(self, report: Report, run: Evaluation) -> None:
         super().__init__(report)
         self.run = run
         self.attacks = scored_attacks(run, report)

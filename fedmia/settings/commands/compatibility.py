@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 
-from fedmia.defenses.base import RunConditions
+from fedmia.defenses.base import TrainingConditions
 from fedmia.defenses.stack import check_exclusive
 from fedmia.partitions.base import Partition
 from fedmia.runtime.device import count_gpus, gpus_if_missing
@@ -220,7 +220,7 @@ def _check_defense(experiment: Experiment) -> None:
     ssl: SSL = experiment.ssl.plugin("ssl")
     built = [(layer, layer.plugin("defense")) for layer in experiment.defense]
     before = experiment.pretrain.mode == "public"
-    setting = RunConditions(norm_of(experiment), ssl, experiment.split.public, before)
+    setting = TrainingConditions(norm_of(experiment), ssl, experiment.split.public, before)
     for layer, defense in built:
         where = opt("defense", layer.name)
         if ssl.coupled:

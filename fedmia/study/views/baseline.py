@@ -12,10 +12,10 @@ from fedmia.study.drawing import forest, lines
 from fedmia.study.points import comparisons
 from fedmia.study.result import StudyResult
 from fedmia.study.rows import ComparisonRow
-from fedmia.study.view import Drawing, Section, View
+from fedmia.study.view import Drawing, Section, StudyView
 
 
-class BaselineView(View):
+class BaselineView(StudyView):
     """Every other attack less one, by point of the study."""
 
     title: ClassVar[str] = "Attack against attack"

@@ -22,7 +22,7 @@ from fedmia.study.drawing import cross, slanted
 from fedmia.study.points import group_by_key, known, numbers_of, over_models
 from fedmia.study.result import StudyResult
 from fedmia.study.rows import AttackPointRow, EncoderPointRow, OverModels
-from fedmia.study.view import Drawing, Section, View
+from fedmia.study.view import Drawing, Section, StudyView
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -35,7 +35,7 @@ APART = 0.008  # of the width, between two intervals at one place
 UNTRAINED = "untrained"
 
 
-class EncodersView(View):
+class EncodersView(StudyView):
     """Every attack on every encoder over the seeds, and each encoder beside the last one."""
 
     title: ClassVar[str] = "Audits of encoders"

@@ -15,10 +15,10 @@ from fedmia.study.drawing import forest, lines
 from fedmia.study.points import change, compare, over_models, with_holm
 from fedmia.study.result import StudyResult, Values
 from fedmia.study.rows import AttackPointRow, ComparisonRow, OptionRow, PointRow
-from fedmia.study.view import Drawing, Section, View
+from fedmia.study.view import Drawing, Section, StudyView
 
 
-class SweepView(View):
+class SweepView(StudyView):
     """Every point over its models, and points that differ in one option."""
 
     captions: ClassVar[Mapping[str, str]] = {

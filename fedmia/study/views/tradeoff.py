@@ -20,7 +20,7 @@ from fedmia.study.drawing import cross, spread_labels
 from fedmia.study.points import change, group_by_key, known, largest_epsilon, over_models
 from fedmia.study.result import StudyResult
 from fedmia.study.rows import DIGITS, AttackPointRow, DefencePointRow, OverModels, SeedValues
-from fedmia.study.view import Drawing, Section, View
+from fedmia.study.view import Drawing, Section, StudyView
 from fedmia.study.views._choice import WITHIN, at_least_half, choose
 from fedmia.study.views.sweep import every_attack
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-class TradeoffView(View):
+class TradeoffView(StudyView):
     """Each defence at each strength: what leaks, what use is left, which leaks least."""
 
     title: ClassVar[str] = "Defences: leakage and utility"

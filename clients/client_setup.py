@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from clients.method_cache import MethodCache
-from fedmia.attacks.base import ActiveAttack, CraftContext, Known
+from fedmia.attacks.base import ActiveAttack, AttackTurn, Known
 from fedmia.data.images import ByteArray, IntArray
 from fedmia.defenses.stack import DefenseStack
 from fedmia.recording.branches import BRANCHES
@@ -24,12 +24,12 @@ from fedmia.settings.choices import PluginChoice
 from fedmia.settings.commands.experiment import Experiment
 from fedmia.settings.errors import InputError, opt
 from fedmia.ssl.augment import Augment
-from fedmia.ssl.base import Recipe, SSLMethod, State, on_device
+from fedmia.ssl.base import SSLMethod, State, TrainingData, on_device
 from fedmia.ssl.train import Job, Train, make_optimizer
 
 
 @dataclass(frozen=True)
-class ClientContext:
+class ClientSetup:
     """What all clients of a run share. It is small, so that it travels with Flower's app.
 
     Attributes:
@@ -103,7 +103,7 @@ class ClientContext:
 
     @cached_property
     def augment(self) -> Augment:
-        """The recipe of the views that clients train on."""
+        """The augmentation of the views that clients train on."""
         return self.experiment.ssl.plugin("ssl").augment
 
     def method(self, client: int, images: int | None) -> SSLMethod:
@@ -120,9 +120,11 @@ class ClientContext:
         net, spec = run.model.plugin("model"), run.ssl.plugin("ssl")
         public = self.public_images if spec.public else None
         constants = pixel_constants(run, self.channels)
-        recipe = Recipe(*constants, images, public, run.train.batch_size)
+        training_data = TrainingData(*constants, images, public, run.train.batch_size)
         generator = self._method_generator(client)
-        return spec.build(net.build(self.channels, self.size), recipe, generator).to(self.device)
+        return spec.build(net.build(self.channels, self.size), training_data, generator).to(
+            self.device
+        )
 
     def renew(self, method: SSLMethod, client: int, images: int) -> bool:
         """Reset another client's method to what `method` would build.
@@ -212,13 +214,13 @@ class ClientContext:
             rate = train.rate((round - 1) * steps, run.federation.rounds * steps, epoch)
         return replace(train, schedule="constant", warmup_epochs=0.0, lr=rate)
 
-    def craft_context(
+    def attack_turn(
         self, method: SSLMethod, received: State, trained: State, number: int,
         notes: dict[str, Any], stream: np.random.Generator, *, round: int = 1,
         batch: IntArray | None = None, tuning: np.random.Generator | None = None,
         passing: Callable[[State], State] = lambda crafted: crafted,
         rehearse: Callable[[State], State] = lambda received: received,
-    ) -> CraftContext:  # fmt: skip
+    ) -> AttackTurn:  # fmt: skip
         """What the active attack may read and call in one crafted round.
 
         Args:
@@ -239,7 +241,7 @@ class ClientContext:
         """
         targets = self.targets if batch is None else self.targets[batch]
         own = len(self.parts["members"][self.fellows[0]])
-        return CraftContext(
+        return AttackTurn(
             method=method,
             received=on_device(received, self.device),
             trained=on_device(trained, self.device),
@@ -289,8 +291,8 @@ class ClientContext:
 
 
 @dataclass(frozen=True)
-class RoundTask:
-    """The order to one client for one round.
+class ClientTask:
+    """What one client has to do in one round.
 
     Attributes:
         client: partition id of the client.

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from clients.client_context import ClientContext
 from clients.client_round import ClientRound
+from clients.client_setup import ClientSetup
 from fedmia.data.images import IntArray
 from fedmia.settings.choices import Layer, PluginChoice
 from fedmia.settings.commands.data import Data
@@ -18,11 +18,11 @@ from fedmia.settings.commands.experiment import Experiment, Federation
 from fedmia.ssl.train import Train
 from fedmia.storage.snapshot import ClientState, StateStore, Update
 
-OWN = {field.name for field in fields(ClientContext)}
+OWN = {field.name for field in fields(ClientSetup)}
 OF_FEDERATION = {"rounds", "batch_norm", "attacked_rate"}
 
 
-def small_context(file: Path, parts: Sequence[IntArray], /, **more: Any) -> ClientContext:
+def small_setup(file: Path, parts: Sequence[IntArray], /, **more: Any) -> ClientSetup:
     """Clients of these parts of the 8x8 images in `file`; `more` as `changed` takes it."""
     none = np.arange(0)
     experiment = Experiment.complete(
@@ -32,25 +32,25 @@ def small_context(file: Path, parts: Sequence[IntArray], /, **more: Any) -> Clie
         ssl=PluginChoice("moco", {"dim": 4, "queue": 4}),
         train=Train(local_epochs=1, batch_size=2, lr=0.05),
     )  # fmt: skip
-    context = ClientContext(
+    setup = ClientSetup(
         experiment, file, ("honest",) * len(parts), {"members": tuple(parts)}, none, none,
         (none, none), none, None, (), 1, 1.0, 3, 8, "cpu",
     )  # fmt: skip
-    return changed(context, **more)
+    return changed(setup, **more)
 
 
-def changed(context: ClientContext, **more: Any) -> ClientContext:
+def changed(setup: ClientSetup, **more: Any) -> ClientSetup:
     """The same with other values, of its own fields or of its experiment's: plugins as name and
     options, defences as (name, options, clients)."""
     own = {name: more.pop(name) for name in OWN & more.keys()}
-    experiment = context.experiment
+    experiment = setup.experiment
     federation = {name: more.pop(name) for name in OF_FEDERATION & more.keys()}
     for name in {"model", "ssl", "strategy"} & more.keys():
         more[name] = PluginChoice(*more[name])
     if "defense" in more:
         more["defense"] = tuple(Layer(n, o, tuple(c)) for n, o, c in more["defense"])
     more["federation"] = replace(experiment.federation, **federation)
-    return replace(context, experiment=replace(experiment, **more), **own)
+    return replace(setup, experiment=replace(experiment, **more), **own)
 
 
 def settle(store: StateStore, at: ClientRound, answer: tuple[Update, ClientState | None]) -> Update:
