@@ -1,7 +1,9 @@
-"""`docs/architecture.md` and the walk through the example say where things are; they are there."""
+"""`docs/architecture.md` and the walk through the example say where things are, the glossary what
+words mean, and so it is."""
 
 from __future__ import annotations
 
+import ast
 import importlib
 import re
 
@@ -16,6 +18,13 @@ IDEAS, FLOORS, PLACES = (
     PAGE.split(f"## {head}")[1].split("\n## ")[0]
     for head in ("Ten ideas", "The floors", "Where to put what")
 )
+
+GLOSSARY = (ROOT / "docs" / "concepts" / "glossary.md").read_text(encoding="utf-8")
+# Words of the code: those of an entry -> the classes that it names.
+WORDS = {
+    tuple(re.findall(r"\*\*(\w+)\*\*", entry)): set(re.findall(r"`([A-Z]\w+)`", entry))
+    for entry in GLOSSARY.split("**Words of the code**")[1].split("\n- ")[1:]
+}
 
 
 def quoted(text: str) -> list[str]:
@@ -90,3 +99,30 @@ def test_kinds_of_plugins__each_have_their_place(kind: str) -> None:
         for name in quoted(cells[2])
     }
     assert (f"{package.replace('.', '/')}/NAME.py", f"{where}.{base}") in places
+
+
+def classes(*, public: bool) -> set[str]:
+    """Names of the product's classes, all or those of public names in public modules."""
+    return {
+        node.name
+        for package in ("fedmia", "clients", "strategies")
+        for path in (ROOT / package).rglob("*.py")
+        if not public or not re.match(r"_(?!_)", path.name)
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ClassDef) and not (public and node.name.startswith("_"))
+    }
+
+
+def test_words__name_classes_that_exist() -> None:
+    assert {"run", "round", "view", "context", "recipe", "known"} <= {w for of in WORDS for w in of}
+    assert set().union(*WORDS.values()) <= classes(public=False)
+
+
+def test_words__begin_the_names_of_no_other_class() -> None:
+    beside = {word.rstrip("s"): names for words, names in WORDS.items() for word in words}
+    others = {
+        name
+        for name in classes(public=True)
+        if name not in beside.get(re.findall("[A-Z][^A-Z]*", name)[0].lower().rstrip("s"), {name})
+    }
+    assert not others, "name them in docs/concepts/glossary.md beside their word, or otherwise"

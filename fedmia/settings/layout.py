@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from fedmia.settings import registry, session
@@ -74,9 +74,11 @@ class FlagLayout:
         return plain if plain in self.options or plain.rpartition(".")[0] in self.heads else None
 
 
-@dataclass
 class Layout:
-    """The paths of the options of a command's settings.
+    """The paths of the options of a command's settings, read off its dataclass.
+
+    Args:
+        root: the dataclass.
 
     Attributes:
         options: path of every option that depends on no plugin -> its field and type.
@@ -91,15 +93,19 @@ class Layout:
             and the short name of an option, which is also its flag.
     """
 
-    options: dict[str, Leaf] = field(default_factory=dict)
-    sections: set[str] = field(default_factory=set)
-    unlisted: set[str] = field(default_factory=set)
-    plugins: dict[str, tuple[str, str]] = field(default_factory=dict)
-    by_name: dict[str, str] = field(default_factory=dict)
-    layers: list[str] = field(default_factory=list)
-    lists: dict[str, ListsForm] = field(default_factory=dict)
-    deciding: dict[str, str] = field(default_factory=dict)
-    short: dict[str, str] = field(default_factory=dict)
+    def __init__(self, root: type) -> None:
+        self.options: dict[str, Leaf] = {}
+        self.sections: set[str] = set()
+        self.unlisted: set[str] = set()
+        self.plugins: dict[str, tuple[str, str]] = {}
+        self.by_name: dict[str, str] = {}
+        self.layers: list[str] = []
+        self.lists: dict[str, ListsForm] = {}
+        self.deciding: dict[str, str] = {}
+        self.short: dict[str, str] = {}
+        self.add((root,))
+        short = {name: path for path, name in SHORT_FLAGS.items() if path in self.options}
+        self.short |= {name: path for name, path in short.items() if name not in self.options}
 
     def add(self, classes: Classes, above: str = "", without: tuple[str, ...] = ()) -> None:
         """Add the paths of the fields of dataclasses.
@@ -237,11 +243,7 @@ class Layout:
 @functools.cache  # a class does not change while the process runs
 def layout(root: type) -> Layout:
     """The layout of the settings `root`."""
-    paths = Layout()
-    paths.add((root,))
-    short = {name: path for path, name in SHORT_FLAGS.items() if path in paths.options}
-    paths.short |= {name: path for name, path in short.items() if name not in paths.options}
-    return paths
+    return Layout(root)
 
 
 def layer_names(value: Any) -> list[str]:
