@@ -45,10 +45,10 @@ class Central(Settings):
     @classmethod
     def complete(cls, **values: Any) -> Self:
         """Build of the values that are given; views and the learning rate are written out."""
-        given = super().complete(**values)
-        train = given.train.fill_rate(registry.load("ssl", given.ssl.name).lr)
-        ssl = given.data.fill_views(given.ssl)
-        return replace(given, ssl=ssl, train=replace(train, local_epochs=1))
+        incomplete = super().complete(**values)
+        train = incomplete.train.fill_rate(registry.load("ssl", incomplete.ssl.name).lr)
+        ssl = incomplete.data.fill_views(incomplete.ssl)
+        return replace(incomplete, ssl=ssl, train=replace(train, local_epochs=1))
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from fedmia.cli.commands import COMMANDS as OF_FEDMIA
-from fedmia.settings.given import read_config
 from fedmia.settings.layout import Flat
 from fedmia.settings.presets import PRESETS
 from fedmia.settings.tree import flatten, from_tree, merge, to_tree
+from fedmia.settings.user import read_config
 from fedmia.settings.yamlfile import Tree
 from papers.commands import HEAD as HEAD_COMMAND
 from papers.jobs import AUDIT, ENCODER, HEAD, ROOTS

@@ -26,7 +26,13 @@ from fedmia.evaluation.audits.shadows import OwnShadows
 from fedmia.evaluation.encoder import audit_augmentation, suite_of_audit
 from fedmia.records import ScoredAttack
 from fedmia.settings import registry, session
-from fedmia.settings.commands.audit import Audit, AuditSplit, Encoder, RecordedFederation, Shadows
+from fedmia.settings.commands.audit import (
+    Audit,
+    AuditedEncoder,
+    AuditSplit,
+    RecordedFederation,
+    ShadowOptions,
+)
 from fedmia.settings.commands.machine import AuditMachine
 from fedmia.settings.errors import InputError
 from fedmia.settings.values import plain
@@ -180,12 +186,12 @@ def score_target(
     federation = str(RunFolder(target.folder).recording) if target.federated else None
     knows = OTHERS if entrant.knows == OTHERS else BOTH
     audit = Audit.complete(
-        encoder=Encoder(name=str(target.folder)),
+        encoder=AuditedEncoder(name=str(target.folder)),
         federation=RecordedFederation(recording=federation),
         attacks=(entrant.name,),
         attack={entrant.name: entrant.options},
         split=AuditSplit(knows=knows),
-        shadow=Shadows(count=entrant.shadows),
+        shadow=ShadowOptions(count=entrant.shadows),
         machine=AuditMachine("cpu", torch.get_num_threads()),
         augment=target.views,
         seed=seed,

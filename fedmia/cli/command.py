@@ -15,7 +15,7 @@ from fedmia.cli import help
 from fedmia.cli.output import open_output
 from fedmia.settings.errors import InputError
 from fedmia.settings.flags import Command, ParsedFlags, read
-from fedmia.settings.given import Given, read_given
+from fedmia.settings.user import UserSettings, read_user_settings
 from fedmia.settings.values import Text, convert
 from fedmia.storage.durable import DiskError, explain
 
@@ -170,8 +170,8 @@ def parse(command: Command, arguments: Arguments) -> Invocation:
     if "observe" in own_options and not observe:
         raise InputError("--observe needs a name, got ''")
     file = own_options.get("config")
-    given = Given(command) if file is None else read_given(command, file)
-    settings = given.over(flags.options).complete("trust_plugins" in own_options)
+    user = UserSettings(command) if file is None else read_user_settings(command, file)
+    settings = user.over(flags.options).complete("trust_plugins" in own_options)
     folder = Path(own_options["out"]) if "out" in own_options else None
     gate = read_gate(own_options)
     return Invocation(

@@ -13,9 +13,9 @@ from fedmia.door.plugins import name_plugin
 from fedmia.encoders.base import channel_constants
 from fedmia.settings.errors import InputError, format_value, suggest_nearest
 from fedmia.settings.flags import Command
-from fedmia.settings.given import Given, read_given
 from fedmia.settings.layout import Flat
 from fedmia.settings.tree import flatten
+from fedmia.settings.user import UserSettings, read_user_settings
 from fedmia.settings.values import convert, plain
 from fedmia.ssl.augment import Augment
 from fedmia.storage.runfolder import RunFolder
@@ -45,10 +45,10 @@ def build_settings(
             take, or settings that do not suit one another.
     """
     if config is None or isinstance(config, Mapping):
-        given = Given(command, flatten(command.settings, config or {}))
+        user = UserSettings(command, flatten(command.settings, config or {}))
     else:
-        given = read_given(command, str(config))
-    return given.over(options_tree(command, options, given.lower)).complete(trust_plugins)
+        user = read_user_settings(command, str(config))
+    return user.over(options_tree(command, options, user.lower)).complete(trust_plugins)
 
 
 def options_tree(command: Command, options: Mapping[str, Any], lower: Flat | None = None) -> Flat:

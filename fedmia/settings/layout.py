@@ -194,21 +194,21 @@ class Layout:
             Both.
 
         Raises:
-            InputError: no such option (with the nearest one), or its plugin is not named.
+            InputError: no such option (with the nearest one), or its plugin is not by_name.
         """
         if path in self.options:
             return self.options[path]
         head = path.rpartition(".")[0]
-        named = self.field_of(head, self.by_name)
-        if named is not None:
-            name = head.removeprefix(named).removeprefix(".")
-            if named in self.layers:
-                self._check_layer(named, name, path, flat)
+        by_name = self.field_of(head, self.by_name)
+        if by_name is not None:
+            name = head.removeprefix(by_name).removeprefix(".")
+            if by_name in self.layers:
+                self._check_layer(by_name, name, path, flat)
                 if path == f"{head}.clients":
                     return option(None, "clients that apply it"), tuple[int, ...] | None
             if name:
                 refuse_class_alone(path, name, flat)
-                return plugin_option(self.by_name[named], name.partition("#")[0], path)
+                return plugin_option(self.by_name[by_name], name.partition("#")[0], path)
         if head in self.plugins:
             kind, of = self.plugins[head]
             name = flat.get(of, self.options[of][0].default)

@@ -44,7 +44,7 @@ def _plain_fields(classes: Classes, values: Mapping[str, Any]) -> Tree:
         match form:
             case SectionForm(beside=True):
                 for path, own in plain(value).items():
-                    _put(tree, path, own)
+                    _set_at(tree, path, own)
             case SectionForm():
                 own = _plain_fields(form.classes, vars(value) if form.built else value)
                 tree |= {one.name: own} if own else {}
@@ -65,13 +65,13 @@ def _plain_fields(classes: Classes, values: Mapping[str, Any]) -> Tree:
     return tree
 
 
-def _put(tree: Tree, path: str, value: Any) -> None:
+def _set_at(tree: Tree, path: str, value: Any) -> None:
     """Put a value at its path, below what is there."""
     head, dot, rest = path.partition(".")
     if not dot or not isinstance(tree.setdefault(head, {}), dict):
         tree[path] = value
     else:
-        _put(tree[head], rest, value)
+        _set_at(tree[head], rest, value)
 
 
 def _plain_layer(layer: Layer) -> Tree:
@@ -314,8 +314,10 @@ def merge(root: Any, lower: Flat, upper: Flat) -> Flat:
     shape = layout(root)
     upper = _place_layers(shape, upper, lower)
     merged = {p: v for p, v in lower.items() if not _is_replaced(shape, p, lower, upper)} | upper
-    named = {f"{field}." for field in shape.by_name if field not in shape.layers}
-    below = {p: p.partition(".")[2].rpartition(".")[0] for p in lower if p.startswith(tuple(named))}
+    prefixes = {f"{field}." for field in shape.by_name if field not in shape.layers}
+    below = {
+        p: p.partition(".")[2].rpartition(".")[0] for p in lower if p.startswith(tuple(prefixes))
+    }
     if below and upper:
         gone = {*root.attack_names(lower)} - {*root.attack_names(merged)}
         merged = {p: v for p, v in merged.items() if p in upper or below.get(p) not in gone}

@@ -12,7 +12,6 @@ from fedmia.cli.command import parse
 from fedmia.cli.commands import COMMANDS
 from fedmia.encoders.base import load
 from fedmia.settings.errors import InputError
-from fedmia.settings.given import Given
 
 AUDIT = "audit --encoder tests/stored/run"
 VECTORS = "audit --member-embeddings a.npy --nonmember-embeddings b.npy"
@@ -95,7 +94,7 @@ def test_study__an_option_needs_an_effect_on_one_run_only() -> None:
     cells = parse(COMMANDS["study"], flags.split()).settings.points
     assert [cell.tree["federation"]["attack_rounds"] for cell in cells] == [None, 2]
     for cell in cells:  # the process of a run is told nothing that is refused
-        Given(COMMANDS["simulate"]).over(cell.tree).complete()
+        UserSettings(COMMANDS["simulate"]).over(cell.tree).complete()
 
 
 @pytest.mark.parametrize("limit", [{"rate": 2.0}, {"batch": 8}])

@@ -38,7 +38,7 @@ WITHOUT_VECTORS = (
 
 
 @dataclass(frozen=True)
-class Encoder(Options):
+class AuditedEncoder(Options):
     """The encoder under audit, and how it is read.
 
     Attributes:
@@ -136,13 +136,13 @@ class AuditSplit(Options):
 
 
 @dataclass(frozen=True)
-class Shadows(Options):
+class ShadowOptions(Options):
     """The attacker's own encoders.
 
     Attributes:
         data_options: options of the data source of the shadows.
         defense: defences under which the attacker trains its shadows, in order.
-        training: options of the shadows' training that are given, by path.
+        training: options of the shadows' training that are incomplete, by path.
     """
 
     count: int = option(0, "shadow encoders that the attacker trains", ge=0)
@@ -224,7 +224,7 @@ class Shadows(Options):
         """How the shadows are trained.
 
         Args:
-            seed: root of their randomness, where none of their own is given.
+            seed: root of their randomness, where none of their own is incomplete.
         """
         own = build_fields((ShadowPlan,), dict(self.training))
         train = build_fields((Train,), dict(self.training))
@@ -237,10 +237,10 @@ class Audit(Attacked):
     """One audit, as it runs: `complete` makes it of what a user gave.
 
     Attributes:
-        augment: options of the attacker's views that are given, by name.
+        augment: options of the attacker's views that are incomplete, by name.
         members_options: options of the data source of the members.
         nonmembers_options: options of the data source of the non-members.
-        attack: those options of each attack that are given, by its name.
+        attack: those options of each attack that are incomplete, by its name.
 
     Raises:
         InputError: for an unknown attack or option or a value out of range.
@@ -253,7 +253,7 @@ class Audit(Attacked):
         "attacks to run, all, quick (those without a long computation) or auto: quick, and those "
         "that shadows, groups, a federation or options of their own are given for",
     )
-    encoder: Encoder = section(Encoder, head="name")
+    encoder: AuditedEncoder = section(AuditedEncoder, head="name")
     federation: RecordedFederation = section(RecordedFederation, head="recording")
     members: str | None = option(
         None, "dataset of images that the encoder was trained on (none: a fedmia run's own)"
@@ -277,7 +277,7 @@ class Audit(Attacked):
     )  # fmt: skip
     data: AuditPixels = section(AuditPixels)
     split: AuditSplit = section(AuditSplit)
-    shadow: Shadows = section(Shadows)
+    shadow: ShadowOptions = section(ShadowOptions)
     machine: AuditMachine = section(AuditMachine)
     augment: Values = given_options(Augment)
     members_options: Values = options_of("members", "dataset")
@@ -294,15 +294,19 @@ class Audit(Attacked):
     @classmethod
     def complete(cls, **values: Any) -> Self:
         """Build the audit that given values ask for."""
-        given = super().complete(**values)
-        names = expand_names(given.attacks, given.asks, given.attack)
-        check_attack_options(given.attack, names)
-        choices = choose_attacks(names, given.attack, complete=False)
-        encoder = replace(given.encoder, name=given.encoder.name or given.recorded_run)
-        if not encoder.name and given.member_embeddings is None:
-            about = next(f.metadata["help"] for f, _ in option_fields(Encoder) if f.name == "name")
+        incomplete = super().complete(**values)
+        names = expand_names(incomplete.attacks, incomplete.asks, incomplete.attack)
+        check_attack_options(incomplete.attack, names)
+        choices = choose_attacks(names, incomplete.attack, complete=False)
+        encoder = replace(
+            incomplete.encoder, name=incomplete.encoder.name or incomplete.recorded_run
+        )
+        if not encoder.name and incomplete.member_embeddings is None:
+            about = next(
+                f.metadata["help"] for f, _ in option_fields(AuditedEncoder) if f.name == "name"
+            )
             raise InputError(f"{opt('encoder.name')} is missing: {about}")
-        return replace(given, encoder=encoder, attacks=names, attack_choices=choices)
+        return replace(incomplete, encoder=encoder, attacks=names, attack_choices=choices)
 
     def __post_init__(self) -> None:
         super().__post_init__()

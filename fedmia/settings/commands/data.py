@@ -68,9 +68,9 @@ class Data(Pixels):
     @classmethod
     def complete(cls, **values: Any) -> Self:
         """Build of the values that are given; every option of the source is written out."""
-        given = cls(**values)
-        choice = PluginChoice(given.plugin, given.options).complete("dataset")
-        return replace(given, options=choice.options, choice=choice)
+        incomplete = cls(**values)
+        choice = PluginChoice(incomplete.plugin, incomplete.options).complete("dataset")
+        return replace(incomplete, options=choice.options, choice=choice)
 
     @property
     def plugin(self) -> str:
@@ -90,7 +90,7 @@ class Data(Pixels):
         return Request(path, place, self.size, seed, pixel_range=self.pixel_range)
 
     def fill_views(self, ssl: PluginChoice) -> PluginChoice:
-        """The method with the source's options of views where its own are not given."""
+        """The method with the source's options of views where its own are not incomplete."""
         views = {k: v for k, v in vars(self.source().views).items() if k in ssl.options}
         own = {k: v for k, v in ssl.options.items() if v is not None}
         return ssl.with_options("ssl", {**ssl.options, **views, **own})

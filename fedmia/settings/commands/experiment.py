@@ -173,21 +173,21 @@ class Experiment(Attacked):
     @classmethod
     def complete(cls, **values: Any) -> Self:
         """Build the experiment that given values ask for."""
-        given = super().complete(**values)
-        granted_threat(given.attacker)  # a role that attacks nothing is refused
-        sums = given.federation.secure_aggregation
-        names = expand_attacks(given.attacks, given.attacker, sums)
-        check_attack_options(given.attack, names)
-        choices = choose_attacks(names, given.attack)
-        own_rate = registry.load("ssl", given.ssl.name).lr
+        incomplete = super().complete(**values)
+        granted_threat(incomplete.attacker)  # a role that attacks nothing is refused
+        sums = incomplete.federation.secure_aggregation
+        names = expand_attacks(incomplete.attacks, incomplete.attacker, sums)
+        check_attack_options(incomplete.attack, names)
+        choices = choose_attacks(names, incomplete.attack)
+        own_rate = registry.load("ssl", incomplete.ssl.name).lr
         return replace(
-            given,
+            incomplete,
             attacks=names,
             attack={name: one.options for name, one in choices.items()},
             attack_choices=choices,
-            split=replace(given.split, **default_sizes(given)),
-            ssl=given.data.fill_views(given.ssl),
-            train=given.train.fill_rate(own_rate),
+            split=replace(incomplete.split, **default_sizes(incomplete)),
+            ssl=incomplete.data.fill_views(incomplete.ssl),
+            train=incomplete.train.fill_rate(own_rate),
         )
 
     @property
@@ -246,7 +246,7 @@ class Experiment(Attacked):
 
 
 def default_sizes(experiment: Experiment) -> dict[str, int]:
-    """Sizes of roles that a source of no file has where none are given."""
+    """Sizes of roles that a source of no file has where none are incomplete."""
     data, split = experiment.data.plugin, experiment.split
     if split.members is not None or data not in GENERATED:
         return {}

@@ -150,9 +150,9 @@ class Study(Settings):
     @classmethod
     def complete(cls, **values: Any) -> Self:
         """Build the study that given values ask for, with every run of it."""
-        given = super().complete(**values)
-        seeds = given.seeds or (5 if given.defenses else 1)
-        study = replace(given, over=tuple(map(_read_grid, given.over)), seeds=seeds)
+        incomplete = super().complete(**values)
+        seeds = incomplete.seeds or (5 if incomplete.defenses else 1)
+        study = replace(incomplete, over=tuple(map(_read_grid, incomplete.over)), seeds=seeds)
         first, idle = zip(*(study._audits() if study.encoders else study._runs()), strict=True)
         everywhere = {
             path: why for path, why in idle[0].items() if all(path in one for one in idle)

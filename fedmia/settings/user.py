@@ -18,7 +18,7 @@ from fedmia.settings.yamlfile import load
 
 
 @dataclass(frozen=True)
-class Given:
+class UserSettings:
     """What a user gave: the values of a file or a preset, and options laid over them.
 
     `complete` makes of it what runs.
@@ -37,7 +37,7 @@ class Given:
     preset: frozenset[str] = frozenset()
     name: str = ""
 
-    def over(self, options: Mapping[str, Any]) -> Given:
+    def over(self, options: Mapping[str, Any]) -> UserSettings:
         """The same file with options over it.
 
         Args:
@@ -83,7 +83,7 @@ class Given:
         return str(find_config(self.name, self.command.presets))
 
 
-def read_given(command: Command, name: str) -> Given:
+def read_user_settings(command: Command, name: str) -> UserSettings:
     """Read the settings of `--config NAME`, which options can complete.
 
     Args:
@@ -102,7 +102,7 @@ def read_given(command: Command, name: str) -> Given:
         read_values(command.settings, flat := _merge_layers(command, layers))
     presets = PRESETS.resolve()
     own = {path for place, layer in layers if presets not in place.parents for path in layer}
-    return Given(command, flat, preset=frozenset(flat.keys() - own), name=name)
+    return UserSettings(command, flat, preset=frozenset(flat.keys() - own), name=name)
 
 
 def read_config(command: Command, file: Path) -> Flat:
