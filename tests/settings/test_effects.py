@@ -12,6 +12,7 @@ from fedmia.cli.command import parse
 from fedmia.cli.commands import COMMANDS
 from fedmia.encoders.base import load
 from fedmia.settings.errors import InputError
+from fedmia.settings.user import UserSettings
 
 AUDIT = "audit --encoder tests/stored/run"
 VECTORS = "audit --member-embeddings a.npy --nonmember-embeddings b.npy"
