@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedmia.cli.command import Invocation, answer_page, run
-from fedmia.cli.commands import DIFF
 
 if TYPE_CHECKING:
     from fedmia.storage.runfolder import RunFolder
@@ -22,8 +21,8 @@ Difference = dict[str, Any]  # `what`, `before`, `after`
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code: 0, or 2 bad input."""
-    flags = answer_page(DIFF, sys.argv[1:] if argv is None else argv)
-    return flags if isinstance(flags, int) else run(DIFF, flags, run_command)
+    flags = answer_page(COMMANDS["diff"], sys.argv[1:] if argv is None else argv)
+    return flags if isinstance(flags, int) else run(COMMANDS["diff"], flags, run_command)
 
 
 def run_command(invocation: Invocation) -> int:

@@ -17,6 +17,6 @@ if TYPE_CHECKING:
 def __getattr__(name: str) -> Any:
     if name not in ("BenchResult", "evaluate"):
         raise AttributeError(f"module 'fedmia.bench' has no attribute '{name}'")
-    from fedmia.bench import run
+    from fedmia.bench import command
 
-    return getattr(run, name)
+    return getattr(command, name)

@@ -6,17 +6,16 @@ import sys
 from collections.abc import Sequence
 
 from fedmia.cli.command import answer_page, run
-from fedmia.cli.commands import BENCH
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code: 0, or 2 bad input or an entry refused."""
-    flags = answer_page(BENCH, sys.argv[1:] if argv is None else argv)
+    flags = answer_page(COMMANDS["bench"], sys.argv[1:] if argv is None else argv)
     if isinstance(flags, int):
         return flags
     from fedmia.bench.command import run_command  # heavy, and no page has a use for it
 
-    return run(BENCH, flags, run_command)
+    return run(COMMANDS["bench"], flags, run_command)
 
 
 if __name__ == "__main__":

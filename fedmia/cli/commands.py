@@ -24,4 +24,3 @@ def _command(tree: Tree, shared: Tree) -> Command:
 
 COMMANDS = read_commands(Path(__file__).with_name("commands.yaml"))
 SIMULATE, AUDIT, STUDY = COMMANDS["simulate"], COMMANDS["audit"], COMMANDS["study"]
-BENCH, DIFF = COMMANDS["bench"], COMMANDS["diff"]

@@ -68,7 +68,8 @@ class Npz(Dataset):
 
 def _arrays(path: Path, names: tuple[str, ...]) -> tuple[dict[str, NDArray[Any]], str]:
     """The named arrays, and that of labels where there is one; the name of the latter."""
-    with unreadable(f"npz: cannot read {path}"), open_npz(f"npz: {path}", path) as archive:
+    where = f"npz: cannot read {path} as an archive of x and y"
+    with unreadable(where), open_npz(f"npz: {path}", path) as archive:
         for name in names:
             if name not in archive:
                 has = ", ".join(archive.files)

@@ -232,7 +232,7 @@ class Layout:
     def _unknown(self, path: str) -> InputError:
         """The error for an option that there is not, with the nearest one."""
         head, _, last = path.rpartition(".")
-        known = [*self.options, *self.lists]
+        known = [*self.options, *self.lists, *(name for name in self.short if "." not in name)]
         for begin, (kind, _) in self.plugins.items():
             classes = [registry.load(kind, name) for name in registry.names(kind)]
             known += [f"{begin}.{one.name}" for cls in classes for one, _ in option_fields(cls)]

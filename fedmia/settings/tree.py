@@ -27,6 +27,7 @@ from fedmia.settings.values import convert, plain
 from fedmia.settings.yamlfile import Tree
 
 Root = TypeVar("Root")
+WHICH_ATTACKS = {"attacks", "attacker"}  # paths of the options that say which attacks run
 
 
 def to_tree(settings: Any) -> Tree:
@@ -301,7 +302,7 @@ def merge(root: Any, lower: Flat, upper: Flat) -> Flat:
     """Lay one flat mapping over another.
 
     Options in `lower` of a plugin that `upper` replaces by another are dropped, and so are those
-    of attacks that ran and no longer do.
+    of attacks that do not run by what `upper` says.
 
     Args:
         root: the dataclass of a command's settings.
@@ -318,9 +319,9 @@ def merge(root: Any, lower: Flat, upper: Flat) -> Flat:
     below = {
         p: p.partition(".")[2].rpartition(".")[0] for p in lower if p.startswith(tuple(prefixes))
     }
-    if below and upper:
-        gone = {*root.attack_names(lower)} - {*root.attack_names(merged)}
-        merged = {p: v for p, v in merged.items() if p in upper or below.get(p) not in gone}
+    if below and WHICH_ATTACKS & upper.keys():
+        run = {*root.attack_names(merged)}
+        merged = {p: v for p, v in merged.items() if p in upper or below.get(p, "") in {"", *run}}
     return merged
 
 

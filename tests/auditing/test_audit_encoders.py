@@ -30,7 +30,7 @@ def test_encoder__missing_weights_stop_the_audit_unless_allowed(
     flags = f"--encoder tests.auditing.brought:tiny --checkpoint {tmp_path / 'w.pt'} --attacks lpla"
     done = audit(flags, tmp_path / "A")
     assert done.code == 2 and not (tmp_path / "A").exists()
-    assert "tensor '2.bias' is missing (5 of 6 tensors fit); allow_missing" in done.err
+    assert "tensor '2.bias' is missing (5 of 6 tensors fit); encoder.allow_missing" in done.err
     done = audit(f"{flags} --allow-missing", tmp_path / "A")
     assert done.code == 0 and done.report["encoder"]["missing"] == ["2.bias"]
     assert any("1 of the encoder's weights are random" in n for n in done.report["notes"])

@@ -122,7 +122,7 @@ def test_known__too_few_for_an_attack_is_said_of_it_alone(audit: Audit, tmp_path
 def test_gray_images__the_error_names_channels_and_they_do(audit: Audit, tmp_path: Path) -> None:
     gray = sides(tmp_path, channels=1)
     line = refused(audit, gray.flags, tmp_path / "A")
-    assert "channels rgb repeats the gray channel" in line
+    assert "(--channels) rgb repeats the gray channel" in line
     done = audit(f"{gray.flags} --channels rgb", tmp_path / "A")
     assert done.code == 0 and done.report["split"]["channels"] == 3
 
@@ -145,7 +145,9 @@ def test_names__an_error_says_how_to_write_a_folder_of_images_or_of_transformers
     (tmp_path / "vit" / "model.safetensors").write_bytes(b"")
     out, folder = tmp_path / "OUT", tmp_path / "vit"
     for encoder in (folder, folder / "model.safetensors"):
-        assert f"encoder hf:{folder}" in refused(audit, f"--encoder {encoder}", out)
+        assert f"encoder.name (--encoder) hf:{folder}" in refused(
+            audit, f"--encoder {encoder}", out
+        )
     images = tmp_path / "images"
     for one, other in (("members", "nonmembers"), ("nonmembers", "members")):
         line = refused(audit, f"--{one} {images} --{other} digits", out)

@@ -199,7 +199,10 @@ DATA_ALONE = "--shadows 1 --shadow.knowledge data "
             f"{DATA_ALONE}--shadow.model vit-tiny --shadow.size 9",
             "cuts 9x9 images into patches",
         ),
-        ("--shadow.model.width 8", "shadow.model is given without shadow.count (--shadows) N"),
+        (
+            "--shadow.model.width 8",
+            "shadow.model.width is given without shadow.count",
+        ),
         (
             "--shadows 1 --shadow.knowledge none",
             "(--shadow-data) DATASET, or add data",
@@ -283,16 +286,13 @@ def test_shadows__options_of_a_stand_in_go_with_it(archives: Sides, tmp_path: Pa
 
     def over(flags: str) -> dict[str, Any]:
         shadow = parse(AUDIT, f"--config {file} {flags}".split()).settings.shadow
-        return {k: v for k, v in shadow.items() if k != "knowledge"}
+        return {k: v for k, v in shadow.training.items() if k != "knowledge"}
 
-    held = {"ssl": "mocov2", "ssl_options": {"dim": 12}, "model_options": {"width": 6}}
-    assert over("") == held
-    assert over("--shadow.model.norm batch")["model_options"] == {"width": 6, "norm": "batch"}
-    assert over("--shadow.ssl simclr") == {
-        "ssl": "simclr",
-        "model_options": {"width": 6},
-    }
-    assert over("--shadow.ssl simclr --shadow.ssl.dim 9")["ssl_options"] == {"dim": 9}
+    usual = {"ssl": "mocov2", "ssl.dim": 12, "model.width": 6}
+    assert over("") == usual
+    assert over("--shadow.model.norm batch") == {**usual, "model.norm": "batch"}
+    assert over("--shadow.ssl simclr") == {"ssl": "simclr", "model.width": 6}
+    assert over("--shadow.ssl simclr --shadow.ssl.dim 9")["ssl.dim"] == 9
 
 
 def test_shadows__of_their_own_size_train_on_no_image_under_attack(

@@ -100,7 +100,7 @@ def test_constant__is_collapsed_and_never_quiet(factory: str, audit: Audit, tmp_
 
 def test_outputs__of_two_vectors_one_must_be_named(audit: Audit, tmp_path: Path) -> None:
     pair = audit(f"{HERE}Pair --known 6")
-    assert pair.code == 2 and "embedding NAME" in pair.err
+    assert pair.code == 2 and "(--embedding) NAME" in pair.err
     named = audit(f"{HERE}Pair --known 6 --embedding 1", tmp_path / "P")
     assert named.code == 0 and named.report["encoder"]["outputs"][-1]["shape"] == [5]
 

@@ -26,6 +26,7 @@ from fedmia.records.client_rows import InferenceRow
 from fedmia.report.figures import canvas
 from fedmia.report.words.sets import statement
 from fedmia.settings.commands.audit import Audit as Settings
+from fedmia.settings.tree import from_tree
 from fedmia.storage.json_rows import from_json
 from tests.auditing.brought import Remembers
 from tests.auditing.conftest import Audit
@@ -79,10 +80,9 @@ def test_roles__never_split_a_subject(
         sides[side] = ImageSet(pixels, np.zeros(sum(sizes), np.int64), side, UNLABELLED, whose)
     if known + 2 > sum(sizes):
         return
-    audit = Settings(
-        encoder="x", members="m", nonmembers="n", groups="who", seed=seed, known=known,
-        limit=limit, shadows=2 * shadows,
-    )  # fmt: skip
+    own = {"known": known, "limit": limit, "shadows": 2 * shadows, "groups": "who", "seed": seed}
+    sources = {"encoder": "x", "members": "npz:m", "nonmembers": "npz:n"}
+    audit = from_tree(Settings, {**sources, **own})
     subjects = read_subjects(audit, sides)
     split = deal_sets(audit, *sides.values(), AugmentLimits())
     assert subjects and split.subjects

@@ -56,7 +56,7 @@ def test_outside__a_form_in_one_file_is_audited(
     done = audit(f"--encoder {own_forms} --attacks similarity,internal", tmp_path / "A")
     assert done.code == 0 and done.names() == ["similarity", "internal"]
     assert done.report["subject"] == "the encoder filters.txt"
-    assert done.report["config"]["encoder"] == own_forms
+    assert done.report["config"]["encoder"]["name"] == own_forms
     rows = (tmp_path / "filters.txt").read_text().splitlines()
     weight = torch.tensor([list(map(float, row.split())) for row in rows]).view(5, 3, 3, 3)
     pixels, encoder = torch.rand(2, 3, 8, 8), load(own_forms).method.encoder

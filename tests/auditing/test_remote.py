@@ -267,8 +267,8 @@ def test_function__of_a_session_is_audited_in_batches_at_a_rate(
     np.testing.assert_allclose(run.scores.to_numpy(float), own.scores.to_numpy(float), rtol=1e-3)
     assert max(map(len, asked)) == 7 and sum(wait > 0 for wait in waited) > len(asked) / 2
     config = run.records.config
-    assert config["encoder"].startswith("in memory: embed (function ")
-    assert (config["batch"], config["rate"]) == (7, 10.0)
+    assert config["encoder"]["name"].startswith("in memory: embed (function ")
+    assert (config["encoder"]["batch"], config["encoder"]["rate"]) == (7, 10.0)
     before = len(asked)
     fedmia.audit_encoder(embed, *sides, **limits, **(options | {"attacks": ["lpla"]}))
     assert len(asked) - before < before / 10  # a first look; the rest is on the disk

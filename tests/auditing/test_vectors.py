@@ -224,7 +224,7 @@ def test_python__goes_on_with_the_same_vectors_alone(vectors: str, tmp_path: Pat
         ({"members": [[1.0], [2.0, 3.0]]}, "^members must be vectors: .* got list"),
         ({"members": "none.npy"}, r"^member_embeddings .*none.npy.*No such file"),
         ({"shadows": 2}, r"\(--shadows\) .*2 beside member_embeddings"),
-        ({"known": 30}, "are too few for split.known (--known) 30"),
+        ({"known": 30}, r"are too few for split.known \(--known\) 30"),
         ({"knwon": 6}, "did you mean 'known'"),
     ],
 )

@@ -156,7 +156,8 @@ def paints(self: Any, job: Any, memory: Any) -> Any:
 
 
 def tells_by_type(self: Any, memory: dict[str, Any]) -> Epsilon:
-    return Epsilon(1.0 + isinstance(memory["pair"], list), 0.0, 2, "guaranteed", "none")
+    value = 1.0 + isinstance(memory["pair"], list)
+    return Epsilon(value=value, delta=0.0, rounds=2, standing="guaranteed", assumptions="none")
 
 
 def keeps_a_tuple(self: Any, preparation: Any, memory: dict[str, Any]) -> None:

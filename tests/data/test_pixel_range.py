@@ -106,7 +106,7 @@ def test_python__audits_by_name_and_of_objects() -> None:
     images = run.images
     for role, side in (("scored_members", BYTES[:30]), ("scored_nonmembers", BYTES[30:])):
         assert np.array_equal(images.pixels(role), side[images.ids(role)])
-    assert run.settings.pixel_range == LIMITS
+    assert run.settings.data.pixel_range == LIMITS
 
 
 def test_python__what_was_converted_stands_in_the_report(tmp_path: Path) -> None:
@@ -133,6 +133,7 @@ def test_head__scales_its_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     for at in range(30):
         write_image(tmp_path / str(at % 2) / f"{at:02d}.png", DEEP[at])
     with pytest.raises(InputError, match=r" give data\.pixel_range .* LOW,HIGH"):
-        measure.prepare(Head(encoder="e", data=f"folder:{tmp_path}"))
+        measure.prepare(from_tree(Head, {"encoder": "e", "data": f"folder:{tmp_path}"}))
     with pytest.raises(Loaded, match="30"):
-        measure.prepare(Head(encoder="e", data=f"folder:{tmp_path}", pixel_range=LIMITS))
+        tree = {"encoder": "e", "data": f"folder:{tmp_path}", "pixel_range": list(LIMITS)}
+        measure.prepare(from_tree(Head, tree))

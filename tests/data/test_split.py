@@ -275,7 +275,7 @@ def test_split__exactly_enough_images():
     ("options", "clients", "malicious", "message"),
     [
         (SMALL, 32, 1, "31 honest clients fewer than 2 images"),
-        (SplitOptions(60, known=60), 1, 0, "split.known 60 of 60 members"),
+        (SplitOptions(60, known=60), 1, 0, r"split.known \(--known\) 60 of 60 members"),
         (SplitOptions(60, known=56), 6, 1, "at most 55"),
         (SplitOptions(60, nonmembers=13, known=12), 6, 1, "split.nonmembers 13"),
     ],

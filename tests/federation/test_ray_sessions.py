@@ -10,6 +10,7 @@ import pytest
 
 from fedmia.federation import backends, cluster
 from fedmia.settings.commands.experiment import Experiment
+from fedmia.settings.commands.machine import RunMachine
 from fedmia.settings.errors import InputError
 from tests.small_runs import SMALL, simulate
 from tests.snapshots import Snapshot
@@ -34,7 +35,8 @@ def test_session_of_the_caller__is_used_and_left(
     address: str | None, calls: list[str], monkeypatch: Patch
 ) -> None:
     monkeypatch.setattr(cluster, "RayGrid", lambda *given: SimpleNamespace(close=lambda: None))
-    experiment = Experiment.complete(backend="ray", ray_address=address)
+    machine = RunMachine(backend="ray", ray_address=address)
+    experiment = Experiment.complete(machine=machine)
     setup: Any = SimpleNamespace(roles=["honest"], experiment=experiment)
     served = list[Any]()
     backends.run_ray(served.append, setup, None, print)  # type: ignore[arg-type]
@@ -42,7 +44,7 @@ def test_session_of_the_caller__is_used_and_left(
 
 
 def test_session_of_the_caller__is_not_another_cluster(calls: list[str]) -> None:
-    with pytest.raises(InputError, match=r"ray_address h:1: this process is in a Ray session .*"):
+    with pytest.raises(InputError, match=r"ray_address .* h:1: this process is in a Ray"):
         cluster.connect("h:1")
     assert calls == []
 

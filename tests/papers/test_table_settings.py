@@ -62,7 +62,7 @@ def test_partcrop_table_6__has_eighteen_pairs() -> None:
     for job in jobs_of(entry.plan("paper", 1)):
         victim, *_ = [one.tree for one in job.chain()]
         assert job.tree["attack"]["encodermi-v"]["fit_on"] == "shadow"
-        shadow = job.tree["shadow_data"]["name"]
+        shadow = job.tree["shadow"]["data"]["name"]
         assert shadow != victim["data"]["name"]
         pairs.add((victim["ssl"]["name"], victim["data"]["name"], shadow))
         large = "tinyimagenet" in victim["data"]["name"]
@@ -146,4 +146,4 @@ def test_logistic__heads_draw_from_the_whole_file_at_the_papers_size() -> None:
             assert head["mechanisms"] == ["logistic", "laplace", "gaussian-classical"]
         encoders, heads = (trees(entry, "small", kind) for kind in (ENCODER, HEAD))
         for encoder, head in zip(encoders, heads, strict=True):
-            assert head["data"] == OTHERS and 4 * head["images"] <= encoder["nonmembers"]
+            assert head["data"]["name"] == OTHERS and 4 * head["images"] <= encoder["nonmembers"]

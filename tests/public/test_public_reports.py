@@ -290,7 +290,7 @@ class Strict(nn.Module):
 
 def test_fixed_input_size() -> None:
     """AntixK/PyTorch-Model-Compare/issues/1: images of another size than the model's."""
-    with pytest.raises(InputError, match="3x16x16: Input image size .* size .--size. tells"):
+    with pytest.raises(InputError, match="3x16x16: Input image size .* data.size .--size. tells"):
         audit(Strict(), pictures(24))
     assert audit(Strict(), pictures(24), size=64).records.encoder.size == 64
 

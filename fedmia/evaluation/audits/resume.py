@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import torch
@@ -17,28 +17,33 @@ from fedmia.encoders.base import LoadedEncoder
 from fedmia.encoders.memory import hash_weights
 from fedmia.settings.commands.audit import Audit
 from fedmia.settings.errors import InputError
+from fedmia.settings.layout import Flat
 from fedmia.settings.tree import flatten, to_tree
 from fedmia.ssl.augment import Augment
 from fedmia.storage.runfolder import RunFolder
 
 # Another list of attacks adds to those finished, and so does a sweep.
-MORE = ("attacks", "attack", "sweep")
+MORE = ("attacks", "sweep")
 
 
 def same_audit(audit: Audit) -> Callable[[Path], bool]:
     """A test of whether a folder is of this audit, so that its results can be continued."""
 
     def same(folder: Path) -> bool:
-        mine = to_tree(audit)
         try:
-            theirs = RunFolder(folder).facts()
+            theirs = flatten(Audit, RunFolder(folder).facts())
         except InputError:
             return False
         sweeps = theirs.get("sweep"), audit.sweep
-        settings = ({k: v for k, v in tree.items() if k not in MORE} for tree in (mine, theirs))
-        return next(settings) == next(settings) and sweeps[0] in (None, sweeps[1])
+        mine = _but_for(MORE, flatten(Audit, to_tree(audit)))
+        return mine == _but_for(MORE, theirs) and sweeps[0] in (None, sweeps[1])
 
     return same
+
+
+def _but_for(paths: Sequence[str], flat: Flat) -> Flat:
+    """The settings of an audit but for some paths, and for the options of attacks."""
+    return {p: v for p, v in flat.items() if p not in paths and not p.startswith("attack.")}
 
 
 def key(
@@ -61,12 +66,7 @@ def key(
     Returns:
         The digest in hexadecimal.
     """
-    skipped = ("attacks", "shadow.cache", "sweep")
-    settings = {
-        path: value
-        for path, value in flatten(Audit, to_tree(audit)).items()
-        if path not in skipped and not path.startswith("attack.")
-    }
+    settings = _but_for((*MORE, "shadow.cache"), flatten(Audit, to_tree(audit)))
     settings["machine.device"] = device.type  # `auto` is another one on another machine
     about = [__version__, audit_digest(audit, released, audit_split), settings, repr(augment)]
     return hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()
