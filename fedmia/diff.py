@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedmia.cli.command import Invocation, answer_page, run
+from fedmia.cli.commands import COMMANDS
 
 if TYPE_CHECKING:
     from fedmia.storage.runfolder import RunFolder

@@ -19,7 +19,8 @@ from fedmia.ssl.train import Train
 from fedmia.storage.snapshot import ClientState, StateStore, Update
 
 OWN = {field.name for field in fields(ClientSetup)}
-OF_FEDERATION = {"rounds", "batch_norm", "attacked_rate"}
+OF_FEDERATION = {"rounds", "batch_norm", "attacked_rate", "client_timeout"}
+OF_MACHINE = {"clients_at_once", "device", "backend", "threads_per_client"}
 
 
 def small_setup(file: Path, parts: Sequence[IntArray], /, **more: Any) -> ClientSetup:
@@ -49,7 +50,9 @@ def changed(setup: ClientSetup, **more: Any) -> ClientSetup:
         more[name] = PluginChoice(*more[name])
     if "defense" in more:
         more["defense"] = tuple(Layer(n, o, tuple(c)) for n, o, c in more["defense"])
+    machine = {name: more.pop(name) for name in OF_MACHINE & more.keys()}
     more["federation"] = replace(experiment.federation, **federation)
+    more["machine"] = replace(experiment.machine, **machine)
     return replace(setup, experiment=replace(experiment, **more), **own)
 
 

@@ -237,7 +237,8 @@ def test_audit__takes_options_and_the_views(sides: tuple[Tensor, Tensor]) -> Non
     config = report.config
     assert report.split["known_members"] == 5 and report.split["scored_members"] == 4
     assert config["views"]["crop_min"] == 0.9 and len(report.sweep) == 4
-    assert (config["mean"], config["std"], config["device"]) == ([0.5], [0.25], "cpu")
+    pixels, device = config["data"], config["machine"]["device"]
+    assert (pixels["mean"], pixels["std"], device) == ([0.5], [0.25], "cpu")
     queries = {row.name: row.queries for row in report.attacks}
     assert queries["similarity"] == 2 * 8 + 2 * 10  # the known images set its threshold
 
@@ -285,19 +286,22 @@ def test_audit__probes_use_the_labels_of_the_others(
         ),
         (dict(encoder=made(1)), "the images have 3 channels, Sequential takes 1"),
         (dict(encoder=object), "encoder must be a torch module, .* got type"),
-        (dict(known=23), "24 members and 30 non-members are too few for known 23"),
+        (dict(known=23), "24 members and 30 non-members are too few for split.known .* 23"),
         (dict(known=1), r"^split.known \(--known\): 1, must be >= 2"),
         (dict(attacks="lpl"), "unknown attack 'lpl'; did you mean 'lpla'"),
         (dict(attacks="lira"), "no attack could run; lira: needs shadow encoders"),
         (dict(attack={"lpla": {"q": 2}}), "option attack.lpla.q"),
         (dict(members=(SAME, [1, 2])), r"labels of members must be integers or text \(9,\)"),
         (dict(shadows=1, shadow={"epoch": 1}), "did you mean 'shadow.epochs'"),
-        (dict(shadow_data=np.zeros((9, 2, 8, 8)), shadows=1), "shadow_data must be images"),
-        (dict(shadow_data="npz:x.npz"), r"^shadow_data .* is given without shadows N"),
-        (dict(device="cuda:99"), "device cuda:99: torch finds"),
-        (dict(owners=[0] * MEMBERS), r"owners .* is given without federation RECORDING"),
-        (dict(loss=torch.mean), r"loss .* is given without federation RECORDING"),
-        (dict(checkpoint="w.pth"), "checkpoint w.pth: a module holds its own weights"),
+        (dict(shadow_data=np.zeros((9, 2, 8, 8)), shadows=1), "shadow.data must be images"),
+        (dict(shadow_data="npz:x.npz"), r"^shadow.data .* is given without shadow.count .* N"),
+        (dict(device="cuda:99"), r"machine.device .* cuda:99: torch finds"),
+        (
+            dict(owners=[0] * MEMBERS),
+            r"owners .* is given without federation.recording .* RECORDING",
+        ),
+        (dict(loss=torch.mean), r"loss .* is given without federation.recording .* RECORDING"),
+        (dict(checkpoint="w.pth"), r"checkpoint .* w.pth: a module holds its own weights"),
     ],
 )
 def test_audit__refuses(

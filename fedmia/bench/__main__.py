@@ -6,6 +6,7 @@ import sys
 from collections.abc import Sequence
 
 from fedmia.cli.command import answer_page, run
+from fedmia.cli.commands import COMMANDS
 
 
 def main(argv: Sequence[str] | None = None) -> int:

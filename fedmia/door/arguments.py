@@ -124,7 +124,7 @@ def _plain_values(
     """(path, plain value) of one argument: objects become names and options."""
     kinds = command.shape.plugins
     if path in IMAGES and not isinstance(value, Mapping):
-        yield path, name_images(value, path.partition(".")[0], limits)
+        yield path, name_images(value, path.removesuffix(".name"), limits)
     elif path == "attacks":
         names = []
         for one in [value] if isinstance(value, str | type) or not listed(value) else value:

@@ -173,5 +173,7 @@ def test_load_module__an_output_is_named_where_there_are_several(pictures: Tenso
     expected = load_module(nn.Sequential(module.layer1, module.layer2), LoadOptions(size=SIZE))
     assert torch.equal(embed(named, pictures), embed(expected, pictures))
     for encoder in (SmallNet(width=4).build(3, SIZE), expected):
-        with pytest.raises(InputError, match="^embedding.*(has one embedding only|holds its own)"):
+        with pytest.raises(
+            InputError, match="^encoder.embedding.*(has one embedding only|holds its own)"
+        ):
             load_module(encoder, LoadOptions(size=SIZE, embedding="0"))

@@ -203,4 +203,4 @@ def test_torchscript__a_pickle_that_asks_for_more_is_refused(tmp_path: Path) -> 
 
 def test_torchscript__openais_clip_leads_to_its_name(tmp_path: Path) -> None:
     torch.jit.script(foreign.clip()).save(tmp_path / "ViT-B-32.pt")
-    refused("give open_clip:NAME with checkpoint ", tmp_path / "ViT-B-32.pt")
+    refused("give open_clip:NAME with encoder.checkpoint ", tmp_path / "ViT-B-32.pt")

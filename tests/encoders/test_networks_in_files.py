@@ -123,7 +123,7 @@ def test_networks__of_which_none_is_the_average_are_refused_by_name(
     contents: dict[str, Any], tmp_path: Path
 ) -> None:
     with pytest.raises(
-        InputError, match="^checkpoint_key .* must name one of .* tensors: "
+        InputError, match="^encoder.checkpoint_key .* must name one of .* tensors: "
     ) as error:
         read(contents, tmp_path)
     names = str(error.value).partition("tensors: ")[2].split("'")[1::2]

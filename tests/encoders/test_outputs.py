@@ -100,7 +100,7 @@ def test_reader__what_is_not_known_is_refused_with_its_names(outputs: Any) -> No
     with pytest.raises(InputError) as refused:
         OutputReader(outputs, of_x())
     assert all(f"'{name}' (B, " in str(refused.value) for name in names)
-    assert "embedding NAME" in str(refused.value)
+    assert "(--embedding) NAME" in str(refused.value)
     assert OutputReader(outputs, of_x(names[1])).vector == names[1]
     with pytest.raises(InputError, match="unknown output 'z'"):
         OutputReader(outputs, of_x("z"))

@@ -76,11 +76,11 @@ def test_program__wrong_images_and_constants_are_refused_and_given_ones_win(
     released = load(path)
     for images, message in (
         (pictures[:, :1], f"1 channels, tiny.{kind} takes 3"),
-        (pictures[:, :, :8, :8], "8x8 pixels.*takes 16x16: size 16"),
+        (pictures[:, :, :8, :8], "8x8 pixels.*takes 16x16: data.size .* 16"),
     ):
         with pytest.raises(InputError, match=message):
             probe_encoder(released, images)
-    refused("size 32: .* takes 16x16 images only", path, size=32)
+    refused("data.size .* 32: .* takes 16x16 images only", path, size=32)
     refused(r"data.mean \(--mean\): 2 values for images of 3 channels", path, mean=[0.1, 0.2])
     plain = load(path, mean=[0.0], std=[1.0])
     with torch.no_grad():

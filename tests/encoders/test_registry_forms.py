@@ -53,7 +53,7 @@ def test_forms__each_says_how_it_is_written(here: Path) -> None:
     for form in forms():
         assert f"--encoder {form.written}" in page
     refused(
-        "^checkpoint a.pth: 'a.pt2' holds its own weights; a checkpoint goes with timm:NAME, "
+        "^encoder.checkpoint \(--checkpoint\) a.pth: 'a.pt2' holds its own weights; a checkpoint goes with timm:NAME, "
         "torchvision:NAME, open_clip:NAME and package.module:factory$",
         "a.pt2", checkpoint=Path("a.pth"),
     )  # fmt: skip

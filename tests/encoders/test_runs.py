@@ -96,7 +96,7 @@ def test_run__size_that_nothing_tells(copy: Path) -> None:
     tree["data"] = {"name": f"parquet:{copy}/gone.parquet"}
     (copy / "config.yaml").write_text(yaml.safe_dump(tree))
     (copy / "report.json").unlink()
-    refused("give size", copy)
+    refused("give data.size", copy)
     assert load(str(copy), size=8).size == 8
     write_report(copy, {"split": {"size": 8}})
     assert load(str(copy)).size == 8

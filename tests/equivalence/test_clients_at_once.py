@@ -19,7 +19,6 @@ from clients.client_setup import ClientSetup, ClientTask
 from clients.honest import Honest
 from fedmia.federation.ledger import Ledger
 from fedmia.runtime.progress import Display
-from fedmia.settings.choices import PluginChoice
 from fedmia.ssl.base import State
 from fedmia.ssl.train import Train
 from fedmia.storage.snapshot import Update
@@ -175,7 +174,7 @@ def test_states__are_no_views_of_those_of_others(client_setup: ClientSetup) -> N
         ({"ssl": ("mocov2", {"queue_policy": "reset"})}, "mocov2 has steps that are of one client"),
         ({"train": {"optimizer": "adamw"}}, WHOLE),
         ({"train": {"clip_grad": 3.0}}, WHOLE),
-        ({"federation": {"client_timeout": 9.0}}, "federation.client_timeout is of one client"),
+        ({"client_timeout": 9.0}, "federation.client_timeout is of one client"),
     ],
 )
 def test_count__is_one_where_a_client_cannot_share_a_pass(
@@ -183,12 +182,11 @@ def test_count__is_one_where_a_client_cannot_share_a_pass(
 ) -> None:
     more = {
         name: replace(getattr(client_setup.experiment, name), **values)
-        if name in ("train", "federation")
-        else PluginChoice(*values)
+        if name == "train"
+        else values
         for name, values in more.items()
     }
-    experiment = replace(client_setup.experiment, clients_at_once=7, **more)
-    count = count_together(replace(client_setup, experiment=experiment))
+    count = count_together(changed(client_setup, clients_at_once=7, **more))
     assert count == ((1, reason) if reason else (7, ""))
 
 

@@ -355,7 +355,7 @@ def test_rounds__that_are_scored_are_said_where_they_are_not_all(
 def test_attacks__that_lack_what_they_need_say_so(audit: Audit, tmp_path: Path) -> None:
     flags = f"--federation {record(tmp_path / 'REC')} {BASE}"
     audited = audit(f"{flags}--attacks similarity,loss-slope,all-for-one", tmp_path / "OUT")
-    assert audited.code == 0 and "loss my_app.task:loss" in audited.not_run["loss-slope"]
+    assert audited.code == 0 and "(--loss) my_app.task:loss" in audited.not_run["loss-slope"]
     assert 'updates="all"' in audited.not_run["all-for-one"]
 
 

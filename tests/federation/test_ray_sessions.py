@@ -10,7 +10,7 @@ import pytest
 
 from fedmia.federation import backends, cluster
 from fedmia.settings.commands.experiment import Experiment
-from fedmia.settings.commands.machine import RunMachine
+from fedmia.settings.commands.machine import FederationMachine
 from fedmia.settings.errors import InputError
 from tests.small_runs import SMALL, simulate
 from tests.snapshots import Snapshot
@@ -35,7 +35,7 @@ def test_session_of_the_caller__is_used_and_left(
     address: str | None, calls: list[str], monkeypatch: Patch
 ) -> None:
     monkeypatch.setattr(cluster, "RayGrid", lambda *given: SimpleNamespace(close=lambda: None))
-    machine = RunMachine(backend="ray", ray_address=address)
+    machine = FederationMachine(backend="ray", ray_address=address)
     experiment = Experiment.complete(machine=machine)
     setup: Any = SimpleNamespace(roles=["honest"], experiment=experiment)
     served = list[Any]()

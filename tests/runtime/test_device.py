@@ -19,7 +19,7 @@ from fedmia.runtime.device import bfloat16_note, gpus_if_missing, resolve_device
 from fedmia.settings.commands.audit import Audit
 from fedmia.settings.commands.compatibility import check_experiment
 from fedmia.settings.commands.experiment import Experiment
-from fedmia.settings.commands.machine import RunMachine
+from fedmia.settings.commands.machine import FederationMachine
 from fedmia.settings.errors import InputError
 from fedmia.settings.tree import from_tree
 
@@ -111,7 +111,7 @@ def test_inline__few_clients_at_once_on_a_gpu(
 
     monkeypatch.setattr(backends, "InlineGrid", Counting)
     monkeypatch.setattr(backends, "count_cores", lambda: 12)
-    one = Experiment.complete(machine=RunMachine(clients_at_once=1))
+    one = Experiment.complete(machine=FederationMachine(clients_at_once=1))
     setup: Any = SimpleNamespace(
         device=device, roles=("honest",) * 20, threads=1, experiment=one,
         parts={"members": [range(9)] * 10}, channels=3, size=8,

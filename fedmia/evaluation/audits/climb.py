@@ -108,7 +108,7 @@ def require_targets(notes: Notes, images: Tensor) -> None:
     """
     names = {*notes.targets}
     if missing := sum(name not in names for name in digests(images.numpy())):
-        where = opt("federation.notes" if notes.foreign else "federation")
+        where = opt("federation.notes" if notes.foreign else "federation.recording")
         raise InputError(
             f"{where}: {missing} of the {len(images)} images of the audit are none of "
             f"the {len(names)} targets of client {notes.about['client']}: it must climb them all, "

@@ -39,7 +39,9 @@ def read_owners(source: Any, members: Source) -> IntArray | None:
                 f"the client of each member, got {array.dtype} {array.shape}"
             )
         return array.astype(np.int64)
-    read = read_image_table("owners", Path(source), "client", {"members": members}, str.isdecimal)
+    read = read_image_table(
+        "federation.owners", Path(source), "client", {"members": members}, str.isdecimal
+    )
     return np.array([-1 if c is None else int(c) for c in read["members"]], dtype=np.int64)
 
 

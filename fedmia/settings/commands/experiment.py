@@ -13,7 +13,7 @@ from fedmia.settings.choices import Layer, PluginChoice, choose_attacks
 from fedmia.settings.commands.attacked import Attacked
 from fedmia.settings.commands.data import GENERATED, Data
 from fedmia.settings.commands.effects import OF_EXPERIMENTS
-from fedmia.settings.commands.machine import RunMachine
+from fedmia.settings.commands.machine import FederationMachine
 from fedmia.settings.commands.roles import (
     ATTACKERS,
     QUICK,
@@ -142,7 +142,7 @@ class Experiment(Attacked):
     attacker_trains: bool = option(
         True, "malicious clients also train on their own images; false: they send no update"
     )
-    machine: RunMachine = section(RunMachine)
+    machine: FederationMachine = section(FederationMachine)
     federation: Federation = section(Federation)
     data: Data = section(Data, head="name")
     partition: PluginChoice = plugin("partition", "dirichlet", "how images are dealt to clients")

@@ -32,7 +32,7 @@ class AuditMachine(Machine):
 
 
 @dataclass(frozen=True)
-class RunMachine(Machine):
+class FederationMachine(Machine):
     """Where clients train, and how often their work is saved."""
 
     backend: str = option(
