@@ -91,7 +91,7 @@ COMMANDS = [
         "attack-rounds", "4", "at most 3",
     ),
     ("simulate --clients 4 --min-clients 5", "min-clients", "5", "must be <= 4"),
-    ("simulate --gpus-per-client 0.5", "gpus-per-client", "0.5", "without machine.backend (--backend) ray"),
+    ("simulate --gpus-per-client 0.5", "gpus-per-client", "0.5", "machine.backend (--backend) ray"),
     ("study --over strategy=fedavg --over strategy.mu=1", "strategy.mu", "fedavg", "of fedprox"),
     ("study --defenses dpsgd --strengths dpsg=1", "strengths", "dpsg", "did you mean 'dpsgd'?"),
     (f"{AUDIT} --members digits --nonmembers digits", "members", "1797", "byte-equal"),

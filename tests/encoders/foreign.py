@@ -277,7 +277,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "squeeze and excite": (
         lambda: squeezing().contents,
         r"4 of its trunk's tensors find no place in file.pth \(layer1.0.se.fc1.weight, .*, \.\.\): "
-        "it is of another network; name that: timm:NAME.*; encoder.allow_missing .* leaves them out",
+        "it is of another network; name that: timm:NAME.*; .*allow_missing .* leaves them out",
     ),
     "CLIP's ViT": (pre_norm, "2 of its trunk's tensors find no place.*norm_pre.weight"),
     "a norm before the classifier": (
@@ -289,11 +289,11 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: vit(64, 2).state_dict(), "no ViT that its shapes tell; name it with timm:NAME",
     ),
     "BEiT": (
-        lambda: beit()[0].contents, "as timm:beit_base_patch16_224, with encoder.checkpoint .*file.pth"
+        lambda: beit()[0].contents, "as timm:beit_base_patch16_224, with .*checkpoint .*file.pth"
     ),
     "DINOv3": (
-        lambda: dinov3()[0].contents, "as timm:vit_small_patch16_dinov3, with encoder.checkpoint .*file.pth"
+        lambda: dinov3()[0].contents, "as timm:vit_small_patch16_dinov3, with .*checkpoint .*file"
     ),
-    "CLIP": (lambda: clip().state_dict(), "it is a CLIP's: give open_clip:NAME with encoder.checkpoint "),
+    "CLIP": (lambda: clip().state_dict(), "it is a CLIP's: give open_clip:NAME with .*checkpoint "),
     "Hugging Face": (hugging_face, "its names are transformers': give hf:FOLDER, with its config"),
 }  # fmt: skip

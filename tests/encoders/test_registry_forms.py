@@ -53,8 +53,8 @@ def test_forms__each_says_how_it_is_written(here: Path) -> None:
     for form in forms():
         assert f"--encoder {form.written}" in page
     refused(
-        "^encoder.checkpoint \(--checkpoint\) a.pth: 'a.pt2' holds its own weights; a checkpoint goes with timm:NAME, "
-        "torchvision:NAME, open_clip:NAME and package.module:factory$",
+        r"^encoder.checkpoint \(--checkpoint\) a.pth: 'a.pt2' holds its own weights; a checkpoint "
+        "goes with timm:NAME, torchvision:NAME, open_clip:NAME and package.module:factory$",
         "a.pt2", checkpoint=Path("a.pth"),
     )  # fmt: skip
     refused("^encoder 'no.pt2': no such file$", "no.pt2", checkpoint=Path("a.pth"))
