@@ -126,6 +126,7 @@ def suite_of_audit(
         rounds,
         cast,
         attacker,
+        audit,
         audit.attack_choices if stored is None else limit_views(audit, stored.views),
         clients,
         deal,
@@ -210,7 +211,7 @@ def examine(
         every = Known(*map(cast.pixels, KNOWN))  # the control is the auditor's
         results = score(
             suite, names, round_rows(rounds), controls=controls, every_known=every,
-            swept=audit.sweep, say=display.line,
+            say=display.line,
         )  # fmt: skip
         federated = fields_of_rounds(suite, cast.owners, stopped())
     ran = [name for name in names if any(one.name == name for one in results["attacks"])]

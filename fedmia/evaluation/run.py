@@ -95,6 +95,7 @@ def suite_of_run(
         rounds,
         cast,
         replace(attacker, budget=experiment.query_budget),
+        experiment,
         attacks,
         np.zeros(0, np.int64) if clients is None else clients,
         deal,
@@ -167,7 +168,7 @@ def score_run(
     names = suite.able([n for n in choices if n not in suite.of_kind(ActiveAttack)] + active)
     with watch.part("attacks"):
         results = score(
-            suite, names, run.rounds, controls=controls, by_sets=True, swept=experiment.sweep,
+            suite, names, run.rounds, controls=controls, by_sets=True,
             threads=setup.threads,
         )  # fmt: skip
     notes = [*plan.notes, *suite.failures.notes(), *suite.notes]

@@ -35,7 +35,6 @@ def score(
     controls: bool = True,
     by_sets: bool = False,
     every_known: Known | None = None,
-    swept: str | None = None,
     say: Callable[[str], None] = lambda line: None,
     threads: int | None = None,
 ) -> dict[str, Any]:
@@ -50,7 +49,6 @@ def score(
         by_sets: whether sets of images are judged, too.
         every_known: images that could be known, from which the classifier on pixels learns; None:
             those that the attacker knows.
-        swept: a budget and its values, as the option `sweep` says it; None: none.
         say: prints one line.
         threads: of a piece of work, as many of which run side by side as there are cores for;
             None: one after the other, with all threads.
@@ -93,6 +91,7 @@ def score(
     scored = {one.name: one for one in results["attacks"]}
     if (last := f"round {rounds.round}") in results:
         results[last]["leakage"] = {name: scored[name] for name in by_round if name in scored}
+    swept = suite.settings.sweep
     budgets = sweep(suite, suite.main, [*scored], swept, say) if swept else []
     if "active" in results:
         scored[results["active"].name] = results["active"]

@@ -24,6 +24,7 @@ from fedmia.records.note import Note
 from fedmia.rounds.attacker import Attacker
 from fedmia.rounds.base import Rounds, TargetModel
 from fedmia.settings.choices import PluginChoice
+from fedmia.settings.commands.attacked import Attacked
 from fedmia.settings.errors import InputError, opt
 from fedmia.settings.options import option_fields
 from fedmia.shadows.train import CUT
@@ -113,6 +114,7 @@ class Suite:
         rounds: the models.
         cast: who is who among the images.
         attacker: what it has beside both.
+        settings: what a run and an audit are told alike of attacks.
         attacks: name -> the attack with its options.
         clients: (n,) client of each scored member.
         deal: how members were dealt to clients, and posers are.
@@ -133,12 +135,13 @@ class Suite:
     """
 
     def __init__(
-        self, rounds: Rounds, cast: Cast, attacker: Attacker,
+        self, rounds: Rounds, cast: Cast, attacker: Attacker, settings: Attacked,
         attacks: Mapping[str, PluginChoice], clients: IntArray, deal: Partition,
         archive: Archive, failures: Failures, *, shadows: Shadows | None = None,
         refuse: Callable[[str], str | None] = lambda name: None, formed: ImageSets | None = None,
     ) -> None:  # fmt: skip
         self.rounds, self.cast, self.attacker, self.attacks = rounds, cast, attacker, {**attacks}
+        self.settings = settings
         self.clients, self.deal, self.archive, self.failures = clients, deal, archive, failures
         self.shadows, self.refuse = shadows, refuse
         members, others = map(cast.pixels, SCORED)
