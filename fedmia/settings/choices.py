@@ -48,10 +48,18 @@ class PluginChoice:
         """
         return copy.deepcopy(self.plugin(kind))
 
-    def complete(self, kind: str) -> Self:
-        """The same choice with every option of the plugin written out."""
+    def complete(self, kind: str, path: str = "") -> Self:
+        """The same choice with every option of the plugin written out.
+
+        Args:
+            kind: of the plugin.
+            path: of its options, for errors; empty: that in the settings of a run.
+
+        Raises:
+            InputError: unknown plugin or option, or a value out of range.
+        """
         # A default is shared by all settings, so it keeps nothing.
-        plugin = self._built.get(kind) or registry.build(kind, self.name, self.options)
+        plugin = self._built.get(kind) or registry.build(kind, self.name, self.options, path)
         other = dataclasses.replace(self, options=option_values(plugin))
         other._built[kind] = plugin
         return other

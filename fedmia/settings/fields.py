@@ -16,6 +16,7 @@ from typing import Any, ClassVar, Self
 from fedmia.settings.choices import PluginChoice
 from fedmia.settings.errors import InputError
 from fedmia.settings.options import Options, type_hints
+from fedmia.settings.session import short_name
 
 Classes = tuple[type, ...]
 
@@ -48,16 +49,7 @@ class Settings(Options):
     @classmethod
     def complete(cls, **values: Any) -> Self:
         """Build the settings with every option of a chosen plugin written out."""
-        for one in dataclasses.fields(cls):
-            form = one.metadata.get("form")
-            if isinstance(form, PluginForm) and not form.named_by:
-                chosen = values.get(one.name, one.default)
-                values[one.name] = (
-                    tuple(layer.complete(form.kind) for layer in chosen)
-                    if form.several
-                    else chosen.complete(form.kind)
-                )
-        return super().complete(**values)
+        return super().complete(**complete_plugins(cls, values))
 
 
 @dataclass(frozen=True)
@@ -118,6 +110,33 @@ class ListsForm:
 
     about: str
     several: bool = False
+
+
+def complete_plugins(cls: type, values: Mapping[str, Any], above: str = "") -> dict[str, Any]:
+    """The values of a dataclass with every option of its plugins written out.
+
+    Args:
+        cls: the dataclass.
+        values: of its fields that are given.
+        above: beginning of their paths, for errors.
+
+    Returns:
+        The values, those of plugins that are not given among them.
+
+    Raises:
+        InputError: unknown plugin or option, or a value out of range.
+    """
+    whole = dict(values)
+    for one in dataclasses.fields(cls):
+        form, path = one.metadata.get("form"), above + one.name
+        if isinstance(form, PluginForm) and not form.named_by:
+            chosen = values.get(one.name, one.default)
+            whole[one.name] = (
+                tuple(n.complete(form.kind, f"{path}.{short_name(n.name)}") for n in chosen)
+                if form.several
+                else chosen.complete(form.kind, path)
+            )
+    return whole
 
 
 def section(cls: type[Options], head: str = "", decides: bool = False) -> Any:

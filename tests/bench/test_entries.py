@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import torch
 
+from fedmia import bench
 from fedmia.attacks import Attack
 from fedmia.bench.__main__ import main
 from fedmia.bench.board import BoardRow
@@ -465,3 +466,7 @@ def test_differences__are_to_every_other_attack_also_of_the_same_file() -> None:
     others = ["encodermi-s (fit_on known), knows both", "lira, knows no truth, 4 shadows"]
     assert list(result.differences) == others
     assert "over  1 targets  encodermi-s" in str(result)
+
+
+def test_package__gives_what_the_page_calls() -> None:
+    assert bench.evaluate.__module__ == bench.BenchResult.__module__ == "fedmia.bench.command"

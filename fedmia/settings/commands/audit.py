@@ -18,7 +18,7 @@ from fedmia.settings.commands.effects import OF_AUDITS
 from fedmia.settings.commands.machine import AuditMachine
 from fedmia.settings.commands.roles import check_attack_options
 from fedmia.settings.errors import InputError, opt, prefix_errors
-from fedmia.settings.fields import given_options, options_of, plugins, section
+from fedmia.settings.fields import complete_plugins, given_options, options_of, plugins, section
 from fedmia.settings.layout import Flat
 from fedmia.settings.options import option_fields
 from fedmia.settings.tree import build_fields
@@ -171,8 +171,7 @@ class ShadowOptions(Options):
     @classmethod
     def complete(cls, **values: Any) -> Self:
         """Build of the values that are given; every option of a defence is written out."""
-        layers = tuple(one.complete("defense") for one in values.get("defense", ()))
-        return cls(**{**values, "defense": layers})
+        return cls(**complete_plugins(cls, values, "shadow."))
 
     def __post_init__(self) -> None:
         super().__post_init__()
