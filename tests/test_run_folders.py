@@ -506,3 +506,11 @@ def test_run_folder__trusts_those_that_are_named(copy: Path) -> None:
     with pytest.raises(InputError, match="'two:B' from outside"):
         RunFolder(copy, ("one:A",)).tree()
     assert RunFolder(copy).tree("model", "ssl")["attacks"] == ["one:A", "two:B"]
+
+
+def test_place__that_is_no_mapping_is_refused(copy: Path) -> None:
+    config = copy / "config.yaml"
+    text = config.read_text(encoding="utf-8")
+    config.write_text(text.partition("_run:")[0] + "_run: 3\n", encoding="utf-8")
+    with pytest.raises(InputError, match="config.yaml of run .* is damaged.*_run holds 3"):
+        RunFolder(copy).place()

@@ -196,10 +196,13 @@ class RunFolder:
         from outside with the SHA-256 of their files.
 
         Raises:
-            InputError: no run, or a file that is no YAML.
+            InputError: no run, a file that is no YAML, or other content than a run writes.
         """
         self.check()
-        about: Mapping[str, Any] = load_all(self.config).get(RUN_KEY) or {}
+        about = load_all(self.config).get(RUN_KEY) or {}
+        if not isinstance(about, Mapping):
+            where = f"{CONFIG} of run '{self.path}' is damaged, or not of fedmia"
+            raise InputError(f"{where}: {RUN_KEY} holds {about!r:.50}, must be a mapping")
         return about
 
     def report(self) -> Report:
