@@ -36,6 +36,8 @@ def help_page(command: Command, columns: int | None = None) -> str:
         title: [p for p in flags if _matches(p, patterns)]
         for title, patterns in command.groups.items()
     }
+    for title, paths in shape.headings.items():
+        grouped[title] = [*grouped.get(title, ()), *paths]
     ungrouped = flags.keys() - {p for paths in grouped.values() for p in paths}
     lines = [*_wrap(command.usage, width), "", *_wrap(command.intro, width), "", "Run"]
     for name, (hole, text) in {**command.own, **shape.lists}.items():

@@ -11,8 +11,9 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple, TypeVar
 
 from fedmia.settings.errors import InputError, format_value, opt
-from fedmia.settings.layout import Flat, layout
+from fedmia.settings.layout import Flat, Layout, layout
 from fedmia.settings.tree import flatten, from_tree, read_values, to_tree
+from fedmia.settings.values import plain
 
 Root = TypeVar("Root")
 
@@ -63,19 +64,20 @@ def _reasons(settings: Any, values: Flat, complete: Flat) -> Iterator[tuple[str,
         need = needs.get(shape.field_of(path, needs) or "")
         if need is not None and not need.met(settings):
             yield path, need.words
-        elif words := _lacking(field.metadata.get("needs"), path, complete):
+        elif words := _lacking(shape, field.metadata.get("needs"), path, complete):
             yield path, words
 
 
-def _lacking(needs: Any, path: str, complete: Flat) -> str:
+def _lacking(shape: Layout, needs: Any, path: str, complete: Flat) -> str:
     """What an option lacks of the one beside it; empty: nothing, or that one is not known."""
     if not needs:
         return ""
     name, *allowed = needs
-    beside = f"{path.rpartition('.')[0]}.{name}"
-    if beside not in complete:
+    head, dot, _ = path.rpartition(".")
+    beside = f"{head}{dot}{name}"
+    if beside not in complete and beside not in shape.options:
         return ""
-    value = complete[beside]
+    value = complete[beside] if beside in complete else plain(shape.options[beside][0].default)
     if value in allowed if allowed else value not in (None, False, 0):
         return ""
     return f"without {opt(beside, ' or '.join(map(format_value, allowed)) if allowed else ...)}"

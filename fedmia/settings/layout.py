@@ -40,6 +40,7 @@ class FlagLayout:
         plugins: fields of a plugin or of several -> kind.
         lists: flags given once for each of several names -> placeholder and help.
         short: short name of an option, or its beginning -> the path.
+        headings: heading of help -> paths of the options that name it themselves.
     """
 
     options: Mapping[str, Sequence[str]]
@@ -48,6 +49,7 @@ class FlagLayout:
     plugins: Mapping[str, str]
     lists: Mapping[str, Sequence[str]]
     short: Mapping[str, str]
+    headings: Mapping[str, Sequence[str]]
 
     def whole(self, name: str) -> str:
         """The path for one that begins with a short name; any other name as it is."""
@@ -173,6 +175,10 @@ class Layout:
                  for p, (one, k) in self.options.items()}  # fmt: skip
         holes = {True: "OPTION=VALUES", False: "NAME=VALUES"}
         own = {path: kind for path, (kind, of) in self.plugins.items() if path == of}
+        headings: dict[str, list[str]] = {}
+        for path, (one, _) in self.options.items():
+            if heading := one.metadata["heading"]:
+                headings.setdefault(heading, []).append(path)
         unlisted = sorted({path.rpartition(".")[0] for path in self.unlisted})
         return FlagLayout(
             {p: v for p, v in every.items() if p not in self.unlisted},
@@ -181,6 +187,7 @@ class Layout:
             own | {path: self.by_name[path] for path in self.layers},
             {name: (holes[form.several], form.about) for name, form in self.lists.items()},
             {name: path for name, path in self.short.items() if "." not in name},
+            headings,
         )
 
     def leaf(self, path: str, flat: Mapping[str, Any]) -> Leaf:

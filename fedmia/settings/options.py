@@ -46,6 +46,7 @@ def option(
     choices: Sequence[str] | None = None,
     omitted: bool = False,
     hole: str = "",
+    heading: str = "",
     of_pixels: bool = False,
     needs: Sequence[Any] = (),
 ) -> Any:
@@ -62,6 +63,7 @@ def option(
         omitted: whether a tree of the settings leaves it out while it has its default.
         hole: what stands for the value in help; empty: its choices, or the name of its type.
         of_pixels: whether it is of pixels in [0, 1]; the error for one of 0 to 255 converts it.
+        heading: of help under which it stands where its command names none; empty: the first.
         needs: the option beside it without which it has no effect, and its values under which it
             has one; without values any but none, 0 and false.
 
@@ -70,7 +72,7 @@ def option(
     """
     limits: dict[str, Any] = {"help": help, "gt": gt, "ge": ge, "lt": lt, "le": le}
     limits |= {"choices": choices, "omitted": omitted, "hole": hole, "needs": needs}
-    limits["of_pixels"] = of_pixels
+    limits |= {"of_pixels": of_pixels, "heading": heading}
     return dataclasses.field(default=default, metadata=limits)
 
 

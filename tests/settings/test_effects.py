@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,9 @@ import fedmia
 from fedmia.cli.command import parse
 from fedmia.cli.commands import COMMANDS
 from fedmia.encoders.base import load
+from fedmia.settings.effects import find_idle
 from fedmia.settings.errors import InputError
+from fedmia.settings.tree import from_tree
 from fedmia.settings.user import UserSettings
 
 AUDIT = "audit --encoder tests/stored/run"
@@ -111,3 +114,18 @@ def test_batch_of_one__is_refused_where_the_method_compares_a_batchs_images(ssl:
         parse(COMMANDS["simulate"], [*flags, "1"])
     assert parse(COMMANDS["simulate"], [*flags, "2"]).settings.train.batch_size == 2
     assert parse(COMMANDS["simulate"], ["--train.batch_size", "1"]).settings
+
+
+@dataclass(frozen=True)
+class Rooted(Settings):
+    """Options of no section, of which one needs another that is left out at its default."""
+
+    limit: int | None = option(None, "most", omitted=True)
+    least: int = option(2, "least", needs=("limit",))
+
+
+def test_needs__hold_between_options_of_no_section() -> None:
+    (path,) = find_idle(from_tree(Rooted, {"least": 3}), {"least": 3})
+    assert path == "least"
+    both = {"least": 3, "limit": 5}
+    assert not find_idle(from_tree(Rooted, both), both)

@@ -10,6 +10,8 @@ from fedmia.settings.choices import PluginChoice, Values
 from fedmia.settings.commands.points import parse_points
 from fedmia.settings.fields import Settings, options_of
 
+ATTACKS = "Attacks"  # heading of help
+
 
 @dataclass(frozen=True)
 class Attacked(Settings):
@@ -25,18 +27,20 @@ class Attacked(Settings):
     """
 
     seed: int = option(0, "root of all randomness", ge=0)
-    attacks: tuple[str, ...] = option((), "attacks to run")
+    attacks: tuple[str, ...] = option((), "attacks to run", heading=ATTACKS)
     attack: Mapping[str, Values] = options_of("attacks", "attack", several=True)
     query_budget: int | None = option(
         None,
         "most images that one attack may embed; it uses fewer known images to stay within this",
         ge=1,
         omitted=True,
+        heading=ATTACKS,
     )
     sweep: str | None = option(
         None,
         "known=25,50,.. or query_budget=1000,2000,..: every passive attack at each value",
         omitted=True,
+        heading=ATTACKS,
     )
     attack_choices: Mapping[str, PluginChoice] = field(
         default_factory=dict, kw_only=True, compare=False, repr=False

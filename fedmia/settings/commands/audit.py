@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Self
 from fedmia.data.images import CHANNELS
 from fedmia.settings import Options, option, registry
 from fedmia.settings.choices import Layer, Values, choose_attacks
-from fedmia.settings.commands.attacked import Attacked
+from fedmia.settings.commands.attacked import ATTACKS, Attacked
 from fedmia.settings.commands.audit_attacks import ASKS, AUTO, expand_names, has_rounds
 from fedmia.settings.commands.data import Pixels
 from fedmia.settings.commands.effects import OF_AUDITS
@@ -251,6 +251,7 @@ class Audit(Attacked):
         (AUTO,),
         "attacks to run, all, quick (those without a long computation) or auto: quick, and those "
         "that shadows, groups, a federation or options of their own are given for",
+        heading=ATTACKS,
     )
     encoder: AuditedEncoder = section(AuditedEncoder, head="name")
     federation: RecordedFederation = section(RecordedFederation, head="recording")

@@ -10,7 +10,7 @@ from fedmia.attacks.base import ActiveAttack
 from fedmia.partitions.split import SplitOptions
 from fedmia.settings import Options, option, registry
 from fedmia.settings.choices import Layer, PluginChoice, choose_attacks
-from fedmia.settings.commands.attacked import Attacked
+from fedmia.settings.commands.attacked import ATTACKS, Attacked
 from fedmia.settings.commands.data import GENERATED, Data
 from fedmia.settings.commands.effects import OF_EXPERIMENTS
 from fedmia.settings.commands.machine import FederationMachine
@@ -131,6 +131,7 @@ class Experiment(Attacked):
         ("main",),
         "attacks to run: names, or the lists main (federated contrastive learning), quick (without "
         "long computations) and all, as far as the attacker's role permits; or none",
+        heading=ATTACKS,
     )
     attacker: str = option(
         "none",
