@@ -12,8 +12,10 @@ import fedmia
 from fedmia.cli.command import parse
 from fedmia.cli.commands import COMMANDS
 from fedmia.encoders.base import load
+from fedmia.settings import option
 from fedmia.settings.effects import find_idle
 from fedmia.settings.errors import InputError
+from fedmia.settings.fields import Settings
 from fedmia.settings.tree import from_tree
 from fedmia.settings.user import UserSettings
 
