@@ -142,7 +142,7 @@ class ShadowOptions(Options):
     Attributes:
         data_options: options of the data source of the shadows.
         defense: defences under which the attacker trains its shadows, in order.
-        training: options of the shadows' training that are incomplete, by path.
+        training: options of the shadows' training that are given, by path.
     """
 
     count: int = option(0, "shadow encoders that the attacker trains", ge=0)
@@ -223,7 +223,7 @@ class ShadowOptions(Options):
         """How the shadows are trained.
 
         Args:
-            seed: root of their randomness, where none of their own is incomplete.
+            seed: root of their randomness, where none of their own is given.
         """
         own = build_fields((ShadowPlan,), dict(self.training))
         train = build_fields((Train,), dict(self.training))
@@ -236,10 +236,10 @@ class Audit(Attacked):
     """One audit, as it runs: `complete` makes it of what a user gave.
 
     Attributes:
-        augment: options of the attacker's views that are incomplete, by name.
+        augment: options of the attacker's views that are given, by name.
         members_options: options of the data source of the members.
         nonmembers_options: options of the data source of the non-members.
-        attack: those options of each attack that are incomplete, by its name.
+        attack: those options of each attack that are given, by its name.
 
     Raises:
         InputError: for an unknown attack or option or a value out of range.

@@ -90,7 +90,7 @@ class Data(Pixels):
         return Request(path, place, self.size, seed, pixel_range=self.pixel_range)
 
     def fill_views(self, ssl: PluginChoice) -> PluginChoice:
-        """The method with the source's options of views where its own are not incomplete."""
+        """The method with the source's options of views where its own are not given."""
         views = {k: v for k, v in vars(self.source().views).items() if k in ssl.options}
         own = {k: v for k, v in ssl.options.items() if v is not None}
         return ssl.with_options("ssl", {**ssl.options, **views, **own})

@@ -247,7 +247,7 @@ class Experiment(Attacked):
 
 
 def default_sizes(experiment: Experiment) -> dict[str, int]:
-    """Sizes of roles that a source of no file has where none are incomplete."""
+    """Sizes of roles that a source of no file has where none are given."""
     data, split = experiment.data.plugin, experiment.split
     if split.members is not None or data not in GENERATED:
         return {}
