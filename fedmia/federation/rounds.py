@@ -215,6 +215,8 @@ class FederatedRun:
         if self.checkpoint.has("forked"):
             self.forked = self._unpack("forked")
         self.recording.rewind(int(index["recorded"]))
+        if 0 not in self.recording.models(MAIN):
+            raise ValueError(f"recorded {index['recorded']} leaves no model of round 0")
         if self.notes is not None:
             self.notes.add(self.recording)
         if self.head.branch == MAIN and self.head.round not in self.schedule.evaluated():

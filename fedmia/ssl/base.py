@@ -348,7 +348,7 @@ class SSL(Options, ABC):
 
     @property
     def public(self) -> bool:
-        """Whether it trains against public images, `Recipe.public`."""
+        """Whether it trains against public images, `TrainingData.public`."""
         return False
 
     @abstractmethod

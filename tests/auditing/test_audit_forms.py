@@ -48,7 +48,7 @@ def test_precision__reaches_a_program(audit: Audit, tmp_path: Path) -> None:
     encoder, scores = export("pt2", tmp_path), []
     for precision in ("float32", "bfloat16"):
         done = audit(f"--encoder {encoder} --precision {precision}", tmp_path / precision)
-        assert done.report["config"]["precision"] == precision
+        assert done.report["config"]["encoder"]["precision"] == precision
         with open(tmp_path / precision / "scores.csv", newline="") as file:
             scores.append(np.array([float(row["similarity"]) for row in csv.DictReader(file)]))
     assert 0 < np.abs(scores[0] - scores[1]).max() < 0.02

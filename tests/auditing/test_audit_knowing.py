@@ -51,7 +51,7 @@ def test_shadows__of_a_defended_run_are_said_to_be_naive(audit: Audit, tmp_path:
     run = tmp_path / "run"
     assert simulate([*RUN.split(), "--defense", "crop-range", "--quiet", "--out", str(run)]) == 0
     flags = f"--encoder {run} --shadows 1 --shadow.epochs 1 --attacks encodermi-t "
-    sentence = "trained under crop-range, the shadow encoders did not: shadow_defense crop-range"
+    sentence = "did not: shadow.defense (--shadow-defense) crop-range"
     notes = audit(flags, tmp_path / "A", own_images=True).report["notes"]
     assert sum(sentence in note for note in notes) == 1
     known = audit(flags + "--shadow-defense crop-range ", tmp_path / "B", own_images=True)

@@ -123,4 +123,4 @@ def test_python__reports_what_the_command_line_does(
     assert differ == {"config", "timing"}
     same = set(printed["config"]) & set(report["config"])
     differ = {key for key in same if printed["config"][key] != report["config"][key]}
-    assert differ == {"encoder", "members", "nonmembers", "shadow_data"}
+    assert differ == {"encoder", "members", "nonmembers", "shadow"}

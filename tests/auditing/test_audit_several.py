@@ -44,7 +44,7 @@ CELL = """
 import json, os, random, re, sys
 golden, tell, config, folder = sys.argv[1:]
 text = open(config).read()
-turn = int(re.search(r"encoder: .*@(\\d+)", text)[1])
+turn = int(re.search(r"name: .*@(\\d+)", text)[1])
 seed = int(re.search(r"^seed: (\\d+)", text, re.M)[1])
 print(f"{turn} {seed}", file=open(tell, "a"))
 os.makedirs(folder, exist_ok=True)

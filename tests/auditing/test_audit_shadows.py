@@ -105,10 +105,10 @@ def test_files__other_content_under_the_same_name_is_scored_anew(
         assert computed == anew * 2
         computed.clear()
     assert done.report["split"]["scored_nonmembers"] == 34  # none were set apart for shadows
-    assert done.report["config"]["shadow_data"] == f"npz:{own}"
+    assert done.report["config"]["shadow"]["data"] == f"npz:{own}"
     own.unlink()
     done = audit(flags, out)
-    assert done.names() == ["lpla"] and "shadow_data: " in done.not_run["encodermi-t"]
+    assert done.names() == ["lpla"] and "shadow.data: " in done.not_run["encodermi-t"]
 
 
 @pytest.mark.slow
@@ -329,4 +329,4 @@ def test_run__its_own_images(audit: Audit, run: Path, tmp_path: Path) -> None:
     large = audit(f"--encoder {run} --size 16", tmp_path / "LARGE", own_images=True)
     assert large.code == 0 and large.report["split"]["size"] == 16
     done = audit(f"--encoder {run} --known 30", tmp_path / "NEW", own_images=True)
-    assert done.code == 2 and "known 30: the run has 4 known members" in done.err
+    assert done.code == 2 and "split.known (--known) 30: the run has 4 known members" in done.err

@@ -79,7 +79,7 @@ def test_two_machines__the_numbers_of_one_process(cluster: str, tmp_path: Path) 
     there = ran(f"{flags} --backend ray --ray-address {cluster}", tmp_path / "driver" / "RUN")
     here = ran(flags, tmp_path / "inline")
     assert {**there, "config": None} == {**here, "config": None}
-    assert there["config"]["ray_address"] == cluster
+    assert there["config"]["machine"]["ray_address"] == cluster
 
 
 @pytest.mark.parametrize("address", ["auto", "127.0.0.1:9"])
@@ -93,5 +93,5 @@ def test_no_cluster__one_line_and_nothing_written(
     flags = f"{BRANCHES} --backend ray --ray-address {address}"
     assert main([*shlex.split(flags), "--out", str(tmp_path / "RUN")]) == 2
     err = capsys.readouterr().err
-    assert f"ray_address {address}: " in err and err.count("\n") == 1
+    assert f"(--ray-address) {address}: " in err and err.count("\n") == 1
     assert time.monotonic() - began < 20 and not (tmp_path / "RUN" / "report.json").exists()

@@ -61,7 +61,7 @@ from fedmia.nets.base import check_network
 from fedmia.nets.vit import ViTTiny
 from fedmia.settings import registry
 from fedmia.runtime import eager
-from fedmia.ssl.base import Recipe
+from fedmia.ssl.base import TrainingData
 from fedmia.ssl.optimizers import OPTIMIZERS, build
 makers = [lambda w, n=n: build(n, w, lr=.1, momentum=.9, beta2=.9, decay=.1) for n in OPTIMIZERS]
 makers += [lambda w: eager.Adam(w, lr=.1, fused=True), lambda w: eager.SGD(w, lr=.1)]
@@ -73,7 +73,7 @@ for make in makers:
     optimizer.step()
 for name in registry.names("ssl"):
     def network():
-        recipe = Recipe((.5,) * 3, (.25,) * 3)
+        recipe = TrainingData((.5,) * 3, (.25,) * 3)
         method = registry.build("ssl", name, {})
         methods.append(method.build(ViTTiny().build(3, 32), recipe, torch.Generator()))
         return methods[-1]
