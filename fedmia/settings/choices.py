@@ -55,6 +55,9 @@ class PluginChoice:
             kind: of the plugin.
             path: of its options, for errors; empty: that in the settings of a run.
 
+        Returns:
+            The choice, whose plugin is built.
+
         Raises:
             InputError: unknown plugin or option, or a value out of range.
         """
