@@ -28,9 +28,9 @@ def built(monkeypatch: pytest.MonkeyPatch) -> Counter[tuple[str, str]]:
     """How often each plugin is built, by kind and name."""
     counts, build = Counter[tuple[str, str]](), registry.build
 
-    def count(kind: str, name: str, options: Mapping[str, Any]) -> Any:
+    def count(kind: str, name: str, options: Mapping[str, Any], path: str = "") -> Any:
         counts[kind, name] += 1
-        return build(kind, name, options)
+        return build(kind, name, options, path)
 
     monkeypatch.setattr(registry, "build", count)
     return counts
