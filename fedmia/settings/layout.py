@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -52,13 +52,11 @@ class FlagLayout:
     headings: Mapping[str, Sequence[str]]
 
     def whole(self, name: str) -> str:
-        """The path for one that begins with a short name; any other name as it is."""
+        """The path for a flag that begins with a short name; any other as it is, its first part as
+        keys are written."""
         first, dot, rest = name.partition(".")
-        key = first.replace("-", "_")
-        beginning = f"{key}."
-        if dot and any(one.startswith(beginning) for one in (*self.options, *self.heads)):
-            return name
-        return f"{self.short[key]}{dot}{rest}" if key in self.short else name
+        beginnings = {p.partition(".")[0] for p in (*self.options, *self.heads) if "." in p}
+        return expand_short(first.replace("-", "_") + dot + rest, self.short, beginnings)
 
     def find(self, path: str) -> str | None:
         """The path of an option as files have it; None: there is none.
@@ -159,11 +157,7 @@ class Layout:
 
     def canonical(self, path: str) -> str:
         """The whole path for one that begins with what is short for another."""
-        if path in self.options or path in self.short:
-            return self.short.get(path, path)
-        first, dot, rest = path.partition(".")
-        known = first in self.sections or first not in self.short
-        return path if known else f"{self.short[first]}{dot}{rest}"
+        return expand_short(path, self.short, self.sections)
 
     def field_of(self, path: str, fields: Iterable[str]) -> str | None:
         """Which of `fields` a path is or lies below; None: none of them."""
@@ -201,7 +195,7 @@ class Layout:
             Both.
 
         Raises:
-            InputError: no such option (with the nearest one), or its plugin is not by_name.
+            InputError: no such option (with the nearest one), or its plugin is not named.
         """
         if path in self.options:
             return self.options[path]
@@ -251,6 +245,23 @@ class Layout:
 def layout(root: type) -> Layout:
     """The layout of the settings `root`."""
     return Layout(root)
+
+
+def expand_short(path: str, short: Mapping[str, str], sections: Collection[str]) -> str:
+    """The whole path for one that is short, or begins with what is short, for another.
+
+    Args:
+        path: of an option.
+        short: what is short -> the path that it stands for.
+        sections: beginnings of whole paths.
+
+    Returns:
+        The path; any other as it is.
+    """
+    if path in short:
+        return short[path]
+    first, dot, rest = path.partition(".")
+    return path if first in sections or first not in short else f"{short[first]}{dot}{rest}"
 
 
 def layer_names(value: Any) -> list[str]:
