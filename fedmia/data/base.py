@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
 
@@ -37,25 +38,26 @@ class Request:
         data_dir: folder given with `--data-dir`, or None.
         size: pixels a side to resize to, or None for the images' own size.
         seed: the run's root seed (only `synthetic` draws from it).
-        column: what else to hand over of each image (its hospital, its writer), or None.
+        columns: what else to hand over of each image (its hospital, its patient): the option
+            that asks, and the column that it names.
         pixel_range: the values that become 0 and 255; None: as of `arrays.scale_values`.
-        column_option: the option that names the column, for errors.
+        side: of an audit, `members` or `nonmembers`; None: of a run, whose images have no side.
     """
 
     path: str | None
     data_dir: Path | None
     size: int | None
     seed: int
-    column: str | None = None
+    columns: Mapping[str, str] = field(default_factory=dict)
     pixel_range: Range = None
-    column_option: str = "partition.column"
+    side: str | None = None
 
 
 class Dataset(Options, ABC):
     """A source of labelled images. Subclasses are frozen dataclasses of options.
 
     Attributes:
-        columns: what `Request.column` names there; empty: it has none, and gets no such request.
+        columns: what `Request.columns` name there; empty: it has none, and gets no such request.
     """
 
     takes_path: ClassVar[bool] = False
@@ -76,10 +78,10 @@ class Dataset(Options, ABC):
 
     @abstractmethod
     def load(self, request: Request) -> ImageSet:
-        """All images of the source, square, at the requested size, with the column asked for.
+        """All images of the source, square, at the requested size, with the columns asked for.
 
         Raises:
-            InputError: the source is missing, empty or cannot be read, or lacks the column.
+            InputError: the source is missing, empty or cannot be read, or lacks a column.
         """
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -25,7 +25,7 @@ class EncodedSet(LabelledImages):
     Attributes:
         where: the source and its path, for errors.
         files: what an error calls each image, and its bytes or where they lie.
-        labels, name, classes, column: as of ImageSet.
+        labels, name, classes, columns: as of ImageSet.
         size: pixels a side to resize to, or None for the images' own size.
         notes: what the reader of the report should know of the source.
         pixel_range: the values that become 0 and 255; None: as of `scale_values`.
@@ -37,7 +37,7 @@ class EncodedSet(LabelledImages):
     name: str
     size: int | None
     classes: tuple[str, ...] = ()
-    column: NDArray[Any] | None = None
+    columns: Mapping[str, NDArray[Any]] = field(default_factory=dict)
     notes: tuple[Note, ...] = ()
     pixel_range: Range = None
 
@@ -75,7 +75,7 @@ class EncodedSet(LabelledImages):
             self,
             files=[self.files[i] for i in indices],
             labels=self.labels[indices],
-            column=None if self.column is None else self.column[indices],
+            columns={option: values[indices] for option, values in self.columns.items()},
         )
 
     def digests(self) -> list[bytes]:
@@ -136,7 +136,7 @@ class EncodedSet(LabelledImages):
 
     def _set(self) -> ImageSet:
         images, notes = self._decoder.images(), (*self.notes, *self._decoder.notes())
-        return ImageSet(images, self.labels, self.name, self.classes, self.column, notes)
+        return ImageSet(images, self.labels, self.name, self.classes, self.columns, notes)
 
 
 def _bytes(source: bytes | ByteSource) -> bytes:

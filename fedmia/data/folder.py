@@ -58,11 +58,14 @@ class Folder(FileDataset):
         if not classes:
             refuse_arrow(root, "folder")
             raise InputError(f"folder: no images in {root} or its subfolders{left_out}")
-        column = None if request.column is None else folder_names(root, files, request)
+        columns = {
+            option: folder_names(root, files, option, depth)
+            for option, depth in request.columns.items()
+        }
         encoded = read_classes(where, classes, request, escape_name(root.resolve().name))
         others = Note("other-files-out", {"where": where, "files": left_out.removeprefix(": ")})
         notes = (others,) if left_out else ()
-        return replace(encoded, column=column, notes=notes)
+        return replace(encoded, columns=columns, notes=notes)
 
 
 def read_classes(
@@ -87,21 +90,21 @@ def read_classes(
     )  # fmt: skip
 
 
-def folder_names(root: Path, files: list[Path], request: Request) -> NDArray[np.str_]:
+def folder_names(root: Path, files: list[Path], option: str, depth: str) -> NDArray[np.str_]:
     """The name of the folder that each file lies in.
 
     Args:
         root: the data source's folder.
         files: (N,) paths below `root`.
-        request: its column says how many levels below `root` the folders lie: "1", "2", ...
+        option: that names the depth, for errors.
+        depth: how many levels below `root` the folders lie: "1", "2", ...
 
     Returns:
         (N,) names.
 
     Raises:
-        InputError: the column is no such number, or a file lies less deep.
+        InputError: the depth is no such number, or a file lies less deep.
     """
-    depth, option = str(request.column), request.column_option
     if not depth.isascii() or not depth.isdigit() or int(depth) < 1:
         raise InputError(f"folder: {opt(option)}: '{depth}', must be a depth >= 1")
     folders = [f.relative_to(root).parts[:-1] for f in files]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -46,7 +47,7 @@ class ImageSet(LabelledImages):
         labels: int64 (N,), values in 0..classes-1.
         name: what the report calls the data.
         classes: what its source calls class 0, 1, ..; empty: by these numbers; UNLABELLED.
-        column: (N,) strings, integers or booleans: the column that was asked for, or None.
+        columns: (N,) strings, integers or booleans by the option that asked for them.
         notes: what the reader of the report should know: what was guessed, left out, converted.
     """
 
@@ -54,7 +55,7 @@ class ImageSet(LabelledImages):
     labels: IntArray
     name: str
     classes: tuple[str, ...] = ()
-    column: NDArray[Any] | None = None
+    columns: Mapping[str, NDArray[Any]] = field(default_factory=dict)
     notes: tuple[Note, ...] = ()
 
     def __post_init__(self) -> None:
@@ -62,8 +63,8 @@ class ImageSet(LabelledImages):
         if kind != np.uint8 or len(shape) != 4 or shape[1] not in (1, 3):
             expected = "uint8 (N, C, H, W) with 1 or 3 channels"
             raise InputError(f"{self.name}: images must be {expected}, got {kind} {shape}")
-        for what, values in (("labels", self.labels), ("a column", self.column)):
-            if values is not None and values.shape != shape[:1]:
+        for what, values in {"labels": self.labels, **self.columns}.items():
+            if values.shape != shape[:1]:
                 raise InputError(f"{self.name}: {shape[0]} images but {what} of {values.shape}")
 
     def __len__(self) -> int:
@@ -105,9 +106,9 @@ class ImageSet(LabelledImages):
 
     def take(self, indices: IntArray) -> ImageSet:
         """The images at `indices`, in that order."""
-        column = None if self.column is None else self.column[indices]
+        columns = {option: values[indices] for option, values in self.columns.items()}
         return replace(
-            self, images=self.images[indices], labels=self.labels[indices], column=column
+            self, images=self.images[indices], labels=self.labels[indices], columns=columns
         )
 
 

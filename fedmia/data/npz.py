@@ -41,12 +41,12 @@ class Npz(Dataset):
         """The archive's images; labels renumbered 0..classes-1 by value. Never unpickles.
 
         Raises:
-            InputError: the file is missing, empty, corrupt or lacks `x` or the column, these or `y`
+            InputError: the file is missing, empty, corrupt or lacks `x` or a column, these or `y`
                 have other types or shapes, or the images are not square and no size is given.
         """
         path = file_path(request, "npz")
         where = f"npz: {path}"
-        arrays, label = _arrays(path, ("x", *filter(None, [request.column])))
+        arrays, label = _arrays(path, ("x", *request.columns.values()))
         x, y = arrays["x"], arrays.get(label)
         images = arrange_images(x, f"{where}: x", request.pixel_range)
         labels, classes = absent_labels(len(x))
@@ -55,15 +55,16 @@ class Npz(Dataset):
         notes: tuple[Note, ...] = ()
         if label != "y":
             notes = (Note("label-array", {"where": where, "array": label}),)
-        column = None if request.column is None else arrays[request.column]
-        if column is not None and (column.dtype.kind not in "iubU" or column.shape != x.shape[:1]):
-            raise InputError(
-                f"npz: {path}: {request.column} must be strings, integers or booleans "
-                f"({len(x)},), one an image, got {column.dtype} {column.shape}"
-            )
+        columns = {option: arrays[name] for option, name in request.columns.items()}
+        for option, values in columns.items():
+            if values.dtype.kind not in "iubU" or values.shape != x.shape[:1]:
+                raise InputError(
+                    f"npz: {path}: {request.columns[option]} must be strings, integers or booleans "
+                    f"({len(x)},), one an image, got {values.dtype} {values.shape}"
+                )
         notes += array_crop_notes(where, images, request.size)
         images = resize_all(images, request.size, where)
-        return ImageSet(images, labels, escape_name(path.stem), classes, column, notes)
+        return ImageSet(images, labels, escape_name(path.stem), classes, columns, notes)
 
 
 def _arrays(path: Path, names: tuple[str, ...]) -> tuple[dict[str, NDArray[Any]], str]:

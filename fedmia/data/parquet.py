@@ -78,7 +78,7 @@ class Parquet(FileDataset):
                 schema, rows = read_schema(path)
                 if not columns:
                     image, labels = self._columns(schema, root, request)
-                    more = list(dict.fromkeys(filter(None, [*labels, request.column])))
+                    more = list(dict.fromkeys([*labels, *request.columns.values()]))
                     columns = {name: [] for name in more}
                 elif missing := {image, *more} - {*schema.names}:
                     raise InputError(f"parquet: {path} lacks the column '{min(missing)}'")
@@ -99,12 +99,11 @@ class Parquet(FileDataset):
             notes.append(
                 Note("label-column", {"where": where, "column": label, "classes": len(classes)})
             )
-        column = None
-        if request.column is not None:
-            _refuse_gaps(columns[request.column], request.column, where)
-            column = np.array(columns[request.column])
+        for name in request.columns.values():
+            _refuse_gaps(columns[name], name, where)
+        named = {option: np.array(columns[name]) for option, name in request.columns.items()}
         return EncodedSet(
-            where, files, numbers, escape_name(root.stem), request.size, classes, column,
+            where, files, numbers, escape_name(root.stem), request.size, classes, named,
             tuple(notes), request.pixel_range,
         )  # fmt: skip
 
@@ -122,9 +121,9 @@ class Parquet(FileDataset):
         if self.label_column is not None:
             labels = [self.label_column]
             _demand("label_column", self.label_column, fitting, schema.names, path)
-        if request.column is not None:
-            plain = [f.name for f in schema if _holds_names(f.type)]
-            _demand(request.column_option, request.column, plain, schema.names, path)
+        plain = [f.name for f in schema if _holds_names(f.type)]
+        for asking, name in request.columns.items():
+            _demand(asking, name, plain, schema.names, path)
         assert image is not None
         return image, labels
 

@@ -39,14 +39,14 @@ class ArrayDataset(Dataset):
     """Images that a Python session holds. A subclass holds the arrays."""
 
     content: ClassVar[ImageSet]
-    subjects: ClassVar[NDArray[np.str_] | None] = None  # (N,) of the images
+    subjects: ClassVar[NDArray[np.str_]]  # (N,) of the images, where `columns` names them
     called: ClassVar[str] = "images"
 
     def load(self, request: Request) -> ImageSet:
-        images, column = self.content.images, None if request.column is None else self.subjects
+        images, columns = self.content.images, {option: self.subjects for option in request.columns}
         notes = (*self.content.notes, *array_crop_notes(self.called, images, request.size))
         resized = resize_all(images, request.size, self.called)
-        return replace(self.content, images=resized, name=self.called, column=column, notes=notes)
+        return replace(self.content, images=resized, name=self.called, columns=columns, notes=notes)
 
 
 def name_images(value: Any, what: str, pixel_range: Range = None, subjects: Any = None) -> str:

@@ -51,7 +51,8 @@ class VectorSet:
         names = [hashlib.sha256(one.tobytes()).digest()[: SIDE**2] for one in self.vectors]
         pixels = np.frombuffer(b"".join(names), np.uint8).reshape(-1, 1, SIDE, SIDE)
         labels = np.zeros(len(pixels), np.int64)
-        return ImageSet(pixels, labels, self.name, UNLABELLED, self.column)
+        columns = {} if self.column is None else {"groups": self.column}
+        return ImageSet(pixels, labels, self.name, UNLABELLED, columns)
 
     def digest(self) -> str:
         """SHA-256 of the vectors and their shape, in hexadecimal."""

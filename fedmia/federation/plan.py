@@ -70,7 +70,7 @@ def make_plan(experiment: Experiment) -> Plan:
         return make_split(encoded, experiment.split, deal, clients, malicious, placebo, seed)
 
     source = experiment.data.source()
-    request = replace(experiment.data.request(seed), column=deal.wants())
+    request = replace(experiment.data.request(seed), columns=deal.wants())
     encoded = source.encoded(request)
     if encoded is None:
         split = roles(source.load(request))

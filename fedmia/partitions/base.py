@@ -36,7 +36,7 @@ class Partition(Options, ABC):
         Raises:
             InputError: the source has no columns and one is wanted, or an option is missing.
         """
-        if self.wants() is not None and not source.columns:
+        if self.wants() and not source.columns:
             kinds = {n: registry.load("dataset", n).columns for n in registry.names("dataset")}
             listed = ", ".join(n for n, columns in kinds.items() if columns)
             raise InputError(
@@ -45,9 +45,9 @@ class Partition(Options, ABC):
                 "client of each of its images"
             )
 
-    def wants(self) -> str | None:
-        """The column of the data source that it deals by (`Request.column`), or None."""
-        return None
+    def wants(self) -> dict[str, str]:
+        """The columns of the data source that it deals by, as of `Request.columns`."""
+        return {}
 
     def trains_on_all(self) -> bool:
         """Whether clients train on all that they own, and non-members are images of no client."""

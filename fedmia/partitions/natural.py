@@ -16,6 +16,7 @@ from fedmia.records.note import Note
 from fedmia.settings import option
 from fedmia.settings.errors import InputError, opt
 
+COLUMN = "partition.column"  # the option
 NOTED_CLIENTS = 20  # clients that a note names
 
 
@@ -29,11 +30,11 @@ class Natural(OwnerPartition):
 
     def check(self, source: Dataset, name: str) -> None:
         if self.column is None:
-            raise InputError(f"partition natural needs {opt('partition.column', 'NAME')}")
+            raise InputError(f"partition natural needs {opt(COLUMN, 'NAME')}")
         super().check(source, name)
 
-    def wants(self) -> str | None:
-        return self.column
+    def wants(self) -> dict[str, str]:
+        return {} if self.column is None else {COLUMN: self.column}
 
     def kinds(self, data: ImageSet | EncodedSet, clients: int) -> IntArray:
         """Which of the `clients` values with the most images an image has, by their order; -1 for
@@ -58,12 +59,12 @@ class Natural(OwnerPartition):
     ) -> tuple[NDArray[Any], NDArray[Any]]:
         """(N,) value of each image, and (clients,) those of the most images, ascending; where two
         have as many, the first in order."""
-        if data.column is None:
+        if COLUMN not in data.columns:
             raise InputError(f"partition natural: {data.name} hands over no '{self.column}'")
-        values, counts = np.unique(data.column, return_counts=True)
+        values, counts = np.unique(data.columns[COLUMN], return_counts=True)
         if len(values) < clients:
             raise InputError(
                 f"partition natural: '{self.column}' of {data.name} has {len(values)} values, "
                 f"{opt('federation.clients', clients)} needs one for each client"
             )
-        return data.column, np.sort(values[np.argsort(-counts, kind="stable")[:clients]])
+        return data.columns[COLUMN], np.sort(values[np.argsort(-counts, kind="stable")[:clients]])

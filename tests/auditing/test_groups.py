@@ -77,7 +77,9 @@ def test_roles__never_split_a_subject(
     for side in ("members", "nonmembers"):
         whose = np.repeat([f"{side}{i}" for i in range(len(sizes))], sizes)
         pixels = stream.integers(0, 256, (sum(sizes), 3, 4, 4)).astype(np.uint8)
-        sides[side] = ImageSet(pixels, np.zeros(sum(sizes), np.int64), side, UNLABELLED, whose)
+        sides[side] = ImageSet(
+            pixels, np.zeros(sum(sizes), np.int64), side, UNLABELLED, {"groups": whose}
+        )
     if known + 2 > sum(sizes):
         return
     own = {"known": known, "limit": limit, "shadows": 2 * shadows, "groups": "who", "seed": seed}

@@ -29,9 +29,8 @@ GREY = COLOUR[..., 0]
 
 
 def column(source: Dataset, path: Path, name: str) -> list[object]:
-    found = source.load(Request(str(path), None, None, 0, name)).column
-    assert found is not None
-    return found.tolist()
+    request = Request(str(path), None, None, 0, {"partition.column": name})
+    return source.load(request).columns["partition.column"].tolist()
 
 
 def test_column__of_parquet_is_any_of_names_or_integers(tmp_path):
@@ -80,10 +79,12 @@ def test_column__of_a_folder_is_a_depth(tmp_path):
 
 
 def test_column__goes_with_its_images(tmp_path):
-    data = ImageSet(channels_first(COLOUR), np.arange(6), "a", column=np.array(list("abcdef")))
-    assert data.take(np.array([4, 1])).column.tolist() == ["e", "b"]
-    with pytest.raises(InputError, match="6 images but a column of"):
-        ImageSet(channels_first(COLOUR), np.arange(6), "a", column=np.zeros(5, int))
+    data = ImageSet(
+        channels_first(COLOUR), np.arange(6), "a", columns={"c": np.array(list("abcdef"))}
+    )
+    assert data.take(np.array([4, 1])).columns["c"].tolist() == ["e", "b"]
+    with pytest.raises(InputError, match="6 images but c of"):
+        ImageSet(channels_first(COLOUR), np.arange(6), "a", columns={"c": np.zeros(5, int)})
 
 
 # parquet

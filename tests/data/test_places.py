@@ -207,11 +207,11 @@ def test_names_that_are_no_utf8_are_escaped(tmp_path: Path) -> None:
     root = Path(os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9"))
     put(root / os.fsdecode(b"h\xfcnd") / "0.png", 0)
     put(root / "katze" / "1.png", 1)
-    encoded = Folder().encoded(Request(str(root), None, None, 0, "1"))
-    assert encoded.column is not None
+    encoded = Folder().encoded(Request(str(root), None, None, 0, {"groups": "1"}))
+    assert encoded.columns
     data = encoded.all()
     assert data.name == "caf\\xe9" and data.classes == ("h\\xfcnd", "katze")
-    assert encoded.column.tolist() == ["h\\xfcnd", "katze"] and numbers(data) == [0, 1]
+    assert encoded.columns["groups"].tolist() == ["h\\xfcnd", "katze"] and numbers(data) == [0, 1]
     np.savez(root / os.fsdecode(b"\xe9.npz"), x=PIXELS)
     assert load(Npz(), root / os.fsdecode(b"\xe9.npz")).name == "\\xe9"
     assert to_json({str(root): [root]}) == {f"{tmp_path}/caf\\xe9": [f"{tmp_path}/caf\\xe9"]}

@@ -30,8 +30,9 @@ SMALL = SplitOptions(members=60, known=12, test=40)
 
 def images_of(column: np.ndarray[Any, Any] | None, count: int = 900) -> ImageSet:
     """`count` different 2x2 images whose pixels spell their index."""
+    columns = {} if column is None else {"partition.column": column}
     pixels = np.arange(count, dtype="<u4").view(np.uint8).reshape(count, 1, 2, 2)
-    return ImageSet(pixels, np.arange(count) % 5, "toy", column=column)
+    return ImageSet(pixels, np.arange(count) % 5, "toy", columns=columns)
 
 
 def split_of(
@@ -201,7 +202,12 @@ WRITERS = np.repeat(["a", "b", "c", "d", "e"], [500, 100, 150, 90, 60])
 def test_split__every_role_of_a_client_is_of_its_own_images(placebo, malicious):
     owner = np.random.default_rng(0).permutation(np.repeat(np.arange(-1, 5), 150))
     data = images_of(owner)
-    data = ImageSet(data.images, data.labels, "toy", column=np.where(owner < 0, 99, owner))
+    data = ImageSet(
+        data.images,
+        data.labels,
+        "toy",
+        columns={"partition.column": np.where(owner < 0, 99, owner)},
+    )
     owner = Natural("site").kinds(data, 5)  # six values of 150 images: 99 is left out
     split = split_of(data, Natural("site"), 5, malicious, placebo)
     assert [set(owner[p]) for p in split.parts] == [{k} for k in range(5)]

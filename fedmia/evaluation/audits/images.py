@@ -13,14 +13,13 @@ from fedmia.data.cast import NONE, Cast
 from fedmia.data.classes import Labels
 from fedmia.data.images import ImageSet, IntArray, count_uniform, digests
 from fedmia.evaluation.audits.owners import read_owners
-from fedmia.evaluation.audits.sources import Source, find_images, source_views, take
+from fedmia.evaluation.audits.sources import SIDES, Source, find_images, source_views, take
 from fedmia.evaluation.audits.subjects import Subjects, cut_roles, in_order, read_subjects
 from fedmia.records.note import Note
 from fedmia.report.words.notes import sentences
 from fedmia.settings.commands.audit import Audit
 from fedmia.settings.errors import InputError, opt
 
-SIDES = ("members", "nonmembers")
 MOST_KNOWN = 500  # a side, where `--known` leaves it open
 
 

@@ -17,6 +17,7 @@ from fedmia.settings.dataset_names import split_dataset
 from fedmia.settings.errors import InputError, opt
 
 Source = ImageSet | EncodedSet
+SIDES = ("members", "nonmembers")
 
 
 def source_views(audit: Audit) -> AugmentLimits:
@@ -99,8 +100,9 @@ def _source(audit: Audit, flag: str, size: int | None) -> tuple[Dataset, Request
             f"{opt('groups', column)}: data source '{name}' has no columns; a CSV file under "
             "side,image,subject tells the subject of each image"
         )
-    limits = audit.data.pixel_range
-    return source, Request(path, folder, size, audit.seed, column, limits, column_option="groups")
+    columns = {} if column is None else {"groups": column}
+    side = flag if flag in SIDES else None
+    return source, Request(path, folder, size, audit.seed, columns, audit.data.pixel_range, side)
 
 
 @contextmanager

@@ -71,7 +71,7 @@ def read_subjects(audit: Audit, sides: Mapping[str, Source]) -> Subjects | None:
         read |= read_image_table("groups", Path(audit.groups), "subject", sides, bool)
     else:
         for side, images in sides.items():
-            column = np.full(len(images), None) if images.column is None else images.column
+            column = images.columns.get("groups", np.full(len(images), None))
             read[side] = column.tolist()
     for side, values in read.items():
         if None in values:
