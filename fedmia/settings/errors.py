@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -69,6 +69,22 @@ class InputError(ValueError):
 
     def __init__(self, text: str) -> None:
         super().__init__(" ".join(text.split()))
+
+
+class IncompleteError(InputError):
+    """All that is missing at once, and the options that would do.
+
+    Args:
+        lacks: what is wrong, a clause each.
+        options: path of an option -> the value that mends it, as settings have it.
+
+    Attributes:
+        options: as given; the command line prints the command with them.
+    """
+
+    def __init__(self, lacks: Sequence[str], options: Mapping[str, Any]) -> None:
+        super().__init__("; ".join(lacks))
+        self.options = dict(options)
 
 
 def opt(path: str, value: Any = ...) -> str:
