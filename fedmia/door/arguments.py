@@ -67,14 +67,19 @@ def options_tree(command: Command, options: Mapping[str, Any], lower: Flat | Non
     """
     flat: Flat = {}
     options = {k: vars(v) if isinstance(v, Augment) else v for k, v in options.items()}
+    subjects = options.get("groups")
+    if isinstance(subjects, str | None):
+        subjects = None
+    else:
+        options["groups"] = "in memory"
     # Images last: the range of their values may come after them.
     last = ("data", *IMAGES)
     for name, value in sorted(options.items(), key=lambda one: _place(command, *one) in last):
         path = _place(command, name, value)
         limits = image_range(value if path == "data" else {}, flat, lower or {})
         if path == "data" and isinstance(value, Mapping) and "name" in value:
-            value = {**value, "name": name_images(value["name"], "data", limits)}
-        for key, one in _plain_values(command, path, value, limits):
+            value = {**value, "name": name_images(value["name"], "data", limits, subjects)}
+        for key, one in _plain_values(command, path, value, limits, subjects):
             if isinstance(one, Mapping) and isinstance(flat.get(key), dict):
                 flat[key].update(one)
             elif key in flat:
@@ -119,12 +124,12 @@ def _place(command: Command, name: str, value: Any) -> str:
 
 
 def _plain_values(
-    command: Command, path: str, value: Any, limits: Range = None
+    command: Command, path: str, value: Any, limits: Range = None, subjects: Any = None
 ) -> Iterable[tuple[str, Any]]:
     """(path, plain value) of one argument: objects become names and options."""
     kinds = command.shape.plugins
     if path in IMAGES and not isinstance(value, Mapping):
-        yield path, name_images(value, path.removesuffix(".name"), limits)
+        yield path, name_images(value, path.removesuffix(".name"), limits, subjects)
     elif path == "attacks":
         names = []
         for one in [value] if isinstance(value, str | type) or not listed(value) else value:

@@ -90,7 +90,8 @@ def suite_of_run(
             return f"no round whose {keeps} are kept was finished"
         return None
 
-    attacker = make_attacker(setup, Known(*map(cast.pixels, KNOWN)))
+    known = Known(*map(cast.pixels, KNOWN), subjects=cast.subject_sides("known"))
+    attacker = make_attacker(setup, known)
     suite = Suite(
         rounds,
         cast,
@@ -105,7 +106,7 @@ def suite_of_run(
         formed=formed_sets(plan.cast, cast, experiment.seed),
     )
     if rounds.notes is not None and rounds.notes.about["attack"] in suite.attacks:
-        suite.act = ActiveScorer(suite, rounds.notes, by_sets=True)
+        suite.act = ActiveScorer(suite, rounds.notes, by_sets=cast.subjects is None)
     return suite
 
 
@@ -168,7 +169,7 @@ def score_run(
     names = suite.able([n for n in choices if n not in suite.of_kind(ActiveAttack)] + active)
     with watch.part("attacks"):
         results = score(
-            suite, names, run.rounds, controls=controls, by_sets=True,
+            suite, names, run.rounds, controls=controls, by_sets=cast.subjects is None,
             threads=setup.threads,
         )  # fmt: skip
     notes = [*plan.notes, *suite.failures.notes(), *suite.notes]
@@ -185,6 +186,8 @@ def score_run(
         member_labels=cast.classes("scored_members"),
         nonmember_labels=cast.classes("scored_nonmembers"),
         whose=None if cast.whose is None else cast.kinds(),
+        subject_names=cast.subject_names,
+        subjects=cast.subject_sides("scored"),
         utility=utility,
         utility_untrained=untrained,
         round=scored_at,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,13 +13,14 @@ import numpy as np
 
 from clients.client_setup import ClientSetup, pixel_constants
 from fedmia.attacks.base import ActiveAttack
-from fedmia.data.cast import ATTACKED, Cast
+from fedmia.data.cast import ATTACKED, NONE, Cast
 from fedmia.data.decoding import UnreadableError
 from fedmia.data.encoded import EncodedSet
 from fedmia.data.images import ImageSet, IntArray, digests, rank_digests
 from fedmia.data.sets import form_sets
 from fedmia.federation.schedule import Schedule
 from fedmia.partitions.split import decode_split, make_split
+from fedmia.partitions.subjects import COLUMN
 from fedmia.records.note import Note
 from fedmia.report.words.notes import in_words
 from fedmia.runtime.device import resolve_device
@@ -70,7 +72,8 @@ def make_plan(experiment: Experiment) -> Plan:
         return make_split(encoded, experiment.split, deal, clients, malicious, placebo, seed)
 
     source = experiment.data.source()
-    request = replace(experiment.data.request(seed), columns=deal.wants())
+    columns = deal.wants() | ({} if experiment.groups is None else {COLUMN: experiment.groups})
+    request = replace(experiment.data.request(seed), columns=columns)
     encoded = source.encoded(request)
     if encoded is None:
         split = roles(source.load(request))
@@ -177,8 +180,24 @@ def split_notes(split: Cast) -> list[Note]:
     nobody = 0 if split.whose is None else int((split.whose < 0).sum())
     if nobody:
         notes.append(Note("images-of-nobody", {"images": nobody, "data": split.data.name}))
+    if split.subjects is not None:
+        notes += subject_notes(split)
     if split.duplicates_removed:
         notes.append(Note("duplicates-removed", {"images": split.duplicates_removed}))
+    return notes
+
+
+def subject_notes(split: Cast) -> list[Note]:
+    """Notes on how many subjects play which role, and on those that several clients hold."""
+    counts = [
+        [(len(of), len(np.unique(of))) for of in split.subject_sides(kind) or ()]
+        for kind in ("known", "scored")
+    ]
+    notes = [Note("subjects-drawn", {"known": counts[0], "scored": counts[1], "alone": None})]
+    of = split.subjects[0] if split.subjects else NONE
+    clients = Counter(one for part in split.parts[: split.honest] for one in np.unique(of[part]))
+    if shared := sum(count > 1 for count in clients.values()):
+        notes.append(Note("subjects-shared", {"subjects": shared}))
     return notes
 
 

@@ -34,7 +34,7 @@ def check(experiment: Experiment) -> None:
 
     Raises:
         InputError: an attacker in the federation, pre-training on the server, a query budget, a
-            sweep, or a placebo.
+            sweep, subjects, or a placebo.
     """
     if experiment.attacker != "none":
         raise InputError(
@@ -46,6 +46,10 @@ def check(experiment: Experiment) -> None:
     for name in ("query_budget", "sweep"):
         if (value := getattr(experiment, name)) is not None:
             raise InputError(f"{opt(name, value)}: a node scores without counting queries")
+    if experiment.groups is not None:
+        raise InputError(
+            f"{opt('groups', experiment.groups)}: a node names no subject of its images"
+        )
     if experiment.federation.placebo is True:
         raise InputError(f"{opt('federation.placebo', True)}: nodes hold no images to run it on")
 

@@ -12,6 +12,13 @@ from fedmia.data.encoded import EncodedSet
 from fedmia.data.images import ImageSet, IntArray
 from fedmia.partitions.base import Partition
 from fedmia.partitions.sizes import MOST_SCORED, SplitOptions, check_clients, role_sizes
+from fedmia.partitions.subjects import (
+    choose_known,
+    cut_whole,
+    deal_subjects,
+    keep_together,
+    number_subjects,
+)
 from fedmia.seeding import rng
 from fedmia.settings.errors import InputError, opt
 
@@ -40,6 +47,8 @@ def make_split(
     of no client play no role. Where clients train on all that they own
     (`Partition.trains_on_all`), every role but theirs is drawn from the images of no client.
 
+    Where images belong to subjects (`fedmia.partitions.subjects`), a subject plays one role.
+
     Args:
         data: the source's images, decoded or not.
         options: sizes of the roles; without a number of members every image gets one.
@@ -61,7 +70,10 @@ def make_split(
     honest = clients - malicious
     kinds = partition.kinds(data, clients)
     distinct = _find_distinct(data, kinds)
-    order = rng(seed, "split").permutation(distinct)
+    order, subjects = rng(seed, "split").permutation(distinct), number_subjects(data)
+    of = None if subjects is None else subjects[1]
+    if of is not None:
+        order = keep_together(order, of, rng(seed, "split-subjects"))
     order, theirs, own = _pools(order, kinds, honest, partition, options.members)
     takers, what = (clients, malicious), data.name
     if partition.owned:
@@ -70,19 +82,33 @@ def make_split(
     sizes = role_sizes(replace(options, members=count), *takers, placebo, len(order), what)
     most = options.scored or (MOST_SCORED if options.members is None else sizes.members)
     check_clients(replace(options, members=sizes.members), clients, malicious)
-    ends = np.cumsum([sizes.members, sizes.nonmembers, sizes.test, sizes.public, sizes.reserve])
-    members, nonmembers, test, public, reserve = np.split(order, ends)[:5]
+    receivers = clients if placebo else malicious
+    wanted = [sizes.members, sizes.nonmembers, sizes.test, sizes.public, sizes.reserve]
+    if of is None:
+        parts = np.split(order, np.cumsum(wanted))[:5]
+    else:
+        parts = cut_whole(order, of, wanted, [max(honest, 2) + 2, 4, 2, 1, receivers])
+    members, nonmembers, test, public, reserve = parts
+    (known_out, scored_out), (fit, evaluate) = (
+        _cut_in_two(part, size, of, least)
+        for part, size, least in ((nonmembers, options.known, 2), (test, len(test) // 2, 1))
+    )
     if partition.trains_on_all():  # clients of the placebo are as large as those of the run
         kinds = kinds.copy()
-        kinds[reserve] = kinds[members[: len(reserve)]]
+        kinds[reserve] = np.resize(kinds[members], len(reserve))
     share = round(len(theirs) * sizes.members / own)
     reserve = np.concatenate([reserve, theirs[:share]])
 
-    honest_parts = _deal_images(kinds, members, partition, honest, rng(seed, "partition"))
-    receivers = clients if placebo else malicious
+    honest_parts = _deal_images(kinds, members, partition, honest, rng(seed, "partition"), of)
     stream = rng(seed, "partition-reserve")
-    reserve_parts = _deal_images(kinds, reserve, partition, receivers, stream) if receivers else ()
-    known, scored = _choose_known(honest_parts, options.known, rng(seed, "known"))
+    reserve_parts: tuple[IntArray, ...] = ()
+    if receivers:
+        reserve_parts = _deal_images(kinds, reserve, partition, receivers, stream, of)
+    draw = rng(seed, "known")
+    if of is None:
+        known, scored = _choose_known(honest_parts, options.known, draw)
+    else:
+        known, scored = choose_known(honest_parts, of, options.known, draw)
     if most < len(scored):
         scored = np.sort(rng(seed, "scored").choice(scored, most, replace=False))
     return Cast.of_run(
@@ -90,10 +116,10 @@ def make_split(
         {
             "known_members": known,
             "scored_members": scored,
-            "known_nonmembers": np.sort(nonmembers[: options.known]),
-            "scored_nonmembers": np.sort(nonmembers[options.known :]),
-            "test_fit": np.sort(test[: len(test) // 2]),
-            "test_eval": np.sort(test[len(test) // 2 :]),
+            "known_nonmembers": np.sort(known_out),
+            "scored_nonmembers": np.sort(scored_out),
+            "test_fit": np.sort(fit),
+            "test_eval": np.sort(evaluate),
             "public": np.sort(public),
         },
         parts=(*honest_parts, *reserve_parts[receivers - malicious :]),
@@ -102,7 +128,16 @@ def make_split(
         whose=kinds if partition.owned and not partition.trains_on_all() else None,
         duplicates_removed=len(data) - len(distinct),
         distinct=len(distinct),
+        subjects=None if of is None else (of, of),
+        subject_names=() if subjects is None else subjects[0],
     )
+
+
+def _cut_in_two(part: IntArray, size: int, of: IntArray | None, least: int) -> list[IntArray]:
+    """So many of the images first, and the others; as near as whole subjects allow."""
+    if of is None:
+        return np.split(part, [size])
+    return cut_whole(part, of, [size, len(part) - size], [least, least])
 
 
 def _find_distinct(data: ImageSet | EncodedSet, kinds: IntArray) -> IntArray:
@@ -163,9 +198,14 @@ def _deal_images(
     partition: Partition,
     clients: int,
     generator: np.random.Generator,
+    of: IntArray | None,
 ) -> tuple[IntArray, ...]:
-    """`images` dealt to clients, as sorted index arrays of at least 2 each."""
-    positions = partition(kinds[images], clients, generator)
+    """`images` dealt to clients, as sorted index arrays of at least 2 each; `of`: their subjects,
+    which belong to one client where it does not own images."""
+    if of is None or partition.owned:
+        positions = partition(kinds[images], clients, generator)
+    else:
+        positions = deal_subjects(images, kinds, of, partition, clients, generator)
     for client, part in enumerate(positions):
         if len(part) < 2:
             raise InputError(

@@ -25,6 +25,7 @@ ROLES = (
     *(role for role in OF_OTHERS if role != "spare"),
 )  # scored; by number
 COLUMNS = {"id": torch.int64, "digest": torch.uint8, "role": torch.uint8, "owner": torch.int64}
+OPTIONAL = ("whose", "subject")
 
 
 def write_cast(folder: Path, cast: Cast) -> str:
@@ -64,6 +65,8 @@ def write_cast(folder: Path, cast: Cast) -> str:
     }
     if cast.whose is not None:
         table["whose"] = cast.whose[ids]
+    if cast.subjects is not None:
+        table["subject"] = cast.subjects[0][ids]
     about = {
         "roles": ROLES,
         "clients": len(cast.parts),
@@ -72,6 +75,7 @@ def write_cast(folder: Path, cast: Cast) -> str:
         "received": sorted(cast.received or ()),
         "duplicates_removed": cast.duplicates_removed,
         "distinct": cast.distinct,
+        "subjects": cast.subject_names,
     }
     write_tensors({n: torch.from_numpy(a) for n, a in table.items()}, folder / CAST, about)
     return digest_of(folder / CAST)
@@ -103,7 +107,7 @@ def read_cast(
         )
     check_digest(path, digest)
     table, about = read_tensors(path)
-    columns = {name: tensor.dtype for name, tensor in table.items() if name != "whose"}
+    columns = {name: tensor.dtype for name, tensor in table.items() if name not in OPTIONAL}
     if columns != COLUMNS or not fits_each(about, CAST_ABOUT):
         raise InputError(f"'{path}' holds no cast of a run")
     rows: dict[str, Any] = {name: tensor.numpy() for name, tensor in table.items()}
@@ -121,25 +125,28 @@ def read_cast(
 
 def _cast_of(data: ImageSet, rows: Mapping[str, Any], about: Mapping[str, Any]) -> Cast:
     """The cast that the rows and values of the file tell, of images that are those of the run."""
-    ids, owner, of = rows["id"], rows["owner"], np.array(about["roles"])[rows["role"]]
+    ids, owner, role = rows["id"], rows["owner"], np.array(about["roles"])[rows["role"]]
     trained, clients = (*OF_MEMBERS[:2], "members"), about["clients"]
     honest = clients - about["malicious"]
 
     def parts(roles: tuple[str, ...], numbers: range) -> tuple[IntArray, ...]:
-        own = np.isin(of, roles)
+        own = np.isin(role, roles)
         return tuple(np.sort(ids[own & (owner == client)]) for client in numbers)
 
-    whose = None
-    if "whose" in rows:
-        whose = np.full(len(data), -1, np.int64)
-        whose[ids] = rows["whose"]
+    by_place = dict[str, IntArray]()
+    for name in rows.keys() & {*OPTIONAL}:
+        by_place[name] = np.full(len(data), -1, np.int64)
+        by_place[name][ids] = rows[name]
+    of = by_place.get("subject")
     return Cast.of_run(
         data,
-        {role: ids[of == role] for role in ROLES if role not in TRAINED},
+        {one: ids[role == one] for one in ROLES if one not in TRAINED},
         parts=parts(trained, range(honest)) + parts(("attackers",), range(honest, clients)),
         malicious=about["malicious"],
         placebo_parts=parts(("placebo",), range(honest)) if about["placebo"] else (),
-        whose=whose,
+        whose=by_place.get("whose"),
+        subjects=None if of is None else (of, of),
+        subject_names=tuple(about["subjects"]),
         received=frozenset(about["received"]),
         duplicates_removed=about["duplicates_removed"],
         distinct=about["distinct"],

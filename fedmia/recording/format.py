@@ -58,6 +58,7 @@ CAST_ABOUT: dict[str, Any] = {  # in its metadata
     "received": list[int],  # rounds whose models the attacker had
     "duplicates_removed": int,
     "distinct": int,
+    "subjects": list[str],  # by their numbers; empty: images belong to none
 }
 ATTACKER = "attacker.safetensors"
 ATTACKER_ABOUT: dict[str, Any] = {  # in its metadata

@@ -320,8 +320,8 @@ class Evaluation:
             with non-members of their own. None: with those of their classes.
         subject_names: of the subjects, such as patients, to which the images belong, where the data
             tell; a subject's number is its place.
-        subjects: (n,), (m,) number of each image's; `member_client` has those of the members, and
-            in place of clients the report has subjects.
+        subjects: (n,), (m,) number of each image's; where there are no clients, `member_client`
+            has those of the members.
         attacks: the attacks listed, in the order declared.
         controls: set name (`untrained`, `placebo`) -> the same attacks under that control. The run
             is void where an interval of theirs excludes 0.5.
@@ -403,6 +403,11 @@ class Evaluation:
     versions: Mapping[str, Any] = field(default_factory=dict)
     hardware: Mapping[str, Any] = field(default_factory=dict)
     timing: Mapping[str, float | Mapping[str, float]] = field(default_factory=dict)
+
+    @property
+    def by_subject(self) -> bool:
+        """Whether the report has subjects in place of clients, of which there are none."""
+        return self.subjects is not None and not self.clients
 
     def alike(self) -> tuple[IntArray, IntArray]:
         """(n,), (m,) kinds within which members and non-members are compared, client by client."""

@@ -63,9 +63,7 @@ def build_whole(run: Evaluation) -> Report:
     paired = paired_rows(run.pairs, beside)
     may_differ = not run.drawn and bool(run.controls.get("placebo"))
     inferences = [inference_row(i, tests, run, may_differ) for i in run.inferences]
-    clients, distribution = client_rows(run)
-    if run.subjects is not None:
-        clients, distribution = subject_rows(run), None
+    clients, distribution = (subject_rows(run), None) if run.by_subject else client_rows(run)
     useful, untrained = utility(run.utility, run.round), utility(run.utility_untrained)
     bounds = bounds_family(run)
     whole = row_of(
@@ -90,7 +88,7 @@ def build_whole(run: Evaluation) -> Report:
         regime=regime_row(attacks),
         clients=clients,
         aggregation=run.aggregation and with_bounds(run.aggregation, bounds),
-        client_ranking=None if run.subjects else ranking(clients),
+        client_ranking=None if run.by_subject else ranking(clients),
         lower_bound=attack_bound(run, bounds),
         client_distribution=distribution,
         client_counts=client_counts(run),
@@ -241,7 +239,7 @@ def notes(run: Evaluation, clients: Sequence[ClientRow]) -> list[Note]:
         if EPOCHS_CUT in a.choices
     ]
     by = declared_attack(run)
-    if by is not None and run.subjects is None and any(c.auc is not None for c in clients):
+    if by is not None and not run.by_subject and any(c.auc is not None for c in clients):
         owned = run.whose is not None
         every.append(
             Note(

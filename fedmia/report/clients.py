@@ -28,6 +28,7 @@ from fedmia.statistics.matching import (
     effective_size,
     mix_weights,
     null_distribution,
+    subject_null,
 )
 
 DECLARED = ("combined", "similarity")
@@ -88,7 +89,11 @@ def leak_of(
     kinds, others = run.alike()
     mix, scores = kinds[mine], attack.scores_nonmembers
     weights = mix_weights(mix, others)
-    estimate = auc_estimate(attack.scores_members[mine], scores, weights)
+    of = run.subjects and (run.subjects[0][mine], run.subjects[1])
+    estimate = auc_estimate(attack.scores_members[mine], scores, weights, of)
+    if of is not None:
+        draw, count = rng(run.seed, *stream), len(np.unique(of[0]))
+        return estimate, effective_size(weights), subject_null(count, scores, others, of[1], draw)
     key = np.sort(mix).tobytes()
     if shared is None:
         shared = {}

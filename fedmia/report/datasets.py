@@ -38,14 +38,15 @@ def inference_row(
         The row of `report.json`.
     """
     subjects = None if scores is None else scores.subjects
-    names = scores.subject_names if scores and subjects else ()
-    whose = CLIENT if subjects is None else SUBJECT
+    by_subject = scores is not None and scores.by_subject
+    names = scores.subject_names if scores and by_subject else ()
+    whose = SUBJECT if by_subject else CLIENT
     corrected = holm([c.p_value for c in run.clients])
     clients = [
         replace(c, whose=whose, name=names[c.client] if names else None, p_value_holm=adjusted)
         for c, adjusted in zip(run.clients, corrected, strict=True)
     ]
-    if subjects is not None:  # the riskiest first
+    if by_subject:  # the riskiest first
         clients.sort(key=lambda c: c.p_value or 0.0)
     posers = [*run.posers]
     together = run.untrained_together

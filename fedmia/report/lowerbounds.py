@@ -128,7 +128,8 @@ def attack_bound(run: Evaluation, family: int) -> AttackBoundRow | None:
     """The largest bound by the run's attacks; None without a claim that they could refute.
 
     Corrected for every attack and rate tried. Pooled pre-training shows the server the images
-    outside any mechanism, so attacks then say nothing of a claim.
+    outside any mechanism, so attacks then say nothing of a claim. Nor do images of subjects: its
+    rates are of images that are drawn one by one.
 
     Args:
         run: the scores.
@@ -139,7 +140,7 @@ def attack_bound(run: Evaluation, family: int) -> AttackBoundRow | None:
     """
     stated = claims(run)
     usable = [a for a in run.attacks if len(a.scores_members) and len(a.scores_nonmembers)]
-    if not stated or not usable or run.pretrain == "pooled":
+    if not stated or not usable or run.pretrain == "pooled" or run.subjects is not None:
         return None
     members = np.flatnonzero(np.isin(run.member_client, list(stated)))
     others = _sample_alike(run, members)

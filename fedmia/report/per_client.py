@@ -24,11 +24,12 @@ def named_rows(run: Evaluation) -> list[NamingRow]:
     """The report's `named_clients`: one row for each attack that names clients.
 
     `placebo` holds the same counts and the same test where the clients never saw the images: there
-    nothing but chance can be right. `null` is what the images' classes alone name right.
+    nothing but chance can be right. `null` is what the images' classes alone name right. None where
+    images belong to subjects: the counts are of images that are drawn one by one.
     """
     rows: list[NamingRow] = []
     for attack in run.attacks:
-        if attack.named_members is None or not len(attack.named_members):
+        if attack.named_members is None or not len(attack.named_members) or run.subjects:
             continue
         counts = np.unique(run.member_client, return_counts=True)[1]
         chance = float(counts.max() / counts.sum())

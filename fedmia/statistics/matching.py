@@ -114,6 +114,39 @@ def null_distribution(
     return NullDistribution(np.clip((every - own).mean(axis=1), 0.0, 1.0), posers)
 
 
+def subject_null(
+    count: int, scores: FloatArray, labels: IntArray, subjects: IntArray,
+    generator: np.random.Generator,
+) -> NullDistribution | None:  # fmt: skip
+    """The null of a client whose scored members are of so many subjects: as many non-member
+    subjects pose, at most half of all, against the others of the posers' mix of classes.
+
+    Args:
+        count: subjects of the client.
+        scores: of the scored non-members, `(m,)`.
+        labels: classes of them, `(m,)`.
+        subjects: of them, `(m,)`.
+        generator: of the draws.
+
+    Returns:
+        the AUCs of the posers, or None with fewer than two non-member subjects.
+    """
+    names, at, sizes = np.unique(subjects, return_inverse=True, return_counts=True)
+    posers = min(count, len(names) // 2)
+    if not posers:
+        return None
+    aucs = np.empty(DRAWS)
+    for draw in range(DRAWS):
+        posing = np.isin(at, generator.permutation(len(names))[:posers])
+        others = scores[~posing]
+        weights = mix_weights(labels[posing], labels[~posing])
+        if weights.any():
+            aucs[draw] = share_below(scores[posing], others, weights).mean()
+        else:  # no class is shared
+            aucs[draw] = 0.5
+    return NullDistribution(aucs, round(posers * float(sizes.mean())))
+
+
 def drawn(
     sizes: Sequence[int], counts: Sequence[int] | IntArray, generator: np.random.Generator
 ) -> list[IntArray]:

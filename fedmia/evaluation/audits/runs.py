@@ -13,6 +13,7 @@ from fedmia.data.decoding import resize_all
 from fedmia.data.encoded import EncodedSet
 from fedmia.data.images import ImageSet
 from fedmia.evaluation.audits.images import side_by_side
+from fedmia.partitions.subjects import cut_whole, keep_together
 from fedmia.recording.cast import read_cast
 from fedmia.records.note import Note
 from fedmia.seeding import rng
@@ -92,11 +93,14 @@ def split_of_run(audit: Audit, run: RunFolder) -> Cast:
         for role in ("known_members", "known_nonmembers", "scored_members", "scored_nonmembers")
     )
     half = len(others) // 2 if audit.shadow.count and audit.shadow.data is None else len(others)
-    spare = np.concatenate([others[half:], *cast.placebo_parts, cast.ids("public")])
-    members, others = (
-        np.sort(members[: audit.split.limit]),
-        np.sort(others[:half][: audit.split.limit]),
-    )
+    if cast.subjects is None:
+        others, left = np.split(others, [half])
+    else:
+        of = cast.subjects[1]
+        others = keep_together(others, of, rng(audit.seed, "audit subjects"))
+        others, left = cut_whole(others, of, [half, len(others) - half], [2, 2])
+    spare = np.concatenate([left, *cast.placebo_parts, cast.ids("public")])
+    members, others = (np.sort(side[: audit.split.limit]) for side in (members, others))
     known_members, known_others = known_members[:known], known_others[:known]
     roles = ["known_members", "scored_members", "known_nonmembers", "scored_nonmembers", "spare"]
     own = list(cast.parts[cast.honest :][: audit.of_rounds])
@@ -115,5 +119,7 @@ def split_of_run(audit: Audit, run: RunFolder) -> Cast:
         labels=Labels([(images.digests()[:those], images.class_labels()[:those])]),
         views=cast.views,
         received=cast.received,
+        subjects=cast.subjects,
+        subject_names=cast.subject_names,
         notes=(Note("images-of-run"),),
     )

@@ -106,6 +106,14 @@ def nonmembers_out(images: int, why: str) -> str:
     return f"{images} scored non-members are left out, {why}."
 
 
+def subjects_shared(subjects: int) -> str:
+    """How many subjects, such as patients, have images at several clients."""
+    return (
+        f"{subjects} subjects have images at several clients: each counts once in every interval, "
+        "and its images stay with the client that has them."
+    )
+
+
 def subjects_drawn(
     known: Sequence[tuple[int, int]], scored: Sequence[tuple[int, int]], alone: str | None
 ) -> str:

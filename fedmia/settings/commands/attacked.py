@@ -42,6 +42,13 @@ class Attacked(Settings):
         omitted=True,
         heading=ATTACKS,
     )
+    groups: str | None = option(
+        None, "subjects that images belong to, such as patients: a column of the data source (of "
+        "folders a depth); of an audit also a CSV file under side,image,subject (members or "
+        "nonmembers; an image by its file's name or its number, as of owners); whole subjects are "
+        "drawn",
+        omitted=True,
+    )  # fmt: skip
     attack_choices: Mapping[str, PluginChoice] = field(
         default_factory=dict, kw_only=True, compare=False, repr=False
     )

@@ -269,12 +269,6 @@ class Audit(Attacked):
     nonmember_embeddings: str | None = option(
         None, "likewise of images that it was not trained on", omitted=True
     )
-    groups: str | None = option(
-        None, "subjects that images belong to, such as patients: a column of both data sources (of "
-        "folders a depth), or a CSV file under side,image,subject (members or nonmembers; an image "
-        "by its file's name or its number, as of owners); whole subjects are drawn",
-        omitted=True,
-    )  # fmt: skip
     data: AuditPixels = section(AuditPixels)
     split: AuditSplit = section(AuditSplit)
     shadow: ShadowOptions = section(ShadowOptions)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from pathlib import Path
 
 from fedmia.defenses.base import TrainingConditions
 from fedmia.defenses.stack import check_exclusive
@@ -31,6 +32,7 @@ def check_experiment(experiment: Experiment) -> None:
         _check_aggregation,
         _check_machine,
         _check_partition,
+        _check_groups,
         _check_defended,
         _check_defense,
         _check_pretrain,
@@ -188,6 +190,21 @@ def _check_machine(experiment: Experiment) -> None:
 def _check_partition(experiment: Experiment) -> None:
     built: Partition = experiment.partition.plugin("partition")
     built.check(experiment.data.source(), experiment.data.plugin)
+
+
+def _check_groups(experiment: Experiment) -> None:
+    if (column := experiment.groups) is None:
+        return
+    if Path(column).suffix in (".csv", ".npy"):
+        raise InputError(
+            f"{opt('groups', column)}: a run takes a column of its data source; "
+            f"{opt('data.name', 'list:FILE')} has one for images of any folder"
+        )
+    if not experiment.data.source().columns:
+        raise InputError(
+            f"{opt('groups', column)}: data source '{experiment.data.plugin}' has no columns; "
+            f"{opt('data.name', 'list:FILE')} has one for images of any folder"
+        )
 
 
 def _check_defended(experiment: Experiment) -> None:
