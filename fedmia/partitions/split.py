@@ -83,11 +83,11 @@ def make_split(
     most = options.scored or (MOST_SCORED if options.members is None else sizes.members)
     check_clients(replace(options, members=sizes.members), clients, malicious)
     receivers = clients if placebo else malicious
-    wanted = [sizes.members, sizes.nonmembers, sizes.test, sizes.public, sizes.reserve]
+    amounts = [sizes.members, sizes.nonmembers, sizes.test, sizes.public, sizes.reserve]
     if of is None:
-        parts = np.split(order, np.cumsum(wanted))[:5]
+        parts = np.split(order, np.cumsum(amounts))[:5]
     else:
-        parts = cut_whole(order, of, wanted, [max(honest, 2) + 2, 4, 2, 1, receivers])
+        parts = cut_whole(order, of, amounts, [max(honest, 2) + 2, 4, 2, 1, receivers])
     members, nonmembers, test, public, reserve = parts
     (known_out, scored_out), (fit, evaluate) = (
         _cut_in_two(part, size, of, least)
