@@ -1,11 +1,11 @@
-"""Make up a hospital's folder: a list of images of patients, and an encoder trained on half of them.
+"""Make up a hospital's folder: a list of images of patients, and an encoder of half of them.
 
     python examples/hospital.py HOSPITAL
 
-1,200 images of 90 patients from two devices: 12 bits in DICOM (with pydicom, else PNG) and in 16-bit
-PNG, in three sizes. The list Aufnahmen.csv has a byte order mark and semicolons; file names with
-umlauts are written otherwise on the disk than in the list, as some systems do. encoder.pt2 was
-trained on the images of the list's part "train".
+1,200 images of 90 patients from two devices: 12 bits in DICOM (with pydicom, else PNG) and in
+16-bit PNG, in three sizes. The list Aufnahmen.csv has a byte order mark and semicolons; file names
+with umlauts are written otherwise on the disk than in the list, as some systems do. encoder.pt2
+was trained on the images of the list's part "train".
 """
 
 import sys
@@ -68,9 +68,8 @@ def write_images(folder, drawn):
             suffix = ".png"
             Image.fromarray(values).save(disk.with_suffix(suffix))
         part, finding = ("train", "test")[patient % 2], ("ohne", "Herd")[number % 2]
-        lines.append(
-            f"bilder/{name}{suffix};{finding};{part};P{patient:03};{'AB'[patient % 4 // 2]}"
-        )
+        clinic = "AB"[patient % 4 // 2]
+        lines.append(f"bilder/{name}{suffix};{finding};{part};P{patient:03};{clinic}")
         if part == "train":
             square = values[: min(values.shape), : min(values.shape)].astype(np.float32)
             pixels = torch.from_numpy(square / (2**BITS - 1))[None, None]
