@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
+from fedmia.data.base import Request
 from fedmia.data.images import CHANNELS
 from fedmia.settings import Options, option, registry
 from fedmia.settings.choices import Layer, Values, choose_attacks
@@ -90,7 +91,8 @@ class RecordedFederation(Options):
     owners: str | None = option(
         None,
         "of a federation: CSV file, under image,client, of the client that holds each member, by "
-        "its file's name, or its number (of all-number names the name, otherwise the place from 0)",
+        "its file's name, or its number (of all-number names the name, otherwise the place from "
+        "0); or a column of the members' data source (none: a list's own, where it has numbers)",
     )
     loss: str | None = option(
         None,
@@ -259,7 +261,9 @@ class Audit(Attacked):
         None, "dataset of images that the encoder was trained on (none: a fedmia run's own)"
     )
     nonmembers: str | None = option(
-        None, "dataset of images that it was not trained on (none: a fedmia run's own)"
+        None,
+        "dataset of images that it was not trained on (none: those of the members' list; a fedmia "
+        "run's own)",
     )
     member_embeddings: str | None = option(
         None, "in place of an encoder and of images: file of the encoder's vectors of members, a "
@@ -272,7 +276,8 @@ class Audit(Attacked):
     groups: str | None = option(
         None, "subjects that images belong to, such as patients: a column of both data sources (of "
         "folders a depth), or a CSV file under side,image,subject (members or nonmembers; an image "
-        "by its file's name or its number, as of owners); whole subjects are drawn",
+        "by its file's name or its number, as of owners); whole subjects are drawn; not given: "
+        "a list's own column of subjects; none: images one by one",
         omitted=True,
     )  # fmt: skip
     data: AuditPixels = section(AuditPixels)
@@ -293,8 +298,8 @@ class Audit(Attacked):
 
     @classmethod
     def complete(cls, **values: Any) -> Self:
-        """Build the audit that given values ask for."""
-        incomplete = super().complete(**values)
+        """Build the audit that given values ask for; a list answers what they leave open."""
+        incomplete = super().complete(**{**values, **_answers_of_members(values)})
         names = expand_names(incomplete.attacks, incomplete.asks, incomplete.attack)
         check_attack_options(incomplete.attack, names)
         choices = choose_attacks(names, incomplete.attack, complete=False)
@@ -336,6 +341,12 @@ class Audit(Attacked):
     def subject_column(self) -> str | None:
         """The column of `groups`, None where it is a CSV file or nothing."""
         return None if (self.groups or "").endswith(".csv") else self.groups
+
+    @property
+    def owner_column(self) -> str | None:
+        """The column of `federation.owners`, None where it is a file or nothing."""
+        owners = self.federation.owners
+        return None if owners is None or Path(owners).suffix or Path(owners).exists() else owners
 
     @property
     def of_rounds(self) -> bool:
@@ -385,3 +396,39 @@ class Audit(Attacked):
                 raise InputError(
                     f"{opt(path, value)} beside {opt(sides[0])}: only vectors are read"
                 )
+
+
+def _answers_of_members(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields that the members' data source answers, where the user leaves them open."""
+    members, others = values.get("members"), values.get("nonmembers")
+    name, _, path = str(members).partition(":")
+    if not path or name not in registry.names("dataset"):
+        return {}
+    if not registry.load("dataset", name).finds_columns:
+        return {}
+    answers, own = dict[str, Any](), values.get("members_options", {})
+    if "groups" in values and values["groups"] is None:  # kept with the settings of the audit
+        own = answers["members_options"] = {**own, "subject_column": ""}
+    if others in (None, members):
+        answers["nonmembers_options"] = values.get("nonmembers_options", own)
+    encoder = values.get("encoder", AuditedEncoder())
+    federation = values.get("federation", RecordedFederation())
+    of_rounds = has_rounds({
+        "encoder.checkpoint": encoder.checkpoint, "federation.recording": federation.recording,
+    })  # fmt: skip
+    absent = {
+        "nonmembers": others is None,
+        "groups": values.get("groups") is None and not of_rounds,
+        "federation.owners": of_rounds and federation.owners is None,
+    }
+    absent_options = {option for option, is_absent in absent.items() if is_absent}
+    data = values.get("data", AuditPixels())
+    place = None if data.dir is None else Path(data.dir)
+    request = Request(path, place, data.size, 0, side="members")
+    with prefix_errors("members"):
+        source = registry.build("dataset", name, own, path="members")
+        found = source.implies(request, absent_options) if absent_options else {}
+    if "federation.owners" in found:
+        owners = found.pop("federation.owners")
+        answers["federation"] = replace(federation, owners=owners)
+    return answers | found
