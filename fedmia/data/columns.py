@@ -93,14 +93,14 @@ def choose_column(header: Sequence[str], name: str) -> str | None:
 
 
 def sides_of(
-    column: str, values: Sequence[str], given: Mapping[str, Sequence[str] | None]
+    column: str, values: Sequence[str], user_values: Mapping[str, Sequence[str] | None]
 ) -> dict[str, str]:
     """The side that each value of a column means.
 
     Args:
         column: its name, which says whether 1 and 0 are answers.
         values: the distinct ones.
-        given: side -> the values that a user says for it; None: the words of a side mean it.
+        user_values: side -> the values that a user says for it; None: the words of a side mean it.
 
     Returns:
         Value -> `members`, `nonmembers`; empty where the user names the values of both sides, and
@@ -108,19 +108,19 @@ def sides_of(
     """
     sides = dict[str, str]()
     questions = as_key(column) in QUESTIONS
-    both = all(one is not None for one in given.values())
+    both = all(one is not None for one in user_values.values())
     for value in values:
         key, word = as_key(value), value.casefold()
-        named = [
+        explicit = [
             side
-            for side, own in given.items()
+            for side, own in user_values.items()
             if own is not None and word in (escape_name(one).casefold() for one in own)
         ]
         usual = [
             side
-            for side, own in given.items()
+            for side, own in user_values.items()
             if own is None and key in (*WORDS[side], *(ANSWERS[side] if questions else ()))
         ]
-        if named or usual or both:
-            sides[value] = [*named, *usual, ""][0]
+        if explicit or usual or both:
+            sides[value] = [*explicit, *usual, ""][0]
     return sides

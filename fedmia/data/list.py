@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -28,12 +27,14 @@ from fedmia.untrusted.parquet import read_batches, read_schema
 from fedmia.untrusted.text import read_table
 
 SUFFIXES = (".csv", ".tsv", ".txt", ".parquet")
+MOST_NAMES = 10_000  # in a folder, that are compared with one that it lacks
 MOST_NAMED = 5  # files, values or lines that an error names
 # Option that asks for a column -> the role of the column.
-ASKED: Mapping[str, str] = {
+ROLES: Mapping[str, str] = {
     "groups": "subject", "partition.column": "owner", "federation.owners": "owner",
     "group": "group", "federation.order": "first",
 }  # fmt: skip
+UNKNOWN = "?"  # side of a line of which nobody says it: its file is looked up all the same
 NEVER = -1  # first round of an image that no round was trained on
 
 
@@ -102,16 +103,17 @@ class ListFile(FileDataset):
             if needed:
                 raise
             return {}
-        found = {"nonmembers": f"list:{request.path}"} if needed else {}
+        answers = {"nonmembers": f"list:{request.path}"} if needed else {}
         if "groups" in absent and (subject := reader.columns["subject"]):
-            found["groups"] = subject
+            answers["groups"] = subject
         owner = reader.columns["owner"]
-        if "federation.owners" in absent and owner and all(map(str.isdecimal, reader.of(owner))):
-            found["federation.owners"] = owner
+        clients = {*reader.table[owner]} - {""} if owner else set()
+        if "federation.owners" in absent and owner and clients and all(map(str.isdecimal, clients)):
+            answers["federation.owners"] = owner
         if needed:
-            asked = {path: column for path, column in found.items() if path in ASKED}
-            _Reader(self, replace(request, columns=asked), both=True).read()
-        return found
+            columns = {path: column for path, column in answers.items() if path in ROLES}
+            _Reader(self, replace(request, columns=columns), both=True).read()
+        return answers
 
 
 class _Reader:
@@ -132,38 +134,35 @@ class _Reader:
         self.lacks, self.options = list[str](), dict[str, Any]()
         self.columns = {role: self._column(role) for role in NAMES}
 
-    def of(self, column: str) -> list[str]:
-        """The values of a column, a line each."""
-        return self.table[column]
-
     def read(self) -> EncodedSet:
         """The images, or IncompleteError."""
         request, columns = self.request, self.columns
         if columns["image"] is None:
             self._miss_image()
-        asked = self._asked()
+        answers = self._columns_by_option()
         sides = self._sides()
         used = [i for i, side in enumerate(sides) if side != ""]
         files, moved = self._files(used)
-        first, repeated = self._refuse_contradictions(files, {*asked.values()})
-        for option_path, name in asked.items():
-            if option_path != "federation.order" and option_path in request.columns:
-                self._refuse_gaps(name, opt(option_path, name), used)
-        self._refuse_torn(sides, asked, used)
+        first, repeated = self._refuse_contradictions(files, {*answers.values()})
+        own = [i for i in used if request.side in (None, sides[i])]
+        for path, name in answers.items():
+            if path != "federation.order" and path in request.columns:
+                self._refuse_gaps(name, opt(path, name), used if path == "groups" else own)
+        self._refuse_torn(sides, answers, used)
         if self.lacks:
             error = IncompleteError(self.lacks, self.options)
             error.args = (f"{self.where}: {error}",)
             raise error
         rows = [i for i in first if request.side in (None, sides[i])]
         labels, classes, label_notes = self._labels(rows)
-        handed = {}
-        for option_path, name in asked.items():
-            values = self._values(option_path, name, rows)
-            if values is not None:
-                handed[option_path] = values
+        columns_of_rows = {
+            path: values
+            for path, name in answers.items()
+            if (values := self._values(path, name, rows)) is not None
+        }
         return EncodedSet(
             self.where, [(str(files[i]), files[i]) for i in rows], labels,
-            escape_name(self.path.stem), request.size, classes, handed,
+            escape_name(self.path.stem), request.size, classes, columns_of_rows,
             (self._note(first, sides, repeated, moved), *label_notes), request.pixel_range,
         )  # fmt: skip
 
@@ -175,29 +174,36 @@ class _Reader:
     def _listed(self) -> str:
         return ", ".join(f"'{name}'" for name in self.header)
 
+    def _unnamed(self, role: str) -> str:
+        """No column is called like a role; the option that names it follows."""
+        usual = ", ".join(NAMES[role][:MOST_NAMED])
+        return f"no {role} column, as none is called {usual}, .. (there are {self._listed()})"
+
     def _column(self, role: str) -> str | None:
         """The column of a role; None: there is none. Without a file nothing is missing yet."""
         name = f"{role}_column"
-        wanted = getattr(self.source, name)
-        if wanted == "":
+        choice = getattr(self.source, name)
+        if choice == "":
             return None
-        if wanted is not None:
-            column = choose_column(self.header, wanted)
+        if choice is not None:
+            column = choose_column(self.header, choice)
             if column is None:
-                self._miss_column(self._option(name), wanted)
+                self._miss_column(self._option(name), choice)
             return column
         columns = find_columns(self.header, role)
-        asking = [path for path, of in ASKED.items() if of == role and self.request.columns.get(path)]
+        asking = [
+            path for path, of in ROLES.items() if of == role and self.request.columns.get(path)
+        ]
         idle = {"owner": "partition.column", "first": "federation.order"}.get(role)
         if len(columns) > 1 and not asking and (idle is None or idle in self.request.columns):
             listed = " and ".join(f"'{one}'" for one in columns)
-            self.lacks.append(f"{listed} are called like a {role}: {self._option(name)} says which")
+            self.lacks.append(f"{listed} may each be the {role} column: {self._option(name)}")
             self.options[self._option(name)] = columns[0]
         return columns[0] if len(columns) == 1 else None
 
-    def _miss_column(self, path: str, wanted: str) -> None:
-        near = suggest_nearest(wanted, self.header)
-        self.lacks.append(f"{opt(path)}: no column '{wanted}'{near} (there are {self._listed()})")
+    def _miss_column(self, path: str, choice: str) -> None:
+        near = suggest_nearest(choice, self.header)
+        self.lacks.append(f"{opt(path)}: no column '{choice}'{near} (there are {self._listed()})")
 
     def _miss_image(self) -> None:
         """Say that no column of paths is known; the first of files that are there may be it."""
@@ -212,32 +218,28 @@ class _Reader:
         )
         inside = f"; parquet:{self.path} reads images that the file itself holds"
         self.lacks.append(
-            f"no column is called like an image, as {', '.join(NAMES['image'][:4])} (there are "
-            f"{self._listed()}): {path} names it" + inside * (self.path.suffix == ".parquet")
+            f"{self._unnamed('image')}: {path}" + inside * (self.path.suffix == ".parquet")
         )
         self.options[path] = next(guesses, "COLUMN")
 
-    def _asked(self) -> dict[str, str]:
+    def _columns_by_option(self) -> dict[str, str]:
         """Option -> the column that answers it, of those that there are."""
-        asked = dict[str, str]()
-        for path, role in ASKED.items():
-            wanted, own = self.request.columns.get(path), self.columns[role]
-            if wanted:
-                column = choose_column(self.header, wanted)
+        answers = dict[str, str]()
+        for path, role in ROLES.items():
+            choice, own = self.request.columns.get(path), self.columns[role]
+            if choice:
+                column = choose_column(self.header, choice)
                 if column is None:
-                    self._miss_column(path, wanted)
+                    self._miss_column(path, choice)
             else:
                 column = own
                 name = self._option(f"{role}_column")
-                if wanted == "" and own is None and name not in self.options:
-                    self.lacks.append(
-                        f"no column is called like a {role}, as {', '.join(NAMES[role][:4])} "
-                        f"(there are {self._listed()}): {opt(path)} names it"
-                    )
+                if choice == "" and own is None and name not in self.options:
+                    self.lacks.append(f"{self._unnamed(role)}: {opt(path)}")
                     self.options[path] = "COLUMN"
             if column is not None:
-                asked[path] = column
-        return asked
+                answers[path] = column
+        return answers
 
     # -- rows ---------------------------------------------------------------------------------
 
@@ -250,45 +252,44 @@ class _Reader:
             name = self._option("side_column")
             if self.both and name not in self.options and self.source.side_column is None:
                 self.lacks.append(
-                    f"no column is called like a side, as {', '.join(NAMES['side'][:4])} (there "
-                    f"are {self._listed()}): {name} names it, or {opt('nonmembers')} another list"
+                    f"{self._unnamed('side')}: {name}, or {opt('nonmembers')} with another list"
                 )
                 self.options["nonmembers"] = "list:FILE"
             return [request.side] * len(self.lines)
-        given = {
+        user_values = {
             "members": self.source.member_values, "nonmembers": self.source.nonmember_values,
         }  # fmt: skip
         values = self.table[column]
         counts = Counter(values)
-        known = sides_of(column, [*counts], given)
+        known = sides_of(column, [*counts], user_values)
         if unknown := {value: n for value, n in counts.items() if value not in known and value}:
             self.lacks.append(
-                f"side column '{column}' has {_count(unknown)}, which may mean either side: "
-                f"{self._option('member_values')} and {self._option('nonmember_values')} say what "
-                "each value means"
+                f"side column '{column}': {_count(unknown)} may mean either side: "
+                f"{self._option('member_values')} and {self._option('nonmember_values')} name the "
+                "values of each"
             )
             for side, name in (("members", "member_values"), ("nonmembers", "nonmember_values")):
                 own = tuple(value for value, of in known.items() if of == side)
-                self.options[self._option(name)] = own or tuple([*unknown][:1])
+                self.options[self._option(name)] = own or ("VALUE",)
         if "" in counts and "" not in known:
             self._refuse_gaps(column, f"side column '{column}'", range(len(values)))
-        sides = [known.get(value, "") for value in values]
+        sides = [known.get(value, UNKNOWN) for value in values]
         needed = ("members", "nonmembers") if self.both else (request.side,)
         for side in needed:
             if side not in sides and not unknown:
                 name = self._option(f"{side.removesuffix('s')}_values")
                 self.lacks.append(
-                    f"no line is of the {side} by side column '{column}' ({_count(counts)}): "
-                    f"{name} says which are"
+                    f"side column '{column}': no line is of the {side} ({_count(counts)}): {name}"
                 )
-                self.options[name] = tuple([*counts][:1])
+                self.options[name] = ("VALUE",)
         return list(sides)
 
     def _refuse_gaps(self, column: str, what: str, rows: Iterable[int]) -> None:
         """Say how many lines have no value in a column."""
         empty = [self.lines[i] for i in rows if not self.table[column][i]]
         if empty:
-            self.lacks.append(f"{what}: {len(empty)} lines have no value (the first: {empty[0]})")
+            count = f"lines without a value: {len(empty)} (the first: line {empty[0]})"
+            self.lacks.append(f"{what}: {count}")
 
     def _files(self, rows: Sequence[int]) -> tuple[dict[int, Path], int]:
         """The file of each line that has one, and how many lie elsewhere than their path says."""
@@ -296,7 +297,11 @@ class _Reader:
         if column is None:
             return files, moved
         self._refuse_gaps(column, f"image column '{column}'", rows)
-        folders, values, missing = _Folders(self.path, self.request.data_dir), self.table[column], []
+        folders, values, missing = (
+            _Folders(self.path, self.request.data_dir),
+            self.table[column],
+            [],
+        )
         for i in rows:
             file, elsewhere = folders.find(values[i])
             if file is not None:
@@ -305,10 +310,10 @@ class _Reader:
             elif values[i]:
                 missing.append(values[i])
         if missing:
-            named = ", ".join(f"'{name}'" for name in missing[:MOST_NAMED])
+            examples = ", ".join(f"'{name}'" for name in missing[:MOST_NAMED])
             more = ", .." * (len(missing) > MOST_NAMED)
             count = f"{len(missing)} of {len(rows)} files are missing"
-            self.lacks.append(f"{count}: {named}{more}{folders.explain(missing[0])}")
+            self.lacks.append(f"{count}: {examples}{more}{folders.explain(missing[0])}")
             if not files and self.request.data_dir is None:
                 self.options["data.dir"] = "FOLDER"
         return files, moved
@@ -340,19 +345,19 @@ class _Reader:
         return [*firsts.values()], repeated
 
     def _refuse_torn(
-        self, sides: Sequence[str | None], asked: Mapping[str, str], rows: Sequence[int]
+        self, sides: Sequence[str | None], answers: Mapping[str, str], rows: Sequence[int]
     ) -> None:
         """Say which subjects are on both sides, where whole subjects are drawn."""
-        if "groups" not in self.request.columns or "groups" not in asked:
+        if "groups" not in self.request.columns or "groups" not in answers:
             return
         by_side: dict[str | None, set[str]] = {}
         for i in rows:
-            by_side.setdefault(sides[i], set()).add(self.table[asked["groups"]][i])
+            by_side.setdefault(sides[i], set()).add(self.table[answers["groups"]][i])
         both = sorted(set.intersection(*by_side.values()) - {""}) if len(by_side) == 2 else []
         if both:
             more = f" and {len(both) - 1} more" if len(both) > 1 else ""
             self.lacks.append(
-                f"subject '{both[0]}'{more} of '{asked['groups']}' has images on both sides: "
+                f"subject '{both[0]}'{more} of '{answers['groups']}' has images on both sides: "
                 f"{opt('groups', None)} draws images one by one"
             )
             self.options["groups"] = None
@@ -457,10 +462,7 @@ class _Folders:
         for part in parts[1:]:
             names = self._list(folder)
             if escape_name(part) not in names:
-                near = difflib.get_close_matches(escape_name(part), names, n=1, cutoff=0.5)
-                return f"; in {folder} the nearest to '{part}' is '{near[0]}'" if near else (
-                    f"; {folder} has no '{part}'"
-                )  # fmt: skip
+                return f"; {folder} has no '{part}'{suggest_nearest(part, [*names][:MOST_NAMES])}"
             folder = os.path.join(folder, names[escape_name(part)])
         return ""
 
@@ -565,6 +567,6 @@ def _is_absolute(text: str) -> bool:
 
 
 def _count(values: Mapping[str, int]) -> str:
-    """`train 900, test 300`."""
-    listed = [f"'{value}' {count}" for value, count in values.items()]
+    """`'train' (900), 'test' (300)`."""
+    listed = [f"'{value}' ({count})" for value, count in values.items()]
     return ", ".join(listed[:MOST_NAMED]) + ", .." * (len(listed) > MOST_NAMED)

@@ -54,7 +54,8 @@ def name_images(value: Any, what: str, pixel_range: Range = None, subjects: Any 
     """The data source that settings name for images.
 
     Args:
-        value: name of a data source, folder or table (.csv, .tsv) as a path, or images as `read_images` takes them.
+        value: name of a data source, folder or table (.csv, .tsv) as a path, or images as
+            `read_images` takes them.
         what: name of the argument, for errors.
         pixel_range: of images in memory, as of `scale_values`.
         subjects: of images in memory, (N,) integers or text; None: they belong to none.

@@ -75,12 +75,12 @@ def read_table(path: Path) -> tuple[list[tuple[int, list[str]]], str]:
     """
     text, before = read_utf8(path), 0
     first, _, rest = text.lstrip("\r\n").partition("\n")
-    named = first.strip("\r\n ")[4:] if first[:4].lower() == "sep=" else ""
-    if named:
+    declaration = first.strip("\r\n ")[4:] if first[:4].lower() == "sep=" else ""
+    if declaration:
         before, text = text.count("\n") - rest.count("\n"), rest
     try:
         counts = {one: len(next(csv.reader([first], delimiter=one), [])) for one in SEPARATORS}
-        separator = named or max(counts, key=lambda one: counts[one])
+        separator = declaration or max(counts, key=lambda one: counts[one])
         reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
         lines = [(before + reader.line_num, [cell.strip() for cell in row]) for row in reader]
     except (csv.Error, TypeError) as error:  # a separator of two characters is a TypeError

@@ -18,6 +18,7 @@ from fedmia.settings.commands.data import Pixels
 from fedmia.settings.commands.effects import OF_AUDITS
 from fedmia.settings.commands.machine import AuditMachine
 from fedmia.settings.commands.roles import check_attack_options
+from fedmia.settings.dataset_names import split_dataset
 from fedmia.settings.errors import InputError, opt, prefix_errors
 from fedmia.settings.fields import complete_plugins, given_options, options_of, plugins, section
 from fedmia.settings.layout import Flat
@@ -323,6 +324,7 @@ class Audit(Attacked):
                 "the precision that it was exported in"
             )
         if (self.members is None) != (self.nonmembers is None):
+            split_dataset(str(self.members or self.nonmembers))  # no source at all is said first
             source, other = map(opt, ("members", "nonmembers")[:: 1 if self.members else -1])
             raise InputError(f"{source} is given without {other}; an audit needs both")
         if self.groups is not None and (
@@ -427,8 +429,8 @@ def _answers_of_members(values: Mapping[str, Any]) -> dict[str, Any]:
     request = Request(path, place, data.size, 0, side="members")
     with prefix_errors("members"):
         source = registry.build("dataset", name, own, path="members")
-        found = source.implies(request, absent_options) if absent_options else {}
-    if "federation.owners" in found:
-        owners = found.pop("federation.owners")
+        implied = source.implies(request, absent_options) if absent_options else {}
+    if "federation.owners" in implied:
+        owners = implied.pop("federation.owners")
         answers["federation"] = replace(federation, owners=owners)
-    return answers | found
+    return answers | implied
