@@ -28,6 +28,7 @@ from fedmia.untrusted.text import read_table
 
 SUFFIXES = (".csv", ".tsv", ".txt", ".parquet")
 MOST_NAMES = 10_000  # in a folder, that are compared with one that it lacks
+MOST_COLUMNS = 20  # that an error names
 MOST_NAMED = 5  # files, values or lines that an error names
 # Option that asks for a column -> the role of the column.
 ROLES: Mapping[str, str] = {
@@ -154,7 +155,10 @@ class _Reader:
             error.args = (f"{self.where}: {error}",)
             raise error
         rows = [i for i in first if request.side in (None, sides[i])]
-        labels, classes, label_notes = self._labels(rows)
+        labels, classes, notes = self._labels(rows)
+        if column := request.columns.get("federation.owners"):
+            option_path = self._option("owner_column")
+            notes.append(Note("clients-by-column", {"column": column, "option": option_path}))
         columns_of_rows = {
             path: values
             for path, name in answers.items()
@@ -163,7 +167,7 @@ class _Reader:
         return EncodedSet(
             self.where, [(str(files[i]), files[i]) for i in rows], labels,
             escape_name(self.path.stem), request.size, classes, columns_of_rows,
-            (self._note(first, sides, repeated, moved), *label_notes), request.pixel_range,
+            (self._note(first, sides, repeated, moved), *notes), request.pixel_range,
         )  # fmt: skip
 
     # -- columns ------------------------------------------------------------------------------
@@ -172,7 +176,8 @@ class _Reader:
         return f"{self.request.side or 'data'}.{name}"
 
     def _listed(self) -> str:
-        return ", ".join(f"'{name}'" for name in self.header)
+        more = ", .." * (len(self.header) > MOST_COLUMNS)
+        return ", ".join(map(_show, self.header[:MOST_COLUMNS])) + more
 
     def _unnamed(self, role: str) -> str:
         """No column is called like a role; the option that names it follows."""
@@ -196,14 +201,16 @@ class _Reader:
         ]
         idle = {"owner": "partition.column", "first": "federation.order"}.get(role)
         if len(columns) > 1 and not asking and (idle is None or idle in self.request.columns):
-            listed = " and ".join(f"'{one}'" for one in columns)
+            listed = " and ".join(map(_show, columns))
             self.lacks.append(f"{listed} may each be the {role} column: {self._option(name)}")
             self.options[self._option(name)] = columns[0]
         return columns[0] if len(columns) == 1 else None
 
     def _miss_column(self, path: str, choice: str) -> None:
         near = suggest_nearest(choice, self.header)
-        self.lacks.append(f"{opt(path)}: no column '{choice}'{near} (there are {self._listed()})")
+        self.lacks.append(
+            f"{opt(path)}: no column {_show(choice)}{near} (there are {self._listed()})"
+        )
 
     def _miss_image(self) -> None:
         """Say that no column of paths is known; the first of files that are there may be it."""
@@ -266,7 +273,7 @@ class _Reader:
             self.lacks.append(
                 f"side column '{column}': {_count(unknown)} may mean either side: "
                 f"{self._option('member_values')} and {self._option('nonmember_values')} name the "
-                "values of each"
+                f"values of each, or {self._option('side_column')} '' if it tells no sides"
             )
             for side, name in (("members", "member_values"), ("nonmembers", "nonmember_values")):
                 own = tuple(value for value, of in known.items() if of == side)
@@ -310,7 +317,7 @@ class _Reader:
             elif values[i]:
                 missing.append(values[i])
         if missing:
-            examples = ", ".join(f"'{name}'" for name in missing[:MOST_NAMED])
+            examples = ", ".join(map(_show, missing[:MOST_NAMED]))
             more = ", .." * (len(missing) > MOST_NAMED)
             count = f"{len(missing)} of {len(rows)} files are missing"
             self.lacks.append(f"{count}: {examples}{more}{folders.explain(missing[0])}")
@@ -339,8 +346,8 @@ class _Reader:
             at, i, name = unlike[0]
             self.lacks.append(
                 f"{len(unlike)} lines repeat an image with other values (the first: lines "
-                f"{self.lines[at]} and {self.lines[i]}, '{self.table[name][at]}' and "
-                f"'{self.table[name][i]}' in '{name}')"
+                f"{self.lines[at]} and {self.lines[i]}, {_show(self.table[name][at])} and "
+                f"{_show(self.table[name][i])} in '{name}')"
             )
         return [*firsts.values()], repeated
 
@@ -357,7 +364,7 @@ class _Reader:
         if both:
             more = f" and {len(both) - 1} more" if len(both) > 1 else ""
             self.lacks.append(
-                f"subject '{both[0]}'{more} of '{answers['groups']}' has images on both sides: "
+                f"subject {_show(both[0])}{more} of '{answers['groups']}' is on both sides: "
                 f"{opt('groups', None)} draws images one by one"
             )
             self.options["groups"] = None
@@ -375,8 +382,9 @@ class _Reader:
                 Note("no-class-column", {"where": self.where, "columns": [column]})
             ]
         if "" in texts:
-            gaps = {"where": self.where, "column": column, "gaps": texts.count("")}
-            return *absent_labels(len(rows)), [Note("classes-with-gaps", gaps)]
+            gaps, where = texts.count(""), self.where
+            note = Note("classes-with-gaps", {"where": where, "column": column, "gaps": gaps})
+            return *absent_labels(len(rows)), [note]
         numbers = [int(text) if _is_whole(text) else text for text in texts]
         values = numbers if all(isinstance(one, int) for one in numbers) else texts
         return *renumber_labels(check_labels(values, len(rows), f"{self.where}: '{column}'")), []
@@ -403,7 +411,7 @@ class _Reader:
         if column is not None and self.request.side is not None:
             for i, side in enumerate(sides):
                 own = counts.setdefault(str(side), {})
-                value = self.table[column][i]
+                value = _show(self.table[column][i])[1:-1]
                 own[value] = own.get(value, 0) + 1
         torn = 0
         if subject is not None and owner is not None:
@@ -414,7 +422,7 @@ class _Reader:
             {
                 "where": self.where,
                 "columns": columns,
-                "side": column,
+                "side": column or "",
                 "sides": counts,
                 "separator": self.separator,
                 "subjects": subject is not None and self.request.columns.get("groups") == subject,
@@ -462,7 +470,9 @@ class _Folders:
         for part in parts[1:]:
             names = self._list(folder)
             if escape_name(part) not in names:
-                return f"; {folder} has no '{part}'{suggest_nearest(part, [*names][:MOST_NAMES])}"
+                return (
+                    f"; {folder} has no {_show(part)}{suggest_nearest(part, [*names][:MOST_NAMES])}"
+                )
             folder = os.path.join(folder, names[escape_name(part)])
         return ""
 
@@ -505,7 +515,7 @@ def _read(path: Path) -> tuple[list[str], list[int], dict[str, list[str]], str]:
     if len(lines) < 2:
         raise ValueError(f"has {len(lines)} lines; it needs a header and a line an image")
     (_, head), *rows = lines
-    header = [escape_name(name) for name in head]
+    header = [" ".join(escape_name(name).split()) for name in head]
     long = [(at, row) for at, row in rows if any(row[len(header) :])]
     if long:
         at, row = long[0]
@@ -566,7 +576,12 @@ def _is_absolute(text: str) -> bool:
     return os.path.isabs(text) or bool(PureWindowsPath(text).drive)
 
 
+def _show(text: str) -> str:
+    """A text of others between quotes: what a terminal shows of it, and not more than a line."""
+    return f"'{''.join(c if c.isprintable() else '?' for c in text):.100}'"
+
+
 def _count(values: Mapping[str, int]) -> str:
     """`'train' (900), 'test' (300)`."""
-    listed = [f"'{value}' ({count})" for value, count in values.items()]
+    listed = [f"{_show(value)} ({count})" for value, count in values.items()]
     return ", ".join(listed[:MOST_NAMED]) + ", .." * (len(listed) > MOST_NAMED)

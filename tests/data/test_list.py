@@ -177,7 +177,7 @@ MISSING: list[tuple[str, dict[str, Any], dict[str, str], list[str], dict[str, An
     ("file\n0.png\n", {"side_column": "splt"}, {}, ["members.side_column", "splt", "'file'"], {}),
     (
         "file,split\n0.png,train\n1.png,maybe\n2.png,\n", {}, {},
-        ["'maybe' (1)", "lines without a value: 1 (the first: line 4)"],
+        ["'maybe' (1)", "members.side_column ''", "lines without a value: 1 (the first: line 4)"],
         {"members.member_values": ("train",), "members.nonmember_values": ("VALUE",)},
     ),
     (
@@ -191,7 +191,7 @@ MISSING: list[tuple[str, dict[str, Any], dict[str, str], list[str], dict[str, An
     (
         "file,split,patient\n0.png,train,a\n1.png,train,\n2.png,test,a\n", {},
         {"groups": "patient"},
-        ["lines without a value: 1 (the first: line 3)", "subject 'a'", "both sides"],
+        ["lines without a value: 1 (the first: line 3)", "subject 'a'", "on both sides"],
         {"groups": None},
     ),
     (

@@ -91,6 +91,7 @@ def test_owners__of_a_list_are_those_of_a_file(audit: Audit, tmp_path: Path) -> 
     audited = audit(f"{flags}--attacks similarity ", tmp_path / "OUT")
     assert audited.code == 0, audited.err
     assert {row["id"] for row in audited.report["clients"]} == {*OWNERS}
+    assert "The numbers of 'hospital' are the clients" in audited.err
     refused = audit(f"{flags}--owners split --attacks similarity ", tmp_path / "OTHER")
     assert refused.code == 2 and "'train' is no number of a client" in refused.err
 

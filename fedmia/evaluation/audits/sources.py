@@ -94,19 +94,15 @@ def _source(audit: Audit, flag: str, size: int | None) -> tuple[Dataset, Request
     folder = None if audit.data.dir is None else Path(audit.data.dir)
     options = attrgetter(f"{flag}_options")(audit)
     source: Dataset = registry.build("dataset", name, options, path=flag)
-    columns = dict[str, str]()
-    if flag in SIDES and audit.subject_column is not None:
-        columns["groups"] = audit.subject_column
-    if flag == "members" and audit.owner_column is not None:
+    column = None if flag == "shadow.data" else audit.subject_column
+    if column is not None and not source.columns:
+        raise InputError(
+            f"{opt('groups', column)}: data source '{name}' has no columns; a CSV file under "
+            "side,image,subject tells the subject of each image"
+        )
+    columns = {} if column is None else {"groups": column}
+    if flag == "members" and source.columns and audit.owner_column is not None:
         columns["federation.owners"] = audit.owner_column
-    lines = {"groups": "side,image,subject", "federation.owners": "image,client"}
-    for option, column in columns.items():
-        if not source.columns:
-            header = lines[option]
-            raise InputError(
-                f"{opt(option, column)}: data source '{name}' has no columns; a CSV file under "
-                f"{header} tells the {header.rpartition(',')[2]} of each image"
-            )
     side = flag if flag in SIDES else None
     return source, Request(path, folder, size, audit.seed, columns, audit.data.pixel_range, side)
 

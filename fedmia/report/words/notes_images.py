@@ -40,7 +40,7 @@ def files_in_order(where: str, files: int) -> str:
 
 
 def list_columns(
-    where: str, columns: Mapping[str, tuple[str, int | None]], side: str | None,
+    where: str, columns: Mapping[str, tuple[str, int | None]], side: str,
     sides: Mapping[str, Mapping[str, int]], separator: str, subjects: bool, torn: int,
     repeated: int, moved: int,
 ) -> str:  # fmt: skip
@@ -49,7 +49,7 @@ def list_columns(
     Args:
         where: the list.
         columns: role -> its column, and how many values that has; None: as many as images.
-        side: the column of sides.
+        side: the column of sides; empty: there is none.
         sides: side -> how many lines have each value of it; empty side: left out.
         separator: of the cells of a line; empty: they have none.
         subjects: whether whole subjects are drawn.
@@ -75,7 +75,7 @@ def list_columns(
         clauses.insert(1, f"side from '{side}' ({'; '.join(parts)})")
     cells = {"": "", "\t": ", cells between tabs"}.get(separator, f", cells between '{separator}'")
     lines = [f"{where}: {', '.join(clauses)}{cells}."]
-    if side is not None and not sides:
+    if side and not sides:
         lines.append(f"All lines are used, whatever '{side}' says.")
     if subjects:
         lines.append(f"Whole subjects are drawn; {opt('groups', None)}: images one by one.")
@@ -86,6 +86,12 @@ def list_columns(
     if moved:
         lines.append(f"{moved} files were found under {opt('data.dir')} by the end of their path.")
     return " ".join(lines)
+
+
+def clients_by_column(column: str, option: str) -> str:
+    return (
+        f"The numbers of '{column}' are the clients of the federation; {option} '': they are not."
+    )
 
 
 def classes_with_gaps(where: str, column: str, gaps: int) -> str:

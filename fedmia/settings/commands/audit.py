@@ -346,9 +346,10 @@ class Audit(Attacked):
 
     @property
     def owner_column(self) -> str | None:
-        """The column of `federation.owners`, None where it is a file or nothing."""
-        owners = self.federation.owners
-        return None if owners is None or Path(owners).suffix or Path(owners).exists() else owners
+        """The column of `federation.owners`, None where it is a file, an array or nothing."""
+        owners = self.federation.owners or ""
+        is_file = Path(owners).suffix or Path(owners).exists()
+        return None if is_file or owners.startswith("in memory: ") else owners or None
 
     @property
     def of_rounds(self) -> bool:
