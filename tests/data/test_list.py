@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from fedmia.report.words.notes import sentences
 from fedmia.settings.commands.audit import Audit
 from fedmia.settings.errors import IncompleteError, InputError
 from fedmia.settings.tree import from_tree, to_tree
-from tests.data.hospital import SITES, hospital
+from tests.data.hospital import SITES, Form, hospital
 from tests.data.material import write_image
 
 HEAD = "file,split,patient,site\n"
@@ -60,12 +61,14 @@ def names(images: EncodedSet) -> list[str]:
 # what is read
 
 
-def test_hospital__columns_sides_and_names_of_files_are_found(tmp_path: Path) -> None:
-    path = hospital(tmp_path)
+@pytest.mark.parametrize("form", ["NFC", "NFD"])
+def test_hospital__columns_sides_and_names_of_files_are_found(tmp_path: Path, form: Form) -> None:
+    path = hospital(tmp_path, form=form)
     sides = {side: read(path, side, {"groups": "Patient"}) for side in ("members", "nonmembers")}
     for side, images in sides.items():
         first = 0 if side == "members" else 24
-        assert names(images) == [f"Schädel {n:03d}.png" for n in range(first, first + 24)]
+        stored = [unicodedata.normalize(form, f"Schädel {n:03d}.png") for n in range(48)]
+        assert names(images) == stored[first : first + 24]
         assert images.classes == ("ja", "nein") and len(images.all()) == 24
         assert images.columns["groups"].tolist() == [
             f"P{n // 3 + first // 3:02d}" for n in range(24)
