@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -28,6 +29,7 @@ from fedmia.untrusted.text import read_table
 
 SUFFIXES = (".csv", ".tsv", ".txt", ".parquet")
 MOST_NAMES = 10_000  # in a folder, that are compared with one that it lacks
+MOST_FOLDERS = 1_000  # below that of the list, in which missing files are looked for
 MOST_COLUMNS = 20  # that an error names
 MOST_NAMED = 5  # files, values or lines that an error names
 # Option that asks for a column -> the role of the column.
@@ -144,7 +146,7 @@ class _Reader:
         sides = self._sides()
         used = [i for i, side in enumerate(sides) if side != ""]
         files, moved = self._files(used)
-        first, repeated = self._refuse_contradictions(files, {*answers.values()})
+        first, repeated = self._refuse_contradictions(files, moved, {*answers.values()})
         own = [i for i in used if request.side in (None, sides[i])]
         for path, name in answers.items():
             if path != "federation.order" and path in request.columns:
@@ -167,7 +169,7 @@ class _Reader:
         return EncodedSet(
             self.where, [(str(files[i]), files[i]) for i in rows], labels,
             escape_name(self.path.stem), request.size, classes, columns_of_rows,
-            (self._note(first, sides, repeated, moved), *notes), request.pixel_range,
+            (self._note(first, sides, repeated, len(moved)), *notes), request.pixel_range,
         )  # fmt: skip
 
     # -- columns ------------------------------------------------------------------------------
@@ -298,9 +300,9 @@ class _Reader:
             count = f"lines without a value: {len(empty)} (the first: line {empty[0]})"
             self.lacks.append(f"{what}: {count}")
 
-    def _files(self, rows: Sequence[int]) -> tuple[dict[int, Path], int]:
-        """The file of each line that has one, and how many lie elsewhere than their path says."""
-        column, files, moved = self.columns["image"], dict[int, Path](), 0
+    def _files(self, rows: Sequence[int]) -> tuple[dict[int, Path], set[int]]:
+        """The file of each line that has one, and which lie elsewhere than their path says."""
+        column, files, moved = self.columns["image"], dict[int, Path](), set[int]()
         if column is None:
             return files, moved
         self._refuse_gaps(column, f"image column '{column}'", rows)
@@ -313,7 +315,7 @@ class _Reader:
             file, elsewhere = folders.find(values[i])
             if file is not None:
                 files[i] = file
-                moved += elsewhere
+                moved |= {i} if elsewhere else set()
             elif values[i]:
                 missing.append(values[i])
         if missing:
@@ -322,22 +324,24 @@ class _Reader:
             count = f"{len(missing)} of {len(rows)} files are missing"
             self.lacks.append(f"{count}: {examples}{more}{folders.explain(missing[0])}")
             if not files and self.request.data_dir is None:
-                self.options["data.dir"] = "FOLDER"
+                self.options["data.dir"] = folders.guess(missing[0]) or "FOLDER"
         return files, moved
 
     def _refuse_contradictions(
-        self, files: Mapping[int, Path], more: Collection[str]
+        self, files: Mapping[int, Path], moved: Collection[int], more: Collection[str]
     ) -> tuple[list[int], int]:
         """The first line of each image, and how many repeat one; a line that does so with other
-        values is missing a correction."""
+        values, or by the end of another path, is wrong."""
+        image = self.columns["image"]
         compared = [*dict.fromkeys([*filter(None, self.columns.values()), *sorted(more)])]
-        compared = [name for name in compared if name != self.columns["image"]]
+        compared = [name for name in compared if name != image]
         firsts, unlike, repeated = dict[Path, int](), [], 0
         for i, file in files.items():
             at = firsts.setdefault(file, i)
             if at == i:
                 continue
-            other = [name for name in compared if self.table[name][at] != self.table[name][i]]
+            names = [*compared, *([image] if image and {at, i} & {*moved} else [])]
+            other = [name for name in names if self.table[name][at] != self.table[name][i]]
             if other:
                 unlike.append((at, i, other[0]))
             else:
@@ -475,6 +479,15 @@ class _Folders:
                 )
             folder = os.path.join(folder, names[escape_name(part)])
         return ""
+
+    def guess(self, text: str) -> str | None:
+        """The first folder below that of the list in which a file lies by its path, or by the end
+        of one from another machine."""
+        parts = PureWindowsPath(text).parts
+        starts = range(1, len(parts)) if _is_absolute(text) else range(1)
+        folders = [one for one, *_ in itertools.islice(os.walk(self.base), MOST_FOLDERS)]
+        ends = ((folder, parts[at:]) for at in starts for folder in folders)  # the longest first
+        return next((one for one, end in ends if os.path.isfile(os.path.join(one, *end))), None)
 
     def _whole(self, text: str) -> str:
         return os.path.join(self.base, os.path.expanduser(text) if text[:2] == "~/" else text)

@@ -145,6 +145,21 @@ def test_paths__relative_absolute_home_and_of_another_machine(
     images = read(path, data_dir=place)
     assert names(images) == ["0.png", "1.png", "2.png"]
     assert "2 files were found" in sentences(images.notes)[0]
+    path.write_text("file\n/mnt/a/1.png\n/mnt/b/1.png\n")  # two images, of which one is there
+    with pytest.raises(IncompleteError, match="'/mnt/a/1.png' and '/mnt/b/1.png'"):
+        read(path, data_dir=place)
+
+
+@pytest.mark.parametrize("cell", ["deep/0.png", "deep\\0.png", "/mnt/study/deep/0.png"])
+def test_paths__of_files_that_lie_deeper_name_their_folder(place: Path, cell: str) -> None:
+    write_image(place / "images" / "deep" / "0.png", np.zeros((8, 8), np.uint8))
+    (place / "m.csv").write_text(f"file\n{cell}\n")
+    with pytest.raises(IncompleteError) as caught:
+        read(place / "m.csv")
+    folder = caught.value.options["data.dir"]
+    assert folder == str(place / "images")
+    (images,) = read(place / "m.csv", data_dir=Path(folder)).files
+    assert images[1] == place / "images" / "deep" / "0.png"
 
 
 def test_repeats__count_once_where_all_values_agree(place: Path) -> None:
