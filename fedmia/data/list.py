@@ -31,12 +31,14 @@ SUFFIXES = (".csv", ".tsv", ".txt", ".parquet")
 MOST_NAMES = 10_000  # in a folder, that are compared with one that it lacks
 MOST_FOLDERS = 1_000  # below that of the list, in which missing files are looked for
 MOST_COLUMNS = 20  # that an error names
+MOST_LOOKED_AT = 5  # values, to tell whether a column names files
 MOST_NAMED = 5  # files, values or lines that an error names
 # Option that asks for a column -> the role of the column.
 ROLES: Mapping[str, str] = {
     "groups": "subject", "partition.column": "owner", "federation.owners": "owner",
     "group": "group", "federation.order": "first",
 }  # fmt: skip
+VALUES = {"members": "member_values", "nonmembers": "nonmember_values"}  # side -> option
 UNKNOWN = "?"  # side of a line of which nobody says it: its file is looked up all the same
 NEVER = -1  # first round of an image that no round was trained on
 
@@ -134,7 +136,7 @@ class _Reader:
         self.where = f"list: {self.path}"
         with unreadable(self.where):
             self.header, self.lines, self.table, self.separator = _read(self.path)
-        self.lacks, self.options = list[str](), dict[str, Any]()
+        self.lacks, self.options, self.mends = list[str](), dict[str, Any](), True
         self.columns = {role: self._column(role) for role in NAMES}
 
     def read(self) -> EncodedSet:
@@ -153,7 +155,7 @@ class _Reader:
                 self._refuse_gaps(name, opt(path, name), used if path == "groups" else own)
         self._refuse_torn(sides, answers, used)
         if self.lacks:
-            error = IncompleteError(self.lacks, self.options)
+            error = IncompleteError(self.lacks, self.options if self.mends else {})
             error.args = (f"{self.where}: {error}",)
             raise error
         rows = [i for i in first if request.side in (None, sides[i])]
@@ -173,6 +175,12 @@ class _Reader:
         )  # fmt: skip
 
     # -- columns ------------------------------------------------------------------------------
+
+    def _lack(self, text: str, options: Mapping[str, Any]) -> None:
+        """Something is missing; the options that would do, empty: no option does for certain."""
+        self.lacks.append(text)
+        self.options.update(options)
+        self.mends = self.mends and bool(options)
 
     def _option(self, name: str) -> str:
         return f"{self.request.side or 'data'}.{name}"
@@ -204,32 +212,39 @@ class _Reader:
         idle = {"owner": "partition.column", "first": "federation.order"}.get(role)
         if len(columns) > 1 and not asking and (idle is None or idle in self.request.columns):
             listed = " and ".join(map(_show, columns))
-            self.lacks.append(f"{listed} may each be the {role} column: {self._option(name)}")
-            self.options[self._option(name)] = columns[0]
+            guess = self._guess_image(columns) if role == "image" else None
+            mend = {self._option(name): guess or columns[0]}
+            self._lack(f"{listed} may each be the {role} column: {self._option(name)}", mend)
+            return guess
         return columns[0] if len(columns) == 1 else None
 
     def _miss_column(self, path: str, choice: str) -> None:
         near = suggest_nearest(choice, self.header)
-        self.lacks.append(
-            f"{opt(path)}: no column {_show(choice)}{near} (there are {self._listed()})"
-        )
+        text = f"{opt(path)}: no column {_show(choice)}{near} (there are {self._listed()})"
+        self._lack(text, {})
 
     def _miss_image(self) -> None:
         """Say that no column of paths is known; the first of files that are there may be it."""
         path = self._option("image_column")
         if self.source.image_column is not None or path in self.options:
             return
-        folders = _Folders(self.path, self.request.data_dir)
-        guesses = (
-            name
-            for name in self.header
-            if any(folders.find(value)[0] for value in self.table[name][:MOST_NAMED] if value)
-        )
         inside = f"; parquet:{self.path} reads images that the file itself holds"
-        self.lacks.append(
-            f"{self._unnamed('image')}: {path}" + inside * (self.path.suffix == ".parquet")
+        text = f"{self._unnamed('image')}: {path}" + inside * (self.path.suffix == ".parquet")
+        guess = self._guess_image(self.header)
+        self._lack(text, {} if guess is None else {path: guess})
+        self.columns["image"] = guess  # so that its files are looked up all the same
+
+    def _guess_image(self, columns: Sequence[str]) -> str | None:
+        """The first of some columns that names files which are there."""
+        folders = _Folders(self.path, self.request.data_dir)
+        return next(
+            (
+                name
+                for name in columns
+                if any(folders.find(value)[0] for value in self.table[name][:MOST_LOOKED_AT])
+            ),
+            None,
         )
-        self.options[path] = next(guesses, "COLUMN")
 
     def _columns_by_option(self) -> dict[str, str]:
         """Option -> the column that answers it, of those that there are."""
@@ -244,8 +259,7 @@ class _Reader:
                 column = own
                 name = self._option(f"{role}_column")
                 if choice == "" and own is None and name not in self.options:
-                    self.lacks.append(f"{self._unnamed(role)}: {opt(path)}")
-                    self.options[path] = "COLUMN"
+                    self._lack(f"{self._unnamed(role)}: {opt(path)}", {})
             if column is not None:
                 answers[path] = column
         return answers
@@ -260,37 +274,33 @@ class _Reader:
         if column is None:
             name = self._option("side_column")
             if self.both and name not in self.options and self.source.side_column is None:
-                self.lacks.append(
-                    f"{self._unnamed('side')}: {name}, or {opt('nonmembers')} with another list"
-                )
-                self.options["nonmembers"] = "list:FILE"
+                others = f"{name}, or {opt('nonmembers')} with another list"
+                self._lack(f"{self._unnamed('side')}: {others}", {})
             return [request.side] * len(self.lines)
-        user_values = {
-            "members": self.source.member_values, "nonmembers": self.source.nonmember_values,
-        }  # fmt: skip
+        user_values = {side: getattr(self.source, name) for side, name in VALUES.items()}
         values = self.table[column]
         counts = Counter(values)
         known = sides_of(column, [*counts], user_values)
         if unknown := {value: n for value, n in counts.items() if value not in known and value}:
-            self.lacks.append(
-                f"side column '{column}': {_count(unknown)} may mean either side: "
-                f"{self._option('member_values')} and {self._option('nonmember_values')} name the "
-                f"values of each, or {self._option('side_column')} '' if it tells no sides"
+            usual = {
+                self._option(name): tuple(value for value, of in known.items() if of == side)
+                for side, name in VALUES.items()
+            }
+            members, others = usual
+            self._lack(
+                f"side column '{column}': {_count(unknown)} may mean either side: {members} and "
+                f"{others} name the values of each, or {self._option('side_column')} '' if it "
+                "tells no sides",
+                usual if all(usual.values()) else {},
             )
-            for side, name in (("members", "member_values"), ("nonmembers", "nonmember_values")):
-                own = tuple(value for value, of in known.items() if of == side)
-                self.options[self._option(name)] = own or ("VALUE",)
         if "" in counts and "" not in known:
             self._refuse_gaps(column, f"side column '{column}'", range(len(values)))
         sides = [known.get(value, UNKNOWN) for value in values]
         needed = ("members", "nonmembers") if self.both else (request.side,)
         for side in needed:
             if side not in sides and not unknown:
-                name = self._option(f"{side.removesuffix('s')}_values")
-                self.lacks.append(
-                    f"side column '{column}': no line is of the {side} ({_count(counts)}): {name}"
-                )
-                self.options[name] = ("VALUE",)
+                where = f"side column '{column}': no line is of the {side} ({_count(counts)})"
+                self._lack(f"{where}: {self._option(VALUES[side])}", {})
         return list(sides)
 
     def _refuse_gaps(self, column: str, what: str, rows: Iterable[int]) -> None:
@@ -298,7 +308,7 @@ class _Reader:
         empty = [self.lines[i] for i in rows if not self.table[column][i]]
         if empty:
             count = f"lines without a value: {len(empty)} (the first: line {empty[0]})"
-            self.lacks.append(f"{what}: {count}")
+            self._lack(f"{what}: {count}", {})
 
     def _files(self, rows: Sequence[int]) -> tuple[dict[int, Path], set[int]]:
         """The file of each line that has one, and which lie elsewhere than their path says."""
@@ -322,9 +332,11 @@ class _Reader:
             examples = ", ".join(map(_show, missing[:MOST_NAMED]))
             more = ", .." * (len(missing) > MOST_NAMED)
             count = f"{len(missing)} of {len(rows)} files are missing"
-            self.lacks.append(f"{count}: {examples}{more}{folders.explain(missing[0])}")
+            folder = None
             if not files and self.request.data_dir is None:
-                self.options["data.dir"] = folders.guess(missing[0]) or "FOLDER"
+                folder = folders.guess(missing)
+            text = f"{count}: {examples}{more}{folders.explain(missing[0])}"
+            self._lack(text, {} if folder is None else {"data.dir": folder})
         return files, moved
 
     def _refuse_contradictions(
@@ -348,10 +360,11 @@ class _Reader:
                 repeated += 1
         if unlike:
             at, i, name = unlike[0]
-            self.lacks.append(
+            self._lack(
                 f"{len(unlike)} lines repeat an image with other values (the first: lines "
                 f"{self.lines[at]} and {self.lines[i]}, {_show(self.table[name][at])} and "
-                f"{_show(self.table[name][i])} in '{name}')"
+                f"{_show(self.table[name][i])} in '{name}')",
+                {},
             )
         return [*firsts.values()], repeated
 
@@ -367,11 +380,8 @@ class _Reader:
         both = sorted(set.intersection(*by_side.values()) - {""}) if len(by_side) == 2 else []
         if both:
             more = f" and {len(both) - 1} more" if len(both) > 1 else ""
-            self.lacks.append(
-                f"subject {_show(both[0])}{more} of '{answers['groups']}' is on both sides: "
-                f"{opt('groups', None)} draws images one by one"
-            )
-            self.options["groups"] = None
+            where = f"subject {_show(both[0])}{more} of '{answers['groups']}' is on both sides"
+            self._lack(f"{where}: {opt('groups', None)} draws images one by one", {})
 
     # -- what is handed over ------------------------------------------------------------------
 
@@ -480,14 +490,18 @@ class _Folders:
             folder = os.path.join(folder, names[escape_name(part)])
         return ""
 
-    def guess(self, text: str) -> str | None:
-        """The first folder below that of the list in which a file lies by its path, or by the end
-        of one from another machine."""
-        parts = PureWindowsPath(text).parts
-        starts = range(1, len(parts)) if _is_absolute(text) else range(1)
+    def guess(self, texts: Sequence[str]) -> str | None:
+        """The first folder below that of the list in which all files lie by their paths, or by the
+        ends of those from another machine."""
+        parts = PureWindowsPath(texts[0]).parts
+        starts = range(1, len(parts)) if _is_absolute(texts[0]) else range(1)
         folders = [one for one, *_ in itertools.islice(os.walk(self.base), MOST_FOLDERS)]
         ends = ((folder, parts[at:]) for at in starts for folder in folders)  # the longest first
-        return next((one for one, end in ends if os.path.isfile(os.path.join(one, *end))), None)
+        for folder, end in ends:
+            if os.path.isfile(os.path.join(folder, *end)):
+                others = _Folders(Path(folder), Path(folder))
+                return folder if all(others.find(text)[0] for text in texts) else None
+        return None
 
     def _whole(self, text: str) -> str:
         return os.path.join(self.base, os.path.expanduser(text) if text[:2] == "~/" else text)

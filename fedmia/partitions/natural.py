@@ -14,7 +14,7 @@ from fedmia.data.images import ImageSet, IntArray
 from fedmia.partitions.base import OwnerPartition
 from fedmia.records.note import Note
 from fedmia.settings import option
-from fedmia.settings.errors import InputError, opt
+from fedmia.settings.errors import IncompleteError, InputError, opt
 
 COLUMN = "partition.column"  # the option
 NOTED_CLIENTS = 20  # clients that a note names
@@ -63,10 +63,11 @@ class Natural(OwnerPartition):
             raise InputError(f"partition natural: {data.name} hands over no '{self._called()}'")
         values, counts = np.unique(data.columns[COLUMN], return_counts=True)
         if len(values) < clients:
-            raise InputError(
+            why = (
                 f"partition natural: '{self._called()}' of {data.name} has {len(values)} values, "
                 f"{opt('federation.clients', clients)} needs one for each client"
             )
+            raise IncompleteError([why], {"federation.clients": len(values)})
         return data.columns[COLUMN], np.sort(values[np.argsort(-counts, kind="stable")[:clients]])
 
     def _called(self) -> str:
