@@ -128,8 +128,10 @@ def audit_encoder(
             `FILE.pth`, the folder of a run).
         members: images that it was trained on: uint8 or float [0, 1] array or tensor, (N, C, H,
             W), (N, H, W, C) or (N, H, W); a pair of it and labels; a torch Dataset or DataLoader;
-            a folder as a path; a data source by name. None: those of the run that `encoder` names.
-        others: images of the same distribution that it was not trained on, likewise.
+            a folder or a list (.csv, .tsv) as a path; a data source by name. None: those of the run
+            that `encoder` names.
+        others: images of the same distribution that it was not trained on, likewise. None: those of
+            the list that `members` names.
         attacks: `auto`, `quick`, `all`, names, classes, or instances with their options.
         out: folder of the results; None: a temporary one, which is removed with the `Run`.
         quiet: show no progress.
@@ -175,7 +177,7 @@ def audit_encoder(
                 check_order(images, what, option)
         if images is not None:
             options[side] = name_images(images, what, limits, subjects)
-        elif objects.encoder is not None:
+        elif objects.encoder is not None and not options.get("members", "").startswith("list:"):
             raise InputError(f"{what} is missing: images that a module was (not) trained on")
     return audit(options | {"attacks": attacks}, objects, out, quiet, trust)
 

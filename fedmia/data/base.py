@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
@@ -39,7 +39,7 @@ class Request:
         size: pixels a side to resize to, or None for the images' own size.
         seed: the run's root seed (only `synthetic` draws from it).
         columns: what else to hand over of each image (its hospital, its patient): the option
-            that asks, and the column that it names.
+            that asks, and the column that it names (empty: the one that the source finds).
         pixel_range: the values that become 0 and 255; None: as of `arrays.scale_values`.
         side: of an audit, `members` or `nonmembers`; None: of a run, whose images have no side.
     """
@@ -58,10 +58,12 @@ class Dataset(Options, ABC):
 
     Attributes:
         columns: what `Request.columns` name there; empty: it has none, and gets no such request.
+        finds_columns: whether it finds a column that `Request.columns` leaves open.
     """
 
     takes_path: ClassVar[bool] = False
     columns: ClassVar[str] = ""
+    finds_columns: ClassVar[bool] = False
     # Per-channel constants of the normalisation, in [0, 1]; the run's --mean, --std override them.
     mean: ClassVar[tuple[float, ...]] = (0.5,)
     std: ClassVar[tuple[float, ...]] = (0.25,)
@@ -75,6 +77,21 @@ class Dataset(Options, ABC):
             InputError: the source is missing, empty or cannot be read.
         """
         return None
+
+    def implies(self, request: Request, absent: Collection[str]) -> dict[str, str]:
+        """Options of an audit that the source of its members answers by itself.
+
+        Args:
+            request: of the members.
+            absent: of `nonmembers`, `groups`, `federation.owners` those that the user leaves open.
+
+        Returns:
+            Path -> value, of those that it answers.
+
+        Raises:
+            InputError: `nonmembers` is open, and the source cannot be read.
+        """
+        return {}
 
     @abstractmethod
     def load(self, request: Request) -> ImageSet:

@@ -29,6 +29,7 @@ from fedmia.data.images import ByteArray, ImageSet
 from fedmia.data.labels import absent_labels, check_labels, renumber_labels
 from fedmia.records.note import Note
 from fedmia.settings import session
+from fedmia.settings.dataset_names import LISTS
 from fedmia.settings.errors import InputError, opt
 from fedmia.settings.values import disk_path
 
@@ -53,7 +54,8 @@ def name_images(value: Any, what: str, pixel_range: Range = None, subjects: Any 
     """The data source that settings name for images.
 
     Args:
-        value: name of a data source, folder as a path, or images as `read_images` takes them.
+        value: name of a data source, folder or table (.csv, .tsv) as a path, or images as
+            `read_images` takes them.
         what: name of the argument, for errors.
         pixel_range: of images in memory, as of `scale_values`.
         subjects: of images in memory, (N,) integers or text; None: they belong to none.
@@ -68,7 +70,8 @@ def name_images(value: Any, what: str, pixel_range: Range = None, subjects: Any 
         return value
     if isinstance(value, Path):
         value = Path(disk_path(value))
-        return f"folder:{value}" if value.is_dir() else str(value)
+        kind = "folder:" if value.is_dir() else "list:" * (value.suffix.lower() in LISTS)
+        return f"{kind}{value}"
     if isinstance(value, type) and issubclass(value, Dataset):
         from fedmia.door.plugins import name_class
 

@@ -14,7 +14,7 @@ from fedmia.data.images import ImageSet, IntArray
 from fedmia.partitions.base import OwnerPartition
 from fedmia.records.note import Note
 from fedmia.settings import option
-from fedmia.settings.errors import InputError, opt
+from fedmia.settings.errors import IncompleteError, InputError, opt
 
 COLUMN = "partition.column"  # the option
 NOTED_CLIENTS = 20  # clients that a note names
@@ -26,15 +26,17 @@ class Natural(OwnerPartition):
 
     paper: ClassVar[str] = "Caldas et al., 'LEAF: A Benchmark for Federated Settings', 2018"
 
-    column: str | None = option(None, "column whose values are the clients")
+    column: str | None = option(
+        None, "column whose values are the clients (none: a list's own column of owners)"
+    )
 
     def check(self, source: Dataset, name: str) -> None:
-        if self.column is None:
+        if self.column is None and not source.finds_columns:
             raise InputError(f"partition natural needs {opt(COLUMN, 'NAME')}")
         super().check(source, name)
 
     def wants(self) -> dict[str, str]:
-        return {} if self.column is None else {COLUMN: self.column}
+        return {COLUMN: self.column or ""}
 
     def kinds(self, data: ImageSet | EncodedSet, clients: int) -> IntArray:
         """Which of the `clients` values with the most images an image has, by their order; -1 for
@@ -49,10 +51,8 @@ class Natural(OwnerPartition):
         return np.where(frequent, places, -1).astype(np.int64)
 
     def notes(self, data: ImageSet, clients: int) -> list[Note]:
-        values = self._values(data, clients)[1][:NOTED_CLIENTS].tolist()
-        return [
-            Note("clients-by-value", {"column": self.column, "values": values, "clients": clients})
-        ]
+        values, column = self._values(data, clients)[1][:NOTED_CLIENTS].tolist(), self._called()
+        return [Note("clients-by-value", {"column": column, "values": values, "clients": clients})]
 
     def _values(
         self, data: ImageSet | EncodedSet, clients: int
@@ -60,11 +60,15 @@ class Natural(OwnerPartition):
         """(N,) value of each image, and (clients,) those of the most images, ascending; where two
         have as many, the first in order."""
         if COLUMN not in data.columns:
-            raise InputError(f"partition natural: {data.name} hands over no '{self.column}'")
+            raise InputError(f"partition natural: {data.name} hands over no '{self._called()}'")
         values, counts = np.unique(data.columns[COLUMN], return_counts=True)
         if len(values) < clients:
-            raise InputError(
-                f"partition natural: '{self.column}' of {data.name} has {len(values)} values, "
+            why = (
+                f"partition natural: '{self._called()}' of {data.name} has {len(values)} values, "
                 f"{opt('federation.clients', clients)} needs one for each client"
             )
+            raise IncompleteError([why], {"federation.clients": len(values)})
         return data.columns[COLUMN], np.sort(values[np.argsort(-counts, kind="stable")[:clients]])
+
+    def _called(self) -> str:
+        return self.column or "owner"

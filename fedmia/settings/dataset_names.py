@@ -8,6 +8,8 @@ from pathlib import Path
 from fedmia.settings import registry, session
 from fedmia.settings.errors import InputError, unknown_name
 
+LISTS = (".csv", ".tsv")  # suffixes of tables
+
 
 def split_dataset(spec: str) -> tuple[str, str | None]:
     """Plugin and path of `digits`, `parquet:PATH`, `package.module:Class` or that with `:PATH`.
@@ -19,12 +21,14 @@ def split_dataset(spec: str) -> tuple[str, str | None]:
     name, _, after = spec.partition(":")
     path: str | None = after
     if name not in known:
+        if Path(after).suffix.lower() in LISTS and Path(after).is_file():  # `csv` is Python's
+            raise InputError(f"{spec}: a list of images is list:{after}")
         top, outside = name.partition(".")[0] or "?", ":" in spec
         if outside and top != session.MODULE:
             registry.search_working_folder()
             outside = importlib.util.find_spec(top) is not None
         if not outside:
-            kinds = {".npz": "npz", ".parquet": "parquet"}
+            kinds = {".npz": "npz", ".parquet": "parquet", **dict.fromkeys(LISTS, "list")}
             kind = "folder" if Path(spec).is_dir() else kinds.get(Path(spec).suffix.lower())
             if kind is not None and Path(spec).exists():
                 what = "a folder" if kind == "folder" else "a file"

@@ -24,6 +24,7 @@ from fedmia.settings.errors import InputError
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import State
 from tests.auditing.conftest import MEMBERS, NONMEMBERS, Audit, Audited, Sides, textures
+from tests.data.material import write_image
 from tests.evaluation.memory import OWNERS, ROUNDS, Net, distance, loss, record, state_of
 
 HERE = "tests.evaluation.memory"
@@ -77,6 +78,22 @@ def test_rounds__leak_where_it_is_planted(audit: Audit, recording: Path, tmp_pat
     controls = [row["name"] for row in report["controls"]["untrained"]]
     assert "similarity" in controls and "loss-slope" not in controls
     assert report["utility"]["round"] == ROUNDS
+
+
+def test_owners__of_a_list_are_those_of_a_file(audit: Audit, tmp_path: Path) -> None:
+    folder = record(tmp_path / "REC", updates="all")
+    lines = ["file,split,hospital"]
+    for at, pixels in enumerate(textures(MEMBERS + NONMEMBERS).images):
+        write_image(tmp_path / f"{at}.png", pixels.transpose(1, 2, 0))
+        lines.append(f"{at}.png,{f'train,{OWNERS[at]}' if at < MEMBERS else 'test,'}")
+    (tmp_path / "l.csv").write_text("\n".join(lines))
+    flags = f"--federation {folder} {BASE}--members list:{tmp_path / 'l.csv'} "
+    audited = audit(f"{flags}--attacks similarity ", tmp_path / "OUT")
+    assert audited.code == 0, audited.err
+    assert {row["id"] for row in audited.report["clients"]} == {*OWNERS}
+    assert "The numbers of 'hospital' are the clients" in audited.err
+    refused = audit(f"{flags}--owners split --attacks similarity ", tmp_path / "OTHER")
+    assert refused.code == 2 and "'train' is no number of a client" in refused.err
 
 
 def test_attacks__of_rounds_and_of_updates_find_what_members_alone_gain(

@@ -65,6 +65,18 @@ def folder(
         Image.fromarray(values).save(place / f"{nth}.png")
 
 
+def listed(path: Path, count: int, patients: int, sites: int) -> None:
+    """A list of images beside it, which names them by their whole paths: it is copied alone."""
+    place = path.parent / "listed"
+    folder(place, count, seed=7)
+    lines = ["file;split;patient;hospital"]
+    for nth in range(count):
+        who = nth * patients // count
+        side = "train" if who < patients // 2 else "test"
+        lines.append(f"{place / str(nth)}.png;{side};p{who};h{who % sites}")
+    path.write_text("\n".join(lines))
+
+
 def parquet(path: Path, count: int, seed: int, owners: int = 0, column: str = "writer_id") -> None:
     """A parquet file as Hugging Face writes it."""
     files = []
@@ -172,6 +184,7 @@ class Materials:
             "IMAGES": partial(folder, count=200, seed=3, classes=4),
             "DATA": both_parts,
             "PATH": both_parts,
+            "patients.csv": partial(listed, count=300, patients=60, sites=3),
             "femnist.parquet": partial(parquet, count=300, seed=4, owners=4),
             "customer.parquet": partial(parquet, count=12, seed=1, owners=1, column="customer"),
             "trained.parquet": partial(parquet, count=60, seed=1, owners=12, column="customer"),

@@ -149,7 +149,7 @@ def test_file__npy_is_one_client_an_image(tmp_path, dtype, clients):
         ("a.csv", "image,client\n0,0\n1,9\n", "names client 9, and has 2 images only"),
         ("a.csv", "image;client\n0;0\n", "separates its columns by ';', and must by a comma"),
         ("a.csv", "\ufeffimage\tclient\n0\t0\n", "separates its columns by '\\t', and must"),
-        ("a.csv", "image,client\n0,0\n".encode("utf-16"), "is not in UTF-8 (byte 0)"),
+        ("a.csv", "image,client\n0,0\n".encode("utf-16"), "is in UTF-16"),
         ("a.csv", b"image,client\n0,\xe9\n", "is not in UTF-8 (byte 15)"),
         ("a.npy", "no array", "is no .npy file of integers"),
     ],

@@ -23,6 +23,8 @@ EXAMPLES: dict[Any, list[Any]] = {
     Sequence[int]: [[3], [1, 2]], Sequence[tuple[int, int]]: [[(4, 2), (6, 3)]],
     Sequence[tuple[int, int, str]]: [[(1, 2, "left")], [(1, 2, "left")] * 9],
     Mapping[str, int]: [{"P": 2, "RGBA": 1}],
+    Mapping[str, tuple[str, int | None]]: [{"image": ("file", None), "label": ("class", 2)}],
+    Mapping[str, Mapping[str, int]]: [{}, {"members": {"train": 2}, "": {"": 1, "val": 3}}],
     Mapping[int, str]: [{1: "a.npz"}, {r: f"{r}.npz" for r in range(9)}],
 }  # fmt: skip
 CHOICES = {

@@ -1,4 +1,4 @@
-"""Which client holds which member, as a file or an array tells."""
+"""Which client holds which member, as a file, a column or an array tells."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ from fedmia.settings.errors import InputError, opt
 
 
 def read_owners(source: Any, members: Source) -> IntArray | None:
-    """The client of each member, as a CSV file or an array tells.
+    """The client of each member, as a CSV file, a column or an array tells.
 
     Args:
         source: path of lines of an image, by its file's name or its number, and its client, under
-            the header `image,client`; integers (N,), negative for none; or None.
+            the header `image,client`; a column that the images have been handed over with; integers
+            (N,), negative for none; or None.
         members: the images.
 
     Returns:
@@ -27,7 +28,7 @@ def read_owners(source: Any, members: Source) -> IntArray | None:
 
     Raises:
         InputError: no such file, one of another form, an image that is not there or is named twice,
-            or a member without a client.
+            a value that is no number of a client, or a member without one.
     """
     if source is None:
         return None
@@ -39,6 +40,15 @@ def read_owners(source: Any, members: Source) -> IntArray | None:
                 f"the client of each member, got {array.dtype} {array.shape}"
             )
         return array.astype(np.int64)
+    if (column := members.columns.get("federation.owners")) is not None and not Path(source).suffix:
+        texts = column.astype(str).tolist()
+        names = [text for text in texts if not text.isdecimal()]
+        if names:
+            raise InputError(
+                f"{opt('federation.owners', source)}: '{names[0]}' is no number of a client; a CSV "
+                "file under image,client gives each member that of its own"
+            )
+        return np.array([int(text) for text in texts], dtype=np.int64)
     read = read_image_table(
         "federation.owners", Path(source), "client", {"members": members}, str.isdecimal
     )

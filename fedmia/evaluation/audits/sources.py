@@ -14,7 +14,7 @@ from fedmia.data.images import ImageSet, IntArray
 from fedmia.settings import registry
 from fedmia.settings.commands.audit import Audit
 from fedmia.settings.dataset_names import split_dataset
-from fedmia.settings.errors import InputError, opt
+from fedmia.settings.errors import IncompleteError, InputError, opt, prefix_errors
 
 Source = ImageSet | EncodedSet
 SIDES = ("members", "nonmembers")
@@ -101,6 +101,8 @@ def _source(audit: Audit, flag: str, size: int | None) -> tuple[Dataset, Request
             "side,image,subject tells the subject of each image"
         )
     columns = {} if column is None else {"groups": column}
+    if flag == "members" and source.columns and audit.owner_column is not None:
+        columns["federation.owners"] = audit.owner_column
     side = flag if flag in SIDES else None
     return source, Request(path, folder, size, audit.seed, columns, audit.data.pixel_range, side)
 
@@ -110,6 +112,9 @@ def _name_flag(flag: str) -> Iterator[None]:
     """Errors of a data source under its flag."""
     try:
         yield
+    except IncompleteError:
+        with prefix_errors(flag):
+            raise
     except InputError as error:
         hint = f"; {opt('data.skip_unreadable')} leaves them out"
         way_out = hint if isinstance(error, UnreadableError) else ""

@@ -39,6 +39,65 @@ def files_in_order(where: str, files: int) -> str:
 # -- their classes ------------------------------------------------------------------------------
 
 
+def list_columns(
+    where: str, columns: Mapping[str, tuple[str, int | None]], side: str,
+    sides: Mapping[str, Mapping[str, int]], separator: str, subjects: bool, torn: int,
+    repeated: int, moved: int,
+) -> str:  # fmt: skip
+    """Which column of a list was taken for what.
+
+    Args:
+        where: the list.
+        columns: role -> its column, and how many values that has; None: as many as images.
+        side: the column of sides; empty: there is none.
+        sides: side -> how many lines have each value of it; empty side: left out.
+        separator: of the cells of a line; empty: they have none.
+        subjects: whether whole subjects are drawn.
+        torn: subjects with images of several owners.
+        repeated: lines that repeat an image with the same values.
+        moved: files that lie elsewhere than their path says.
+
+    Returns:
+        One to five sentences.
+    """
+    clauses = [
+        f"{role} from '{column}'" + ("" if count is None else f" ({count})")
+        for role, (column, count) in columns.items()
+        if role != "side"
+    ]
+    if sides:
+        names = {"members": "members", "nonmembers": "non-members", "": "left out"}
+        parts = [
+            f"{name}: " + ", ".join(f"{value or 'empty'} {n}" for value, n in sides[one].items())
+            for one, name in names.items()
+            if one in sides
+        ]
+        clauses.insert(1, f"side from '{side}' ({'; '.join(parts)})")
+    cells = {"": "", "\t": ", cells between tabs"}.get(separator, f", cells between '{separator}'")
+    lines = [f"{where}: {', '.join(clauses)}{cells}."]
+    if side and not sides:
+        lines.append(f"All lines are used, whatever '{side}' says.")
+    if subjects:
+        lines.append(f"Whole subjects are drawn; {opt('groups', None)}: images one by one.")
+    if torn:
+        lines.append(f"{torn} subjects have images of several owners.")
+    if repeated:
+        lines.append(f"{repeated} lines that repeat an image with the same values count once.")
+    if moved:
+        lines.append(f"{moved} files were found under {opt('data.dir')} by the end of their path.")
+    return " ".join(lines)
+
+
+def clients_by_column(column: str, option: str) -> str:
+    return (
+        f"The numbers of '{column}' are the clients of the federation; {option} '': they are not."
+    )
+
+
+def classes_with_gaps(where: str, column: str, gaps: int) -> str:
+    return f"{where}: {gaps} lines have no value in '{column}': the images have no labels."
+
+
 def label_column(where: str, column: str, classes: int) -> str:
     return f"{where}: the labels are column '{column}', {classes} classes."
 

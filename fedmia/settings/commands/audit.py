@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
+from fedmia.data.base import Request
 from fedmia.data.images import CHANNELS
 from fedmia.settings import Options, option, registry
 from fedmia.settings.choices import Layer, Values, choose_attacks
@@ -17,6 +18,7 @@ from fedmia.settings.commands.data import Pixels
 from fedmia.settings.commands.effects import OF_AUDITS
 from fedmia.settings.commands.machine import AuditMachine
 from fedmia.settings.commands.roles import check_attack_options
+from fedmia.settings.dataset_names import split_dataset
 from fedmia.settings.errors import InputError, opt, prefix_errors
 from fedmia.settings.fields import complete_plugins, given_options, options_of, plugins, section
 from fedmia.settings.layout import Flat
@@ -90,7 +92,8 @@ class RecordedFederation(Options):
     owners: str | None = option(
         None,
         "of a federation: CSV file, under image,client, of the client that holds each member, by "
-        "its file's name, or its number (of all-number names the name, otherwise the place from 0)",
+        "its file's name, or its number (of all-number names the name, otherwise the place from "
+        "0); or a column of the members' data source (none: a list's own, where it has numbers)",
     )
     loss: str | None = option(
         None,
@@ -259,7 +262,9 @@ class Audit(Attacked):
         None, "dataset of images that the encoder was trained on (none: a fedmia run's own)"
     )
     nonmembers: str | None = option(
-        None, "dataset of images that it was not trained on (none: a fedmia run's own)"
+        None,
+        "dataset of images that it was not trained on (none: those of the members' list; a fedmia "
+        "run's own)",
     )
     member_embeddings: str | None = option(
         None, "in place of an encoder and of images: file of the encoder's vectors of members, a "
@@ -287,8 +292,8 @@ class Audit(Attacked):
 
     @classmethod
     def complete(cls, **values: Any) -> Self:
-        """Build the audit that given values ask for."""
-        incomplete = super().complete(**values)
+        """Build the audit that given values ask for; a list answers what they leave open."""
+        incomplete = super().complete(**{**values, **_answers_of_members(values)})
         names = expand_names(incomplete.attacks, incomplete.asks, incomplete.attack)
         check_attack_options(incomplete.attack, names)
         choices = choose_attacks(names, incomplete.attack, complete=False)
@@ -312,6 +317,7 @@ class Audit(Attacked):
                 "the precision that it was exported in"
             )
         if (self.members is None) != (self.nonmembers is None):
+            split_dataset(str(self.members or self.nonmembers))  # no source at all is said first
             source, other = map(opt, ("members", "nonmembers")[:: 1 if self.members else -1])
             raise InputError(f"{source} is given without {other}; an audit needs both")
         if self.groups is not None and (
@@ -330,6 +336,13 @@ class Audit(Attacked):
     def subject_column(self) -> str | None:
         """The column of `groups`, None where it is a CSV file or nothing."""
         return None if (self.groups or "").endswith(".csv") else self.groups
+
+    @property
+    def owner_column(self) -> str | None:
+        """The column of `federation.owners`, None where it is a file, an array or nothing."""
+        owners = self.federation.owners or ""
+        is_file = Path(owners).suffix or Path(owners).exists()
+        return None if is_file or owners.startswith("in memory: ") else owners or None
 
     @property
     def of_rounds(self) -> bool:
@@ -379,3 +392,39 @@ class Audit(Attacked):
                 raise InputError(
                     f"{opt(path, value)} beside {opt(sides[0])}: only vectors are read"
                 )
+
+
+def _answers_of_members(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields that the members' data source answers, where the user leaves them open."""
+    members, others = values.get("members"), values.get("nonmembers")
+    name, _, path = str(members).partition(":")
+    if not path or name not in registry.names("dataset"):
+        return {}
+    if not registry.load("dataset", name).finds_columns:
+        return {}
+    answers, own = dict[str, Any](), values.get("members_options", {})
+    if "groups" in values and values["groups"] is None:  # kept with the settings of the audit
+        own = answers["members_options"] = {**own, "subject_column": ""}
+    if others in (None, members):
+        answers["nonmembers_options"] = values.get("nonmembers_options", own)
+    encoder = values.get("encoder", AuditedEncoder())
+    federation = values.get("federation", RecordedFederation())
+    of_rounds = has_rounds({
+        "encoder.checkpoint": encoder.checkpoint, "federation.recording": federation.recording,
+    })  # fmt: skip
+    absent = {
+        "nonmembers": others is None,
+        "groups": values.get("groups") is None and not of_rounds,
+        "federation.owners": of_rounds and federation.owners is None,
+    }
+    absent_options = {option for option, is_absent in absent.items() if is_absent}
+    data = values.get("data", AuditPixels())
+    place = None if data.dir is None else Path(data.dir)
+    request = Request(path, place, data.size, 0, side="members")
+    with prefix_errors("members"):
+        source = registry.build("dataset", name, own, path="members")
+        implied = source.implies(request, absent_options) if absent_options else {}
+    if "federation.owners" in implied:
+        owners = implied.pop("federation.owners")
+        answers["federation"] = replace(federation, owners=owners)
+    return answers | implied
