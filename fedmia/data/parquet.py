@@ -104,7 +104,7 @@ class Parquet(FileDataset):
         named = {option: np.array(columns[name]) for option, name in request.columns.items()}
         return EncodedSet(
             where, files, numbers, escape_name(root.stem), request.size, classes, named,
-            tuple(notes), request.pixel_range,
+            tuple(notes), request.pixel_range, request.fit,
         )  # fmt: skip
 
     def _columns(self, schema: pa.Schema, path: Path, request: Request) -> tuple[str, list[str]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Sequence, Sized
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -23,12 +24,15 @@ from fedmia.settings.errors import InputError, opt
 MOST_KNOWN = 500  # a side, where `--known` leaves it open
 
 
-def deal(audit: Audit, size: int | None, owners: object = None) -> Cast:
+def deal(
+    audit: Audit, size: int | None, owners: object = None, channels: int | None = None
+) -> Cast:
     """Load both sides, and give every image its role.
 
     Args:
         size: side of an image in pixels; None keeps the source's.
         owners: integers (N,), the client of each member; None: as the settings say.
+        channels: that the encoder takes; None: not known.
 
     Returns:
         The images in their roles.
@@ -36,8 +40,7 @@ def deal(audit: Audit, size: int | None, owners: object = None) -> Cast:
     Raises:
         InputError: a source that cannot be read, or images that `deal_sets` refuses.
     """
-    members = find_images(audit, "members", size)
-    others = find_images(audit, "nonmembers", size)
+    members, others = find_images(audit, size, channels, partial(role_sizes, audit))
     views = source_views(audit)
     split = deal_sets(audit, members, others, views)
     return replace(

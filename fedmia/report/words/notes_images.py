@@ -19,9 +19,42 @@ def several_pictures(where: str, files: int) -> str:
     return f"{where}: {files} files hold more than one picture, the first is read."
 
 
-def images_cropped(where: str, images: int) -> str:
+def images_surveyed(
+    where: str,
+    sizes: str,
+    depths: Sequence[tuple[str, int]],
+    kinds: Sequence[tuple[str, int]],
+    windows: Sequence[tuple[tuple[float, float], int]],
+) -> str:
+    several = " of different depth" if len(depths) > 1 else ""
+    bits = ", ".join(depth + f" ({count:,})" * bool(several) for depth, count in depths)
+    files = ", ".join(f"{count:,} {kind}" for kind, count in kinds)
+    own = ", ".join(f"{low:g} to {high:g} ({count:,} files)" for (low, high), count in windows)
+    named = f"; windows that files name: {own}" if own else ""
+    return f"{where}: {sizes}{several}, {bits}; {files}{named}."
+
+
+def dicom_read(
+    where: str, files: int, done: Mapping[str, int], limits: Sequence[float] | None
+) -> str:
+    said = [f"{done['rescaled']:,} rescaled by their slope and intercept"] * ("rescaled" in done)
+    said += [f"{done['inverted']:,} of MONOCHROME1 inverted"] * ("inverted" in done)
+    if limits is not None:
+        read = "read from {:g} to {:g}".format(*limits)
+        beyond = f" (values beyond it became black or white in {done.get('clipped', 0):,})"
+        said.append(read + beyond * ("clipped" in done))
+    said.append("their own windows are not used")
+    return f"{where}: {files:,} DICOM files: {', '.join(said)}."
+
+
+def images_cropped(where: str, images: int, most: float) -> str:
     cut = "were cropped to their middle square, what lies beside it is not read"
-    return f"{where}: {images} images that are not square {cut}."
+    return f"{where}: {images} images that are not square {cut} (at most {most:.0%} of the area)."
+
+
+def images_padded(where: str, images: int, most: float) -> str:
+    black = f"(at most {most:.0%} of the square)"
+    return f"{where}: {images} images that are not square were padded with black {black}."
 
 
 def unreadable_out(where: str, images: str) -> str:

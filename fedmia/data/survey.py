@@ -1,0 +1,346 @@
+"""What the headers of image files say before any of them is decoded, and all that options lack."""
+
+from __future__ import annotations
+
+import io
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from PIL import Image
+
+from fedmia.data.decoding import DEEP, GREY, Encoded, list_unreadable, lossy_mode
+from fedmia.data.encoded import EncodedSet
+from fedmia.data.images import CHANNELS
+from fedmia.data.scans import check_shape, read_array
+from fedmia.records.note import Note
+from fedmia.runtime.cores import count_cores
+from fedmia.settings.errors import IncompleteError, InputError, opt
+from fedmia.untrusted.arrays import check_array, is_npy
+from fedmia.untrusted.dicom import is_dicom, is_rescaled, read_tags, value_span, window_span
+from fedmia.untrusted.limits import first_line
+from fedmia.untrusted.pictures import open_picture, refuse_bombs
+
+HEAD = 1 << 16  # bytes of a file in which its header mostly lies
+SAMPLE = 64  # files whose values are read for a proposal
+EMBEDDED = 1024  # images of one file, such as Parquet, that are looked at
+CHUNK = 256  # files that a thread reads at a time
+EIGHT, FLOATS = "8 bits", "floats"
+# Greatest values of 8 to 16 bits, one of which a proposed range ends at.
+ENDS = tuple(2.0**bits - 1 for bits in (8, 10, 12, 14, 16))
+Limits = tuple[float, float]
+
+
+class Header(NamedTuple):
+    """What the header of one image's file says.
+
+    Attributes:
+        kind: format of the file.
+        width, height: pixels.
+        channels: 1 or 3 once it is decoded.
+        depth: `8 bits`, `16 bits`, .., `floats`.
+        span: values that its bits can hold, of DICOM in rescaled units; None: not known.
+        window: values that its own window makes black and white; None: it names none.
+        problem: why it cannot be read; empty: it can.
+    """
+
+    kind: str
+    width: int = 0
+    height: int = 0
+    channels: int = 1
+    depth: str = EIGHT
+    span: Limits | None = None
+    window: Limits | None = None
+    problem: str = ""
+
+
+def survey_sets(
+    sets: Mapping[str, EncodedSet],
+    skip: bool,
+    channels: int | None = None,
+    roles: Callable[[], object] = lambda: None,
+) -> dict[str, EncodedSet]:
+    """Look at the headers of the files of one data source, or of both sides of an audit.
+
+    Args:
+        sets: what errors call each -> its files; size and range are those that the user gave.
+        skip: whether files that cannot be read are left out.
+        channels: that the encoder takes; None: it takes any, or the user chose some.
+        roles: refuses too few images; called where something else is missing, too.
+
+    Returns:
+        The same sets; what is not plain of one is a note of it.
+
+    Raises:
+        IncompleteError: all that is missing, with the options that would do.
+        InputError: something that no option mends is among it.
+    """
+    headers = {name: read_headers(one.files) for name, one in sets.items()}
+    good = {name: [h for h in listed if not h.problem] for name, listed in headers.items()}
+    lacks: dict[str, Mapping[str, Any] | None] = {}
+    if any(one.size is None for one in sets.values()):
+        lacks |= _lack_size(good)
+    lacks |= _lack_range(good, sets, headers)
+    lacks |= _lack_channels(good, channels)
+    if lacks:
+        lacks |= {} if skip else _lack_readable(headers, sets)
+        try:
+            roles()
+        except InputError as error:
+            lacks[str(error)] = error.options if isinstance(error, IncompleteError) else None
+        options = {k: v for mend in lacks.values() for k, v in (mend or {}).items()}
+        if None in lacks.values():
+            raise InputError("; ".join(lacks))
+        raise IncompleteError([*lacks], options)
+    return {name: replace(one, notes=(*one.notes, *_notes(one.where, good[name])))
+            for name, one in sets.items()}  # fmt: skip
+
+
+def read_headers(files: Sequence[Encoded]) -> list[Header]:
+    """The headers of files, in threads; of many images in one file those of an even part.
+
+    Args:
+        files: what to call each image, and its bytes or where they lie.
+
+    Returns:
+        A header for each file that was looked at.
+    """
+    if len(files) > EMBEDDED and not isinstance(files[0][1], Path):
+        files = [files[i] for i in np.linspace(0, len(files) - 1, EMBEDDED).astype(int)]
+    chunks = [files[i : i + CHUNK] for i in range(0, len(files), CHUNK)]
+    with refuse_bombs(), ThreadPoolExecutor(min(8, count_cores())) as pool:
+        return [header for part in pool.map(_read_chunk, chunks) for header in part]
+
+
+def _read_chunk(files: Sequence[Encoded]) -> list[Header]:
+    return [_read_header(source) for _, source in files]
+
+
+def _read_header(source: Any) -> Header:
+    if isinstance(source, Path):
+        try:
+            length = source.stat().st_size
+            with source.open("rb", buffering=0) as file:
+                head = file.read(HEAD)
+            header = _parse(head, length)
+        except OSError as error:
+            return Header("", problem=first_line(error))
+        if not header.problem or len(head) == length:
+            return header
+    try:
+        content = source if isinstance(source, bytes) else source.read_bytes()
+    except Exception as error:  # a source of somebody's own
+        return Header("", problem=first_line(error))
+    return _parse(content, len(content))
+
+
+def _parse(head: bytes, length: int) -> Header:
+    """The header of a file of `length` bytes that begins with `head`."""
+    try:
+        if is_npy(head):
+            shape, kind = check_array("it", io.BytesIO(head), length)
+            height, width, channels = check_shape(shape, kind)
+            depth = FLOATS if kind.kind == "f" else f"{8 * kind.itemsize} bits"
+            return Header("NumPy", width, height, channels, depth)
+        if is_dicom(head):
+            return _of_tags(read_tags(head, length))
+        with open_picture(head) as picture:
+            return _of_picture(picture)
+    except InputError as error:
+        if is_dicom(head):  # no pydicom: of no file more than of another
+            raise
+        return Header("", problem=str(error))
+    except Exception as error:  # of broken bytes readers raise many kinds of errors
+        return Header("", problem=first_line(error))
+
+
+def _of_picture(picture: Image.Image) -> Header:
+    colour = picture.mode not in (*GREY, "I", "I;16", "I;16B", "I;16L", "F")
+    deep = any(";16" in str(tile[3]) for tile in getattr(picture, "tile", ()))
+    depth = {"F": FLOATS, "I": "16 bits" if deep else "32 bits"}.get(picture.mode, EIGHT)
+    if picture.mode.startswith("I;16"):
+        depth = "16 bits"
+    if lossy_mode(picture).startswith(DEEP):
+        depth = EIGHT  # the high ones
+    return Header(str(picture.format), *picture.size, 3 if colour else 1, depth)
+
+
+def _of_tags(tags: Any) -> Header:
+    channels = int(tags.SamplesPerPixel)
+    plain = int(tags.BitsAllocated) == 8 and not is_rescaled(tags)
+    depth = EIGHT if plain else f"{int(tags.BitsStored)} bits"
+    sides = int(tags.Columns), int(tags.Rows)
+    return Header("DICOM", *sides, channels, depth, value_span(tags), window_span(tags))
+
+
+# -- what is missing ------------------------------------------------------------------------------
+
+
+def _lack_readable(
+    headers: Mapping[str, list[Header]], sets: Mapping[str, EncodedSet]
+) -> dict[str, Mapping[str, Any]]:
+    """Files without a header that can be read."""
+    lacks: dict[str, Mapping[str, Any]] = {}
+    for name, listed in headers.items():
+        bad = [at for at, header in enumerate(listed) if header.problem]
+        if bad and len(listed) == len(sets[name]):
+            those = list_unreadable([sets[name].files[at][0] for at in bad])
+            lacks[
+                f"{name}: {those} cannot be read, the first: {listed[bad[0]].problem}; "
+                f"{opt('data.skip_unreadable')} leaves them out"
+            ] = {"data.skip_unreadable": True}
+    return lacks
+
+
+def _lack_size(good: Mapping[str, list[Header]]) -> dict[str, Mapping[str, Any]]:
+    """A size of images that differ in size or are not square."""
+    every = [header for listed in good.values() for header in listed]
+    sizes = {(header.width, header.height) for header in every}
+    if len(sizes) <= 1 and all(width == height for width, height in sizes):
+        return {}
+    counts = Counter(min(header.width, header.height) for header in every)
+    side = min(counts, key=lambda one: (-counts[one], one))
+    what = f"{' and '.join(good)}: {_describe_sizes(every)}, are not all of one square size"
+    return {f"{what}: {opt('data.size', side)} resizes them": {"data.size": side}}
+
+
+def _lack_range(
+    good: Mapping[str, list[Header]],
+    sets: Mapping[str, EncodedSet],
+    headers: Mapping[str, list[Header]],
+) -> dict[str, Mapping[str, Any] | None]:
+    """A range of values of more than 8 bits; depths that no one range suits."""
+    limits = next(iter(sets.values())).pixel_range
+    every = [header for listed in good.values() for header in listed]
+    plain = sum(header.depth == EIGHT for header in every)
+    if plain == len(every) or (limits is not None and limits[1] <= 255):
+        return {}
+    names = " and ".join(good)
+    depths = ", ".join(f"{count} of {depth}" for depth, count in _depths(every))
+    beside = {f"{names}: {depths}: no range suits both; bring all to one depth": None}
+    if plain:
+        return beside if limits is not None else _unless_floats(good, sets, headers, beside)
+    if limits is not None:
+        return {}
+    values = _sample(sets, headers)
+    unit = [v for v in values if v[0] == FLOATS and 0 <= v[1] and v[2] <= 1]
+    if len(unit) == len(values) and all(header.depth == FLOATS for header in every):
+        return {}  # floats from 0 to 1
+    if unit:
+        return {f"{names}: {depths}, some floats from 0 to 1: bring all to one range": None}
+    windows = Counter(header.window for header in every if header.window is not None)
+    spans = [header.span for header in every if header.span is not None]
+    if windows and len(spans) == len(every):
+        low, high = windows.most_common(1)[0][0]
+        count = windows[low, high]
+        why = f"the window of {count} of {len(every)} DICOM files ({len(windows)} windows)"
+    else:
+        spans += [(low, high) for _, low, high in values]
+        low, high = _round_out(min(s[0] for s in spans), max(s[1] for s in spans))
+        why = f"from the values of {len(values)} files" if values else "what their bits can hold"
+    ends = _whole(low), _whole(high)
+    what = f"{names}: {depths}, where 8 are read: {opt('data.pixel_range', ends)}"
+    why += ": better take the range of your scanner or of the training"
+    return {f"{what} is a proposal, {why}": {"data.pixel_range": ends}}
+
+
+def _unless_floats(
+    good: Mapping[str, list[Header]],
+    sets: Mapping[str, EncodedSet],
+    headers: Mapping[str, list[Header]],
+    lacks: dict[str, None],
+) -> dict[str, Mapping[str, Any] | None]:
+    """`lacks`, or none where what has no 8 bits are floats from 0 to 1."""
+    rest = {h.depth for listed in good.values() for h in listed if h.depth != EIGHT}
+    unit = all(0 <= low and high <= 1 for _, low, high in _sample(sets, headers))
+    return {} if rest == {FLOATS} and unit else {**lacks}
+
+
+def _lack_channels(
+    good: Mapping[str, list[Header]], needed: int | None
+) -> dict[str, Mapping[str, Any]]:
+    """Channels that the encoder takes."""
+    have = {n: max(h.channels for h in listed) for n, listed in good.items() if listed}
+    if needed not in CHANNELS.values() or not have or {*have.values()} == {needed}:
+        return {}
+    listed = ", ".join(f"{name} of {count}" for name, count in have.items())
+    value = next(name for name, count in CHANNELS.items() if count == needed)
+    what = {3: "repeats the gray channel", 1: "takes the luminance"}[needed]
+    lack = f"the encoder takes {needed} channels ({listed}): {opt('data.channels', value)} {what}"
+    return {lack: {"data.channels": value}}
+
+
+def _sample(
+    sets: Mapping[str, EncodedSet], headers: Mapping[str, list[Header]]
+) -> list[tuple[str, float, float]]:
+    """Depth, least and greatest value of at most 64 files whose header does not tell their values,
+    evenly over all of them."""
+    sources = [
+        (header.depth, source)
+        for name, listed in headers.items()
+        if len(listed) == len(sets[name])
+        for header, (_, source) in zip(listed, sets[name].files, strict=True)
+        if not header.problem and header.span is None and header.depth != EIGHT
+    ]
+    places = np.unique(np.linspace(0, len(sources) - 1, SAMPLE).astype(int)) if sources else []
+    with refuse_bombs():
+        values = [(sources[at][0], *_ends(sources[at][1])) for at in places]
+    return [(depth, low, high) for depth, low, high in values if low <= high]
+
+
+def _ends(source: Any) -> Limits:
+    """Least and greatest value of a file; inf, -inf where it cannot be read."""
+    try:
+        content = source if isinstance(source, bytes) else source.read_bytes()
+        if is_npy(content):
+            values = read_array(content)
+        else:
+            with open_picture(content) as picture:
+                values = np.asarray(picture)
+        return float(values.min()), float(values.max())
+    except Exception:  # the decoder says so later
+        return np.inf, -np.inf
+
+
+def _round_out(low: float, high: float) -> Limits:
+    """The least range of whole bits that holds these values: never an image's own."""
+    least = 0.0 if low >= 0 else -(2.0 ** np.ceil(np.log2(-low)))
+    ends = [end for end in ENDS if end >= high]
+    return float(least), ends[0] if ends else float(2.0 ** np.ceil(np.log2(high)))
+
+
+def _whole(value: float) -> float | int:
+    return int(value) if float(value).is_integer() else value
+
+
+# -- what is said ---------------------------------------------------------------------------------
+
+
+def _notes(where: str, headers: Sequence[Header]) -> list[Note]:
+    """A note on images that are not of one square size with 8 bits, or none."""
+    sizes = {(header.width, header.height) for header in headers}
+    plain = all(width == height for width, height in sizes) and len(sizes) <= 1
+    if plain and {header.depth for header in headers} <= {EIGHT}:
+        return []
+    kinds = Counter(header.kind for header in headers)
+    windows = Counter(header.window for header in headers if header.window is not None)
+    about = {"where": where, "sizes": _describe_sizes(headers), "depths": _depths(headers),
+             "kinds": sorted(kinds.items()), "windows": windows.most_common(3)}  # fmt: skip
+    return [Note("images-surveyed", about)]
+
+
+def _describe_sizes(headers: Sequence[Header]) -> str:
+    """`1,200 images of 3 sizes, 512x512 to 1024x768 pixels`: by area."""
+    sizes = sorted({(h.width * h.height, h.width, h.height) for h in headers})
+    first, last = (f"{width}x{height}" for _, width, height in (sizes[0], sizes[-1]))
+    if len(sizes) == 1:
+        return f"{len(headers):,} images of {first} pixels"
+    return f"{len(headers):,} images of {len(sizes)} sizes, {first} to {last} pixels"
+
+
+def _depths(headers: Sequence[Header]) -> list[tuple[str, int]]:
+    return sorted(Counter(header.depth for header in headers).items())
