@@ -157,9 +157,14 @@ def complete_line(command: Command, flags: ParsedFlags, error: IncompleteError) 
         error: names the options.
 
     Returns:
-        The line; empty: the command does not have all of these options.
+        The line; empty: the command lacks one of these options, or has it already.
     """
-    if not error.options or not {*error.options} <= {*command.shape.options}:
+    more = list[str]()
+    for path, value in error.options.items():
+        more += [command.flag_of(path)] + ([] if value is True else [format_value(value)])
+    try:
+        parse(command, [*flags.arguments, *more])
+    except InputError:
         return ""
     started = sys.orig_argv
     module = started.index("-m") + 1 if "-m" in started else 0
@@ -167,9 +172,6 @@ def complete_line(command: Command, flags: ParsedFlags, error: IncompleteError) 
         program = started[: module + 1]
     else:
         program = command.usage.split()[1:3]  # `usage: fedmia audit ..`
-    more = list[str]()
-    for path, value in error.options.items():
-        more += [command.flag_of(path)] + ([] if value is True else [format_value(value)])
     return shlex.join([*program, *flags.arguments, *more])
 
 

@@ -278,9 +278,7 @@ def to_bytes(image: Image.Image, lossy: str, where: str, pixel_range: Range = No
     return Image.fromarray(scale_values(np.asarray(image), where, pixel_range))
 
 
-def conversion_notes(
-    where: str, losses: Iterable[Losses], pixel_range: Range = None
-) -> list[Note]:
+def conversion_notes(where: str, losses: Iterable[Losses], pixel_range: Range = None) -> list[Note]:
     """Notes that count the images that were converted, or not read as a whole.
 
     Args:

@@ -75,7 +75,14 @@ def read_array(content: bytes) -> NDArray[Any]:
 
 
 def check_shape(shape: tuple[int, ...], kind: np.dtype[Any]) -> tuple[int, int, int]:
-    """Height, width and channels of an array that is one image.
+    """The sides of an array that is one image.
+
+    Args:
+        shape: of the array.
+        kind: type of its numbers.
+
+    Returns:
+        Height, width and channels.
 
     Raises:
         ValueError: it is none.

@@ -35,7 +35,7 @@ ENDS = tuple(2.0**bits - 1 for bits in (8, 10, 12, 14, 16))
 Limits = tuple[float, float]
 
 
-class Header(NamedTuple):
+class ImageHeader(NamedTuple):
     """What the header of one image's file says.
 
     Attributes:
@@ -100,7 +100,7 @@ def survey_sets(
             for name, one in sets.items()}  # fmt: skip
 
 
-def read_headers(files: Sequence[Encoded]) -> list[Header]:
+def read_headers(files: Sequence[Encoded]) -> list[ImageHeader]:
     """The headers of files, in threads; of many images in one file those of an even part.
 
     Args:
@@ -116,11 +116,11 @@ def read_headers(files: Sequence[Encoded]) -> list[Header]:
         return [header for part in pool.map(_read_chunk, chunks) for header in part]
 
 
-def _read_chunk(files: Sequence[Encoded]) -> list[Header]:
+def _read_chunk(files: Sequence[Encoded]) -> list[ImageHeader]:
     return [_read_header(source) for _, source in files]
 
 
-def _read_header(source: Any) -> Header:
+def _read_header(source: Any) -> ImageHeader:
     if isinstance(source, Path):
         try:
             length = source.stat().st_size
@@ -128,24 +128,24 @@ def _read_header(source: Any) -> Header:
                 head = file.read(HEAD)
             header = _parse(head, length)
         except OSError as error:
-            return Header("", problem=first_line(error))
+            return ImageHeader("", problem=first_line(error))
         if not header.problem or len(head) == length:
             return header
     try:
         content = source if isinstance(source, bytes) else source.read_bytes()
     except Exception as error:  # a source of somebody's own
-        return Header("", problem=first_line(error))
+        return ImageHeader("", problem=first_line(error))
     return _parse(content, len(content))
 
 
-def _parse(head: bytes, length: int) -> Header:
+def _parse(head: bytes, length: int) -> ImageHeader:
     """The header of a file of `length` bytes that begins with `head`."""
     try:
         if is_npy(head):
             shape, kind = check_array("it", io.BytesIO(head), length)
             height, width, channels = check_shape(shape, kind)
             depth = FLOATS if kind.kind == "f" else f"{8 * kind.itemsize} bits"
-            return Header("NumPy", width, height, channels, depth)
+            return ImageHeader("NumPy", width, height, channels, depth)
         if is_dicom(head):
             return _of_tags(read_tags(head, length))
         with open_picture(head) as picture:
@@ -153,12 +153,12 @@ def _parse(head: bytes, length: int) -> Header:
     except InputError as error:
         if is_dicom(head):  # no pydicom: of no file more than of another
             raise
-        return Header("", problem=str(error))
+        return ImageHeader("", problem=str(error))
     except Exception as error:  # of broken bytes readers raise many kinds of errors
-        return Header("", problem=first_line(error))
+        return ImageHeader("", problem=first_line(error))
 
 
-def _of_picture(picture: Image.Image) -> Header:
+def _of_picture(picture: Image.Image) -> ImageHeader:
     colour = picture.mode not in (*GREY, "I", "I;16", "I;16B", "I;16L", "F")
     deep = any(";16" in str(tile[3]) for tile in getattr(picture, "tile", ()))
     depth = {"F": FLOATS, "I": "16 bits" if deep else "32 bits"}.get(picture.mode, EIGHT)
@@ -166,22 +166,22 @@ def _of_picture(picture: Image.Image) -> Header:
         depth = "16 bits"
     if lossy_mode(picture).startswith(DEEP):
         depth = EIGHT  # the high ones
-    return Header(str(picture.format), *picture.size, 3 if colour else 1, depth)
+    return ImageHeader(str(picture.format), *picture.size, 3 if colour else 1, depth)
 
 
-def _of_tags(tags: Any) -> Header:
+def _of_tags(tags: Any) -> ImageHeader:
     channels = int(tags.SamplesPerPixel)
     plain = int(tags.BitsAllocated) == 8 and not is_rescaled(tags)
     depth = EIGHT if plain else f"{int(tags.BitsStored)} bits"
     sides = int(tags.Columns), int(tags.Rows)
-    return Header("DICOM", *sides, channels, depth, value_span(tags), window_span(tags))
+    return ImageHeader("DICOM", *sides, channels, depth, value_span(tags), window_span(tags))
 
 
 # -- what is missing ------------------------------------------------------------------------------
 
 
 def _lack_readable(
-    headers: Mapping[str, list[Header]], sets: Mapping[str, EncodedSet]
+    headers: Mapping[str, list[ImageHeader]], sets: Mapping[str, EncodedSet]
 ) -> dict[str, Mapping[str, Any]]:
     """Files without a header that can be read."""
     lacks: dict[str, Mapping[str, Any]] = {}
@@ -196,7 +196,7 @@ def _lack_readable(
     return lacks
 
 
-def _lack_size(good: Mapping[str, list[Header]]) -> dict[str, Mapping[str, Any]]:
+def _lack_size(good: Mapping[str, list[ImageHeader]]) -> dict[str, Mapping[str, Any]]:
     """A size of images that differ in size or are not square."""
     every = [header for listed in good.values() for header in listed]
     sizes = {(header.width, header.height) for header in every}
@@ -204,34 +204,32 @@ def _lack_size(good: Mapping[str, list[Header]]) -> dict[str, Mapping[str, Any]]
         return {}
     counts = Counter(min(header.width, header.height) for header in every)
     side = min(counts, key=lambda one: (-counts[one], one))
-    what = f"{' and '.join(good)}: {_describe_sizes(every)}, are not all of one square size"
+    what = f"{' and '.join(good)}: {_describe_sizes(every)}, not all of one square size"
     return {f"{what}: {opt('data.size', side)} resizes them": {"data.size": side}}
 
 
 def _lack_range(
-    good: Mapping[str, list[Header]],
+    good: Mapping[str, list[ImageHeader]],
     sets: Mapping[str, EncodedSet],
-    headers: Mapping[str, list[Header]],
+    headers: Mapping[str, list[ImageHeader]],
 ) -> dict[str, Mapping[str, Any] | None]:
     """A range of values of more than 8 bits; depths that no one range suits."""
     limits = next(iter(sets.values())).pixel_range
     every = [header for listed in good.values() for header in listed]
-    plain = sum(header.depth == EIGHT for header in every)
-    if plain == len(every) or (limits is not None and limits[1] <= 255):
+    eight = sum(header.depth == EIGHT for header in every)
+    if eight == len(every) or (limits is not None and limits[1] <= 255):
         return {}
-    names = " and ".join(good)
-    depths = ", ".join(f"{count} of {depth}" for depth, count in _depths(every))
-    beside = {f"{names}: {depths}: no range suits both; bring all to one depth": None}
-    if plain:
-        return beside if limits is not None else _unless_floats(good, sets, headers, beside)
+    depths = ", ".join(f"{n}: {_describe_depths(listed)}" for n, listed in good.items() if listed)
+    lacks: dict[str, Mapping[str, Any] | None] = {}
+    unlike = {**lacks, f"{depths}: no range suits both; bring all to one depth": None}
     if limits is not None:
-        return {}
+        return unlike if eight else lacks
     values = _sample(sets, headers)
-    unit = [v for v in values if v[0] == FLOATS and 0 <= v[1] and v[2] <= 1]
-    if len(unit) == len(values) and all(header.depth == FLOATS for header in every):
-        return {}  # floats from 0 to 1
-    if unit:
-        return {f"{names}: {depths}, some floats from 0 to 1: bring all to one range": None}
+    unit = [depth == FLOATS and low >= 0 and high <= 1 for depth, low, high in values]
+    if all(unit) and all(header.depth in (EIGHT, FLOATS) for header in every):
+        return lacks
+    if eight or any(unit):
+        return unlike
     windows = Counter(header.window for header in every if header.window is not None)
     spans = [header.span for header in every if header.span is not None]
     if windows and len(spans) == len(every):
@@ -243,39 +241,29 @@ def _lack_range(
         low, high = _round_out(min(s[0] for s in spans), max(s[1] for s in spans))
         why = f"from the values of {len(values)} files" if values else "what their bits can hold"
     ends = _whole(low), _whole(high)
-    what = f"{names}: {depths}, where 8 are read: {opt('data.pixel_range', ends)}"
-    why += ": better take the range of your scanner or of the training"
-    return {f"{what} is a proposal, {why}": {"data.pixel_range": ends}}
-
-
-def _unless_floats(
-    good: Mapping[str, list[Header]],
-    sets: Mapping[str, EncodedSet],
-    headers: Mapping[str, list[Header]],
-    lacks: dict[str, None],
-) -> dict[str, Mapping[str, Any] | None]:
-    """`lacks`, or none where what has no 8 bits are floats from 0 to 1."""
-    rest = {h.depth for listed in good.values() for h in listed if h.depth != EIGHT}
-    unit = all(0 <= low and high <= 1 for _, low, high in _sample(sets, headers))
-    return {} if rest == {FLOATS} and unit else {**lacks}
+    lack = (
+        f"{depths}, where 8 bits are read: {opt('data.pixel_range', ends)} is a proposal, {why}; "
+        "better take the range of your scanner or of the training"
+    )
+    return {lack: {"data.pixel_range": ends}}
 
 
 def _lack_channels(
-    good: Mapping[str, list[Header]], needed: int | None
+    good: Mapping[str, list[ImageHeader]], needed: int | None
 ) -> dict[str, Mapping[str, Any]]:
     """Channels that the encoder takes."""
     have = {n: max(h.channels for h in listed) for n, listed in good.items() if listed}
-    if needed not in CHANNELS.values() or not have or {*have.values()} == {needed}:
+    value = next((name for name, count in CHANNELS.items() if count == needed), None)
+    if value is None or not have or {*have.values()} == {needed}:
         return {}
     listed = ", ".join(f"{name} of {count}" for name, count in have.items())
-    value = next(name for name, count in CHANNELS.items() if count == needed)
-    what = {3: "repeats the gray channel", 1: "takes the luminance"}[needed]
+    what = {"rgb": "repeats the gray channel", "gray": "takes the luminance"}[value]
     lack = f"the encoder takes {needed} channels ({listed}): {opt('data.channels', value)} {what}"
     return {lack: {"data.channels": value}}
 
 
 def _sample(
-    sets: Mapping[str, EncodedSet], headers: Mapping[str, list[Header]]
+    sets: Mapping[str, EncodedSet], headers: Mapping[str, list[ImageHeader]]
 ) -> list[tuple[str, float, float]]:
     """Depth, least and greatest value of at most 64 files whose header does not tell their values,
     evenly over all of them."""
@@ -286,9 +274,10 @@ def _sample(
         for header, (_, source) in zip(listed, sets[name].files, strict=True)
         if not header.problem and header.span is None and header.depth != EIGHT
     ]
-    places = np.unique(np.linspace(0, len(sources) - 1, SAMPLE).astype(int)) if sources else []
+    step = max(1.0, len(sources) / SAMPLE)
+    chosen = [sources[int(at * step)] for at in range(min(SAMPLE, len(sources)))]
     with refuse_bombs():
-        values = [(sources[at][0], *_ends(sources[at][1])) for at in places]
+        values = [(depth, *_ends(source)) for depth, source in chosen]
     return [(depth, low, high) for depth, low, high in values if low <= high]
 
 
@@ -320,7 +309,7 @@ def _whole(value: float) -> float | int:
 # -- what is said ---------------------------------------------------------------------------------
 
 
-def _notes(where: str, headers: Sequence[Header]) -> list[Note]:
+def _notes(where: str, headers: Sequence[ImageHeader]) -> list[Note]:
     """A note on images that are not of one square size with 8 bits, or none."""
     sizes = {(header.width, header.height) for header in headers}
     plain = all(width == height for width, height in sizes) and len(sizes) <= 1
@@ -333,7 +322,7 @@ def _notes(where: str, headers: Sequence[Header]) -> list[Note]:
     return [Note("images-surveyed", about)]
 
 
-def _describe_sizes(headers: Sequence[Header]) -> str:
+def _describe_sizes(headers: Sequence[ImageHeader]) -> str:
     """`1,200 images of 3 sizes, 512x512 to 1024x768 pixels`: by area."""
     sizes = sorted({(h.width * h.height, h.width, h.height) for h in headers})
     first, last = (f"{width}x{height}" for _, width, height in (sizes[0], sizes[-1]))
@@ -342,5 +331,11 @@ def _describe_sizes(headers: Sequence[Header]) -> str:
     return f"{len(headers):,} images of {len(sizes)} sizes, {first} to {last} pixels"
 
 
-def _depths(headers: Sequence[Header]) -> list[tuple[str, int]]:
+def _describe_depths(headers: Sequence[ImageHeader]) -> str:
+    """`12 images of 8 bits and 4 of 16 bits`."""
+    listed = [f"{count:,} of {depth}" for depth, count in _depths(headers)]
+    return " and ".join([listed[0].replace(" of ", " images of ", 1), *listed[1:]])
+
+
+def _depths(headers: Sequence[ImageHeader]) -> list[tuple[str, int]]:
     return sorted(Counter(header.depth for header in headers).items())

@@ -72,9 +72,7 @@ def is_npy(head: bytes) -> bool:
     return head.startswith(np.lib.format.MAGIC_PREFIX)
 
 
-def check_array(
-    where: str, file: IO[bytes], length: int
-) -> tuple[tuple[int, ...], np.dtype[Any]]:
+def check_array(where: str, file: IO[bytes], length: int) -> tuple[tuple[int, ...], np.dtype[Any]]:
     """Refuse an array in NumPy's format whose header promises more than the file holds.
 
     Args:

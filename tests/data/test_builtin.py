@@ -13,7 +13,7 @@ from torch.nn.functional import interpolate
 
 from fedmia.data.base import Request
 from fedmia.data.cifar import Cifar10, Cifar100
-from fedmia.data.decoding import to_square, resize_all
+from fedmia.data.decoding import resize_all, to_square
 from fedmia.data.digits import Digits
 from fedmia.data.stl10 import PlanarImage, Stl10
 from fedmia.data.svhn import Svhn

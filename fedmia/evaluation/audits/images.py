@@ -19,7 +19,7 @@ from fedmia.evaluation.audits.subjects import Subjects, cut_roles, in_order, rea
 from fedmia.records.note import Note
 from fedmia.report.words.notes import sentences
 from fedmia.settings.commands.audit import Audit
-from fedmia.settings.errors import InputError, opt
+from fedmia.settings.errors import IncompleteError, InputError, opt
 
 MOST_KNOWN = 500  # a side, where `--known` leaves it open
 
@@ -40,12 +40,26 @@ def deal(
     Raises:
         InputError: a source that cannot be read, or images that `deal_sets` refuses.
     """
-    members, others = find_images(audit, size, channels, partial(role_sizes, audit))
+    members, others = find_images(audit, size, channels, partial(_check_counts, audit))
     views = source_views(audit)
     split = deal_sets(audit, members, others, views)
     return replace(
         split, owners=read_owners(audit.federation.owners if owners is None else owners, members)
     )
+
+
+def _check_counts(audit: Audit, members: int, others: int) -> None:
+    """Raise InputError for too few images, before the sources are read; of subjects others are too
+    few."""
+    if audit.groups is not None:
+        return
+    try:
+        role_sizes(audit, members, others)
+    except InputError as error:
+        few = audit.split.known is None and min(members, others) >= 4
+        if not few:
+            raise
+        raise IncompleteError([str(error)], {"split.known": 2}) from None
 
 
 def deal_sets(audit: Audit, members: Source, others: Source, views: AugmentLimits) -> Cast:

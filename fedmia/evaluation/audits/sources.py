@@ -16,7 +16,7 @@ from fedmia.data.survey import survey_sets
 from fedmia.settings import registry
 from fedmia.settings.commands.audit import Audit
 from fedmia.settings.dataset_names import split_dataset
-from fedmia.settings.errors import InputError, opt
+from fedmia.settings.errors import IncompleteError, InputError, opt, prefix_errors
 
 Source = ImageSet | EncodedSet
 SIDES = ("members", "nonmembers")
@@ -136,6 +136,9 @@ def _name_flag(flag: str) -> Iterator[None]:
     """Errors of a data source under its flag."""
     try:
         yield
+    except IncompleteError:
+        with prefix_errors(flag):
+            raise
     except UnreadableError as error:
         raise error.way_out(flag) from None
     except InputError as error:

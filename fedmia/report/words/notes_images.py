@@ -26,25 +26,46 @@ def images_surveyed(
     kinds: Sequence[tuple[str, int]],
     windows: Sequence[tuple[tuple[float, float], int]],
 ) -> str:
-    several = " of different depth" if len(depths) > 1 else ""
-    bits = ", ".join(depth + f" ({count:,})" * bool(several) for depth, count in depths)
+    """What the headers of the files say.
+
+    Args:
+        where: what the note calls the source.
+        sizes: how many images, and their sizes.
+        depths: bits of a value, and how many images have so many.
+        kinds: format, and how many files have it.
+        windows: values that files name as black and white, and how many files name them.
+
+    Returns:
+        A sentence.
+    """
+    bits = ", ".join(f"{count:,} of {depth}" for depth, count in depths)
     files = ", ".join(f"{count:,} {kind}" for kind, count in kinds)
     own = ", ".join(f"{low:g} to {high:g} ({count:,} files)" for (low, high), count in windows)
-    named = f"; windows that files name: {own}" if own else ""
-    return f"{where}: {sizes}{several}, {bits}; {files}{named}."
+    tail = f"; windows that the files name: {own}" if own else ""
+    return f"{where}: {sizes}, {bits if len(depths) > 1 else depths[0][0]}; {files}{tail}."
 
 
 def dicom_read(
     where: str, files: int, done: Mapping[str, int], limits: Sequence[float] | None
 ) -> str:
-    said = [f"{done['rescaled']:,} rescaled by their slope and intercept"] * ("rescaled" in done)
-    said += [f"{done['inverted']:,} of MONOCHROME1 inverted"] * ("inverted" in done)
+    """What was done to DICOM files.
+
+    Args:
+        where: what the note calls the source.
+        files: how many were read.
+        done: `rescaled`, `inverted`, `clipped`, and to how many.
+        limits: values that became black and white, or None.
+
+    Returns:
+        A sentence.
+    """
+    parts = [f"{done['rescaled']:,} rescaled by their slope and intercept"] * ("rescaled" in done)
+    parts += [f"{done['inverted']:,} of MONOCHROME1 inverted"] * ("inverted" in done)
     if limits is not None:
-        read = "read from {:g} to {:g}".format(*limits)
         beyond = f" (values beyond it became black or white in {done.get('clipped', 0):,})"
-        said.append(read + beyond * ("clipped" in done))
-    said.append("their own windows are not used")
-    return f"{where}: {files:,} DICOM files: {', '.join(said)}."
+        parts.append("read from {:g} to {:g}".format(*limits) + beyond * ("clipped" in done))
+    parts.append("their own windows are not used")
+    return f"{where}: {files:,} DICOM files: {', '.join(parts)}."
 
 
 def images_cropped(where: str, images: int, most: float) -> str:

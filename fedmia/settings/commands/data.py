@@ -95,9 +95,7 @@ class Data(Pixels):
         """What the run asks of the source."""
         place = Path(self.dir) if self.dir is not None else None
         path = split_dataset(self.name)[1]
-        return Request(
-            path, place, self.size, seed, pixel_range=self.pixel_range, fit=self.fit
-        )
+        return Request(path, place, self.size, seed, pixel_range=self.pixel_range, fit=self.fit)
 
     def fill_views(self, ssl: PluginChoice) -> PluginChoice:
         """The method with the source's options of views where its own are not given."""
