@@ -294,17 +294,23 @@ def conversion_notes(where: str, losses: Iterable[Losses], pixel_range: Range = 
     notes = [Note("images-converted", {"where": where, "modes": counts})] if counts else []
     if dicom := [one.dicom for one in losses if one.dicom is not None]:
         done = Counter(word for words in dicom for word in words)
-        values = {"where": where, "files": len(dicom), "done": done, "limits": pixel_range}
-        notes.append(Note("dicom-read", values))
+        limits = None if pixel_range is None else "{:g} to {:g}".format(*pixel_range)
+        notes.append(
+            Note(
+                "dicom-read",
+                {"where": where, "files": len(dicom), "done": done, "limits": limits},
+            )
+        )
     if pages := sum(one.pages for one in losses):
         notes.append(Note("several-pictures", {"where": where, "files": pages}))
-    for code, shares in {
-        "images-cropped": [one.cut for one in losses if one.cut],
-        "images-padded": [one.padded for one in losses if one.padded],
-    }.items():
-        if shares:
-            values = {"where": where, "images": len(shares), "most": max(shares)}
-            notes.append(Note(code, values))
+    if cut := [one.cut for one in losses if one.cut]:
+        notes.append(
+            Note("images-cropped", {"where": where, "images": len(cut), "most": max(cut)})
+        )
+    if black := [one.padded for one in losses if one.padded]:
+        notes.append(
+            Note("images-padded", {"where": where, "images": len(black), "most": max(black)})
+        )
     return notes
 
 

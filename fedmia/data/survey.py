@@ -315,11 +315,20 @@ def _notes(where: str, headers: Sequence[ImageHeader]) -> list[Note]:
     plain = all(width == height for width, height in sizes) and len(sizes) <= 1
     if plain and {header.depth for header in headers} <= {EIGHT}:
         return []
-    kinds = Counter(header.kind for header in headers)
     windows = Counter(header.window for header in headers if header.window is not None)
-    about = {"where": where, "sizes": _describe_sizes(headers), "depths": _depths(headers),
-             "kinds": sorted(kinds.items()), "windows": windows.most_common(3)}  # fmt: skip
-    return [Note("images-surveyed", about)]
+    spans = {"{:g} to {:g}".format(*span): count for span, count in windows.most_common(3)}
+    return [
+        Note(
+            "images-surveyed",
+            {
+                "where": where,
+                "sizes": _describe_sizes(headers),
+                "depths": dict(_depths(headers)),
+                "kinds": Counter(header.kind for header in headers),
+                "windows": spans,
+            },
+        )
+    ]
 
 
 def _describe_sizes(headers: Sequence[ImageHeader]) -> str:

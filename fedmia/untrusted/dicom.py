@@ -101,6 +101,8 @@ def window_span(tags: Any) -> tuple[float, float] | None:
 def _check(tags: Any, length: int) -> None:
     """Raise ValueError for pixels that are not read."""
     syntax = tags.file_meta.TransferSyntaxUID
+    if not syntax.is_transfer_syntax:
+        raise ValueError(f"its transfer syntax {syntax:.100} is not known")
     if syntax.is_compressed:
         _check_decoder(syntax)
     photometric, samples = str(tags.PhotometricInterpretation), int(tags.SamplesPerPixel)

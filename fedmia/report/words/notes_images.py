@@ -22,9 +22,9 @@ def several_pictures(where: str, files: int) -> str:
 def images_surveyed(
     where: str,
     sizes: str,
-    depths: Sequence[tuple[str, int]],
-    kinds: Sequence[tuple[str, int]],
-    windows: Sequence[tuple[tuple[float, float], int]],
+    depths: Mapping[str, int],
+    kinds: Mapping[str, int],
+    windows: Mapping[str, int],
 ) -> str:
     """What the headers of the files say.
 
@@ -38,15 +38,15 @@ def images_surveyed(
     Returns:
         A sentence.
     """
-    bits = ", ".join(f"{count:,} of {depth}" for depth, count in depths)
-    files = ", ".join(f"{count:,} {kind}" for kind, count in kinds)
-    own = ", ".join(f"{low:g} to {high:g} ({count:,} files)" for (low, high), count in windows)
+    bits = ", ".join(f"{count:,} of {depth}" for depth, count in depths.items())
+    files = ", ".join(f"{count:,} {kind}" for kind, count in sorted(kinds.items()))
+    own = ", ".join(f"{span} ({count:,} files)" for span, count in windows.items())
     tail = f"; windows that the files name: {own}" if own else ""
-    return f"{where}: {sizes}, {bits if len(depths) > 1 else depths[0][0]}; {files}{tail}."
+    return f"{where}: {sizes}, {bits if len(depths) > 1 else min(depths)}; {files}{tail}."
 
 
 def dicom_read(
-    where: str, files: int, done: Mapping[str, int], limits: Sequence[float] | None
+    where: str, files: int, done: Mapping[str, int], limits: str | None
 ) -> str:
     """What was done to DICOM files.
 
@@ -59,11 +59,12 @@ def dicom_read(
     Returns:
         A sentence.
     """
-    parts = [f"{done['rescaled']:,} rescaled by their slope and intercept"] * ("rescaled" in done)
-    parts += [f"{done['inverted']:,} of MONOCHROME1 inverted"] * ("inverted" in done)
+    words = {"rescaled": "rescaled by their slope and intercept",
+             "inverted": "of MONOCHROME1 inverted"}  # fmt: skip
+    parts = [f"{done[key]:,} {text}" for key, text in words.items() if key in done]
     if limits is not None:
         beyond = f" (values beyond it became black or white in {done.get('clipped', 0):,})"
-        parts.append("read from {:g} to {:g}".format(*limits) + beyond * ("clipped" in done))
+        parts.append(f"read from {limits}" + beyond * ("clipped" in done))
     parts.append("their own windows are not used")
     return f"{where}: {files:,} DICOM files: {', '.join(parts)}."
 
