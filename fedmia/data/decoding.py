@@ -304,9 +304,7 @@ def conversion_notes(where: str, losses: Iterable[Losses], pixel_range: Range = 
     if pages := sum(one.pages for one in losses):
         notes.append(Note("several-pictures", {"where": where, "files": pages}))
     if cut := [one.cut for one in losses if one.cut]:
-        notes.append(
-            Note("images-cropped", {"where": where, "images": len(cut), "most": max(cut)})
-        )
+        notes.append(Note("images-cropped", {"where": where, "images": len(cut), "most": max(cut)}))
     if black := [one.padded for one in losses if one.padded]:
         notes.append(
             Note("images-padded", {"where": where, "images": len(black), "most": max(black)})

@@ -101,7 +101,9 @@ class Parquet(FileDataset):
             )
         for name in request.columns.values():
             _refuse_gaps(columns[name], name, where)
-        column_values = {option: np.array(columns[name]) for option, name in request.columns.items()}
+        column_values = {
+            option: np.array(columns[name]) for option, name in request.columns.items()
+        }
         return EncodedSet(
             where, files, numbers, escape_name(root.stem), request.size, classes, column_values,
             tuple(notes), request.pixel_range, request.fit,

@@ -45,9 +45,7 @@ def images_surveyed(
     return f"{where}: {sizes}, {bits if len(depths) > 1 else min(depths)}; {files}{tail}."
 
 
-def dicom_read(
-    where: str, files: int, done: Mapping[str, int], limits: str | None
-) -> str:
+def dicom_read(where: str, files: int, done: Mapping[str, int], limits: str | None) -> str:
     """What was done to DICOM files.
 
     Args:
