@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import shlex
 from collections.abc import Callable
 from pathlib import Path
@@ -252,4 +253,13 @@ def test_simulate__the_line_works_for_a_folder_without_labels(tmp_path: Path, ca
     arguments = printed_line(capsys.readouterr().err)
     expected = ["--size", "16", "--pixel-range", "0,4095", "--partition", "iid"]
     assert arguments == [*line, *expected]
-    assert simulate(arguments) == 0
+    run = str(tmp_path / "run")
+    assert simulate([*arguments, "--fit", "pad", "--out", run]) == 0
+    # An audit of the run reads the same images again.
+    out = tmp_path / "audit"
+    assert audit(["--encoder", run, "--attacks", "similarity", "--quiet", "--out", str(out)]) == 0
+    own, again = (
+        json.loads((Path(folder) / "report.json").read_text(encoding="utf-8"))["attacks"][0]["auc"]
+        for folder in (run, out)
+    )
+    assert own == again
