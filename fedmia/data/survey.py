@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from PIL import Image
 
-from fedmia.data.decoding import DEEP, GREY, Encoded, list_unreadable, lossy_mode
+from fedmia.data.decoding import GREY, Encoded, list_unreadable
 from fedmia.data.encoded import EncodedSet
 from fedmia.data.images import CHANNELS
 from fedmia.data.scans import check_shape, read_array
@@ -159,14 +159,14 @@ def _parse(head: bytes, length: int) -> ImageHeader:
 
 
 def _of_picture(picture: Image.Image) -> ImageHeader:
-    colour = picture.mode not in (*GREY, "I", "I;16", "I;16B", "I;16L", "F")
-    deep = any(";16" in str(tile[3]) for tile in getattr(picture, "tile", ()))
-    depth = {"F": FLOATS, "I": "16 bits" if deep else "32 bits"}.get(picture.mode, EIGHT)
-    if picture.mode.startswith("I;16"):
-        depth = "16 bits"
-    if lossy_mode(picture).startswith(DEEP):
-        depth = EIGHT  # the high ones
-    return ImageHeader(str(picture.format), *picture.size, 3 if colour else 1, depth)
+    integers, depth = picture.mode.startswith("I"), EIGHT  # of 16-bit colour the high ones
+    if picture.mode == "F":
+        depth = FLOATS
+    elif integers:
+        tiles = [picture.mode, *(str(tile[3]) for tile in getattr(picture, "tile", ()))]
+        depth = "16 bits" if any(";16" in text for text in tiles) else "32 bits"
+    channels = 1 if integers or picture.mode in (*GREY, "F") else 3
+    return ImageHeader(str(picture.format), *picture.size, channels, depth)
 
 
 def _of_tags(tags: Any) -> ImageHeader:

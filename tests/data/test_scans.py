@@ -127,6 +127,17 @@ def test_dicom__bytes_and_colour_need_no_range(tmp_path: Path) -> None:
     assert done(data)["done"] == {} and done(data)["limits"] is None
 
 
+def test_dicom__a_compressed_frame_is_the_plain_one(tmp_path: Path) -> None:
+    pydicom = pytest.importorskip("pydicom")
+    plain = write_dicom(DEEP)
+    dataset = pydicom.dcmread(io.BytesIO(plain))
+    dataset.compress(pydicom.uid.RLELossless)
+    dataset.save_as(buffer := io.BytesIO())
+    assert b"1.2.840.10008.1.2.5" in buffer.getvalue()
+    data = read(tmp_path, plain, buffer.getvalue(), pixel_range=LIMITS)
+    assert np.array_equal(data.images[:, 0], [BYTES, BYTES])
+
+
 def test_dicom__its_bytes_tell_and_not_its_name(tmp_path: Path) -> None:
     data = read(tmp_path, write_dicom(COLOUR, 8), suffix=".png")
     assert np.array_equal(data.images[0], COLOUR.transpose(2, 0, 1))

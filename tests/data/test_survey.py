@@ -17,7 +17,7 @@ from fedmia.audit import main as audit
 from fedmia.data.base import Request
 from fedmia.data.encoded import EncodedSet
 from fedmia.data.folder import Folder
-from fedmia.data.survey import survey_sets
+from fedmia.data.survey import read_headers, survey_sets
 from fedmia.federation.plan import make_plan
 from fedmia.settings.errors import IncompleteError, InputError
 from fedmia.simulate import main as simulate
@@ -148,6 +148,26 @@ def test_survey__all_at_once_with_files_that_cannot_be_read(tmp_path: Path) -> N
     assert "data.skip_unreadable" not in lacks(second, roles=roles)
     # Alone they are left to the decoder, as not every file has a role.
     assert lacks(files(tmp_path / "c", encode(gray((8, 8), 9, np.uint8)), b"nothing")) == {}
+
+
+@pytest.mark.parametrize(
+    ("pixels", "depth", "channels"),
+    [
+        (gray((8, 8), 2, np.uint8).astype(bool), "8 bits", 1),
+        (gray((8, 8), 256, np.uint8), "8 bits", 1),
+        (gray((8, 8, 2), 256, np.uint8), "8 bits", 1),
+        (gray((8, 8, 4), 256, np.uint8), "8 bits", 3),
+        (gray((8, 8)), "16 bits", 1),
+        (gray((8, 8), 99, np.int32), "32 bits", 1),
+        (gray((8, 8), 9, np.float32), "floats", 1),
+    ],
+)
+def test_survey__depth_and_channels_of_pillows_modes(
+    pixels: np.ndarray, depth: str, channels: int
+) -> None:
+    kind = "TIFF" if depth in ("32 bits", "floats") else "PNG"
+    (header,) = read_headers([("x", encode(pixels, kind))])
+    assert (header.depth, header.channels, header.problem) == (depth, channels, "")
 
 
 def test_survey__every_format_tells_its_size(tmp_path: Path) -> None:
