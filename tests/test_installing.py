@@ -137,7 +137,7 @@ def test_constraints__name_a_version_of_each_requirement_that_its_pin_allows() -
     assert len(versions) == len(lines)
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     extras = project["optional-dependencies"]
-    names = ("docs", "onnx", "tensorboard", "timm", "test", "dev")
+    names = ("dicom", "docs", "onnx", "tensorboard", "timm", "test", "dev")
     every = [*project["dependencies"], *(line for name in names for line in extras[name])]
     wrong = [
         one for one in map(Requirement, every)

@@ -325,7 +325,7 @@ OPENING = (
     "pickle.load", "pickle.loads", "cloudpickle.loads", "csv.reader", "csv.DictReader",
     "safe_open", "load_file", "ZipFile", "tarfile.open", "Image.open", "pd.read_csv",
     "pd.read_parquet", "ParquetFile", "pq.read_table", "pq.read_metadata", "InferenceSession",
-    "read_text",
+    "read_text", "dcmread",
 )  # fmt: skip
 # Who calls one of them outside of fedmia.untrusted, and on what.
 OPENED_ELSEWHERE = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedmia.cli import help
 from fedmia.cli.output import open_output
-from fedmia.settings.errors import InputError
+from fedmia.settings.errors import IncompleteError, InputError, format_value
 from fedmia.settings.flags import Command, ParsedFlags, read
 from fedmia.settings.user import UserSettings, read_user_settings
 from fedmia.settings.values import Text, convert
@@ -84,6 +85,11 @@ def run(
                 code = work(parse(command, flags))
                 sys.stdout.flush()
             return code
+        except IncompleteError as error:
+            print_bad_input(error)
+            if line := complete_line(command, flags, error):
+                print(f"fedmia: this line would do:\n{line}", file=sys.stderr)
+            return BAD_INPUT
         except InputError as error:
             return print_bad_input(error)
         except failures as error:
@@ -140,6 +146,33 @@ def print_bad_input(error: InputError) -> int:
     """Print the error on standard error, as one line; returns the exit code 2."""
     print(f"fedmia: error: {error}", file=sys.stderr)
     return BAD_INPUT
+
+
+def complete_line(command: Command, flags: ParsedFlags, error: IncompleteError) -> str:
+    """The command as it was typed with the options that would do, quoted for a shell.
+
+    Args:
+        command: that refused.
+        flags: as they were typed.
+        error: names the options.
+
+    Returns:
+        The line; empty: the command lacks one of these options, or has it already.
+    """
+    more = list[str]()
+    for path, value in error.options.items():
+        more += [command.flag_of(path)] + ([] if value is True else [format_value(value)])
+    try:
+        parse(command, [*flags.arguments, *more])
+    except InputError:
+        return ""
+    started = sys.orig_argv
+    module = started.index("-m") + 1 if "-m" in started else 0
+    if started[module : module + 1] and started[module].startswith("fedmia."):
+        program = started[: module + 1]
+    else:
+        program = command.usage.split()[1:3]  # `usage: fedmia audit ..`
+    return shlex.join([*program, *flags.arguments, *more])
 
 
 def parse(command: Command, arguments: Arguments) -> Invocation:

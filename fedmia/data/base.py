@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from fedmia.data.arrays import Range
+from fedmia.data.decoding import CROP
 from fedmia.data.encoded import EncodedSet
 from fedmia.data.images import ImageSet
 from fedmia.settings import Options
@@ -42,6 +43,7 @@ class Request:
             that asks, and the column that it names (empty: the one that the source finds).
         pixel_range: the values that become 0 and 255; None: as of `arrays.scale_values`.
         side: of an audit, `members` or `nonmembers`; None: of a run, whose images have no side.
+        fit: way to a square, as of `decoding.to_square`.
     """
 
     path: str | None
@@ -51,6 +53,7 @@ class Request:
     columns: Mapping[str, str] = field(default_factory=dict)
     pixel_range: Range = None
     side: str | None = None
+    fit: str = CROP
 
 
 class Dataset(Options, ABC):
@@ -59,9 +62,11 @@ class Dataset(Options, ABC):
     Attributes:
         columns: what `Request.columns` name there; empty: it has none, and gets no such request.
         finds_columns: whether it finds a column that `Request.columns` leaves open.
+        uniform: whether its images are known to have one size, and 8 bits.
     """
 
     takes_path: ClassVar[bool] = False
+    uniform: ClassVar[bool] = False
     columns: ClassVar[str] = ""
     finds_columns: ClassVar[bool] = False
     # Per-channel constants of the normalisation, in [0, 1]; the run's --mean, --std override them.

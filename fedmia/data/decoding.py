@@ -15,9 +15,10 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 
 from fedmia.data.arrays import Range, scale_values
 from fedmia.data.images import ByteArray, IntArray
+from fedmia.data.scans import is_scan, read_scan
 from fedmia.records.note import Note
 from fedmia.runtime.cores import count_cores
-from fedmia.settings.errors import InputError, opt
+from fedmia.settings.errors import IncompleteError, InputError, opt, prefix_errors
 from fedmia.untrusted.filetype import name_misfit
 from fedmia.untrusted.pictures import open_picture, refuse_bombs
 
@@ -34,7 +35,9 @@ class ByteSource(Protocol):
 
 
 Encoded = tuple[str, bytes | ByteSource]
+CROP, PAD = "crop", "pad"  # ways of an image that is not square to a square
 CHUNK = 64  # images that are decoded at a time, where none is kept
+MOST_PADDED = 1 << 26  # pixels of a padded square
 MOST_NAMED = 5  # unreadable images that an error names
 
 
@@ -43,13 +46,17 @@ class Losses(NamedTuple):
 
     Attributes:
         mode: as `lossy_mode` says it.
-        cropped: it is not square, and its margins are not read.
+        cut: share of its area that is not read, 0: none; it lies beside the square.
         pages: its file holds more than one picture.
+        padded: share of the square that is black beside the whole image, 0: none.
+        dicom: as of `read_scan`; None: of another format.
     """
 
     mode: str
-    cropped: bool
+    cut: float
     pages: bool
+    padded: float = 0.0
+    dicom: tuple[str, ...] | None = None
 
 
 class UnreadableError(InputError):
@@ -66,6 +73,12 @@ class UnreadableError(InputError):
         super().__init__(text)
         self.why = why
 
+    def way_out(self, flag: str = "") -> IncompleteError:
+        """The error with the option that leaves such images out, under the flag of the source."""
+        where = f"{flag}: " if flag else ""
+        lack = f"{where}{self}; {opt('data.skip_unreadable')} leaves them out"
+        return IncompleteError([lack], {"data.skip_unreadable": True})
+
 
 class ImageDecoder:
     """Decodes images into one array, each in its place; those not asked for stay black.
@@ -75,11 +88,15 @@ class ImageDecoder:
         count: how many images there are.
         size: pixels a side to crop and resize to, or None if all have one square shape.
         pixel_range: the values that become 0 and 255; None: as of `scale_values`.
+        fit: as of `to_square`.
     """
 
-    def __init__(self, name: str, count: int, size: int | None, pixel_range: Range = None) -> None:
+    def __init__(
+        self, name: str, count: int, size: int | None, pixel_range: Range = None, fit: str = CROP
+    ) -> None:
         self.name = name
         self.size = size
+        self.fit = fit
         self._range = pixel_range
         self._count = count
         self._losses: dict[int, Losses] = {}
@@ -135,7 +152,7 @@ class ImageDecoder:
 
     def notes(self) -> list[Note]:
         """What was converted, cropped or left out, of the images that were decoded."""
-        return conversion_notes(self.name, self._losses.values())
+        return conversion_notes(self.name, self._losses.values(), self._range)
 
     def _try(self, item: Encoded) -> tuple[ByteArray, Losses] | UnreadableError:
         try:
@@ -148,16 +165,19 @@ class ImageDecoder:
         encoded = b""
         try:
             encoded = source if isinstance(source, bytes) else source.read_bytes()
+            if is_scan(encoded):
+                with self._large if len(encoded) > 2 * LARGE else nullcontext():
+                    values, done = read_scan(encoded, f"{self.name}: {where}", self._range)
+                    image = Image.fromarray(values)
+                    cut, padded = find_margins(image.size, self.size, self.fit)
+                    return self._square(where, image), Losses("", cut, False, padded, done)
             with open_picture(encoded) as opened:
                 alone = self._large if math.prod(opened.size) > LARGE else nullcontext()
-                losses = find_losses(opened, self.size)
+                losses = find_losses(opened, self.size, self.fit)
                 with alone:
                     ImageOps.exif_transpose(opened, in_place=True)  # no copy, of large ones
                     image = to_bytes(opened, losses.mode, f"{self.name}: {where}", self._range)
-                    pixels = np.asarray(
-                        image if self.size is None else crop_and_resize(image, self.size)
-                    )
-                return (pixels[None] if pixels.ndim == 2 else pixels.transpose(2, 0, 1)), losses
+                    return self._square(where, image), losses
         except InputError:
             raise
         # Pillow's decoders raise many kinds of errors on broken bytes; each means the same here.
@@ -168,6 +188,14 @@ class ImageDecoder:
                 text = f"it is {misfit}"
             whole = f"{self.name}: {where}: cannot decode the image: {text}"
             raise UnreadableError(whole, text) from None
+
+    def _square(self, where: str, image: Image.Image) -> ByteArray:
+        """(C, S, S), or the image's own shape where no size is given."""
+        if self.size is not None:
+            with prefix_errors(f"{self.name}: {where}"):
+                image = to_square(image, self.size, self.fit)
+        pixels = np.asarray(image)
+        return pixels[None] if pixels.ndim == 2 else pixels.transpose(2, 0, 1)
 
     def _keep(self, where: str, pixels: ByteArray, place: int) -> None:
         _, height, width = pixels.shape
@@ -203,10 +231,17 @@ def lossy_mode(image: Image.Image) -> str:
     return image.mode if image.mode in (*GREY[2:], *COLOUR[1:]) else ""
 
 
-def find_losses(image: Image.Image, size: int | None) -> Losses:
+def find_losses(image: Image.Image, size: int | None, fit: str = CROP) -> Losses:
     """What an image loses that is to have `size` pixels a side, before its pixels are read."""
-    cropped = size is not None and image.width != image.height
-    return Losses(lossy_mode(image), cropped, getattr(image, "is_animated", False))
+    cut, padded = find_margins(image.size, size, fit)
+    return Losses(lossy_mode(image), cut, getattr(image, "is_animated", False), padded)
+
+
+def find_margins(sides: tuple[int, int], size: int | None, fit: str) -> tuple[float, float]:
+    """Share of an image's area that lies beside its square, and share of its square that lies
+    beside the image: one of them is 0, and both where no size is given."""
+    beside = 1 - min(sides) / max(sides) if size is not None else 0.0
+    return (0.0, beside) if fit == PAD else (beside, 0.0)
 
 
 def to_bytes(image: Image.Image, lossy: str, where: str, pixel_range: Range = None) -> Image.Image:
@@ -243,12 +278,13 @@ def to_bytes(image: Image.Image, lossy: str, where: str, pixel_range: Range = No
     return Image.fromarray(scale_values(np.asarray(image), where, pixel_range))
 
 
-def conversion_notes(where: str, losses: Iterable[Losses]) -> list[Note]:
+def conversion_notes(where: str, losses: Iterable[Losses], pixel_range: Range = None) -> list[Note]:
     """Notes that count the images that were converted, or not read as a whole.
 
     Args:
         where: what the notes call the source.
         losses: of each image.
+        pixel_range: as of `scale_values`.
 
     Returns:
         The notes, or none.
@@ -256,17 +292,32 @@ def conversion_notes(where: str, losses: Iterable[Losses]) -> list[Note]:
     losses = [*losses]
     counts = Counter(one.mode for one in losses if one.mode)
     notes = [Note("images-converted", {"where": where, "modes": counts})] if counts else []
+    if dicom := [one.dicom for one in losses if one.dicom is not None]:
+        done = Counter(word for words in dicom for word in words)
+        limits = None if pixel_range is None else "{:g} to {:g}".format(*pixel_range)
+        notes.append(
+            Note(
+                "dicom-read",
+                {"where": where, "files": len(dicom), "done": done, "limits": limits},
+            )
+        )
     if pages := sum(one.pages for one in losses):
         notes.append(Note("several-pictures", {"where": where, "files": pages}))
-    if cropped := sum(one.cropped for one in losses):
-        notes.append(Note("images-cropped", {"where": where, "images": cropped}))
+    if cut := [one.cut for one in losses if one.cut]:
+        notes.append(Note("images-cropped", {"where": where, "images": len(cut), "most": max(cut)}))
+    if black := [one.padded for one in losses if one.padded]:
+        notes.append(
+            Note("images-padded", {"where": where, "images": len(black), "most": max(black)})
+        )
     return notes
 
 
-def array_crop_notes(where: str, images: ByteArray, size: int | None) -> tuple[Note, ...]:
-    """The note that images (N, C, H, W) lose their margins in `resize_all`, or none."""
-    cropped = size is not None and images.shape[2] != images.shape[3]
-    return tuple(conversion_notes(where, [Losses("", True, False)] * len(images) * cropped))
+def array_crop_notes(
+    where: str, images: ByteArray, size: int | None, fit: str = CROP
+) -> tuple[Note, ...]:
+    """The note that images (N, C, H, W) are cropped or padded in `resize_all`, or none."""
+    cut, padded = find_margins(images.shape[2:], size, fit)
+    return tuple(conversion_notes(where, [Losses("", cut, False, padded)] * len(images)))
 
 
 def list_unreadable(names: Sequence[str]) -> str:
@@ -276,28 +327,43 @@ def list_unreadable(names: Sequence[str]) -> str:
     return f"{len(names)} image{plural} ({', '.join(names[:MOST_NAMED])}{more})"
 
 
-def crop_and_resize(image: Image.Image, size: int) -> Image.Image:
-    """The largest central square of `image`, resized to `size` pixels a side.
+def to_square(image: Image.Image, size: int, fit: str = CROP) -> Image.Image:
+    """An image as a square, resized to `size` pixels a side.
 
     Pillow's bilinear filter, which widens its support when it shrinks (antialias).
 
     Args:
-        image: of any shape.
+        image: of any shape, 8 bits.
         size: at least 1.
+        fit: `crop`: its largest central square; `pad`: the whole image in the middle of a black
+            square, of which an odd pixel more lies below or to the right.
 
     Returns:
         The image, of `size` x `size` pixels.
+
+    Raises:
+        InputError: a padded square of more pixels than an image may have.
     """
     width, height = image.size
-    side = min(width, height)
-    margin, top = (width - side) // 2, (height - side) // 2
+    side = max(width, height) if fit == PAD else min(width, height)
+    margin, top = (int((length - side) / 2) for length in image.size)
     if width != height:
+        if side**2 > MOST_PADDED and fit == PAD:
+            raise InputError(
+                f"{width}x{height} pixels, a padded square of which has more than {MOST_PADDED:,}; "
+                f"{opt('data.fit', CROP)} crops it"
+            )
+        # Pillow fills what lies outside of an image with black.
         image = image.crop((margin, top, margin + side, top + side))
     return image if side == size else image.resize((size, size), Image.Resampling.BILINEAR)
 
 
 def resize_all(
-    images: ByteArray, size: int | None, name: str, pixel_range: Range = None
+    images: ByteArray,
+    size: int | None,
+    name: str,
+    pixel_range: Range = None,
+    fit: str = CROP,
 ) -> ByteArray:
     """Images of one shape, (N, C, H, W) uint8, as (N, C, size, size).
 
@@ -306,12 +372,14 @@ def resize_all(
         size: pixels a side, or None to keep the images' own.
         name: the data source, for the error.
         pixel_range: as of `scale_values`.
+        fit: as of `to_square`.
 
     Returns:
         The array, uint8, square.
 
     Raises:
-        InputError: the images are not square and no size is given, or values out of the range.
+        InputError: the images are not square and no size is given, values out of the range, or what
+            `to_square` refuses.
     """
     images = scale_values(images, name, pixel_range)
     count, channels, height, width = images.shape
@@ -326,6 +394,7 @@ def resize_all(
     for i, image in enumerate(images):
         grey = channels == 1
         pixels = image[0] if grey else np.ascontiguousarray(image.transpose(1, 2, 0))
-        resized = np.asarray(crop_and_resize(Image.fromarray(pixels), size))
+        with prefix_errors(name):
+            resized = np.asarray(to_square(Image.fromarray(pixels), size, fit))
         out[i] = resized[None] if grey else resized.transpose(2, 0, 1)
     return out

@@ -12,7 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedmia.data.arrays import Range
-from fedmia.data.decoding import ByteSource, Encoded, ImageDecoder, UnreadableError, list_unreadable
+from fedmia.data.decoding import (
+    CROP,
+    ByteSource,
+    Encoded,
+    ImageDecoder,
+    UnreadableError,
+    list_unreadable,
+)
 from fedmia.data.images import ByteArray, ImageSet, IntArray, LabelledImages, digests
 from fedmia.records.note import Note
 from fedmia.settings.errors import InputError
@@ -29,6 +36,7 @@ class EncodedSet(LabelledImages):
         size: pixels a side to resize to, or None for the images' own size.
         notes: what the reader of the report should know of the source.
         pixel_range: the values that become 0 and 255; None: as of `scale_values`.
+        fit: as of `to_square`.
     """
 
     where: str
@@ -40,13 +48,14 @@ class EncodedSet(LabelledImages):
     columns: Mapping[str, NDArray[Any]] = field(default_factory=dict)
     notes: tuple[Note, ...] = ()
     pixel_range: Range = None
+    fit: str = CROP
 
     def __len__(self) -> int:
         return len(self.files)
 
     @cached_property
     def _decoder(self) -> ImageDecoder:
-        return ImageDecoder(self.where, len(self), self.size, self.pixel_range)
+        return ImageDecoder(self.where, len(self), self.size, self.pixel_range, self.fit)
 
     @cached_property
     def _names(self) -> list[bytes]:

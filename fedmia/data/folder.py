@@ -19,8 +19,9 @@ from fedmia.settings.errors import InputError, opt
 from fedmia.settings.values import escape_name
 
 SUFFIXES = frozenset(
-    (".bmp", ".gif", ".jpeg", ".jpg", ".pbm", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
-)
+    (".bmp", ".dcm", ".gif", ".jpeg", ".jpg", ".npy", ".pbm", ".pgm", ".png", ".ppm", ".tif",
+     ".tiff", ".webp")
+)  # fmt: skip
 # Folders of thumbnails and copies that programs make unseen, beside those whose name has a dot.
 HIDDEN = frozenset(("@eaDir", "__MACOSX", "#recycle", "$RECYCLE.BIN", "Thumbs.db", "desktop.ini"))
 
@@ -86,7 +87,7 @@ def read_classes(
     labels = np.repeat(np.arange(len(classes)), [len(c) for c in classes.values()])
     return EncodedSet(
         where, [(str(f), f) for f in files], labels, name, request.size, tuple(classes),
-        pixel_range=request.pixel_range,
+        pixel_range=request.pixel_range, fit=request.fit,
     )  # fmt: skip
 
 

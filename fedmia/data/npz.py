@@ -62,8 +62,8 @@ class Npz(Dataset):
                     f"npz: {path}: {request.columns[option]} must be strings, integers or booleans "
                     f"({len(x)},), one an image, got {values.dtype} {values.shape}"
                 )
-        notes += array_crop_notes(where, images, request.size)
-        images = resize_all(images, request.size, where)
+        notes += array_crop_notes(where, images, request.size, request.fit)
+        images = resize_all(images, request.size, where, fit=request.fit)
         return ImageSet(images, labels, escape_name(path.stem), classes, columns, notes)
 
 

@@ -101,10 +101,12 @@ class Parquet(FileDataset):
             )
         for name in request.columns.values():
             _refuse_gaps(columns[name], name, where)
-        by_option = {option: np.array(columns[name]) for option, name in request.columns.items()}
+        column_values = {
+            option: np.array(columns[name]) for option, name in request.columns.items()
+        }
         return EncodedSet(
-            where, files, numbers, escape_name(root.stem), request.size, classes, by_option,
-            tuple(notes), request.pixel_range,
+            where, files, numbers, escape_name(root.stem), request.size, classes, column_values,
+            tuple(notes), request.pixel_range, request.fit,
         )  # fmt: skip
 
     def _columns(self, schema: pa.Schema, path: Path, request: Request) -> tuple[str, list[str]]:

@@ -53,6 +53,7 @@ class Stl10(TorchvisionDataset):
     """
 
     paper: ClassVar[str] = "Coates et al., 'An Analysis of Single-Layer Networks', AISTATS 2011"
+    uniform: ClassVar[bool] = True
     mean: ClassVar[tuple[float, ...]] = (0.4467, 0.4398, 0.4066)
     std: ClassVar[tuple[float, ...]] = (0.2603, 0.2566, 0.2713)
     kind: ClassVar[str] = "STL10"

@@ -27,6 +27,7 @@ class TinyImageNet(FileDataset):
 
     paper: ClassVar[str] = "Le & Yang, 'Tiny ImageNet Visual Recognition Challenge', 2015"
     takes_path: ClassVar[bool] = True
+    uniform: ClassVar[bool] = True
     mean: ClassVar[tuple[float, ...]] = (0.480, 0.448, 0.398)
     std: ClassVar[tuple[float, ...]] = (0.277, 0.269, 0.282)
 

@@ -45,8 +45,9 @@ class ArrayDataset(Dataset):
 
     def load(self, request: Request) -> ImageSet:
         images, columns = self.content.images, {option: self.subjects for option in request.columns}
-        notes = (*self.content.notes, *array_crop_notes(self.called, images, request.size))
-        resized = resize_all(images, request.size, self.called)
+        cut = array_crop_notes(self.called, images, request.size, request.fit)
+        notes = (*self.content.notes, *cut)
+        resized = resize_all(images, request.size, self.called, fit=request.fit)
         return replace(self.content, images=resized, name=self.called, columns=columns, notes=notes)
 
 

@@ -179,7 +179,7 @@ def _source(tree: Mapping[str, Any]) -> tuple[Dataset, str | None] | None:
     if name not in registry.names("dataset"):  # package.module:Class[:PATH]
         attribute, _, path = path.partition(":")
         name = f"{name}:{attribute}"
-    own = ("name", "dir", "size", "mean", "std", "skip_unreadable", "pixel_range")
+    own = ("name", "dir", "size", "mean", "std", "skip_unreadable", "pixel_range", "fit")
     try:
         built = _build_complete("dataset", name, {k: v for k, v in data.items() if k not in own})
     except InputError:

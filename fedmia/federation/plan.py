@@ -18,6 +18,7 @@ from fedmia.data.decoding import UnreadableError
 from fedmia.data.encoded import EncodedSet
 from fedmia.data.images import ImageSet, IntArray, digests, rank_digests
 from fedmia.data.sets import form_sets
+from fedmia.data.survey import survey_sets
 from fedmia.federation.schedule import Schedule
 from fedmia.partitions.split import decode_split, make_split
 from fedmia.partitions.subjects import COLUMN
@@ -78,13 +79,17 @@ def make_plan(experiment: Experiment) -> Plan:
     if encoded is None:
         split = roles(source.load(request))
     else:
-        if experiment.data.skip_unreadable:
+        skip = experiment.data.skip_unreadable
+        if not source.uniform:
+            files = encoded
+            surveyed = survey_sets({encoded.where: encoded}, skip, roles=lambda: roles(files))
+            encoded = surveyed[encoded.where]
+        if skip:
             encoded = encoded.drop_unreadable()
         try:
             split = decode_split(encoded, roles)
         except UnreadableError as error:
-            hint = f"{opt('data.skip_unreadable')} leaves them out"
-            raise InputError(f"{error}; {hint}") from None
+            raise error.way_out() from None
     foresee(experiment, split)
     received = Schedule(experiment).received(experiment.holder)
     split, data = replace(split, received=frozenset(received)), split.data

@@ -12,7 +12,7 @@ from fedmia.data.encoded import EncodedSet
 from fedmia.data.images import ImageSet, IntArray
 from fedmia.records.note import Note
 from fedmia.settings import Options, registry
-from fedmia.settings.errors import InputError, opt
+from fedmia.settings.errors import IncompleteError, InputError, opt
 
 
 class Partition(Options, ABC):
@@ -67,11 +67,12 @@ class Partition(Options, ABC):
             InputError: the images do not tell.
         """
         if self.by_classes and clients > 1 and not data.labelled:
-            raise InputError(
+            lack = (
                 f"partition {type(self).__name__.lower()} deals by classes, and the images of "
                 f"{data.name} have no labels; {opt('partition', 'iid')} and "
                 f"{opt('partition', 'quantity')} need none"
             )
+            raise IncompleteError([lack], {"partition": "iid"})
         return data.labels
 
     def notes(self, data: ImageSet, clients: int) -> list[Note]:

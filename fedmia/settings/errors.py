@@ -30,7 +30,7 @@ SHORT_FLAGS: Mapping[str, str] = {
 } | {
     f"{section}.{name}": name
     for section, names in {
-        "data": ("size", "mean", "std", "channels", "skip_unreadable", "pixel_range"),
+        "data": ("size", "mean", "std", "channels", "skip_unreadable", "pixel_range", "fit"),
         "encoder": ("checkpoint", "checkpoint_key", "allow_missing", "allow_random", "embedding",
                     "access", "rate", "batch", "precision"),
         "federation": ("owners", "loss", "notes"),
@@ -78,6 +78,8 @@ class IncompleteError(InputError):
         lacks: what is wrong, a clause each.
         options: path of an option -> the value that mends it, as settings have it.
 
+    Python's traceback ends with them as arguments: `size=64, pixel_range=(0, 4095)`.
+
     Attributes:
         options: as given; the command line prints the command with them.
     """
@@ -85,6 +87,10 @@ class IncompleteError(InputError):
     def __init__(self, lacks: Sequence[str], options: Mapping[str, Any]) -> None:
         super().__init__("; ".join(lacks))
         self.options = dict(options)
+        arguments = {SHORT_FLAGS.get(path, path): value for path, value in options.items()}
+        if arguments:
+            listed = ", ".join(f"{name}={value!r}" for name, value in arguments.items())
+            self.add_note(f"arguments that would do: {listed}")
 
 
 def opt(path: str, value: Any = ...) -> str:

@@ -127,11 +127,13 @@ class ParsedFlags:
         options: path of each option of the settings -> its value, a `Text` or a list of these.
         typed: path of each of them -> the flag as it was typed.
         command: values of the command's own options and switches (the latter empty).
+        arguments: all of it, as it was typed, without the program's name.
     """
 
     options: dict[str, Any] = field(default_factory=dict)
     typed: dict[str, str] = field(default_factory=dict)
     command: dict[str, str] = field(default_factory=dict)
+    arguments: tuple[str, ...] = ()
 
 
 def read(command: Command, arguments: Sequence[str]) -> ParsedFlags:
@@ -147,7 +149,7 @@ def read(command: Command, arguments: Sequence[str]) -> ParsedFlags:
         InputError: an unknown option (with the nearest one), a flag given twice, a value missing or
             one too many.
     """
-    parsed = ParsedFlags()
+    parsed = ParsedFlags(arguments=tuple(arguments))
     waiting, bare = list(arguments), list(command.bare)
     while waiting:
         token = waiting.pop(0)

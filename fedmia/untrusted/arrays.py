@@ -67,13 +67,21 @@ def open_npz(where: str, path: Path) -> Iterator[NpzFile]:
         yield NpzFile(file, allow_pickle=False)
 
 
-def check_array(where: str, file: IO[bytes], length: int) -> None:
+def is_npy(head: bytes) -> bool:
+    """Whether a file with these first bytes is an array in NumPy's format."""
+    return head.startswith(np.lib.format.MAGIC_PREFIX)
+
+
+def check_array(where: str, file: IO[bytes], length: int) -> tuple[tuple[int, ...], np.dtype[Any]]:
     """Refuse an array in NumPy's format whose header promises more than the file holds.
 
     Args:
         where: names the file.
         file: open at the start of the array; read up to its numbers.
         length: bytes from there to the end.
+
+    Returns:
+        Its shape and the type of its numbers.
 
     Raises:
         InputError: it promises more, or holds objects.
@@ -100,3 +108,4 @@ def check_array(where: str, file: IO[bytes], length: int) -> None:
         size *= side
     if size < 0 or size > length:
         raise InputError(f"{where} promises {shape} of {kind} and holds {length} bytes")
+    return shape, kind

@@ -13,7 +13,7 @@ from torch.nn.functional import interpolate
 
 from fedmia.data.base import Request
 from fedmia.data.cifar import Cifar10, Cifar100
-from fedmia.data.decoding import crop_and_resize, resize_all
+from fedmia.data.decoding import resize_all, to_square
 from fedmia.data.digits import Digits
 from fedmia.data.stl10 import PlanarImage, Stl10
 from fedmia.data.svhn import Svhn
@@ -65,7 +65,7 @@ def test_resize__own_size_is_untouched_and_crop_is_central():
     images = RNG.integers(0, 256, (2, 3, 6, 6), dtype=np.uint8)
     assert resize_all(images, None, "x") is images and resize_all(images, 6, "x") is images
     wide = RNG.integers(0, 256, (6, 10), dtype=np.uint8)
-    assert np.array_equal(np.asarray(crop_and_resize(Image.fromarray(wide), 6)), wide[:, 2:8])
+    assert np.array_equal(np.asarray(to_square(Image.fromarray(wide), 6)), wide[:, 2:8])
     assert np.array_equal(resize_all(wide[None, None], 6, "x")[0, 0], wide[:, 2:8])
     with pytest.raises(InputError, match="6x10 pixels are not square; give data.size"):
         resize_all(wide[None, None], None, "x")

@@ -15,11 +15,11 @@ from PIL import Image
 import fedmia
 from fedmia.cli.commands import AUDIT, SIMULATE
 from fedmia.door.arguments import build_settings
-from fedmia.evaluation.audits.sources import find_images, load_images, take
+from fedmia.evaluation.audits.sources import find_images, load_images
 from fedmia.federation.plan import make_plan
 from fedmia.settings.commands.audit import Audit
 from fedmia.settings.commands.experiment import Experiment
-from fedmia.settings.errors import InputError
+from fedmia.settings.errors import IncompleteError, InputError
 from fedmia.settings.tree import from_tree, to_tree
 from papers.heads import measure
 from papers.heads.settings import Head
@@ -41,7 +41,7 @@ def test_simulate__scales_the_images_of_a_folder(folder: Path) -> None:
     plan = make_plan(experiment_on(folder, pixel_range=list(LIMITS)))
     used = np.sort(plan.cast.used)
     assert np.array_equal(plan.cast.data.images[used], BYTES[used])
-    with pytest.raises(InputError, match=r"data\.pixel_range \(--pixel-range\) LOW,HIGH"):
+    with pytest.raises(IncompleteError, match=r"data\.pixel_range \(--pixel-range\) 0,4095"):
         make_plan(experiment_on(folder))
 
 
@@ -59,12 +59,13 @@ def test_audit__scales_every_source_by_the_same_range(folder: Path) -> None:
         {"encoder": "e", "members": source, "nonmembers": source, "shadows": 2,
          "shadow_data": source, "pixel_range": list(LIMITS)},
     )  # fmt: skip
-    for flag in ("members", "nonmembers"):
-        assert np.array_equal(find_images(audit, flag, None).all().images, BYTES)
+    for side in find_images(audit, None):
+        assert np.array_equal(side.all().images, BYTES)
     assert np.array_equal(load_images(audit, "shadow.data", None).images, BYTES)
-    with pytest.raises(InputError, match=r"^members: .* \(--pixel-range\) LOW,HIGH, one fixed"):
-        bad = replace(audit, data=replace(audit.data, pixel_range=None))
-        take(find_images(bad, "members", None), "members", np.arange(2))
+    bad = replace(audit, data=replace(audit.data, pixel_range=None))
+    with pytest.raises(IncompleteError) as caught:
+        find_images(bad, None)
+    assert caught.value.options == {"data.pixel_range": (0, 4095)}
     with pytest.raises(
         InputError,
         match=r"^data.pixel_range .* without members .*: a run's images have its",
@@ -95,8 +96,8 @@ def test_python__the_range_is_given_anywhere(config: Any, options: dict[str, Any
 def test_python__audits_by_name_and_of_objects() -> None:
     options = {"members": DEEP, "nonmembers": DEEP[::-1], "pixel_range": LIMITS}
     audit = build_settings(AUDIT, None, {"encoder": "e", **options})
-    assert np.array_equal(find_images(audit, "members", None).images, BYTES)
-    assert np.array_equal(find_images(audit, "nonmembers", None).images, BYTES[::-1])
+    members, others = find_images(audit, None)
+    assert np.array_equal(members.images, BYTES) and np.array_equal(others.images, BYTES[::-1])
     with pytest.raises(InputError, match=r"members must be .* give data\.pixel_range .* LOW,HIGH"):
         build_settings(AUDIT, None, {"encoder": "e", "members": DEEP, "nonmembers": DEEP})
     encoder, more = torch.nn.Conv2d(1, 8, 3), {"attacks": "similarity", "quiet": True}

@@ -82,7 +82,7 @@ def test_folder__links_are_followed_at_any_depth_and_circles_end(tmp_path: Path)
 
 def test_folder__other_files_are_counted(tmp_path: Path) -> None:
     put(tmp_path / "0.png", 0)
-    (tmp_path / "1.dcm").write_bytes(b"DICM")
+    (tmp_path / "1.nii").write_bytes(b"n+1")
     (note,) = sentences(load(Folder(), tmp_path).notes)
     assert "1 files that are not called like images left out" in note
     (tmp_path / "0.png").unlink()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Sequence, Sized
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -18,17 +19,20 @@ from fedmia.evaluation.audits.subjects import Subjects, cut_roles, in_order, rea
 from fedmia.records.note import Note
 from fedmia.report.words.notes import sentences
 from fedmia.settings.commands.audit import Audit
-from fedmia.settings.errors import InputError, opt
+from fedmia.settings.errors import IncompleteError, InputError, opt
 
 MOST_KNOWN = 500  # a side, where `--known` leaves it open
 
 
-def deal(audit: Audit, size: int | None, owners: object = None) -> Cast:
+def deal(
+    audit: Audit, size: int | None, owners: object = None, channels: int | None = None
+) -> Cast:
     """Load both sides, and give every image its role.
 
     Args:
         size: side of an image in pixels; None keeps the source's.
         owners: integers (N,), the client of each member; None: as the settings say.
+        channels: that the encoder takes; None: not known.
 
     Returns:
         The images in their roles.
@@ -36,13 +40,26 @@ def deal(audit: Audit, size: int | None, owners: object = None) -> Cast:
     Raises:
         InputError: a source that cannot be read, or images that `deal_sets` refuses.
     """
-    members = find_images(audit, "members", size)
-    others = find_images(audit, "nonmembers", size)
+    members, others = find_images(audit, size, channels, partial(_check_counts, audit))
     views = source_views(audit)
     split = deal_sets(audit, members, others, views)
     return replace(
         split, owners=read_owners(audit.federation.owners if owners is None else owners, members)
     )
+
+
+def _check_counts(audit: Audit, members: int, others: int) -> None:
+    """Raise InputError for too few images, before the sources are read; of subjects others are too
+    few."""
+    if audit.groups is not None:
+        return
+    try:
+        role_sizes(audit, members, others)
+    except InputError as error:
+        few = audit.split.known is None and min(members, others) >= 4
+        if not few:
+            raise
+        raise IncompleteError([str(error)], {"split.known": 2}) from None
 
 
 def deal_sets(audit: Audit, members: Source, others: Source, views: AugmentLimits) -> Cast:

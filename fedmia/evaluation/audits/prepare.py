@@ -174,7 +174,7 @@ def images_for(audit: Audit, released: LoadedEncoder, owners: object = None) -> 
     if audit.members is None and run:
         return split_of_run(audit, run)
     size = audit.data.size or released.size
-    audit_split = deal(audit, size, owners)
+    audit_split = deal(audit, size, owners, released.channels)
     if audit.data.size is None and size is not None:
         released.notes.append(Note("brought-to-size", {"size": size, "encoder": released.name}))
     return audit_split

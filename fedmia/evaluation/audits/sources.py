@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from operator import attrgetter
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from fedmia.data.base import AugmentLimits, Dataset, Request
 from fedmia.data.decoding import UnreadableError
 from fedmia.data.encoded import EncodedSet
 from fedmia.data.images import ImageSet, IntArray
+from fedmia.data.survey import survey_sets
 from fedmia.settings import registry
 from fedmia.settings.commands.audit import Audit
 from fedmia.settings.dataset_names import split_dataset
@@ -28,25 +30,47 @@ def source_views(audit: Audit) -> AugmentLimits:
     return views
 
 
-def find_images(audit: Audit, flag: str, size: int | None) -> Source:
-    """Find the images of `--members` or `--nonmembers`; decode them later where the source can.
+def find_images(
+    audit: Audit,
+    size: int | None,
+    channels: int | None = None,
+    roles: Callable[[int, int], object] = lambda members, others: None,
+) -> tuple[Source, Source]:
+    """Find the images of `--members` and `--nonmembers`, look at the headers of their files, and
+    decode them later where the source can.
 
     Args:
-        flag: the option that names the data source.
         size: side of an image in pixels; None keeps the source's.
+        channels: that the encoder takes; None: not known.
+        roles: refuses so many members and non-members.
 
     Returns:
-        The images, decoded later where the source can.
+        The images of both sides, decoded later where the source can.
 
     Raises:
         InputError: missing, empty or corrupt, with the flag named.
+        IncompleteError: options that the files ask for, of both sides at once.
     """
-    source, request = _source(audit, flag, size)
-    with _name_flag(flag):
-        encoded = source.encoded(request)
-        if encoded is None:
-            return source.load(request).with_channels(audit.data.channels)
-        return encoded.drop_unreadable() if audit.data.skip_unreadable else encoded
+    sides: dict[str, Source] = {}
+    asking = dict[str, EncodedSet]()
+    for flag in SIDES:
+        source, request = _source(audit, flag, size)
+        with _name_flag(flag):
+            encoded = source.encoded(request)
+            if encoded is None:
+                sides[flag] = source.load(request).with_channels(audit.data.channels)
+            else:
+                sides[flag] = encoded
+                asking |= {} if source.uniform else {flag: encoded}
+    skip, needed = audit.data.skip_unreadable, None if audit.data.channels else channels
+    if asking:
+        count = partial(roles, *map(len, sides.values()))
+        sides |= survey_sets(asking, skip, needed, count)
+    for flag, one in sides.items():
+        if skip and isinstance(one, EncodedSet):
+            with _name_flag(flag):
+                sides[flag] = one.drop_unreadable()
+    return sides["members"], sides["nonmembers"]
 
 
 def load_images(audit: Audit, flag: str, size: int | None) -> ImageSet:
@@ -104,7 +128,9 @@ def _source(audit: Audit, flag: str, size: int | None) -> tuple[Dataset, Request
     if flag == "members" and source.columns and audit.owner_column is not None:
         columns["federation.owners"] = audit.owner_column
     side = flag if flag in SIDES else None
-    return source, Request(path, folder, size, audit.seed, columns, audit.data.pixel_range, side)
+    return source, Request(
+        path, folder, size, audit.seed, columns, audit.data.pixel_range, side, audit.data.fit
+    )
 
 
 @contextmanager
@@ -115,7 +141,7 @@ def _name_flag(flag: str) -> Iterator[None]:
     except IncompleteError:
         with prefix_errors(flag):
             raise
+    except UnreadableError as error:
+        raise error.way_out(flag) from None
     except InputError as error:
-        hint = f"; {opt('data.skip_unreadable')} leaves them out"
-        way_out = hint if isinstance(error, UnreadableError) else ""
-        raise InputError(f"{flag}: {error}{way_out}") from None
+        raise InputError(f"{flag}: {error}") from None

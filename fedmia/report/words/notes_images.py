@@ -19,9 +19,62 @@ def several_pictures(where: str, files: int) -> str:
     return f"{where}: {files} files hold more than one picture, the first is read."
 
 
-def images_cropped(where: str, images: int) -> str:
+def images_surveyed(
+    where: str,
+    sizes: str,
+    depths: Mapping[str, int],
+    kinds: Mapping[str, int],
+    windows: Mapping[str, int],
+) -> str:
+    """What the headers of the files say.
+
+    Args:
+        where: what the note calls the source.
+        sizes: how many images, and their sizes.
+        depths: bits of a value, and how many images have so many.
+        kinds: format, and how many files have it.
+        windows: values that files name as black and white, and how many files name them.
+
+    Returns:
+        A sentence.
+    """
+    bits = ", ".join(f"{count:,} of {depth}" for depth, count in depths.items())
+    files = ", ".join(f"{count:,} {kind}" for kind, count in sorted(kinds.items()))
+    own = ", ".join(f"{span} ({count:,} files)" for span, count in windows.items())
+    tail = f"; windows that the files name: {own}" if own else ""
+    return f"{where}: {sizes}, {bits if len(depths) > 1 else min(depths)}; {files}{tail}."
+
+
+def dicom_read(where: str, files: int, done: Mapping[str, int], limits: str | None) -> str:
+    """What was done to DICOM files.
+
+    Args:
+        where: what the note calls the source.
+        files: how many were read.
+        done: `rescaled`, `inverted`, `clipped`, and to how many.
+        limits: values that became black and white, or None.
+
+    Returns:
+        A sentence.
+    """
+    words = {"rescaled": "rescaled by their slope and intercept",
+             "inverted": "of MONOCHROME1 inverted"}  # fmt: skip
+    parts = [f"{done[key]:,} {text}" for key, text in words.items() if key in done]
+    if limits is not None:
+        beyond = f" (values beyond it became black or white in {done.get('clipped', 0):,})"
+        parts.append(f"read from {limits}" + beyond * ("clipped" in done))
+    parts.append("their own windows are not used")
+    return f"{where}: {files:,} DICOM files: {', '.join(parts)}."
+
+
+def images_cropped(where: str, images: int, most: float) -> str:
     cut = "were cropped to their middle square, what lies beside it is not read"
-    return f"{where}: {images} images that are not square {cut}."
+    return f"{where}: {images} images that are not square {cut} (at most {most:.0%} of the area)."
+
+
+def images_padded(where: str, images: int, most: float) -> str:
+    black = f"(at most {most:.0%} of the square)"
+    return f"{where}: {images} images that are not square were padded with black {black}."
 
 
 def unreadable_out(where: str, images: str) -> str:

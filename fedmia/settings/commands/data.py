@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from fedmia.data.base import Dataset, Request
+from fedmia.data.decoding import CROP, PAD
 from fedmia.settings import Options, option
 from fedmia.settings.choices import PluginChoice, Values
 from fedmia.settings.dataset_names import split_dataset
@@ -25,6 +26,7 @@ class Pixels(Options):
         mean: mean of each channel, pixels in [0, 1]; None: likewise.
         std: standard deviation of each channel; None: likewise.
         pixel_range: the pixel values that become 0 and 255.
+        fit: way of images that are not square.
     """
 
     dir: str | None = option(None, "folder of the data source's files", hole="FOLDER")
@@ -45,6 +47,12 @@ class Pixels(Options):
         None,
         "LOW,HIGH: values that become black and white in every image alike, as 0,65535 of 16 bits "
         "(none: images of 8 bits, or floats from 0 to 1)",
+        omitted=True,
+    )
+    fit: str = option(
+        CROP,
+        "images that are not square: crop them to their middle square, or pad them with black",
+        choices=(CROP, PAD),
         omitted=True,
     )
 
@@ -87,7 +95,7 @@ class Data(Pixels):
         """What the run asks of the source."""
         place = Path(self.dir) if self.dir is not None else None
         path = split_dataset(self.name)[1]
-        return Request(path, place, self.size, seed, pixel_range=self.pixel_range)
+        return Request(path, place, self.size, seed, pixel_range=self.pixel_range, fit=self.fit)
 
     def fill_views(self, ssl: PluginChoice) -> PluginChoice:
         """The method with the source's options of views where its own are not given."""

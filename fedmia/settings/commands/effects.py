@@ -53,6 +53,7 @@ OF_EXPERIMENTS: Mapping[str, Need] = {
     ),
     "data.dir": FILES,
     "data.pixel_range": FILES,
+    "data.fit": FILES,
     "data.skip_unreadable": Need(
         lambda e: type(e.data.source()).encoded is not Dataset.encoded,
         "on images that are decoded already",
@@ -68,7 +69,7 @@ OF_EXPERIMENTS: Mapping[str, Need] = {
 }
 OF_AUDITS: Mapping[str, Need] = {
     **dict.fromkeys(("encoder", "augment"), IMAGES),
-    **dict.fromkeys(("data.dir", "data.channels", "data.skip_unreadable"), SOURCES),
+    **dict.fromkeys(("data.dir", "data.channels", "data.skip_unreadable", "data.fit"), SOURCES),
     "shadow.cache": Need(lambda a: a.shadow.count, SHADOWED),
     "shadow.count": SHADOWS,
 }
