@@ -14,7 +14,14 @@ from fedmia.data.classes import Labels
 from fedmia.data.images import ImageSet, IntArray, count_uniform, digests
 from fedmia.evaluation.audits.owners import read_owners
 from fedmia.evaluation.audits.sources import Source, find_images, source_views, take
-from fedmia.evaluation.audits.subjects import Subjects, cut_roles, in_order, read_subjects
+from fedmia.evaluation.audits.subjects import (
+    FEW,
+    Subjects,
+    cut_roles,
+    in_order,
+    is_small_set,
+    read_subjects,
+)
 from fedmia.records.note import Note
 from fedmia.report.words.notes import sentences
 from fedmia.settings.commands.audit import Audit
@@ -148,8 +155,10 @@ def _roles(
         if len(order) < len(listed):
             copies = len(listed) - len(order)
             notes.append(Note("copies-of-side-out", {"copies": copies, "side": flag}))
+    least = min(map(len, orders))
+    small = audit.split.known is None and is_small_set(subjects, least)
     try:
-        known, scored = role_sizes(audit, *map(len, orders))
+        known, scored = (0, (least, least)) if small else role_sizes(audit, *map(len, orders))
     except InputError as error:
         reasons = [str(error), *(one.rstrip(".") for one in sentences(notes))]
         raise InputError("; ".join(reasons)) from None
@@ -264,7 +273,7 @@ def role_sizes(audit: Audit, members: int, others: int) -> tuple[int, tuple[int,
     known = min(least // 4, MOST_KNOWN) if audit.split.known is None else audit.split.known
     if audit.split.known is None and known < 2:
         raise InputError(
-            f"{members} members and {others} non-members are too few: at least 8 of each are "
+            f"{members} members and {others} non-members are too few: at least {FEW} of each are "
             f"needed, or 4 of each with {opt('split.known', 2)}"
         )
     if known < 2 or least - known < 2:

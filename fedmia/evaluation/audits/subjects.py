@@ -12,15 +12,19 @@ from typing import Any
 
 import numpy as np
 
+from fedmia.attacks.base import DatasetAttack
+from fedmia.data.cast import Cast
 from fedmia.data.images import IntArray
 from fedmia.evaluation.audits.imagetable import read_image_table
 from fedmia.evaluation.audits.sources import Source
+from fedmia.settings import registry
 from fedmia.settings.commands.audit import Audit
 from fedmia.settings.errors import InputError, opt
 from fedmia.settings.values import escape_name
 from fedmia.statistics.subjects import nearest_end
 
 LEAST = 2  # subjects of a role, a side
+FEW = 8  # images of a side, under which none are known without `--known`
 
 
 # Names of the subjects, and by side the number of each image's, its place among the names.
@@ -90,6 +94,38 @@ def read_subjects(audit: Audit, sides: Mapping[str, Source]) -> Subjects | None:
     return tuple(numbers), of
 
 
+def is_small_set(subjects: Subjects | None, images: int) -> bool:
+    """Whether all members are of one subject with too few images for an attacker to know some.
+
+    Args:
+        subjects: of both sides; None: images belong to none.
+        images: on the smaller side.
+
+    Returns:
+        Whether the subject is scored whole, and nothing known of it.
+    """
+    return subjects is not None and len(np.unique(subjects[1]["members"])) == 1 and images < FEW
+
+
+def refuse_single_images(cast: Cast, name: str) -> str | None:
+    """Why an attack on single images has no place where nothing is known of the only subject.
+
+    Args:
+        cast: the images in their roles.
+        name: of the attack.
+
+    Returns:
+        The reason; None: it has one.
+    """
+    whole = issubclass(registry.load("attack", name), DatasetAttack)
+    if whole or cast.subjects is None or len(cast.ids("known_members")):
+        return None
+    return (
+        "judges single images, and all members are of one subject: no interval of so few subjects "
+        f"shows a leak; attacks on whole sets do, or {opt('split.known', 2)} knows images of it"
+    )
+
+
 def cut_roles(
     audit: Audit, side: str, subjects: list[IntArray], known: int, spares: bool
 ) -> list[IntArray]:
@@ -101,7 +137,8 @@ def cut_roles(
         audit: says how many are known and scored; images, met as nearly as whole subjects allow.
         side: `members` or `nonmembers`.
         subjects: places of each subject's images, in the order in which they are dealt.
-        known: number of known images.
+        known: number of known images; 0: none of a subject in question, and as few as may be of
+            the others.
         spares: whether half of the others are for the shadows.
 
     Returns:
@@ -113,7 +150,8 @@ def cut_roles(
     sizes, least = [len(places) for places in subjects], LEAST
     whole = len(subjects) == 1 and side == "members"
     if whole:
-        sizes, known = [1] * sizes[0], known if audit.split.known else LEAST
+        least = LEAST if known else 0
+        sizes, known = [1] * sizes[0], known if audit.split.known else least
     elif len(subjects) < (needed := (2 + spares) * LEAST):
         alone = ", or members of one subject" if side == "members" else ""
         raise InputError(
@@ -123,7 +161,7 @@ def cut_roles(
     first = nearest_end(sizes, known, least, (1 + spares) * least)
     left = sum(sizes[first:])
     target = min(audit.split.limit or left, left // 2 if spares else left)
-    second = first + nearest_end(sizes[first:], target, least, spares * least)
+    second = first + nearest_end(sizes[first:], target, max(least, 1), spares * least)
     if whole:
         return np.split(subjects[0], [first, second])
     none = np.zeros(0, np.int64)
