@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
-
 from fedmia.records.client_rows import CLIENT, ClientInferenceRow, InferenceRow
 from fedmia.records.rows import Report
 from fedmia.report.judgement import SIGNIFICANCE, detected, is_clean
 from fedmia.report.selection import FEW
 from fedmia.report.words.numbers import format_p
+from fedmia.statistics.one_subject import others_needed
 
 CORRECTED = "corrected for all tests of this report"
 UNCONTROLLED = "; no control tells training from a shift between the sides"
@@ -86,7 +85,7 @@ def out_of_reach(row: InferenceRow) -> str:
     others = row.n_nonmember_subjects
     if others is None or tests <= SIGNIFICANCE * (others + 1):
         return ""
-    needed = math.ceil(tests / SIGNIFICANCE) - 1
+    needed = others_needed(tests, SIGNIFICANCE)
     return (
         f"; {others} non-member subjects are too few to establish any (p is at least "
         f"{format_p(1 / (others + 1))}): {tests} tests need {needed:,} of them"
