@@ -121,8 +121,8 @@ def refuse_single_images(cast: Cast, name: str) -> str | None:
     if whole or cast.subjects is None or len(cast.ids("known_members")):
         return None
     return (
-        "judges single images, and all members are of one subject: no interval of so few subjects "
-        f"shows a leak; attacks on whole sets do, or {opt('split.known', 2)} knows images of it"
+        "judges single images, and all members are of one subject, so no interval shows a leak; "
+        "attacks on whole sets judge the subject"
     )
 
 

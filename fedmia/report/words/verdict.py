@@ -33,7 +33,7 @@ from fedmia.report.words.bounds import SHOUT, refutation_sentence
 from fedmia.report.words.health import USELESS, health_sentence
 from fedmia.report.words.meaning import explain
 from fedmia.report.words.numbers import auc_and_limits
-from fedmia.report.words.sets import statement
+from fedmia.report.words.sets import statement, uncontrolled
 
 UNCONTROLLED = "No control on the same images rules out that the images differ by themselves"
 REFUTED = f"{SHOUT}: the run shows more leakage than a guarantee allows."
@@ -137,8 +137,9 @@ def _by_attacks(report: Report) -> str:
         second = f"{what_leaks(row)}: {over_control(row)}" if controlled else UNCONTROLLED
         return f"The attack {separates(row)}. {second}{_under_attack(report, strongest)}"
     if sets is not None:
-        second = "The encoder leaks membership" if controlled else UNCONTROLLED
-        return f"By {sets.attack}: {statement(sets)}. {second}"
+        if not controlled:
+            return f"By {sets.attack}: {uncontrolled(sets)}. {UNCONTROLLED}"
+        return f"By {sets.attack}: {statement(sets)}. The encoder leaks membership"
     if not scored:
         return "No leakage established: no attack detected a data set"
     return _no_leak(scored)
