@@ -36,6 +36,7 @@ from fedmia.report.words.numbers import auc_and_limits
 from fedmia.report.words.sets import statement, uncontrolled
 
 UNCONTROLLED = "No control on the same images rules out that the images differ by themselves"
+BOUNDED = "All lower bounds of this report hold together at 95 %."
 REFUTED = f"{SHOUT}: the run shows more leakage than a guarantee allows."
 
 
@@ -55,7 +56,7 @@ def texts(report: Report, pretrain: str, used: Collection[str] = ()) -> dict[str
     if shout := refutation_sentence(report, code):
         alone = ""
         if code in LEAKS and by_attacks not in LEAKS:
-            alone, boxes["sure"] = "By the attacks alone: ", f"{shout}."
+            alone, boxes["sure"] = "By the attacks alone: ", BOUNDED
         sentence = f"{shout}. {alone}{sentence}"
         boxes["means"] = f"{REFUTED} {boxes['means']}".strip()
     boxes["means"] = " ".join([boxes["means"], *_circumstances(report, pretrain)])
