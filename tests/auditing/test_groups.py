@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from fedmia.records.client_rows import InferenceRow
 from fedmia.report.figures import canvas
 from fedmia.report.words.sets import statement
 from fedmia.settings.commands.audit import Audit as Settings
+from fedmia.settings.errors import InputError
 from fedmia.settings.tree import from_tree
 from fedmia.storage.json_rows import from_json
 from tests.auditing.brought import Remembers
@@ -218,6 +220,17 @@ def test_groups__of_vectors_folders_and_arrays(audit: Audit, tmp_path: Path) -> 
         reports.append(done.report)
     assert reports[0]["attacks"] == reports[1]["attacks"]
     assert reports[0]["clients"] == reports[1]["clients"]
+    named = []
+    for side in ("member", "nonmember"):  # integers, and of both sources of images
+        vectors = pd.read_parquet(tmp_path / f"{side}.parquet")
+        np.save(tmp_path / f"{side}.npy", np.stack([*vectors["v"]]))
+        named.append(tmp_path / f"{side}-ids.npy")
+        np.save(named[-1], vectors["who"].to_numpy(str))
+    both = f"--groups {named[0]},{named[1]} --known 6"
+    vectors_alone = line.replace(".parquet", ".npy")
+    again = audit(f"{vectors_alone} {both} --attacks sd-mi", tmp_path / "N").report
+    before = json.loads((tmp_path / "V" / "report.json").read_text())
+    assert again["attacks"] == before["attacks"] and again["clients"] == before["clients"]
     images = stream.integers(0, 256, (48, 3, 8, 8)).astype(np.uint8)
     groups = (np.repeat(np.arange(8), 3), np.repeat(np.arange(8, 16), 3))
     run = audit_encoder(
@@ -225,6 +238,37 @@ def test_groups__of_vectors_folders_and_arrays(audit: Audit, tmp_path: Path) -> 
         quiet=True,
     )  # fmt: skip
     assert set(run.clients.index) < set(map(str, range(8)))
+
+
+def test_read_subjects__of_arrays_compares_by_what_is_read(tmp_path: Path) -> None:
+    """Integers of any width and text in either form of its accents; never objects."""
+
+    def read(members: Any, others: Any, files: str = "{0}/m.npy,{0}/o.npy") -> Any:
+        for name, values in (("m", members), ("o", others)):
+            np.save(tmp_path / f"{name}.npy", values, allow_pickle=True)
+        own = {"encoder": "x", "members": "npz:m", "nonmembers": "npz:n"}
+        audit = from_tree(Settings, {**own, "groups": files.format(tmp_path)})
+        pixels = np.zeros((4, 3, 4, 4), np.uint8)
+        one = ImageSet(pixels, np.zeros(4, np.int64), "x", UNLABELLED)
+        return read_subjects(audit, {"members": one, "nonmembers": one})
+
+    names, of = read(np.array([7, 7, 10, 7], np.uint16), np.array(["é", "e\u0301", "b", "b"]))
+    assert set(names) == {"7", "10", "é", "b"}
+    assert len(set(of["nonmembers"].tolist())) == 2 and of["members"][0] == of["members"][3]
+    fine = np.arange(4)
+    for members, others, files, words in (
+        (fine, np.arange(5, 8), None, "o.npy' has 3 subjects for 4 nonmembers"),
+        (fine, fine + 0.5, None, "must be text or integers"),
+        (fine[:, None], fine + 9, None, "m.npy' has int64 (4, 1)"),
+        (fine, np.array(["a", "", "b", "c"]), None, "1 of 4 nonmembers have no subject"),
+        (fine, np.array([3, 7, 8, 9]), None, "subject '3' is among the members and among"),
+        (fine, np.array([1, None, 2, 3]), None, "Python objects"),
+        (fine, fine, "{0}/m.npy", "must be two: MEMBERS.npy,OTHERS.npy"),
+        (fine, fine, "{0}/m.npy,{0}/none.npy", "none.npy' cannot be read"),
+    ):
+        with pytest.raises(InputError) as error:
+            read(members, others, files or "{0}/m.npy,{0}/o.npy")
+        assert words in str(error.value)
 
 
 def test_groups__shadows_and_sweep(audit: Audit, two_sides: str, tmp_path: Path) -> None:

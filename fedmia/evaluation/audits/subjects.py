@@ -20,8 +20,10 @@ from fedmia.evaluation.audits.sources import Source
 from fedmia.settings import registry
 from fedmia.settings.commands.audit import Audit
 from fedmia.settings.errors import InputError, opt
-from fedmia.settings.values import escape_name
+from fedmia.settings.values import disk_path, escape_name
 from fedmia.statistics.subjects import nearest_end
+from fedmia.untrusted.arrays import read_npy
+from fedmia.untrusted.limits import unreadable
 
 LEAST = 2  # subjects of a role, a side
 FEW = 8  # images of a side, under which none are known without `--known`
@@ -29,6 +31,27 @@ FEW = 8  # images of a side, under which none are known without `--known`
 
 # Names of the subjects, and by side the number of each image's, its place among the names.
 Subjects = tuple[tuple[str, ...], dict[str, IntArray]]
+
+
+def _read_arrays(files: str, counts: Mapping[str, int]) -> dict[str, list[Any]]:
+    """The subject of each image of each side, by an array a side of text or integers."""
+    where, paths = opt("groups", files), files.split(",")
+    if len(paths) != len(counts):
+        raise InputError(f"{where}: {len(paths)} files, must be two: MEMBERS.npy,OTHERS.npy")
+    read = dict[str, list[Any]]()
+    for path, (side, count) in zip(paths, counts.items(), strict=True):
+        with unreadable(f"{where}: '{path}' cannot be read"):
+            array = read_npy(f"{where}: '{path}'", Path(disk_path(path)))
+            values = array.tolist()
+        if array.dtype.kind not in "iuU" or array.ndim != 1:
+            raise InputError(
+                f"{where}: '{path}' has {array.dtype} {array.shape}, must be text or integers, a "
+                "row of them"
+            )
+        if len(values) != count:
+            raise InputError(f"{where}: '{path}' has {len(values)} subjects for {count} {side}")
+        read[side] = [None if value == "" else value for value in values]
+    return read
 
 
 def in_order(seed: int, of: IntArray, order: IntArray, names: list[bytes]) -> list[IntArray]:
@@ -55,11 +78,11 @@ def in_order(seed: int, of: IntArray, order: IntArray, names: list[bytes]) -> li
 
 
 def read_subjects(audit: Audit, sides: Mapping[str, Source]) -> Subjects | None:
-    """The subject of each image, as a column of its source or a CSV file tells.
+    """The subject of each image, as a column of its source or a file tells.
 
     Args:
-        audit: names the column, which the sources have handed over, or a CSV file of lines
-            `side,image,subject`.
+        audit: names the column, which the sources have handed over, a CSV file of lines
+            `side,image,subject`, or an array a side, `MEMBERS.npy,OTHERS.npy`.
         sides: the images of each side.
 
     Returns:
@@ -71,7 +94,9 @@ def read_subjects(audit: Audit, sides: Mapping[str, Source]) -> Subjects | None:
     if audit.groups is None:
         return None
     where, read = opt("groups", audit.groups), dict[str, list[Any]]()
-    if audit.subject_column is None:
+    if audit.groups.endswith(".npy"):
+        read |= _read_arrays(audit.groups, {side: len(images) for side, images in sides.items()})
+    elif audit.subject_column is None:
         read |= read_image_table("groups", Path(audit.groups), "subject", sides, bool)
     else:
         for side, images in sides.items():

@@ -272,7 +272,8 @@ class Audit(Attacked):
     groups: str | None = option(
         None, "subjects that images belong to, such as patients: a column of both data sources (of "
         "folders a depth), or a CSV file under side,image,subject (members or nonmembers; an image "
-        "by its file's name or its number, as of owners); whole subjects are drawn",
+        "by its file's name or its number, as of owners), or two arrays MEMBERS.npy,OTHERS.npy; "
+        "whole subjects are drawn",
         omitted=True,
     )  # fmt: skip
     data: AuditPixels = section(AuditPixels)
@@ -334,8 +335,8 @@ class Audit(Attacked):
 
     @property
     def subject_column(self) -> str | None:
-        """The column of `groups`, None where it is a CSV file or nothing."""
-        return None if (self.groups or "").endswith(".csv") else self.groups
+        """The column of `groups`, None where it is a file or nothing."""
+        return None if (self.groups or "").endswith((".csv", ".npy")) else self.groups
 
     @property
     def of_rounds(self) -> bool:
