@@ -194,6 +194,32 @@ def test_audit__one_customers_set(audit: Audit, tmp_path: Path) -> None:
     assert "All members are of ward-7" in " ".join(done.report["notes"])
 
 
+@pytest.mark.parametrize(("images", "more"), [(1, ""), (4, "--shadows 2 "), (4, "--known 2 ")])
+def test_audit__one_customer_with_few_images(
+    audit: Audit, tmp_path: Path, images: int, more: str
+) -> None:
+    """Nothing of the subject is known, unless that is asked for, and all of it is scored."""
+    mine = archive(tmp_path / "mine.npz", [RED], images)
+    others = archive(tmp_path / "others.npz", wards("other", 30), seed=1)
+    flags = f"--encoder tests.auditing.brought:Remembers --mean 0 --std 1 --groups ward {STILL} "
+    flags += f"--members npz:{mine} --nonmembers npz:{others} {more}"
+    single = "rmia" if "shadows" in more else "similarity"
+    done = audit(f"{flags} --attacks {single},dataset-inference", tmp_path / "A")
+    assert done.code == 0, done.err
+    (inference,), known = done.report["dataset_inference"], 2 * more.startswith("--known")
+    (one,) = inference["clients"]
+    assert done.report["split"]["known_members"] == known
+    assert one["n"] == images - known and inference["n_nonmember_subjects"] == 28
+    assert one["n_nonmembers"] == 28 * one["n"]
+    assert one["p_value"] == pytest.approx(1 / 29, abs=1e-5)
+    if known:  # the attack on single images is a second test, for which 28 others are too few
+        assert inference["family"] == 2 and done.report["verdict_code"] != "leaks"
+    else:
+        assert inference["family"] == 1 and done.report["verdict_code"] == "leaks"
+        assert single in done.not_run and done.report["pixels"] is None
+        assert done.report["attacks"] == []
+
+
 def test_groups__of_vectors_folders_and_arrays(audit: Audit, tmp_path: Path) -> None:
     stream = np.random.default_rng(0)
     line, rows = "", [["side", "image", "subject"]]

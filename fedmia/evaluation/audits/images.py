@@ -163,7 +163,7 @@ def _roles(
         reasons = [str(error), *(one.rstrip(".") for one in sentences(notes))]
         raise InputError("; ".join(reasons)) from None
     cut = [np.split(o, [known, known + n]) for o, n in zip(orders, scored, strict=True)]
-    spares = bool(audit.shadow.count) and audit.shadow.data is None
+    spares = bool(audit.shadow.count) and audit.shadow.data is None and not small
     if subjects is not None:
         for i, side in enumerate(SIDES):
             each = in_order(audit.seed, subjects[1][side], orders[i], names[side])

@@ -112,10 +112,17 @@ def out_of_reach(row: InferenceRow) -> str:
     others = row.n_nonmember_subjects
     if others is None or tests <= SIGNIFICANCE * (others + 1):
         return ""
-    needed = others_needed(tests, SIGNIFICANCE)
+    count = "1 test needs" if tests == 1 else f"{tests:,} tests need"
+    ways = [
+        "members of one subject" * (row.n_tested > 1),
+        f"`--attacks {row.attack}` alone" * (row.family > 1),
+    ]
+    fewer = " and ".join(filter(None, ways))
+    alone = f"; {fewer} would need {others_needed(1, SIGNIFICANCE)}" if fewer else ""
     return (
         f"; {others} non-member subjects are too few to establish any (p is at least "
-        f"{format_p(1 / (others + 1))}): {tests} tests need {needed:,} of them"
+        f"{format_p(1 / (others + 1))}): {count} {others_needed(tests, SIGNIFICANCE):,} of them"
+        f"{alone}"
     )
 
 
