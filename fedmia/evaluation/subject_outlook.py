@@ -23,7 +23,7 @@ from fedmia.statistics.one_subject import chance_of_naming, others_needed, small
 from fedmia.statistics.power import images_needed, smallest_detectable_auc
 from fedmia.statistics.subjects import design_effect, intraclass_correlation
 
-SUBJECTS, EACH = 12, 20  # fewest subjects of a side in a pilot, and most images of one of them
+SUBJECTS, EACH = 12, 10  # fewest subjects of a side in a pilot, and most images of one of them
 SHOWN = (1, 4, 20)  # images of one subject for which an outlook is given
 Sides = tuple[FloatArray, FloatArray]
 

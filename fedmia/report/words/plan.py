@@ -64,7 +64,7 @@ def _basis(of: Mapping[str, Any]) -> str:
     if alike is None:
         return "no subject of the pilot has two images: taken for wholly alike"
     pilot = f"by the pilot the scores of two images of a subject correlate by {number(alike)}"
-    return f"an estimate: {pilot}, so {effects} images say as much as one drawn by itself"
+    return f"an estimate: {pilot} (design effects {effects})"
 
 
 def _subjects_needed(leak: float, of: Mapping[str, Any]) -> str:
