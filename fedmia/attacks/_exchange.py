@@ -77,8 +77,8 @@ def exchange_subjects(
     """
     count = len(np.unique(subjects))
     if count == 1:
-        shown = _some_of_each(other_subjects, len(values), rng.spawn(1)[0])
-        others, other_subjects = others[shown], other_subjects[shown]
+        some = _some_of_each(other_subjects, len(values), rng.spawn(1)[0])
+        others, other_subjects = others[some], other_subjects[some]
     sides = [np.unique(s, return_inverse=True)[1] for s in (subjects, other_subjects)]
     sums = np.concatenate([np.bincount(*one) for one in zip(sides, (values, others), strict=True)])
     sizes = np.concatenate([np.bincount(one) for one in sides])

@@ -24,7 +24,7 @@ from fedmia.statistics.power import images_needed, smallest_detectable_auc
 from fedmia.statistics.subjects import design_effect, intraclass_correlation
 
 SUBJECTS, EACH = 12, 10  # fewest subjects of a side in a pilot, and most images of one of them
-SHOWN = (1, 4, 20)  # images of one subject for which an outlook is given
+IMAGES = (1, 4, 20)  # images of one subject for which an outlook is given
 Sides = tuple[FloatArray, FloatArray]
 
 
@@ -91,6 +91,7 @@ def foresee(
     }}  # fmt: skip
     tests = leak_tests(report, scored)
     if scored and counts[0] > 1:
+        row["subjects"]["pilot"] = [len(np.unique(one)) for one in pilot.subjects]
         row |= _of_many(row["subjects"], sizes, _alike(pilot.attacks, pilot.subjects), tests, leak)
     else:  # no interval over one subject lies over 0.5
         row |= {"smallest_auc": None, "images_needed": None}
@@ -145,15 +146,15 @@ def _of_one(
     small enough, else in an audit of that subject by one attack alone."""
     tests, others = family * counts[0], counts[1]
     enough = others >= others_needed(tests)
-    asked, beside = (tests, others) if enough else (1, max(others, others_needed(1)))
+    corrected, beside = (tests, others) if enough else (1, max(others, others_needed(1)))
     known = [one for one in alike if one is not None]
     correlation = max(known, default=1.0)  # else two images say no more than one
     names = {cast.subject_names[i] for i in np.unique(cast.subject("scored_members"))}
-    shown = sorted({*SHOWN, *([len(cast.ids("scored_members"))] * (len(names) == 1))})
+    numbers = sorted({*IMAGES, *([len(cast.ids("scored_members"))] * (len(names) == 1))})
     auc = WEAK if leak is None else leak
 
     def outlook(images: int) -> dict[str, Any]:
-        of = images, correlation, beside, asked
+        of = images, correlation, beside, corrected
         return {"smallest_auc": smallest_nameable_auc(*of), "chance": chance_of_naming(auc, *of)}
 
     return {
@@ -166,8 +167,8 @@ def _of_one(
         "others_needed_alone": others_needed(1),
         "correlation": max(known, default=None),
         "beside": beside,
-        "beside_tests": asked,
+        "beside_tests": corrected,
         "leak": auc,
-        "images": {images: outlook(images) for images in shown},
-        "chance_unused": chance_of_naming(0.5, 1, correlation, beside, asked),
+        "images": {images: outlook(images) for images in numbers},
+        "chance_unused": chance_of_naming(0.5, 1, correlation, beside, corrected),
     }

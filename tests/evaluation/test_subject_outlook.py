@@ -10,8 +10,6 @@ import numpy as np
 import pytest
 
 from fedmia import audit
-from fedmia.evaluation.subject_outlook import EACH, SUBJECTS, pick_subjects
-from fedmia.report.words import plan as words
 from fedmia.statistics.one_subject import chance_of_naming, others_needed, smallest_nameable_auc
 
 STILL = "--augment.jitter_p 0 --augment.gray_p 0 --augment.crop_min 0.6 --device cpu --threads 1"
@@ -33,17 +31,6 @@ def run(capsys: pytest.CaptureFixture[str], *flags: str) -> Any:
     fixed = ("--encoder", "tests.auditing.brought:tiny", "--groups", "who", *STILL.split())
     assert audit.main([*fixed, *flags, "--json"]) == 0
     return json.loads(capsys.readouterr().out)
-
-
-def test_pick_subjects__are_whole_and_of_large_ones_a_few() -> None:
-    of = np.repeat(np.arange(90), np.tile([1, 3, 30], 30))
-    places = pick_subjects(of, 60)
-    assert np.array_equal(places, pick_subjects(of, 60)) and (np.diff(places) > 0).all()
-    subjects, counts = np.unique(of[places], return_counts=True)
-    assert len(subjects) >= SUBJECTS and len(places) >= 60
-    sizes = np.minimum(np.unique(of, return_counts=True)[1], EACH)
-    assert np.array_equal(counts, sizes[subjects])
-    assert np.array_equal(pick_subjects(of[:7], 60), np.arange(7))  # all where there are few
 
 
 def test_plan__of_subjects_foresees_the_numbers_of_the_report(
@@ -94,20 +81,19 @@ def test_plan__of_one_subject_says_what_it_can_be_told(
     assert "similarity" in row["not_run"] and row["images"]["known_members"] == 0
 
 
-def test_words__of_subjects_that_cannot_be_foreseen() -> None:
-    """No subject with two images, no attack that shows, none that is named."""
-    of = {
-        "scored_members": 3, "scored_nonmembers": 9, "images_each": [1.0, 1.0],
-        "correlation": None, "design_effects": [1.0, 1.0], "needed": None, "available": 3,
-    }  # fmt: skip
-    one = {
-        "name": None, "tests": 6, "attacks": 2, "others": 9, "smallest_p": 0.1,
-        "others_needed": 119, "others_needed_alone": 19, "correlation": None, "beside": 19,
-        "beside_tests": 1, "leak": 0.55, "chance_unused": 0.05,
-        "images": {1: {"smallest_auc": None, "chance": 0.07}},
-    }  # fmt: skip
-    row = {"subjects": of, "one_subject": one, "smallest_auc": None, "tests": 2, "leak": 0.55}
-    lines = words.of_subjects(row)
-    assert len(lines) == 6 and not any("None" in line for line in lines)
-    assert any("119" in line and "19" in line for line in lines)
-    assert len(words.of_subjects({"subjects": of | {"needed": 2}, **row, "leak": None})) == 5
+def test_plan__of_subjects_scores_whole_ones_in_a_pilot(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A dozen a side; a line a finding, each of which has its numbers."""
+    sides = ("--members", archive(tmp_path / "in.npz", 20, 3, 0))
+    sides += ("--nonmembers", archive(tmp_path / "out.npz", 24, 1, 1))
+    flags = *sides, "--known", "6", "--attacks", "similarity,dataset-inference", "--plan", "0.7"
+    row = run(capsys, *flags)
+    assert row["subjects"]["pilot"] == [12, 16]  # subjects, and 16 images
+    fixed = ("--encoder", "tests.auditing.brought:tiny", "--groups", "who", *STILL.split())
+    assert audit.main([*fixed, *flags]) == 0
+    said = capsys.readouterr().out
+    of, one = row["subjects"], row["one_subject"]
+    numbers = [one["tests"], one["others_needed"], of["needed"], of["scored_members"]]
+    assert all(f"{number:,} " in said for number in numbers)
+    assert "None" not in said and said.count("80 of 100") == 2

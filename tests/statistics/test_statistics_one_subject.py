@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import numpy as np
 import pytest
 import scipy
 
-from fedmia.attacks._exchange import exchange_subjects
-from fedmia.seeding import rng
 from fedmia.statistics.one_subject import chance_of_naming, others_needed, smallest_nameable_auc
 from fedmia.statistics.power import images_needed, smallest_detectable_auc
 from fedmia.statistics.subjects import design_effect, intraclass_correlation
@@ -44,24 +45,13 @@ def test_chance__among_very_many_others_is_that_of_a_normal_quantile() -> None:
     assert by_images == sorted(by_images) and by_images[2] < chance_of_naming(0.6, 20, 0.0, 99)
 
 
-@pytest.mark.parametrize(
-    ("images", "correlation", "others", "tests"), [(1, 0.5, 19, 1), (4, 0.3, 60, 1), (20, 0.1, 59, 3)]
-)  # fmt: skip
-def test_chance__is_that_of_the_test_of_exchange(
-    images: int, correlation: float, others: int, tests: int
-) -> None:
-    """Of 1,500 subjects that were trained on, within three standard errors."""
-    stream, of = rng(0, "chance", images, others), np.repeat(np.arange(others + 1), images)
-    least = smallest_nameable_auc(images, correlation, others, tests)
-    assert least is not None
-    shift, mine, named = 2**0.5 * scipy.stats.norm.ppf(least), of == 0, 0
-    for _ in range(1500):
-        values = correlation**0.5 * stream.normal(size=others + 1)[of] + shift * mine
-        values += (1 - correlation) ** 0.5 * stream.normal(size=len(of))
-        one = exchange_subjects(values[mine], of[mine], values[~mine], of[~mine], stream)
-        assert one.p_value is not None
-        named += one.p_value * tests <= 0.05
-    assert named / 1500 == pytest.approx(0.8, abs=3 * (0.8 * 0.2 / 1500) ** 0.5)
+def test_page__shows_what_the_formula_says() -> None:
+    page = (Path(__file__).parents[2] / "docs/howto/customers_set.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (\d+) \| (0\.\d\d) \| (0\.\d\d) \|$", page, re.M)
+    assert [row[0] for row in rows] == ["1", "4", "20"]
+    for images, *shown in rows:
+        known = [smallest_nameable_auc(int(images), 0.3, others) for others in (19, 99)]
+        assert shown == [f"{auc:.2f}" for auc in known]
 
 
 def test_smallest_auc__is_none_where_no_exchange_reaches_the_level() -> None:

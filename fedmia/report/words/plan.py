@@ -53,7 +53,7 @@ def of_subjects(row: Mapping[str, Any]) -> list[str]:
         if (leak := row["leak"]) is not None:
             lines.append(_subjects_needed(leak, of))
     if one is not None:
-        lines += [_rank(one), *_told(one)]
+        lines += [_rank(one), *_chances(one)]
     return lines
 
 
@@ -63,8 +63,9 @@ def _basis(of: Mapping[str, Any]) -> str:
     alike = of["correlation"]
     if alike is None:
         return "no subject of the pilot has two images: taken for wholly alike"
-    pilot = f"by the pilot the scores of two images of a subject correlate by {number(alike)}"
-    return f"an estimate: {pilot} (design effects {effects})"
+    pilot = "by {} and {} subjects of a pilot".format(*of["pilot"])
+    alike = f"two images of a subject have scores that correlate by {number(alike)}"
+    return f"an estimate: {pilot} {alike} (design effects {effects})"
 
 
 def _subjects_needed(leak: float, of: Mapping[str, Any]) -> str:
@@ -97,13 +98,12 @@ def _rank(one: Mapping[str, Any]) -> str:
     return f"{text}: too few" + (f"; {fewer} need {one['others_needed_alone']}" if fewer else "")
 
 
-def _told(one: Mapping[str, Any]) -> list[str]:
+def _chances(one: Mapping[str, Any]) -> list[str]:
     """What one subject with so many images can be told."""
     images, tests = one["images"], one["beside_tests"]
     counts = ", ".join(map(str, images))
     least = ", ".join(
-        "none" if (auc := each["smallest_auc"]) is None else number(auc)
-        for each in images.values()
+        "none" if (auc := each["smallest_auc"]) is None else number(auc) for each in images.values()
     )
     chances = ", ".join(f"{100 * each['chance']:.0f}" for each in images.values())
     alike = one["correlation"]

@@ -325,7 +325,11 @@ class Audit(Attacked):
             self.of_rounds or not (self.members or self.member_embeddings)
         ):
             where = f"{opt('groups', self.groups)} needs {opt('members')} and an encoder alone"
-            raise InputError(f"{where}: a federation's images belong to its clients")
+            one = opt("encoder.checkpoint", "RECORDING/models/main/ROUND.safetensors")
+            raise InputError(
+                f"{where}: a federation's images belong to its clients. {one} audits one of its "
+                "models by subject, a subject of two clients counts once"
+            )
         if self.data.pixel_range is not None and self.members is None:
             raise InputError(
                 f"{opt('data.pixel_range')} without {opt('members')}: a run's images have its own"
