@@ -18,6 +18,7 @@ from fedmia.data.cast import SCORED, Cast
 from fedmia.evaluation.audits.prepare import device_of, prepare
 from fedmia.evaluation.audits.threads import settle_threads
 from fedmia.evaluation.encoder import examine, suite_of_audit
+from fedmia.evaluation.steps.failures import rarest_reason
 from fedmia.evaluation.subject_outlook import foresee, pick_subjects, score_sets
 from fedmia.records import Evaluation, ScoredAttack
 from fedmia.records.attack_rows import with_auc
@@ -186,8 +187,7 @@ def plan_audit(invocation: Invocation, watch: Stopwatch, stop: Event) -> Outlook
     if stop.is_set():
         raise KeyboardInterrupt
     if not (pilot.attacks or pilot.inferences):
-        why = next(iter(pilot.not_run.items()), ("", "none is asked for"))
-        raise InputError(f"no attack could run; {why[0]}: {why[1]}")
+        raise InputError(f"no attack could run; {': '.join(rarest_reason(pilot.not_run))}")
     took, controls = timer.timing(), ["untrained"] * bool(pilot.utility_untrained)
     alone = took["attacks"] - clock.shadows()
     seconds = {

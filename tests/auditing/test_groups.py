@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from fedmia import audit_encoder, open_run
+from fedmia import audit_embeddings, audit_encoder, open_run
 from fedmia.data.base import AugmentLimits, Request
 from fedmia.data.folder import Folder
 from fedmia.data.images import UNLABELLED, ImageSet
@@ -264,6 +264,22 @@ def test_groups__of_vectors_folders_and_arrays(audit: Audit, tmp_path: Path) -> 
         quiet=True,
     )  # fmt: skip
     assert set(run.clients.index) < set(map(str, range(8)))
+
+
+def test_groups__of_vectors_in_memory() -> None:
+    stream = np.random.default_rng(0)
+    mine, others = stream.normal(size=(3, 4, 6)), stream.normal(size=(50, 4, 6))
+    pair = (["x"] * 3, np.repeat(np.arange(25), 2))
+    run = audit_embeddings(mine, others, groups=pair, quiet=True)
+    (inference,) = json.loads((run.folder / "report.json").read_text())["dataset_inference"]
+    (one,) = inference["clients"]
+    assert (one["name"], one["n"], inference["n_nonmember_subjects"]) == ("x", 3, 23)
+    for wrong, words in ((np.arange(53), "two arrays"), ((["x"], pair[1]), "column of (1,)")):
+        with pytest.raises(InputError) as error:
+            audit_embeddings(mine, others, groups=wrong, quiet=True)
+        assert words in str(error.value)
+    with pytest.raises(InputError, match="no attack could run; dataset-inference: needs 24 views"):
+        audit_embeddings(mine[:, 0], others[:, 0], groups=pair, quiet=True)
 
 
 def test_read_subjects__of_arrays_compares_by_what_is_read(tmp_path: Path) -> None:
