@@ -16,10 +16,10 @@ STILL = "--augment.jitter_p 0 --augment.gray_p 0 --augment.crop_min 0.6 --device
 
 
 def archive(path: Path, subjects: int, each: int, seed: int) -> str:
-    """8x8 images, `each` of a subject a little like one another, as a data source."""
+    """8x8 images, `each` of a subject like one another, as a data source."""
     stream = np.random.default_rng(seed)
     first = np.repeat(stream.normal(size=(subjects, 8, 8, 3)), each, 0)
-    images = 120 + 25 * (first + 2 * stream.normal(size=first.shape))
+    images = 120 + 25 * (3 * first + 2 * stream.normal(size=first.shape))
     whose = np.repeat([f"{path.stem}-{i}" for i in range(subjects)], each)
     labels = np.arange(len(images)) % 2
     np.savez(path, x=np.clip(images, 0, 255).astype(np.uint8), y=labels, who=whose)
@@ -48,8 +48,9 @@ def test_plan__of_subjects_foresees_the_numbers_of_the_report(
     assert (of["scored_members"], of["scored_nonmembers"]) == (12, 12)
     assert attack["n_member_subjects"] == 12 and of["images_each"] == [4.0, 4.0]
     # All subjects are in this pilot; two estimates of the design effect are not one.
-    assert max(of["design_effects"]) == pytest.approx(attack["design_effect"], abs=0.7)
-    assert row["smallest_auc"] == pytest.approx(report["smallest_leak"], abs=0.04)
+    assert attack["design_effect"] > 1.7
+    assert max(of["design_effects"]) == pytest.approx(attack["design_effect"], abs=0.2)
+    assert row["smallest_auc"] == pytest.approx(report["smallest_leak"], abs=0.02)
     assert row["tests"] == report["family"]["intervals"] == 2
     assert one["tests"] == inference["family"] * inference["n_tested"] == 24
     assert one["smallest_p"] == pytest.approx(1 / 13)
