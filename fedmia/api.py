@@ -148,7 +148,7 @@ def audit_encoder(
         InputError: bad input, in one line, or no attack could run.
     """
     from fedmia.door.arguments import image_range
-    from fedmia.door.auditing import audit
+    from fedmia.door.auditing import audit, take_groups
     from fedmia.door.images import check_order, name_images
 
     trust = bool(options.pop("trust_plugins", False))
@@ -165,11 +165,7 @@ def audit_encoder(
         options.setdefault("device", "cpu")
         objects = InMemory(encoder, options.pop("name", None), **of_rounds)
     limits = image_range(options)
-    groups = options.get("groups")
-    if groups is None or isinstance(groups, str | Path):
-        groups = None, None
-    else:
-        options["groups"] = "in memory"
+    groups = take_groups(options)
     sides = (("members", "members", members), ("nonmembers", "others", others))
     for (side, what, images), subjects in zip(sides, groups, strict=True):
         for option in placed:
@@ -216,10 +212,11 @@ def audit_embeddings(
     Raises:
         InputError: bad input, in one line: no vectors, sides that are unlike, too few rows.
     """
-    from fedmia.door.auditing import audit, read_sides
+    from fedmia.door.auditing import audit, read_sides, take_groups
 
     trust = bool(options.pop("trust_plugins", False))
-    files, vectors = read_sides({"members": members, "nonmembers": others})
+    groups = take_groups(options)
+    files, vectors = read_sides({"members": members, "nonmembers": others}, groups)
     objects = InMemory(name=name, vectors=vectors)
     return audit(options | files | {"attacks": attacks}, objects, out, quiet, trust)
 

@@ -33,6 +33,7 @@ from fedmia.evaluation import outlook  # noqa: E402
 from fedmia.evaluation.audits.prepare import NOTHING, device_of, prepare  # noqa: E402
 from fedmia.evaluation.audits.threads import settle_threads  # noqa: E402
 from fedmia.evaluation.encoder import examine, folder  # noqa: E402
+from fedmia.evaluation.steps.failures import rarest_reason  # noqa: E402
 from fedmia.records import Evaluation  # noqa: E402
 from fedmia.records.note import Note  # noqa: E402
 from fedmia.records.rows import Report  # noqa: E402
@@ -170,12 +171,12 @@ def report_nothing_ran(scores: Evaluation, interrupted: bool) -> int:
     Raises:
         InputError: no attack could run.
     """
-    reasons = [f"{name}: {reason}" for name, reason in scores.not_run.items()]
     if interrupted:
         print("fedmia: interrupted before the first attack was done", file=sys.stderr)
         return INTERRUPTED
-    more = f" (and {len(reasons) - 1} others could not run)" if len(reasons) > 1 else ""
-    line = f"no attack could run; {reasons[0]}{more}"
+    others = len(scores.not_run) - 1
+    more = f" (and {others} others could not run)" if others > 0 else ""
+    line = f"no attack could run; {': '.join(rarest_reason(scores.not_run))}{more}"
     if not scores.failed:
         raise InputError(line)
     print(f"fedmia: error: {line}", file=sys.stderr)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+import math
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -63,26 +66,36 @@ def exchange_subjects(
     """The same test where images belong to subjects, which change sides whole.
 
     Images of one subject resemble each other: they are not exchangeable, and subjects are. Classes
-    do not hold it apart. One suspected subject has as many exchanges as there are subjects, all of
-    which are tried.
+    do not hold it apart. All exchanges are tried where they are at most DRAWS: one suspected
+    subject has as many as there are subjects. The mean of few images varies more than that of many,
+    so beside one subject the others show at most as many images each, drawn at random; without
+    that 1 image beside 19 subjects of 20 has p at most 0.05 in 33 of 100 true nulls.
 
     Args:
         values, subjects: (n,) of the suspected set. others, other_subjects: (m,) of the others.
         most: draws, as in `exchange_test`.
     """
+    count = len(np.unique(subjects))
+    if count == 1:
+        some = _some_of_each(other_subjects, len(values), rng.spawn(1)[0])
+        others, other_subjects = others[some], other_subjects[some]
     sides = [np.unique(s, return_inverse=True)[1] for s in (subjects, other_subjects)]
     sums = np.concatenate([np.bincount(*one) for one in zip(sides, (values, others), strict=True)])
     sizes = np.concatenate([np.bincount(one) for one in sides])
-    count = int(sides[0].max()) + 1
 
     def difference(places: IntArray) -> Values:
         mine, size = sums[places].sum(axis=-1), sizes[places].sum(axis=-1)
         return np.asarray(mine / size - (sums.sum() - mine) / (sizes.sum() - size))
 
     observed = float(difference(np.arange(count)))
+    if count == 1:  # by means alone: one of more images weighs more in the difference
+        means = sums / sizes
+        p = float((means >= means[0] - 1e-9 * max(abs(means[0]), 1e-300)).mean())
+        return SetComparison(p, observed, len(values), len(others))
     least = observed - 1e-9 * max(abs(observed), 1e-300)
-    if count == 1:
-        p = float((difference(np.arange(len(sums))[:, None]) >= least).mean())
+    if math.comb(len(sums), count) <= DRAWS:
+        every = np.array(list(itertools.combinations(range(len(sums)), count)))
+        p = float((difference(every) >= least).mean())
         return SetComparison(p, observed, len(values), len(others))
     reached = draws = 0
     while draws == 0 or (reached == 0 and draws < most):
@@ -90,6 +103,14 @@ def exchange_subjects(
         reached += int((difference(mixed) >= least).sum())
         draws += DRAWS
     return SetComparison((1 + reached) / (1 + draws), observed, len(values), len(others))
+
+
+def _some_of_each(subjects: IntArray, most: int, rng: np.random.Generator) -> IntArray:
+    """Places of at most `most` images of each subject, drawn at random, in order."""
+    order = rng.permutation(len(subjects))
+    grouped = order[np.argsort(subjects[order], kind="stable")]
+    starts = np.searchsorted(subjects[grouped], subjects[grouped])
+    return np.sort(grouped[np.arange(len(grouped)) - starts < most])
 
 
 def drawn_means(pool: Values, count: int, rng: np.random.Generator) -> Values:

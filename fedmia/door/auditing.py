@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from fedmia.audit import run_audit
 from fedmia.cli.command import Invocation
@@ -55,11 +58,39 @@ def audit(
         return open_results(folder, temporary=out is None)
 
 
-def read_sides(sides: Mapping[str, Any]) -> tuple[dict[str, str], dict[str, VectorSet]]:
+def take_groups(options: dict[str, Any]) -> tuple[Any, Any]:
+    """The subjects of both sides where a session holds them.
+
+    Args:
+        options: of an audit; `groups` in memory become a name in them.
+
+    Returns:
+        Subjects of the members' images (n,) and of the others' (m,); None, None: they are not in
+        memory, or images belong to none.
+
+    Raises:
+        InputError: something else than two arrays.
+    """
+    groups = options.get("groups")
+    if groups is None or isinstance(groups, str | Path):
+        return None, None
+    if not isinstance(groups, tuple | list) or len(groups) != 2:
+        raise InputError(
+            "groups must be two arrays, a subject of each image of the members and of the others, "
+            f"or the name of a column or a file; got {type(groups).__name__} of {len(groups)}"
+        )
+    options["groups"] = "in memory"
+    return groups[0], groups[1]
+
+
+def read_sides(
+    sides: Mapping[str, Any], groups: tuple[Any, Any] = (None, None)
+) -> tuple[dict[str, str], dict[str, VectorSet]]:
     """Vectors of both sides, as options where they are files.
 
     Args:
         sides: name of the argument -> path of a file, array or tensor.
+        groups: of vectors in memory, as of `take_groups`.
 
     Returns:
         Options that name files, and the vectors in memory by the option that would name them.
@@ -68,12 +99,15 @@ def read_sides(sides: Mapping[str, Any]) -> tuple[dict[str, str], dict[str, Vect
         InputError: something else, or no vectors.
     """
     files, vectors = dict[str, str](), dict[str, VectorSet]()
-    for name, value in sides.items():
+    for (name, value), subjects in zip(sides.items(), groups, strict=True):
         option = f"{name.removesuffix('s')}_embeddings"
         if isinstance(value, str | Path):
             files[option] = str(value)
+            if subjects is not None:
+                raise InputError(f"groups in memory need {name} in memory: name a file of either")
         elif hasattr(value, "__array__"):
-            vectors[option] = as_vectors(value, name, name)
+            column = None if subjects is None else np.asarray(subjects).astype(str)
+            vectors[option] = replace(as_vectors(value, name, name), column=column)
         else:
             raise InputError(
                 f"{name} must be vectors: an array or a tensor, (N, D) or (N, views, D), or the "

@@ -79,7 +79,8 @@ def read_vectors(path: Path, where: str, column: str | None = None) -> VectorSet
     if path.suffix not in SUFFIXES:
         raise InputError(f"{where}: a file that ends in one of {', '.join(SUFFIXES)} is read")
     if column is not None and path.suffix != ".parquet":
-        raise InputError(f"{where}: has no columns; a CSV file tells subjects")
+        raise InputError(f"{where}: has no columns; a CSV file or two .npy files "
+                         "tell subjects")  # fmt: skip
     check_file_type(path, where)
     with unreadable(f"{where}: cannot be read"):
         if path.suffix == ".parquet":

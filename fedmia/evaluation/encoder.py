@@ -27,6 +27,7 @@ from fedmia.evaluation.audits.provided_shadows import ProvidedShadows
 from fedmia.evaluation.audits.resume import key, same_audit
 from fedmia.evaluation.audits.runs import run_of
 from fedmia.evaluation.audits.shadows import OwnShadows
+from fedmia.evaluation.audits.subjects import refuse_single_images
 from fedmia.evaluation.audits.utility import health, probe_images
 from fedmia.evaluation.score import explain_uncontrolled, score
 from fedmia.evaluation.steps.assemble import assemble
@@ -133,7 +134,7 @@ def suite_of_audit(
         Archive(folder, key(audit, rounds.encoder, cast, attacker.augment, device)),
         Failures((), (InputError, BudgetError, TrainingStopped)),
         shadows=own,
-        refuse=partial(refuse, rounds),
+        refuse=lambda name: refuse(rounds, name) or refuse_single_images(cast, name),
     )
     suite.probe = partial(probe_images, suite, cast)
     if act is not None:

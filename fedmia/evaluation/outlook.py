@@ -14,10 +14,12 @@ import numpy as np
 import torch
 
 from fedmia.cli.command import Invocation
-from fedmia.data.cast import SCORED
+from fedmia.data.cast import SCORED, Cast
 from fedmia.evaluation.audits.prepare import device_of, prepare
 from fedmia.evaluation.audits.threads import settle_threads
-from fedmia.evaluation.encoder import examine
+from fedmia.evaluation.encoder import examine, suite_of_audit
+from fedmia.evaluation.steps.failures import rarest_reason
+from fedmia.evaluation.subject_outlook import foresee, pick_subjects, score_sets
 from fedmia.records import Evaluation, ScoredAttack
 from fedmia.records.attack_rows import with_auc
 from fedmia.report.build import build_report
@@ -166,7 +168,7 @@ def plan_audit(invocation: Invocation, watch: Stopwatch, stop: Event) -> Outlook
         KeyboardInterrupt: the user ended it.
     """
     audit: Audit = settle_threads(invocation.settings, None, lambda line: None)
-    whole = ("federation.recording", "groups", "sweep")
+    whole = ("federation.recording", "sweep")
     refuse(audit, *whole, *["encoder.checkpoint"] * audit.of_rounds)
     torch.set_num_threads(audit.machine.threads or count_cores())
     device = device_of(audit)
@@ -175,7 +177,7 @@ def plan_audit(invocation: Invocation, watch: Stopwatch, stop: Event) -> Outlook
     counts, epochs = split.counts(), audit.plan().epochs
     images = {k: v for k, v in counts.items() if isinstance(v, int) and "_" in k}
     scored = images["scored_members"] + images["scored_nonmembers"]
-    few = split.only({role: pick(len(split.ids(role))) for role in SCORED})
+    few = split.only({role: _pick_role(split, role) for role in SCORED})
     training = dict(audit.shadow.training)
     if audit.shadow.count:
         training["epochs"] = min(EPOCHS, epochs)
@@ -185,8 +187,7 @@ def plan_audit(invocation: Invocation, watch: Stopwatch, stop: Event) -> Outlook
     if stop.is_set():
         raise KeyboardInterrupt
     if not (pilot.attacks or pilot.inferences):
-        why = next(iter(pilot.not_run.items()), ("", "none is asked for"))
-        raise InputError(f"no attack could run; {why[0]}: {why[1]}")
+        raise InputError(f"no attack could run; {': '.join(rarest_reason(pilot.not_run))}")
     took, controls = timer.timing(), ["untrained"] * bool(pilot.utility_untrained)
     alone = took["attacks"] - clock.shadows()
     seconds = {
@@ -199,7 +200,22 @@ def plan_audit(invocation: Invocation, watch: Stopwatch, stop: Event) -> Outlook
         row["images_sent"] = round(cost_of(len(split.attacked()), remote.sent, len(few.attacked())))
         row["images_sent_for_the_plan"] = remote.sent
     pilot = replace(pilot, controls=dict.fromkeys(controls, pilot.attacks))
-    return conclude(invocation, watch, pilot, seconds, **row)
+    if split.subjects is None:
+        return conclude(invocation, watch, pilot, seconds, **row)
+    suite = suite_of_audit(short, rounds, few, device)
+    sets, spent = score_sets(suite, [one.attack for one in pilot.inferences])
+    rest = scored - sum(len(few.ids(role)) for role in SCORED)
+    seconds["attacks"] += (1 + len(controls)) * cost_of(rest, spent, scored - rest)
+    outlook = conclude(invocation, watch, pilot, seconds, **row)
+    return outlook | foresee(pilot, split, sets, invocation.leak)
+
+
+def _pick_role(cast: Cast, role: str) -> np.ndarray:
+    """Positions of the images of a role that a pilot scores."""
+    subjects, count = cast.subject(role), len(cast.ids(role))
+    if subjects is None:
+        return pick(count)
+    return pick_subjects(subjects, max(LEAST, round(SHARE * count)))
 
 
 def refuse(settings: Any, *names: str) -> None:
@@ -222,7 +238,10 @@ def describe(row: Outlook) -> list[str]:
     if "images_sent" in row:
         plan = f"{row['images_sent_for_the_plan']:,} for this plan"
         lines.append(f"images for the API: {row['images_sent']:,}, each sent once ({plan})")
-    lines += [not_run_line(name, why) for name, why in row["not_run"].items()]
+    reasons: dict[str, list[str]] = {}
+    for name, why in row["not_run"].items():
+        reasons.setdefault(why, []).append(name)
+    lines += [not_run_line(", ".join(names), why) for why, names in reasons.items()]
     *parts, total = (f"{n} {format_seconds(s)}" for n, s in row["seconds"].items() if s >= 0.5)
     lines.append(f"time on this machine: {total} ({', '.join(parts)})")
     if row["seconds_idle"] < row["seconds"]["total"]:
@@ -230,6 +249,8 @@ def describe(row: Outlook) -> list[str]:
         lines.append(f"other programs keep the machine busy: on an idle one about {idle}")
     if not row["tests"]:
         return [*lines, words.NOTHING_TESTED]
+    if "subjects" in row:
+        return [*lines, *words.of_subjects(row)]
     lines.append(words.smallest_leak(row["smallest_auc"], row["tests"]))
     if (leak := row["leak"]) is not None:
         needed, have = row["images_needed"], row["images_available"]

@@ -83,7 +83,7 @@ def score(
             again = [] if round == rounds.round else by_round
             layers, alone = "internal" in single, threads is None
             work[f"round {round}"] = partial(score_round, suite, round, again, layers, alone)
-    if rounds.stored is None:
+    if rounds.stored is None and len((every_known or suite.scorer.known).members):
         work["pixels"] = partial(pixels, suite.scorer.with_known(every_known))
     done = run_side_by_side(work, threads, suite.progress)
     results = {piece: scores for piece, scores in done.items() if scores is not None}

@@ -125,7 +125,7 @@ def _chance(
 
 def images_needed(
     auc: float, family: int = 1, power: float = POWER, level: float = LEVEL,
-    control_family: int | None = None, controls: int = 1,
+    control_family: int | None = None, controls: int = 1, worth: float | None = None,
 ) -> int | None:  # fmt: skip
     """The fewest members, with as many non-members, that would show a leak of this AUC.
 
@@ -135,9 +135,11 @@ def images_needed(
         power: probability that the leak is established, in (0, 1).
         level: confidence level, in (0, 1).
         control_family, controls: as of `smallest_detectable_auc`.
+        worth: images of a subject over the design effect, where what is drawn is a subject; None:
+            it is an image.
 
     Returns:
-        images of each side; None where more than ten million would be needed.
+        images, or subjects, of each side; None where more than ten million would be needed.
 
     Raises:
         ValueError: `auc` outside (0.5, 1).
@@ -146,8 +148,10 @@ def images_needed(
         raise ValueError(f"auc must be in (0.5, 1), got {auc}")
 
     def enough(n: int) -> bool:
+        images = n if worth is None else round(n * worth)
+        subjects = None if worth is None else (n, n)
         least = smallest_detectable_auc(
-            n, n, family, power, level, control_family, controls=controls
+            images, images, family, power, level, control_family, subjects, controls
         )
         return least is not None and least <= auc
 

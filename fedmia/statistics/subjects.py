@@ -44,6 +44,53 @@ def subject_means(
     return sums[heavy] / totals[heavy], totals[heavy]
 
 
+def intraclass_correlation(sides: Sequence[tuple[FloatArray, IntArray]]) -> float | None:
+    """How alike the values of two images of one subject are: their correlation.
+
+    The estimate of one-way analysis of variance (Donner 1986, Int. Stat. Rev. 54:67), with means of
+    each side's own and variances of all.
+
+    Args:
+        sides: values (n,) and subjects (n,) of each side.
+
+    Returns:
+        the correlation, in [0, 1]; None where it cannot be known: no two subjects of a side, none
+        with two images, or all values equal.
+    """
+    between = inside = 0.0
+    groups = images = 0
+    squares = 0.0  # of the sizes, over the images of their side
+    used = 0
+    for values, subjects in sides:
+        of, sizes = np.unique(subjects, return_inverse=True, return_counts=True)[1:]
+        if len(sizes) < 2:
+            continue
+        means = np.bincount(of, values) / sizes
+        between += float(np.sum(sizes * (means - values.mean()) ** 2))
+        inside += float(np.sum((values - means[of]) ** 2))
+        groups, images, used = groups + len(sizes), images + len(values), used + 1
+        squares += float(np.sum(sizes**2)) / len(values)
+    if not used or images == groups or between + inside <= 0:
+        return None
+    each = (images - squares) / (groups - used)
+    apart, within = between / (groups - used), inside / (images - groups)
+    return float(np.clip((apart - within) / (apart + (each - 1) * within), 0.0, 1.0))
+
+
+def design_effect(sizes: IntArray, correlation: float) -> float:
+    """By how much the variance of a mean over images exceeds that of as many independent ones:
+    1 + (k - 1) correlation, where k is the size of a subject that an image is of (Kish 1965).
+
+    Args:
+        sizes: images of each subject, `(J,)`.
+        correlation: of the values of two images of a subject, in [0, 1].
+
+    Returns:
+        the factor, at least 1.
+    """
+    return 1 + (float(np.sum(sizes**2) / np.sum(sizes)) - 1) * correlation
+
+
 def halves(subjects: IntArray, generator: np.random.Generator) -> tuple[IntArray, IntArray]:
     """Places of the images of half of the subjects, drawn at random, and of the others.
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from scipy.stats import binom, multivariate_normal
+from scipy.stats import binom, multivariate_normal, norm
 from sklearn.mixture import GaussianMixture
 from torch import Tensor
 from torch.nn import functional as F
@@ -30,6 +30,7 @@ from fedmia.records import SetComparison
 from fedmia.report.datasets import inference_row
 from fedmia.seeding import rng
 from fedmia.ssl.augment import Augment
+from fedmia.statistics.one_subject import smallest_nameable_auc
 from fedmia.statistics.pvalues import holm
 from fedmia.threat import BlackBox
 from tests.attacks.planted import fitted, view_of
@@ -274,7 +275,7 @@ def test_exchange__of_subjects_counts_permutations_of_subjects() -> None:
     values, others = np.full(30, 2.0), np.repeat(np.arange(4) / 10, 25)
     subjects, theirs = np.repeat([3, 9], 15), np.repeat([1, 2, 4, 5], 25)
     result = exchange_subjects(values, subjects, others, theirs, rng(0, "exchange"))
-    assert result.p_value == pytest.approx(1 / 15, abs=0.015)
+    assert result.p_value == 1 / 15  # all are tried
     assert result.difference == pytest.approx(2 - 0.15)
     assert (result.n, result.others) == (30, 100)
 
@@ -294,3 +295,42 @@ def test_exchange_subjects__one_subject_that_was_not_used_is_seldom_named() -> N
             exchange_test(mine, kinds[0], rest, kinds[1], stream).p_value or 1
         ) <= 0.05
     assert named["subjects"] <= 0.08 * 300 and named["images"] > 0.14 * 300
+
+
+@pytest.mark.parametrize(("own", "each"), [(1, 20), (4, 20), (20, 4)])
+@pytest.mark.parametrize("alike", [0.0, 0.5])
+def test_exchange_subjects__has_its_level_whatever_subjects_have_images(
+    own: int, each: int, alike: float
+) -> None:
+    """Of 600 true nulls beside 19 subjects at most 5 %, and 2.6 standard errors more. A mean of 1
+    image beside means of 20 is the highest of all in a third of them."""
+    stream, of = rng(0, "sizes", own, str(alike)), np.repeat(np.arange(20), [own, *[each] * 19])
+    mine, named = of == 0, 0
+    for _ in range(600):
+        values = alike**0.5 * stream.normal(size=20)[of]
+        values += (1 - alike) ** 0.5 * stream.normal(size=len(of))
+        one = exchange_subjects(values[mine], of[mine], values[~mine], of[~mine], stream)
+        assert one.p_value is not None and one.others <= 19 * min(own, each)
+        named += one.p_value <= 0.05
+    assert named <= 600 * 0.05 + 2.6 * (600 * 0.05 * 0.95) ** 0.5
+
+
+@pytest.mark.parametrize(
+    ("images", "correlation", "others", "tests"),
+    [(1, 0.5, 19, 1), (4, 0.3, 60, 1), (20, 0.1, 59, 3)],
+)
+def test_exchange_subjects__names_as_often_as_was_foreseen(
+    images: int, correlation: float, others: int, tests: int
+) -> None:
+    """Of 1,500 subjects that were trained on, within three standard errors."""
+    stream, of = rng(0, "chance", images, others), np.repeat(np.arange(others + 1), images)
+    least = smallest_nameable_auc(images, correlation, others, tests)
+    assert least is not None
+    shift, mine, named = 2**0.5 * norm.ppf(least), of == 0, 0
+    for _ in range(1500):
+        values = correlation**0.5 * stream.normal(size=others + 1)[of] + shift * mine
+        values += (1 - correlation) ** 0.5 * stream.normal(size=len(of))
+        one = exchange_subjects(values[mine], of[mine], values[~mine], of[~mine], stream)
+        assert one.p_value is not None
+        named += one.p_value * tests <= 0.05
+    assert named / 1500 == pytest.approx(0.8, abs=3 * (0.8 * 0.2 / 1500) ** 0.5)

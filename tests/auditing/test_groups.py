@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from fedmia import audit_encoder, open_run
+from fedmia import audit_embeddings, audit_encoder, open_run
 from fedmia.data.base import AugmentLimits, Request
 from fedmia.data.folder import Folder
 from fedmia.data.images import UNLABELLED, ImageSet
@@ -26,6 +27,7 @@ from fedmia.records.client_rows import InferenceRow
 from fedmia.report.figures import canvas
 from fedmia.report.words.sets import statement
 from fedmia.settings.commands.audit import Audit as Settings
+from fedmia.settings.errors import InputError
 from fedmia.settings.tree import from_tree
 from fedmia.storage.json_rows import from_json
 from tests.auditing.brought import Remembers
@@ -194,6 +196,32 @@ def test_audit__one_customers_set(audit: Audit, tmp_path: Path) -> None:
     assert "All members are of ward-7" in " ".join(done.report["notes"])
 
 
+@pytest.mark.parametrize(("images", "more"), [(1, ""), (4, "--shadows 2 "), (4, "--known 2 ")])
+def test_audit__one_customer_with_few_images(
+    audit: Audit, tmp_path: Path, images: int, more: str
+) -> None:
+    """Nothing of the subject is known, unless that is asked for, and all of it is scored."""
+    mine = archive(tmp_path / "mine.npz", [RED], images)
+    others = archive(tmp_path / "others.npz", wards("other", 30), seed=1)
+    flags = f"--encoder tests.auditing.brought:Remembers --mean 0 --std 1 --groups ward {STILL} "
+    flags += f"--members npz:{mine} --nonmembers npz:{others} {more}"
+    single = "rmia" if "shadows" in more else "similarity"
+    done = audit(f"{flags} --attacks {single},dataset-inference", tmp_path / "A")
+    assert done.code == 0, done.err
+    (inference,), known = done.report["dataset_inference"], 2 * more.startswith("--known")
+    (one,) = inference["clients"]
+    assert done.report["split"]["known_members"] == known
+    assert one["n"] == images - known and inference["n_nonmember_subjects"] == 28
+    assert one["n_nonmembers"] == 28 * one["n"]
+    assert one["p_value"] == pytest.approx(1 / 29, abs=1e-5)
+    if known:  # the attack on single images is a second test, for which 28 others are too few
+        assert inference["family"] == 2 and done.report["verdict_code"] != "leaks"
+    else:
+        assert inference["family"] == 1 and done.report["verdict_code"] == "leaks"
+        assert single in done.not_run and done.report["pixels"] is None
+        assert done.report["attacks"] == []
+
+
 def test_groups__of_vectors_folders_and_arrays(audit: Audit, tmp_path: Path) -> None:
     stream = np.random.default_rng(0)
     line, rows = "", [["side", "image", "subject"]]
@@ -220,6 +248,17 @@ def test_groups__of_vectors_folders_and_arrays(audit: Audit, tmp_path: Path) -> 
         reports.append(done.report)
     assert reports[0]["attacks"] == reports[1]["attacks"]
     assert reports[0]["clients"] == reports[1]["clients"]
+    named = []
+    for side in ("member", "nonmember"):  # integers, and of both sources of images
+        vectors = pd.read_parquet(tmp_path / f"{side}.parquet")
+        np.save(tmp_path / f"{side}.npy", np.stack([*vectors["v"]]))
+        named.append(tmp_path / f"{side}-ids.npy")
+        np.save(named[-1], vectors["who"].to_numpy(str))
+    both = f"--groups {named[0]},{named[1]} --known 6"
+    vectors_alone = line.replace(".parquet", ".npy")
+    again = audit(f"{vectors_alone} {both} --attacks sd-mi", tmp_path / "N").report
+    before = json.loads((tmp_path / "V" / "report.json").read_text())
+    assert again["attacks"] == before["attacks"] and again["clients"] == before["clients"]
     images = stream.integers(0, 256, (48, 3, 8, 8)).astype(np.uint8)
     groups = (np.repeat(np.arange(8), 3), np.repeat(np.arange(8, 16), 3))
     run = audit_encoder(
@@ -227,6 +266,53 @@ def test_groups__of_vectors_folders_and_arrays(audit: Audit, tmp_path: Path) -> 
         quiet=True,
     )  # fmt: skip
     assert set(run.clients.index) < set(map(str, range(8)))
+
+
+def test_groups__of_vectors_in_memory() -> None:
+    stream = np.random.default_rng(0)
+    mine, others = stream.normal(size=(3, 4, 6)), stream.normal(size=(50, 4, 6))
+    pair = (["x"] * 3, np.repeat(np.arange(25), 2))
+    run = audit_embeddings(mine, others, groups=pair, quiet=True)
+    (inference,) = json.loads((run.folder / "report.json").read_text())["dataset_inference"]
+    (one,) = inference["clients"]
+    assert (one["name"], one["n"], inference["n_nonmember_subjects"]) == ("x", 3, 23)
+    for wrong, words in ((np.arange(53), "two arrays"), ((["x"], pair[1]), "column of (1,)")):
+        with pytest.raises(InputError) as error:
+            audit_embeddings(mine, others, groups=wrong, quiet=True)
+        assert words in str(error.value)
+    with pytest.raises(InputError, match="no attack could run; dataset-inference: needs 24 views"):
+        audit_embeddings(mine[:, 0], others[:, 0], groups=pair, quiet=True)
+
+
+def test_read_subjects__of_arrays_compares_by_what_is_read(tmp_path: Path) -> None:
+    """Integers of any width and text in either form of its accents; never objects."""
+
+    def read(members: Any, others: Any, files: str = "{0}/m.npy,{0}/o.npy") -> Any:
+        for name, values in (("m", members), ("o", others)):
+            np.save(tmp_path / f"{name}.npy", values, allow_pickle=True)
+        own = {"encoder": "x", "members": "npz:m", "nonmembers": "npz:n"}
+        audit = from_tree(Settings, {**own, "groups": files.format(tmp_path)})
+        pixels = np.zeros((4, 3, 4, 4), np.uint8)
+        one = ImageSet(pixels, np.zeros(4, np.int64), "x", UNLABELLED)
+        return read_subjects(audit, {"members": one, "nonmembers": one})
+
+    names, of = read(np.array([7, 7, 10, 7], np.uint16), np.array(["é", "e\u0301", "b", "b"]))
+    assert set(names) == {"7", "10", "é", "b"}
+    assert len(set(of["nonmembers"].tolist())) == 2 and of["members"][0] == of["members"][3]
+    fine = np.arange(4)
+    for members, others, files, words in (
+        (fine, np.arange(5, 8), None, "o.npy' has 3 subjects for 4 nonmembers"),
+        (fine, fine + 0.5, None, "must be text or integers"),
+        (fine[:, None], fine + 9, None, "m.npy' has int64 (4, 1)"),
+        (fine, np.array(["a", "", "b", "c"]), None, "1 of 4 nonmembers have no subject"),
+        (fine, np.array([3, 7, 8, 9]), None, "subject '3' is among the members and among"),
+        (fine, np.array([1, None, 2, 3]), None, "Python objects"),
+        (fine, fine, "{0}/m.npy", "must be two: MEMBERS.npy,OTHERS.npy"),
+        (fine, fine, "{0}/m.npy,{0}/none.npy", "none.npy' cannot be read"),
+    ):
+        with pytest.raises(InputError) as error:
+            read(members, others, files or "{0}/m.npy,{0}/o.npy")
+        assert words in str(error.value)
 
 
 def test_groups__shadows_and_sweep(audit: Audit, two_sides: str, tmp_path: Path) -> None:

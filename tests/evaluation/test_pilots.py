@@ -91,7 +91,7 @@ def test_plan__counts_the_queries_and_tests_of_the_report(
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
-        ("audit --encoder a.pth --members digits --nonmembers digits --groups g --plan", "groups"),
+        ("audit --encoder a.pth --members digits --nonmembers digits --sweep known=2 --plan", "sw"),
         ("audit --encoder timm:resnet18 --federation R --plan", "(--federation) R"),
         ("audit --member-embeddings a --nonmember-embeddings b --plan --fail-on leaks", "fail-on"),
         ("simulate --config smoke --sweep known=2,4 --plan", "sweep known=2,4"),

@@ -206,6 +206,8 @@ class Materials:
             },
             "A.npy": partial(vectors, seed=0),
             "B.npy": partial(vectors, seed=1),
+            "A-patients.npy": lambda path: np.save(path, np.repeat(np.arange(15), 4)),
+            "B-patients.npy": lambda path: np.save(path, np.repeat(np.arange(15, 30), 4)),
             "FILE.ckpt": lightning,
         }
 

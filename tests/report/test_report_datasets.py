@@ -55,7 +55,9 @@ def test_statement__names_the_control_that_there_is() -> None:
     assert statement(inference_row(alone, 1)).endswith("no control")
     both = replace(results(0.0101, untrained=(0.0101,)), posers=[])
     said = statement(inference_row(both, 1))  # the control is said once
-    assert said.endswith("the set: p = 0.0101, but on the untrained encoder p = 0.0101")
+    assert said.count("0.0101") == 1 and said.endswith("on the untrained encoder as well")
+    alone = statement(inference_row(replace(results(0.0345, untrained=(0.76,)), posers=[]), 1))
+    assert alone.count("0.0345") == 1 and "0.7600" in alone
 
 
 MANY = (0.01,) * 20

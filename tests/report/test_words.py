@@ -253,6 +253,20 @@ def test_sentences__of_everything_come_from_the_words(run: Evaluation, tmp_path:
     assert strangers(make_everything(run), tmp_path)[1] == []
 
 
+def doubled(report: Report) -> set[str]:
+    """Clauses with a number that the verdict and the boxes under it say twice."""
+    boxes = [report.verdict, report.means, report.sure, report.todo]
+    clauses = [c.strip(" .") for box in boxes for c in re.split(r"[.;:] | but ", plain(box))]
+    return {one for one in clauses if re.search(r"\d", one) and clauses.count(one) > 1}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_sentences__no_number_is_said_twice(kind: str, run: Evaluation) -> None:
+    for code, one in cases(run):
+        if len(one.member_ids):
+            assert not doubled(build_report(renamed(KINDS[kind](one)))), code
+
+
 def test_sentences__one_from_elsewhere_is_seen(
     run: Evaluation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -15,7 +15,14 @@ from fedmia.data.classes import Labels
 from fedmia.data.images import ImageSet, IntArray, count_uniform, digests
 from fedmia.evaluation.audits.owners import read_owners
 from fedmia.evaluation.audits.sources import SIDES, Source, find_images, source_views, take
-from fedmia.evaluation.audits.subjects import Subjects, cut_roles, in_order, read_subjects
+from fedmia.evaluation.audits.subjects import (
+    FEW,
+    Subjects,
+    cut_roles,
+    in_order,
+    is_small_set,
+    read_subjects,
+)
 from fedmia.records.note import Note
 from fedmia.report.words.notes import sentences
 from fedmia.settings.commands.audit import Audit
@@ -164,13 +171,15 @@ def _roles(
         if len(order) < len(listed):
             copies = len(listed) - len(order)
             notes.append(Note("copies-of-side-out", {"copies": copies, "side": flag}))
+    least = min(map(len, orders))
+    small = audit.split.known is None and is_small_set(subjects, least)
     try:
-        known, scored = role_sizes(audit, *map(len, orders))
+        known, scored = (0, (least, least)) if small else role_sizes(audit, *map(len, orders))
     except InputError as error:
         reasons = [str(error), *(one.rstrip(".") for one in sentences(notes))]
         raise InputError("; ".join(reasons)) from None
     cut = [np.split(o, [known, known + n]) for o, n in zip(orders, scored, strict=True)]
-    spares = bool(audit.shadow.count) and audit.shadow.data is None
+    spares = bool(audit.shadow.count) and audit.shadow.data is None and not small
     if subjects is not None:
         for i, side in enumerate(SIDES):
             each = in_order(audit.seed, subjects[1][side], orders[i], names[side])
@@ -280,7 +289,7 @@ def role_sizes(audit: Audit, members: int, others: int) -> tuple[int, tuple[int,
     known = min(least // 4, MOST_KNOWN) if audit.split.known is None else audit.split.known
     if audit.split.known is None and known < 2:
         raise InputError(
-            f"{members} members and {others} non-members are too few: at least 8 of each are "
+            f"{members} members and {others} non-members are too few: at least {FEW} of each are "
             f"needed, or 4 of each with {opt('split.known', 2)}"
         )
     if known < 2 or least - known < 2:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 from fedmia.records.note import Note
@@ -91,3 +92,16 @@ class Failures:
             for (attack, piece), why in sorted(self.beside.items())
             if attack not in self.reasons
         ]
+
+
+def rarest_reason(reasons: Mapping[str, str]) -> tuple[str, str]:
+    """Of the reasons why attacks did not run the one of fewest: what many share is of the images.
+
+    Args:
+        reasons: attack -> why.
+
+    Returns:
+        The attack and its reason, the first of as few; where there is none, that none is asked for.
+    """
+    counts = Counter(reasons.values())
+    return min(reasons.items(), key=lambda one: counts[one[1]], default=("", "none is asked for"))

@@ -23,7 +23,7 @@ from fedmia.report.judgement import (
 from fedmia.report.reach import WEAK, design_effect, has_untried_attacks, images_short, widest
 from fedmia.report.words.attacks import count_pairs, strength, tells, who
 from fedmia.report.words.numbers import estimate, number, subjects_of
-from fedmia.report.words.sets import statement
+from fedmia.report.words.sets import certainty, statement
 
 TITLES = {"means": "What this means", "sure": "How sure", "todo": "What to do"}
 
@@ -134,7 +134,7 @@ def _of_leak(report: Report, code: str, used: Collection[str]) -> tuple[str, str
         use = (row.under_attack and report.utility_after_attack) or report.utility
         means, sure = _of_attacks(report, code, strongest), strength(row, use)
     elif sets is not None:
-        means, sure = _of_set(sets, code), f"{statement(sets)}."
+        means, sure = _of_set(sets, code), certainty(sets)
         todo = TODO["may differ"] if code == LEAKS[1] and sets.may_differ else todo
     defences = BOUGHT if is_audit(report) else _defences(report, used)
     todo = COMPARE_VECTORS if todo and is_audit(report) else f"{todo} {defences}".strip()

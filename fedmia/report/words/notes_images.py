@@ -240,11 +240,17 @@ def subjects_drawn(
         Two or three sentences.
     """
     counts = [
-        f"{members[0]} members of {members[1]} and {others[0]} non-members of {others[1]}"
-        for members, others in (known, scored)
+        " and ".join(
+            f"{images} {side} of {subjects}"
+            for (images, subjects), side in zip(sides, ("members", "non-members"), strict=True)
+            if images
+        )
+        for sides in (known, scored)
     ]
     drawn = f"known {counts[0]}, scored {counts[1]} subjects"
     note = f"Images belong to subjects, which are drawn whole: {drawn}. "
     note += "Intervals and tests are by subject."
     question = f" All members are of {alone}, in question as a whole."
+    if not known[0][0]:
+        question += " The attacker knows no image of it, and no attack on single images runs."
     return note if alone is None else note + question

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from fedmia.report.words.numbers import number
+from collections.abc import Mapping
+from typing import Any
+
+from fedmia.report.words.numbers import format_p, number
 
 NOTHING_TESTED = "nothing would be tested: no attack would have scores"
 
@@ -30,3 +33,90 @@ def images_needed(leak: float, needed: int | None, available: int) -> str:
         f"a leak of AUC {leak:g} needs {count} scored members and as many others; "
         f"the {available:,} of each that can be scored {enough}"
     )
+
+
+def of_subjects(row: Mapping[str, Any]) -> list[str]:
+    """What the subjects of an audit could show: over all of them, then of one.
+
+    Args:
+        row: the outlook, as `--plan --json` prints it.
+
+    Returns:
+        Lines.
+    """
+    of, one, lines = row["subjects"], row.get("one_subject"), list[str]()
+    sides = f"{of['scored_members']} and {of['scored_nonmembers']}"
+    each = " and ".join(f"{n:.3g}" for n in of["images_each"])
+    lines.append(f"scored subjects: {sides}, of {each} images on average")
+    if "design_effects" in of:
+        lines.append(f"{smallest_leak(row['smallest_auc'], row['tests'])}; {_basis(of)}")
+        if (leak := row["leak"]) is not None:
+            lines.append(_subjects_needed(leak, of))
+    if one is not None:
+        lines += [_rank(one), *_chances(one)]
+    return lines
+
+
+def _basis(of: Mapping[str, Any]) -> str:
+    """By what a leak over subjects was foreseen."""
+    effects = " and ".join(f"{n:.2g}" for n in of["design_effects"])
+    alike = of["correlation"]
+    if alike is None:
+        return "no subject of the pilot has two images: taken for wholly alike"
+    pilot = "by {} and {} subjects of a pilot".format(*of["pilot"])
+    alike = f"two images of a subject have scores that correlate by {number(alike)}"
+    return f"an estimate: {pilot} {alike} (design effects {effects})"
+
+
+def _subjects_needed(leak: float, of: Mapping[str, Any]) -> str:
+    """Whether the subjects are enough to show a leak."""
+    needed, available = of["needed"], of["available"]
+    count = "more than ten million" if needed is None else f"about {needed:,}"
+    enough = "are too few" if needed is None or available < needed else "are enough"
+    return (
+        f"a leak of AUC {leak:g} needs {count} scored subjects of as many images on each side; "
+        f"the {available:,} that can be scored {enough}"
+    )
+
+
+def _rank(one: Mapping[str, Any]) -> str:
+    """How small the p-value of one subject can be, and beside how many it is small enough."""
+    others, needed, tests = one["others"], one["others_needed"], one["tests"]
+    whose = "a subject" if one["name"] is None else one["name"]
+    count = "1 test needs" if tests == 1 else f"{tests:,} tests need"
+    text = (
+        f"was {whose} used? Beside {others} others p is at least {format_p(one['smallest_p'])}; "
+        f"{count} {needed:,} others"
+    )
+    if others >= needed:
+        return f"{text}: enough"
+    ways = [
+        "members of one subject" * (one["name"] is None),
+        "--attacks dataset-inference alone" * (one["attacks"] > 1),
+    ]
+    fewer = " and ".join(filter(None, ways))
+    return f"{text}: too few" + (f"; {fewer} need {one['others_needed_alone']}" if fewer else "")
+
+
+def _chances(one: Mapping[str, Any]) -> list[str]:
+    """What one subject with so many images can be told."""
+    images, tests = one["images"], one["beside_tests"]
+    counts = ", ".join(map(str, images))
+    least = ", ".join(
+        "none" if (auc := each["smallest_auc"]) is None else number(auc) for each in images.values()
+    )
+    chances = ", ".join(f"{100 * each['chance']:.0f}" for each in images.values())
+    alike = one["correlation"]
+    rests = (
+        "no subject of the pilot has two images, which are taken for wholly alike"
+        if alike is None
+        else f"those of a subject correlate by {number(alike)}, as in the pilot"
+    )
+    by = "one test" if tests == 1 else f"{tests:,} tests"
+    return [
+        f"with {counts} images a used subject is named in 80 of 100 cases if single images have "
+        f"AUC {least}; if AUC {one['leak']:g}, in {chances} of 100, and one that was not used in "
+        f"{100 * one['chance_unused']:.0f}",
+        f"this is by {by} beside {one['beside']:,} others with as many images, if scores are "
+        f"normal, {rests}, and the untrained encoder tells nothing",
+    ]

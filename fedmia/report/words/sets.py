@@ -2,29 +2,53 @@
 
 from __future__ import annotations
 
-import math
-
 from fedmia.records.client_rows import CLIENT, ClientInferenceRow, InferenceRow
 from fedmia.records.rows import Report
 from fedmia.report.judgement import SIGNIFICANCE, detected, is_clean
 from fedmia.report.selection import FEW
 from fedmia.report.words.numbers import format_p
+from fedmia.statistics.one_subject import others_needed
 
 CORRECTED = "corrected for all tests of this report"
 UNCONTROLLED = "; no control tells training from a shift between the sides"
+NO_CONTROL = "there is no control"
 
 
 def statement(row: InferenceRow) -> str:
     """Whose data set was found, beside the false alarms of a control, and what could have been
     found; without its final stop."""
-    return _result(row) + out_of_reach(row) + UNCONTROLLED * row.may_differ
+    result = _result(row)
+    if row.may_differ:
+        result = result.removesuffix(f"; {NO_CONTROL}")
+    return result + out_of_reach(row) + UNCONTROLLED * row.may_differ
+
+
+def uncontrolled(row: InferenceRow) -> str:
+    """The statement where the verdict says next that there is no control."""
+    return statement(row).removesuffix(UNCONTROLLED).replace(f"; {NO_CONTROL}", "")
+
+
+def certainty(row: InferenceRow) -> str:
+    """How sure a set was found, in place of its p-value, which the verdict has.
+
+    Args:
+        row: of an attack that found one.
+
+    Returns:
+        A sentence.
+    """
+    share = f"{100 * (row.p_value or 0.0):.2g} of 100"
+    return f"Had no set been used, chance alone would name one in at most {share} such reports."
 
 
 def beside_verdict(report: Report) -> list[str]:
     """What each attack on data sets says, where neither the verdict nor a box under it does."""
-    texts = [(row.attack, statement(row)) for row in report.dataset_inference]
     boxes = f"{report.verdict} {report.sure}"
-    return [f"{attack}: {text}." for attack, text in texts if text not in boxes]
+    return [
+        f"{row.attack}: {statement(row)}."
+        for row in report.dataset_inference
+        if statement(row) not in boxes and f"By {row.attack}: {uncontrolled(row)}" not in boxes
+    ]
 
 
 def _result(row: InferenceRow) -> str:
@@ -45,16 +69,18 @@ def _result(row: InferenceRow) -> str:
 
 
 def _of_one(row: InferenceRow, one: ClientInferenceRow, trained: bool) -> str:
-    """Of the only set that was tested, its control said once."""
+    """Of the only set that was tested: each number once."""
     finding = "The encoder was trained on" if trained else "No evidence of training on"
     finding += " the set"
     finding += f" of {one.name}" if one.name is not None else ""
-    p = f"p = {format_p(one.p_value)}"
+    p, corrected = f"p = {format_p(one.p_value)}", format_p(row.p_value)
     if is_clean(one):
-        return f"{finding} ({p}, {CORRECTED} {format_p(row.p_value)}); {_control(row)}"
-    untrained = f"on the untrained encoder p = {format_p(one.p_value_untrained)}"
+        more = "" if corrected in p else f", {CORRECTED} {corrected}"
+        return f"{finding} ({p}{more}); {_control(row)}"
+    null = format_p(one.p_value_untrained)
+    untrained = "as well" if null in p else f"p = {null}"
     beside = f"; {_control(row)}" if row.posers.n else ""
-    return f"{finding}: {p}, but {untrained}{beside}"
+    return f"{finding}: {p}, but on the untrained encoder {untrained}{beside}"
 
 
 def _control(row: InferenceRow) -> str:
@@ -65,7 +91,7 @@ def _control(row: InferenceRow) -> str:
         return f"{alarms} posing sets of non-members have p <= 0.05"
     values = [p for c in row.clients if (p := c.p_value_untrained) is not None]
     if not values:
-        return "there is no control"
+        return NO_CONTROL
     if (p := row.p_value_untrained) is None:
         return f"on the untrained encoder p = {format_p(values[0])}"
     return f"on the untrained encoder all sets together have p = {format_p(p)}"
@@ -86,10 +112,17 @@ def out_of_reach(row: InferenceRow) -> str:
     others = row.n_nonmember_subjects
     if others is None or tests <= SIGNIFICANCE * (others + 1):
         return ""
-    needed = math.ceil(tests / SIGNIFICANCE) - 1
+    count = "1 test needs" if tests == 1 else f"{tests:,} tests need"
+    ways = [
+        "members of one subject" * (row.n_tested > 1),
+        f"`--attacks {row.attack}` alone" * (row.family > 1),
+    ]
+    fewer = " and ".join(filter(None, ways))
+    alone = f"; {fewer} would need {others_needed(1, SIGNIFICANCE)}" if fewer else ""
     return (
         f"; {others} non-member subjects are too few to establish any (p is at least "
-        f"{format_p(1 / (others + 1))}): {tests} tests need {needed:,} of them"
+        f"{format_p(1 / (others + 1))}): {count} {others_needed(tests, SIGNIFICANCE):,} of them"
+        f"{alone}"
     )
 
 

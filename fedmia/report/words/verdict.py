@@ -33,9 +33,10 @@ from fedmia.report.words.bounds import SHOUT, refutation_sentence
 from fedmia.report.words.health import USELESS, health_sentence
 from fedmia.report.words.meaning import explain
 from fedmia.report.words.numbers import auc_and_limits
-from fedmia.report.words.sets import statement
+from fedmia.report.words.sets import statement, uncontrolled
 
 UNCONTROLLED = "No control on the same images rules out that the images differ by themselves"
+BOUNDED = "All lower bounds of this report hold together at 95 %."
 REFUTED = f"{SHOUT}: the run shows more leakage than a guarantee allows."
 
 
@@ -55,7 +56,7 @@ def texts(report: Report, pretrain: str, used: Collection[str] = ()) -> dict[str
     if shout := refutation_sentence(report, code):
         alone = ""
         if code in LEAKS and by_attacks not in LEAKS:
-            alone, boxes["sure"] = "By the attacks alone: ", f"{shout}."
+            alone, boxes["sure"] = "By the attacks alone: ", BOUNDED
         sentence = f"{shout}. {alone}{sentence}"
         boxes["means"] = f"{REFUTED} {boxes['means']}".strip()
     boxes["means"] = " ".join([boxes["means"], *_circumstances(report, pretrain)])
@@ -137,8 +138,9 @@ def _by_attacks(report: Report) -> str:
         second = f"{what_leaks(row)}: {over_control(row)}" if controlled else UNCONTROLLED
         return f"The attack {separates(row)}. {second}{_under_attack(report, strongest)}"
     if sets is not None:
-        second = "The encoder leaks membership" if controlled else UNCONTROLLED
-        return f"By {sets.attack}: {statement(sets)}. {second}"
+        if not controlled:
+            return f"By {sets.attack}: {uncontrolled(sets)}. {UNCONTROLLED}"
+        return f"By {sets.attack}: {statement(sets)}. The encoder leaks membership"
     if not scored:
         return "No leakage established: no attack detected a data set"
     return _no_leak(scored)

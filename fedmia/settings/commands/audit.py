@@ -324,7 +324,11 @@ class Audit(Attacked):
             self.of_rounds or not (self.members or self.member_embeddings)
         ):
             where = f"{opt('groups', self.groups)} needs {opt('members')} and an encoder alone"
-            raise InputError(f"{where}: a federation's images belong to its clients")
+            one = opt("encoder.checkpoint", "RECORDING/models/main/ROUND.safetensors")
+            raise InputError(
+                f"{where}: a federation's images belong to its clients. {one} audits one of its "
+                "models by subject, a subject of two clients counts once"
+            )
         if self.data.pixel_range is not None and self.members is None:
             raise InputError(
                 f"{opt('data.pixel_range')} without {opt('members')}: a run's images have its own"
@@ -334,8 +338,8 @@ class Audit(Attacked):
 
     @property
     def subject_column(self) -> str | None:
-        """The column of `groups`, None where it is a CSV file or nothing."""
-        return None if (self.groups or "").endswith(".csv") else self.groups
+        """The column of `groups`, None where it is a file or nothing."""
+        return None if (self.groups or "").endswith((".csv", ".npy")) else self.groups
 
     @property
     def owner_column(self) -> str | None:
