@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -136,7 +137,8 @@ class EncodedSet(LabelledImages):
 
     def _set(self) -> ImageSet:
         images, notes = self._decoder.images(), (*self.notes, *self._decoder.notes())
-        return ImageSet(images, self.labels, self.name, self.classes, self.column, notes)
+        files = tuple(of.name if isinstance(of, Path) else None for _, of in self.files)
+        return ImageSet(images, self.labels, self.name, self.classes, self.column, notes, files)
 
 
 def _bytes(source: bytes | ByteSource) -> bytes:

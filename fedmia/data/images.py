@@ -48,6 +48,7 @@ class ImageSet(LabelledImages):
         classes: what its source calls class 0, 1, ..; empty: by these numbers; UNLABELLED.
         column: (N,) strings, integers or booleans: the column that was asked for, or None.
         notes: what the reader of the report should know: what was guessed, left out, converted.
+        files: name of the file of each image, None where it is none; empty: of no image.
     """
 
     images: ByteArray
@@ -56,6 +57,7 @@ class ImageSet(LabelledImages):
     classes: tuple[str, ...] = ()
     column: NDArray[Any] | None = None
     notes: tuple[Note, ...] = ()
+    files: tuple[str | None, ...] = ()
 
     def __post_init__(self) -> None:
         kind, shape = self.images.dtype, self.images.shape
@@ -106,9 +108,11 @@ class ImageSet(LabelledImages):
     def take(self, indices: IntArray) -> ImageSet:
         """The images at `indices`, in that order."""
         column = None if self.column is None else self.column[indices]
+        files = tuple(self.files[at] for at in indices.tolist()) if self.files else ()
         return replace(
-            self, images=self.images[indices], labels=self.labels[indices], column=column
-        )
+            self, images=self.images[indices], labels=self.labels[indices], column=column,
+            files=files,
+        )  # fmt: skip
 
 
 def count_uniform(images: ByteArray) -> int:

@@ -42,6 +42,13 @@ class Attacked(Settings):
         omitted=True,
         heading=ATTACKS,
     )
+    show_images: bool = option(
+        False,
+        "show images and names of their files in the report, which is then to be kept like the "
+        "images themselves",
+        omitted=True,
+        heading=ATTACKS,
+    )
     attack_choices: Mapping[str, PluginChoice] = field(
         default_factory=dict, kw_only=True, compare=False, repr=False
     )
