@@ -12,6 +12,7 @@ from fedmia.records.fields import COUNT, PNG, PURE, SHARE, P, fact, interval, nu
 
 BOUND_BY = "statistics.exposed.most_false"
 TPR_BY = "statistics.thresholds.tpr_at_fpr"
+FOUND_BY, OVERLAP_BY = "statistics.exposed.exceeds_rate", "report.exposed.overlap_rows"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,8 +27,12 @@ class ExposedRow:
     subject: str | None = fact(
         "to whom its images belong; null: an image", head="subject", place=1, optional=True
     )
-    images: int | None = fact(
-        "scored images of the subject; null: an image", head="images", place=2, optional=True
+    images: int | None = number(
+        "scored images of the subject; null: an image",
+        COUNT,
+        head="images",
+        place=2,
+        optional=True,
     )
     client: int | None = fact(
         "that holds it; null: none, or several", column="client", head="client", place=2,
@@ -37,7 +42,12 @@ class ExposedRow:
         "its class; null: not known, or several", head="class", place=3, optional=True
     )
     score: float = number(
-        "of the attack; of a subject the mean of its images'", PURE, head="score", place=4, digits=3
+        "of the attack; of a subject the mean of its images'",
+        PURE,
+        "report.exposed.exposed_rows",
+        head="score",
+        place=4,
+        digits=3,
     )
     p_value: float = number(
         "how rarely a scored non-member scores as high: 1 + their number, over 1 + all. It is no "
@@ -84,12 +94,12 @@ class OverlapRow:
         "scored members, or subjects", COUNT, column="n_members", head="members", place=2
     )
     found: float = number(
-        "share of them that the attack finds", SHARE, TPR_BY, head="finds alone", place=3
+        "share of them that the attack finds", SHARE, FOUND_BY, head="finds alone", place=3
     )
     both: float = number(
         "share that both attacks find",
         SHARE,
-        "statistics.exposed.exceeds_rate",
+        OVERLAP_BY,
         head="both find",
         place=4,
     )
@@ -97,11 +107,16 @@ class OverlapRow:
     independent: float = number(
         "share that both would find if which ones they find were independent",
         SHARE,
+        OVERLAP_BY,
         head="if independent",
         place=5,
     )
     either: float = number(
-        "share that at least one of both finds", SHARE, head="either finds", place=6
+        "share that at least one of both finds",
+        SHARE,
+        OVERLAP_BY,
+        head="either finds",
+        place=6,
     )
 
 
@@ -129,6 +144,7 @@ class PartRow:
         "share of the scored non-members of this class that is taken for members; where it is far "
         "from 5 %, the class itself scores high or low; null: none is of it",
         SHARE,
+        FOUND_BY,
         head="non-members\nof the class",
         place=4,
     )

@@ -300,20 +300,20 @@ class Report:
         title="Who is exposed?",
         about="The list has the scored members by falling score of one attack, fixed before any "
         "score was seen. The p-value says how rarely a scored non-member scores as high; it is no "
-        "probability that the image is a member, which would need to know how many of all images "
-        "are. A false discovery is a listed member whose score is exchangeable with those of "
-        "non-members: nothing tells it apart. The bound on their number holds at 95 % for every "
-        "list that begins at the top, all at once, so you may stop reading where you like. It "
-        "assumes that such members and the non-members differ in nothing but membership, which "
-        "the controls of the attacks test. Of subjects, such as patients, the list has one row "
-        "each, by the mean score of their images, and takes subjects for exchangeable, with the "
-        "numbers of their images. A member that is not listed may be exposed to another attack.",
+        "probability that the image is a member. A false discovery is a listed member whose score "
+        "is exchangeable with those of the non-members: nothing tells it apart. The bound on their "
+        "number holds for every list that begins at the top, for all at once, so you may stop "
+        "reading where you like. It assumes that members whom nothing tells apart and non-members "
+        "come from the same source, which the controls of the attacks test. Of subjects, such as "
+        "patients, a row is one subject, by the mean score of its images; it takes subjects for "
+        "exchangeable, each with the number of its images. A member that stands low in the list "
+        "may be exposed to another attack.",
     )
     overlaps: list[OverlapRow] = nested(
         "other attacks beside that of `exposed`: whether they find the same members",
         subject="overlap",
         title="Do attacks find the same members?",
-        about="Each attack has its own threshold, which 5 % of the scored non-members reach. If "
+        about="Each attack has its own threshold, which one in twenty non-members reaches. If "
         "two attacks found members independently of each other, both would find the product of "
         "their shares. Where both find many more, they read the same trace of the image.",
     )
@@ -322,12 +322,12 @@ class Report:
         subject="part",
         family="parts",
         title="Who is found, by class and client",
-        about="One threshold holds for all rows: 5 % of all scored non-members reach it. The "
-        "intervals are for a true false-positive rate of 5 %, hold the error of the threshold, and "
-        "cover the rows of this table at once, a family of their own; the verdict does not use "
-        "them. Rows have at least 20 members each; of more than 20, those with the most members. "
-        "A class of which far more than 5 % of the non-members reach the threshold scores high by "
-        "itself: compare the two columns. Clients differ in their classes, too.",
+        about="One threshold holds for all rows: one in twenty of all scored non-members reaches "
+        "it. The intervals hold the error of this threshold, and cover the rows of this table at "
+        "once, as a family of their own; the verdict does not use them. A row has at least as many "
+        "members as the table may have rows, and the parts with the most members have one. A class "
+        "of whose non-members many more reach the threshold scores high by itself: compare the two "
+        "columns. Clients differ in their classes, too.",
     )
     rounds: list[RoundRow] = nested("a row a round", subject="round")
     smallest_leak: float | None = number(

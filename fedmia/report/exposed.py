@@ -120,7 +120,7 @@ def part_rows(run: Evaluation) -> list[PartRow]:
     parts = sorted(parts, key=lambda part: -int(part[2].sum()))[:FEW]
     rows = list[PartRow]()
     for kind, name, mine in sorted(parts, key=lambda part: part[:2]):
-        subjects = attack.subjects and (attack.subjects[0][mine], attack.subjects[1])
+        subjects = None if run.subjects is None else (run.subjects[0][mine], run.subjects[1])
         scores = attack.scores_members[mine], attack.scores_nonmembers
         found = tpr_at_fpr(*scores, FPR, subjects, family=len(parts))
         assert found is not None  # FEWEST non-members resolve it
@@ -146,8 +146,7 @@ def list_note(run: Evaluation) -> list[Note]:
     attack = declared_attack(run)
     if attack is None or _listed(run) is not None:
         return []
-    others = len(_by_unit(attack)[1])
-    subjects = attack.subjects is not None
+    others, subjects = len(_by_unit(run, attack)[1]), run.subjects is not None
     return [Note("no-exposed", {"others": others, "least": FEWEST, "subjects": subjects})]
 
 
@@ -161,17 +160,17 @@ def _listed(run: Evaluation) -> tuple[ScoredAttack, tuple[FloatArray, FloatArray
     attack = declared_attack(run)
     if attack is None:
         return None
-    sides = _by_unit(attack)
+    sides = _by_unit(run, attack)
     return None if len(sides[1]) < FEWEST else (attack, sides)
 
 
-def _by_unit(attack: ScoredAttack) -> tuple[FloatArray, FloatArray]:
+def _by_unit(run: Evaluation, attack: ScoredAttack) -> tuple[FloatArray, FloatArray]:
     """Scores of the images, or of the subjects in order of their numbers, of both sides."""
-    if attack.subjects is None:
+    if run.subjects is None:
         return attack.sides
     members, others = (
         subject_means(scores, np.full(len(scores), 1 / max(len(scores), 1)), of)[0]
-        for scores, of in zip(attack.sides, attack.subjects, strict=True)
+        for scores, of in zip(attack.sides, run.subjects, strict=True)
     )
     return members, others
 
@@ -184,16 +183,16 @@ def _others(run: Evaluation, attack: ScoredAttack) -> list[ScoredAttack]:
 
 def _is_found(run: Evaluation, attack: ScoredAttack) -> NDArray[np.bool_]:
     """Which members, or subjects, an attack finds at FPR."""
-    return exceeds_rate(*_by_unit(attack), FPR)
+    return exceeds_rate(*_by_unit(run, attack), FPR)
 
 
 def _who(run: Evaluation, attack: ScoredAttack, place: int, with_picture: bool) -> dict[str, object]:
     """Fields of a row that say who it is."""
     own: IntArray = np.array([place])
     fields: dict[str, object] = {"image": int(run.member_ids[place])}
-    if attack.subjects_members is not None:
-        number = np.unique(attack.subjects_members)[place]
-        own = np.flatnonzero(attack.subjects_members == number)
+    if run.subjects is not None:
+        number = np.unique(run.subjects[0])[place]
+        own = np.flatnonzero(run.subjects[0] == number)
         fields = {"subject": run.subject_names[number], "images": len(own)}
     clients, labels = np.unique(run.member_client[own]), np.unique(run.member_labels[own])
     labelled = len(np.unique(np.r_[run.member_labels, run.nonmember_labels])) > 1
