@@ -94,7 +94,7 @@ class OverlapRow:
         "scored members, or subjects", COUNT, column="n_members", head="members", place=2
     )
     found: float = number(
-        "share of them that the attack finds", SHARE, FOUND_BY, head="finds alone", place=3
+        "share of them that the attack finds", SHARE, FOUND_BY, head="finds", place=3, digits=3
     )
     both: float = number(
         "share that both attacks find",
@@ -102,6 +102,7 @@ class OverlapRow:
         OVERLAP_BY,
         head="both find",
         place=4,
+        digits=3,
     )
     both_ci: Interval = interval("both", help="95 % interval, at the two thresholds as they are")
     independent: float = number(
@@ -110,6 +111,7 @@ class OverlapRow:
         OVERLAP_BY,
         head="if independent",
         place=5,
+        digits=3,
     )
     either: float = number(
         "share that at least one of both finds",
@@ -117,6 +119,7 @@ class OverlapRow:
         OVERLAP_BY,
         head="either finds",
         place=6,
+        digits=3,
     )
 
 

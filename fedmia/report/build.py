@@ -21,7 +21,7 @@ from fedmia.report.datasets import inference_row
 from fedmia.report.defended import common_defences, defended
 from fedmia.report.exposed import (
     exposed_rows,
-    list_note,
+    list_notes,
     overlap_rows,
     part_rows,
     select_exposed,
@@ -252,7 +252,7 @@ def notes(run: Evaluation, clients: Sequence[ClientRow]) -> list[Note]:
                 every.append(Note("one-score-for-all", {"attack": a.name, "control": control}))
     if any(a.act == "ascent" for a in run.attacks):
         every.append(Note("ascent-elsewhere"))
-    every += list_note(run)
+    every += list_notes(run)
     every += [
         Note("epochs-cut", {"attack": a.name, "epochs": a.choices[EPOCHS_CUT]})
         for a in run.attacks

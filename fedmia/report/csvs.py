@@ -1,4 +1,7 @@
-"""The CSV files of scores by image, and of the list of exposed members. Every number of a report is in table.csv (`fedmia.table`)."""
+"""The CSV files of scores by image, and of the list of exposed members.
+
+Every number of a report is in table.csv (`fedmia.table`).
+"""
 
 from __future__ import annotations
 

@@ -141,13 +141,15 @@ def part_rows(run: Evaluation) -> list[PartRow]:
     return rows
 
 
-def list_note(run: Evaluation) -> list[Note]:
-    """Why there is no list of exposed members; no note where there is one, or no attack."""
+def list_notes(run: Evaluation) -> list[Note]:
+    """That images are shown; why there is no list of exposed members, though there is an attack."""
+    shown = [Note("images-shown")] * (run.picture is not None)
     attack = declared_attack(run)
     if attack is None or _listed(run) is not None:
-        return []
+        return shown
     others, subjects = len(_by_unit(run, attack)[1]), run.subjects is not None
-    return [Note("no-exposed", {"others": others, "least": FEWEST, "subjects": subjects})]
+    why = Note("no-exposed", {"others": others, "least": FEWEST, "subjects": subjects})
+    return [*shown, why]
 
 
 def select_exposed(rows: Sequence[ExposedRow]) -> list[ExposedRow]:
@@ -186,7 +188,9 @@ def _is_found(run: Evaluation, attack: ScoredAttack) -> NDArray[np.bool_]:
     return exceeds_rate(*_by_unit(run, attack), FPR)
 
 
-def _who(run: Evaluation, attack: ScoredAttack, place: int, with_picture: bool) -> dict[str, object]:
+def _who(
+    run: Evaluation, attack: ScoredAttack, place: int, with_picture: bool
+) -> dict[str, object]:
     """Fields of a row that say who it is."""
     own: IntArray = np.array([place])
     fields: dict[str, object] = {"image": int(run.member_ids[place])}

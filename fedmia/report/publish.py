@@ -103,7 +103,8 @@ def write_report(
     whole: Report | None = None,
 ) -> list[Path]:
     """Write report.json, report.html, scores.csv, exposed.csv where there is a list of exposed
-    members, curves.npz where a client attacked actively, figures/NAME.png and NAME.pdf, and every number in table.parquet and table.csv.
+    members, curves.npz where a client attacked actively, figures/NAME.png and NAME.pdf, and every
+    number in table.parquet and table.csv.
 
     Args:
         folder: of the run.

@@ -54,7 +54,8 @@ def test_page__of_an_audit_has_its_subject_and_no_empty_section(audit: Evaluatio
     matches = re.findall("<h2>(.*?)</h2>(.*?)</section>", text, re.DOTALL)
     assert [title for title, _ in matches] == [
         "Attacks", "Utility, beside privacy", "Who is exposed?",
-        "Do attacks find the same members?", "Who is found, by class and client", "Not run", "Notes", "The run", "For a model card",
+        "Do attacks find the same members?", "Who is found, by class and client", "Not run",
+        "Notes", "The run", "For a model card",
     ]  # fmt: skip
     assert all(re.sub("<[^>]*>", "", content).strip() for _, content in matches)
     assert report.not_run == NOT_RUN

@@ -58,7 +58,8 @@ class Strip(ReportFigure):
             part.suptitle(title, x=0.01, ha="left")
             for axes, at in zip(part.subplots(1, EACH), places, strict=False):
                 pixels, _ = self.picture(role, at)
-                axes.imshow(pixels.transpose(1, 2, 0), cmap="gray", vmin=0, vmax=255)
+                axes.imshow(pixels.transpose(1, 2, 0), cmap="gray", vmin=0, vmax=255,
+                            interpolation="nearest")  # fmt: skip
                 axes.set_title(f"{scores[at]:.3g}", loc="center", fontweight="normal")
             for axes in part.axes:
                 axes.set_axis_off()
