@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import base64
 import io
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,8 +53,10 @@ def exposed_rows(run: Evaluation) -> list[ExposedRow]:
     sure = np.arange(1, len(bound) + 1) - bound  # at least so many are told apart
     end = min(max(int(np.argmax(sure)) + 1, FEW), LONGEST, len(members))
     beside = {one.name: _is_found(run, one) for one in _others(run, attack)}
+    places = order[:end].tolist()
     rows = list[ExposedRow]()
-    for at, place in enumerate(order[:end].tolist()):
+    for at, who in enumerate(_identities(run, attack, places)):
+        place = places[at]
         row = ExposedRow(
             rank=at + 1,
             attack=attack.name,
@@ -61,7 +64,7 @@ def exposed_rows(run: Evaluation) -> list[ExposedRow]:
             p_value=float(p_values[place]),
             most_false=int(bound[at]),
             also=[name for name, found in beside.items() if found[place]],
-            **_who(run, attack, place, with_picture=at < FEW),
+            **who,
         )
         rows.append(row)
     return rows
@@ -188,28 +191,28 @@ def _is_found(run: Evaluation, attack: ScoredAttack) -> NDArray[np.bool_]:
     return exceeds_rate(*_by_unit(run, attack), FPR)
 
 
-def _who(
-    run: Evaluation, attack: ScoredAttack, place: int, with_picture: bool
-) -> dict[str, object]:
-    """Fields of a row that say who it is."""
-    own: IntArray = np.array([place])
-    fields: dict[str, object] = {"image": int(run.member_ids[place])}
-    if run.subjects is not None:
-        number = np.unique(run.subjects[0])[place]
-        own = np.flatnonzero(run.subjects[0] == number)
-        fields = {"subject": run.subject_names[number], "images": len(own)}
-    clients, labels = np.unique(run.member_client[own]), np.unique(run.member_labels[own])
+def _identities(
+    run: Evaluation, attack: ScoredAttack, places: Sequence[int]
+) -> Iterator[dict[str, Any]]:
+    """Of each row the fields that say who it is; the first FEW rows have a picture."""
+    subjects = None if run.subjects is None else run.subjects[0]
+    numbers = None if subjects is None else np.unique(subjects)
     labelled = len(np.unique(np.r_[run.member_labels, run.nonmember_labels])) > 1
-    fields |= {
-        "client": int(clients[0]) if run.clients and len(clients) == 1 else None,
-        "label": int(labels[0]) if labelled and len(labels) == 1 else None,
-    }
-    if run.picture is not None:
-        best = int(own[np.argmax(attack.scores_members[own])])
-        pixels, file = run.picture("scored_members", best)
-        fields["file"] = file if len(own) == 1 else None
-        fields["picture"] = thumbnail(pixels) if with_picture else None
-    return dict.fromkeys(("image", "subject", "images", "file", "picture")) | fields
+    for rank, place in enumerate(places):
+        own: IntArray = np.array([place])
+        fields: dict[str, Any] = {"image": int(run.member_ids[place])}
+        if subjects is not None and numbers is not None:
+            own = np.flatnonzero(subjects == numbers[place])
+            fields = {"subject": run.subject_names[numbers[place]], "images": len(own)}
+        clients, labels = set(run.member_client[own].tolist()), set(run.member_labels[own].tolist())
+        fields["client"] = min(clients) if run.clients and len(clients) == 1 else None
+        fields["label"] = min(labels) if labelled and len(labels) == 1 else None
+        if run.picture is not None:
+            best = int(own[np.argmax(attack.scores_members[own])])
+            pixels, file = run.picture("scored_members", best)
+            fields["file"] = file if subjects is None else None
+            fields["picture"] = thumbnail(pixels) if rank < FEW else None
+        yield dict.fromkeys(("image", "subject", "images", "file", "picture")) | fields
 
 
 def thumbnail(pixels: NDArray[np.uint8]) -> str:
