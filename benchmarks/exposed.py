@@ -71,6 +71,8 @@ def errs(members: FloatArray, others: FloatArray, false: NDArray[np.bool_]) -> t
 
 def summary(rows: Sequence[tuple[bool, int]]) -> dict[str, float]:
     """Share of the audits that err, its limits, and the mean number told apart for certain."""
+    if not rows:
+        return {}
     wrong = sum(row[0] for row in rows)
     low, high = clopper_pearson(wrong, len(rows))
     told = float(np.mean([row[1] for row in rows]))
@@ -102,11 +104,11 @@ def of_subjects(draws: int, seed: int) -> Iterator[dict[str, Any]]:
             means = [subject_means(s, np.full(len(s), 1 / len(s)), of)[0]
                      for s, of in ((a, mine), (b, theirs))]  # fmt: skip
             rows.append(errs(means[0], means[1], np.arange(n) >= leaking))
-            if draw < draws // 20:  # each has sizes of its own, so its bounds are computed anew
+            if not leaking and draw < draws // 10:  # each has sizes and so bounds of its own
                 by_image.append(errs(a, b, mine >= leaking))
         place = {"members": n, "nonmembers": m, "told": leaking, "shift": shift}
-        wrong = summary(by_image)
-        yield place | summary(rows) | {"by_image": wrong["errs"], "by_image_low": wrong["low"]}
+        counted = {f"by_image_{name}": share for name, share in summary(by_image).items()}
+        yield place | summary(rows) | counted
 
 
 def simulate(draws: int, seed: int) -> dict[str, Any]:
