@@ -93,7 +93,7 @@ class OverlapRow:
     n_members: int = number(
         "scored members, or subjects", COUNT, column="n_members", head="members", place=2
     )
-    found: float = number(
+    share: float = number(
         "share of them that the attack finds", SHARE, FOUND_BY, head="finds", place=3, digits=3
     )
     both: float = number(
@@ -134,15 +134,15 @@ class PartRow:
     n_members: int = number(
         "scored members, images", COUNT, column="n_members", head="members", place=2
     )
-    found: float = number(
+    share: float = number(
         "share of them that is found where 5 % of all non-members are taken for members",
         SHARE,
         TPR_BY,
         head="found",
         place=3,
     )
-    low: float | None = interval("found", ("low",))
-    high: float | None = interval("found", ("high",))
+    low: float | None = interval("share", ("low",))
+    high: float | None = interval("share", ("high",))
     alarms: float | None = number(
         "share of the scored non-members of this class that is taken for members; where it is far "
         "from 5 %, the class itself scores high or low; null: none is of it",

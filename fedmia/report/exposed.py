@@ -63,7 +63,7 @@ def exposed_rows(run: Evaluation) -> list[ExposedRow]:
             score=float(members[place]),
             p_value=float(p_values[place]),
             most_false=int(bound[at]),
-            also=[name for name, found in beside.items() if found[place]],
+            also=[name for name, hits in beside.items() if hits[place]],
             **who,
         )
         rows.append(row)
@@ -90,7 +90,7 @@ def overlap_rows(run: Evaluation) -> list[OverlapRow]:
             attack=other.name,
             beside=attack.name,
             n_members=n,
-            found=float(theirs.mean()),
+            share=float(theirs.mean()),
             both=both / n,
             both_ci=clopper_pearson(both, n),
             independent=float(own.mean() * theirs.mean()),
@@ -125,8 +125,8 @@ def part_rows(run: Evaluation) -> list[PartRow]:
     for kind, name, mine in sorted(parts, key=lambda part: part[:2]):
         subjects = None if run.subjects is None else (run.subjects[0][mine], run.subjects[1])
         scores = attack.scores_members[mine], attack.scores_nonmembers
-        found = tpr_at_fpr(*scores, FPR, subjects, family=len(parts))
-        assert found is not None  # FEWEST non-members resolve it
+        rate = tpr_at_fpr(*scores, FPR, subjects, family=len(parts))
+        assert rate is not None  # FEWEST non-members resolve it
         alarms, like = exceeds_rate(scores[1], scores[1], FPR), run.nonmember_labels == name
         of_class = kind == "class" and bool(like.any())
         row = PartRow(
@@ -134,9 +134,9 @@ def part_rows(run: Evaluation) -> list[PartRow]:
             name=name,
             attack=attack.name,
             n_members=int(mine.sum()),
-            found=found[0],
-            low=found[1][0],
-            high=found[1][1],
+            share=rate[0],
+            low=rate[1][0],
+            high=rate[1][1],
             alarms=float(alarms[like].mean()) if of_class else None,
             n_nonmembers=int(like.sum()) if kind == "class" else None,
         )
@@ -146,13 +146,13 @@ def part_rows(run: Evaluation) -> list[PartRow]:
 
 def list_notes(run: Evaluation) -> list[Note]:
     """That images are shown; why there is no list of exposed members, though there is an attack."""
-    shown = [Note("images-shown")] * (run.picture is not None)
+    notes = [Note("images-shown")] * (run.picture is not None)
     attack = declared_attack(run)
     if attack is None or _listed(run) is not None:
-        return shown
+        return notes
     others, subjects = len(_by_unit(run, attack)[1]), run.subjects is not None
     why = Note("no-exposed", {"others": others, "least": FEWEST, "subjects": subjects})
-    return [*shown, why]
+    return [*notes, why]
 
 
 def select_exposed(rows: Sequence[ExposedRow]) -> list[ExposedRow]:

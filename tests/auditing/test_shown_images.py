@@ -12,7 +12,6 @@ import pytest
 from PIL import Image
 
 from fedmia import simulate
-from fedmia.report.exposed import thumbnail
 from fedmia.report.figures import draw
 from fedmia.runs import open_run
 from tests.auditing.conftest import Audit, textures
@@ -38,10 +37,13 @@ def flags(folders: Path) -> str:
 def traces(folders: Path) -> Iterator[bytes]:
     """What would tell an image: its name, the picture that the table would show, its pixels."""
     for file in sorted(folders.rglob("*.png")):
+        picture = io.BytesIO()
         with Image.open(file) as image:
-            pixels = np.asarray(image).transpose(2, 0, 1)
-        text = thumbnail(pixels)
-        yield from (file.stem.encode(), text.encode(), base64.b64decode(text), pixels.tobytes())
+            image.save(picture, "PNG")
+            pixels = np.asarray(image)
+        png = picture.getvalue()
+        yield from (file.stem.encode(), base64.b64encode(png), png)
+        yield from (pixels.tobytes(), pixels.transpose(2, 0, 1).tobytes())
 
 
 def test_images__are_in_no_file_unless_they_are_asked_for(
@@ -71,6 +73,7 @@ def test_images__are_in_no_file_unless_they_are_asked_for(
         assert sorted((folders / "in").iterdir())[row["image"]].name == row["file"]
     page = (plain / "report.html").read_text()
     assert rows[0]["file"] in page and rows[0]["picture"] in page
+    assert rows[0]["picture"].encode() in told  # which is what was looked for before
     assert (plain / "figures" / "exposed.png").is_file()
     frame = open_run(plain).exposed
     assert frame.index.name == "rank" and frame.loc[1, "file"] == rows[0]["file"]

@@ -19,12 +19,11 @@ from fedmia.records.rows import Report
 from fedmia.report import report_tables
 from fedmia.report.build import build_report, build_whole
 from fedmia.report.figures import draw
-from fedmia.report.figures.exposed import Strip
 from fedmia.report.page import page
 from fedmia.report.publish import publish
 from fedmia.report.selection import FEW
 from fedmia.report.tables import TextCell
-from fedmia.report.words.exposed import exposed_sentence
+from fedmia.report.words.beside import sentences
 from fedmia.runtime.stopwatch import Stopwatch
 from fedmia.statistics.exposed import most_false
 from fedmia.statistics.thresholds import tpr_at_fpr
@@ -35,6 +34,10 @@ from tests.report.conftest import alone, scored
 @pytest.fixture(scope="module", name="whole_list")
 def _whole_list(run: Evaluation) -> Report:
     return build_whole(run)
+
+
+def sentence_of(report: Report) -> str | None:
+    return sentences(report)["exposed"]
 
 
 def found(members: NDArray[np.float64], others: NDArray[np.float64]) -> set[int]:
@@ -145,7 +148,7 @@ def test_overlaps__are_shares_of_sets(run: Evaluation, report: Report) -> None:
         if attack.name in rows:
             theirs, row = found(*attack.sides), rows[attack.name]
             want = [len(own & theirs), len(own | theirs), len(theirs)]
-            got = [row.both, row.either, row.found]
+            got = [row.both, row.either, row.share]
             assert got == pytest.approx([number / 112 for number in want], abs=1e-6)
             assert row.independent == pytest.approx(len(own) * len(theirs) / 112**2, abs=1e-6)
             assert row.both_ci[0] <= row.both <= row.both_ci[1] and row.beside == "combined"
@@ -163,7 +166,7 @@ def test_parts__are_classes_and_clients_with_enough_members(run: Evaluation) -> 
         mine = (labels[0] if row.kind == "class" else clients) == row.name
         rate = tpr_at_fpr(attack.scores_members[mine], attack.scores_nonmembers, 0.05, family=5)
         assert rate is not None
-        assert [row.found, row.low, row.high] == pytest.approx([rate[0], *rate[1]], abs=1e-6)
+        assert [row.share, row.low, row.high] == pytest.approx([rate[0], *rate[1]], abs=1e-6)
         if row.kind == "client":
             assert row.alarms is None and row.n_nonmembers is None
             continue
@@ -189,19 +192,19 @@ def test_parts__are_the_largest_where_they_are_many(run: Evaluation) -> None:
 
 def test_sentence__says_what_the_bound_allows(run: Evaluation, report: Report) -> None:
     best = report.exposed[-1]
-    text = exposed_sentence(report)
+    text = sentence_of(report)
     assert text and f"first {best.rank} " in text and f"{best.rank - best.most_false} are" in text
     assert "probab" not in text
     nothing = build_report(alone(run, scored("similarity", 0.5, 112, 500, 9)))
-    assert (text := exposed_sentence(nothing)) and text.startswith("No list by similarity holds")
+    assert (text := sentence_of(nothing)) and text.startswith("No list by similarity holds")
     assert all(row.most_false == row.rank for row in nothing.exposed)
     void = replace(report, verdict_code="control-failed")
-    assert (text := exposed_sentence(void)) and "names nobody" in text
-    assert exposed_sentence(replace(report, exposed=[])) is None
+    assert (text := sentence_of(void)) and "names nobody" in text
+    assert sentence_of(replace(report, exposed=[])) is None
     # A long list with a bound of a third, whose beginning is nearly clean.
     rows = [replace(r, most_false=1) for r in report.exposed[:FEW]]
     mixed = [*rows, replace(best, rank=90, most_false=30)]
-    text = exposed_sentence(replace(report, exposed=mixed))
+    text = sentence_of(replace(report, exposed=mixed))
     assert text and "first 90 " in text and "least 60" in text
     assert "first 20 alone at least 19" in text
 
@@ -216,7 +219,8 @@ def picture(role: str, at: int) -> tuple[NDArray[np.uint8], str]:
 def test_pictures__are_small_and_of_the_rows_of_the_page(
     run: Evaluation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(draw, "figures", lambda *of: {"exposed": Strip(*of)})
+    every = draw.figures
+    monkeypatch.setattr(draw, "figures", lambda *of: {"exposed": every(*of)["exposed"]})
     shown = replace(run, picture=picture)
     whole = build_whole(shown)
     pictures = [row.picture for row in whole.exposed]

@@ -53,7 +53,7 @@ class Strip(ReportFigure):
         if self.picture is None or self.attack is None or not self.report.exposed:
             return None
         figure = canvas.new_figure(canvas.WIDE, 3.6)
-        parts = figure.subfigures(3, 1)
+        parts = np.ravel(figure.subfigures(3, 1))
         for part, (title, (role, scores, places)) in zip(parts, self.rows().items(), strict=True):
             part.suptitle(title, x=0.01, ha="left")
             for axes, at in zip(part.subplots(1, EACH), places, strict=False):
