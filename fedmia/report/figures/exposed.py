@@ -53,8 +53,9 @@ class Strip(ReportFigure):
         if self.picture is None or self.attack is None or not self.report.exposed:
             return None
         figure = canvas.new_figure(canvas.WIDE, 3.6)
-        parts = np.ravel(figure.subfigures(3, 1))
-        for part, (title, (role, scores, places)) in zip(parts, self.rows().items(), strict=True):
+        grid = figure.add_gridspec(3, 1)
+        for row, (title, (role, scores, places)) in enumerate(self.rows().items()):
+            part = figure.add_subfigure(grid[row])
             part.suptitle(title, x=0.01, ha="left")
             for axes, at in zip(part.subplots(1, EACH), places, strict=False):
                 pixels, _ = self.picture(role, at)
