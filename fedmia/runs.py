@@ -36,7 +36,10 @@ if TYPE_CHECKING:
     from fedmia.settings.commands.experiment import Experiment
 
 Part = TypeVar("Part")
-NOT_KEPT = {"features": "the attacks' features are not kept"}  # figures of more than a folder holds
+NOT_KEPT = {
+    "features": "the attacks' features are not kept",
+    "exposed": "its images are in figures/exposed.png alone, where they were shown",
+}  # figures of more than a folder holds
 
 
 def _of_files(part: Callable[..., Part]) -> Callable[..., Part]:
@@ -279,6 +282,22 @@ class Run:
             InputError: there is no scores.csv: it was not finished; or it is damaged.
         """
         return self._files.scores()
+
+    @cached_property
+    def exposed(self) -> pd.DataFrame:
+        """The list of exposed members by falling score, by `rank`: as long as its bound says more.
+
+        Columns: `attack`, whose scores they are; `image` (its place in its data source), or
+        `subject` with its number of `images`; `client`, `label`, where they are known; `score`;
+        `p_value`, conformal, no probability of membership; `most_false`, at most so many of the
+        list down to this row are there by chance (95 %, all rows at once); `also`, other attacks
+        that find it, with `;` between them; `file`, where images were shown.
+
+        Raises:
+            InputError: there is no exposed.csv: the run was not finished, or has too few
+                non-members or no attack; or it is damaged.
+        """
+        return self._files.exposed()
 
     @cached_property
     @_of_files

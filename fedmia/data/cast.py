@@ -119,6 +119,19 @@ class Cast:
         """The images of a role; uint8 (N, C, H, W), which nobody may change."""
         return _rows(self._set(role).images, self._places(role))
 
+    def picture(self, role: str, at: int) -> tuple[ByteArray, str | None]:
+        """The `at`th image of a role, uint8 (C, H, W), and the name of its file, where it has one.
+
+        Args:
+            role: of the image.
+            at: its place among the images of the role.
+
+        Returns:
+            The pixels, and the name or None.
+        """
+        images, place = self._set(role), int(self._places(role)[at])
+        return images.images[place], images.files[place] if images.files else None
+
     def ids(self, role: str) -> IntArray:
         """(N,) place of each image of a role in the data source of its side."""
         places = self._places(role)

@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -145,7 +146,8 @@ class EncodedSet(LabelledImages):
 
     def _set(self) -> ImageSet:
         images, notes = self._decoder.images(), (*self.notes, *self._decoder.notes())
-        return ImageSet(images, self.labels, self.name, self.classes, self.columns, notes)
+        files = tuple(of.name if isinstance(of, Path) else None for _, of in self.files)
+        return ImageSet(images, self.labels, self.name, self.classes, self.columns, notes, files)
 
 
 def _bytes(source: bytes | ByteSource) -> bytes:

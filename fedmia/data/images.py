@@ -49,6 +49,7 @@ class ImageSet(LabelledImages):
         classes: what its source calls class 0, 1, ..; empty: by these numbers; UNLABELLED.
         columns: (N,) strings, integers or booleans by the option that asked for them.
         notes: what the reader of the report should know: what was guessed, left out, converted.
+        files: name of the file of each image, None where it is none; empty: of no image.
     """
 
     images: ByteArray
@@ -57,6 +58,7 @@ class ImageSet(LabelledImages):
     classes: tuple[str, ...] = ()
     columns: Mapping[str, NDArray[Any]] = field(default_factory=dict)
     notes: tuple[Note, ...] = ()
+    files: tuple[str | None, ...] = ()
 
     def __post_init__(self) -> None:
         kind, shape = self.images.dtype, self.images.shape
@@ -107,9 +109,11 @@ class ImageSet(LabelledImages):
     def take(self, indices: IntArray) -> ImageSet:
         """The images at `indices`, in that order."""
         columns = {option: values[indices] for option, values in self.columns.items()}
+        files = tuple(self.files[at] for at in indices.tolist()) if self.files else ()
         return replace(
-            self, images=self.images[indices], labels=self.labels[indices], columns=columns
-        )
+            self, images=self.images[indices], labels=self.labels[indices], columns=columns,
+            files=files,
+        )  # fmt: skip
 
 
 def count_uniform(images: ByteArray) -> int:

@@ -366,6 +366,7 @@ def gather(
         nonmember_labels=cast.classes("scored_nonmembers"),
         round=released.weights.round,
         failed=suite.failures.attacks,
+        picture=cast.picture if audit.show_images else None,
         notes=notes,
         split={"encoder": released.name, "access": released.access} | split,
         config=config,

@@ -199,6 +199,7 @@ def score_run(
         interrupted=None if run.complete else run.rounds[-1].round if run.rounds else 0,
         failure=run.failure,
         failed=suite.failures.attacks,
+        picture=cast.picture if experiment.show_images else None,
         faults=run.faults,
         notes=notes,
         split=shape | cast.counts(),

@@ -7,7 +7,7 @@ federation.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -21,6 +21,7 @@ from fedmia.records.rows import EncoderRow, FaultRow, HealthRow, RoundRow
 
 FloatArray = NDArray[np.floating[Any]]
 IntArray = NDArray[np.integer[Any]]
+Picture = Callable[[str, int], tuple[NDArray[np.uint8], str | None]]
 MEAN, ALONE = "mean", "alone"  # how a set was judged
 LOSS_BEFORE = "loss-before"  # a control: the loss that an ascent starts from
 EPOCHS_CUT = "epochs cut to"  # among the choices of an attack that trained less than its recipe
@@ -340,6 +341,8 @@ class Evaluation:
         leakage: of each round whose model is scored: attack -> its scores.
         layers: likewise: layer -> scores of the internal attack on that layer alone.
         rows: rows of the report that the evaluation makes itself, by their field.
+        picture: (role, place among its images) -> uint8 (C, H, W) and the name of its file or
+            None, of `scored_members` and `scored_nonmembers`; None: the user shows no images.
         curves: losses by attacked round, None without an active attack.
         sweep: attacks at each value of a sweep; empty without one.
         subject: what was attacked, as the page's title says it.
@@ -386,6 +389,7 @@ class Evaluation:
     leakage: Mapping[int, Mapping[str, ScoredAttack]] = field(default_factory=dict)
     layers: Mapping[int, Mapping[str, ScoredAttack]] = field(default_factory=dict)
     rows: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    picture: Picture | None = None
     curves: Curves | None = None
     sweep: Sequence[SweepPoint] = ()
     subject: str = "a federated encoder"

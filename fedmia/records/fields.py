@@ -26,6 +26,7 @@ BOTH = ("ci_low", "ci_high")  # columns of an interval of a number by itself
 # Units and ranges.
 SHARE, SIGNED, P, AUC = "in [0, 1]", "in [-1, 1]", "p, in (0, 1]", "AUC, in [0, 1]"
 COUNT, NATS, PURE = "count", "nats", "without unit"
+PNG = "PNG in base 64"  # of a fact that is a picture
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,6 +53,7 @@ class Field:
         title: of rows that a section of the page shows by itself: its heading; empty: the page
             places them, or shows none.
         about: of such rows, how to read their table.
+        optional: whether its column is left out where no row has a value.
         marks: whether a row for which it is true stands out in its table.
         column: that its value fills, of all numbers of its row and of the rows inside it.
         subject: column `subject` of the numbers of the rows that it holds.
@@ -82,6 +84,7 @@ class Field:
     key: str = ""
     title: str = ""
     about: str = ""
+    optional: bool = False
     marks: bool = False
     column: str = ""
     subject: str = ""

@@ -31,6 +31,7 @@ from fedmia.records.client_rows import (
     SuspectRow,
 )
 from fedmia.records.defence_rows import AggregationRow, AttackBoundRow
+from fedmia.records.exposed_rows import ExposedRow, OverlapRow, PartRow
 from fedmia.records.fields import (
     AUC,
     COUNT,
@@ -291,6 +292,42 @@ class Report:
         "the table are of the one round in which the client stands out most. A client with few or "
         "unusual images stands out, too: an alarm is a reason to look, no proof. The verdict does "
         "not use this table.",
+    )
+    exposed: list[ExposedRow] = nested(
+        "scored members, or subjects, by falling score of one attack: the first ones, and the one "
+        "that ends the list, which `exposed.csv` has whole; empty with few non-members",
+        subject="exposed",
+        title="Who is exposed?",
+        about="The list has the scored members by falling score of one attack, fixed before any "
+        "score was seen. The p-value says how rarely a scored non-member scores as high; it is no "
+        "probability that the image is a member. A false discovery is a listed member whose score "
+        "is exchangeable with those of the non-members: nothing tells it apart. The bound on their "
+        "number holds for every list that begins at the top, for all at once, so you may stop "
+        "reading where you like. It assumes that members whom nothing tells apart and non-members "
+        "come from the same source, which the controls of the attacks test. Of subjects, such as "
+        "patients, a row is one subject, by the mean score of its images; it takes subjects for "
+        "exchangeable, each with the number of its images. A member that stands low in the list "
+        "may be exposed to another attack.",
+    )
+    overlaps: list[OverlapRow] = nested(
+        "other attacks beside that of `exposed`: whether they find the same members",
+        subject="overlap",
+        title="Do attacks find the same members?",
+        about="Each attack has its own threshold, which one in twenty non-members reaches. If "
+        "two attacks found members independently of each other, both would find the product of "
+        "their shares. Where both find many more, they read the same trace of the image.",
+    )
+    parts: list[PartRow] = nested(
+        "share of members that the attack of `exposed` finds, by class and client",
+        subject="part",
+        family="parts",
+        title="Who is found, by class and client",
+        about="One threshold holds for all rows: one in twenty of all scored non-members reaches "
+        "it. The intervals hold the error of this threshold, and cover the rows of this table at "
+        "once, as a family of their own; the verdict does not use them. A row has at least as many "
+        "members as the table may have rows, and the parts with the most members have one. A class "
+        "of whose non-members many more reach the threshold scores high by itself: compare the two "
+        "columns. Clients differ in their classes, too.",
     )
     rounds: list[RoundRow] = nested("a row a round", subject="round")
     smallest_leak: float | None = number(

@@ -19,6 +19,13 @@ from fedmia.report.clients import client_counts, client_rows, declared_attack
 from fedmia.report.cohorts import cohort_rows
 from fedmia.report.datasets import inference_row
 from fedmia.report.defended import common_defences, defended
+from fedmia.report.exposed import (
+    exposed_rows,
+    list_notes,
+    overlap_rows,
+    part_rows,
+    select_exposed,
+)
 from fedmia.report.health import health_row
 from fedmia.report.judgement import verdict_code
 from fedmia.report.lowerbounds import attack_bound, bounds_family, with_bounds
@@ -105,7 +112,7 @@ def build_whole(run: Evaluation) -> Report:
             method=METHOD + SUBJECTS_METHOD * (run.subjects is not None),
         ),
         notes=sentences(notes(run, clients)),
-        **{name: run.rows.get(name, []) for name, one in fields_of(Report).items() if one.title},
+        **titled_rows(run),
         encoder=run.encoder and replace(run.encoder, round=run.round),
         sweep=sweep_rows(run.sweep, len(run.attacks)),
     )
@@ -114,16 +121,26 @@ def build_whole(run: Evaluation) -> Report:
     return from_json(Report, to_json(replace(whole, **words)), "report")
 
 
+def titled_rows(run: Evaluation) -> dict[str, Any]:
+    """Rows that have a section of their own, by their field: the evaluation's, and of single
+    members those that are made of its scores."""
+    rows = {name: run.rows.get(name, []) for name, one in fields_of(Report).items() if one.title}
+    own = {"exposed": exposed_rows(run), "overlaps": overlap_rows(run), "parts": part_rows(run)}
+    return rows | own
+
+
 def condense(report: Report) -> Report:
-    """The same report with FEW clients listed where there are more than MOST, and in place of the
-    others their number and what is said of their defences.
+    """The same report with the first of the exposed members and, where there are more than MOST
+    clients, FEW of these, and in place of the others their number and what is said of their
+    defences.
 
     Args:
         report: with a row for each client, or for each that sets itself apart.
 
     Returns:
-        The report; of at most MOST clients as it was.
+        The report.
     """
+    report = replace(report, exposed=select_exposed(report.exposed))
     if (counts := report.client_counts) is None:
         return report
     return replace(
@@ -233,6 +250,7 @@ def notes(run: Evaluation, clients: Sequence[ClientRow]) -> list[Note]:
                 every.append(Note("one-score-for-all", {"attack": a.name, "control": control}))
     if any(a.act == "ascent" for a in run.attacks):
         every.append(Note("ascent-elsewhere"))
+    every += list_notes(run)
     every += [
         Note("epochs-cut", {"attack": a.name, "epochs": a.choices[EPOCHS_CUT]})
         for a in run.attacks

@@ -1,14 +1,19 @@
-"""The CSV file of scores by image. Every number of a report is in table.csv (`fedmia.table`)."""
+"""The CSV files of scores by image, and of the list of exposed members.
+
+Every number of a report is in table.csv (`fedmia.table`).
+"""
 
 from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
 from fedmia.records import Evaluation
+from fedmia.records.exposed_rows import ExposedRow
+from fedmia.records.fields import PNG, fields_of
 
 
 def text(head: Iterable[str], lines: Iterable[Iterable[object]]) -> str:
@@ -16,6 +21,21 @@ def text(head: Iterable[str], lines: Iterable[Iterable[object]]) -> str:
     buffer = io.StringIO()
     csv.writer(buffer, lineterminator="\n").writerows([head, *lines])
     return buffer.getvalue()
+
+
+def exposed_csv(rows: Sequence[ExposedRow]) -> str:
+    """CSV text of the list of exposed members: the fields of its rows without the pictures, and
+    without those that no row has; attacks with `;` between them."""
+    names = [
+        name
+        for name, field in fields_of(ExposedRow).items()
+        if field.unit != PNG and any(getattr(row, name) is not None for row in rows)
+    ]
+
+    def cell(value: object) -> object:
+        return ";".join(value) if isinstance(value, list) else value
+
+    return text(names, ([cell(getattr(row, name)) for name in names] for row in rows))
 
 
 def scores_csv(run: Evaluation) -> str:

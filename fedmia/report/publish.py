@@ -14,7 +14,7 @@ from rich.console import Console
 from fedmia.records import Evaluation
 from fedmia.records.rows import BROKEN, Report
 from fedmia.report.build import build_whole, condense
-from fedmia.report.csvs import scores_csv
+from fedmia.report.csvs import exposed_csv, scores_csv
 from fedmia.report.page import page
 from fedmia.report.shortnames import shorten_names
 from fedmia.report.terminal import render
@@ -22,7 +22,7 @@ from fedmia.report.words.attacks import not_run_by_reason, not_run_line
 from fedmia.runtime.stopwatch import Stopwatch
 from fedmia.storage.durable import make_folder, write
 from fedmia.storage.json_rows import to_json
-from fedmia.storage.manifest import CURVES, FIGURES, PAGE, REPORT, SCORES
+from fedmia.storage.manifest import CURVES, EXPOSED, FIGURES, PAGE, REPORT, SCORES
 from fedmia.storage.results import contents, to_npz
 from fedmia.table import flatten
 
@@ -102,8 +102,9 @@ def write_report(
     figures: Mapping[str, bytes],
     whole: Report | None = None,
 ) -> list[Path]:
-    """Write report.json, report.html, scores.csv, curves.npz where a client attacked actively,
-    figures/NAME.png and NAME.pdf, and every number in table.parquet and table.csv.
+    """Write report.json, report.html, scores.csv, exposed.csv where there is a list of exposed
+    members, curves.npz where a client attacked actively, figures/NAME.png and NAME.pdf, and every
+    number in table.parquet and table.csv.
 
     Args:
         folder: of the run.
@@ -123,10 +124,17 @@ def write_report(
     files = {PAGE: page(report, pictures, run).encode(), SCORES: scores_csv(run).encode()}
     if run.curves is not None:
         files[CURVES] = to_npz(run.curves)
+    whole = whole or report
+    if whole.exposed:
+        files[EXPOSED] = exposed_csv(whole.exposed).encode()
     files |= {f"{FIGURES}/{name}": data for name, data in figures.items()}
-    files |= contents(flatten(whole or report)) | {REPORT: json_text(report).encode()}
+    files |= contents(flatten(replace(whole, exposed=report.exposed)))
+    files[REPORT] = json_text(report).encode()
     if figures:
         make_folder(folder / FIGURES, folder)
     by_path = {folder / name: data for name, data in files.items()}
     write(by_path)
+    if "exposed.png" not in figures:  # of an audit that went on, and shows no images any more
+        for path in (folder / FIGURES).glob("exposed.*"):
+            path.unlink()
     return [*by_path]

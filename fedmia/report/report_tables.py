@@ -264,7 +264,13 @@ def titled(report: Report) -> dict[str, tuple[Field, Table]]:
         if field.title and (rows := getattr(report, name)):
             marks = [one for one, of in fields_of(field.record).items() if of.marks]
             marked = partial(_is_marked, marks)
-            tables[name] = field, listing(rows[:FEW], columns_of(field.record), marked)
+            columns = {
+                head: of
+                for head, of in columns_of(field.record).items()
+                if not (declared := fields_of(field.record)[str(of)]).optional
+                or any(declared.value(row) is not None for row in rows[:FEW])
+            }
+            tables[name] = field, listing(rows[:FEW], columns, marked)
     return tables
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from fedmia.recording.branches import BRANCHES
 from fedmia.records.attack_rows import Json
-from fedmia.records.fields import BOTH, NUMBER, Field, P, fields_of
+from fedmia.records.fields import BOTH, NUMBER, PNG, Field, P, fields_of
 from fedmia.report.words.numbers import DASH, TOGETHER, format_p
 
 AUC = "AUC [low, high]"
@@ -63,12 +63,14 @@ class TextCell:
         small: lines under it, set smaller.
         css: class of the page's style.
         title: of the head of a column, what it says; empty: see `head_title`.
+        picture: PNG in base 64 in place of the text; empty: none.
     """
 
     text: str
     small: tuple[str, ...] = ()
     css: str = ""
     title: str = ""
+    picture: str = ""
 
 
 @dataclass(frozen=True)
@@ -110,7 +112,12 @@ def listing(
 
 
 def _cell(row: Any, of: Cell) -> str | TextCell:
-    return of(row) if callable(of) else text_of(fields_of(type(row))[of], row)
+    if callable(of):
+        return of(row)
+    field = fields_of(type(row))[of]
+    if field.unit == PNG and (value := field.value(row)) is not None:
+        return TextCell("", picture=value)
+    return text_of(field, row)
 
 
 def head_of(kind: Any, name: str) -> TextCell:
@@ -164,6 +171,8 @@ def text_of(field: Field, row: Any) -> str:
         return "yes" if value else "no"
     if isinstance(value, int):
         return f"{value:,}" if field.kind == NUMBER else str(value)
+    if isinstance(value, list):
+        return ", ".join(map(str, value)) or DASH
     if not isinstance(value, float):
         return str(value)
     if field.unit == P:

@@ -9,6 +9,7 @@ CONFIG = "config.yaml"  # complete settings, and where and with what the run too
 REPORT = "report.json"
 PAGE = "report.html"
 SCORES = "scores.csv"  # a row an image, a column an attack
+EXPOSED = "exposed.csv"  # members by falling score, the first ones
 CURVES = "curves.npz"  # losses by round of an active attack
 TABLE = "table.parquet"  # every number of the report, a row each
 TABLE_TEXT = "table.csv"  # the same

@@ -22,6 +22,7 @@ from fedmia.storage.manifest import (
     CHECKPOINT_INDEX,
     CONFIG,
     CURVES,
+    EXPOSED,
     FORMAT,
     RECORDING,
     REPORT,
@@ -275,6 +276,21 @@ class RunFolder:
                         f"report has {row.n_members} and {row.n_nonmembers}"
                     )
         return table
+
+    def exposed(self) -> pd.DataFrame:
+        """The list of exposed members, as `fedmia.runs.Run.exposed` says.
+
+        Raises:
+            InputError: there is no exposed.csv, or it is damaged.
+        """
+        import pandas as pd
+
+        if not (file := self.path / EXPOSED).is_file():
+            why = "it was not finished, or has few non-members or no attack"
+            raise InputError(f"run '{self.path}' holds no {EXPOSED}: {why}")
+        with damaged(self.path, EXPOSED):
+            types = {"client": "Int64", "label": "Int64", "also": "str", "subject": "str"}
+            return pd.read_csv(file, dtype=types).set_index("rank").fillna({"also": ""})
 
     def curves(self) -> Curves | None:
         """Losses of the scored images by attacked round; None where no client attacked.

@@ -53,7 +53,9 @@ def test_page__of_an_audit_has_its_subject_and_no_empty_section(audit: Evaluatio
     assert f"<h1>{subject}</h1>" in text and f"<title>{subject}: leaks</title>" in text
     matches = re.findall("<h2>(.*?)</h2>(.*?)</section>", text, re.DOTALL)
     assert [title for title, _ in matches] == [
-        "Attacks", "Utility, beside privacy", "Not run", "Notes", "The run", "For a model card",
+        "Attacks", "Utility, beside privacy", "Who is exposed?",
+        "Do attacks find the same members?", "Who is found, by class and client", "Not run",
+        "Notes", "The run", "For a model card",
     ]  # fmt: skip
     assert all(re.sub("<[^>]*>", "", content).strip() for _, content in matches)
     assert report.not_run == NOT_RUN
@@ -108,7 +110,9 @@ def test_files__a_sweep_has_its_own(audit: Evaluation, swept: Report, tmp_path: 
         (tmp_path / name).mkdir()
     names = [p.name for p in write_report(tmp_path / "a", audit, build_report(audit), {})]
     # The one that counts on the others comes last.
-    assert names == ["report.html", "scores.csv", "table.parquet", "table.csv", "report.json"]
+    assert names == [
+        "report.html", "scores.csv", "exposed.csv", "table.parquet", "table.csv", "report.json",
+    ]  # fmt: skip
     write_report(tmp_path / "b", audit, swept, {"sweep.png": b"picture"})
     assert (tmp_path / "b" / "figures" / "sweep.png").read_bytes() == b"picture"
     assert json.loads((tmp_path / "b" / "report.json").read_text()) == to_json(swept)

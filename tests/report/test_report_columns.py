@@ -47,7 +47,7 @@ def test_heads__of_a_table_say_the_help_of_the_field(report: Report, name: str) 
 
 
 @dataclass(frozen=True, kw_only=True)
-class OverlapRow:
+class AgreementRow:
     """A made-up row."""
 
     pair: str = fact("two attacks", head="pair", place=0)
@@ -56,23 +56,23 @@ class OverlapRow:
 
 
 @dataclass(frozen=True, kw_only=True)
-class WithOverlaps(Report):
+class WithAgreements(Report):
     """A report with a table that nothing but its declaration knows."""
 
-    overlaps: list[OverlapRow] = nested(
-        "by pair", subject="overlap", title="Which attacks agree?", about="All are of one image."
+    agreements: list[AgreementRow] = nested(
+        "by pair", subject="agreement", title="Which attacks agree?", about="All are of one image."
     )
 
 
 def test_titled__a_new_table_needs_its_declaration_alone(report: Report) -> None:
-    rows = [OverlapRow(pair=f"a and {i}", share=0.25, equal=i == 1) for i in range(3)]
-    more = WithOverlaps(**vars(report), overlaps=rows)
-    field, table = report_tables.titled(more)["overlaps"]
+    rows = [AgreementRow(pair=f"a and {i}", share=0.25, equal=i == 1) for i in range(3)]
+    more = WithAgreements(**vars(report), agreements=rows)
+    field, table = report_tables.titled(more)["agreements"]
     assert [*table.marked] == [1] and len(table.rows) == 3 and len(table.head) == 3
     document = page(more, {})
     section = document[document.index(f'id="{anchor(field.title)}"') :].partition("</section>")[0]
     assert "All are of one image." in section and "found by both" in section and "0.25" in section
-    assert [row["value"] for row in flatten(more) if row["subject"] == "overlap"] == [0.25] * 3
+    assert [row["value"] for row in flatten(more) if row["subject"] == "agreement"] == [0.25] * 3
 
 
 def test_titled__suspects_stand_in_their_section(whole: Report) -> None:

@@ -37,6 +37,7 @@ def test_publish__report_files_and_the_seconds_of_both(
     files = sorted(p.relative_to(tmp_path).as_posix() for p in tmp_path.rglob("*.*"))
     want = [
         "curves.npz",
+        "exposed.csv",
         "figures/roc.pdf",
         "figures/roc.png",
         "report.html",

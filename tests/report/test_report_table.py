@@ -38,8 +38,12 @@ ASIDE = {
     "config", "versions", "hardware", "timing", "interrupted", "choices", "round", "id", "client",
     "shape", "mean", "std", "faults", "tests", "n_controls", "fitted_on", "format",
 }  # fmt: skip
-# Likewise, of rows that have such a field: a sweep, a group of clients, dataset inference.
-OF = {"sweep": {"value"}, "group": {"n_clients"}, "posers": {"family"}}
+# Likewise, of rows that have such a field: a sweep, a group of clients, dataset inference, an
+# exposed member, a part of the members.
+OF = {
+    "sweep": {"value"}, "group": {"n_clients"}, "posers": {"family"},
+    "most_false": {"rank", "image", "label"}, "alarms": {"name"},
+}  # fmt: skip
 LISTED = ("rounds", "clients")  # identifiers, where they are lists of numbers
 
 

@@ -23,7 +23,7 @@ from fedmia.ssl.augment import Augment
 from fedmia.storage.runfolder import RunFolder
 
 # Another list of attacks adds to those finished, and so does a sweep.
-MORE = ("attacks", "sweep")
+MORE = ("attacks", "sweep", "show_images")
 
 
 def same_audit(audit: Audit) -> Callable[[Path], bool]:

@@ -7,7 +7,7 @@ import json
 
 from fedmia.records import Evaluation
 from fedmia.records.rows import Report
-from fedmia.report.figures import active, attacks, canvas, clients, features, roc, rounds
+from fedmia.report.figures import active, attacks, canvas, clients, exposed, features, roc, rounds
 from fedmia.report.figures.base import ReportFigure
 from fedmia.storage.json_rows import to_json
 
@@ -27,6 +27,7 @@ def figures(report: Report, run: Evaluation | None = None) -> dict[str, ReportFi
     acted: list[ReportFigure] = []
     if run is not None:
         of_scores = [roc.RocCurves(report, run), features.Features(report, run)]
+        of_scores.append(exposed.Strip(report, run))
         if run.curves is not None:
             acted = [
                 active.LossByRound(report, run.curves),

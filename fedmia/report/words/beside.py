@@ -8,6 +8,7 @@ from fedmia.report.void import void_reason
 from fedmia.report.words.attacks import DECIDES, fits_sentence, regime_sentence
 from fedmia.report.words.bounds import aggregation_sentence, bound_sentence, defended_sentence
 from fedmia.report.words.clients import clients_sentence, named_sentence, per_client_sentence
+from fedmia.report.words.exposed import exposed_sentence
 from fedmia.report.words.health import collapsed_sentence
 from fedmia.report.words.suspects import suspects_sentence
 from fedmia.statistics.power import POWER
@@ -29,6 +30,7 @@ def sentences(report: Report) -> dict[str, str | None]:
         "named": named_sentence(report),
         "per_client": per_client_sentence(report),
         "suspects": suspects_sentence(report.suspects),
+        "exposed": exposed_sentence(report),
     }
     # Where nothing follows from the attacks, nothing is said by them.
     void = void_reason(report) is not None

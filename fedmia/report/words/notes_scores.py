@@ -51,6 +51,16 @@ def _under(attack: str, control: str | None) -> str:
     return attack if control is None else f"{attack} ({control} control)"
 
 
+def no_exposed(others: int, least: int, subjects: bool) -> str:
+    unit = "subjects of non-members" if subjects else "non-members"
+    return f"No list says who is exposed: {others} {unit} are scored, at least {least} are needed."
+
+
+def images_shown() -> str:
+    files = "report.html, report.json, exposed.csv and figures/exposed"
+    return f"Images and names of their files are in {files}: keep these like the images themselves."
+
+
 def epochs_cut(attack: str, epochs: str) -> str:
     return f"{attack} trained {epochs} epochs of its recipe; steps 0 trains all."
 

@@ -45,10 +45,18 @@ class Attacked(Settings):
     groups: str | None = option(
         None, "subjects that images belong to, such as patients: a column of the data source (of "
         "folders a depth); of an audit also a CSV file under side,image,subject (members or "
-        "nonmembers; an image by its file's name or its number, as of owners), or two "
-        "arrays MEMBERS.npy,OTHERS.npy; whole subjects are drawn; not given: a list's own column of subjects; none: images one by one",
+        "nonmembers; an image by its file's name or its number, as of owners), or two arrays "
+        "MEMBERS.npy,OTHERS.npy; whole subjects are drawn; not given: a list's own column of "
+        "subjects; none: images one by one",
         omitted=True,
     )  # fmt: skip
+    show_images: bool = option(
+        False,
+        "show images and names of their files in the report, which is then to be kept like the "
+        "images themselves",
+        omitted=True,
+        heading=ATTACKS,
+    )
     attack_choices: Mapping[str, PluginChoice] = field(
         default_factory=dict, kw_only=True, compare=False, repr=False
     )

@@ -41,6 +41,7 @@ OF_EXPERIMENTS: Mapping[str, Need] = {
     ),
     "federation.batch_norm": Need(lambda e: norm_of(e) != "group", "on a model without batch norm"),
     "query_budget": ATTACKED,
+    "show_images": ATTACKED,
     "sweep": Need(
         lambda e: any(not _is_active(name) for name in e.attacks), "without a passive attack"
     ),
@@ -68,7 +69,7 @@ OF_EXPERIMENTS: Mapping[str, Need] = {
     ),
 }
 OF_AUDITS: Mapping[str, Need] = {
-    **dict.fromkeys(("encoder", "augment"), IMAGES),
+    **dict.fromkeys(("encoder", "augment", "show_images"), IMAGES),
     **dict.fromkeys(("data.dir", "data.channels", "data.skip_unreadable", "data.fit"), SOURCES),
     "shadow.cache": Need(lambda a: a.shadow.count, SHADOWED),
     "shadow.count": SHADOWS,
