@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 MAIN, ZERO, PLACEBO, UNTRAINED = "main", "zero", "placebo", "untrained"
+LAST = "last-model"  # of a federation of which an earlier model is under audit
 
 
 @dataclass(frozen=True)
@@ -43,4 +44,5 @@ BRANCHES: Mapping[str, Branch] = {
     ZERO: Branch(parent=MAIN, armed=False, leaks=True),
     PLACEBO: Branch(images="placebo", head="an encoder that was trained on other images"),
     UNTRAINED: Branch(trains=False, head="an encoder that was not trained"),
+    LAST: Branch(trains=False, leaks=True, head="the last model, which was trained on both sides"),
 }

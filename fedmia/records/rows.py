@@ -233,7 +233,8 @@ class Report:
     )
     controls: dict[str, list[AttackRow]] = nested(
         "the attacks where nothing can leak: on the `untrained` encoder, and on a federation that "
-        "never saw the images, the `placebo`, where the run has one",
+        "never saw the images, the `placebo`, where the run has one; and on the `last-model`, which "
+        "was trained on both sides, where an earlier one is under audit",
         subject="attack",
         family="controls",
         keyed="control",

@@ -12,24 +12,28 @@ from fedmia.data.base import AugmentLimits
 from fedmia.data.cast import NONE, Cast
 from fedmia.data.classes import Labels
 from fedmia.data.images import ImageSet, IntArray, count_uniform, digests
+from fedmia.evaluation.audits.later import TrainingOrder, read_order
 from fedmia.evaluation.audits.owners import read_owners
 from fedmia.evaluation.audits.sources import Source, find_images, source_views, take
 from fedmia.evaluation.audits.subjects import Subjects, cut_roles, in_order, read_subjects
 from fedmia.records.note import Note
 from fedmia.report.words.notes import sentences
-from fedmia.settings.commands.audit import Audit
+from fedmia.settings.commands.audit import LATER, Audit
 from fedmia.settings.errors import InputError, opt
 
 SIDES = ("members", "nonmembers")
 MOST_KNOWN = 500  # a side, where `--known` leaves it open
 
 
-def deal(audit: Audit, size: int | None, owners: object = None) -> Cast:
+def deal(
+    audit: Audit, size: int | None, owners: object = None, order: TrainingOrder | None = None
+) -> Cast:
     """Load both sides, and give every image its role.
 
     Args:
         size: side of an image in pixels; None keeps the source's.
         owners: integers (N,), the client of each member; None: as the settings say.
+        order: of training, where later images are the non-members; None: as the settings say.
 
     Returns:
         The images in their roles.
@@ -38,6 +42,9 @@ def deal(audit: Audit, size: int | None, owners: object = None) -> Cast:
         InputError: a source that cannot be read, or images that `deal_sets` refuses.
     """
     members = find_images(audit, "members", size)
+    if audit.nonmembers == LATER:
+        order = order or read_order(audit)
+        return order.settle(deal_sets(audit, *order.sides(members), source_views(audit)))
     others = find_images(audit, "nonmembers", size)
     views = source_views(audit)
     split = deal_sets(audit, members, others, views)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from fedmia.settings.errors import opt
+
 MOST_FAULTS = 8  # updates left out that a note names
 
 
@@ -80,6 +82,42 @@ def rounds_recorded(cohorts: Sequence[int], clients: int) -> str:
     least, most = min(cohorts), max(cohorts)
     each = f"{least}{f'-{most}' * (most > least)} of {clients} clients each"
     return f"Recorded: {len(cohorts)} rounds with {each}."
+
+
+def trained_on_later(
+    round: int, sides: tuple[int, int], chosen: bool, by: str, last: int | None, begins: int
+) -> str:
+    """What non-members that were trained on later take for granted, and what controls them.
+
+    Args:
+        round: whose model is under audit.
+        sides: images first trained on until then, and after it.
+        chosen: whether nobody named the round.
+        by: `clients` or `file`, which says when each image was trained on.
+        last: round of the last model; None: it was not trained on all of them.
+        begins: the first round that trained on later ones.
+
+    Returns:
+        Sentences.
+    """
+    of_clients = by == "clients"
+    says = "the first round of its client" if of_clients else opt("federation.order")
+    why = f", which leaves the most balanced sides ({opt('federation.round')} names another)"
+    rest = "The last model was not trained on all of them, so it is no control."
+    if last is not None:
+        rest = (
+            f"So the last model, of round {last}, is a control: both sides are members of it, and "
+            "a leak must lie over what the same attack finds there. An AUC over 0.5 there comes "
+            "from a shift between the sides, or from more rounds of training on the earlier one; "
+            "where the later images are fresher it lies under 0.5."
+        )
+    return (
+        f"Non-members are images that were trained on only after round {round}{why * chosen}: "
+        f"{sides[0]} images were trained on until then, {sides[1]} later, from round {begins} on, "
+        f"as {says} says. That holds only if nothing of the later ones was used before, as in "
+        "pre-training or in rounds that are not recorded. The sides differ in date"
+        f"{', and are of different clients' * of_clients}. {rest}"
+    )
 
 
 def models_by_file(files: Mapping[int, str]) -> str:
