@@ -233,7 +233,7 @@ class Report:
     )
     controls: dict[str, list[AttackRow]] = nested(
         "the attacks where nothing can leak: on the `untrained` encoder, and on a federation that "
-        "never saw the images, the `placebo`, where the run has one; and on the `last-model`, which "
+        "never saw the images, the `placebo`, where there is one; and on the `last-model`, which "
         "was trained on both sides, where an earlier one is under audit",
         subject="attack",
         family="controls",
