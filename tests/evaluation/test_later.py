@@ -46,12 +46,13 @@ def knowing(known: Sequence[bool], strength: float) -> State:
 def record(
     folder: Path, cohorts: dict[int, list[int]] | None = None, shift: bool = False,
     named_by: str = "roster", kept: Sequence[int] = range(LAST + 1),
+    begins: Sequence[int] = tuple(BEGINS),
 ) -> Path:  # fmt: skip
     """Rounds whose model knows all that was trained on; `shift`: every one those of round 2."""
-    usual = {r: [c for c in range(4) if BEGINS[c] <= r] for r in range(1, LAST + 1)}
+    usual = {r: [c for c in range(4) if begins[c] <= r] for r in range(1, LAST + 1)}
     writer = begin_recording(folder, Header({"flwr": "1"}))
     for round in range(LAST + 1):
-        known = [first <= (2 if shift else round) for first in FIRST]
+        known = [begins[owner] <= (2 if shift else round) for owner in OWNERS]
         if round:
             cohort = (usual if cohorts is None else cohorts).get(round, [])
             writer.add(RecordedRound("main", round, "", {}, cohort, named_by=named_by))
@@ -135,6 +136,28 @@ def test_control__what_the_last_model_shows_as_well_is_no_leak(
     assert "On the last model" in audited.report["means"]
 
 
+@pytest.mark.parametrize("shift", [False, True])
+def test_control__is_a_model_of_neither_side_where_one_was_kept(
+    audit: Audit, members: str, tmp_path: Path, shift: bool
+) -> None:
+    """Clients 1 and 2 joined in round 2, client 3 in round 4: the model of round 1 knows none."""
+    begins = [1, 2, 2, 4]
+    folder = record(tmp_path / "REC", begins=begins, shift=shift)
+    owners = table(tmp_path / "owners.csv", "client", OWNERS)
+    audited = audit(f"--federation {folder} --owners {owners} {members}{BASE}", tmp_path / "OUT")
+    assert audited.code == 0, audited.err
+    scored = sides_of(tmp_path / "OUT")
+    assert {OWNERS[image] for image, member in scored.items() if member} == {1, 2}
+    assert {OWNERS[image] for image, member in scored.items() if not member} == {3}
+    report = audited.report
+    (control,) = report["controls"]["earlier-model"]
+    assert control["round"] == 1 and "last-model" not in report["controls"]
+    assert (control["auc"] > 0.8) == shift and row_of(audited)["auc"] > 0.8
+    assert report["verdict_code"] == ("control-failed" if shift else "leaks")
+    (note,) = (one for one in report["notes"] if one.startswith("Non-members are images that were"))
+    assert "40 images were first trained on until then, after round 1, 20 later" in note
+
+
 def test_stream__equals_clients_of_the_same_order_and_python(
     audit: Audit, members: str, recording: Path, tmp_path: Path
 ) -> None:
@@ -194,7 +217,7 @@ def test_control__is_missing_where_no_model_was_trained_on_all(
     owners = table(tmp_path / "owners.csv", "client", OWNERS)
     audited = audit(f"--federation {folder} --owners {owners} {members}{BASE}", tmp_path / "OUT")
     assert audited.code == 0 and "last-model" not in audited.report["controls"]
-    assert any("so it is no control" in note for note in audited.report["notes"])
+    assert any("so none is a control" in note for note in audited.report["notes"])
 
 
 ALWAYS = {r: [0, 1, 2, 3] for r in range(1, LAST + 1)}

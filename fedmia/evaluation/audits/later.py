@@ -2,8 +2,9 @@
 the model of that round.
 
 Whoever knows which image was first trained on when is an origin: the recording's roster with the
-client of each image, or a file. The sides differ in date, so the last model is a control: both are
-members of it, and an attack that finds the earlier side there as well reads something else.
+client of each image, or a file. The sides differ in date, so a model is a control to which both are
+alike, and an attack that finds the earlier side there as well reads something else: an earlier
+model, of which neither are members, else the last one, of which both are.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from fedmia.evaluation.audits.federation import read_rounds
 from fedmia.evaluation.audits.imagetable import read_image_table
 from fedmia.evaluation.audits.owners import check_owners, read_owners
 from fedmia.evaluation.audits.sources import Source, find_images
-from fedmia.recording.branches import LAST
+from fedmia.recording.branches import EARLIER, LAST
 from fedmia.records.note import Note
 from fedmia.rounds.kept import KeptRounds
 from fedmia.settings.commands.audit import LATER, Audit
@@ -29,6 +30,7 @@ from fedmia.settings.errors import InputError, opt
 from fedmia.storage.states import States
 
 FEW = 8  # rounds that an error names
+SHARE = 0.5  # of the members at least, that an earlier model as a control leaves
 NOTHING = InMemory()
 
 
@@ -45,6 +47,10 @@ class TrainingOrder:
 
     Attributes:
         chosen: whether nobody named the round.
+        members: places of the images first trained on until the round; where the control is an
+            earlier model, after that alone.
+        later: places of those that were trained on only after the round.
+        control: branch and round of the model to which both sides are alike; None: none was kept.
 
     Raises:
         InputError: no such round, or one that leaves a side empty.
@@ -57,17 +63,11 @@ class TrainingOrder:
         self.rounds, self.first, self.owners, self.by = rounds, first, owners, by
         self.chosen = round is None
         self.round = self._choose() if round is None else self._check(round)
-
-    @property
-    def later(self) -> IntArray:
-        """Places of the images that were trained on only after the round."""
-        return np.flatnonzero(self.first > self.round)
-
-    @property
-    def last(self) -> int | None:
-        """The last round of which a model was kept, where that was trained on every image."""
-        last = max(self.rounds.states)
-        return last if last > self.round and last >= self.first.max() else None
+        self.later = np.flatnonzero(first > self.round)
+        self.control = self._find_control()
+        since = 0 if self.control is None or self.control[0] == LAST else self.control[1]
+        early = first <= self.round
+        self.members = np.flatnonzero(early & (first > since) if since else early)
 
     def sides(self, images: Source) -> tuple[Source, Source]:
         """The images that were trained on until the round, and those that only were after it.
@@ -78,9 +78,8 @@ class TrainingOrder:
         Returns:
             Both sides.
         """
-        early, late = np.flatnonzero(self.first <= self.round), self.later
         after = f"{images.name}, trained on only after round {self.round}"
-        return images.take(early), replace(images.take(late), name=after)
+        return images.take(self.members), replace(images.take(self.later), name=after)
 
     def settle(self, cast: Cast) -> Cast:
         """A cast of both sides by the places in the source that both are of.
@@ -91,41 +90,39 @@ class TrainingOrder:
         Returns:
             The same, with a note of what it takes for granted.
         """
-        early = np.flatnonzero(self.first <= self.round)
         assert cast.where is not None
-        sides = len(early), len(self.later)
         note = Note(
             "trained-on-later",
-            {"round": self.round, "sides": sides, "chosen": self.chosen, "by": self.by,
-             "last": self.last, "begins": int(self.first[self.later].min())},
+            {"round": self.round, "sides": (len(self.members), len(self.later)),
+             "chosen": self.chosen, "by": self.by, "control": self.control,
+             "begins": int(self.first[self.later].min())},
         )  # fmt: skip
-        owners = self.owners
-        return replace(
-            cast,
-            where=(early[cast.where[0]], self.later[cast.where[1]]),
-            owners=None if owners is None else np.where(self.first <= self.round, owners, -1),
-            notes=(note, *cast.notes),
-        )
+        owners = None if self.owners is None else np.full(len(self.owners), -1)
+        if owners is not None and self.owners is not None:
+            owners[self.members] = self.owners[self.members]
+        where = self.members[cast.where[0]], self.later[cast.where[1]]
+        return replace(cast, where=where, owners=owners, notes=(note, *cast.notes))
 
     def cut(self, rounds: KeptRounds) -> KeptRounds:
-        """What an attacker saw when the round ended, and the last model as a control.
+        """What an attacker saw when the round ended, and the model that is the control.
 
         Args:
             rounds: all of them.
 
         Returns:
-            Those until the round; branch LAST has the last model.
+            Those until the round.
         """
-        until, last = self.round, self.last
+        until, read = self.round, rounds.states.__getitem__
+        control = {} if self.control is None else {self.control[0]: States(self.control[1:], read)}
         return replace(
             rounds,
-            states=States([r for r in rounds.states if r <= until], rounds.states.__getitem__),
+            states=States([r for r in rounds.states if r <= until], read),
             sent={r: sent for r, sent in rounds.sent.items() if r <= until},
             banks={},
             records={r: one for r, one in rounds.records.items() if r <= until},
             notes=None,
             remarks=tuple(one for one in rounds.remarks if one.code != "last-model"),
-            controls={} if last is None else {LAST: States([last], rounds.states.__getitem__)},
+            controls=control,
         )
 
     def _parting(self) -> list[int]:
@@ -147,6 +144,17 @@ class TrainingOrder:
             f"{where}: images were first trained on in rounds {low} to {high}, and no model of "
             f"rounds {low} to {high - 1} was kept ({_listed(kept)} were)"
         )
+
+    def _find_control(self) -> tuple[str, int] | None:
+        """The latest earlier model that leaves at least half of the members; else the last model,
+        where that was trained on every image."""
+        early, kept = self.first[self.first <= self.round], [r for r in self.rounds.states if r]
+        trained = [r for r in kept if early.min() <= r < self.round]
+        fitting = [r for r in trained if (early > r).mean() >= SHARE]
+        if fitting:
+            return EARLIER, max(fitting)
+        last = max(kept)
+        return (LAST, last) if last > self.round and last >= self.first.max() else None
 
     def _choose(self) -> int:
         """The latest of the rounds that leave the smaller side largest."""

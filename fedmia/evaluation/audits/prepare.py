@@ -159,7 +159,9 @@ def load_encoder(
     if recorded is None:
         return EncoderRounds(released)
     loss = objects.loss or audit.federation.loss
-    return load_rounds(released, recorded, loss, *([] if order is None else [order.cut]))
+    if order is None:
+        return load_rounds(released, recorded, loss)
+    return load_rounds(released, recorded, loss, order.cut)
 
 
 def images_for(

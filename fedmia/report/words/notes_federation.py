@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from fedmia.recording.branches import EARLIER
 from fedmia.settings.errors import opt
 
 MOST_FAULTS = 8  # updates left out that a note names
@@ -85,16 +86,21 @@ def rounds_recorded(cohorts: Sequence[int], clients: int) -> str:
 
 
 def trained_on_later(
-    round: int, sides: tuple[int, int], chosen: bool, by: str, last: int | None, begins: int
+    round: int,
+    sides: tuple[int, int],
+    chosen: bool,
+    by: str,
+    control: tuple[str, int] | None,
+    begins: int,
 ) -> str:
     """What non-members that were trained on later take for granted, and what controls them.
 
     Args:
         round: whose model is under audit.
-        sides: images first trained on until then, and after it.
+        sides: members, and images that were trained on only later.
         chosen: whether nobody named the round.
         by: `clients` or `file`, which says when each image was trained on.
-        last: round of the last model; None: it was not trained on all of them.
+        control: branch and round of the model to which both sides are alike; None: there is none.
         begins: the first round that trained on later ones.
 
     Returns:
@@ -103,17 +109,24 @@ def trained_on_later(
     of_clients = by == "clients"
     says = "the first round of its client" if of_clients else opt("federation.order")
     why = f", which leaves the most balanced sides ({opt('federation.round')} names another)"
-    rest = "The last model was not trained on all of them, so it is no control."
-    if last is not None:
+    rest = "No kept model was trained on neither side, or on all of both, so none is a control."
+    since = "trained on until then"
+    if control is not None and control[0] == EARLIER:
+        since = f"first trained on until then, after round {control[1]}"
         rest = (
-            f"So the last model, of round {last}, is a control: both sides are members of it, and "
-            "a leak must lie over what the same attack finds there. An AUC over 0.5 there comes "
-            "from a shift between the sides, or from more rounds of training on the earlier one; "
-            "where the later images are fresher it lies under 0.5."
+            f"So the model of round {control[1]} is a control: it was trained on neither side, and "
+            "an attack that tells them apart there reads a shift."
+        )
+    elif control is not None:
+        rest = (
+            f"So the last model, of round {control[1]}, is a control: both sides are members of "
+            "it, and a leak must lie over what the same attack finds there. An AUC over 0.5 there "
+            "comes from a shift, or from more rounds of training on the earlier side; where the "
+            "later images are fresher it lies under 0.5, and hides a shift as large."
         )
     return (
         f"Non-members are images that were trained on only after round {round}{why * chosen}: "
-        f"{sides[0]} images were trained on until then, {sides[1]} later, from round {begins} on, "
+        f"{sides[0]} images were {since}, {sides[1]} later, from round {begins} on, "
         f"as {says} says. That holds only if nothing of the later ones was used before, as in "
         "pre-training or in rounds that are not recorded. The sides differ in date"
         f"{', and are of different clients' * of_clients}. {rest}"
