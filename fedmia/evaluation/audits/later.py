@@ -31,7 +31,6 @@ from fedmia.storage.states import States
 
 FEW = 8  # rounds that an error names
 SHARE = 0.5  # of the members at least, that an earlier model as a control leaves
-NOTHING = InMemory()
 
 
 class TrainingOrder:
@@ -91,15 +90,17 @@ class TrainingOrder:
             The same, with a note of what it takes for granted.
         """
         assert cast.where is not None
+        branch, at = self.control or (None, 0)
         note = Note(
             "trained-on-later",
-            {"round": self.round, "sides": (len(self.members), len(self.later)),
-             "chosen": self.chosen, "by": self.by, "control": self.control,
-             "begins": int(self.first[self.later].min())},
+            {"round": self.round, "members": len(self.members), "later": len(self.later),
+             "begins": int(self.first[self.later].min()), "chosen": self.chosen, "by": self.by,
+             "control": branch, "at": at},
         )  # fmt: skip
-        owners = None if self.owners is None else np.full(len(self.owners), -1)
-        if owners is not None and self.owners is not None:
-            owners[self.members] = self.owners[self.members]
+        owners = self.owners
+        if owners is not None:  # others are no clients of these members
+            inside = np.isin(np.arange(len(owners)), self.members)
+            owners = np.where(inside, owners, -1)
         where = self.members[cast.where[0]], self.later[cast.where[1]]
         return replace(cast, where=where, owners=owners, notes=(note, *cast.notes))
 
@@ -131,29 +132,28 @@ class TrainingOrder:
         Raises:
             InputError: there are none.
         """
-        low, high, kept = self.first.min(), self.first.max(), [r for r in self.rounds.states if r]
+        low, high, models = self.first.min(), self.first.max(), [r for r in self.rounds.states if r]
         where = opt("nonmembers", LATER)
         if low == high:
             raise InputError(
                 f"{where}: all {len(self.first)} images were first trained on in round {low}, so "
                 f"none is later; give {opt('nonmembers', 'DATASET')} of images that none trained on"
             )
-        if parting := [r for r in kept if low <= r < high]:
+        if parting := [r for r in models if low <= r < high]:
             return parting
         raise InputError(
             f"{where}: images were first trained on in rounds {low} to {high}, and no model of "
-            f"rounds {low} to {high - 1} was kept ({_listed(kept)} were)"
+            f"rounds {low} to {high - 1} was kept ({_listed(models)} were)"
         )
 
     def _find_control(self) -> tuple[str, int] | None:
         """The latest earlier model that leaves at least half of the members; else the last model,
         where that was trained on every image."""
-        early, kept = self.first[self.first <= self.round], [r for r in self.rounds.states if r]
-        trained = [r for r in kept if early.min() <= r < self.round]
-        fitting = [r for r in trained if (early > r).mean() >= SHARE]
-        if fitting:
+        early, models = self.first[self.first <= self.round], [r for r in self.rounds.states if r]
+        trained = [r for r in models if early.min() <= r < self.round]
+        if fitting := [r for r in trained if (early > r).mean() >= SHARE]:
             return EARLIER, max(fitting)
-        last = max(kept)
+        last = max(models)
         return (LAST, last) if last > self.round and last >= self.first.max() else None
 
     def _choose(self) -> int:
@@ -171,12 +171,12 @@ class TrainingOrder:
         return round
 
 
-def read_order(audit: Audit, objects: InMemory = NOTHING) -> TrainingOrder:
+def read_order(audit: Audit, objects: InMemory | None = None) -> TrainingOrder:
     """In which round each of the audit's images was first trained on.
 
     Args:
         audit: names the images, the federation, and what says so.
-        objects: what a Python session hands over in place of names.
+        objects: what a Python session hands over in place of names; None: nothing.
 
     Returns:
         The order, with the round that is audited.
@@ -184,6 +184,7 @@ def read_order(audit: Audit, objects: InMemory = NOTHING) -> TrainingOrder:
     Raises:
         InputError: nothing says so, or what does is wrong, or no round parts the images.
     """
+    objects = InMemory() if objects is None else objects
     rounds, members = read_rounds(audit), find_images(audit, "members", audit.data.size)
     assert rounds is not None  # settings refuse an encoder alone
     owners = read_owners(
@@ -203,7 +204,7 @@ def read_order(audit: Audit, objects: InMemory = NOTHING) -> TrainingOrder:
     )
 
 
-def from_file(
+def _from_file(
     audit: Audit, objects: InMemory, rounds: KeptRounds, members: Source, owners: IntArray | None
 ) -> IntArray | None:
     """The round of each image by `federation.order`; None: there is no such file or array."""
@@ -231,14 +232,10 @@ def from_file(
     return np.array([int(one or 0) for one in read], dtype=np.int64)
 
 
-def from_roster(
+def _from_roster(
     audit: Audit, objects: InMemory, rounds: KeptRounds, members: Source, owners: IntArray | None
 ) -> IntArray | None:
-    """The first round of each image's client in the recording; None: clients are not known.
-
-    Raises:
-        InputError: a client that trained in no round, a recording without a roster or some rounds.
-    """
+    """The first round of each image's client in the recording; None: clients are not known."""
     if owners is None or not rounds.records:
         return None
     where = opt("nonmembers", LATER)
@@ -261,7 +258,7 @@ def from_roster(
 
 # What knows the order, by the word that a note takes; the first that does is asked.
 Origin = Callable[[Audit, InMemory, KeptRounds, Source, IntArray | None], IntArray | None]
-ORIGINS: dict[str, Origin] = {"file": from_file, "clients": from_roster}
+ORIGINS: dict[str, Origin] = {"file": _from_file, "clients": _from_roster}
 
 
 def _earliest(first: IntArray, images: Source) -> IntArray:

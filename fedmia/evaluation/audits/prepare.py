@@ -21,7 +21,7 @@ from fedmia.evaluation.audits.federation import (
     read_rounds,
 )
 from fedmia.evaluation.audits.images import deal, deal_sets
-from fedmia.evaluation.audits.later import NOTHING, TrainingOrder, read_order
+from fedmia.evaluation.audits.later import TrainingOrder, read_order
 from fedmia.evaluation.audits.owners import check_owners
 from fedmia.evaluation.audits.runs import run_of, split_of_run, trust_setting
 from fedmia.records.note import Note
@@ -32,6 +32,7 @@ from fedmia.settings.commands.audit import LATER, Audit
 from fedmia.settings.commands.compatibility import check_gpu
 from fedmia.settings.errors import InputError, opt
 
+NOTHING = InMemory()
 LOOK = 16  # images of a side that are embedded first, to refuse an encoder early
 
 
