@@ -1,10 +1,10 @@
 """Are images trained on later as good as non-members? What benchmarks/plans/later.yaml asks.
 
-    python benchmarks/later.py run FOLDER [--seconds N]
+    python benchmarks/later.py run FOLDER [--seconds N] [--kinds KIND ..]
     python benchmarks/later.py answer [FOLDER] [--out FILE] [--short]
 
-`run` makes the planned federations that FOLDER lacks, a file each, and begins no further one after
-N seconds. `answer` judges them; with fewer than planned it needs `--short`, and the answer says so.
+`run` makes the planned federations that FOLDER lacks, a file each, those of some kinds first if it
+is told so, and begins no further one after N seconds. `answer` judges them; with fewer than planned it needs `--short`, and the answer says so.
 Without FOLDER it judges the rows that FILE has.
 """
 
@@ -202,11 +202,11 @@ def rules(untrained: Scores, model: Scores, last: Scores, side: str) -> tuple[bo
     return bool(today), bool(today and over[1]), bool(today and lower(sides[2]) <= 0.5)
 
 
-def run(plan: Mapping[str, Any], folder: Path, seconds: float) -> None:
-    """Make what the folder lacks."""
+def run(plan: Mapping[str, Any], folder: Path, seconds: float, kinds: Sequence[str] = ()) -> None:
+    """Make what the folder lacks, those of some kinds first."""
     folder.mkdir(parents=True, exist_ok=True)
     began = time.monotonic()
-    for kind, seed in cells(plan):
+    for kind, seed in sorted(cells(plan), key=lambda cell: cell[0] not in kinds):
         path = folder / f"{kind}-{seed}.json".replace(" ", "_")
         if time.monotonic() - began > seconds:
             return
@@ -266,6 +266,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("what", choices=("run", "answer"))
     parser.add_argument("folder", type=Path, nargs="?", help="of the federations' rows")
     parser.add_argument("--seconds", type=float, default=math.inf, help="begin none after so many")
+    parser.add_argument("--kinds", nargs="*", default=(), help="that are made first")
     parser.add_argument("--out", type=Path, default=RESULTS, help="JSON file to write")
     parser.add_argument("--short", action="store_true", help="answer with what is there")
     args = parser.parse_args(arguments)
@@ -274,7 +275,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if args.what == "run":
         if args.folder is None:
             parser.error("run needs FOLDER")
-        run(plan, args.folder, args.seconds)
+        run(plan, args.folder, args.seconds, args.kinds)
         return
     if args.folder is None:
         rows = json.loads(args.out.read_text())["rows"]
