@@ -4,8 +4,8 @@
     python benchmarks/later.py answer [FOLDER] [--out FILE] [--short]
 
 `run` makes the planned federations that FOLDER lacks, a file each, those of some kinds first if it
-is told so, and begins no further one after N seconds. `answer` judges them; with fewer than planned it needs `--short`, and the answer says so.
-Without FOLDER it judges the rows that FILE has.
+is told so, and begins no further one after N seconds. `answer` judges them; with fewer than planned
+it needs `--short`, and the answer says so. Without FOLDER it judges the rows that FILE has.
 """
 
 from __future__ import annotations
@@ -220,7 +220,8 @@ def answer(plan: Mapping[str, Any], rows: Sequence[dict[str, Any]], short: bool)
     planned = [*cells(plan)]
     if len(rows) < len(planned) and not short:
         raise SystemExit(f"{len(rows)} of {len(planned)} federations are there: run, or --short")
-    judged = {kind: _kind(plan, [r for r in rows if r["kind"] == kind]) for kind in plan["kinds"]}
+    by_kind = {kind: [row for row in rows if row["kind"] == kind] for kind in plan["kinds"]}
+    judged = {kind: _kind(plan, own) for kind, own in by_kind.items() if own}
     return {
         "short": len(rows) < len(planned), "federations": len(rows), "planned": len(planned),
         "kinds": judged, "cpu_seconds": round(sum(r["seconds"] for r in rows), 1),
@@ -230,7 +231,7 @@ def answer(plan: Mapping[str, Any], rows: Sequence[dict[str, Any]], short: bool)
 
 def _kind(plan: Mapping[str, Any], rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     apart = [row["later"] - row["true"] for row in rows]
-    low, high = t_interval(apart, plan["together"]) or (-math.inf, math.inf)
+    low, high = t_interval(apart, plan["together"]) or (-1.0, 1.0)  # all that a difference can be
     least = plan["smallest_effect"]
     alike = -least < low and high < least
     verdict = "alike" if alike else "differ" if low > 0 or high < 0 else "undecided"
@@ -248,7 +249,8 @@ def _kind(plan: Mapping[str, Any], rows: Sequence[dict[str, Any]]) -> dict[str, 
     }
     return {
         "n": len(rows), **means, "difference": round(float(np.mean(apart)), 4),
-        "low": round(low, 4), "high": round(high, 4), "sd": round(float(np.std(apart, ddof=1)), 4),
+        "low": round(low, 4), "high": round(high, 4),
+        "sd": round(float(np.std(apart, ddof=1)), 4) if len(apart) > 1 else None,
         "verdict": verdict, **counts,
     }  # fmt: skip
 
