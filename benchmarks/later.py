@@ -248,8 +248,8 @@ def _kind(plan: Mapping[str, Any], rows: Sequence[dict[str, Any]]) -> dict[str, 
         for what in ("leaks", "false")
     }
     return {
-        "n": len(rows), "planned": plan["seeds"]["number"], **means, "difference": round(float(np.mean(apart)), 4),
-        "low": round(low, 4), "high": round(high, 4),
+        "n": len(rows), "planned": plan["seeds"]["number"], **means,
+        "difference": round(float(np.mean(apart)), 4), "low": round(low, 4), "high": round(high, 4),
         "sd": round(float(np.std(apart, ddof=1)), 4) if len(apart) > 1 else None,
         "verdict": verdict, **counts,
     }  # fmt: skip
