@@ -152,10 +152,10 @@ def audit_encoder(
     from fedmia.door.images import check_order, name_images
 
     trust = bool(options.pop("trust_plugins", False))
-    placed = [name for name in ("groups", "owners") if options.get(name) is not None]
+    placed = [name for name in ("groups", "owners", "order") if options.get(name) is not None]
     of_rounds = {
         name: options.pop(name)
-        for name in ("owners", "loss")
+        for name in ("owners", "loss", "order")
         if not isinstance(options.get(name), str | Path | None)
     }
     if isinstance(encoder, str | Path | Run):
@@ -169,7 +169,7 @@ def audit_encoder(
     sides = (("members", "members", members), ("nonmembers", "others", others))
     for (side, what, images), subjects in zip(sides, groups, strict=True):
         for option in placed:
-            if (side, option) != ("nonmembers", "owners"):  # which are of members
+            if side == "members" or option == "groups":  # others are of members alone
                 check_order(images, what, option)
         if images is not None:
             options[side] = name_images(images, what, limits, subjects)
@@ -245,7 +245,10 @@ def audit_federation(
         net: a function that returns the network that was trained, or a module of it, or what
             `--encoder` takes by name.
         members: images that any client trained on, as of `audit_encoder`.
-        others: images of the same distribution that none trained on, likewise.
+        others: images of the same distribution that none trained on, likewise; or `later`: those
+            of `members` that the federation trained on only after round `round=` (none: the one
+            that leaves the most balanced sides). When each was first trained on, the rounds of
+            its client say, or `order=`, integers (N,) or a CSV file under `image,round`.
         owners: the client of each member: integers (N,), or a CSV file under `image,client`; None:
             not known.
         loss: with which clients trained, of (network, float pixels (N, C, H, W) in [0, 1]): a

@@ -129,6 +129,42 @@ def test_suspects__are_answered_from_what_is_committed(monkeypatch: pytest.Monke
             assert (row["named_low"], row["named_high"]) == pytest.approx(exact, abs=1e-4)
 
 
+def test_later__judges_differences_and_rules(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    script = runpy.run_path(str(BENCHMARKS / "later.py"))
+    plan, draw = script["load_plan"](), np.random.default_rng(0)
+    assert len({*script["cells"](plan)}) == 4 * plan["seeds"]["number"]
+
+    def scores(early: float, held: float, late: float) -> dict[str, np.ndarray]:
+        moved = zip(script["GROUPS"], (early, held, late), strict=True)
+        return {name: draw.normal(size=160) + by for name, by in moved}
+
+    seen, none = {"early": False, "early_held": False}, scores(0, 0, 0)
+    leak = script["judge"](none, scores(1, 0, 0), scores(1, 0, 1), seen)
+    assert [*leak["leaks"].values()] == [True] * 3 and not any(leak["false"].values())
+    shift = script["judge"](none, scores(1, 1, 0), scores(1, 1, 0), seen)
+    assert [*shift["leaks"].values()] == [*shift["false"].values()] == [True, False, False]
+    often = script["judge"](none, scores(1, 0, 0), scores(1.5, 0, 1), seen)
+    assert [*often["leaks"].values()] == [True, True, False]  # more rounds of training, no shift
+    rows = [{**leak, "true": 0.6, "later": 0.6 + by, "kind": kind, "seed": 0, "seconds": 1.0}
+            for kind, shift in (("joined", 0.0), ("stream", 0.05)) for by in (shift, shift + 0.01)
+            for _ in range(4)]  # fmt: skip
+    kinds = script["answer"](plan, rows, True)["kinds"]
+    assert {kind: row["verdict"] for kind, row in kinds.items()} == {
+        "joined": "alike", "stream": "differ",
+    }  # fmt: skip
+    with pytest.raises(SystemExit, match="16 of 88 federations"):
+        script["answer"](plan, rows, False)
+
+
+def test_later__is_answered_from_what_is_committed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    script = runpy.run_path(str(BENCHMARKS / "later.py"))
+    result = json.loads((BENCHMARKS / "results" / "later.json").read_text())
+    again = script["answer"](script["load_plan"](), result["rows"], result["short"])
+    assert json.loads(json.dumps(again["kinds"])) == result["kinds"]
+
+
 def test_foreign_ascent__compares_two_federations_of_the_same_images(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

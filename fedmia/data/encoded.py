@@ -78,9 +78,10 @@ class EncodedSet(LabelledImages):
             raise InputError(f"{self.where}: {listed} cannot be decoded, and no other is there")
         left = np.setdiff1d(np.arange(len(self)), bad)
         note = Note("unreadable-out", {"where": self.where, "images": listed})
-        return replace(self._take(left), notes=(*self.notes, note))
+        return replace(self.take(left), notes=(*self.notes, note))
 
-    def _take(self, indices: IntArray) -> EncodedSet:
+    def take(self, indices: IntArray) -> EncodedSet:
+        """The images at `indices`, in that order, not decoded."""
         return replace(
             self,
             files=[self.files[i] for i in indices],
@@ -111,7 +112,7 @@ class EncodedSet(LabelledImages):
         Raises:
             InputError: as `ImageDecoder.add`.
         """
-        few = self._take(indices)
+        few = self.take(indices)
         self._add(few._decoder, indices, np.arange(len(indices)))
         picked = few._set()
         return picked, self._find_differences(picked.images, indices)

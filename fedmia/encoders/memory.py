@@ -36,6 +36,7 @@ class InMemory:
         name: what the report calls the encoder; None: its class.
         owners: of a federation: integers (N,), the client of each member.
         loss: of a federation: with which clients trained, of (network, pixels in [0, 1]).
+        order: of a federation: integers (N,), the round in which each member was first trained on.
         vectors: of an encoder that is not at hand, by the option that names them.
     """
 
@@ -43,6 +44,7 @@ class InMemory:
     name: str | None = None
     owners: object = None
     loss: Loss | None = None
+    order: object = None
     vectors: Mapping[str, VectorSet] = field(default_factory=dict)
 
     def settings(self) -> dict[str, str]:
@@ -64,6 +66,8 @@ class InMemory:
             texts["encoder"] = f"in memory: {self.name or encoder_name(one)} ({what})"
         if self.owners is not None:
             texts["owners"] = f"in memory: {_short_hash(np.asarray(self.owners).tobytes())}"
+        if self.order is not None:
+            texts["order"] = f"in memory: {_short_hash(np.asarray(self.order).tobytes())}"
         if self.loss is not None:
             texts["loss"] = f"in memory: {_short_hash(source_of_function(self.loss).encode())}"
         for side, rows in self.vectors.items():

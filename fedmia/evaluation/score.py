@@ -14,7 +14,7 @@ from fedmia.attacks.base import ActiveAttack, DatasetAttack, Known
 from fedmia.evaluation.budgets import allot, sweep
 from fedmia.evaluation.steps.controls import pixels
 from fedmia.evaluation.suite import RELEASED, Progress, Suite
-from fedmia.recording.branches import BRANCHES, MAIN, UNTRAINED
+from fedmia.recording.branches import BRANCHES, EARLIER, LAST, MAIN, UNTRAINED
 from fedmia.records import DatasetInferenceResults, Pair, ScoredAttack, list_attacks
 from fedmia.records.note import Note
 from fedmia.records.rows import RoundRow
@@ -69,6 +69,9 @@ def score(
     }
     if controls:
         work[UNTRAINED] = partial(_score_untrained, suite, single)
+    for name in (EARLIER, LAST) if controls else ():
+        for round in rounds.models(name):
+            work[name] = partial(_score_beside, suite, single, TargetModel(name, round))
     for name in OWN if controls else ():
         if rounds.round in rounds.models(name):
             control = TargetModel(name, rounds.round)
@@ -134,6 +137,12 @@ def _score_untrained(suite: Suite, names: Sequence[str]) -> list[ScoredAttack]:
     if missing:
         return []
     return suite.score_attacks(suite.untrained, again, UNTRAINED, title=UNTRAINED, threshold=False)
+
+
+def _score_beside(suite: Suite, names: Sequence[str], control: TargetModel) -> list[ScoredAttack]:
+    """The attacks on the model of another round, as far as they run on one model alone."""
+    again = suite.controlled([n for n in names if n not in suite.failures.reasons])
+    return suite.score_attacks(control, again, control.branch, threshold=False)
 
 
 def score_round(

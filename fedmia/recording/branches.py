@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 MAIN, ZERO, PLACEBO, UNTRAINED = "main", "zero", "placebo", "untrained"
+# Models of the rounds before or after the one under audit.
+EARLIER, LAST = "earlier-model", "last-model"
 
 
 @dataclass(frozen=True)
@@ -43,4 +45,6 @@ BRANCHES: Mapping[str, Branch] = {
     ZERO: Branch(parent=MAIN, armed=False, leaks=True),
     PLACEBO: Branch(images="placebo", head="an encoder that was trained on other images"),
     UNTRAINED: Branch(trains=False, head="an encoder that was not trained"),
+    EARLIER: Branch(trains=False, head="an earlier model, which was trained on neither side"),
+    LAST: Branch(trains=False, leaks=True, head="the last model, which was trained on both sides"),
 }

@@ -234,7 +234,9 @@ class Report:
     )
     controls: dict[str, list[AttackRow]] = nested(
         "the attacks where nothing can leak: on the `untrained` encoder, and on a federation that "
-        "never saw the images, the `placebo`, where the run has one",
+        "never saw the images, the `placebo`, where there is one; of a federation without "
+        "non-members on the `earlier-model`, of which neither side is a member, or on the "
+        "`last-model`, of which both are",
         subject="attack",
         family="controls",
         keyed="control",

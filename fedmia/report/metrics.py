@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from fedmia.recording.branches import EARLIER, LAST
 from fedmia.records import Evaluation, FloatArray, Pair, ScoredAttack, SetScores
 from fedmia.records.attack_rows import (
     AttackRow,
@@ -44,7 +45,7 @@ OF_CONTROL = {
     "low": "auc_control_low",
     "high": "auc_control_high",
 }
-OWN = ("placebo", "untrained")  # controls on the same images, the closer one first
+OWN = ("placebo", "untrained", EARLIER, LAST)  # controls on the same images
 
 
 def auc_numbers(

@@ -54,6 +54,7 @@ class KeptRounds(EncoderRounds):
         notes: of an attacker inside; None: there was none, or nobody knows of it.
         remarks: for the reader of the report.
         faults: updates that are not finite or zero, which attacks do not read.
+        controls: models that attacks are compared on, by branch and round.
     """
 
     encoder: LoadedEncoder = None  # type: ignore[assignment]  # until `fit`
@@ -67,6 +68,7 @@ class KeptRounds(EncoderRounds):
     notes: Notes | None = None
     remarks: tuple[Note, ...] = ()
     faults: tuple[FaultRow, ...] = ()
+    controls: Mapping[str, Mapping[int, State]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not max(self.states, default=0):
@@ -137,18 +139,18 @@ class KeptRounds(EncoderRounds):
         return spread_rounds(sorted(r for r in self.states if r))
 
     def load(self, target: TargetModel) -> SSLMethod:
-        if target.branch == UNTRAINED or target.round == self.round:
+        if target.branch == UNTRAINED or (target.branch, target.round) == (MAIN, self.round):
             return super().load(target)
-        return self.with_state(int(target.round or 0))
+        return self.with_state(int(target.round or 0), target.branch)
 
-    def with_state(self, round: int) -> SSLMethod:
+    def with_state(self, round: int, branch: str = MAIN) -> SSLMethod:
         """A copy of the network with the model of a round."""
         other = copy.deepcopy(self.encoder.method)
-        other.load_shared(self.states[round])
+        other.load_shared(self.models(branch)[round])
         return other
 
     def models(self, branch: str = MAIN) -> Mapping[int, State]:
-        return self.states if branch == MAIN else {}
+        return self.states if branch == MAIN else self.controls.get(branch, {})
 
     def negatives(self, branch: str = MAIN) -> Mapping[int, State]:
         return self.banks if branch == MAIN else {}

@@ -33,7 +33,7 @@ SHORT_FLAGS: Mapping[str, str] = {
         "data": ("size", "mean", "std", "channels", "skip_unreadable", "pixel_range", "fit"),
         "encoder": ("checkpoint", "checkpoint_key", "allow_missing", "allow_random", "embedding",
                     "access", "rate", "batch", "precision"),
-        "federation": ("owners", "loss", "notes"),
+        "federation": ("owners", "loss", "notes", "order", "round"),
         "split": ("known", "knows", "limit"),
         "machine": ("device", "threads", "backend", "threads_per_client", "clients_at_once",
                     "cpus_per_client", "gpus_per_client", "ray_address", "checkpoint_every"),

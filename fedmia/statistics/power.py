@@ -64,7 +64,7 @@ def smallest_detectable_auc(
             that hold together at `level`; its own must lie over 0, too. None: there is no control.
         subjects: of the members and of the non-members, on which degrees of freedom rest; `n` and
             `m` are then images divided by the design effect. None: each image is its own.
-        controls: 1, or 2: a control and its reverse, 1 minus its AUC; 3: another one, too.
+        controls: 1, or 2: a control and its reverse, 1 minus its AUC; more: others, too.
 
     Returns:
         the AUC, in (0.5, 1); None where not even a nearly perfect attack would be established.
@@ -117,7 +117,7 @@ def _chance(
     z = np.linspace(min(max(least, -8.0), 8.0), 8.0, 401)
     one = scipy.special.ndtr((auc + z * own - over_control) / beside)
     both = np.maximum(2 * one - 1, 0)  # a control and its reverse
-    passes = {1: one, 2: both, 3: one * both}[controls]
+    passes = one if controls == 1 else one ** (controls - 2) * both
     return float(
         scipy.integrate.trapezoid(np.exp(-(z**2) / 2) / math.sqrt(2 * math.pi) * passes, z)
     )

@@ -155,6 +155,19 @@ def recording(path: Path) -> None:
         grid.final(trained.arrays)
 
 
+def rounds(path: Path) -> None:
+    """Models of three rounds, as a training script of the reader's keeps them."""
+    path.mkdir()
+    torch.manual_seed(0)
+    for round in range(3):
+        np.savez(path / f"{round}.npz", *(t.numpy() for t in task.Net().state_dict().values()))
+
+
+def order(path: Path) -> None:
+    """In which of two rounds each of 60 images was first trained on."""
+    path.write_text("image,round\n" + "".join(f"{n},{1 + n % 2}\n" for n in range(60)))
+
+
 def code(path: Path, page: str, containing: str) -> None:
     """A block of Python of a page, as a file."""
     path.write_text(block(page, containing))
@@ -198,6 +211,8 @@ class Materials:
             "gray.pt2": partial(program, channels=1),
             "FILE.pth": weights,
             "RECORDING": recording,
+            "ROUNDS": rounds,
+            "order.csv": order,
             "my_app/task.py": lambda path: shutil.copy(task.__file__, path) and None,
             "papers": lambda path: shutil.copytree(ROOT / "papers", path) and None,  # of a clone
             **{

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -51,8 +52,9 @@ def read_rounds(audit: Audit) -> KeptRounds | None:
 
 
 def load_rounds(
-    released: LoadedEncoder, rounds: KeptRounds, loss: str | Loss | None = None
-) -> KeptRounds:
+    released: LoadedEncoder, rounds: KeptRounds, loss: str | Loss | None = None,
+    cut: Callable[[KeptRounds], KeptRounds] = lambda rounds: rounds,
+) -> KeptRounds:  # fmt: skip
     """The models of a federation in their network; the control is the first one.
 
     Args:
@@ -60,6 +62,7 @@ def load_rounds(
         rounds: what was kept of the federation.
         loss: with which clients trained, or `package.module:NAME` of it; None: not known, or the
             network is a method of fedmia, which has its own.
+        cut: gives the rounds that are audited, of all.
 
     Returns:
         The rounds, whose encoder has the last model and its control.
@@ -68,7 +71,7 @@ def load_rounds(
         InputError: models of another network, or a loss that is none.
     """
     method, foreign = released.method, isinstance(released.method, LoadedEncoderMethod)
-    rounds = rounds.fit(released, strict=foreign)
+    rounds = cut(rounds.fit(released, strict=foreign))
     method.own_loss = registry.load_outside("loss", loss) if isinstance(loss, str) else loss
     if method.own_loss is not None and not callable(method.own_loss):
         raise InputError(

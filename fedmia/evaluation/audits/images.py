@@ -13,6 +13,7 @@ from fedmia.data.base import AugmentLimits
 from fedmia.data.cast import NONE, Cast
 from fedmia.data.classes import Labels
 from fedmia.data.images import ImageSet, IntArray, count_uniform, digests
+from fedmia.evaluation.audits.later import TrainingOrder, read_order
 from fedmia.evaluation.audits.owners import read_owners
 from fedmia.evaluation.audits.sources import SIDES, Source, find_images, source_views, take
 from fedmia.evaluation.audits.subjects import (
@@ -25,21 +26,23 @@ from fedmia.evaluation.audits.subjects import (
 )
 from fedmia.records.note import Note
 from fedmia.report.words.notes import sentences
-from fedmia.settings.commands.audit import Audit
+from fedmia.settings.commands.audit import LATER, Audit
 from fedmia.settings.errors import IncompleteError, InputError, opt
 
 MOST_KNOWN = 500  # a side, where `--known` leaves it open
 
 
 def deal(
-    audit: Audit, size: int | None, owners: object = None, channels: int | None = None
-) -> Cast:
+    audit: Audit, size: int | None, owners: object = None, channels: int | None = None,
+    order: TrainingOrder | None = None,
+) -> Cast:  # fmt: skip
     """Load both sides, and give every image its role.
 
     Args:
         size: side of an image in pixels; None keeps the source's.
         owners: integers (N,), the client of each member; None: as the settings say.
         channels: that the encoder takes; None: not known.
+        order: of training, where later images are the non-members; None: as the settings say.
 
     Returns:
         The images in their roles.
@@ -47,7 +50,11 @@ def deal(
     Raises:
         InputError: a source that cannot be read, or images that `deal_sets` refuses.
     """
-    members, others = find_images(audit, size, channels, partial(_check_counts, audit))
+    if audit.nonmembers == LATER:
+        order = order or read_order(audit)
+        (images,) = find_images(audit, SIDES[:1], size, channels)
+        return order.settle(deal_sets(audit, *order.sides(images), source_views(audit)))
+    members, others = find_images(audit, SIDES, size, channels, partial(_check_counts, audit))
     views = source_views(audit)
     split = deal_sets(audit, members, others, views)
     return replace(

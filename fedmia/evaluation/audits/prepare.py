@@ -21,13 +21,14 @@ from fedmia.evaluation.audits.federation import (
     read_rounds,
 )
 from fedmia.evaluation.audits.images import deal, deal_sets
+from fedmia.evaluation.audits.later import TrainingOrder, read_order
 from fedmia.evaluation.audits.owners import check_owners
 from fedmia.evaluation.audits.runs import run_of, split_of_run, trust_setting
 from fedmia.records.note import Note
 from fedmia.rounds.base import EncoderRounds
 from fedmia.rounds.kept import KeptRounds
 from fedmia.runtime.device import resolve_device
-from fedmia.settings.commands.audit import Audit
+from fedmia.settings.commands.audit import LATER, Audit
 from fedmia.settings.commands.compatibility import check_gpu
 from fedmia.settings.errors import InputError, opt
 
@@ -59,16 +60,18 @@ def prepare(
     """
     if audit.member_embeddings is not None:
         return prepare_vectors(audit, objects)
+    order = read_order(audit, objects) if audit.nonmembers == LATER else None
     if objects.encoder is None:
-        rounds = load_encoder(audit, device, objects)
-        audit_split = images_for(audit, rounds.encoder, objects.owners)
+        rounds = load_encoder(audit, device, objects, order)
+        audit_split = images_for(audit, rounds.encoder, objects.owners, order)
     else:
-        audit_split = deal(audit, audit.data.size, objects.owners)
+        audit_split = deal(audit, audit.data.size, objects.owners, order=order)
         size = audit_split.sides[0].size
         sized = replace(audit, data=replace(audit.data, size=size))
-        rounds = load_encoder(sized, device, objects)
+        rounds = load_encoder(sized, device, objects, order)
     check_embeddings(rounds.encoder, audit_split, audit.encoder.allow_random)
-    owners = audit_split.owners if audit.federation.owners else None  # a run's own need no check
+    # A run's own need no check, and an order has checked them.
+    owners = audit_split.owners if audit.federation.owners and order is None else None
     if owners is not None and isinstance(rounds, KeptRounds):
         check_owners(owners, rounds)
     if audit.federation.notes is not None and isinstance(rounds, KeptRounds):
@@ -101,12 +104,16 @@ def prepare_vectors(audit: Audit, objects: InMemory = NOTHING) -> tuple[EncoderR
     return EncoderRounds(released), cast
 
 
-def load_encoder(audit: Audit, device: torch.device, objects: InMemory = NOTHING) -> EncoderRounds:
+def load_encoder(
+    audit: Audit, device: torch.device, objects: InMemory = NOTHING,
+    order: TrainingOrder | None = None,
+) -> EncoderRounds:  # fmt: skip
     """Load the encoder under audit, or the models of its rounds.
 
     Args:
         device: where tensors are computed.
         objects: what a Python session hands over in its place.
+        order: of training, where later images are the non-members; None: as the settings say.
 
     Returns:
         The models.
@@ -119,7 +126,9 @@ def load_encoder(audit: Audit, device: torch.device, objects: InMemory = NOTHING
         raise InputError(f"{opt('shadow.encoders')} '{audit.shadow.encoders}': no such folder")
     if (run := run_of(audit)) is not None:
         run.tree()  # of its plugins any may be imported later
-    recorded = read_rounds(audit)
+    if order is None and audit.nonmembers == LATER:
+        order = read_order(audit, objects)
+    recorded = read_rounds(audit) if order is None else order.rounds
     checkpoint = (
         Path(audit.encoder.checkpoint) if audit.encoder.checkpoint and recorded is None else None
     )
@@ -150,16 +159,22 @@ def load_encoder(audit: Audit, device: torch.device, objects: InMemory = NOTHING
         )
     if recorded is None:
         return EncoderRounds(released)
-    return load_rounds(released, recorded, objects.loss or audit.federation.loss)
+    loss = objects.loss or audit.federation.loss
+    if order is None:
+        return load_rounds(released, recorded, loss)
+    return load_rounds(released, recorded, loss, order.cut)
 
 
-def images_for(audit: Audit, released: LoadedEncoder, owners: object = None) -> Cast:
+def images_for(
+    audit: Audit, released: LoadedEncoder, owners: object = None, order: TrainingOrder | None = None
+) -> Cast:
     """Give the images their roles: those of `--members`, at the encoder's size, or the run's own.
 
     Args:
         audit: names the images.
         released: gets a note where its size decides.
         owners: as of `deal`.
+        order: likewise.
 
     Returns:
         The images in their roles.
@@ -174,7 +189,7 @@ def images_for(audit: Audit, released: LoadedEncoder, owners: object = None) -> 
     if audit.members is None and run:
         return split_of_run(audit, run)
     size = audit.data.size or released.size
-    audit_split = deal(audit, size, owners, released.channels)
+    audit_split = deal(audit, size, owners, released.channels, order)
     if audit.data.size is None and size is not None:
         released.notes.append(Note("brought-to-size", {"size": size, "encoder": released.name}))
     return audit_split

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from operator import attrgetter
@@ -32,20 +32,22 @@ def source_views(audit: Audit) -> AugmentLimits:
 
 def find_images(
     audit: Audit,
+    flags: Sequence[str],
     size: int | None,
     channels: int | None = None,
-    roles: Callable[[int, int], object] = lambda members, others: None,
-) -> tuple[Source, Source]:
+    roles: Callable[..., object] = lambda *counts: None,
+) -> tuple[Source, ...]:
     """Find the images of `--members` and `--nonmembers`, look at the headers of their files, and
     decode them later where the source can.
 
     Args:
+        flags: SIDES, or one of them.
         size: side of an image in pixels; None keeps the source's.
         channels: that the encoder takes; None: not known.
-        roles: refuses so many members and non-members.
+        roles: refuses so many images of each side.
 
     Returns:
-        The images of both sides, decoded later where the source can.
+        The images of each side, decoded later where the source can.
 
     Raises:
         InputError: missing, empty or corrupt, with the flag named.
@@ -53,7 +55,7 @@ def find_images(
     """
     sides: dict[str, Source] = {}
     asking = dict[str, EncodedSet]()
-    for flag in SIDES:
+    for flag in flags:
         source, request = _source(audit, flag, size)
         with _name_flag(flag):
             encoded = source.encoded(request)
@@ -70,7 +72,7 @@ def find_images(
         if skip and isinstance(one, EncodedSet):
             with _name_flag(flag):
                 sides[flag] = one.drop_unreadable()
-    return sides["members"], sides["nonmembers"]
+    return tuple(sides.values())
 
 
 def load_images(audit: Audit, flag: str, size: int | None) -> ImageSet:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from fedmia.recording.branches import LAST
 from fedmia.records.attack_rows import ends, with_auc
 from fedmia.records.client_rows import InferenceRow
 from fedmia.records.rows import Report
@@ -38,6 +39,9 @@ MEANS = {
     "the same images tells which.",
     "as its control": "Where nothing can leak, the same attack may find as much, so this shows no "
     "leak. It does not show that nothing leaks: other attacks or more images may find one.",
+    "as the last model": "On the last model, which was trained on both sides, the same attack may "
+    "find as much, so something else than membership may tell the sides apart. This shows no leak. "
+    "It does not show that nothing leaks.",
     "not-established": "The attacks did not find a leak. This does not show that nothing leaks: "
     "other attacks or more images may find one.",
     "shift": "The two sets of images look different, even without the model. So the attacks cannot "
@@ -168,7 +172,9 @@ def _of_no_leak(scored: ScoredRows) -> str:
     row = highest(scored)
     pairs = count_pairs(row.name, row.auc)
     if lies_over_half(row):
-        return f"{tells(row)} {MEANS['as its control']} {pairs}"
+        over = row.over_control
+        last = over is not None and over.control == LAST
+        return f"{tells(row)} {MEANS['as the last model' if last else 'as its control']} {pairs}"
     chance = "" if is_reversed(row) else " This may be chance."
     return f"{MEANS['not-established']} {pairs}{chance}"
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from fedmia.recording.branches import EARLIER
+from fedmia.settings.errors import opt
+
 MOST_FAULTS = 8  # updates left out that a note names
 
 
@@ -80,6 +83,52 @@ def rounds_recorded(cohorts: Sequence[int], clients: int) -> str:
     least, most = min(cohorts), max(cohorts)
     each = f"{least}{f'-{most}' * (most > least)} of {clients} clients each"
     return f"Recorded: {len(cohorts)} rounds with {each}."
+
+
+def trained_on_later(
+    round: int, members: int, later: int, begins: int, chosen: bool, by: str, control: str | None,
+    at: int,
+) -> str:  # fmt: skip
+    """What non-members that were trained on later take for granted, and what controls them.
+
+    Args:
+        round: whose model is under audit.
+        members: images first trained on until then, as far as they are members of the audit.
+        later: images that were trained on only after it.
+        begins: the first round that trained on later ones.
+        chosen: whether nobody named the round.
+        by: `clients` or `file`, which says when each image was trained on.
+        control: branch of the model to which both sides are alike; None: there is none.
+        at: round of that model.
+
+    Returns:
+        Sentences.
+    """
+    of_clients = by == "clients"
+    says = "the first round of its client" if of_clients else opt("federation.order")
+    why = f", which leaves the most balanced sides ({opt('federation.round')} names another)"
+    rest = "No kept model was trained on neither side, or on all of both, so none is a control."
+    since = "trained on until then"
+    if control == EARLIER:
+        since = f"first trained on until then, after round {at}"
+        rest = (
+            f"So the model of round {at} is a control: it was trained on neither side, and "
+            "an attack that tells them apart there reads a shift."
+        )
+    elif control is not None:
+        rest = (
+            f"So the last model, of round {at}, is a control: both sides are members of "
+            "it, and a leak must lie over what the same attack finds there. An AUC over 0.5 there "
+            "comes from a shift, or from more rounds of training on the earlier side; where the "
+            "later images are fresher it lies under 0.5, and hides a shift as large."
+        )
+    return (
+        f"Non-members are images that were trained on only after round {round}{why * chosen}: "
+        f"{members} images were {since}, {later} later, from round {begins} on, "
+        f"as {says} says. That holds only if nothing of the later ones was used before, as in "
+        "pre-training or in rounds that are not recorded. The sides differ in date"
+        f"{', and are of different clients' * of_clients}. {rest}"
+    )
 
 
 def models_by_file(files: Mapping[int, str]) -> str:

@@ -15,6 +15,7 @@ from fedmia.settings.choices import Layer, Values, choose_attacks
 from fedmia.settings.commands.attacked import ATTACKS, Attacked
 from fedmia.settings.commands.audit_attacks import ASKS, AUTO, expand_names, has_rounds
 from fedmia.settings.commands.data import Pixels
+from fedmia.settings.commands.effects import LATER as LATER
 from fedmia.settings.commands.effects import OF_AUDITS
 from fedmia.settings.commands.machine import AuditMachine
 from fedmia.settings.commands.roles import check_attack_options
@@ -105,6 +106,18 @@ class RecordedFederation(Options):
         "of a federation: folder of what an attacker in it read (fedmia.flower.ascend), which the "
         "attack ascent scores",
     )
+    order: str | None = option(
+        None,
+        "with nonmembers later: CSV file, under image,round, of the round in which each image of "
+        "members was first trained on (an image as of owners)",
+        omitted=True,
+    )
+    round: int | None = option(
+        None,
+        "with nonmembers later: whose model is audited (none: the latest of those that leave the "
+        "most balanced sides)",
+        ge=1, omitted=True,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -264,7 +277,8 @@ class Audit(Attacked):
     nonmembers: str | None = option(
         None,
         "dataset of images that it was not trained on (none: those of the members' list; a fedmia "
-        "run's own)",
+        "run's own); later: those of members that a federation trained on only after the audited "
+        "round",
     )
     member_embeddings: str | None = option(
         None, "in place of an encoder and of images: file of the encoder's vectors of members, a "
@@ -381,6 +395,9 @@ class Audit(Attacked):
             if self._value(path) is not None and not self.of_rounds:
                 without = opt("federation.recording", "RECORDING")
                 raise InputError(f"{opt(path)} is given without {without}")
+        if self.nonmembers == LATER and not self.of_rounds:
+            whole = opt("federation.recording", "RECORDING")
+            raise InputError(f"{opt('nonmembers', LATER)} is given without {whole}")
 
     def _check_embeddings(self) -> None:
         """Refuse vectors of one side, and what needs an encoder or images beside them."""

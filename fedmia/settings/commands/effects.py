@@ -24,6 +24,7 @@ ATTACKED = Need(lambda s: s.attacks, f"without {opt('attacks')}")
 FILES = Need(lambda e: e.data.plugin not in GENERATED, "on images that are in no file")
 IMAGES = Need(lambda a: a.member_embeddings is None, f"beside {opt('member_embeddings')}")
 SOURCES = Need(lambda a: a.members is not None, f"without {opt('members')}")
+LATER = "later"  # value of `--nonmembers` that names no data source
 SHADOWED = f"without {opt('shadow.count', 'N')}"
 RUNS = Need(lambda b: not b.check, f"beside {opt('check')}")
 
@@ -71,6 +72,10 @@ OF_EXPERIMENTS: Mapping[str, Need] = {
 OF_AUDITS: Mapping[str, Need] = {
     **dict.fromkeys(("encoder", "augment", "show_images"), IMAGES),
     **dict.fromkeys(("data.dir", "data.channels", "data.skip_unreadable", "data.fit"), SOURCES),
+    **dict.fromkeys(
+        ("federation.order", "federation.round"),
+        Need(lambda a: a.nonmembers == LATER, f"without {opt('nonmembers', LATER)}"),
+    ),
     "shadow.cache": Need(lambda a: a.shadow.count, SHADOWED),
     "shadow.count": SHADOWS,
 }
