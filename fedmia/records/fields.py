@@ -53,6 +53,8 @@ class Field:
             places them, or shows none.
         about: of such rows, how to read their table.
         marks: whether a row for which it is true stands out in its table.
+        omitted: whether report.json leaves it out where it is None, as most reports have nothing
+            here; its default is None.
         column: that its value fills, of all numbers of its row and of the rows inside it.
         subject: column `subject` of the numbers of the rows that it holds.
         control: column `control` of these.
@@ -83,6 +85,7 @@ class Field:
     title: str = ""
     about: str = ""
     marks: bool = False
+    omitted: bool = False
     column: str = ""
     subject: str = ""
     control: str = ""

@@ -10,6 +10,7 @@ from typing import Any
 from fedmia.records import ALONE
 from fedmia.records.attack_rows import (
     AttackRow,
+    ByFpr,
     HasAuc,
     Interval,
     OverControlRow,
@@ -54,7 +55,7 @@ from fedmia.report.tables import (
     sentence,
     text_of,
 )
-from fedmia.report.words.attacks import model_of, rounds_of
+from fedmia.report.words.attacks import model_of, percent, rounds_of
 from fedmia.report.words.bounds import epsilon, lower_bound_text, statements
 from fedmia.report.words.numbers import DASH, estimate, number, signed, subjects_of
 
@@ -132,9 +133,13 @@ def details(report: Report) -> Table:
         "lower limit": lambda r: number(r.lower_limit, 3),
         "controls": controls,
         "at its threshold, 95 %": _threshold_cell,
-        "TPR at an FPR of, 95 %": _tpr_cell,
-        "queries": "queries",
+        "TPR at an FPR of, 95 %": lambda r: _rate_cell(r, r.tpr_at_fpr, r.tpr_at_fpr_ci),
     }
+    if (prior := report.config.get("prior")) is not None:
+        columns[f"members among those named, prior {percent(prior)}, 95 %"] = lambda r: _rate_cell(
+            r, r.precision_at_prior or {}, r.precision_at_prior_ci or {}
+        )
+    columns["queries"] = "queries"
     return listing(most_leaking_first(report.attacks), columns, leaks)
 
 
@@ -163,9 +168,8 @@ def _threshold_cell(row: AttackRow) -> TextCell:
     return TextCell("", tuple(lines), "numbers")
 
 
-def _tpr_cell(row: AttackRow) -> TextCell:
-    """The TPR at each FPR."""
-    rates, intervals = row.tpr_at_fpr, row.tpr_at_fpr_ci
+def _rate_cell(row: AttackRow, rates: ByFpr, intervals: Mapping[str, Interval | None]) -> TextCell:
+    """A rate at each FPR."""
     low = tuple(
         f"{_unbroken(f'{100 * float(t):g} %: too few')} non-members"
         if rates[t] is None and row.auc is not None

@@ -145,6 +145,34 @@ def recall(row: AttackRow) -> str:
     )
 
 
+def percent(share: float) -> str:
+    """`5.71 %` of 0.0571, to three digits."""
+    return f"{float(f'{100 * share:.3g}'):g} %"
+
+
+def prior_sentence(row: AttackRow, prior: float) -> str:
+    """Members among the records that an attack names, at one false accusation in 100.
+
+    Args:
+        row: of the attack, with its precision at the prior.
+        prior: share of members among the records that are asked about.
+
+    Returns:
+        The sentence.
+    """
+    right, ci = (
+        (of or {}).get("0.01") for of in (row.precision_at_prior, row.precision_at_prior_ci)
+    )
+    begin = f"Where {percent(prior)} of the records that somebody asks about are members, "
+    if right is None or ci is None:
+        return f"{begin}there are too few non-members to say how many of those named are."
+    return (
+        f"{begin}and {row.name} accuses one of 100 non-members falsely, {percent(right)} of the "
+        f"records that it names are members (95 % limits: {percent(ci[0])} and {percent(ci[1])}; "
+        f"guessing: {percent(prior)})."
+    )
+
+
 def reversed_clause(scored: ScoredRows) -> str:
     """Attacks by which members score lower, to stand behind the verdict in numbers, or nothing."""
     turned = [row.name for row in scored if is_reversed(row)]
