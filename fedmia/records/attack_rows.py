@@ -205,7 +205,7 @@ class AttackRow(AucRow, Decisions):
     )
     precision_at_prior: ByFpr | None = number(
         "share of members among the records named at that true false-positive rate, where "
-        "`config.prior` of all records asked about are members; left out of controls and without a prior",
+        "`config.prior` of all records asked about are members; absent of controls and without one",
         SHARE,
         "statistics.thresholds.precision_at_prior",
         keyed="target_fpr",

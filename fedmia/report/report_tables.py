@@ -55,7 +55,7 @@ from fedmia.report.tables import (
     sentence,
     text_of,
 )
-from fedmia.report.words.attacks import model_of, percent, rounds_of
+from fedmia.report.words.attacks import model_of, rounds_of
 from fedmia.report.words.bounds import epsilon, lower_bound_text, statements
 from fedmia.report.words.numbers import DASH, estimate, number, signed, subjects_of
 
@@ -136,7 +136,7 @@ def details(report: Report) -> Table:
         "TPR at an FPR of, 95 %": lambda r: _rate_cell(r, r.tpr_at_fpr, r.tpr_at_fpr_ci),
     }
     if (prior := report.config.get("prior")) is not None:
-        columns[f"members among those named, prior {percent(prior)}, 95 %"] = lambda r: _rate_cell(
+        columns[f"members among those named, prior {100 * prior:g} %, 95 %"] = lambda r: _rate_cell(
             r, r.precision_at_prior or {}, r.precision_at_prior_ci or {}
         )
     columns["queries"] = "queries"

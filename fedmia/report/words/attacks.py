@@ -101,8 +101,8 @@ def count_pairs(name: str, auc: float | None) -> str:
     auc = auc or 0.0
     whole = 1000 if abs(auc - 0.5) < 0.05 or not 0.01 <= auc <= 0.99 else 100
     return (
-        f"Of a member and a non-member, {name} picks the member {auc * whole:,.0f} times of "
-        f"{whole:,}; guessing: {whole // 2}."
+        f"Of an image used for training and one that was not, {name} picks the right one "
+        f"{auc * whole:,.0f} times of {whole:,}; guessing: {whole // 2}."
     )
 
 
@@ -122,12 +122,13 @@ def strength(row: AttackRow, use: UtilityRow) -> str:
         tpr, ci = row.tpr_at_fpr[rate], row.tpr_at_fpr_ci[rate]
         if tpr is not None and ci is not None:
             shares = (
-                f"Of 100 members {100 * tpr:.0f} are found where {alarms} of 100 non-members "
+                f"Of 100 training images {100 * tpr:.0f} are found where {alarms} of 100 others "
                 f"{'is' if alarms == 1 else 'are'} accused falsely (95 % interval "
                 f"{100 * ci[0]:.0f} to {100 * ci[1]:.0f}; guessing: {alarms})."
             )
     text = f"{shares} The attack {row.name} has AUC "
     text += f"{estimate(row.auc, ends(row))} {model_of(row)}".rstrip()
+    text += " (0.5: guessing, 1: certain)"
     if use.knn is not None:
         whose = "the same model" if use.round is None else f"the model of round {use.round}"
         text += f"; kNN accuracy of {whose}: {estimate(use.knn, use.knn_ci)}"
@@ -146,8 +147,8 @@ def recall(row: AttackRow) -> str:
 
 
 def percent(share: float) -> str:
-    """`5.71 %` of 0.0571, to three digits."""
-    return f"{float(f'{100 * share:.3g}'):g} %"
+    """`0.27 %` of 0.00266; three digits from 10 % on."""
+    return f"{float(f'{100 * share:.{2 if share < 0.1 else 3}g}'):g} %"
 
 
 def prior_sentence(row: AttackRow, prior: float) -> str:
@@ -163,13 +164,14 @@ def prior_sentence(row: AttackRow, prior: float) -> str:
     right, ci = (
         (of or {}).get("0.01") for of in (row.precision_at_prior, row.precision_at_prior_ci)
     )
-    begin = f"Where {percent(prior)} of the records that somebody asks about are members, "
+    asked = f"{100 * prior:g} %"
+    begin = f"If {asked} of the images that somebody asks about were used for training"
     if right is None or ci is None:
-        return f"{begin}there are too few non-members to say how many of those named are."
+        return f"{begin}: there are too few non-members to say how many of those named were."
     return (
-        f"{begin}and {row.name} accuses one of 100 non-members falsely, {percent(right)} of the "
-        f"records that it names are members (95 % limits: {percent(ci[0])} and {percent(ci[1])}; "
-        f"guessing: {percent(prior)})."
+        f"{begin}, then {percent(right)} of those that {row.name} names were (95 % limits: "
+        f"{percent(ci[0])} and {percent(ci[1])}; guessing: {asked}), where it accuses 1 of 100 "
+        "others falsely."
     )
 
 
