@@ -144,8 +144,8 @@ def precision_at_prior(tpr: float, fpr: float, prior: float) -> float:
         raise ValueError(f"fpr must be in (0, 1], got {fpr}")
     if not 0 < prior < 1:
         raise ValueError(f"prior must be in (0, 1), got {prior}")
-    found = tpr * prior
-    return found / (found + fpr * (1 - prior))
+    hits, alarms = tpr * prior, fpr * (1 - prior)
+    return hits / (hits + alarms)
 
 
 def tpr_band(

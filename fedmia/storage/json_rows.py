@@ -36,9 +36,9 @@ def to_json(value: Any, key: str = "", *, exact: bool = False) -> Any:
     if isinstance(value, np.ndarray | np.generic):
         value = value.tolist()
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        held = {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
-        left_out = _omitted(type(value))
-        value = {k: v for k, v in held.items() if v is not None or k not in left_out}
+        fields = {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
+        omitted = _omitted(type(value))
+        value = {k: v for k, v in fields.items() if v is not None or k not in omitted}
     if isinstance(value, Mapping):
         return {escape_name(str(k)): to_json(v, str(k), exact=exact) for k, v in value.items()}
     if isinstance(value, list | tuple):

@@ -161,16 +161,15 @@ def prior_sentence(row: AttackRow, prior: float) -> str:
     Returns:
         The sentence.
     """
-    right, ci = (
-        (of or {}).get("0.01") for of in (row.precision_at_prior, row.precision_at_prior_ci)
-    )
-    asked = f"{100 * prior:g} %"
-    begin = f"If {asked} of the images that somebody asks about were used for training"
+    right = (row.precision_at_prior or {}).get("0.01")
+    ci = (row.precision_at_prior_ci or {}).get("0.01")
+    share = f"{100 * prior:g} %"
+    begin = f"If {share} of the images that somebody asks about were used for training"
     if right is None or ci is None:
         return f"{begin}: there are too few non-members to say how many of those named were."
     return (
         f"{begin}, then {percent(right)} of those that {row.name} names were (95 % limits: "
-        f"{percent(ci[0])} and {percent(ci[1])}; guessing: {asked}), where it accuses 1 of 100 "
+        f"{percent(ci[0])} and {percent(ci[1])}; guessing: {share}), where it accuses 1 of 100 "
         "others falsely."
     )
 

@@ -77,12 +77,11 @@ def _circumstances(report: Report, pretrain: str) -> list[str]:
         "The server had seen all private images before, in pre-training.": pretrain == "pooled",
         f"The run ended early, after round {last}.": last,
     }
-    turned, named = reversed_sentence(with_auc(report.attacks)), _named_at_prior(report)
-    facts |= {turned: turned, named: named}
-    return [sentence for sentence, holds in facts.items() if holds]
+    more = reversed_sentence(with_auc(report.attacks)), _members_at_prior(report)
+    return [*(sentence for sentence, holds in facts.items() if holds), *filter(None, more)]
 
 
-def _named_at_prior(report: Report) -> str:
+def _members_at_prior(report: Report) -> str:
     """Members among the records that the attack of the verdict names; empty without a prior, and
     where nothing follows from the run."""
     prior, scored = report.config.get("prior"), with_auc(report.attacks)
