@@ -10,7 +10,6 @@ from typing import Any
 from fedmia.records import ALONE
 from fedmia.records.attack_rows import (
     AttackRow,
-    ByFpr,
     HasAuc,
     Interval,
     OverControlRow,
@@ -55,7 +54,7 @@ from fedmia.report.tables import (
     sentence,
     text_of,
 )
-from fedmia.report.words.attacks import model_of, rounds_of
+from fedmia.report.words.attacks import model_of, percent, rounds_of
 from fedmia.report.words.bounds import epsilon, lower_bound_text, statements
 from fedmia.report.words.numbers import DASH, estimate, number, signed, subjects_of
 
@@ -133,12 +132,10 @@ def details(report: Report) -> Table:
         "lower limit": lambda r: number(r.lower_limit, 3),
         "controls": controls,
         "at its threshold, 95 %": _threshold_cell,
-        "TPR at an FPR of, 95 %": lambda r: _rate_cell(r, r.tpr_at_fpr, r.tpr_at_fpr_ci),
+        "TPR at an FPR of, 95 %": _tpr_cell,
     }
     if (prior := report.config.get("prior")) is not None:
-        columns[f"members among those named, prior {100 * prior:g} %, 95 %"] = lambda r: _rate_cell(
-            r, r.precision_at_prior or {}, r.precision_at_prior_ci or {}
-        )
+        columns[f"members among those named there, prior {100 * prior:g} %"] = _prior_cell
     columns["queries"] = "queries"
     return listing(most_leaking_first(report.attacks), columns, leaks)
 
@@ -168,8 +165,9 @@ def _threshold_cell(row: AttackRow) -> TextCell:
     return TextCell("", tuple(lines), "numbers")
 
 
-def _rate_cell(row: AttackRow, rates: ByFpr, intervals: Mapping[str, Interval | None]) -> TextCell:
-    """A rate at each FPR."""
+def _tpr_cell(row: AttackRow) -> TextCell:
+    """The TPR at each FPR."""
+    rates, intervals = row.tpr_at_fpr, row.tpr_at_fpr_ci
     low = tuple(
         f"{_unbroken(f'{100 * float(t):g} %: too few')} non-members"
         if rates[t] is None and row.auc is not None
@@ -177,6 +175,18 @@ def _rate_cell(row: AttackRow, rates: ByFpr, intervals: Mapping[str, Interval | 
         for t in rates
     )
     return TextCell("", low, "numbers")
+
+
+def _prior_cell(row: AttackRow) -> TextCell:
+    """The precision at the prior, at each FPR that the images resolve."""
+    intervals = row.precision_at_prior_ci or {}
+    lines = tuple(
+        f"{_unbroken(f'{100 * float(t):g} %: {percent(right)}')} "
+        + _unbroken(f"[{', '.join(map(percent, intervals[t] or ()))}]")
+        for t, right in (row.precision_at_prior or {}).items()
+        if right is not None
+    )
+    return TextCell("", lines, "numbers")
 
 
 def paired(report: Report) -> Table:

@@ -151,4 +151,4 @@ def test_prior__is_a_column_of_all_numbers_only_where_it_is_given(run: Evaluatio
 def test_prior__too_few_non_members_to_say() -> None:
     few = make_run(n=112, m=60)
     said = build_report(replace(few, config={**few.config, "prior": 0.5})).means
-    assert "too few non-members to say how many of those named were" in said
+    assert "too few non-members to say how many of those named were used" in said

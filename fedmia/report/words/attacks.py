@@ -166,11 +166,11 @@ def prior_sentence(row: AttackRow, prior: float) -> str:
     share = f"{100 * prior:g} %"
     begin = f"If {share} of the images that somebody asks about were used for training"
     if right is None or ci is None:
-        return f"{begin}: there are too few non-members to say how many of those named were."
+        return f"{begin}: there are too few non-members to say how many of those named were used."
     return (
-        f"{begin}, then {percent(right)} of those that {row.name} names were (95 % limits: "
-        f"{percent(ci[0])} and {percent(ci[1])}; guessing: {share}), where it accuses 1 of 100 "
-        "others falsely."
+        f"{begin}, then of the images that the attack {row.name} names {percent(right)} were used "
+        f"(95 % limits: {percent(ci[0])} and {percent(ci[1])}; guessing: {share}), where it "
+        "accuses 1 of 100 others falsely."
     )
 
 
