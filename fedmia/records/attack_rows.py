@@ -203,6 +203,21 @@ class AttackRow(AucRow, Decisions):
         "statistics.thresholds.tpr_at_fpr",
         keyed="target_fpr",
     )
+    precision_at_prior: ByFpr | None = number(
+        "share of members among the records named at that true false-positive rate, where "
+        "`config.prior` of all records asked about are members; absent of controls and without one",
+        SHARE,
+        "statistics.thresholds.precision_at_prior",
+        keyed="target_fpr",
+        omitted=True,
+        default=None,
+    )
+    precision_at_prior_ci: dict[str, Interval | None] | None = interval(
+        "precision_at_prior",
+        help="95 % interval by target: that of the TPR at each of its ends",
+        omitted=True,
+        default=None,
+    )
     queries: int = number("images that the attacker had embedded", COUNT)
     reading: str | None = fact(
         "of an ascent: rise or level of the loss, or line23; null of all others"

@@ -55,6 +55,8 @@ class Field:
         about: of such rows, how to read their table.
         optional: whether its column is left out where no row has a value.
         marks: whether a row for which it is true stands out in its table.
+        omitted: whether report.json leaves it out where it is None, as most reports have nothing
+            here; its default is None.
         column: that its value fills, of all numbers of its row and of the rows inside it.
         subject: column `subject` of the numbers of the rows that it holds.
         control: column `control` of these.
@@ -86,6 +88,7 @@ class Field:
     about: str = ""
     optional: bool = False
     marks: bool = False
+    omitted: bool = False
     column: str = ""
     subject: str = ""
     control: str = ""

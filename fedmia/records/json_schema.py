@@ -77,6 +77,7 @@ def _row_schema(kind: Any, defs: Schema) -> Schema:
         for name, field in fields_of(kind).items()
     }
     about = {"description": " ".join((inspect.getdoc(kind) or "").split()), "type": "object"}
+    required = [name for name, field in fields_of(kind).items() if not field.omitted]
     return {
-        **about, "required": [*properties], "properties": properties, "additionalProperties": False
+        **about, "required": required, "properties": properties, "additionalProperties": False
     }  # fmt: skip

@@ -63,7 +63,12 @@ def build_whole(run: Evaluation) -> Report:
     """
     check(run)
     tests, beside = family_sizes(run)
-    attacks = [attack_row(a, tests, over_control(a, run, tests), tested=True) for a in run.attacks]
+    attacks = [
+        attack_row(
+            a, tests, over_control(a, run, tests), tested=True, prior=run.config.get("prior")
+        )
+        for a in run.attacks
+    ]
     controls = {
         name: [attack_row(a, beside) for a in scored] for name, scored in run.controls.items()
     }

@@ -5,7 +5,8 @@ A higher score says member.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -28,12 +29,13 @@ from fedmia.statistics.auc import (
     auc_interval,
     difference_interval,
 )
-from fedmia.statistics.intervals import LEVEL, ONE_SIDED
+from fedmia.statistics.intervals import LEVEL, ONE_SIDED, Interval
 from fedmia.statistics.subjects import Subjects
 from fedmia.statistics.thresholds import (
     best_threshold,
     decide_at_threshold,
     oracle_accuracy,
+    precision_at_prior,
     tpr_at_fpr,
 )
 
@@ -94,8 +96,9 @@ def auc_fields(estimate: AucEstimate, family: int) -> dict[str, Any]:
 
 
 def attack_row(
-    attack: ScoredAttack, family: int, over: OverControlRow | None = None, *, tested: bool = False
-) -> AttackRow:
+    attack: ScoredAttack, family: int, over: OverControlRow | None = None, *,
+    tested: bool = False, prior: float | None = None,
+) -> AttackRow:  # fmt: skip
     """One entry of the report's `attacks`, or of its controls.
 
     An attack fitted on shadows decides by their threshold, any other by the one that is best on the
@@ -106,6 +109,7 @@ def attack_row(
         family: number of simultaneous intervals.
         over: what it adds to its own control; None: it has none, or is one.
         tested: whether it may establish a leak, by a one-sided limit.
+        prior: share of members among the records that an attacker asks about; None: not known.
 
     Returns:
         The row of `report.json`.
@@ -136,6 +140,7 @@ def attack_row(
         tpr_at_fpr={t: rate and rate[0] for t, rate in rates.items()},
         tpr_at_fpr_ci={t: rate and rate[1] for t, rate in rates.items()},
         fpr_achieved={t: rate and rate[2] for t, rate in rates.items()},
+        **_at_prior(rates, prior),
         reading=attack.reading or None,
         threshold=threshold,
         threshold_source=source,
@@ -143,6 +148,20 @@ def attack_row(
         fitted_on=attack.fitted_on or None,
         over_control=over,
     )
+
+
+def _at_prior(
+    rates: Mapping[str, tuple[float, Interval, float] | None], prior: float | None
+) -> dict[str, dict[str, Any]]:
+    """Precision at each true FPR, of the TPR and of the ends of its interval."""
+    if prior is None:
+        return {}
+    values, intervals = dict[str, Any](), dict[str, Any]()
+    for target, rate in rates.items():
+        right = partial(precision_at_prior, fpr=float(target), prior=prior)
+        values[target] = rate and right(rate[0])
+        intervals[target] = rate and tuple(map(right, rate[1]))
+    return {"precision_at_prior": values, "precision_at_prior_ci": intervals}
 
 
 def refitted_name(name: str) -> str:

@@ -20,7 +20,7 @@ from fedmia.report.selection import has_many_clients, unit_of
 from fedmia.report.tables import flat, head_title
 from fedmia.report.words import beside, sets
 from fedmia.report.words.attacks import legend, not_run_by_reason
-from fedmia.report.words.card import model_card
+from fedmia.report.words.card import UNTRIED, model_card, tested_with
 from fedmia.report.words.meaning import TITLES
 
 
@@ -101,6 +101,8 @@ def page(report: Report, pngs: Mapping[str, bytes], run: Evaluation | None = Non
             legend=legend(report, whole=True),
             said=beside.sentences(report),
             card=model_card(report).split("\n\n"),
+            untried=UNTRIED,
+            footer=footer(report),
             not_run=not_run_by_reason(report),
             pictures={d.name: picture(d.caption(), pngs[d.name], d.alt()) for d in drawn},
             many=has_many_clients(report),
@@ -117,6 +119,12 @@ def code(text: str) -> Markup:
         return f"<code>{' '.join(whole)}</code>"
 
     return Markup(re.sub(r"`([^`]*)`", unbroken, str(escape(text))))
+
+
+def footer(report: Report) -> Markup:
+    """What each printed page says at its foot, of characters that mean nothing in a style sheet."""
+    text = f"Membership leakage of {report.subject}: {report.verdict_code}; {tested_with(report)}"
+    return Markup(re.sub(r"[^\w .,:;()/-]", "", text))
 
 
 def anchor(title: str) -> str:

@@ -54,7 +54,7 @@ from fedmia.report.tables import (
     sentence,
     text_of,
 )
-from fedmia.report.words.attacks import model_of, rounds_of
+from fedmia.report.words.attacks import model_of, percent, rounds_of
 from fedmia.report.words.bounds import epsilon, lower_bound_text, statements
 from fedmia.report.words.numbers import DASH, estimate, number, signed, subjects_of
 
@@ -133,8 +133,10 @@ def details(report: Report) -> Table:
         "controls": controls,
         "at its threshold, 95 %": _threshold_cell,
         "TPR at an FPR of, 95 %": _tpr_cell,
-        "queries": "queries",
     }
+    if (prior := report.config.get("prior")) is not None:
+        columns[f"members among those named there, prior {100 * prior:g} %"] = _prior_cell
+    columns["queries"] = "queries"
     return listing(most_leaking_first(report.attacks), columns, leaks)
 
 
@@ -173,6 +175,18 @@ def _tpr_cell(row: AttackRow) -> TextCell:
         for t in rates
     )
     return TextCell("", low, "numbers")
+
+
+def _prior_cell(row: AttackRow) -> TextCell:
+    """The precision at the prior, at each FPR that the images resolve."""
+    intervals = row.precision_at_prior_ci or {}
+    lines = tuple(
+        f"{_unbroken(f'{100 * float(t):g} %: {percent(right)}')} "
+        + _unbroken(f"[{', '.join(map(percent, intervals[t] or ()))}]")
+        for t, right in (row.precision_at_prior or {}).items()
+        if right is not None
+    )
+    return TextCell("", lines, "numbers")
 
 
 def paired(report: Report) -> Table:

@@ -122,6 +122,32 @@ def tpr_at_fpr(
     return float(tpr[at]), interval, float(fpr[at])
 
 
+def precision_at_prior(tpr: float, fpr: float, prior: float) -> float:
+    """Share of members among the records that an attack names: its positive predictive value.
+
+    It rises with the TPR, so the ends of an interval of the TPR at a true FPR of `fpr` (see
+    `tpr_at_fpr`) give those of an interval of it at the same level.
+
+    Args:
+        tpr: true-positive rate, in [0, 1].
+        fpr: false-positive rate, in (0, 1].
+        prior: share of members among the records that are asked about, in (0, 1).
+
+    Returns:
+        tpr * prior / (tpr * prior + fpr * (1 - prior)), in [0, 1); of a guess, TPR = FPR, the
+        prior.
+
+    Raises:
+        ValueError: `fpr` or `prior` out of its range.
+    """
+    if not 0 < fpr <= 1:
+        raise ValueError(f"fpr must be in (0, 1], got {fpr}")
+    if not 0 < prior < 1:
+        raise ValueError(f"prior must be in (0, 1), got {prior}")
+    hits, alarms = tpr * prior, fpr * (1 - prior)
+    return hits / (hits + alarms)
+
+
 def tpr_band(
     members: FloatArray, nonmembers: FloatArray, targets: FloatArray,
     subjects: Subjects | None = None,

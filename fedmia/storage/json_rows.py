@@ -36,7 +36,9 @@ def to_json(value: Any, key: str = "", *, exact: bool = False) -> Any:
     if isinstance(value, np.ndarray | np.generic):
         value = value.tolist()
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        value = {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
+        fields = {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
+        omitted = _omitted(type(value))
+        value = {k: v for k, v in fields.items() if v is not None or k not in omitted}
     if isinstance(value, Mapping):
         return {escape_name(str(k)): to_json(v, str(k), exact=exact) for k, v in value.items()}
     if isinstance(value, list | tuple):
@@ -64,7 +66,7 @@ def from_json(kind: type[R], value: Any, where: str) -> R:
 
     Raises:
         ValueError: a field that is missing, unknown or of another type, and its place:
-            `report.attacks[0].auc: 'high' is no float`.
+            `report.attacks[0].auc: 'high' is no float`. A field that is `omitted` may be missing.
     """
     return cast(R, _read(kind, value, where))
 
@@ -95,16 +97,27 @@ def _row(kind: Any, value: Any, where: str) -> Any:
     if not isinstance(value, dict):
         raise ValueError(f"{where}: {value!r:.40} is no {kind.__name__}")
     hints = _hints(kind)
-    for wrong, names in (("missing", hints.keys() - value), ("unknown", value.keys() - hints)):
+    missing = hints.keys() - value - _omitted(kind)
+    for wrong, names in (("missing", missing), ("unknown", value.keys() - hints)):
         for name in sorted(names):
             raise ValueError(f"{where}.{name}: {wrong}")
-    return kind(**{k: _read(hint, value[k], f"{where}.{k}") for k, hint in hints.items()})
+    present = {k: hint for k, hint in hints.items() if k in value}
+    return kind(**{k: _read(hint, value[k], f"{where}.{k}") for k, hint in present.items()})
 
 
 def _is_a(value: Any, kind: Any) -> bool:
     if kind in (int, float) and isinstance(value, bool):
         return False
     return isinstance(value, kind) or (kind is float and type(value) is int)
+
+
+@functools.cache
+def _omitted(kind: Any) -> frozenset[str]:
+    """The fields that are left out where they are None."""
+    fields = dataclasses.fields(kind)
+    return frozenset(
+        f.name for f in fields if "field" in f.metadata and f.metadata["field"].omitted
+    )
 
 
 @functools.cache

@@ -39,6 +39,8 @@ def refused(audit: Audit, flags: str, out: Path) -> str:
         ("--attack.similarity.views 4 --attacks lpla", "options for attack 'similarity', which"),
         ("--members.pixels 8", "members.pixels is no option of dataset 'npz', but of synth"),
         ("--members.pixls 8", "unknown option members.pixls: dataset 'npz' has no"),
+        ("--prior 1", "prior (--prior): 1.0, must be < 1"),
+        ("--prior 0", "prior (--prior): 0.0, must be > 0"),
         ("--sweep known=1,2", "'known=1,2', must be of positive values (known: 2 or more)"),
         ("--sweep known=4,x", "sweep (--sweep): '4,x', must be list of int"),
         ("--sweep known=4,4", "sweep (--sweep): 'known=4,4', must be of values that differ"),

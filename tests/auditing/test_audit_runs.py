@@ -204,6 +204,23 @@ def test_out__other_options_are_refused_and_other_attacks_added(
 
 
 @pytest.mark.slow
+def test_prior__of_a_finished_audit_is_said_without_new_scores(
+    audit: Audit, tmp_path: Path, monkeypatch: Patch
+) -> None:
+    out = tmp_path / "AUDIT"
+    plain = audit("", out).report
+    computed = counted(monkeypatch)
+    done = audit("--prior 0.01", out)
+    assert done.code == 0 and computed == [] and done.report["config"]["prior"] == 0.01
+    for row, before in zip(done.report["attacks"], plain["attacks"], strict=True):
+        right, tpr = row.pop("precision_at_prior")["0.1"], row["tpr_at_fpr"]["0.1"]
+        assert row.pop("precision_at_prior_ci")["0.1"][0] <= right and row == before
+        assert right == pytest.approx(tpr * 0.01 / (tpr * 0.01 + 0.1 * 0.99), abs=1e-5)
+    again = audit("", out)
+    assert again.code == 0 and computed == [] and "prior" not in again.report["config"]
+    assert again.report["attacks"] == plain["attacks"]
+
+
 def test_full_disk__one_line_and_finished_attacks_stay_but_for_half_a_file(
     audit: Audit, tmp_path: Path, monkeypatch: Patch
 ) -> None:

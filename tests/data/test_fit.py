@@ -16,7 +16,7 @@ from fedmia.data.folder import Folder
 from fedmia.data.npz import Npz
 from fedmia.data.parquet import Parquet
 from fedmia.door.arguments import build_settings
-from fedmia.evaluation.audits.sources import find_images
+from fedmia.evaluation.audits.sources import SIDES, find_images
 from fedmia.federation.plan import make_plan
 from fedmia.settings.errors import InputError
 from fedmia.settings.tree import to_tree
@@ -122,7 +122,7 @@ def test_commands__both_sides_and_arrays_in_memory_go_the_same_way(
     for source in (f"folder:{tmp_path}", pixels):
         options = {"encoder": "e", "members": source, "nonmembers": source, "size": size}
         audit = build_settings(AUDIT, None, {**options, "fit": fit})
-        for side in find_images(audit, size):
+        for side in find_images(audit, SIDES, size):
             images = side.images if source is pixels else side.all().images
             assert np.array_equal(images[:, 0], expected)
 

@@ -15,7 +15,7 @@ from PIL import Image
 import fedmia
 from fedmia.cli.commands import AUDIT, SIMULATE
 from fedmia.door.arguments import build_settings
-from fedmia.evaluation.audits.sources import find_images, load_images
+from fedmia.evaluation.audits.sources import SIDES, find_images, load_images
 from fedmia.federation.plan import make_plan
 from fedmia.settings.commands.audit import Audit
 from fedmia.settings.commands.experiment import Experiment
@@ -59,12 +59,12 @@ def test_audit__scales_every_source_by_the_same_range(folder: Path) -> None:
         {"encoder": "e", "members": source, "nonmembers": source, "shadows": 2,
          "shadow_data": source, "pixel_range": list(LIMITS)},
     )  # fmt: skip
-    for side in find_images(audit, None):
+    for side in find_images(audit, SIDES, None):
         assert np.array_equal(side.all().images, BYTES)
     assert np.array_equal(load_images(audit, "shadow.data", None).images, BYTES)
     bad = replace(audit, data=replace(audit.data, pixel_range=None))
     with pytest.raises(IncompleteError) as caught:
-        find_images(bad, None)
+        find_images(bad, SIDES, None)
     assert caught.value.options == {"data.pixel_range": (0, 4095)}
     with pytest.raises(
         InputError,
@@ -96,7 +96,7 @@ def test_python__the_range_is_given_anywhere(config: Any, options: dict[str, Any
 def test_python__audits_by_name_and_of_objects() -> None:
     options = {"members": DEEP, "nonmembers": DEEP[::-1], "pixel_range": LIMITS}
     audit = build_settings(AUDIT, None, {"encoder": "e", **options})
-    members, others = find_images(audit, None)
+    members, others = find_images(audit, SIDES, None)
     assert np.array_equal(members.images, BYTES) and np.array_equal(others.images, BYTES[::-1])
     with pytest.raises(InputError, match=r"members must be .* give data\.pixel_range .* LOW,HIGH"):
         build_settings(AUDIT, None, {"encoder": "e", "members": DEEP, "nonmembers": DEEP})

@@ -120,7 +120,7 @@ def test_sentences__of_each_attack_vantage_and_code_are_of_its_own_row(run: Eval
             assert one.verdict.startswith(f"The attack {name} separates")
             assert f"AUC {auc:.2f} " in one.verdict
             assert bare(one).startswith(who(one.attacks[0]))
-            assert f"{name} picks the member {100 * auc:.0f} times" in one.means
+            assert f"{name} picks the right one {100 * auc:.0f} times" in one.means
             assert (asks in one.means) == (outside and access == "black_box")
             assert (holds in one.means) == (outside and access == "white_box")
             assert ("sends crafted updates" in one.means) == crafted
@@ -180,7 +180,7 @@ def test_white_box__a_black_box_has_its_own_number(run: Evaluation) -> None:
     assert "the weights of the model of round 24" in first and "similarity" not in first
     assert "combined" not in second
     for row in report.attacks:
-        count = f"{row.name} picks the member {100 * (row.auc or 0):.0f} times"
+        count = f"{row.name} picks the right one {100 * (row.auc or 0):.0f} times"
         assert count in (first if row.name == "combined" else second)
 
 

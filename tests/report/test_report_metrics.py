@@ -77,6 +77,26 @@ def test_attack_row__without_known_images_and_shadows_there_is_no_threshold() ->
     assert own.accuracy_refitted is None
 
 
+def test_attack_row__precision_at_a_prior_is_of_the_tpr_and_the_ends_of_its_interval() -> None:
+    attack = scored("similarity", 0.9, 60, 200, 1)
+    row, plain = attack_row(attack, 3, prior=0.02), attack_row(attack, 3)
+    right, ci = row.precision_at_prior, row.precision_at_prior_ci
+    assert right is not None and ci is not None and [*right] == [*row.tpr_at_fpr]
+    assert right["0.001"] is None is ci["0.001"]  # 200 non-members cannot tell
+    for target in ("0.01", "0.1"):
+        low, high = ci[target] or ()
+        for value, tpr in zip(
+            (right[target], low, high),
+            (row.tpr_at_fpr[target], *(row.tpr_at_fpr_ci[target] or ())),
+            strict=True,
+        ):
+            assert tpr is not None
+            named = 0.02 * tpr + 0.98 * float(target)
+            assert value == pytest.approx(0.02 * tpr / named)
+    assert plain.precision_at_prior is None is plain.precision_at_prior_ci
+    assert replace(row, precision_at_prior=None, precision_at_prior_ci=None) == plain
+
+
 def test_round_row__leakage_is_of_members_over_non_members(run: Evaluation) -> None:
     """Two of three members over both others, one between: 5 of 6 pairs; none where a side lacks."""
     members, others = np.array([3.0, 4.0, 1.5]), np.array([1.0, 2.0])

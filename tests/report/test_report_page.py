@@ -16,6 +16,7 @@ from fedmia.records.rows import Report
 from fedmia.report.build import build_report
 from fedmia.report.page import page
 from fedmia.report.publish import json_text
+from fedmia.report.words.card import UNTRIED
 from tests.report.conftest import Page, alone, scored, terminal
 from tests.report.test_report_words import TECHNICAL
 from tests.snapshots import Snapshot
@@ -56,6 +57,25 @@ def test_page__self_contained_and_its_figures_where_they_belong(report: Report) 
     style = text.partition("</style>")[0]
     assert "nowrap" not in style.partition("@media (min-width: 72rem)")[0]
     assert "details::details-content" in style.partition("@media print")[2]  # folds are printed
+
+
+def test_page__is_printed_whole_and_says_on_each_page_of_what_it_is(report: Report) -> None:
+    """What is folded is open on paper; a long name of a setting moves no value below it; what a
+    version or a name says cannot end the style sheet."""
+    report = replace(report, versions={"fedmia": '1"}</style><b>', "commit": "abc"}, subject="é; x")
+    text = page(report, {})
+    style, _, body = text.partition("</style>")
+    printed = style.partition("@media print")[2]
+    (opened,) = re.findall(r"details::details-content \{([^}]*)\}", printed)
+    assert "content-visibility: visible" in opened and "display: block" in opened
+    assert "dt, dd { display: inline; }" in printed and "float" not in printed
+    assert 'content: "Membership leakage of é; x: leaks; fedmia 1/styleb (commit abc)"' in style
+    assert "nav, .screen { display: none; }" in printed and body.count('class="screen') == 1
+    assert (
+        body.count('class="print') == 1 and "@media screen { .print { display: none; } }" in style
+    )
+    first = body.partition("<nav")[0]
+    assert UNTRIED in first and f"{report.attacks[0].n_members} training images" in first
 
 
 def test_page__escapes_everything(run: Evaluation) -> None:

@@ -78,6 +78,17 @@ def test_to_json__rounds_what_was_measured() -> None:
     }  # fmt: skip
 
 
+def test_to_json__what_most_reports_lack_is_left_out_where_it_is_none() -> None:
+    row = made_up(AttackRow, auc=0.5, precision_at_prior=None, precision_at_prior_ci=None)
+    content = to_json(row)
+    assert not {"precision_at_prior", "precision_at_prior_ci"} & content.keys()
+    assert "low" in content and from_json(AttackRow, content, "row") == row
+    given = to_json(made_up(AttackRow, auc=0.5, precision_at_prior={"0.01": 0.25}))
+    assert given["precision_at_prior"] == {"0.01": 0.25}
+    with pytest.raises(ValueError, match=r"row.precision_at_prior: 'x' is no"):
+        from_json(AttackRow, {**content, "precision_at_prior": "x"}, "row")
+
+
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
 def test_to_json__what_is_not_finite_is_null(value: float) -> None:
     row = OverControlRow(

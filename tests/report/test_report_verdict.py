@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -9,10 +10,12 @@ import pytest
 from fedmia.records import Evaluation, Pair
 from fedmia.report.build import build_report
 from fedmia.report.metrics import OWN, over_control
+from fedmia.report.report_tables import details
 from fedmia.report.words.card import model_card
 from fedmia.report.words.meaning import MEANS, NO_CONTROL
 from fedmia.statistics.auc import difference_interval
-from tests.report.conftest import alone, scored
+from tests.report.conftest import alone, make_run, scored
+from tests.report.test_report_words import TECHNICAL, cases
 
 
 def judge(run: Evaluation) -> tuple[str, str]:
@@ -112,3 +115,40 @@ def test_verdict__names_the_model_that_was_scored(
         attack = scored("one", auc, 112, 500, 1, under_attack=under, rounds=rounds)
         verdict, own = judge(alone(run, attack))
         assert model in verdict and own == code
+
+
+def test_prior__is_said_of_the_attack_that_decides_where_something_follows(run: Evaluation) -> None:
+    said = set[str]()
+    for code, one in cases(run):
+        plain = build_report(one)
+        report = build_report(replace(one, config={**one.config, "prior": 0.02}))
+        assert report.verdict == plain.verdict and report.verdict_code == code
+        assert report.means.startswith(plain.means)
+        sentence = report.means.removeprefix(plain.means)
+        assert bool(sentence) == (code in ("leaks", "leaks-uncontrolled", "not-established"))
+        assert not TECHNICAL.search(sentence)
+        if sentence:
+            said.add(code)
+            assert "2 % of the images" in sentence and "guessing: 2 %" in sentence
+            (row,) = (r for r in report.attacks if f" {r.name} names" in sentence)
+            right, ci = row.precision_at_prior, row.precision_at_prior_ci
+            assert right and ci and ci["0.01"] and right["0.01"] is not None
+            values = [100 * v for v in (right["0.01"], *ci["0.01"])]
+            words = [float(w) for w in re.findall(r"([0-9.]+) %", sentence)]
+            assert words == pytest.approx([2, values[0], 95, *values[1:], 2], rel=0.05)
+    assert len(said) == 3
+
+
+def test_prior__is_a_column_of_all_numbers_only_where_it_is_given(run: Evaluation) -> None:
+    plain, report = (
+        details(build_report(replace(run, config=config))) for config in ({}, {"prior": 0.001})
+    )
+    (head,) = {*report.head} - {*plain.head}
+    assert "0.1 %" in head and report.head.index(head) == report.head.index("queries") - 1
+    assert {*plain.head} < {*report.head}
+
+
+def test_prior__too_few_non_members_to_say() -> None:
+    few = make_run(n=112, m=60)
+    said = build_report(replace(few, config={**few.config, "prior": 0.5})).means
+    assert "too few non-members to say how many of those named were used" in said

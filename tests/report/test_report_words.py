@@ -176,8 +176,8 @@ def test_count_pairs__is_the_share_of_pairs_that_the_attack_orders_right(run: Ev
     attack = scored("similarity", 0.8, 112, 500, 1)
     share = np.mean(attack.scores_members[:, None] > attack.scores_nonmembers[None, :])
     means = build_report(alone(run, attack)).means
-    assert f"the member {100 * share:.0f} times of 100;" in means
-    counts = [count_pairs("a", auc).split("member ")[2] for auc in (0.503, 0.996, 0.6)]
+    assert f"the right one {100 * share:.0f} times of 100;" in means
+    counts = [count_pairs("a", auc).split("right one ")[1] for auc in (0.503, 0.996, 0.6)]
     wanted = ["503 times of 1,000", "996 times of 1,000", "60 times of 100"]
     assert [count.split(";")[0] for count in counts] == wanted
 

@@ -13,6 +13,7 @@ from fedmia.statistics.thresholds import (
     best_threshold,
     decide_at_threshold,
     oracle_accuracy,
+    precision_at_prior,
     tpr_at_fpr,
     tpr_band,
 )
@@ -143,3 +144,20 @@ def test_best_threshold__known_answers(
     members: list[float], others: list[float], wanted: float | None
 ) -> None:
     assert best_threshold(np.array(members), np.array(others)) == wanted
+
+
+def test_precision_at_prior__is_that_of_a_count_and_of_a_guess_the_prior() -> None:
+    """Of 100,000 records 1,000 are members: 500 of them and 990 of the 99,000 others are named."""
+    assert precision_at_prior(0.5, 0.01, 0.01) == pytest.approx(500 / (500 + 990))
+    assert precision_at_prior(1.0, 0.001, 0.5) == pytest.approx(1 / 1.001)
+    assert precision_at_prior(0.0, 0.1, 0.3) == 0.0
+    for prior in (1e-6, 0.2, 0.999):
+        assert precision_at_prior(0.1, 0.1, prior) == pytest.approx(prior)
+        rates = [precision_at_prior(t, 0.01, prior) for t in np.linspace(0, 1, 21)]
+        assert (np.diff(rates) > 0).all() and rates[-1] < 1  # so ends of an interval are its ends
+
+
+@pytest.mark.parametrize(("fpr", "prior"), [(0.0, 0.5), (1.1, 0.5), (0.1, 0.0), (0.1, 1.0)])
+def test_precision_at_prior__refuses_what_is_no_rate(fpr: float, prior: float) -> None:
+    with pytest.raises(ValueError, match="must be in"):
+        precision_at_prior(0.5, fpr, prior)

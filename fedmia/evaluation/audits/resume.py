@@ -22,8 +22,8 @@ from fedmia.settings.tree import flatten, to_tree
 from fedmia.ssl.augment import Augment
 from fedmia.storage.runfolder import RunFolder
 
-# Another list of attacks adds to those finished, and so does a sweep.
-MORE = ("attacks", "sweep", "show_images")
+# Another list of attacks adds to those finished, and so does a sweep; the others change no score.
+MORE = ("attacks", "sweep", "show_images", "prior")
 
 
 def same_audit(audit: Audit) -> Callable[[Path], bool]:

@@ -101,8 +101,8 @@ def count_pairs(name: str, auc: float | None) -> str:
     auc = auc or 0.0
     whole = 1000 if abs(auc - 0.5) < 0.05 or not 0.01 <= auc <= 0.99 else 100
     return (
-        f"Of a member and a non-member, {name} picks the member {auc * whole:,.0f} times of "
-        f"{whole:,}; guessing: {whole // 2}."
+        f"Of an image used for training and one that was not, {name} picks the right one "
+        f"{auc * whole:,.0f} times of {whole:,}; guessing: {whole // 2}."
     )
 
 
@@ -122,12 +122,13 @@ def strength(row: AttackRow, use: UtilityRow) -> str:
         tpr, ci = row.tpr_at_fpr[rate], row.tpr_at_fpr_ci[rate]
         if tpr is not None and ci is not None:
             shares = (
-                f"Of 100 members {100 * tpr:.0f} are found where {alarms} of 100 non-members "
+                f"Of 100 training images {100 * tpr:.0f} are found where {alarms} of 100 others "
                 f"{'is' if alarms == 1 else 'are'} accused falsely (95 % interval "
                 f"{100 * ci[0]:.0f} to {100 * ci[1]:.0f}; guessing: {alarms})."
             )
     text = f"{shares} The attack {row.name} has AUC "
     text += f"{estimate(row.auc, ends(row))} {model_of(row)}".rstrip()
+    text += " (0.5: guessing, 1: certain)"
     if use.knn is not None:
         whose = "the same model" if use.round is None else f"the model of round {use.round}"
         text += f"; kNN accuracy of {whose}: {estimate(use.knn, use.knn_ci)}"
@@ -142,6 +143,34 @@ def recall(row: AttackRow) -> str:
     return (
         f"Where it accuses one of 100 non-members falsely, it names {100 * rate:.0f} of 100 "
         f"training images (95 % limits: {100 * ci[0]:.0f} and {100 * ci[1]:.0f}; guessing: 1)."
+    )
+
+
+def percent(share: float) -> str:
+    """`0.27 %` of 0.00266; three digits from 10 % on."""
+    return f"{float(f'{100 * share:.{2 if share < 0.1 else 3}g}'):g} %"
+
+
+def prior_sentence(row: AttackRow, prior: float) -> str:
+    """Members among the records that an attack names, at one false accusation in 100.
+
+    Args:
+        row: of the attack, with its precision at the prior.
+        prior: share of members among the records that are asked about.
+
+    Returns:
+        The sentence.
+    """
+    right = (row.precision_at_prior or {}).get("0.01")
+    ci = (row.precision_at_prior_ci or {}).get("0.01")
+    share = f"{100 * prior:g} %"
+    begin = f"If {share} of the images that somebody asks about were used for training"
+    if right is None or ci is None:
+        return f"{begin}: there are too few non-members to say how many of those named were used."
+    return (
+        f"{begin}, then of the images that the attack {row.name} names {percent(right)} were used "
+        f"(95 % limits: {percent(ci[0])} and {percent(ci[1])}; guessing: {share}), where it "
+        "accuses 1 of 100 others falsely."
     )
 
 

@@ -30,7 +30,8 @@ AUC = "AUC is the share of pairs of a member and a non-member in which an attack
 NO_GUARANTEE = "No formal guarantee is claimed."
 UNTRIED = (
     "Not tested: other attacks than these, attackers with more images or computing power, other "
-    "trainings of the same model, and whether images can be reconstructed."
+    "trainings of the same model, and whether images can be reconstructed or attributes of people "
+    "inferred."
 )
 
 
@@ -67,18 +68,22 @@ def model_card(report: Report) -> str:
     return "\n\n".join([*parts, _guarantees(report), _limits(report)])
 
 
+def tested_with(report: Report) -> str:
+    """`fedmia 0.1.0 (commit 3eae3514c703)`: the version that made a report."""
+    versions = report.versions
+    version = f"fedmia {versions.get('fedmia', '')}".strip()
+    return version + (f" (commit {commit[:12]})" if (commit := versions.get("commit")) else "")
+
+
 def _scope(report: Report, scored: Sequence[AttackRow]) -> str:
     """Which attacks were tried, on how many images, with which version."""
-    versions = report.versions
     names = [row.name for row in report.attacks]
     names += [row.attack for row in report.dataset_inference]
     subject = f"{report.subject[0].upper()}{report.subject[1:]}"
-    version = f"fedmia {versions.get('fedmia', '')}".strip()
-    version += f" (commit {commit[:12]})" if (commit := versions.get("commit")) else ""
     text = (
         "Membership inference: can somebody tell whether an image was used for training? "
         f"{subject} was {'tested' if report.verdict_code != UNTESTED else 'not tested'} with "
-        f"{version}"
+        f"{tested_with(report)}"
     )
     if scored:
         members = max(row.n_members for row in scored)

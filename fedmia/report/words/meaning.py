@@ -154,13 +154,13 @@ def _of_set(row: InferenceRow, code: str) -> str:
 def _of_attacks(report: Report, code: str, strongest: ScoredRows) -> str:
     """Who can do what was found, each from the own row of the attack."""
     first, *others = strongest
-    parts = [tells(first), MEANS[code], count_pairs(first.name, first.auc)]
+    parts = [tells(first), MEANS[code], count_pairs(f"the attack {first.name}", first.auc)]
     if adds_nothing(report, first):
         parts.append("The crafted updates add nothing measurable: without them it may be as much.")
     parts += [
         text
         for row in others
-        for text in (f"{who(row)} can do so, too.", count_pairs(row.name, row.auc))
+        for text in (f"{who(row)} can do so, too.", count_pairs(f"the attack {row.name}", row.auc))
     ]
     return " ".join(parts)
 
@@ -170,7 +170,7 @@ def _of_no_leak(scored: ScoredRows) -> str:
     if not scored:
         return MEANS["not-established"]
     row = highest(scored)
-    pairs = count_pairs(row.name, row.auc)
+    pairs = count_pairs(f"the attack {row.name}", row.auc)
     if lies_over_half(row):
         over = row.over_control
         last = over is not None and over.control == LAST

@@ -7,7 +7,7 @@ from collections.abc import Collection
 from fedmia.records import LOSS_BEFORE
 from fedmia.records.attack_rows import with_auc
 from fedmia.records.rows import Report
-from fedmia.report.codes import LEAKS, NO_VERDICT, UNTESTED
+from fedmia.report.codes import LEAKS, NO_VERDICT, UNTESTED, VOID
 from fedmia.report.judgement import (
     ScoredRows,
     adds_nothing,
@@ -24,6 +24,7 @@ from fedmia.report.words.attacks import (
     not_run_by_reason,
     over_control,
     pair_sentence,
+    prior_sentence,
     reversed_clause,
     reversed_sentence,
     separates,
@@ -77,8 +78,18 @@ def _circumstances(report: Report, pretrain: str) -> list[str]:
         "The server had seen all private images before, in pre-training.": pretrain == "pooled",
         f"The run ended early, after round {last}.": last,
     }
-    turned = reversed_sentence(with_auc(report.attacks))
-    return [sentence for sentence, holds in {**facts, turned: turned}.items() if holds]
+    more = reversed_sentence(with_auc(report.attacks)), _members_at_prior(report)
+    return [*(sentence for sentence, holds in facts.items() if holds), *filter(None, more)]
+
+
+def _members_at_prior(report: Report) -> str:
+    """Members among the records that the attack of the verdict names; empty without a prior, and
+    where nothing follows from the run."""
+    prior, scored = report.config.get("prior"), with_auc(report.attacks)
+    if prior is None or not scored or report.verdict_code in VOID:
+        return ""
+    strongest, _, _ = decisive(report)
+    return prior_sentence(strongest[0] if strongest else highest(scored), prior)
 
 
 def verdict(report: Report, pretrain: str) -> str:

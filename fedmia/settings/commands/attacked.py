@@ -57,6 +57,15 @@ class Attacked(Settings):
         omitted=True,
         heading=ATTACKS,
     )
+    prior: float | None = option(
+        None,
+        "share of members among the records that an attacker asks about, such as 0.01: the report "
+        "says how many of those that it names are members then",
+        gt=0,
+        lt=1,
+        omitted=True,
+        heading=ATTACKS,
+    )
     attack_choices: Mapping[str, PluginChoice] = field(
         default_factory=dict, kw_only=True, compare=False, repr=False
     )

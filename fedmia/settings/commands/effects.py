@@ -41,8 +41,7 @@ OF_EXPERIMENTS: Mapping[str, Need] = {
         lambda e: e.attacks or not e.federation.placebo, f"without {opt('attacks')}"
     ),
     "federation.batch_norm": Need(lambda e: norm_of(e) != "group", "on a model without batch norm"),
-    "query_budget": ATTACKED,
-    "show_images": ATTACKED,
+    **dict.fromkeys(("query_budget", "show_images", "prior"), ATTACKED),
     "sweep": Need(
         lambda e: any(not _is_active(name) for name in e.attacks), "without a passive attack"
     ),
