@@ -54,6 +54,7 @@ def test_page__of_an_audit_has_its_subject_and_no_empty_section(audit: Evaluatio
     matches = re.findall("<h2>(.*?)</h2>(.*?)</section>", text, re.DOTALL)
     assert [title for title, _ in matches] == [
         "Attacks", "Utility, beside privacy", "Not run", "Notes", "The run", "For a model card",
+        "Terms on this page",
     ]  # fmt: skip
     assert all(re.sub("<[^>]*>", "", content).strip() for _, content in matches)
     assert report.not_run == NOT_RUN

@@ -272,7 +272,10 @@ def legend(report: Report, *, whole: bool = False) -> str:
     attacked = any(r.under_attack for r in report.attacks)
     of = any(r.n_member_subjects is not None for r in report.attacks)
     further = not whole and any(is_reading(report, row) for row in report.attacks)
-    without = dict.fromkeys(f" {row.control}: {row.over}." for row in report.paired)
+    controls: dict[str, dict[str, None]] = {}
+    for row in report.paired:
+        controls.setdefault(row.over, {})[row.control] = None
+    without = [f" {', '.join(names)}: {over}." for over, names in controls.items()]
     return (
         f"low, high: {TOGETHER.format('attacks')}. {DECIDES}. n: scored members + non-members"
         f"{', of so many subjects' * of}. Accuracy: at a threshold from {source}."

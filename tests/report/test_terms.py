@@ -1,0 +1,79 @@
+"""Terms of reports: each is explained on the page that uses it, as in the glossary of the docs."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from fedmia.records.rows import Report
+from fedmia.report.page import anchor, link_terms, page, page_terms
+from fedmia.report.words.terms import TERMS, attack_terms, term_lines, term_pattern, terms_in
+from tests.report.conftest import Page
+from tests.test_architecture import GLOSSARY
+
+ENTRY = re.compile(r"^- ((?:\*\*.*?\*\*(?:, )?)+): (.*?)(?=^- |^\*\*|\Z)", re.M | re.S)
+
+
+def glossary() -> dict[str, tuple[set[str], str]]:
+    """First name of an entry -> all of its names, and its meaning without links."""
+    entries = {}
+    words = GLOSSARY.partition("**Words of the code**")[0].replace("\\*", "")
+    for names, text in ENTRY.findall(words):
+        bold = re.findall(r"\*\*(.*?)\*\*", names)
+        meaning = " ".join(re.sub(r" See\s+\[[^]]*\]\([^)]*\)\.$", "", text.strip()).split())
+        entries |= dict.fromkeys(bold, ({*bold}, meaning))
+    return entries
+
+
+@pytest.mark.parametrize("names", TERMS)
+def test_term__means_what_the_glossary_says(names: str) -> None:
+    first, *_ = listed = names.split(", ")
+    assert glossary()[first] == ({*listed}, TERMS[names])
+
+
+@pytest.mark.parametrize(
+    "text, found",
+    [
+        ("The null, where nothing can leak", ["the null, where nothing can leak"]),
+        ("replaced by a null record", []),
+        ("TPR at\n1 % FPR", ["TPR, FPR"]),
+        ("Posing sets of non-members", ["member, non-member", "poser, posing set"]),
+        ("white_box, outsider", ["black box, white box", "outsider, vantage"]),
+        (" n ", ["n"]),
+        ("have n + 1 exchanges", []),
+        ("ascent-zero", []),
+        ("remembers, columns", []),
+    ],
+)
+def test_terms__are_whole_words(text: str, found: list[str]) -> None:
+    assert sorted(terms_in([text]), key=str.lower) == sorted(found, key=str.lower)
+
+
+def test_page__lists_each_term_that_it_uses_and_links_to_it(whole: Report) -> None:
+    text = page(whole, {})
+    body, _, terms = text.partition('<dl class="terms">')
+    ids = re.findall(r'<dt id="([^"]*)">', terms)
+    links = re.findall(r'<a class="term" href="#([^"]*)">', body)
+    assert len(ids) == len({*ids}) and {*links} <= {*ids} and 'href="#terms-on-this-page"' in body
+    expected = {anchor(f"term {name}") for name in (*page_terms(body), *attack_terms(whole))}
+    assert {*ids} == expected and {"term-n", "term-tpr-fpr", "term-combined"} <= expected
+    table = body.partition('<section id="attacks"')[2].partition("</table>")[0]
+    heads = {"term-auc", "term-untrained", "term-placebo", "term-tpr-fpr", "term-n"}
+    assert heads <= {*re.findall(r'href="#([^"]*)"', table)}
+
+
+def test_links__change_no_text_and_stand_once_in_a_section(whole: Report) -> None:
+    plain = '<section id="a">\n<p>AUC, an AUC</p><img alt="AUC"><details><p>AUC</p></details>'
+    linked = link_terms(f"{plain}</section>", ["AUC"])
+    assert linked.count("<a ") == 2 and 'alt="AUC"' in linked
+    assert re.sub(r"</?a\b[^>]*>", "", linked) == f"{plain}</section>"
+    assert link_terms(plain, []) == plain
+    assert Page(page(whole, {})).tags
+
+
+def test_lines__of_the_terminal_name_no_code() -> None:
+    lines = term_lines(["AUC [low, high]", "n", "pixels only"])
+    assert [line.partition(":")[0] for line in lines] == ["AUC", "pixels"]
+    assert not any("`" in line for line in term_lines(["ascent *"]))
+    assert term_pattern("n").search("n") and not term_pattern("n").search("n: scored")
