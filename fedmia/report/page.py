@@ -150,8 +150,8 @@ def page_terms(page: str) -> dict[str, str]:
 
 
 def link_terms(page: str, terms: Iterable[str]) -> Markup:
-    """A page in which each section links to a term where it first stands in it, once in the open
-    and once in what is folded.
+    """A page in which each section links to a term where it first stands in it: in the open and in
+    what is folded, in heads of tables and in other texts.
 
     Args:
         page: HTML.
@@ -163,15 +163,15 @@ def link_terms(page: str, terms: Iterable[str]) -> Markup:
     names = [*terms]
     groups = (f"(?P<t{at}>{term_pattern(name).pattern})" for at, name in enumerate(names))
     either = re.compile("|".join(groups) or "(?!)")
-    linked, parts = set[tuple[str, bool]](), list[str]()
+    linked, parts = set[tuple[str, bool, bool]](), list[str]()
     for within, piece in _pieces(page):
-        folded = "details" in within
+        places = "details" in within, "th" in within
 
-        def link(match: re.Match[str], folded: bool = folded) -> str:
+        def link(match: re.Match[str], places: tuple[bool, bool] = places) -> str:
             name = names[int((match.lastgroup or "t0")[1:])]
-            if (name, folded) in linked:
+            if (name, *places) in linked:
                 return match[0]
-            linked.add((name, folded))
+            linked.add((name, *places))
             return f'<a class="term" href="#{anchor(f"term {name}")}">{match[0]}</a>'
 
         if piece.startswith("<section"):

@@ -58,7 +58,6 @@ from fedmia.report.words.attacks import model_of, rounds_of
 from fedmia.report.words.bounds import epsilon, lower_bound_text, statements
 from fedmia.report.words.numbers import DASH, estimate, number, signed, subjects_of
 
-
 N = TextCell("n", ("members +", "non-members"))
 
 

@@ -65,8 +65,9 @@ def test_page__lists_each_term_that_it_uses_and_links_to_it(whole: Report) -> No
 
 def test_links__change_no_text_and_stand_once_in_a_section(whole: Report) -> None:
     plain = '<section id="a">\n<p>AUC, an AUC</p><img alt="AUC"><details><p>AUC</p></details>'
+    plain += "<th>AUC</th>"
     linked = link_terms(f"{plain}</section>", ["AUC"])
-    assert linked.count("<a ") == 2 and 'alt="AUC"' in linked
+    assert linked.count("<a ") == 3 and 'alt="AUC"' in linked
     assert re.sub(r"</?a\b[^>]*>", "", linked) == f"{plain}</section>"
     assert link_terms(plain, []) == plain
     assert Page(page(whole, {})).tags

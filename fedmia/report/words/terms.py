@@ -42,8 +42,8 @@ TERMS: Mapping[str, str] = {
     "paired control": "the same attack without the step that is tested; one whose name ends in "
     "`-zero` saw the attacked rounds without the attacker's active step.",
     "pixels": "a control: a classifier that sees the images alone, without the model.",
-    "the null, where nothing can leak": "the value that an attack reaches where only class or chance "
-    "can help it, for example on posers.",
+    "the null, where nothing can leak": "the value that an attack reaches where only class or "
+    "chance can help it, for example on posers.",
     "poser, posing set": "non-members that stand in for a client's members, with the same classes.",
     "AUC": "the share of pairs of a member and a non-member in which the attack scores the member "
     "higher: 0.5 is guessing, 1 is certain.",
