@@ -19,10 +19,10 @@ from fedmia.report.judgement import is_alarming
 from fedmia.report.selection import has_many_clients, unit_of
 from fedmia.report.tables import flat, head_title
 from fedmia.report.words import beside, sets
-from fedmia.report.words.attacks import legend, not_run_by_reason
+from fedmia.report.words.attacks import attack_terms, legend, not_run_by_reason
 from fedmia.report.words.card import model_card
 from fedmia.report.words.meaning import TITLES
-from fedmia.report.words.terms import attack_terms, term_pattern, terms_in
+from fedmia.report.words.terms import term_pattern, terms_in
 
 UNLINKED = {"a", "h2", "h3", "summary", "dl"}  # tags whose texts have no links to terms
 

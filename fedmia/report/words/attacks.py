@@ -18,6 +18,7 @@ from fedmia.report.judgement import (
 from fedmia.report.regime import BY
 from fedmia.report.selection import is_reading
 from fedmia.report.words.numbers import TOGETHER, auc_and_limits, estimate, number, signed
+from fedmia.settings import registry
 from fedmia.settings.vantages import VANTAGES
 
 OUTSIDER = {"black_box": "can use", "white_box": "has the weights of"}
@@ -284,3 +285,18 @@ def legend(report: Report, *, whole: bool = False) -> str:
         + f" {REVERSED}." * any(is_reversed(row) for row in report.attacks)
         + " Other readings of these attacks: on the page." * further
     )
+
+
+def attack_terms(report: Report) -> dict[str, str]:
+    """What the attacks of a report do, in the words of their own help; of others' attacks nothing.
+
+    Args:
+        report: of the attacks.
+
+    Returns:
+        Name -> the first line of its help.
+    """
+    own = registry.names("attack")
+    ran = {row.name for row in report.attacks} | {row.attack for row in report.dataset_inference}
+    names = sorted(ran & {*own})
+    return {name: registry.summary(registry.load("attack", name)) for name in names}

@@ -8,9 +8,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from fedmia.records.rows import Report
-from fedmia.settings import registry
-
 # Name, and other names of the same -> its meaning, with code between backticks.
 TERMS: Mapping[str, str] = {
     "member, non-member": "an image that was trained on, in a federation by an honest client; an "
@@ -118,18 +115,3 @@ def term_lines(names: list[str]) -> list[str]:
     """
     terms = terms_in([name for name in names if name != "n"])
     return [f"{term}: {text.replace('`', '')}" for term, text in terms.items()]
-
-
-def attack_terms(report: Report) -> dict[str, str]:
-    """What the attacks of a report do, in the words of their own help; of others' attacks nothing.
-
-    Args:
-        report: of the attacks.
-
-    Returns:
-        Name -> the first line of its help.
-    """
-    own = registry.names("attack")
-    ran = {row.name for row in report.attacks} | {row.attack for row in report.dataset_inference}
-    names = sorted(ran & {*own})
-    return {name: registry.summary(registry.load("attack", name)) for name in names}
