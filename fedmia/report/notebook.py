@@ -13,6 +13,7 @@ from fedmia.records.rows import Report
 from fedmia.report.judgement import is_alarming
 from fedmia.report.page import templates
 from fedmia.report.report_tables import attacks
+from fedmia.report.tables import name_of
 from fedmia.report.words.meaning import TITLES
 
 MOST = 8  # rows that are shown
@@ -30,7 +31,7 @@ def html_summary(report: Report, page: str = "report.html") -> str:
         HTML; every string in the report is escaped.
     """
     table = attacks(report)
-    heads = [head if isinstance(head, str) else head.text for head in table.head]
+    heads = [name_of(head) for head in table.head]
     rows = [dict(zip(heads, map(str, row), strict=True)) for row in table.rows]
     boxes = [(title, getattr(report, key)) for key, title in TITLES.items()]
     link = f"The whole report: {page}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from jinja2 import ChoiceLoader, Environment, FileSystemLoader, PackageLoader, StrictUndefined
@@ -19,9 +19,12 @@ from fedmia.report.judgement import is_alarming
 from fedmia.report.selection import has_many_clients, unit_of
 from fedmia.report.tables import flat, head_title
 from fedmia.report.words import beside, sets
-from fedmia.report.words.attacks import legend, not_run_by_reason
+from fedmia.report.words.attacks import attack_terms, legend, not_run_by_reason
 from fedmia.report.words.card import UNTRIED, model_card, tested_with
 from fedmia.report.words.meaning import TITLES
+from fedmia.report.words.terms import term_pattern, terms_in
+
+UNLINKED = {"a", "h2", "h3", "summary", "dl"}  # tags whose texts have no links to terms
 
 
 def templates(*folders: Path) -> Environment:
@@ -40,6 +43,8 @@ def templates(*folders: Path) -> Environment:
         "code": code,
         "contents": contents,
         "is_wide": is_wide,
+        "linked": link_terms,
+        "terms": page_terms,
     }
     return environment
 
@@ -99,6 +104,7 @@ def page(report: Report, pngs: Mapping[str, bytes], run: Evaluation | None = Non
             beside=beside,
             sets=sets,
             legend=legend(report, whole=True),
+            attack_terms=attack_terms(report),
             said=beside.sentences(report),
             card=model_card(report).split("\n\n"),
             untried=UNTRIED,
@@ -137,3 +143,56 @@ def contents(page: str) -> Markup:
     sections = re.findall(r'<section id="([^"]*)">\s*<h2>(.*?)</h2>', str(page))
     items = [f'<li><a href="#{escape(name)}">{title}</a></li>' for name, title in sections]
     return Markup(f'<nav aria-label="Contents"><ul>{"".join(items)}</ul></nav>')
+
+
+def page_terms(page: str) -> dict[str, str]:
+    """The terms in the texts of a page, by the alphabet.
+
+    Args:
+        page: HTML.
+
+    Returns:
+        Names of each -> its meaning.
+    """
+    return terms_in([text for within, text in _pieces(page) if "dt" not in within])
+
+
+def link_terms(page: str, terms: Iterable[str]) -> Markup:
+    """A page in which each section links to a term where it first stands in it: in the open and in
+    what is folded, in heads of tables and in other texts.
+
+    Args:
+        page: HTML.
+        terms: names of those in its list.
+
+    Returns:
+        The page.
+    """
+    names = [*terms]
+    groups = (f"(?P<t{at}>{term_pattern(name).pattern})" for at, name in enumerate(names))
+    either = re.compile("|".join(groups) or "(?!)")
+    linked, parts = set[tuple[str, bool, bool]](), list[str]()
+    for within, piece in _pieces(page):
+        places = "details" in within, "th" in within
+
+        def link(match: re.Match[str], places: tuple[bool, bool] = places) -> str:
+            name = names[int((match.lastgroup or "t0")[1:])]
+            if (name, *places) in linked:
+                return match[0]
+            linked.add((name, *places))
+            return f'<a class="term" href="#{anchor(f"term {name}")}">{match[0]}</a>'
+
+        if piece.startswith("<section"):
+            linked.clear()
+        may = not piece.startswith("<") and not UNLINKED & {*within}
+        parts.append(either.sub(link, piece) if may else piece)
+    return Markup("".join(parts))
+
+
+def _pieces(page: str) -> Iterator[tuple[list[str], str]]:
+    """The tags and the texts of HTML, each with the tags that are open around it."""
+    within: list[str] = []
+    for piece in re.split(r"(<[^>]*>)", page):
+        yield within, piece
+        if (tag := re.match(r"<(/?)(\w+)", piece)) and tag[2] != "img":
+            within = within[:-1] if tag[1] else [*within, tag[2]]

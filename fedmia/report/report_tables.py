@@ -58,6 +58,8 @@ from fedmia.report.words.attacks import model_of, percent, rounds_of
 from fedmia.report.words.bounds import epsilon, lower_bound_text, statements
 from fedmia.report.words.numbers import DASH, estimate, number, signed, subjects_of
 
+N = TextCell("n", ("members +", "non-members"))
+
 
 def auc_cell(row: HasAuc) -> str:
     """An AUC with its simultaneous interval."""
@@ -103,10 +105,10 @@ def attacks(report: Report, *, readings: bool | None = None) -> Table:
             columns[label] = partial(_control_cell, {row.name: row for row in listed})
     for head, name in columns_of(AttackRow).items():
         columns[head] = partial(_number_cell, fields_of(AttackRow)[str(name)])
-    table = listing(most_leaking_first(rows), {**columns, "n": _sizes}, leaks)
+    table = listing(most_leaking_first(rows), {**columns, N: _sizes}, leaks)
     if (pixels := report.pixels) is None or readings:
         return table
-    cells: dict[Head, str] = {"attack": "pixels only", AUC: auc_cell(pixels), "n": _sizes(pixels)}
+    cells: dict[Head, str] = {"attack": "pixels only", AUC: auc_cell(pixels), N: _sizes(pixels)}
     last = [cells.get(head, DASH) for head in table.head]
     return replace(table, rows=[*table.rows, last])
 
@@ -222,7 +224,7 @@ def datasets(row: InferenceRow) -> Table:
     columns: dict[Head, Cell] = {
         unit: lambda c: c.name or str(c.client),  # a name, not a count
         **columns_of(ClientInferenceRow),
-        "images": lambda c: f"{c.n}+{c.n_nonmembers:,}",
+        TextCell("images", ("its own +", "others")): lambda c: f"{c.n}+{c.n_nonmembers:,}",
     }
     leaking = detected(row)
     return listing(select_inferred(row.clients), columns, lambda c: c in leaking)

@@ -31,7 +31,7 @@ TITLES = {
     "client": "Number of the client",
     "subject": "To which images belong, such as a patient or a customer",
     "clients": "Number of clients, and whether they defend themselves",
-    "images": "Number of images",
+    "images": "Number of images, of a set and of those that it is compared with",
     "round": "Round of the federation; * after a crafted update",
     "query budget": "Number of images that the attacker may have embedded",
     "known members": "Number of members that the attacker knows (and as many non-members)",
@@ -86,6 +86,11 @@ class Table:
     head: Sequence[str | TextCell]
     rows: Sequence[Sequence[str | TextCell]]
     marked: Collection[int] = ()
+
+
+def name_of(head: str | TextCell) -> str:
+    """The first line of a cell: of a head, the name of the column."""
+    return head if isinstance(head, str) else head.text
 
 
 Head = str | TextCell

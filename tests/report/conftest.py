@@ -249,11 +249,11 @@ def terminal(report: Report, width: int = 80) -> list[str]:
 
 class Page(HTMLParser):
     """A page whose tags are closed in order: its text line by line, what stands open of it without
-    boxes and tables, and what it would load."""
+    boxes, tables and lists of terms, and what it would load."""
 
     VOID = {"meta", "img", "br"}
     BLOCKS = {"p", "h1", "h2", "h3", "li", "tr", "dd", "summary", "figcaption", "strong", "title"}
-    FOLDED = {"details", "div", "style", "figcaption", "nav", "head"}
+    FOLDED = {"details", "div", "dl", "style", "figcaption", "nav", "head"}
 
     def __init__(self, document: str) -> None:
         super().__init__()

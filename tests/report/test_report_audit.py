@@ -56,6 +56,7 @@ def test_page__of_an_audit_has_its_subject_and_no_empty_section(audit: Evaluatio
         "Attacks", "Utility, beside privacy", "Who is exposed?",
         "Do attacks find the same members?", "Who is found, by class and client", "Not run",
         "Notes", "The run", "For a model card",
+        "Terms on this page",
     ]  # fmt: skip
     assert all(re.sub("<[^>]*>", "", content).strip() for _, content in matches)
     assert report.not_run == NOT_RUN

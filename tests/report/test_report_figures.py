@@ -108,7 +108,10 @@ def test_page__each_figure_has_its_caption_its_text_and_its_place(
     document = Page(text)
     assert len(document.loads) == len(drawn) == 10 and "Other figures" not in text
     alts = re.findall(r'<img [^>]*alt="([^"]*)"', text)
-    captions = re.findall(r"<figcaption>([^<]*)<", text)
+    captions = [
+        re.sub("<[^>]*>", "", caption)  # links to terms
+        for caption in re.findall(r"<figcaption>(.*?)</figcaption>", text, re.DOTALL)
+    ]
     shown = [(html.unescape(c), html.unescape(a)) for c, a in zip(captions, alts, strict=True)]
     assert sorted(shown) == sorted(texts.values())
     assert text.index("<h2>Rounds<") < text.index("<h2>Under ascent<")

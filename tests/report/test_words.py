@@ -110,7 +110,7 @@ def of_page(document: str, notes: Sequence[str]) -> Iterator[str]:
     tags = "p|li|summary"
     for paragraph in re.findall(rf"<(?:{tags})\b[^>]*>(.*?)</(?:{tags})>", document, re.S):
         text = plain(paragraph)
-        if 'href="#' not in paragraph and text not in map(plain, notes):
+        if '<a href="#' not in paragraph and text not in map(plain, notes):
             yield from (one for one in SENTENCE.split(text) if one not in fixed())
 
 

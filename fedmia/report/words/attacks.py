@@ -18,6 +18,7 @@ from fedmia.report.judgement import (
 from fedmia.report.regime import BY
 from fedmia.report.selection import is_reading
 from fedmia.report.words.numbers import TOGETHER, auc_and_limits, estimate, number, signed
+from fedmia.settings import registry
 from fedmia.settings.vantages import VANTAGES
 
 OUTSIDER = {"black_box": "can use", "white_box": "has the weights of"}
@@ -301,7 +302,10 @@ def legend(report: Report, *, whole: bool = False) -> str:
     attacked = any(r.under_attack for r in report.attacks)
     of = any(r.n_member_subjects is not None for r in report.attacks)
     further = not whole and any(is_reading(report, row) for row in report.attacks)
-    without = dict.fromkeys(f" {row.control}: {row.over}." for row in report.paired)
+    controls: dict[str, dict[str, None]] = {}
+    for row in report.paired:
+        controls.setdefault(row.over, {})[row.control] = None
+    without = [f" {', '.join(names)}: {over}." for over, names in controls.items()]
     return (
         f"low, high: {TOGETHER.format('attacks')}. {DECIDES}. n: scored members + non-members"
         f"{', of so many subjects' * of}. Accuracy: at a threshold from {source}."
@@ -310,3 +314,18 @@ def legend(report: Report, *, whole: bool = False) -> str:
         + f" {REVERSED}." * any(is_reversed(row) for row in report.attacks)
         + " Other readings of these attacks: on the page." * further
     )
+
+
+def attack_terms(report: Report) -> dict[str, str]:
+    """What the attacks of a report do, in the words of their own help; of others' attacks nothing.
+
+    Args:
+        report: of the attacks.
+
+    Returns:
+        Name -> the first line of its help.
+    """
+    own = registry.names("attack")
+    ran = {row.name for row in report.attacks} | {row.attack for row in report.dataset_inference}
+    names = sorted(ran & {*own})
+    return {name: registry.summary(registry.load("attack", name)) for name in names}
