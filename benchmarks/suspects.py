@@ -204,7 +204,7 @@ def aucs_alone(values: dict[str, Any]) -> dict[str, float]:
 def answer(plan: dict[str, Any], folder: Path, short: bool) -> dict[str, Any]:
     """The answer to every question of the plan, of a folder's federations."""
     planned = [*cells(plan)]
-    done = {c: json.loads(text) for c in planned if (text := _text(folder / c.file))}
+    done = {c: json.loads(text) for c in planned if (text := text_of(folder / c.file))}
     if len(done) < len(planned) and not short:
         raise SystemExit(f"{len(done)} of {len(planned)} federations are there: run, or --short")
     by_federation = {cell.name: judged(values) for cell, values in done.items()}
@@ -235,7 +235,8 @@ def conclude(plan: dict[str, Any], by_federation: dict[str, Any]) -> dict[str, A
     return {"cells": rows, "alarm": alarm}
 
 
-def _text(path: Path) -> str:
+def text_of(path: Path) -> str:
+    """What a file holds; nothing of one that is missing."""
     return path.read_text() if path.is_file() else ""
 
 
