@@ -92,17 +92,21 @@ def federation(plan: dict[str, Any], cell: Few) -> dict[str, Any]:
     return suspects.federation(sized, suspects.Cell(cell.seed, cell.split, 1, cell.kind))
 
 
-def judged(values: dict[str, Any], rounds: Iterable[int]) -> dict[str, Any]:
-    """What is kept of a federation: the suspicion of each client, by how many first rounds."""
+def judged(values: dict[str, Any], cell: Few, rounds: Iterable[int]) -> dict[str, Any]:
+    """What is kept of a federation, by how many rounds: the suspicion of each client after the
+    first, and of an honest one the largest of the last."""
     measured = np.array(values["measured"])
-    return {
-        "attackers": values["attackers"],
-        "suspicion": {
-            str(r): suspicions(by_round(*measured[:, :r]), rng(0, "honest clients"))
-            .round(3).tolist()
-            for r in rounds if r <= len(values["rounds"])
-        },
-    }  # fmt: skip
+
+    def of(part: np.ndarray) -> np.ndarray:
+        return suspicions(by_round(*part), rng(0, "honest clients"))
+
+    kept: dict[str, Any] = {"suspicion": {
+        str(r): [round(float(x), 3) for x in of(measured[:, :r])] for r in rounds
+    }}  # fmt: skip
+    if cell.kind == CLIMB:
+        return {"attackers": values["attackers"], **kept}
+    last = {str(r): round(float(of(measured[:, -r:]).max()), 3) for r in rounds}
+    return {**kept, "largest_of_last": last}
 
 
 def answer(plan: dict[str, Any], folder: Path) -> dict[str, Any]:
@@ -110,9 +114,7 @@ def answer(plan: dict[str, Any], folder: Path) -> dict[str, Any]:
     planned = [*cells(plan)]
     done = {c: json.loads(t) for c in planned if (t := suspects.text_of(folder / c.file))}
     by_federation = {
-        cell.name: judged(
-            values, [r for r in plan["rounds"] if cell.kind != CLIMB or of_cell(plan, cell, r)]
-        )
+        cell.name: judged(values, cell, [r for r in plan["rounds"] if of_cell(plan, cell, r)])
         for cell, values in done.items()
     }
     return {
@@ -123,8 +125,8 @@ def answer(plan: dict[str, Any], folder: Path) -> dict[str, Any]:
 
 
 def of_cell(plan: dict[str, Any], cell: Few, rounds: int) -> bool:
-    """Whether an attacked federation answers for so many rounds."""
-    return bool(plan["lengths"][rounds] == cell.rounds)
+    """Whether a federation answers for so many rounds: an honest one for all."""
+    return cell.kind != CLIMB or bool(plan["lengths"][rounds] == cell.rounds)
 
 
 def conclude(plan: dict[str, Any], by_federation: dict[str, Any]) -> dict[str, Any]:
@@ -181,6 +183,10 @@ def _cell(
     threshold = math.ceil(100 * max(itertools.chain([0.0], *largest.values()))) / 100
     where = {(clients, rounds): threshold}
     false = _share(_over(looks["fresh"], clients, [rounds], where, by_federation))
+    last = [
+        by_federation[c.name]["largest_of_last"][str(rounds)] > threshold
+        for c in looks["fresh"] if c.clients == clients
+    ]  # fmt: skip
     attacked = [
         by_federation[c.name] for c in looks["attacked"]
         if c.clients == clients and of_cell(plan, c, rounds)
@@ -199,7 +205,7 @@ def _cell(
         "medians": {split: round(float(np.median(each or [0])), 2) for split, each in largest.items()},
         "false": false, "holds": false["low"] <= plan["level"],
         "power": power, "worth": power["low"] > plan["level"],
-        "first": _share(first), "accused": sum(accused),
+        "first": _share(first), "accused": sum(accused), "last": _share(last),
     }  # fmt: skip
 
 
