@@ -14,7 +14,7 @@ import argparse
 import itertools
 import json
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -36,6 +36,7 @@ CLIMB = "climb"
 LOOKS = "calibration", "fresh", "attacked"
 MOVED = 5, 6  # rounds, from which to the next the suspicion moves
 STABLE = 0.5
+Kept = tuple["Few", dict[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -92,31 +93,30 @@ def federation(plan: dict[str, Any], cell: Few) -> dict[str, Any]:
     return suspects.federation(sized, suspects.Cell(cell.seed, cell.split, 1, cell.kind))
 
 
-def judged(values: dict[str, Any], cell: Few, rounds: Iterable[int]) -> dict[str, Any]:
+def judged(plan: dict[str, Any], values: dict[str, Any], cell: Few) -> dict[str, Any]:
     """What is kept of a federation, by how many rounds: the suspicion of each client after the
-    first, and of an honest one the largest of the last."""
+    first; of calibration the largest alone, of a fresh one that of the last rounds, too."""
     measured = np.array(values["measured"])
 
-    def of(part: np.ndarray) -> np.ndarray:
-        return suspicions(by_round(*part), rng(0, "honest clients"))
+    def of(part: np.ndarray) -> list[float]:
+        raw = suspicions(by_round(*part), rng(0, "honest clients"))
+        return [round(float(x), 3) for x in raw]
 
-    kept: dict[str, Any] = {"suspicion": {
-        str(r): [round(float(x), 3) for x in of(measured[:, :r])] for r in rounds
-    }}  # fmt: skip
+    rounds = [r for r in plan["rounds"] if of_cell(plan, cell, r)]
+    suspicion = {str(r): of(measured[:, :r]) for r in rounds}
     if cell.kind == CLIMB:
-        return {"attackers": values["attackers"], **kept}
-    last = {str(r): round(float(of(measured[:, -r:]).max()), 3) for r in rounds}
-    return {**kept, "largest_of_last": last}
+        return {"attackers": values["attackers"], "suspicion": suspicion}
+    if cell.seed in seeds(plan, "calibration"):
+        return {"suspicion": {r: [max(each)] for r, each in suspicion.items()}}
+    last = {str(r): max(of(measured[:, -r:])) for r in rounds}
+    return {"suspicion": suspicion, "largest_of_last": last}
 
 
 def answer(plan: dict[str, Any], folder: Path) -> dict[str, Any]:
     """The answer to every question of the plan, of a folder's federations."""
     planned = [*cells(plan)]
     done = {c: json.loads(t) for c in planned if (t := suspects.text_of(folder / c.file))}
-    by_federation = {
-        cell.name: judged(values, cell, [r for r in plan["rounds"] if of_cell(plan, cell, r)])
-        for cell, values in done.items()
-    }
+    by_federation = {cell.name: judged(plan, values, cell) for cell, values in done.items()}
     return {
         "planned": len(planned), "level": plan["level"], **conclude(plan, by_federation),
         "cpu_seconds": round(sum(v["seconds"] for v in done.values()), 1),
@@ -131,31 +131,32 @@ def of_cell(plan: dict[str, Any], cell: Few, rounds: int) -> bool:
 
 def conclude(plan: dict[str, Any], by_federation: dict[str, Any]) -> dict[str, Any]:
     """Thresholds, what they find and whom they accuse, of the suspicions of each federation."""
-    looks = {look: whole_seeds(plan, look, by_federation) for look in LOOKS}
-    rows = [
-        _cell(plan, looks, clients, rounds, by_federation)
-        for clients, rounds in itertools.product(plan["clients"], plan["rounds"])
-    ]
-    thresholds = {(row["clients"], row["rounds"]): row["threshold"] for row in rows}
-    by_rounds = []
+    of_look = {look: whole_seeds(plan, look, by_federation) for look in LOOKS}
+    whole = len(seeds(plan, "calibration")) * len(plan["splits"])
+    calibrated = [
+        clients for clients in sorted(plan["clients"])
+        if sum(c.clients == clients for c in of_look["calibration"]) == whole
+    ]  # fmt: skip
+    own = {
+        clients: {
+            look: [(c, by_federation[c.name]) for c in those if c.clients == clients]
+            for look, those in of_look.items()
+        }
+        for clients in calibrated
+    }
+    rows = [_cell(plan, n, r, own[n]) for n, r in itertools.product(calibrated, plan["rounds"])]
+    by_rounds = list[dict[str, Any]]()
     for rounds in plan["rounds"]:
-        named = [
-            over for clients in plan["clients"]
-            for over in _over(looks["fresh"], clients, [rounds], thresholds, by_federation)
-        ]  # fmt: skip
-        false = _share(named)
+        false = _sum([row["false"] for row in rows if row["rounds"] == rounds])
         by_rounds.append({"rounds": rounds, "false": false, "holds": false["low"] <= plan["level"]})
     holds = {row["rounds"]: row["holds"] for row in by_rounds}
     for row in rows:
-        row["given"] = row["complete"] and row["holds"] and holds[row["rounds"]] and row["worth"]
+        row["given"] = row["holds"] and holds[row["rounds"]] and row["worth"]
     return {
-        "federations": len(by_federation),
-        "looks": {look: len(those) for look, those in looks.items()},
+        "federations": len(by_federation), "by_look": {k: len(v) for k, v in of_look.items()},
+        "uncalibrated": sorted({*plan["clients"]} - {*calibrated}),
         "given": sum(row["given"] for row in rows), "cells": rows, "by_rounds": by_rounds,
-        "by_clients": [
-            _clients(plan, rows, looks, clients, thresholds, by_federation)
-            for clients in plan["clients"]
-        ],
+        "by_clients": [_clients(plan, rows, n, own[n]["fresh"]) for n in calibrated],
     }  # fmt: skip
 
 
@@ -171,80 +172,65 @@ def whole_seeds(plan: dict[str, Any], look: str, by_federation: dict[str, Any]) 
 
 
 def _cell(
-    plan: dict[str, Any], looks: dict[str, list[Few]], clients: int, rounds: int,
-    by_federation: dict[str, Any],
-) -> dict[str, Any]:  # fmt: skip
+    plan: dict[str, Any], clients: int, rounds: int, own: dict[str, list[Kept]]
+) -> dict[str, Any]:
     """One number of clients and rounds: its threshold, its false alarms, and what it finds."""
-    largest: dict[str, list[float]] = {split: [] for split in plan["splits"]}
-    for cell in looks["calibration"]:
-        if cell.clients == clients:
-            largest[cell.split].append(max(by_federation[cell.name]["suspicion"][str(rounds)]))
-    fewest = min(map(len, largest.values()))
-    threshold = math.ceil(100 * max(itertools.chain([0.0], *largest.values()))) / 100
-    where = {(clients, rounds): threshold}
-    false = _share(_over(looks["fresh"], clients, [rounds], where, by_federation))
-    last = [
-        by_federation[c.name]["largest_of_last"][str(rounds)] > threshold
-        for c in looks["fresh"] if c.clients == clients
-    ]  # fmt: skip
-    attacked = [
-        by_federation[c.name] for c in looks["attacked"]
-        if c.clients == clients and of_cell(plan, c, rounds)
-    ]  # fmt: skip
+    at, splits = str(rounds), {split: list[float]() for split in plan["splits"]}
+    for cell, one in own["calibration"]:
+        splits[cell.split].append(max(one["suspicion"][at]))
+    threshold = math.ceil(100 * max(map(max, splits.values()))) / 100
     found, first, accused = list[bool](), list[bool](), list[bool]()
-    for one in attacked:
-        own, (bad,) = np.array(one["suspicion"][str(rounds)]), one["attackers"]
-        found.append(bool(own[bad] > threshold))
-        first.append(int(own.argmax()) == bad)
-        accused.append(bool((np.delete(own, bad) > threshold).any()))
+    for cell, one in own["attacked"]:
+        if of_cell(plan, cell, rounds):
+            suspicion, (bad,) = np.array(one["suspicion"][at]), one["attackers"]
+            found.append(bool(suspicion[bad] > threshold))
+            first.append(int(suspicion.argmax()) == bad)
+            accused.append(bool((np.delete(suspicion, bad) > threshold).any()))
+    false = _share([max(one["suspicion"][at]) > threshold for _, one in own["fresh"]])
     power = _share(found)
     return {
         "clients": clients, "rounds": rounds, "threshold": threshold,
-        "calibration": fewest, "expected": round(1 / (fewest + 1), 4),
-        "complete": fewest == plan["calibration"]["number"],
-        "medians": {split: round(float(np.median(each or [0])), 2) for split, each in largest.items()},
+        "expected": round(1 / (1 + min(map(len, splits.values()))), 4),
+        "largest": {split: [float(np.median(each)), max(each)] for split, each in splits.items()},
         "false": false, "holds": false["low"] <= plan["level"],
         "power": power, "worth": power["low"] > plan["level"],
-        "first": _share(first), "accused": sum(accused), "last": _share(last),
+        "first": _share(first), "accused": _share(accused),
+        "last": _share([one["largest_of_last"][at] > threshold for _, one in own["fresh"]]),
     }  # fmt: skip
 
 
 def _clients(
-    plan: dict[str, Any], rows: Sequence[dict[str, Any]], looks: dict[str, list[Few]],
-    clients: int, thresholds: dict[tuple[int, int], float], by_federation: dict[str, Any],
-) -> dict[str, Any]:  # fmt: skip
+    plan: dict[str, Any], rows: Sequence[dict[str, Any]], clients: int, fresh: Sequence[Kept]
+) -> dict[str, Any]:
     """Of a number of clients: alarms after several looks, and how far the unit moves."""
-    given = [r["rounds"] for r in rows if r["clients"] == clients and r["given"]]
-    fresh = [by_federation[c.name]["suspicion"] for c in looks["fresh"] if c.clients == clients]
-    moves = [abs(np.array(one[str(r + 1)]) - np.array(one[str(r)])) for one in fresh for r in MOVED]
+    own = [row for row in rows if row["clients"] == clients]
+    suspicion = [one["suspicion"] for _, one in fresh]
+    looks = [
+        any(max(one[str(row["rounds"])]) > row["threshold"] for row in own) for one in suspicion
+    ]
+    moves = [
+        abs(np.array(one[str(r + 1)]) - np.array(one[str(r)])) for one in suspicion for r in MOVED
+    ]
     moved = np.concatenate([[], *moves])
     return {
-        "clients": clients, "given": given,
-        "looks": _share(_over(looks["fresh"], clients, plan["rounds"], thresholds, by_federation)),
-        "moves": len(moved), "median_move": round(float(np.median(moved)), 3),
-        "over_one": round(float((moved > 1).mean()), 3),
-        "stable": bool(np.median(moved) <= STABLE),
+        "clients": clients, "given": [row["rounds"] for row in own if row["given"]],
+        "looks": _share(looks), "moves": len(moved),
+        "median_move": round(float(np.median(moved)), 3) if len(moved) else None,
+        "over_one": round(float((moved > 1).mean()), 3) if len(moved) else None,
+        "stable": bool(len(moved) and np.median(moved) <= STABLE),
     }  # fmt: skip
-
-
-def _over(
-    cells: Iterable[Few], clients: int, rounds: Sequence[int],
-    thresholds: dict[tuple[int, int], float], by_federation: dict[str, Any],
-) -> list[bool]:  # fmt: skip
-    """Whether any client is over the threshold after any of the rounds, a federation each."""
-    return [
-        any(max(by_federation[c.name]["suspicion"][str(r)]) > thresholds[clients, r]
-            for r in rounds)
-        for c in cells if c.clients == clients
-    ]  # fmt: skip
 
 
 def _share(named: Sequence[bool]) -> dict[str, Any]:
     """How many are, with Clopper and Pearson's interval."""
-    low, high = clopper_pearson(sum(named), len(named)) if named else (0.0, 1.0)
-    share = round(float(np.mean(named)), 4) if named else 0.0
+    return _sum([{"n": len(named), "count": sum(named)}])
+
+
+def _sum(shares: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    n, count = (sum(one[name] for one in shares) for name in ("n", "count"))
+    low, high = clopper_pearson(count, n) if n else (0.0, 1.0)
     return {
-        "n": len(named), "with_alarm": sum(named), "share": share,
+        "count": count, "n": n, "share": round(count / max(n, 1), 4),
         "low": round(low, 4), "high": round(high, 4),
     }  # fmt: skip
 
@@ -277,20 +263,20 @@ def main(arguments: Sequence[str] | None = None) -> None:
     else:
         result = answer(plan, args.folder)
     args.out.write_text(as_text(result))
-    print(f"{result['federations']} of {result['planned']} federations, {result['looks']}")
+    print(f"{result['federations']} of {result['planned']} federations, {result['by_look']}")
     for row in result["cells"]:
-        print(f"{row['clients']} clients, {row['rounds']} rounds: over {row['threshold']:.2f} "
-              f"{_text(row['false'])} of honest federations, {_text(row['power'])} of attackers, "
-              f"first {_text(row['first'])}: {'alarm' if row['given'] else 'rank alone'}")  # fmt: skip
+        print(f"{row['clients']} clients, {row['rounds']} rounds: over {row['threshold']:.2f} lie "
+              f"{_text(row['false'])} of honest, {_text(row['power'])} of attackers, first "
+              f"{_text(row['first'])}: {'alarm' if row['given'] else 'rank alone'}")  # fmt: skip
     for row in result["by_rounds"]:
         print(f"{row['rounds']} rounds: {_text(row['false'])} of honest federations")
     for row in result["by_clients"]:
-        print(f"{row['clients']} clients: any look {_text(row['looks'])}, moves by "
-              f"{row['median_move']}, over 1 {row['over_one']}")  # fmt: skip
+        print(f"{row['clients']} clients: at any look {_text(row['looks'])}; the suspicion moves "
+              f"by {row['median_move']}, over 1: {row['over_one']}")  # fmt: skip
 
 
 def _text(share: dict[str, Any]) -> str:
-    return f"{share['with_alarm']}/{share['n']} [{share['low']:.2f}, {share['high']:.2f}]"
+    return f"{share['count']}/{share['n']} [{share['low']:.2f}, {share['high']:.2f}]"
 
 
 if __name__ == "__main__":
