@@ -208,16 +208,23 @@ def _clients(
     looks = [
         any(max(one[str(row["rounds"])]) > row["threshold"] for row in own) for one in suspicion
     ]
-    moves = [
-        abs(np.array(one[str(r + 1)]) - np.array(one[str(r)])) for one in suspicion for r in MOVED
-    ]
-    moved = np.concatenate([[], *moves])
+    steps = [(np.array(one[str(r)]), np.array(one[str(r + 1)])) for one in suspicion for r in MOVED]
     return {
         "clients": clients, "given": [row["rounds"] for row in own if row["given"]],
-        "looks": _share(looks), "moves": len(moved),
-        "median_move": round(float(np.median(moved)), 3) if len(moved) else None,
-        "over_one": round(float((moved > 1).mean()), 3) if len(moved) else None,
-        "stable": bool(len(moved) and np.median(moved) <= STABLE),
+        "looks": _share(looks), "moved": _moved([abs(then - now) for now, then in steps]),
+        "first_moved": _moved([abs(then - now)[[now.argmax()]] for now, then in steps]),
+    }  # fmt: skip
+
+
+def _moved(changes: Sequence[np.ndarray]) -> dict[str, Any]:
+    """How far suspicions move by one round."""
+    moved = np.concatenate([[], *changes])
+    if not len(moved):
+        return {"n": 0, "stable": False}
+    return {
+        "n": len(moved), "median": round(float(np.median(moved)), 3),
+        "over_one": round(float((moved > 1).mean()), 3),
+        "stable": bool(np.median(moved) <= STABLE),
     }  # fmt: skip
 
 
@@ -271,8 +278,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for row in result["by_rounds"]:
         print(f"{row['rounds']} rounds: {_text(row['false'])} of honest federations")
     for row in result["by_clients"]:
-        print(f"{row['clients']} clients: at any look {_text(row['looks'])}; the suspicion moves "
-              f"by {row['median_move']}, over 1: {row['over_one']}")  # fmt: skip
+        print(f"{row['clients']} clients: at any look {_text(row['looks'])}; moves: {row['moved']}")
 
 
 def _text(share: dict[str, Any]) -> str:
