@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 import suspects
 import torch
+from scipy.stats import norm, t
 
 from fedmia.runtime.environment import describe
 from fedmia.seeding import rng
@@ -115,7 +116,7 @@ def judged(plan: dict[str, Any], values: dict[str, Any], cell: Few) -> dict[str,
 def answer(plan: dict[str, Any], folder: Path) -> dict[str, Any]:
     """The answer to every question of the plan, of a folder's federations."""
     planned = [*cells(plan)]
-    done = {c: json.loads(t) for c in planned if (t := suspects.text_of(folder / c.file))}
+    done = {c: json.loads(text) for c in planned if (text := suspects.text_of(folder / c.file))}
     by_federation = {cell.name: judged(plan, values, cell) for cell, values in done.items()}
     return {
         "planned": len(planned), "level": plan["level"], **conclude(plan, by_federation),
@@ -152,6 +153,7 @@ def conclude(plan: dict[str, Any], by_federation: dict[str, Any]) -> dict[str, A
     holds = {row["rounds"]: row["holds"] for row in by_rounds}
     for row in rows:
         row["given"] = row["holds"] and holds[row["rounds"]] and row["worth"]
+        row["says"] = "alarm" if row["given"] else "rank alone"
     return {
         "federations": len(by_federation), "by_look": {k: len(v) for k, v in of_look.items()},
         "uncalibrated": sorted({*plan["clients"]} - {*calibrated}),
@@ -190,6 +192,7 @@ def _cell(
     power = _share(found)
     return {
         "clients": clients, "rounds": rounds, "threshold": threshold,
+        "deviation": round(float(t.isf(norm.sf(threshold), clients // 2)), 1),
         "expected": round(1 / (1 + min(map(len, splits.values()))), 4),
         "largest": {split: [float(np.median(each)), max(each)] for split, each in splits.items()},
         "false": false, "holds": false["low"] <= plan["level"],
@@ -274,7 +277,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for row in result["cells"]:
         print(f"{row['clients']} clients, {row['rounds']} rounds: over {row['threshold']:.2f} lie "
               f"{_text(row['false'])} of honest, {_text(row['power'])} of attackers, first "
-              f"{_text(row['first'])}: {'alarm' if row['given'] else 'rank alone'}")  # fmt: skip
+              f"{_text(row['first'])}: {row['says']}")  # fmt: skip
     for row in result["by_rounds"]:
         print(f"{row['rounds']} rounds: {_text(row['false'])} of honest federations")
     for row in result["by_clients"]:

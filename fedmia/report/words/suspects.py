@@ -9,7 +9,7 @@ from fedmia.report.words.numbers import number
 
 RESTS_ON = (
     "An alarm is a reason to look, no proof, and an attacker who knows the rule can hide. How "
-    "often honest federations raise one: docs/findings/who_attacks.md."
+    "often honest federations raise one, and attackers none: docs/findings/who_attacks.md."
 )
 MOST = 10  # most clients that are named
 RANK_ALONE = (
