@@ -181,6 +181,24 @@ def test_suspects_few__gives_an_alarm_where_it_holds_and_finds(
     assert json.loads(json.dumps(again)).items() <= text.items()
 
 
+def test_suspects_few__are_answered_from_what_is_committed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each threshold is over all of its honest federations, and what it is worth is exact."""
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    script = runpy.run_path(str(BENCHMARKS / "suspects_few.py"))
+    text = (BENCHMARKS / "results" / "suspects_few.json").read_text()
+    result = json.loads(text)
+    plan = script["suspects"].load_plan(script["PLAN"])
+    again = json.loads(json.dumps(script["conclude"](plan, result["by_federation"])))
+    assert again.items() <= result.items() and script["as_text"](result) == text
+    for row in result["cells"]:
+        assert row["threshold"] >= max(largest for _, largest in row["largest"].values())
+        exact = clopper_pearson(row["power"]["count"], row["power"]["n"])
+        assert (row["power"]["low"], row["power"]["high"]) == pytest.approx(exact, abs=1e-4)
+        assert row["given"] == (exact[0] > 0.05 and row["false"]["low"] <= 0.05)
+
+
 def test_foreign_ascent__compares_two_federations_of_the_same_images(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -300,6 +300,7 @@ def test_sentence__says_who_stands_out_by_what() -> None:
         "The client that stands out most is client 9 (suspicion 12.5: in round 8, 35.2 times the "
         "median norm, cosine -0.69, loss of public images +0.5). It is a rank alone, and no alarm "
     )
+    assert "by chance one time in 2." in ranked  # of two clients that are ranked
     some = suspects_sentence([quiet, silent, replace(silent, client=7)])
     assert some is not None and some.endswith(" can be compared: client 4, 7.")
     many = suspects_sentence([quiet, *(replace(silent, client=c) for c in range(30))])
