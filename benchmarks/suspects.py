@@ -17,11 +17,12 @@ import math
 import os
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from threading import Event
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -57,6 +58,13 @@ OPTIONS: dict[str, dict[str, Any]] = {
         "attacks": ["ascent"], "attack.ascent.server": "known", "strategy": "_watched:Watched",
     },
 }  # fmt: skip
+
+
+class Named(Protocol):
+    """What has a file of its own."""
+
+    @property
+    def file(self) -> str: ...
 
 
 @dataclass(frozen=True)
@@ -105,14 +113,19 @@ def cells(plan: dict[str, Any]) -> Iterator[Cell]:
 def settings_of(plan: dict[str, Any], cell: Cell) -> Any:
     """The settings of a federation."""
     deal, clients = plan["splits"][cell.split], plan["clients"]
-    attack = OPTIONS.get(cell.kind)
+    attack, settings = OPTIONS.get(cell.kind), plan["settings"]
+    if not attack:  # what only an attack reads is refused without one
+        whole = settings["federation"]
+        settings = settings | {
+            "federation": {name: whole[name] for name in whole if name != "attack_rounds"}
+        }
     options: dict[str, Any] = {
         "clients": clients, "seed": cell.seed, "malicious": cell.attackers,
         "attacker": "active" if attack else "passive", **(attack or {"attacks": "none"}),
         "split.members": plan["images_a_client"] * (clients - cell.attackers),
     }  # fmt: skip
     options |= {"partition": "iid"} if deal == "iid" else {"partition.alpha": deal}
-    return build_settings(SIMULATE, plan["settings"], options)
+    return build_settings(SIMULATE, settings, options)
 
 
 def federation(plan: dict[str, Any], cell: Cell) -> dict[str, Any]:
@@ -146,11 +159,13 @@ def federation(plan: dict[str, Any], cell: Cell) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def run(plan: dict[str, Any], folder: Path, seconds: float) -> None:
+def run(
+    planned: Iterable[Named], make: Callable[[Any], dict[str, Any]], folder: Path, seconds: float
+) -> None:
     """Make what the folder lacks; a federation at work elsewhere has an empty file."""
     folder.mkdir(parents=True, exist_ok=True)
     began = time.monotonic()
-    for cell in cells(plan):
+    for cell in planned:
         if time.monotonic() - began > seconds:
             return
         path = folder / cell.file
@@ -159,7 +174,7 @@ def run(plan: dict[str, Any], folder: Path, seconds: float) -> None:
         except FileExistsError:
             continue
         try:
-            path.write_text(json.dumps(federation(plan, cell)))
+            path.write_text(json.dumps(make(cell)))
         except BaseException:
             path.unlink()
             raise
@@ -189,7 +204,7 @@ def aucs_alone(values: dict[str, Any]) -> dict[str, float]:
 def answer(plan: dict[str, Any], folder: Path, short: bool) -> dict[str, Any]:
     """The answer to every question of the plan, of a folder's federations."""
     planned = [*cells(plan)]
-    done = {c: json.loads(text) for c in planned if (text := _text(folder / c.file))}
+    done = {c: json.loads(text) for c in planned if (text := text_of(folder / c.file))}
     if len(done) < len(planned) and not short:
         raise SystemExit(f"{len(done)} of {len(planned)} federations are there: run, or --short")
     by_federation = {cell.name: judged(values) for cell, values in done.items()}
@@ -220,7 +235,8 @@ def conclude(plan: dict[str, Any], by_federation: dict[str, Any]) -> dict[str, A
     return {"cells": rows, "alarm": alarm}
 
 
-def _text(path: Path) -> str:
+def text_of(path: Path) -> str:
+    """What a file holds; nothing of one that is missing."""
     return path.read_text() if path.is_file() else ""
 
 
@@ -329,7 +345,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if args.folder is None:
             parser.error("run needs FOLDER")
         torch.set_num_threads(1)
-        run(plan, args.folder, args.seconds)
+        run(cells(plan), partial(federation, plan), args.folder, args.seconds)
         return
     if args.folder is None:
         result = json.loads(args.out.read_text())

@@ -165,6 +165,76 @@ def test_later__is_answered_from_what_is_committed(monkeypatch: pytest.MonkeyPat
     assert json.loads(json.dumps(again["kinds"])) == result["kinds"]
 
 
+def test_suspects_few__gives_an_alarm_where_it_holds_and_finds(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Of four clients, of whom a climber stands out; of five, where it does not, and where honest
+    federations of the check stand out further than those of calibration. Seven lack a file."""
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    script = runpy.run_path(str(BENCHMARKS / "suspects_few.py"))
+    whole = script["suspects"].load_plan(script["PLAN"])
+    planned = [*script["cells"](whole)]
+    assert len({cell.file for cell in planned}) == len(planned)
+    looks = [{*script["seeds"](whole, look)} for look in script["LOOKS"]]
+    assert not set.intersection(*looks) and len(set.union(*looks)) == sum(map(len, looks))
+    assert not set.union(*looks) & set(range(*whole["used_up"][0]))
+    assert 1 / (len(looks[0]) + 1) <= whole["level"]
+    plan = whole | {"splits": {"IID": "iid", "Dirichlet 1": 1.0}, "clients": [4, 5, 7]}
+    draw, made = np.random.default_rng(0), script["cells"](plan)
+    for cell in made:
+        measured = np.exp(0.1 * draw.normal(size=(3, cell.rounds, cell.clients)))
+        if cell.kind == "climb" and cell.clients == 4:
+            measured[0, :, -1] *= 1e30
+        if cell.clients == 5 and cell.seed in looks[1]:
+            measured[0, :, 2] *= 1e30
+        bad = [cell.clients - 1] if cell.kind == "climb" else []
+        values = {
+            "attackers": bad, "rounds": [*range(cell.rounds)], "measured": measured.tolist(),
+            "seconds": 1.0,
+        }  # fmt: skip
+        (tmp_path / cell.file).write_text(json.dumps(values))
+    (tmp_path / cell.file.replace(str(cell.seed), "4000")).unlink()
+    result = script["answer"](plan, tmp_path)
+    rows = {(row["clients"], row["rounds"]): row for row in result["cells"]}
+    assert rows.keys() == {(c, r) for c in (4, 5) for r in plan["rounds"]}
+    assert result["uncalibrated"] == [7] and rows[4, 6]["expected"] == 0.05
+    four, five = rows[4, 6], rows[5, 6]
+    assert (four["power"]["count"], four["power"]["n"], four["worth"]) == (6, 6, True)
+    assert (five["worth"], five["holds"], five["given"]) == (False, False, False)
+    assert five["false"]["count"] == five["last"]["count"] == five["false"]["n"] == 12
+    largest = [
+        max(one["suspicion"]["6"]) for name, one in result["by_federation"].items()
+        if name.endswith("-4-8-honest") and name.startswith("40")
+    ]  # fmt: skip
+    assert len(largest) == 38 and 0 <= four["threshold"] - max(largest) < 0.01
+    assert not any(row["holds"] for row in result["by_rounds"])  # five clients spoil it for all
+    assert not four["given"]
+    alone = script["answer"](plan | {"clients": [4]}, tmp_path)
+    assert all(row["holds"] == row["given"] for row in alone["cells"]) and alone["given"] > 0
+    text = json.loads(script["as_text"](result))
+    assert text == json.loads(json.dumps(result))
+    again = script["conclude"](plan, text["by_federation"])
+    assert json.loads(json.dumps(again)).items() <= text.items()
+
+
+def test_suspects_few__are_answered_from_what_is_committed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each threshold is over all of its honest federations, and what it is worth is exact."""
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    script = runpy.run_path(str(BENCHMARKS / "suspects_few.py"))
+    text = (BENCHMARKS / "results" / "suspects_few.json").read_text()
+    result = json.loads(text)
+    plan = script["suspects"].load_plan(script["PLAN"])
+    again = json.loads(json.dumps(script["conclude"](plan, result["by_federation"])))
+    assert again.items() <= result.items() and script["as_text"](result) == text
+    for row in result["cells"]:
+        assert row["threshold"] >= max(largest for _, largest in row["largest"].values())
+        exact = clopper_pearson(row["power"]["count"], row["power"]["n"])
+        assert (row["power"]["low"], row["power"]["high"]) == pytest.approx(exact, abs=1e-4)
+        assert row["given"] == (exact[0] > 0.05 and row["false"]["low"] <= 0.05)
+
+
 def test_foreign_ascent__compares_two_federations_of_the_same_images(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

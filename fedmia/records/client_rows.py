@@ -240,8 +240,8 @@ class SuspectRow:
         place=1,
     )
     alarm: bool | None = fact(
-        "whether no client of honest federations of this size stood out as far; null: not measured "
-        "for so many clients and rounds, or without the loss",
+        "whether no client of honest federations of this size stood out as far; null: there is no "
+        "alarm for so many clients and rounds, or without the loss",
         marks=True,
         head="alarm",
         place=2,

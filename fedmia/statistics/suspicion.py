@@ -17,9 +17,14 @@ import scipy
 from numpy.typing import NDArray
 
 FEWEST = 3  # clients of a round: of two, none is the odd one
-# No client of 78 honest federations was over it (benchmarks/results/suspects.json), each of so many
-# clients and rounds. Others need their own: the largest of more clients is larger.
-THRESHOLD, CLIENTS, ROUNDS = 3.88, 10, 8
+# By clients, then rounds: the largest suspicion of all honest federations that were measured for it
+# (benchmarks/results/suspects_few.json; of ten clients suspects.json). A size that is missing was
+# not measured, or attackers were not shown to lie over its threshold oftener than honest clients.
+THRESHOLDS = {
+    4: {4: 3.20, 8: 3.25},
+    5: {6: 3.78, 7: 3.26, 8: 3.16},
+    10: {8: 3.88},
+}  # fmt: skip
 DRAWS = 1000  # of an honest client with so many rounds
 FAR = 1e9  # over the median, the norm by which an update that is not finite stands out
 SMALLEST = 1e-300  # chance; a normal deviate of 37
@@ -91,6 +96,24 @@ def suspicions(standing: FloatArray, generator: np.random.Generator) -> FloatArr
         scale = 1.4826 * np.median(np.abs(honest - centre))
         centred[rounds == count] = (means[rounds == count] - centre) / (scale or 1.0)
     return to_normal(deviations(centred))
+
+
+def alarm_threshold(clients: int, rounds: int) -> float | None:
+    """The suspicion over which an alarm is raised.
+
+    It is the largest of n honest federations of each kind that was measured. The next honest one of
+    such a kind, exchangeable with them, lies over it with a chance of at most 1 / (n + 1), whatever
+    the distribution: the rank of the last of n + 1 is uniform. Ranks within one federation give no
+    such threshold: of C clients who are alike, each comes first with a chance of 1 / C.
+
+    Args:
+        clients: who all sent an update in each of the rounds.
+        rounds: that are compared, with the loss of public images.
+
+    Returns:
+        A standard normal value, as of `suspicions`; None where no alarm is given for this size.
+    """
+    return THRESHOLDS.get(clients, {}).get(rounds)
 
 
 def upper_mean(values: FloatArray) -> FloatArray:

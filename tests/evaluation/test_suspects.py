@@ -22,11 +22,11 @@ from fedmia.records.client_rows import SuspectRow
 from fedmia.report.words.suspects import suspects_sentence
 from fedmia.settings.errors import InputError
 from fedmia.ssl.base import State
-from fedmia.statistics.suspicion import CLIENTS, ROUNDS, THRESHOLD
+from fedmia.statistics.suspicion import THRESHOLDS, alarm_threshold
 from tests.auditing.conftest import Audit, textures
 from tests.report.conftest import suspect
 
-WIDTH = 5
+WIDTH, CLIENTS, ROUNDS = 5, 10, 8
 RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
 HERE = "tests.evaluation.test_suspects"
 
@@ -47,18 +47,21 @@ def loss(network: nn.Module, pixels: Tensor) -> Tensor:
     return far + 0 * pixels.flatten(1).sum(dim=1)
 
 
-def states(attackers: tuple[int, ...], seed: int = 0, act: float = -4.0) -> Any:
+def states(
+    attackers: tuple[int, ...], seed: int = 0, act: float = -4.0, clients: int = CLIENTS,
+    rounds: int = ROUNDS,
+) -> Any:  # fmt: skip
     """Models and updates: honest clients go one way, each with noise; attackers, from the middle of
     the rounds on, the other."""
     draw = torch.Generator().manual_seed(seed)
     model = {n: t.clone() for n, t in Net().state_dict().items()}
     model["conv.weight"] = torch.zeros_like(model["conv.weight"])
     models, updates = [model], []
-    for round in range(1, ROUNDS + 1):
+    for round in range(1, rounds + 1):
         sent = []
-        for client in range(CLIENTS):
+        for client in range(clients):
             noise = 0.05 * torch.randn(model["conv.weight"].shape, generator=draw)
-            way = act if client in attackers and round > ROUNDS // 2 else 1.0
+            way = act if client in attackers and round > rounds // 2 else 1.0
             moved = {"conv.weight": model["conv.weight"] + 0.05 * way + noise}
             sent.append(model | moved | {"norm.num_batches_tracked": torch.tensor(round)})
         mean = torch.stack([s["conv.weight"] for s in sent]).mean(dim=0)
@@ -74,10 +77,11 @@ def far(state: State) -> float:
 
 
 def rank(
-    attackers: tuple[int, ...] = (), seed: int = 0, rounds: int = ROUNDS, absent: int = -1
-) -> list[SuspectRow]:
-    """The suspects of the first rounds; a client is absent from the first of them."""
-    models, updates = states(attackers, seed)
+    attackers: tuple[int, ...] = (), seed: int = 0, rounds: int = ROUNDS, absent: int = -1,
+    clients: int = CLIENTS, until: int = ROUNDS,
+) -> list[SuspectRow]:  # fmt: skip
+    """The suspects of the first rounds, of those until one; a client is absent from the first."""
+    models, updates = states(attackers, seed, clients=clients, rounds=until)
     sent = {r: dict(enumerate(states)) for r, states in enumerate(updates[:rounds], start=1)}
     sent[1].pop(absent, None)
     return rank_suspects(dict(enumerate(models, start=1)), sent, far)
@@ -181,12 +185,32 @@ def test_honest_clients__are_named_no_more_often_than_stated() -> None:
     assert np.median([row.suspicion or 0 for row in most]) > 1
 
 
-def test_alarm__is_of_the_sizes_that_were_measured() -> None:
-    """Others are ranked, and nobody is named."""
+@pytest.mark.parametrize("clients", range(3, 13))
+def test_alarm__is_that_of_the_size(clients: int) -> None:
+    """By the threshold of as many clients and rounds, or none: the table is not symmetrical."""
+    for rounds in range(3, 10):
+        rows = rank((1,), clients=clients, rounds=rounds, until=rounds)
+        threshold = alarm_threshold(clients, rounds)
+        assert len(rows) == clients and threshold == THRESHOLDS.get(clients, {}).get(rounds)
+        over = [None if threshold is None else (r.suspicion or 0) > threshold for r in rows]
+        assert [row.alarm for row in rows] == over
+
+
+def test_alarm__needs_every_client_in_every_round_and_the_loss() -> None:
     assert [row.alarm for row in rank((3,))] == [True] + [False] * (CLIENTS - 1)
-    for other in (rank((3,), rounds=ROUNDS - 1), rank((3,), absent=5)):
-        assert other[0].client == 3 and (other[0].suspicion or 0) > THRESHOLD
-        assert {row.alarm for row in other} == {None}
+    absent = rank((3,), absent=5)
+    assert absent[0].client == 3 and (absent[0].suspicion or 0) > THRESHOLDS[CLIENTS][ROUNDS]
+    assert {row.alarm for row in absent} == {None}
+    models, updates = states((3,))
+    sent = {r: dict(enumerate(one)) for r, one in enumerate(updates, start=1)}
+    assert {r.alarm for r in rank_suspects(dict(enumerate(models, start=1)), sent)} == {None}
+
+
+def test_suspicion__of_a_recording_is_the_same_at_each_call() -> None:
+    """To the bit, where the draws of honest clients count, too: one was absent."""
+    for absent in (-1, 2):
+        one, other = (rank((3,), absent=absent, clients=4, rounds=6) for _ in range(2))
+        assert one == other
 
 
 def test_suspicion__knows_weights_alone(tmp_path: Path) -> None:
@@ -276,6 +300,7 @@ def test_sentence__says_who_stands_out_by_what() -> None:
         "The client that stands out most is client 9 (suspicion 12.5: in round 8, 35.2 times the "
         "median norm, cosine -0.69, loss of public images +0.5). It is a rank alone, and no alarm "
     )
+    assert "by chance one time in 2." in ranked  # of two clients that are ranked
     some = suspects_sentence([quiet, silent, replace(silent, client=7)])
     assert some is not None and some.endswith(" can be compared: client 4, 7.")
     many = suspects_sentence([quiet, *(replace(silent, client=c) for c in range(30))])
@@ -283,10 +308,14 @@ def test_sentence__says_who_stands_out_by_what() -> None:
     assert suspects_sentence([silent]) is None and suspects_sentence([]) is None
 
 
-def test_alarm__is_the_one_that_was_measured() -> None:
-    """Threshold and sizes; in no honest federation it names a client all the same."""
+def test_alarms__are_those_that_were_measured() -> None:
+    """Each size that the results give one, none besides; ten clients are accused of nothing."""
     alarm = json.loads((RESULTS / "suspects.json").read_text())["alarm"]
-    assert (alarm["clients"], alarm["rounds"]) == (CLIENTS, ROUNDS)
-    assert alarm["threshold"] == THRESHOLD
-    checked = alarm["steps"][-1]["check"][-1]
-    assert checked["with_alarm"] == 0
+    assert alarm["steps"][-1]["check"][-1]["with_alarm"] == 0
+    few = json.loads((RESULTS / "suspects_few.json").read_text())
+    given = {
+        (row["clients"], row["rounds"]): row["threshold"] for row in few["cells"] if row["given"]
+    }
+    given[alarm["clients"], alarm["rounds"]] = alarm["threshold"]
+    assert given == {(c, r): t for c, own in THRESHOLDS.items() for r, t in own.items()}
+    assert all(alarm_threshold(*size) == threshold for size, threshold in given.items())

@@ -17,11 +17,9 @@ from fedmia.rounds.kept import spread_rounds
 from fedmia.seeding import rng
 from fedmia.ssl.base import State, all_finite
 from fedmia.statistics.suspicion import (
-    CLIENTS,
     FEWEST,
-    ROUNDS,
-    THRESHOLD,
     FloatArray,
+    alarm_threshold,
     by_round,
     suspicions,
 )
@@ -100,7 +98,8 @@ def rank_suspects(
         return []
     standing = by_round(norms, cosines, None if loss is None else losses)
     suspicion = suspicions(standing, rng(0, "honest clients"))
-    complete = standing.shape == (ROUNDS, CLIENTS) and bool(np.isfinite(standing).all())
+    complete = loss is not None and bool(np.isfinite(standing).all())
+    threshold = alarm_threshold(len(compared), len(rounds)) if complete else None
     usual = np.nanmedian(np.where(np.isfinite(cosines), norms, np.nan), axis=1, keepdims=True)
     values = norms / usual, cosines, losses
     rows = list[SuspectRow]()
@@ -115,7 +114,7 @@ def rank_suspects(
         rows.append(SuspectRow(
             client=compared[at], round=rounds[most], norm=norm, cosine=cosine, loss_change=change,
             suspicion=float(suspicion[at]),
-            alarm=bool(suspicion[at] > THRESHOLD) if complete and loss is not None else None,
+            alarm=None if threshold is None else bool(suspicion[at] > threshold),
         ))  # fmt: skip
     others = sorted({*clients} - {*compared})
     return [*rows, *(row_of(SuspectRow, None, client=client) for client in others)]

@@ -6,16 +6,16 @@ from collections.abc import Sequence
 
 from fedmia.records.client_rows import SuspectRow
 from fedmia.report.words.numbers import number
-from fedmia.statistics.suspicion import CLIENTS, ROUNDS
 
 RESTS_ON = (
     "An alarm is a reason to look, no proof, and an attacker who knows the rule can hide. How "
-    "often honest federations raise one: docs/findings/who_attacks.md."
+    "often honest federations raise one, and attackers none: docs/findings/who_attacks.md."
 )
 MOST = 10  # most clients that are named
 RANK_ALONE = (
-    "It is a rank alone, and no alarm is raised: how far honest clients stand out was measured for "
-    f"{CLIENTS} clients who all take part in {ROUNDS} rounds, with the loss of public images."
+    "It is a rank alone, and no alarm is raised: of {clients} clients who are alike, each comes "
+    "first by chance one time in {clients}. An alarm needs honest federations of the same size, "
+    "and the loss of public images: docs/findings/who_attacks.md says which sizes have one."
 )
 
 
@@ -35,7 +35,8 @@ def _about_ranked(rows: Sequence[SuspectRow]) -> str:
     if alarms := [describe(row) for row in rows if row.alarm]:
         return f"Standing out further than honest clients do: {'; '.join(alarms)}. {RESTS_ON}"
     if rows[0].alarm is None:
-        return f"The client that stands out most is {describe(rows[0])}. {RANK_ALONE}"
+        alone = RANK_ALONE.format(clients=sum(row.suspicion is not None for row in rows))
+        return f"The client that stands out most is {describe(rows[0])}. {alone}"
     most = describe(rows[0])
     return f"No client stands out further than honest ones do; most does {most}. {RESTS_ON}"
 
