@@ -182,10 +182,7 @@ class ImageDecoder:
             raise
         # Pillow's decoders raise many kinds of errors on broken bytes; each means the same here.
         except Exception as error:
-            text = " ".join(str(error).split()) or type(error).__name__
-            text = text.partition(" <_io.BytesIO")[0]  # an address, not the file
-            if isinstance(error, UnidentifiedImageError) and (misfit := name_misfit(encoded)):
-                text = f"it is {misfit}"
+            text = why_unreadable(error, encoded)
             whole = f"{self.name}: {where}: cannot decode the image: {text}"
             raise UnreadableError(whole, text) from None
 
@@ -220,6 +217,22 @@ class ImageDecoder:
                 f"images differ in size; give {opt('data.size')} to crop and resize them"
             )
         self._pixels[place] = pixels
+
+
+def why_unreadable(error: Exception, head: bytes) -> str:
+    """Why an image cannot be read.
+
+    Args:
+        error: of the reader.
+        head: first bytes of the file.
+
+    Returns:
+        The reason, in one line; of a file that is something else, what it is.
+    """
+    if isinstance(error, UnidentifiedImageError) and (misfit := name_misfit(head)):
+        return f"it is {misfit}"
+    text = " ".join(str(error).split()) or type(error).__name__
+    return text.partition(" <_io.BytesIO")[0]  # an address, not the file
 
 
 def lossy_mode(image: Image.Image) -> str:

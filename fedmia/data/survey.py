@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from PIL import Image
 
-from fedmia.data.decoding import GREY, Encoded, list_unreadable
+from fedmia.data.decoding import GREY, Encoded, list_unreadable, why_unreadable
 from fedmia.data.encoded import EncodedSet
 from fedmia.data.images import CHANNELS
 from fedmia.data.scans import check_shape, read_array
@@ -155,7 +155,7 @@ def _parse(head: bytes, length: int) -> ImageHeader:
             raise
         return ImageHeader("", problem=str(error))
     except Exception as error:  # of broken bytes readers raise many kinds of errors
-        return ImageHeader("", problem=first_line(error))
+        return ImageHeader("", problem=why_unreadable(error, head))
 
 
 def _of_picture(picture: Image.Image) -> ImageHeader:
@@ -235,7 +235,8 @@ def _lack_range(
     if windows and len(spans) == len(every):
         low, high = windows.most_common(1)[0][0]
         count = windows[low, high]
-        why = f"the window of {count} of {len(every)} DICOM files ({len(windows)} windows)"
+        others = f", others name {len(windows) - 1} more" if len(windows) > 1 else ""
+        why = f"the window that {count} of {len(every)} DICOM files name{others}"
     else:
         spans += [(low, high) for _, low, high in values]
         low, high = _round_out(min(s[0] for s in spans), max(s[1] for s in spans))
