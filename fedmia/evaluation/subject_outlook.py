@@ -21,7 +21,7 @@ from fedmia.seeding import rng
 from fedmia.statistics.intervals import FloatArray
 from fedmia.statistics.one_subject import chance_of_naming, others_needed, smallest_nameable_auc
 from fedmia.statistics.power import images_needed, smallest_detectable_auc
-from fedmia.statistics.subjects import design_effect, intraclass_correlation
+from fedmia.statistics.subjects import Subjects, design_effect, intraclass_correlation
 
 SUBJECTS, EACH = 12, 10  # fewest subjects of a side in a pilot, and most images of one of them
 IMAGES = (1, 4, 20)  # images of one subject for which an outlook is given
@@ -98,11 +98,11 @@ def foresee(
     alike = [intraclass_correlation(list(zip(s, pilot.subjects, strict=True)))
              for s in sets.values()]  # fmt: skip
     if sets:
-        row["one_subject"] = _of_one(cast, counts, tests["family"], alike, leak)
+        row["one_subject"] = _of_one(cast, subjects[0], counts, tests["family"], alike, leak)
     return row
 
 
-def _alike(attacks: Sequence[ScoredAttack], subjects: tuple[IntArray, IntArray]) -> float | None:
+def _alike(attacks: Sequence[ScoredAttack], subjects: Subjects) -> float | None:
     """How alike the scores of a subject's images are, by the attack where they are most."""
     known = list[float]()
     for one in attacks:
@@ -129,18 +129,17 @@ def _of_many(
     needed = leak and images_needed(leak, **tests, worth=worth)
     available = min(counts)
     row |= {"needed": needed, "available": available}
+    n, m = (max(round(one), 1) for one in each)
     return {
-        "smallest_auc": smallest_detectable_auc(
-            *(max(round(n), 1) for n in each), **tests, subjects=(counts[0], counts[1])
-        ),
+        "smallest_auc": smallest_detectable_auc(n, m, **tests, subjects=(counts[0], counts[1])),
         "images_needed": needed and math.ceil(needed * sum(images) / sum(counts)),
         "images_available": min(images),
     }
 
 
 def _of_one(
-    cast: Cast, counts: Sequence[int], family: int, alike: Sequence[float | None],
-    leak: float | None,
+    cast: Cast, members: IntArray, counts: Sequence[int], family: int,
+    alike: Sequence[float | None], leak: float | None,
 ) -> dict[str, Any]:  # fmt: skip
     """What the test of exchange can say of one subject: in this audit where its p-value can be
     small enough, else in an audit of that subject by one attack alone."""
@@ -149,8 +148,8 @@ def _of_one(
     corrected, beside = (tests, others) if enough else (1, max(others, others_needed(1)))
     known = [one for one in alike if one is not None]
     correlation = max(known, default=1.0)  # else two images say no more than one
-    names = {cast.subject_names[i] for i in np.unique(cast.subject("scored_members"))}
-    numbers = sorted({*IMAGES, *([len(cast.ids("scored_members"))] * (len(names) == 1))})
+    names = {cast.subject_names[i] for i in np.unique(members)}
+    numbers = sorted({*IMAGES, *([len(members)] * (len(names) == 1))})
     auc = WEAK if leak is None else leak
 
     def outlook(images: int) -> dict[str, Any]:
