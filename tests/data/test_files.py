@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
+from PIL import Image
 
 from fedmia.data.base import Dataset, Request
 from fedmia.data.folder import Folder
@@ -300,3 +301,13 @@ def test_sources__without_labels(tmp_path):
     two = write_parquet(tmp_path / "b.parquet", [encode(x) for x in COLOUR], a=[0] * 6, b=[1] * 6)
     assert "cannot tell the label column" in refusal(Parquet(), two)
     assert load(Parquet(label_column="a"), two).labelled
+
+
+def test_folder__images_know_the_names_of_their_files_wherever_they_go(tmp_path: Path) -> None:
+    for at in range(4):
+        Image.new("L", (4, 4), 40 * at).save(tmp_path / f"scan-{at}.png")
+    data = Folder().load(Request(str(tmp_path), None, None, 0))
+    assert data.files == ("scan-0.png", "scan-1.png", "scan-2.png", "scan-3.png")
+    some = data.take(np.array([3, 1])).with_channels("rgb")
+    assert some.files == ("scan-3.png", "scan-1.png")
+    assert some.images[:, 0, 0, 0].tolist() == [120, 40]

@@ -111,3 +111,34 @@ def test_simulation__holds_and_has_the_cells_of_the_committed_one() -> None:
     for row in committed["images"] + committed["subjects"]:
         # Of 72 rows of true 5 % one is over so high a share in a hundred such results.
         assert row["errs"] <= 0.05 + 3.7 * (0.05 * 0.95 / committed["draws"]) ** 0.5, row
+
+
+def naive_most_false(members: list[float], others: list[float]) -> list[int]:
+    """By its definition: the numbers of false members that the scores do not contradict, and the
+    least that follows of the first k from any list."""
+    n, m = len(members), len(others)
+    count = n
+    while True:
+        limit = envelope(count, m).tolist()
+        falling = sorted(others, reverse=True)
+        # At most so many are false: those before a place, and all that stand behind it.
+        most = min(limit[j] + sum(s <= cut for s in members) for j, cut in enumerate(falling))
+        if int(0.8 * count) + 1 <= most:
+            break
+        count = int(0.8 * count)
+        if not count:
+            return [0] * n
+    places = [sum(o >= s for o in others) for s in sorted(members, reverse=True)]
+    own = [min(k, limit[place]) for k, place in enumerate(places, 1)]
+    return [
+        min(own[i] + max(k - i, 0) for i in range(n)) if k else own[0] for k in range(n)
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("shift", [0.0, 0.7, 1.5, 3.0, 6.0])
+def test_most_false__is_that_of_plain_loops(shift: float) -> None:
+    stream = np.random.default_rng(int(10 * shift))
+    members = np.rint(4 * stream.normal(shift, 1, 60)) / 4
+    others = np.rint(4 * stream.normal(size=45)) / 4
+    bound = most_false(members, others).tolist()
+    assert bound == naive_most_false(members.tolist(), others.tolist())
