@@ -172,6 +172,7 @@ class _Reader:
             self.where, [(str(files[i]), files[i]) for i in rows], labels,
             escape_name(self.path.stem), request.size, classes, columns_of_rows,
             (self._note(first, sides, repeated, len(moved)), *notes), request.pixel_range,
+            request.fit,
         )  # fmt: skip
 
     # -- columns ------------------------------------------------------------------------------
