@@ -19,7 +19,7 @@ NAMES: Mapping[str, tuple[str, ...]] = {
     ),
     "side": (
         "split", "side", "set", "subset", "role", "fold", "member", "members", "ismember",
-        "membership", "trained", "intraining", "istrain", "rolle", "seite", "teilmenge",
+        "membership", "trained", "intraining", "istrain", "rolle", "seite", "teil", "teilmenge",
     ),
     "subject": (
         "patient", "patientid", "patientnr", "subject", "subjectid", "person", "personid",
