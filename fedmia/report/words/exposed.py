@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fedmia.records.rows import Report
+from fedmia.report.selection import FEW
 from fedmia.report.void import void_reason
 
 RARE = 0.1  # share of a list that may be there by chance, of one that is named for being clean
@@ -33,4 +34,5 @@ def exposed_sentence(report: Report) -> str | None:
     if clean and best.most_false > RARE * best.rank:
         rank, false = clean[-1].rank, clean[-1].most_false
         text += f"; of the first {rank} alone at least {rank - false}"
-    return f"{text} (95 %, all lists at once)."
+    text += " (95 %, all lists at once)."
+    return f"{text} exposed.csv has all {rows[-1].rank:,}." if rows[-1].rank > FEW else text
