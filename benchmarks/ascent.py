@@ -62,9 +62,9 @@ def measure_row(values: Mapping[int, tuple[float, float]]) -> Row:
     """Numbers of one row from the AUCs of attack and control by seed."""
     gains = {seed: gain(*aucs) for seed, aucs in values.items()}
     return {
-        "n": len(gains), "seeds": list(gains), "gain": vars(spread(gains.values(), -1.0)),
-        "auc": vars(spread(a for a, _ in values.values())),
-        "auc_control": vars(spread(c for _, c in values.values())),
+        "n": len(gains), "seeds": list(gains), "gain": spread(gains.values(), -1.0),
+        "auc": spread(a for a, _ in values.values()),
+        "auc_control": spread(c for _, c in values.values()),
         "by_seed": {str(seed): round(g, 6) for seed, g in gains.items()},
         "p": p_value(list(gains.values())),
     }  # fmt: skip
@@ -131,8 +131,8 @@ def _question(regime: str, question: Mapping[str, str], cells: Sequence[Cell]) -
     aucs = [a["auc"] for c in cells for a in c["results"]["attacks"] if a["name"] == "similarity"]
     return {
         "regime": regime, **question, **measure_row(values), "chosen": chosen(cells, attack),
-        "similarity": vars(spread(aucs)),
-        "knn": vars(spread(c["results"]["knn"] for c in cells)),
+        "similarity": spread(aucs),
+        "knn": spread(c["results"]["knn"] for c in cells),
         "unsound": {str(c["seed"]): c["results"]["verdict_code"] for c in cells
                     if c["results"]["verdict_code"] in UNSOUND},
     }  # fmt: skip

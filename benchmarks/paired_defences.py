@@ -37,12 +37,12 @@ def compare_points(report: Any) -> list[dict[str, Any]]:
         for attack in (a["name"] for a in point["attacks"]):
             ours, bare = (values(rows, p, "auc", attack) for p in (point, points[0]))
             apart = [ours[s] - bare[s] for s in sorted(ours)]
-            row = {"label": point["label"], "attack": attack, "auc": vars(spread(apart, -1.0)),
+            row = {"label": point["label"], "attack": attack, "auc": spread(apart, -1.0),
                    "p": p_value(apart), "knn_over_stopping": None}  # fmt: skip
             if stopped is not None:
                 ours, other = (values(rows, p, "knn", attack) for p in (point, stopped))
                 apart = [ours[s] - other[s] for s in sorted(ours)]
-                row["knn_over_stopping"] = vars(spread(apart, -1.0))
+                row["knn_over_stopping"] = spread(apart, -1.0)
             compared_rows.append(row)
     for row, adjusted in zip(compared_rows, holm([r["p"] for r in compared_rows]), strict=True):
         row["p_holm"] = adjusted

@@ -260,7 +260,7 @@ def _row(
         "named_high": round(named_high, 4), "accused": _mean(accused),
         "with_alarm": sum(share > 0 for share in named),
         "first": _mean([_first(done[c], done[c]["suspicion"]) for c in own]),
-        "push": _mean(pushes), "push_interval": spread(pushes, -math.inf, math.inf).ci,
+        "push": _mean(pushes), "push_interval": spread(pushes, -math.inf, math.inf)["ci"],
     }  # fmt: skip
 
 

@@ -152,6 +152,14 @@ class Cast:
         members, others = (self.subject(f"{kind}_{side}") for side in ("members", "nonmembers"))
         return None if members is None or others is None else (members, others)
 
+    def group_sides(self) -> tuple[NDArray[Any], NDArray[Any]] | None:
+        """(n,), (m,) what the data source says of the group of each scored image, such as its
+        device; None: it says nothing of one side."""
+        sides = [self._set(role).columns.get("group") for role in SCORED]
+        if sides[0] is None or sides[1] is None:
+            return None
+        return sides[0][self._places(SCORED[0])], sides[1][self._places(SCORED[1])]
+
     def owner(self, role: str) -> IntArray | None:
         """(N,) client of each image of a role; negative: none; None: not known."""
         if self.owners is None:

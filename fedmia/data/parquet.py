@@ -101,9 +101,7 @@ class Parquet(FileDataset):
             )
         for name in request.columns.values():
             _refuse_gaps(columns[name], name, where)
-        by_option = {
-            option: np.array(columns[name]) for option, name in request.columns.items()
-        }
+        by_option = {option: np.array(columns[name]) for option, name in request.columns.items()}
         return EncodedSet(
             where, files, numbers, escape_name(root.stem), request.size, classes, by_option,
             tuple(notes), request.pixel_range, request.fit,

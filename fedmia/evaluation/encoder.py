@@ -362,6 +362,7 @@ def gather(
         member_client=suite.clients,
         subject_names=cast.subject_names,
         subjects=cast.subject_sides("scored"),
+        groups=cast.group_sides(),
         member_labels=cast.classes("scored_members"),
         nonmember_labels=cast.classes("scored_nonmembers"),
         round=released.weights.round,

@@ -188,6 +188,7 @@ def score_run(
         whose=None if cast.whose is None else cast.kinds(),
         subject_names=cast.subject_names,
         subjects=cast.subject_sides("scored"),
+        groups=cast.group_sides(),
         utility=utility,
         utility_untrained=untrained,
         round=scored_at,

@@ -49,25 +49,6 @@ class SplitOptions(Options):
     )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Sizes:
-    """Images of each role; their sum is at most the number of distinct images.
-
-    Attributes:
-        members: that honest clients train on.
-        nonmembers: known ones included.
-        test: of the probes.
-        public: for public pre-training.
-        reserve: that malicious clients and those of the placebo train on.
-    """
-
-    members: int
-    nonmembers: int
-    test: int
-    public: int
-    reserve: int
-
-
 def check_clients(options: SplitOptions, clients: int, malicious: int) -> None:
     """Refuse numbers of clients and sizes that cannot go together, whatever the data.
 
@@ -109,7 +90,7 @@ def check_clients(options: SplitOptions, clients: int, malicious: int) -> None:
 
 def role_sizes(
     options: SplitOptions, clients: int, malicious: int, placebo: bool, distinct: int, name: str
-) -> Sizes:
+) -> dict[str, int]:
     """Fixed sizes as asked; of what they leave, at most a quarter to test, then non-members.
 
     Without a number of members a quarter of the images are kept for non-members and an eighth for
@@ -124,7 +105,9 @@ def role_sizes(
         name: of the data source, for the error.
 
     Returns:
-        The sizes.
+        Images of each role, in this order: `members` that honest clients train on; `nonmembers`,
+        known ones included; `test` of the probes; `public` for public pre-training; `reserve` that
+        malicious clients and those of the placebo train on.
 
     Raises:
         InputError: too few images; the message holds the sum.
@@ -156,4 +139,7 @@ def role_sizes(
         test = max(least_test, min(MOST_TEST, share, available - least_out))
     if nonmembers is None:
         nonmembers = min(max(MOST_NONMEMBERS, least_out), available - test)
-    return Sizes(members, nonmembers, test, options.public, reserve)
+    return {
+        "members": members, "nonmembers": nonmembers, "test": test, "public": options.public,
+        "reserve": reserve,
+    }  # fmt: skip

@@ -80,10 +80,10 @@ def make_split(
         takers, what = (honest, 0), f"what is left of {data.name} for these clients"
     count = own if partition.trains_on_all() else options.members
     sizes = role_sizes(replace(options, members=count), *takers, placebo, len(order), what)
-    most = options.scored or (MOST_SCORED if options.members is None else sizes.members)
-    check_clients(replace(options, members=sizes.members), clients, malicious)
+    most = options.scored or (MOST_SCORED if options.members is None else sizes["members"])
+    check_clients(replace(options, members=sizes["members"]), clients, malicious)
     receivers = clients if placebo else malicious
-    amounts = [sizes.members, sizes.nonmembers, sizes.test, sizes.public, sizes.reserve]
+    amounts = [*sizes.values()]
     if of is None:
         parts = np.split(order, np.cumsum(amounts))[:5]
     else:
@@ -96,7 +96,7 @@ def make_split(
     if partition.trains_on_all():  # clients of the placebo are as large as those of the run
         kinds = kinds.copy()
         kinds[reserve] = np.resize(kinds[members], len(reserve))
-    share = round(len(theirs) * sizes.members / own)
+    share = round(len(theirs) * sizes["members"] / own)
     reserve = np.concatenate([reserve, theirs[:share]])
 
     honest_parts = _deal_images(kinds, members, partition, honest, rng(seed, "partition"), of)

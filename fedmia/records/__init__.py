@@ -323,6 +323,7 @@ class Evaluation:
             tell; a subject's number is its place.
         subjects: (n,), (m,) number of each image's; where there are no clients, `member_client`
             has those of the members.
+        groups: (n,), (m,) group of each image, such as its device, where the data tell.
         attacks: the attacks listed, in the order declared.
         controls: set name (`untrained`, `placebo`) -> the same attacks under that control. The run
             is void where an interval of theirs excludes 0.5.
@@ -372,6 +373,7 @@ class Evaluation:
     whose: tuple[IntArray, IntArray] | None = None
     subject_names: tuple[str, ...] = ()
     subjects: tuple[IntArray, IntArray] | None = None
+    groups: tuple[NDArray[Any], NDArray[Any]] | None = None
     attacks: Sequence[ScoredAttack] = ()
     controls: Mapping[str, Sequence[ScoredAttack]] = field(default_factory=dict)
     pairs: Sequence[Pair] = ()

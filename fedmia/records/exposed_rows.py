@@ -128,8 +128,11 @@ class PartRow:
     """Share of some members that the attack of the list finds; the simultaneous interval is over
     all rows of its kind."""
 
-    kind: str = fact("`class` or `client`", column="subject", head="by", place=0)
-    name: int = fact("number of the class or the client", column="subject", head="which", place=1)
+    kind: str = fact("`class`, `client` or `group`", column="subject", head="by", place=0)
+    name: str = fact(
+        "number of the class or the client, value of the group", column="subject", head="which",
+        place=1,
+    )  # fmt: skip
     attack: str = fact("that finds them", column="attack")
     n_members: int = number(
         "scored members, images", COUNT, column="n_members", head="members", place=2
@@ -144,13 +147,13 @@ class PartRow:
     low: float | None = interval("share", ("low",))
     high: float | None = interval("share", ("high",))
     alarms: float | None = number(
-        "share of the scored non-members of this class that is taken for members; where it is far "
-        "from 5 %, the class itself scores high or low; null: none is of it",
+        "share of the scored non-members of this class or group that is taken for members; where "
+        "it is far from 5 %, the class or group itself scores high or low; null: none is of it",
         SHARE,
         FOUND_BY,
-        head="non-members\nof the class",
+        head="non-members\nlikewise",
         place=4,
     )
     n_nonmembers: int | None = number(
-        "scored non-members of this class; null of clients", COUNT, column="n_nonmembers"
+        "scored non-members of this class or group; null of clients", COUNT, column="n_nonmembers"
     )

@@ -323,7 +323,7 @@ class Report:
         "share of members that the attack of `exposed` finds, by class and client",
         subject="part",
         family="parts",
-        title="Who is found, by class and client",
+        title="Who is found, by class, client and group",
         about="One threshold holds for all rows: one in twenty of all scored non-members reaches "
         "it. The intervals hold the error of this threshold, and cover the rows of this table at "
         "once, as a family of their own; the verdict does not use them. A row has at least as many "

@@ -101,7 +101,7 @@ def overlap_rows(run: Evaluation) -> list[OverlapRow]:
 
 
 def part_rows(run: Evaluation) -> list[PartRow]:
-    """Share of the members of each class, and of each client, that the attack of the list finds.
+    """Share of the members of each class, client and group that the attack of the list finds.
 
     Args:
         run: the scores.
@@ -113,9 +113,13 @@ def part_rows(run: Evaluation) -> list[PartRow]:
     if (sides := _listed(run)) is None:
         return []
     attack = sides[0]
-    kinds = {"class": run.member_labels, **({"client": run.member_client} if run.clients else {})}
-    parts = list[tuple[str, int, NDArray[np.bool_]]]()
-    for kind, of in kinds.items():
+    kinds: dict[str, tuple[NDArray[Any], NDArray[Any] | None]] = {
+        "class": (run.member_labels, run.nonmember_labels)
+    }
+    kinds |= {"client": (run.member_client, None)} if run.clients else {}
+    kinds |= {} if run.groups is None else {"group": run.groups}
+    parts = list[tuple[str, Any, NDArray[np.bool_]]]()
+    for kind, (of, _) in kinds.items():
         each, counts = np.unique(of, return_counts=True)
         if len(each) > 1:
             large = each[counts >= FEWEST].tolist()
@@ -127,18 +131,18 @@ def part_rows(run: Evaluation) -> list[PartRow]:
         scores = attack.scores_members[mine], attack.scores_nonmembers
         rate = tpr_at_fpr(*scores, FPR, subjects, family=len(parts))
         assert rate is not None  # FEWEST non-members resolve it
-        alarms, like = exceeds_rate(scores[1], scores[1], FPR), run.nonmember_labels == name
-        of_class = kind == "class" and bool(like.any())
+        alarms, others = exceeds_rate(scores[1], scores[1], FPR), kinds[kind][1]
+        like = None if others is None else others == name
         row = PartRow(
             kind=kind,
-            name=name,
+            name=str(name),
             attack=attack.name,
             n_members=int(mine.sum()),
             share=rate[0],
             low=rate[1][0],
             high=rate[1][1],
-            alarms=float(alarms[like].mean()) if of_class else None,
-            n_nonmembers=int(like.sum()) if kind == "class" else None,
+            alarms=None if like is None or not like.any() else float(alarms[like].mean()),
+            n_nonmembers=None if like is None else int(like.sum()),
         )
         rows.append(row)
     return rows

@@ -2,7 +2,7 @@
 
 Example:
     >>> row = spread([0.6, 0.7, 0.65])
-    >>> row.mean, row.ci
+    >>> row["mean"], row["ci"]
     (0.65, (0.525793, 0.774207))
 """
 
@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from typing import Any
 
 import scipy
 
@@ -20,46 +20,27 @@ from fedmia.statistics.intervals import LEVEL, Interval
 DIGITS = 6
 
 
-@dataclass(frozen=True)
-class Spread:
-    """A number over the models of one point; None where no model has it.
-
-    Attributes:
-        n: number of models that have the value.
-        mean: over these models.
-        ci: Student's 95 % interval of the mean; None below two models, or where all are equal.
-        sd: standard deviation between models.
-        least: smallest value.
-        greatest: largest value.
-    """
-
-    n: int
-    mean: float | None
-    ci: Interval | None
-    sd: float | None
-    least: float | None
-    greatest: float | None
-
-
-def spread(values: Iterable[float | None], low: float = 0.0, high: float = 1.0) -> Spread:
-    """Of the values that are known: mean, t interval between models, deviation, ends; rounded.
+def spread(values: Iterable[float | None], low: float = 0.0, high: float = 1.0) -> dict[str, Any]:
+    """Numbers over the models of one point, as files of results have them; rounded.
 
     Args:
         values: one value a model; None where a model lacks it.
         low, high: least and greatest value there may be; the interval is cut to them.
 
     Returns:
-        the summary.
+        `n`, the models that have the value; over these `mean`, `ci` (Student's 95 % interval of the
+        mean; None below two models, or where all are equal), `sd` (standard deviation between
+        models), `least` and `greatest`; None where no model has it.
     """
     known = [value for value in values if value is not None]
-    return Spread(
-        n=len(known),
-        mean=_rounded(statistics.fmean(known)) if known else None,
-        ci=clip_interval(t_interval(known), low, high),
-        sd=_rounded(statistics.stdev(known)) if len(known) > 1 else None,
-        least=min(known, default=None),
-        greatest=max(known, default=None),
-    )
+    return {
+        "n": len(known),
+        "mean": _rounded(statistics.fmean(known)) if known else None,
+        "ci": clip_interval(t_interval(known), low, high),
+        "sd": _rounded(statistics.stdev(known)) if len(known) > 1 else None,
+        "least": min(known, default=None),
+        "greatest": max(known, default=None),
+    }
 
 
 def clip_interval(ci: Interval | None, low: float = 0.0, high: float = 1.0) -> Interval | None:

@@ -78,7 +78,7 @@ def forest(
             height = place - APART / 2 + (i + 0.5) * step
             look = canvas.look(i)
             dots = {"color": look["color"], "linestyle": ""}
-            if ci := spread(values, least).ci:
+            if ci := spread(values, least)["ci"]:
                 axes.plot(ci, [height] * 2, color=look["color"], linewidth=3, alpha=0.4)
             axes.plot(values, [height] * len(values), **dots, marker=".", markersize=3)
             axes.plot(

@@ -77,7 +77,7 @@ def over_models(values: Iterable[float | str], low: float = 0.0, high: float = 1
     every = list(values)
     reasons = Counter(value for value in every if isinstance(value, str))
     why = f"{reasons.total()} of {len(every)} void: {', '.join(sorted(reasons))}"
-    numbers = vars(spread(known(every), low, high))
+    numbers = spread(known(every), low, high)
     return OverModels(**numbers, ci_simultaneous=None, void=why if reasons else "")
 
 

@@ -101,9 +101,9 @@ def row(
         "meaningful": epsilon is not None and epsilon <= MEANINGFUL,
         "unit": "image",
         "lower_bound": None,
-        "scale": vars(spread((m.scale for m in measured), high=math.inf)),
-        "utility": vars(spread(m.utility for m in measured)),
-        "utility_loss": vars(spread((m.loss for m in measured), -1.0)),
+        "scale": spread((m.scale for m in measured), high=math.inf),
+        "utility": spread(m.utility for m in measured),
+        "utility_loss": spread((m.loss for m in measured), -1.0),
         "attacks": attack_rows([m.attacks for m in measured], family),
     }
 
@@ -121,10 +121,10 @@ def attack_rows(heads: Sequence[Mapping[str, AttackRates]], family: int) -> list
     return [
         {
             "name": name,
-            "auc": vars(spread(h[name].auc for h in heads)),
+            "auc": spread(h[name].auc for h in heads),
             "auc_ci_simultaneous": clip_interval(t_interval([h[name].auc for h in heads], family)),
-            "accuracy": vars(spread(h[name].accuracy for h in heads)),
-            "tpr_at_1_percent_fpr": vars(spread(h[name].tpr for h in heads)),
+            "accuracy": spread(h[name].accuracy for h in heads),
+            "tpr_at_1_percent_fpr": spread(h[name].tpr for h in heads),
         }
         for name in heads[0]
     ]
@@ -231,9 +231,9 @@ def report_of(study: HeadTrials) -> dict[str, Any]:
         "n_nonmembers": len(split.others),
         "shadows": shadows,
         "weights": study.weights(),
-        "fitted": vars(spread(t.train_accuracy for t in trials)),
+        "fitted": spread(t.train_accuracy for t in trials),
         "sensitivity": {
-            f"l{order}": vars(spread((t.sensitivity[order] for t in trials), high=math.inf))
+            f"l{order}": spread((t.sensitivity[order] for t in trials), high=math.inf)
             for order in (1, 2)
         },
         "assumptions": assumptions(study.settings, config.delta, config.samples),

@@ -54,7 +54,7 @@ def test_page__of_an_audit_has_its_subject_and_no_empty_section(audit: Evaluatio
     matches = re.findall("<h2>(.*?)</h2>(.*?)</section>", text, re.DOTALL)
     assert [title for title, _ in matches] == [
         "Attacks", "Utility, beside privacy", "Who is exposed?",
-        "Do attacks find the same members?", "Who is found, by class and client", "Not run",
+        "Do attacks find the same members?", "Who is found, by class, client and group", "Not run",
         "Notes", "The run", "For a model card",
         "Terms on this page",
     ]  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fedmia.statistics.pvalues import count_alarms, exceeds_false_alarms, holm
-from fedmia.statistics.spread import Spread, p_value, spread, t_interval
+from fedmia.statistics.spread import p_value, spread, t_interval
 
 
 def test_t_interval__of_a_textbook() -> None:
@@ -13,16 +13,18 @@ def test_t_interval__of_a_textbook() -> None:
     low, high = t_interval([1.0, 2.0, 3.0, 4.0, 5.0])  # type: ignore[misc]
     assert (low, high) == pytest.approx((3 - 1.963, 3 + 1.963), abs=5e-4)
     assert t_interval([0.7]) is None and t_interval([]) is None
-    assert spread([0.7, 0.7 + 1e-9]).ci is p_value([1e-9, 2e-9]) is None
+    assert spread([0.7, 0.7 + 1e-9])["ci"] is p_value([1e-9, 2e-9]) is None
     assert t_interval([1.0, 1.0, 1.0]) is None  # else a point, which no three models establish
 
 
 def test_spread__counts_what_is_known_and_stays_in_range() -> None:
     result = spread([0.9, None, 1.0])
-    assert (result.n, result.mean, result.least, result.greatest) == (2, 0.95, 0.9, 1.0)
-    assert result.ci is not None and result.ci[1] == 1.0 and 0 < result.ci[0] < 0.9
-    assert spread([None]) == Spread(n=0, mean=None, ci=None, sd=None, least=None, greatest=None)
-    assert spread([0.5]).ci is None and spread([0.5]).sd is None
+    numbers = [result[name] for name in ("n", "mean", "least", "greatest")]
+    assert numbers == [2, 0.95, 0.9, 1.0]
+    assert result["ci"][1] == 1.0 and 0 < result["ci"][0] < 0.9
+    nothing = dict.fromkeys(("mean", "ci", "sd", "least", "greatest"))
+    assert spread([None]) == {"n": 0, **nothing}
+    assert spread([0.5])["ci"] is None and spread([0.5])["sd"] is None
 
 
 def test_p_value__of_a_textbook() -> None:

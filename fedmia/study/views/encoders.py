@@ -195,7 +195,7 @@ def _over_seeds(pairs: Sequence[tuple[float, Any, Any]]) -> OverModels | None:
     if not pairs:
         return None
     values, each, together = zip(*pairs, strict=True)
-    numbers = vars(spread(values, -1.0)) | {"mean": round(float(np.mean(values)), DIGITS)}
+    numbers = spread(values, -1.0) | {"mean": round(float(np.mean(values)), DIGITS)}
     numbers |= {"ci": mean_interval(each), "ci_simultaneous": mean_interval(together)}
     return OverModels(**numbers, void="")
 
