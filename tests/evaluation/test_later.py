@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 import fedmia
 from fedmia.recording.format import Header, RecordedRound
@@ -266,3 +267,20 @@ def test_options__that_need_others_say_so(
 ) -> None:
     audited = audit(f"--encoder tests.auditing.brought:tiny {members}{flags}")
     assert audited.code == 2 and message in audited.err, audited.err
+
+
+def test_list__says_the_round_of_each_image(audit: Audit, recording: Path, tmp_path: Path) -> None:
+    lines = ["file,first"]
+    for i, image in enumerate(textures(IMAGES).images):
+        pixels = image[0] if len(image) == 1 else image.transpose(1, 2, 0)
+        Image.fromarray(pixels).save(tmp_path / f"{i:03}.png")
+        lines.append(f"{i:03}.png,{FIRST[i]}")
+    (tmp_path / "trained.csv").write_text("\n".join(lines))
+    members = f"--members list:{tmp_path / 'trained.csv'} "
+    audited = audit(f"--federation {recording} {members}{BASE}", tmp_path / "OUT")
+    assert audited.code == 0, audited.err
+    for image, member in sides_of(tmp_path / "OUT").items():
+        assert member == (FIRST[image] <= 2), image
+    (tmp_path / "trained.csv").write_text("\n".join([*lines[:-1], lines[-1].split(",")[0] + ","]))
+    audited = audit(f"--federation {recording} {members}{BASE}", tmp_path / "NO")
+    assert audited.code == 2 and "1 of 80 members have no round" in audited.err

@@ -1,10 +1,11 @@
 """Without non-members: images that a federation trained on only after a round are non-members of
 the model of that round.
 
-Whoever knows which image was first trained on when is an origin: the recording's roster with the
-client of each image, or a file. The sides differ in date, so a model is a control to which both are
-alike, and an attack that finds the earlier side there as well reads something else: an earlier
-model, of which neither are members, else the last one, of which both are.
+Whoever knows which image was first trained on when is an origin: a file, the members' own list, or
+the recording's roster with the client of each image. The sides differ in date, so a model is a
+control to which both are alike, and an attack that finds the earlier side there as well reads
+something else: an earlier model, of which neither are members, else the last one, of which both
+are.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ class TrainingOrder:
         first: int64 (N,), the round in which each image was first trained on; equal images are
             given the earliest of theirs.
         owners: int64 (N,), the client of each image; None: not known.
-        by: `clients` or `file`, which says so.
+        by: `file`, `list` or `clients`, which says so.
         round: whose model is audited; None: the one that leaves the most balanced sides.
 
     Attributes:
@@ -232,6 +233,20 @@ def _from_file(
     return np.array([int(one or 0) for one in read], dtype=np.int64)
 
 
+def _from_list(
+    audit: Audit, objects: InMemory, rounds: KeptRounds, members: Source, owners: IntArray | None
+) -> IntArray | None:
+    """The round of each image by the members' own list; None: it has no such column."""
+    if (first := members.columns.get("federation.order")) is None:
+        return None
+    if (lacking := int((first < 0).sum())) > 0:
+        raise InputError(
+            f"{opt('federation.order')}: {lacking} of {len(first)} members have no round in their "
+            f"list (the first: image {int(np.argmax(first < 0))})"
+        )
+    return np.asarray(first, dtype=np.int64)
+
+
 def _from_roster(
     audit: Audit, objects: InMemory, rounds: KeptRounds, members: Source, owners: IntArray | None
 ) -> IntArray | None:
@@ -258,7 +273,7 @@ def _from_roster(
 
 # What knows the order, by the word that a note takes; the first that does is asked.
 Origin = Callable[[Audit, InMemory, KeptRounds, Source, IntArray | None], IntArray | None]
-ORIGINS: dict[str, Origin] = {"file": _from_file, "clients": _from_roster}
+ORIGINS: dict[str, Origin] = {"file": _from_file, "list": _from_list, "clients": _from_roster}
 
 
 def _earliest(first: IntArray, images: Source) -> IntArray:

@@ -97,15 +97,16 @@ def trained_on_later(
         later: images that were trained on only after it.
         begins: the first round that trained on later ones.
         chosen: whether nobody named the round.
-        by: `clients` or `file`, which says when each image was trained on.
+        by: `file`, `list` or `clients`, which says when each image was trained on.
         control: branch of the model to which both sides are alike; None: there is none.
         at: round of that model.
 
     Returns:
         Sentences.
     """
-    of_clients = by == "clients"
-    says = "the first round of its client" if of_clients else opt("federation.order")
+    says = {"clients": "the first round of its client", "list": "their list"}.get(
+        by, opt("federation.order")
+    )
     why = f", which leaves the most balanced sides ({opt('federation.round')} names another)"
     rest = "No kept model was trained on neither side, or on all of both, so none is a control."
     since = "trained on until then"
@@ -127,7 +128,7 @@ def trained_on_later(
         f"{members} images were {since}, {later} later, from round {begins} on, "
         f"as {says} says. That holds only if nothing of the later ones was used before, as in "
         "pre-training or in rounds that are not recorded. The sides differ in date"
-        f"{', and are of different clients' * of_clients}. {rest}"
+        f"{', and are of different clients' * (by == 'clients')}. {rest}"
     )
 
 
