@@ -276,7 +276,7 @@ def test_groups__of_vectors_in_memory() -> None:
     (inference,) = json.loads((run.folder / "report.json").read_text())["dataset_inference"]
     (one,) = inference["clients"]
     assert (one["name"], one["n"], inference["n_nonmember_subjects"]) == ("x", 3, 23)
-    for wrong, words in ((np.arange(53), "two arrays"), ((["x"], pair[1]), "column of (1,)")):
+    for wrong, words in ((np.arange(53), "two arrays"), ((["x"], pair[1]), "groups of (1,)")):
         with pytest.raises(InputError) as error:
             audit_embeddings(mine, others, groups=wrong, quiet=True)
         assert words in str(error.value)
