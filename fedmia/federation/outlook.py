@@ -5,10 +5,10 @@ from __future__ import annotations
 import statistics
 from collections.abc import Collection
 
-from fedmia.federation.plan import Plan
+from fedmia.federation.plan import Plan, subject_notes
 from fedmia.federation.schedule import Schedule
 from fedmia.partitions.sizes import MOST_MEMBERS, MOST_SCORED
-from fedmia.report.words.notes import in_words
+from fedmia.report.words.notes import in_words, sentences
 from fedmia.settings.errors import opt
 from fedmia.ssl.base import State
 
@@ -44,6 +44,8 @@ def describe_start(plan: Plan) -> list[str]:
         if len(sizes) > 1
         else f"1 client trains on {sizes[0]} images",
     ]
+    if split.subjects is not None:
+        lines += sentences(subject_notes(split))
     spec, batch = experiment.ssl.plugin("ssl"), experiment.train.batch_size
     if noted := [size for size in sizes if spec.notes(size)]:
         lines.append(f"{len(noted)} of {len(sizes)} clients: {in_words(spec.notes(noted[0])[0])}")

@@ -93,11 +93,14 @@ def main(arguments: list[str]) -> int:
 
 
 def refusal(arguments: str, capsys: Capture) -> str:
-    """The one line by which a command is refused, with exit code 2."""
+    """The one line by which a command is refused, with exit code 2; a command that would do may
+    follow, with every argument of this one."""
     assert main(arguments.split()) == 2
-    lines = capsys.readouterr().err.splitlines()
-    assert len(lines) == 1, lines
-    return lines[0]
+    line, *way_out = capsys.readouterr().err.splitlines()
+    if way_out:
+        assert way_out[0] == "fedmia: this line would do:" and len(way_out) == 2, way_out
+        assert {*arguments.split()} <= {*way_out[1].split()}
+    return line
 
 
 def test_drawn__have_a_test_and_a_result() -> None:
