@@ -342,9 +342,11 @@ def _describe_sizes(headers: Sequence[ImageHeader]) -> str:
 
 
 def _describe_depths(headers: Sequence[ImageHeader]) -> str:
-    """`12 images of 8 bits and 4 of 16 bits`."""
+    """`12 images of 8 bits and 4 of 16 bits (DICOM, PNG)`."""
     listed = [f"{count:,} of {depth}" for depth, count in _depths(headers)]
-    return " and ".join([listed[0].replace(" of ", " images of ", 1), *listed[1:]])
+    kinds = ", ".join(sorted({header.kind for header in headers}))
+    first, *others = listed
+    return " and ".join([first.replace(" of ", " images of ", 1), *others]) + f" ({kinds})"
 
 
 def _depths(headers: Sequence[ImageHeader]) -> list[tuple[str, int]]:
