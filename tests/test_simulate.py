@@ -62,7 +62,8 @@ def report(folder: Path) -> Report:
 def test_out__holds_every_file(folder: Path) -> None:
     kept = {p.name for p in folder.iterdir()}
     assert kept == {"config.yaml", "report.json", "report.html", "scores.csv", "curves.npz",
-                    "table.parquet", "table.csv", "figures", "recording"}  # fmt: skip
+                    "table.parquet", "table.csv", "exposed.csv", "figures",
+                    "recording"}  # fmt: skip
     pictures = sorted(p.stem for p in (folder / "figures").iterdir())
     assert {"roc", "rounds", "layers", "features", "clients"} <= set(pictures)
     assert {"ascent", "ascent-losses", "ascent-thresholds"} <= set(pictures)
