@@ -79,7 +79,7 @@ def write_images(folder, drawn):
 
 
 def train_encoder(images, epochs=40):
-    """Train a small network by SimCLR with crops alone, long enough to leak."""
+    """Train a small network by SimCLR with crops alone."""
     widths = 1, 16, 32, 64
     layers = [
         layer

@@ -20,7 +20,7 @@ from fedmia.report.selection import has_many_clients, unit_of
 from fedmia.report.tables import flat, head_title
 from fedmia.report.words import beside, sets
 from fedmia.report.words.attacks import attack_terms, legend, not_run_by_reason
-from fedmia.report.words.card import UNTRIED, model_card, tested_with
+from fedmia.report.words.card import model_card, tested_with, untried
 from fedmia.report.words.meaning import TITLES
 from fedmia.report.words.terms import term_pattern, terms_in
 
@@ -107,7 +107,7 @@ def page(report: Report, pngs: Mapping[str, bytes], run: Evaluation | None = Non
             attack_terms=attack_terms(report),
             said=beside.sentences(report),
             card=model_card(report).split("\n\n"),
-            untried=UNTRIED,
+            untried=untried(report),
             footer=footer(report),
             not_run=not_run_by_reason(report),
             pictures={d.name: picture(d.caption(), pngs[d.name], d.alt()) for d in drawn},

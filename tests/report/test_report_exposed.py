@@ -160,10 +160,11 @@ def test_parts__are_classes_and_clients_with_enough_members(run: Evaluation) -> 
     one = replace(run, member_labels=labels[0], nonmember_labels=labels[1], member_client=clients)
     rows, attack = build_report(one).parts, run.attacks[1]
     assert [(r.kind, r.name, r.n_members) for r in rows] == [
-        ("class", 0, 40), ("class", 1, 33), ("class", 2, 20), ("client", 2, 52), ("client", 4, 60),
+        ("class", "0", 40), ("class", "1", 33), ("class", "2", 20), ("client", "2", 52),
+        ("client", "4", 60),
     ]  # fmt: skip
     for row in rows:
-        mine = (labels[0] if row.kind == "class" else clients) == row.name
+        mine = (labels[0] if row.kind == "class" else clients) == int(row.name)
         rate = tpr_at_fpr(attack.scores_members[mine], attack.scores_nonmembers, 0.05, family=5)
         assert rate is not None
         assert [row.share, row.low, row.high] == pytest.approx([rate[0], *rate[1]], abs=1e-6)
@@ -171,11 +172,25 @@ def test_parts__are_classes_and_clients_with_enough_members(run: Evaluation) -> 
             assert row.alarms is None and row.n_nonmembers is None
             continue
         cut = np.sort(attack.scores_nonmembers)[-25]
-        like = attack.scores_nonmembers[labels[1] == row.name]
+        like = attack.scores_nonmembers[labels[1] == int(row.name)]
         assert (
             row.alarms == pytest.approx((like >= cut).mean(), abs=1e-6) and row.n_nonmembers == 100
         )
     assert build_report(one).family.intervals == 4  # of the attacks alone, as before
+
+
+def test_parts__are_groups_beside_the_non_members_of_each(run: Evaluation) -> None:
+    groups = np.repeat(["CT", "MR"], [62, 50]), np.repeat(["CT", "MR"], [400, 100])
+    rows = [row for row in build_report(replace(run, groups=groups)).parts if row.kind == "group"]
+    attack = run.attacks[1]
+    assert [(r.name, r.n_members, r.n_nonmembers) for r in rows] == [
+        ("CT", 62, 400),
+        ("MR", 50, 100),
+    ]
+    cut = np.sort(attack.scores_nonmembers)[-25]
+    for row in rows:
+        found = (attack.scores_members[groups[0] == row.name] > cut).mean()
+        assert row.share == pytest.approx(found, abs=1e-6) and row.low <= found <= row.high
 
 
 def test_parts__are_the_largest_where_they_are_many(run: Evaluation) -> None:
@@ -187,7 +202,7 @@ def test_parts__are_the_largest_where_they_are_many(run: Evaluation) -> None:
         run, attack, member_ids=np.arange(n), member_client=np.zeros(n, int), member_labels=labels,
         nonmember_ids=np.arange(n, n + 500), pixels=None, curves=None, leakage={}, layers={},
     )  # fmt: skip
-    assert [row.name for row in build_report(many).parts] == [*range(5, 25)]
+    assert [row.name for row in build_report(many).parts] == [*map(str, range(5, 25))]
 
 
 def test_sentence__says_what_the_bound_allows(run: Evaluation, report: Report) -> None:

@@ -135,7 +135,9 @@ def test_prior__is_said_of_the_attack_that_decides_where_something_follows(run: 
             assert right and ci and ci["0.01"] and right["0.01"] is not None
             values = [100 * v for v in (right["0.01"], *ci["0.01"])]
             words = [float(w) for w in re.findall(r"([0-9.]+) %", sentence)]
-            assert words == pytest.approx([2, values[0], 95, *values[1:], 2], rel=0.05)
+            assert words == pytest.approx(
+                [2, values[0], 100 - values[0], 95, *values[1:], 2], rel=0.05
+            )
     assert len(said) == 3
 
 

@@ -169,9 +169,9 @@ def prior_sentence(row: AttackRow, prior: float) -> str:
     if right is None or ci is None:
         return f"{begin}: there are too few non-members to say how many of those named were used."
     return (
-        f"{begin}, then of the images that the attack {row.name} names {percent(right)} were used "
-        f"(95 % limits: {percent(ci[0])} and {percent(ci[1])}; guessing: {share}), where it "
-        "accuses 1 of 100 others falsely."
+        f"{begin}, then of the images that the attack {row.name} names {percent(right)} were used, "
+        f"and {percent(1 - right)} are accused wrongly (95 % limits of the used: {percent(ci[0])} "
+        f"and {percent(ci[1])}; guessing: {share}), where it accuses 1 of 100 others falsely."
     )
 
 

@@ -33,6 +33,21 @@ UNTRIED = (
     "trainings of the same model, and whether images can be reconstructed or attributes of people "
     "inferred."
 )
+OUTPUTS_ALONE = "These attacks saw the model's outputs alone: who has its weights may find more."
+
+
+def untried(report: Report) -> str:
+    """What was not tested, whatever the result: attacks of other kinds, and of other attackers.
+
+    Args:
+        report: what `report.json` holds.
+
+    Returns:
+        One sentence, or two where no attack read the weights.
+    """
+    if report.attacks and all(row.access == "black_box" for row in report.attacks):
+        return f"{UNTRIED} {OUTPUTS_ALONE}"
+    return UNTRIED
 
 
 def model_card(report: Report) -> str:
@@ -78,7 +93,8 @@ def tested_with(report: Report) -> str:
 def _scope(report: Report, scored: Sequence[AttackRow]) -> str:
     """Which attacks were tried, on how many images, with which version."""
     names = [row.name for row in report.attacks]
-    names += [row.attack for row in report.dataset_inference]
+    if whole := [row.attack for row in report.dataset_inference]:
+        names.append(f"on whole sets {' and '.join(whole)}")
     subject = f"{report.subject[0].upper()}{report.subject[1:]}"
     text = (
         "Membership inference: can somebody tell whether an image was used for training? "
@@ -90,8 +106,9 @@ def _scope(report: Report, scored: Sequence[AttackRow]) -> str:
         others = max(row.n_nonmembers for row in scored)
         text += f" on {members:,} training images (members) and {others:,} other images"
         text += " (non-members)"
+    count = len(report.attacks) + len(report.dataset_inference)
     listed = f" ({', '.join(names)})" if names else ""
-    return f"{text}. Attacks that ran: {len(names)}{listed}."
+    return f"{text}. Attacks that ran: {count}{listed}."
 
 
 def _needs(report: Report, row: AttackRow) -> str:
@@ -137,4 +154,4 @@ def _guarantees(report: Report) -> str:
 def _limits(report: Report) -> str:
     reasons = not_run_by_reason(report).items()
     texts = [f"{names} ({reason.removeprefix(BROKEN)})" for names, reason in reasons]
-    return f"{UNTRIED} Not run: {'; '.join(texts)}." if texts else UNTRIED
+    return untried(report) + (f" Not run: {'; '.join(texts)}." if texts else "")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection
 
 from fedmia.recording.branches import LAST
@@ -211,5 +212,8 @@ def reach(report: Report) -> tuple[str, str]:
         )
     if (more := images_short(report, scored)) is not None:
         todo += f" To show a leak of AUC {WEAK}, score about {more:,} members and as many others"
-        todo += "." if design_effect(scored) == 1 else ", with as many images a subject."
+        if design_effect(scored) != 1:
+            subjects = math.ceil(more * (row.n_member_subjects or 1) / row.n_members)
+            todo += f": about {subjects:,} subjects a side, with as many images each"
+        todo += "."
     return sure, todo
