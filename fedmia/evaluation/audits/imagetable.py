@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from fedmia.data.encoded import EncodedSet
+from fedmia.data.images import IntArray
 from fedmia.evaluation.audits.sources import Source
 from fedmia.settings.errors import InputError, opt
 from fedmia.settings.values import escape_name
@@ -53,6 +57,34 @@ def read_image_table(
             raise InputError(f"{where}, line {at}: image '{image}' is named twice")
         values[side][place] = value
     return values
+
+
+def read_image_numbers(option: str, source: Any, key: str, members: Source) -> IntArray:
+    """A number of each member, such as its client, as a CSV file or an array tells.
+
+    Args:
+        option: that names either, for errors.
+        source: path of a file of lines `image,KEY`; integers (N,).
+        key: what the numbers are.
+        members: the images.
+
+    Returns:
+        int64 (N,); of a file -1 where no line names the image.
+
+    Raises:
+        InputError: as `read_image_table`, or another array.
+    """
+    if isinstance(source, str | Path):
+        sets = {"members": members}
+        read = read_image_table(option, Path(source), key, sets, str.isdecimal)["members"]
+        return np.array([-1 if one is None else int(one) for one in read], dtype=np.int64)
+    array = np.asarray(source)
+    if array.dtype.kind not in "iu" or array.shape != (len(members),):
+        raise InputError(
+            f"{opt(option)} must be a CSV file or integers ({len(members)},), the {key} of each "
+            f"member, got {array.dtype} {array.shape}"
+        )
+    return array.astype(np.int64)
 
 
 def image_places(images: Source) -> dict[str, int]:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 
@@ -20,7 +19,7 @@ from fedmia.data.cast import Cast
 from fedmia.data.images import IntArray
 from fedmia.encoders.memory import InMemory
 from fedmia.evaluation.audits.federation import read_rounds
-from fedmia.evaluation.audits.imagetable import read_image_table
+from fedmia.evaluation.audits.imagetable import read_image_numbers
 from fedmia.evaluation.audits.owners import check_owners, read_owners
 from fedmia.evaluation.audits.sources import SIDES, Source, find_images
 from fedmia.recording.branches import EARLIER, LAST
@@ -210,27 +209,16 @@ def _from_file(
 ) -> IntArray | None:
     """The round of each image by `federation.order`; None: there is no such file or array."""
     values = audit.federation.order if objects.order is None else objects.order
-    option = opt("federation.order")
     if values is None:
         return None
-    if not isinstance(values, str | Path):
-        array = np.asarray(values)
-        if array.dtype.kind not in "iu" or array.shape != (len(members),):
-            raise InputError(
-                f"{option} must be a CSV file or integers ({len(members)},), the round in which "
-                f"each member was first trained on, got {array.dtype} {array.shape}"
-            )
-        return array.astype(np.int64)
-    read = read_image_table(
-        "federation.order", Path(values), "round", {"members": members}, str.isdecimal
-    )["members"]
-    if None in read:
-        lacking, at = read.count(None), read.index(None)
+    first = read_image_numbers("federation.order", values, "round", members)
+    if lacking := int((first < 0).sum()):
         raise InputError(
-            f"{option}: {lacking} of {len(read)} members have no round (the first: image {at}); "
-            f"{opt('members')} are images that were trained on"
+            f"{opt('federation.order')}: {lacking} of {len(first)} members have no round (the "
+            f"first: image {int(np.argmax(first < 0))}); {opt('members')} are images that were "
+            "trained on"
         )
-    return np.array([int(one or 0) for one in read], dtype=np.int64)
+    return first
 
 
 def _from_list(

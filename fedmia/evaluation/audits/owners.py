@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from fedmia.data.images import IntArray
-from fedmia.evaluation.audits.imagetable import read_image_table
+from fedmia.evaluation.audits.imagetable import read_image_numbers
 from fedmia.evaluation.audits.sources import Source
 from fedmia.rounds.kept import KeptRounds
 from fedmia.settings.errors import InputError, opt
@@ -32,15 +32,11 @@ def read_owners(source: Any, members: Source) -> IntArray | None:
     """
     if source is None:
         return None
-    if not isinstance(source, str | Path):
-        array = np.asarray(source)
-        if array.dtype.kind not in "iu" or array.shape != (len(members),):
-            raise InputError(
-                f"{opt('federation.owners')} must be a CSV file or integers ({len(members)},), "
-                f"the client of each member, got {array.dtype} {array.shape}"
-            )
-        return array.astype(np.int64)
-    if (column := members.columns.get("federation.owners")) is not None and not Path(source).suffix:
+    if (
+        isinstance(source, str)
+        and (column := members.columns.get("federation.owners")) is not None
+        and not Path(source).suffix
+    ):
         texts = column.astype(str).tolist()
         names = [text for text in texts if not text.isdecimal()]
         if names:
@@ -49,10 +45,7 @@ def read_owners(source: Any, members: Source) -> IntArray | None:
                 "file under image,client gives each member that of its own"
             )
         return np.array([int(text) for text in texts], dtype=np.int64)
-    read = read_image_table(
-        "federation.owners", Path(source), "client", {"members": members}, str.isdecimal
-    )
-    return np.array([-1 if c is None else int(c) for c in read["members"]], dtype=np.int64)
+    return read_image_numbers("federation.owners", source, "client", members)
 
 
 def check_owners(owners: IntArray, rounds: KeptRounds) -> None:
