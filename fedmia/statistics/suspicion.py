@@ -23,6 +23,7 @@ FEWEST = 3  # clients of a round: of two, none is the odd one
 THRESHOLDS = {
     4: {4: 3.20, 8: 3.25},
     5: {6: 3.78, 7: 3.26, 8: 3.16},
+    7: {4: 4.06, 6: 4.23, 7: 4.03, 8: 3.90},
     10: {8: 3.88},
 }  # fmt: skip
 DRAWS = 1000  # of an honest client with so many rounds
