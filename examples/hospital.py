@@ -71,7 +71,9 @@ def write_images(folder, drawn):
         clinic = "AB"[patient % 4 // 2]
         lines.append(f"bilder/{name}{suffix};{finding};{part};P{patient:03};{clinic}")
         if part == "train":
-            square = values[: min(values.shape), : min(values.shape)].astype(np.float32)
+            side = min(values.shape)
+            top, left = ((length - side) // 2 for length in values.shape)
+            square = values[top : top + side, left : left + side].astype(np.float32)
             pixels = torch.from_numpy(square / (2**BITS - 1))[None, None]
             trained.append(interpolate(pixels, SIDE, mode="bilinear", antialias=True))
     (folder / "Aufnahmen.csv").write_text("\n".join([*lines, ""]), encoding="utf-8-sig")
@@ -106,6 +108,8 @@ def crop(images):
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 2 or Path(sys.argv[1]).exists():
+        sys.exit("usage: python examples/hospital.py FOLDER, one that is not there yet")
     folder = Path(sys.argv[1])
     (folder / "bilder").mkdir(parents=True)
     torch.manual_seed(0)

@@ -157,8 +157,10 @@ def complete_line(command: Command, flags: ParsedFlags, error: IncompleteError) 
         error: names the options.
 
     Returns:
-        The line; empty: the command lacks one of these options, or has it already.
+        The line; empty: nothing would do, or the command lacks one of these options, or has it.
     """
+    if not error.options:
+        return ""
     more = list[str]()
     for path, value in error.options.items():
         more += [command.flag_of(path)] + ([] if value is True else [format_value(value)])

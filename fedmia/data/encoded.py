@@ -122,11 +122,17 @@ class EncodedSet(LabelledImages):
         try:
             decoder.add([self.files[i] for i in indices], places)
         except UnreadableError as error:
-            bad = [self.files[i][0] for i in self._decoder.unreadable(self.files)]
+            bad = self._decoder.unreadable(self.files)
             if len(bad) == 1:
                 raise
-            why = f"{self.where}: {list_unreadable(bad)} cannot be decoded; the first: {error.why}"
-            raise UnreadableError(why, error.why) from None
+            why = error.why
+            try:
+                self._decoder.add([self.files[bad[0]]], np.array(bad[:1]))
+            except UnreadableError as first:
+                why = first.why
+            listed = list_unreadable([self.files[i][0] for i in bad])
+            text = f"{self.where}: {listed} cannot be decoded; the first: {why}"
+            raise UnreadableError(text, why) from None
 
     def _find_differences(self, images: ByteArray, indices: IntArray) -> bool:
         """Whether the images decoded from `indices` differ; of those that do not, the names are

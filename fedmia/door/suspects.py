@@ -14,7 +14,7 @@ from fedmia.evaluation.audits.federation import load_rounds, loss_unknown
 from fedmia.evaluation.audits.suspects import PUBLIC, public_loss, rank_suspects
 from fedmia.records.client_rows import SuspectRow
 from fedmia.rounds.kept import read_recording
-from fedmia.settings.errors import InputError
+from fedmia.settings.errors import InputError, opt
 from fedmia.statistics.suspicion import FEWEST
 from fedmia.threat import WhiteBox
 
@@ -38,7 +38,10 @@ def rank(recording: Path, net: Any, public: Any, loss: Any, seed: int) -> list[S
     rounds = read_recording(recording)
     if not rounds.sent:
         keeps = 'fedmia.flower.record(grid, folder, updates="all") keeps them'
-        raise InputError(f"{rounds.where} has no updates of clients: {keeps}")
+        own = f"of a simulation {opt('federation.keep_updates', 'N')}"
+        raise InputError(f"{rounds.where} has no updates of clients: {keeps}, {own}")
+    if isinstance(net, str):
+        raise InputError(f"net must be a function that returns the network, or a module; got {net}")
     if (net is None) != (public is None) or (net is None and loss is not None):
         raise InputError("the loss of public images needs both net and public: give both, or none")
     state_loss = None

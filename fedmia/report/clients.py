@@ -23,11 +23,12 @@ from fedmia.report.selection import FEW, LARGE, MOST
 from fedmia.seeding import rng
 from fedmia.statistics.auc import AucEstimate, auc_estimate
 from fedmia.statistics.matching import (
-    OVER,
+    DRAWS,
     NullDistribution,
     effective_size,
     mix_weights,
     null_distribution,
+    share_over,
     subject_null,
 )
 
@@ -201,7 +202,7 @@ def distribution(rows: Sequence[ClientRow], nulls: Sequence[FloatArray]) -> Clie
         under_half=sum((row.high or 1.0) < 0.5 for row in scored),
         with_null=len(bands),
         over_null=sum((value or 0.0) > band[1] for value, band in bands),
-        over_null_expected=OVER * len(bands),
+        over_null_expected=share_over(DRAWS) * len(bands),
         percentiles=np.percentile([row.auc for row in scored], percent).tolist(),
         null_percentiles=np.percentile(np.concatenate(nulls), percent).tolist() if nulls else None,
     )

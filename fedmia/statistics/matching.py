@@ -24,8 +24,12 @@ from fedmia.statistics.auc import share_below
 from fedmia.statistics.intervals import FloatArray, IntArray, Interval
 
 DRAWS = 200
-# Share of further draws over the band: its upper end is the 0.975 (DRAWS - 1)-th of DRAWS, from 0.
-OVER = 1 - (0.975 * (DRAWS - 1) + 1) / (DRAWS + 1)
+
+
+def share_over(draws: int) -> float:
+    """Share of further draws over the band of so many, whose upper end is the 0.975 (draws - 1)-th
+    of them, from 0."""
+    return 1 - (0.975 * (draws - 1) + 1) / (draws + 1)
 
 
 def mix_weights(mix: IntArray, labels: IntArray) -> FloatArray:

@@ -45,7 +45,10 @@ def read_tags(content: bytes, length: int | None = None) -> Any:
     if DEFLATED in content:
         raise ValueError("it is deflated as a whole: store it uncompressed")
     tags = pydicom.dcmread(io.BytesIO(content), stop_before_pixels=True, specific_tags=TAGS)
-    _check(tags, len(content) if length is None else length)
+    try:
+        _check(tags, len(content) if length is None else length)
+    except AttributeError as error:  # pydicom's, by the name of the tag
+        raise ValueError(f"it lacks the tag {error.name}") from None
     return tags
 
 
@@ -95,7 +98,8 @@ def window_span(tags: Any) -> tuple[float, float] | None:
     center, width = (np.ravel(tags.get(name)) for name in ("WindowCenter", "WindowWidth"))
     if center[0] is None or width[0] is None or not float(width[0]) > 1:
         return None
-    return float(center[0]) - float(width[0]) / 2, float(center[0]) + float(width[0]) / 2
+    middle, half = float(center[0]) - 0.5, (float(width[0]) - 1) / 2  # PS3.3, C.11.2.1.2.1
+    return middle - half, middle + half
 
 
 def _check(tags: Any, length: int) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import io
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +17,7 @@ from fedmia.data.folder import Folder
 from fedmia.data.images import ImageSet
 from fedmia.records.note import Note
 from fedmia.settings.errors import InputError
+from fedmia.untrusted.arrays import check_array
 from tests.data.dicom_files import write_dicom
 from tests.data.material import encode, refusal
 
@@ -91,6 +95,27 @@ def test_npy__what_is_no_image_is_left_out_like_any_broken_file(
     assert "1.npy: cannot decode the image" in line and why in line
     encoded = Folder().encoded(Request(str(tmp_path), None, None, 0))
     assert len(encoded.drop_unreadable().all()) == 1
+
+
+def test_npy__sound_headers_are_read_as_such_in_many_threads() -> None:
+    """Before 3.12 two threads disturb each other in Python's parser, by which NumPy reads headers,
+    where the collector of garbage lets another one in."""
+    content, limits = npy(np.zeros((8, 8), np.uint8)), gc.get_threshold()
+
+    def let_others_in(phase: str, info: dict[str, int]) -> None:
+        time.sleep(0)
+
+    gc.callbacks.append(let_others_in)
+    gc.set_threshold(5)
+    try:
+        with ThreadPoolExecutor(8) as pool:
+            headers = pool.map(
+                lambda _: check_array("it", io.BytesIO(content), len(content)), range(1500)
+            )
+            assert {shape for shape, _ in headers} == {(8, 8)}
+    finally:
+        gc.set_threshold(*limits)
+        gc.callbacks.remove(let_others_in)
 
 
 def test_npy__a_value_beyond_the_range_is_refused(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from fedmia.records.client_rows import NEVER, ClientDistribution, ClientRow, Coh
 from fedmia.records.rows import Report
 from fedmia.report.selection import FEW, unit_of
 from fedmia.report.words.numbers import estimate, interval, number, signed
-from fedmia.statistics.matching import OVER
+from fedmia.statistics.matching import DRAWS, share_over
 
 FIRST = 3  # clients or subjects that a sentence names of many
 
@@ -40,20 +40,22 @@ def clients_sentence(report: Report) -> str | None:
             f"{number(max(n[1] for n in nulls))}"
         )
     if unit == "subject":
-        return f"{sentence}). {riskiest(report.clients)}"
+        others = max((a.n_nonmember_subjects or 0 for a in report.attacks), default=0)
+        return f"{sentence}). {riskiest(report.clients, min(others, DRAWS))}"
     return f"{sentence}). No ranking: " + (
         "there is only one client." if len(rows) == 1 else "the simultaneous intervals overlap."
     )
 
 
-def riskiest(rows: Sequence[ClientRow]) -> str:
-    """The first few subjects with their intervals, and how many lie over the range of the null."""
+def riskiest(rows: Sequence[ClientRow], others: int) -> str:
+    """The first few subjects with their intervals, and how many lie over the range of the null,
+    which so many `others` give."""
     scored = with_auc(rows)
     first = [f"{row.name} {estimate(row.auc, row.auc_ci)}" for row in scored[:FIRST]]
     text = f"Highest (95 % intervals): {', '.join(first)}."
     if nulls := [row for row in scored if row.null_ci is not None]:
         over = sum(row.auc > row.null_ci[1] for row in nulls)
-        expected = number(OVER * len(nulls), 1)
+        expected = number(share_over(others) * len(nulls), 1)
         text = (
             f"{over or 'None'} of {len(nulls)} lie over the range of non-member subjects (expected "
             f"without a leak: {expected}). {text}"

@@ -63,6 +63,11 @@ GUARANTEE = "For a guarantee every client needs `--defense dpsgd`."
 # Of a run with dpsgd, whatever its budget was.
 BUDGET = "A smaller budget guarantees more (`--defense.dpsgd.epsilon 8` is a usual one)."
 MORE = "Try more attacks (`--attacks all`) and other seeds."
+# Of one subject in question, where each further attack is a further test.
+WEIGH = (
+    "More images of it, or more other subjects, tell more. Another attack is another test, which "
+    "needs more other subjects, and a seed that is picked by its result proves nothing."
+)
 SEEDS = "Try other seeds (`--seed 1`)."  # where all attacks were asked for
 COMPARE = (
     "`fedmia study RUN/config.yaml --defenses early-stopping,dpsgd --seeds 5 --out DIR` compares "
@@ -200,7 +205,9 @@ def reach(report: Report) -> tuple[str, str]:
     """
     todo = MORE if has_untried_attacks(report) else SEEDS
     if not (scored := with_auc(report.attacks)):
-        return " ".join(f"{statement(row)}." for row in report.dataset_inference), todo
+        sets = report.dataset_inference
+        alone = any(row.n_nonmember_subjects is not None for row in sets)
+        return " ".join(f"{statement(row)}." for row in sets), WEIGH if alone else todo
     row, least = widest(scored), report.smallest_leak
     sizes = f"{row.n_members} members and {row.n_nonmembers} non-members"
     sizes += f" of {of} subjects" if (of := subjects_of(row)) else ""

@@ -36,6 +36,8 @@ TERMS: Mapping[str, str] = {
     "regime": "`overfit` if the AUC of `similarity` exceeds 0.85, otherwise `weak`.",
     "untrained": "a control: the same attack on the encoder before its training.",
     "placebo": "a control: the same attack on a second federation, which trained on other images.",
+    "last-model, earlier-model": "controls of `--nonmembers later`: the same attack on a model "
+    "that was trained on both sides, or on neither.",
     "paired control": "the same attack without the step that is tested; one whose name ends in "
     "`-zero` saw the attacked rounds without the attacker's active step.",
     "pixels": "a control: a classifier that sees the images alone, without the model.",

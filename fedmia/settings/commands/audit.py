@@ -331,7 +331,8 @@ class Audit(Attacked):
                 "the precision that it was exported in"
             )
         if (self.members is None) != (self.nonmembers is None):
-            split_dataset(str(self.members or self.nonmembers))  # no source at all is said first
+            if (named := self.members or self.nonmembers) != LATER:
+                split_dataset(str(named))  # no source at all is said first
             source, other = map(opt, ("members", "nonmembers")[:: 1 if self.members else -1])
             raise InputError(f"{source} is given without {other}; an audit needs both")
         if self.groups is not None and (
@@ -397,7 +398,8 @@ class Audit(Attacked):
                 raise InputError(f"{opt(path)} is given without {without}")
         if self.nonmembers == LATER and not self.of_rounds:
             whole = opt("federation.recording", "RECORDING")
-            raise InputError(f"{opt('nonmembers', LATER)} is given without {whole}")
+            files = opt("encoder.checkpoint", "'rounds/*.npz'")
+            raise InputError(f"{opt('nonmembers', LATER)} is given without {whole} or {files}")
 
     def _check_embeddings(self) -> None:
         """Refuse vectors of one side, and what needs an encoder or images beside them."""
