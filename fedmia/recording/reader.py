@@ -23,6 +23,7 @@ from fedmia.recording.format import (
 )
 from fedmia.settings.errors import InputError
 from fedmia.ssl.base import State
+from fedmia.storage import manifest
 from fedmia.storage.snapshot import read_tensors
 from fedmia.storage.states import ReadLate, States
 from fedmia.untrusted.limits import unreadable
@@ -192,7 +193,9 @@ def read_header(folder: Path) -> Header:
     """
     path = folder / HEADER
     if not path.exists():
-        raise InputError(f"'{folder}' is no recording: it has no {HEADER}")
+        inside = folder / manifest.RECORDING
+        hint = f"; that of this run is '{inside}'" * (inside / HEADER).exists()
+        raise InputError(f"'{folder}' is no recording: it has no {HEADER}{hint}")
     with unreadable(f"'{path}' cannot be read"):
         values: Any = read_json(path)
     if not isinstance(values, dict) or values.get("format") != FORMAT:
