@@ -18,6 +18,7 @@ from typing import Any
 
 from _coverage import PARTS, cells, names  # beside this script
 from _coverage_fits import ENCODERS, encoders
+from _results import write_results
 
 from fedmia.runtime.environment import describe
 
@@ -47,15 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             running["encoders"] = [train(name) for name in ENCODERS]
         for part, job in running.items():
             results[part] = [row for future in job for row in future.result()]
-    lines = ",\n".join(f" {json.dumps(k)}: {_rows(v)}" for k, v in (results | describe()).items())
-    args.out.write_text(f"{{\n{lines}\n}}\n")
-
-
-def _rows(value: Any) -> str:
-    """JSON, a list with one entry a line."""
-    if not isinstance(value, list):
-        return json.dumps(value)
-    return "[\n" + ",\n".join(f"  {json.dumps(v)}" for v in value) + "\n ]"
+    write_results(args.out, results | describe())
 
 
 if __name__ == "__main__":

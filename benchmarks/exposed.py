@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import argparse
 import functools
-import json
 from collections.abc import Iterator, Sequence
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from _results import write_results
 from numpy.typing import NDArray
 
 from fedmia.runtime.environment import describe
@@ -141,15 +141,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         print(f"{part}: {len(rows)} rows, at most {worst['errs']:.4f} err "
               f"[{worst['low']:.4f}, {worst['high']:.4f}]")  # fmt: skip
     results = {"draws": args.draws, "seed": args.seed, "level": 0.95} | parts | describe()
-    lines = ",\n".join(f" {json.dumps(k)}: {_rows(v)}" for k, v in results.items())
-    args.out.write_text(f"{{\n{lines}\n}}\n")
-
-
-def _rows(value: Any) -> str:
-    """JSON, a list with one entry a line."""
-    if not isinstance(value, list):
-        return json.dumps(value)
-    return "[\n" + ",\n".join(f"  {json.dumps(v)}" for v in value) + "\n ]"
+    write_results(args.out, results)
 
 
 if __name__ == "__main__":
