@@ -41,13 +41,13 @@ def clients_sentence(report: Report) -> str | None:
         )
     if unit == "subject":
         others = max((a.n_nonmember_subjects or 0 for a in report.attacks), default=0)
-        return f"{sentence}). {riskiest(report.clients, min(others, DRAWS))}"
+        return f"{sentence}). {_riskiest(report.clients, min(others, DRAWS))}"
     return f"{sentence}). No ranking: " + (
         "there is only one client." if len(rows) == 1 else "the simultaneous intervals overlap."
     )
 
 
-def riskiest(rows: Sequence[ClientRow], others: int) -> str:
+def _riskiest(rows: Sequence[ClientRow], others: int) -> str:
     """The first few subjects with their intervals, and how many lie over the range of the null,
     which so many `others` give."""
     scored = with_auc(rows)

@@ -331,8 +331,8 @@ class Audit(Attacked):
                 "the precision that it was exported in"
             )
         if (self.members is None) != (self.nonmembers is None):
-            if (named := self.members or self.nonmembers) != LATER:
-                split_dataset(str(named))  # no source at all is said first
+            if (side := self.members or self.nonmembers) != LATER:
+                split_dataset(str(side))  # no source at all is said first
             source, other = map(opt, ("members", "nonmembers")[:: 1 if self.members else -1])
             raise InputError(f"{source} is given without {other}; an audit needs both")
         if self.groups is not None and (
