@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, partial
@@ -106,28 +107,44 @@ class ClientSetup:
         """The augmentation of the views that clients train on."""
         return self.experiment.ssl.plugin("ssl").augment
 
+    @cached_property
+    def first_method(self) -> SSLMethod:
+        """A method on the run's first weights, on `device`: these are drawn once in a process. It
+        stays as it is."""
+        return self._build_method(None, torch_rng(self.experiment.seed, "client-method", -1))
+
     def method(self, client: int, images: int | None) -> SSLMethod:
-        """Build an SSL method that starts from the run's first weights.
+        """An SSL method on the run's first weights, for one client.
 
         Args:
-            client: partition id of the client.
+            client: partition id of the client; -1: of nobody.
             images: number of images of the client.
 
         Returns:
-            The method on `device`.
+            The method on `device`. All that it draws but the weights comes from the client's own
+            stream.
         """
+        first = self.first_method
+        state = first.state_dict()
+        constants = {id(t): t for name, t in first.named_buffers() if name not in state}
+        method = copy.deepcopy(first, constants)
+        if self.renew(method, client, images):
+            return method
+        return self._build_method(images, torch_rng(self.experiment.seed, "client-method", client))
+
+    def _build_method(self, images: int | None, generator: torch.Generator) -> SSLMethod:
+        """A method of its own, every weight drawn."""
         run = self.experiment
         net, spec = run.model.plugin("model"), run.ssl.plugin("ssl")
         public = self.public_images if spec.public else None
         constants = pixel_constants(run, self.channels)
         training_data = TrainingData(*constants, images, public, run.train.batch_size)
-        generator = self._method_generator(client)
         return spec.build(net.build(self.channels, self.size), training_data, generator).to(
             self.device
         )
 
-    def renew(self, method: SSLMethod, client: int, images: int) -> bool:
-        """Reset another client's method to what `method` would build.
+    def renew(self, method: SSLMethod, client: int, images: int | None) -> bool:
+        """Give a method what a client begins with, but for the weights, which it receives.
 
         Args:
             method: another client's, on the same network.
@@ -137,14 +154,7 @@ class ClientSetup:
         Returns:
             False where the method has to be built anew.
         """
-        away = self.device != "cpu"  # the numbers are a CPU's
-        renewed = (method.cpu() if away else method).renew(images, self._method_generator(client))
-        if away:
-            method.to(self.device)
-        return renewed
-
-    def _method_generator(self, client: int) -> torch.Generator:
-        return torch_rng(self.experiment.seed, "client-method", client)
+        return method.renew(images, torch_rng(self.experiment.seed, "client-bank", client))
 
     def build_defenses(self, client: int) -> DefenseStack:
         """The client's defences."""

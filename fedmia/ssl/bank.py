@@ -58,7 +58,8 @@ class Bank(nn.Module):
     @torch.no_grad()
     def fill(self, outputs: Tensor) -> None:
         """Replace all rows by `outputs` (N, P), scaled to unit length."""
-        self.rows = F.normalize(outputs.to(self.rows.dtype), dim=1)
+        unit = F.normalize(outputs.to(self.rows.dtype), dim=1)  # drawn ones are a CPU's
+        self.rows = unit.to(self.rows.device)
         self.pointer = 0
 
     def losses(self, z1: Tensor, z2: Tensor, T: float) -> Tensor:

@@ -193,9 +193,9 @@ class SSLMethod(nn.Module, ABC):
         return True
 
     def renew(self, images: int | None, generator: torch.Generator) -> bool:
-        """Become, on the CPU, what `SSL.build` makes for a holder of `images` images, except what
-        `load_shared` and `begin_first_round` set next: draws what it draws, in its order. True if
-        it can; if not, which is the default, one is built in its place."""
+        """Become that of a new holder of `images` images, except what `load_shared` and
+        `begin_first_round` set next: draws a bank and the like, and no weight. True if it can; if
+        not, which is the default, one is built in its place."""
         return False
 
     @abstractmethod

@@ -247,14 +247,23 @@ def local_state_comes_back(case: SSLCase) -> None:
         case.require_equal(got, want, text)
 
 
-def renewed_is_as_built(case: SSLCase) -> None:
-    """If it can be: another client's method goes on as one that is built for a client."""
+def renewed_forgets_its_holder(case: SSLCase) -> None:
+    """If it can be: whatever client had the method, the next one goes on the same; no weight is
+    drawn."""
     method, built = case.trained(), case.build(seed=1, images=9)
+    before = copy.deepcopy(dict(zip(method.shared_parameters(), method.trainable(), strict=True)))
     if not method.renew(9, torch_rng(1, "test")):
         return
+    after = dict(zip(method.shared_parameters(), method.trainable(), strict=True))
+    text = "renew changes the weight {}, which the next client receives; draw what it does not"
+    case.require_equal(before, after, text)
+    case.must(
+        built.renew(9, torch_rng(1, "test")), "renew is True of one method and not of another"
+    )
     for one in (method, built):
+        one.load_shared(case.build(seed=2).shared_state())
         one.begin_first_round()
-    text = "renew is not what build is, see {}; set it anew as build does, or return False"
+    text = "renew leaves what another client had, see {}; set it anew, or return False"
     case.require_equal(everything(built), everything(method), text)
     got, want = (everything(case.train(one)) for one in (method, built))
     case.require_equal(want, got, text)
@@ -305,7 +314,7 @@ SSL_CHECKS: tuple[Callable[[SSLCase], None], ...] = (
     declares_views_and_learning_rate, build_draws_from_its_generator,
     losses_are_one_finite_number_an_image, training_repeats_and_moves_the_weights,
     losses_are_per_image_unless_coupled, forgets_images_unless_it_says_so,
-    shared_state_comes_back, local_state_comes_back, renewed_is_as_built,
+    shared_state_comes_back, local_state_comes_back, renewed_forgets_its_holder,
     rounds_begin_with_the_weights_received, output_losses_are_an_observers, notes_are_sentences,
 )  # fmt: skip
 

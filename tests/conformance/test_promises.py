@@ -99,7 +99,7 @@ WRONG_METHODS: list[tuple[str, dict[str, Any], str]] = [
     ("key", {"local_state": without_key},
      "local_state lacks something: a client that is restored trains otherwise, see "),
     ("renew", {"renew_bank": lambda s, images, generator: None},
-     "renew is not what build is, see bank.rows"),
+     "renew leaves what another client had, see bank.rows"),
     ("copy", {"shared_state": no_copy}, "shared_state is no copy: "),
     ("local", {"local_state": lambda s: real.local_state(s) | {"queue": s.queue}},
      "local_state is no copy: queue moves with training"),
