@@ -7,9 +7,9 @@ own. Flower is imported where a client works: whoever lists the roles in this fo
 
 from __future__ import annotations
 
+import copy
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from threading import Event
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +21,7 @@ from clients.client_round import ClientRound
 from clients.client_setup import ClientSetup, ClientTask
 from fedmia.ssl import TwoView
 from fedmia.ssl.base import State
+from fedmia.storage.arena import Arena
 from fedmia.storage.snapshot import ClientState, StateStore, Update
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ def together_app(client_setup: ClientSetup) -> Together:
     """
     from flwr.app import Message
 
-    plain = replace(client_setup, device="cpu").method(-1, None)
+    plain, arena = copy.deepcopy(client_setup.first_method).cpu(), Arena()
     assert isinstance(plain, TwoView)  # no other method is stackable
 
     def train(orders: Sequence[tuple[Message, int, LocalState]], halt: Event) -> dict[int, Answer]:
@@ -90,7 +91,7 @@ def together_app(client_setup: ClientSetup) -> Together:
             received = rounds[0].received  # on the device
         answers = dict[int, Answer]()
         for group in form_groups(rounds):
-            results = train_group([rounds[place] for place in group], plain)
+            results = train_group([rounds[place] for place in group], plain, arena)
             for place, (update, new) in zip(group, results, strict=True):
                 update.metrics.update(began=began, ended=time.perf_counter())
                 content = write_content(update, update.state)

@@ -10,17 +10,19 @@ from __future__ import annotations
 import copy
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any
+
+from torch.optim import Optimizer
 
 from clients.client_round import ClientRound
 from clients.client_setup import ClientSetup
 from clients.local_state import begin_training, end_training
 from fedmia.ssl import TwoView
-from fedmia.ssl.base import State, on_device
-from fedmia.ssl.stacked import StackedJob, stack, stack_method, unstack
+from fedmia.ssl.base import SSLMethod, State
+from fedmia.ssl.stacked import StackedJob, finite_rows, stack, stack_method, unstack
 from fedmia.ssl.train import make_optimizer
+from fedmia.storage.arena import Arena, gather, outline
 from fedmia.storage.snapshot import ClientState, Update
 
 # What `auto` takes: more are hardly faster. On a CPU a step of more than TINY numbers of pixels
@@ -57,42 +59,48 @@ def count_together(client_setup: ClientSetup) -> tuple[int, str]:
 
 
 def train_group(
-    rounds: Sequence[ClientRound], plain: TwoView
+    rounds: Sequence[ClientRound], plain: TwoView, arena: Arena
 ) -> list[tuple[Update, ClientState | None]]:
     """Clients of as many images each, at work as if they were one client with stacked tensors.
 
     Args:
         rounds: of the clients, one group of `form_groups`.
         plain: a method of one client, on the CPU; stays as it is.
+        arena: gets what they keep.
 
     Returns:
         What each client sends, and what it keeps.
     """
     first, count, setup = rounds[0], len(rounds), rounds[0].client_setup
-    device, train = setup.device, setup.experiment.train
-    plain = copy.deepcopy(plain)  # of its own: other threads draw other clients' banks
-    method = stack_method(plain, count, device)
+    device, cache = setup.device, setup.method_cache
+    method, optimizer = cache.take_stacked(count) or _stack(plain, count, setup)
     method.load_shared({n: t.expand(count, *t.shape) for n, t in first.received.items()})
     members = [(setup.images[one.indices], one.stream("train")) for one in rounds]
     job = setup.job(
         method, members[0][0], first.task.round, first.stream("train"), first.task.craft,
-        make_optimizer(method, train), first.halt, partial(StackedJob, members=members),
+        optimizer, first.halt, partial(StackedJob, members=members),
     )  # fmt: skip
     assert isinstance(job, StackedJob)
     before = [one.local_state.tensors for one in rounds]
-    begin_training(job, stack(before, device) if before[0] else {})
-    if not before[0]:
-        method.load_local(stack(_first_banks(rounds, plain), device))
+    begin_training(job, gather(before, device) if before[0] else {})
+    if not before[0]:  # each from a copy of its own: other threads draw other clients' banks
+        method.load_local(stack(_first_banks(rounds, copy.deepcopy(plain)), device))
     seconds = job.run()["seconds"] / count
     trained, staying = end_training(job, setup)
-    sent = unstack(on_device(trained, "cpu"), count)
+    finite, rows = finite_rows(staying, count), arena.write(staying, count)
+    cache.give_stacked(count, method, optimizer)
     results = list[tuple[Update, ClientState | None]]()
-    for i, own in enumerate(unstack(staying, count)):
-        # Rows of their own: one client's state would keep all others' in memory.
-        rounds[i].note_trained(sent[i], {n: t.clone() for n, t in own.items()})
+    for i, sent in enumerate(unstack(trained, count)):
+        rounds[i].note_trained(sent, rows[i] if finite[i] else before[i])
         about = {"loss": job.client_losses[i], "seconds": seconds}
-        results.append(rounds[i].final(sent[i], about))
+        results.append(rounds[i].final(sent, about))
     return results
+
+
+def _stack(plain: TwoView, count: int, setup: ClientSetup) -> tuple[SSLMethod, Optimizer]:
+    """A method of so many clients, and its optimizer."""
+    method = stack_method(plain, count, setup.device)
+    return method, make_optimizer(method, setup.experiment.train)
 
 
 def _first_banks(rounds: Sequence[ClientRound], plain: TwoView) -> list[State]:
@@ -101,9 +109,9 @@ def _first_banks(rounds: Sequence[ClientRound], plain: TwoView) -> list[State]:
     Args:
         plain: a method of one client, on the CPU; changes.
     """
-    banks, on_cpu = list[State](), replace(rounds[0].client_setup, device="cpu")
+    banks = list[State]()
     for one in rounds:
-        on_cpu.renew(plain, one.task.client, len(one.indices))
+        one.client_setup.renew(plain, one.task.client, len(one.indices))
         banks.append(TwoView.local_state(plain))
     return banks
 
@@ -122,9 +130,6 @@ def form_groups(rounds: Sequence[ClientRound]) -> list[list[int]]:
     for place, one in enumerate(rounds):
         if one.client_setup.roles[one.task.client] != "honest" or one.defense:
             continue
-        key = tuple(
-            (n, t.shape, t.dtype, () if t.is_floating_point() else tuple(t.flatten().tolist()))
-            for n, t in sorted(one.local_state.tensors.items())
-        )
-        groups.setdefault((len(one.indices), key), []).append(place)
+        key = len(one.indices), outline(one.local_state.tensors)
+        groups.setdefault(key, []).append(place)
     return [group for group in groups.values() if len(group) > 1]

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import copy
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from threading import Event
 from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 from torch.optim import Optimizer
 
 from clients.client_setup import ClientSetup, ClientTask
@@ -30,7 +31,7 @@ class ClientRound:
     """One client at work in one round: its images, its method, its state, its upload.
 
     A role calls `train`, which is `init` and the steps, or crafts an upload, or neither; `final`
-    ends the round. Nothing is stored here: the client works on copies of what it kept, and whoever
+    ends the round. Nothing is stored here: the client changes nothing of what it kept, and whoever
     executes the round keeps what `final` gives.
 
     Args:
@@ -52,14 +53,14 @@ class ClientRound:
         self.broadcast = on_device(broadcast or {}, client_setup.device)
         self.indices = client_setup.branch_parts(task.branch)[task.client]
         self.first = local_state is None
-        self.local_state = ClientState() if local_state is None else local_state.copy()
-        self.memory = self.local_state.memory
+        self.local_state = local_state or ClientState()
+        self.memory = copy.deepcopy(self.local_state.memory)
         self.strategy = self._run.strategy.build("strategy")
         self.defense = client_setup.build_defenses(task.client)
         self._root = root(client_setup.noise_source, self._run.seed)
         self._local: LocalTraining | None = None
         self._job: Job | None = None
-        self._trained: tuple[State, State] | None = None
+        self._trained: tuple[State, Mapping[str, Tensor]] | None = None
         self._crafted = False
         self._guesses: list[State] | None = None
 
@@ -69,7 +70,8 @@ class ClientRound:
 
     def init(self) -> Job:
         """The round's training, ready to run from the strategy's weights and its own state."""
-        own = on_device(under("strategy.", self.local_state.tensors), self.client_setup.device)
+        kept, device = under("strategy.", self.local_state.tensors), self.client_setup.device
+        own = {name: tensor.to(device, copy=True) for name, tensor in kept.items()}
         self._local = LocalTraining(self.received, self.broadcast, own, self.memory, {})
         self._job = self._make_job(self.indices, self._local, self._take_cached())
         begin_training(self._job, self.local_state.tensors)
@@ -88,7 +90,7 @@ class ClientRound:
         self.note_trained(trained, staying)
         return trained, metrics, job.method
 
-    def note_trained(self, trained: State, staying: State) -> None:
+    def note_trained(self, trained: State, staying: Mapping[str, Tensor]) -> None:
         """Note what the client's training left, wherever it ran.
 
         Args:
@@ -143,9 +145,10 @@ class ClientRound:
             trained, staying = self._trained
             if self._local is not None:  # else of a stacked job: the strategy has no client's half
                 leaving |= self.strategy.finish(self._local, trained, sent)
-                staying |= {f"strategy.{n}": t for n, t in self._local.own_state.items()}
-            if all_finite(staying.values()):  # else as if it had rested
-                tensors = staying
+                own = {f"strategy.{n}": t for n, t in self._local.own_state.items()}
+                staying = {**staying, **own}
+                staying = staying if all_finite(staying.values()) else tensors
+            tensors = staying
         changed = self._crafted or self.defense.adapts  # perhaps, by an attack or a defence
         if self._job is not None and not changed:
             self.client_setup.method_cache.give(self._job.method, self._job.optimizer)

@@ -5,18 +5,23 @@ Both executors use it: of one client, and of many whose tensors are stacked.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+from torch import Tensor
+
 from clients.client_setup import ClientSetup
 from fedmia.ssl.base import State, on_device, under
 from fedmia.ssl.optimizers import optimizer_state, restore
 from fedmia.ssl.train import Job
 
 
-def begin_training(job: Job, tensors: State) -> None:
+def begin_training(job: Job, tensors: Mapping[str, Tensor]) -> None:
     """Go on where the last round ended.
 
     Args:
         job: its method has the weights of the round, and changes in place.
-        tensors: what `end_training` gave then, on any device; empty in a first round.
+        tensors: what `end_training` gave then, on any device; empty in a first round. They stay
+            as they are.
     """
     method, tensors = job.method, on_device(tensors, job.device)
     if not tensors:

@@ -20,6 +20,7 @@ class MethodCache(threading.local):
 
     def __init__(self) -> None:
         self._kept: tuple[SSLMethod, Optimizer] | None = None
+        self._stacked: tuple[int, SSLMethod, Optimizer] | None = None
 
     def take(self) -> tuple[SSLMethod, Optimizer] | None:
         """The pair, which now belongs to the caller; None where there is none.
@@ -36,10 +37,34 @@ class MethodCache(threading.local):
             method: its state is overwritten by that of the next client.
             optimizer: of the method; its buffers are let go.
         """
-        optimizer.zero_grad(set_to_none=True)
-        optimizer.state.clear()  # the buffers are another's by now, so they are let go, not zeroed
-        for layer in method.modules():
-            if isinstance(layer, _BatchNorm) and layer.num_batches_tracked is not None:
-                layer.num_batches_tracked.zero_()  # no float, so no part of the shared state
         if method.comes_back:
+            _clear(method, optimizer)
             self._kept = method, optimizer
+
+    def take_stacked(self, count: int) -> tuple[SSLMethod, Optimizer] | None:
+        """The pair of so many clients, likewise; None where it is of another number."""
+        stacked, self._stacked = self._stacked, None
+        return stacked[1:] if stacked is not None and stacked[0] == count else None
+
+    def give_stacked(self, count: int, method: SSLMethod, optimizer: Optimizer) -> None:
+        """Keep the pair of a pass for the thread's next.
+
+        Args:
+            count: clients of the pass.
+            method: its state is overwritten by that of the next clients.
+            optimizer: of the method; its buffers are let go.
+        """
+        _clear(method, optimizer)
+        for layer in method.modules():
+            if isinstance(layer, _BatchNorm):  # statistics that stay with a client begin anew
+                layer.reset_running_stats()
+        self._stacked = count, method, optimizer
+
+
+def _clear(method: SSLMethod, optimizer: Optimizer) -> None:
+    """Let go what no state holds."""
+    optimizer.zero_grad(set_to_none=True)
+    optimizer.state.clear()  # the buffers are another's by now, so they are let go, not zeroed
+    for layer in method.modules():
+        if isinstance(layer, _BatchNorm) and layer.num_batches_tracked is not None:
+            layer.num_batches_tracked.zero_()  # no float, so no part of the shared state

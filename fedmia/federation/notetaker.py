@@ -175,4 +175,4 @@ def run_in_threads(work: Callable[[T], R], parts: Sequence[T], threads: int) -> 
 def bank_of(local_state: ClientState | None) -> State:
     """The bank of negatives in what a client keeps; its key encoder stays with the client."""
     local = under("local.", local_state.tensors if local_state else {})
-    return {name: tensor for name, tensor in local.items() if not name.startswith("key.")}
+    return {name: tensor.clone() for name, tensor in local.items() if not name.startswith("key.")}

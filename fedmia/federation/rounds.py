@@ -109,6 +109,7 @@ class FederatedRun:
         self._unsaved: tuple[int, State, State] | None = None
         self._crafted: State | None = None
         self._replay: Replay | None = None
+        self._sizes = dict[str, tuple[list[int], int]]()
         self._line = RecordedRound("", 0)
         self.experiment = experiment = plan.experiment
         self.schedule, self.holder = Schedule(experiment), experiment.holder
@@ -174,10 +175,13 @@ class FederatedRun:
 
     def _note_reply(self, branch: str, client: int) -> None:
         """Show how far the round is: a client takes as long as it has images (unknown: one)."""
-        sizes = [len(part) or 1 for part in self.client_setup.branch_parts(branch)]
+        if branch not in self._sizes:
+            sizes = [len(part) or 1 for part in self.client_setup.branch_parts(branch)]
+            self._sizes[branch] = sizes, sum(sizes)
+        sizes, total = self._sizes[branch]
         share = self.experiment.federation.participation
         clients = max(1, int(len(sizes) * share + 0.5))
-        self.display.reply(sizes[client] / (sum(sizes) * share), clients)
+        self.display.reply(sizes[client] / (total * share), clients)
 
     def branches(self) -> list[str]:
         """The branches whose rounds need clients, in their order."""

@@ -12,7 +12,7 @@ from flwr.serverapp import Grid
 from fedmia import __version__
 from fedmia.federation.backends import run_inline, run_ray
 from fedmia.federation.checkpoint import Checkpoint
-from fedmia.federation.ledger import ROOM, Ledger
+from fedmia.federation.ledger import Ledger
 from fedmia.federation.notetaker import NoteTaker
 from fedmia.federation.outlook import describe_start
 from fedmia.federation.plan import Plan, forecasts, make_client_setup
@@ -72,8 +72,8 @@ def train(
         notes = NoteTaker(client_setup, client_setup.attack)
     states_folder = checkpoint.clients if checkpoint else folder / "clients"
     device = client_setup.device  # where clients' states are
-    room = ROOM if device == "cpu" else torch.cuda.get_device_properties(device).total_memory // 8
-    store = store or Ledger(states_folder, room)
+    card = 0 if device == "cpu" else torch.cuda.get_device_properties(device).total_memory // 8
+    store = store or Ledger(states_folder, device_room=card)
     strategy, place = plan.experiment.strategy.name, RunFolder(out or folder)
     header = Header({"fedmia": __version__, "strategy": strategy}, every=0)
     recording = RecordingWriter(place.recording, header, plan.cast)

@@ -58,7 +58,9 @@ def pack_state(state: ClientState | None) -> RecordDict:
     if state is None:
         return RecordDict()
     memory = ConfigRecord({"json": json.dumps(state.memory)})
-    return RecordDict({"memory": memory, "tensors": ArrayRecord(torch_state_dict=state.tensors)})
+    return RecordDict(
+        {"memory": memory, "tensors": ArrayRecord(torch_state_dict=dict(state.tensors))}
+    )
 
 
 def name_clients(clients: Collection[int]) -> str:

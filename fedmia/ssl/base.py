@@ -267,7 +267,7 @@ class TrainingData:
     batch: int = 16
 
 
-def on_device(state: State, device: torch.device | str) -> State:
+def on_device(state: Mapping[str, Tensor], device: torch.device | str) -> State:
     """The state on a device."""
     return {name: tensor.to(device) for name, tensor in state.items()}
 

@@ -8,7 +8,7 @@ update, the ring of a bank) treats each number by itself, and so all rows at onc
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -45,7 +45,7 @@ def stack_method(method: SSLMethod, count: int, device: torch.device | str) -> S
     return stacked
 
 
-def stack(states: Sequence[State], device: torch.device | str) -> State:
+def stack(states: Sequence[Mapping[str, Tensor]], device: torch.device | str) -> State:
     """The states of several clients as one.
 
     Args:
@@ -71,6 +71,26 @@ def unstack(state: State, count: int) -> list[State]:
     """
     rows = {n: t.unbind() if t.is_floating_point() else [t] * count for n, t in state.items()}
     return [{name: values[i] for name, values in rows.items()} for i in range(count)]
+
+
+def finite_rows(state: State, count: int) -> list[bool]:
+    """Of each client whether all its tensors are finite.
+
+    Args:
+        state: of all, as of `stack`.
+        count: number of clients.
+
+    Returns:
+        One value a client.
+    """
+    floating = [t.flatten(1) for t in state.values() if t.is_floating_point()]
+    if not floating:
+        return [True] * count
+    lengths = torch.stack([torch.linalg.vector_norm(t, dim=1) for t in floating]).isfinite()
+    finite: list[bool] = lengths.all(dim=0).tolist()
+    return [
+        good or all(bool(t[i].isfinite().all()) for t in floating) for i, good in enumerate(finite)
+    ]
 
 
 class StackedJob(Job):

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import copy
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
 from safetensors.torch import save_file
-from torch import nn
+from torch import Tensor, nn
 
 from fedmia.settings.errors import InputError
 from fedmia.ssl.base import State
@@ -45,17 +44,13 @@ class ClientState:
     """What one client keeps between rounds.
 
     Attributes:
-        tensors: by name: queue, key encoder, optimizer moments, ..
+        tensors: by name: queue, key encoder, optimizer moments, ..; nobody changes them, as the
+            client may have to work again from the same state.
         memory: values that JSON can hold.
     """
 
-    tensors: State = field(default_factory=dict)
+    tensors: Mapping[str, Tensor] = field(default_factory=dict)
     memory: dict[str, Any] = field(default_factory=dict)
-
-    def copy(self) -> ClientState:
-        """A copy that shares nothing: the state stays as it was, should the client work again."""
-        tensors = {name: tensor.clone() for name, tensor in self.tensors.items()}
-        return ClientState(tensors, copy.deepcopy(self.memory))
 
 
 @dataclass
@@ -117,7 +112,9 @@ class StateStore(Protocol):
         """
 
 
-def write_tensors(tensors: State, path: Path, about: object = None, forced: bool = True) -> None:
+def write_tensors(
+    tensors: Mapping[str, Tensor], path: Path, about: object = None, forced: bool = True
+) -> None:
     """Write a state to a file; the file is written whole or not at all.
 
     Args:

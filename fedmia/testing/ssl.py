@@ -251,10 +251,11 @@ def renewed_forgets_its_holder(case: SSLCase) -> None:
     """If it can be: whatever client had the method, the next one goes on the same; no weight is
     drawn."""
     method, built = case.trained(), case.build(seed=1, images=9)
-    before = copy.deepcopy(dict(zip(method.shared_parameters(), method.trainable(), strict=True)))
+    before = method.shared_state()
     if not method.renew(9, torch_rng(1, "test")):
         return
-    after = dict(zip(method.shared_parameters(), method.trainable(), strict=True))
+    after = method.shared_state()
+    before, after = ({n: s[n] for n in method.shared_parameters()} for s in (before, after))
     text = "renew changes the weight {}, which the next client receives; draw what it does not"
     case.require_equal(before, after, text)
     case.must(

@@ -21,6 +21,7 @@ from fedmia.federation.ledger import Ledger
 from fedmia.runtime.progress import Display
 from fedmia.ssl.base import State
 from fedmia.ssl.train import Train
+from fedmia.storage.arena import Arena
 from fedmia.storage.snapshot import Update
 from tests.small_setup import changed, settle, small_setup
 
@@ -71,14 +72,14 @@ def worked(
     """The updates of three rounds. One client misses the second; where its bank is then at another
     place than those of the others, or its norms count otherwise, only two of them train together in
     the third."""
-    updates, store = list[Update](), Ledger()
-    plain: Any = replace(client_setup, device="cpu").method(-1, None)
+    updates, store, arena = list[Update](), Ledger(), Arena()
+    plain: Any = client_setup.first_method
     for round, clients in enumerate(([0, 1, 2, 3], [0, 2, 3], [0, 1, 2, 3]), 1):
         rounds = rounds_of(client_setup, store, round, clients)
         groups = form_groups(rounds) if together else []
         new = list[Update]()
         for group in groups:
-            results = train_group([rounds[place] for place in group], plain)
+            results = train_group([rounds[place] for place in group], plain, arena)
             new += [settle(store, rounds[i], one) for i, one in zip(group, results, strict=True)]
         alone = {*range(len(rounds))} - {place for group in groups for place in group}
         new += [settle(store, rounds[place], Honest().answer(rounds[place])) for place in alone]
@@ -151,7 +152,7 @@ def test_group__in_bfloat16_is_near(name: str, client_setup: ClientSetup) -> Non
 def test_plain__stays_as_it_is_for_other_threads(client_setup: ClientSetup) -> None:
     plain: Any = client_setup.method(-1, None)
     rounds, before = rounds_of(client_setup, Ledger(), 1, [0, 1]), copy.deepcopy(plain)
-    train_group(rounds, plain)
+    train_group(rounds, plain, Arena())
     assert same(plain.state_dict(), before.state_dict()) and plain.bank.pointer == 0
 
 
@@ -258,9 +259,9 @@ def passes(monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
     """The clients of each pass."""
     clients = list[list[int]]()
 
-    def noted(rounds: Sequence[ClientRound], plain: Any) -> Any:
+    def noted(rounds: Sequence[ClientRound], *rest: Any) -> Any:
         clients.append([one.task.client for one in rounds])
-        return train_group(rounds, plain)
+        return train_group(rounds, *rest)
 
     monkeypatch.setattr(app, "train_group", noted)
     return clients
@@ -287,8 +288,8 @@ def test_run__goes_on_one_by_one_where_a_pass_fails_and_says_so(
 ) -> None:
     alone, work = federated(planned(FLAGS), tmp_path / "alone"), app.train_group
 
-    def broken(rounds: Sequence[ClientRound], plain: Any) -> Any:
-        work(rounds, plain)
+    def broken(rounds: Sequence[ClientRound], *rest: Any) -> Any:
+        work(rounds, *rest)
         raise RuntimeError("no batching rule\nfor it")
 
     monkeypatch.setattr(app, "train_group", broken)
@@ -305,10 +306,10 @@ def test_run__takes_half_as_many_where_memory_is_short(
 ) -> None:
     alone, work = federated(planned(FLAGS), tmp_path / "alone"), app.train_group
 
-    def short(rounds: Sequence[ClientRound], plain: Any) -> Any:
+    def short(rounds: Sequence[ClientRound], *rest: Any) -> Any:
         if len(rounds) > 3:
             raise torch.OutOfMemoryError("of 8 GiB")
-        return work(rounds, plain)
+        return work(rounds, *rest)
 
     monkeypatch.setattr(app, "train_group", short)
     halved = federated(planned(FLAGS + "--clients-at-once 7"), tmp_path / "halved")

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import torch
 
-from fedmia.federation.ledger import Ledger, size
+from fedmia.federation.ledger import Ledger
+from fedmia.storage.arena import nbytes
 from fedmia.storage.snapshot import ClientState
 
 
@@ -42,10 +43,10 @@ def test_resumed__writes_over_no_file_of_the_index_that_it_began_from(tmp_path: 
 
 def test_room__the_oldest_go_to_disk_and_forks_are_where_they_are(tmp_path: Path) -> None:
     """Of a state that is replaced, forked or put on disk; what stays is the last that was saved."""
-    store = Ledger(tmp_path, room=3 * size(state(0)))
+    store = Ledger(tmp_path, room=3 * nbytes(state(0).tensors))
     for number in (0, 1, 2, 0, 2):
         store.save("main", number, state(10 + number))
-    assert size(state(0)) == 16 and not list(tmp_path.glob("*"))
+    assert nbytes(state(0).tensors) == 16 and not list(tmp_path.glob("*"))
     store.save("main", 3, state(13))  # 1 is the one that was saved longest ago
     assert [f.name[:9] for f in tmp_path.glob("*")] == ["main-0001"]
     store.fork("main", "zero", 4)

@@ -1,0 +1,155 @@
+"""States of clients side by side: of one layout one tensor a name, with a row for each state."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from threading import Lock
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fedmia.ssl.base import State
+from fedmia.ssl.stacked import stack
+
+Layout = tuple[tuple[str, torch.Size, torch.dtype, torch.device], ...]
+
+
+class Arena:
+    """Rows of tensors on the device where they were written, whatever device that is.
+
+    A row is written once. Its place is free again when nobody refers to it, so whoever needs a
+    state of before, such as a checkpoint that is being written, keeps it and is in nobody's way.
+    There are as many places as there were rows at once.
+    """
+
+    def __init__(self) -> None:
+        self._blocks: dict[Layout, _Block] = {}
+        self._lock = Lock()
+
+    def write(self, state: State, count: int) -> list[Row]:
+        """Copy the states of several clients to rows.
+
+        Args:
+            state: of all, as `fedmia.ssl.stacked.stack` gives it: floating tensors (count, ..).
+            count: number of clients.
+
+        Returns:
+            A row for each.
+        """
+        floating = {n: t for n, t in state.items() if t.is_floating_point()}
+        alike = {n: t for n, t in state.items() if n not in floating}
+        layout = tuple((n, t.shape[1:], t.dtype, t.device) for n, t in floating.items())
+        with self._lock:
+            block = self._blocks.setdefault(layout, _Block(layout))
+            slots = block.take(count)
+            for name, tensor in floating.items():
+                block.tensors[name].index_copy_(0, _index(slots, tensor.device), tensor)
+        return [Row(block, slot, alike) for slot in slots]
+
+
+class _Block:
+    """The rows of one layout; `free` are the slots of those that nobody refers to."""
+
+    def __init__(self, layout: Layout) -> None:
+        self.layout, self.free, self.slots = layout, list[int](), 0
+        self.row_bytes = sum(shape.numel() * kind.itemsize for _, shape, kind, _ in layout)
+        self.tensors: State = {n: torch.empty(0, *s, dtype=t, device=d) for n, s, t, d in layout}
+
+    def take(self, count: int) -> list[int]:
+        """Slots to be written; where too few are free, half as many more are added at least."""
+        if (lacking := count - len(self.free)) > 0:
+            before, self.slots = self.slots, self.slots + max(lacking, self.slots // 2)
+            for name, old in list(self.tensors.items()):
+                larger = old.new_empty(self.slots, *old.shape[1:])
+                larger[:before] = old
+                self.tensors[name] = larger
+            self.free += range(before, self.slots)
+        return [self.free.pop() for _ in range(count)]
+
+
+class Row(Mapping[str, Tensor]):
+    """The tensors of one client in an arena, which nobody may change.
+
+    They are views: whoever needs one for longer than it keeps the row makes a copy.
+
+    Args:
+        block: the tensors of all.
+        slot: of the client.
+        alike: what is not floating, and the same in all that were written with it.
+    """
+
+    def __init__(self, block: _Block, slot: int, alike: State) -> None:
+        self._block, self._slot, self._alike = block, slot, alike
+
+    def __getitem__(self, name: str) -> Tensor:
+        if (alike := self._alike.get(name)) is not None:
+            return alike
+        return self._block.tensors[name][self._slot]
+
+    def __iter__(self) -> Iterator[str]:
+        yield from self._block.tensors
+        yield from self._alike
+
+    def __len__(self) -> int:
+        return len(self._block.tensors) + len(self._alike)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return dict, ({name: tensor.clone() for name, tensor in self.items()},)
+
+    def __del__(self) -> None:
+        self._block.free.append(self._slot)
+
+    @property
+    def outline(self) -> Hashable:
+        """What is equal in states that `gather` takes together."""
+        return _outline(self._block.layout, self._alike)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of its tensors."""
+        return self._block.row_bytes + sum(t.nbytes for t in self._alike.values())
+
+
+def nbytes(tensors: Mapping[str, Tensor]) -> int:
+    """Bytes of the tensors of a state."""
+    if isinstance(tensors, Row):
+        return tensors.nbytes
+    return sum(tensor.nbytes for tensor in tensors.values())
+
+
+def outline(tensors: Mapping[str, Tensor]) -> Hashable:
+    """What is equal in states that can be put side by side: names, shapes, types, and the numbers
+    that are not floating."""
+    if isinstance(tensors, Row):
+        return tensors.outline
+    alike = {n: t for n, t in tensors.items() if not t.is_floating_point()}
+    layout = [(n, t.shape, t.dtype) for n, t in tensors.items() if n not in alike]
+    return _outline(layout, alike)
+
+
+def _outline(layout: Sequence[tuple[Any, ...]], alike: State) -> Hashable:
+    numbers = ((n, tuple(t.flatten().tolist())) for n, t in alike.items())
+    return frozenset(shape[:3] for shape in layout), frozenset(numbers)
+
+
+def gather(states: Sequence[Mapping[str, Tensor]], device: torch.device | str) -> State:
+    """The states of several clients as one, copied.
+
+    Args:
+        states: of one `outline`.
+        device: of the result.
+
+    Returns:
+        Floating tensors with a row for each state; others as the first state has them.
+    """
+    rows = [state for state in states if isinstance(state, Row)]
+    if len(rows) < len(states) or any(row._block is not rows[0]._block for row in rows):
+        return stack(states, device)
+    block, slots = rows[0]._block, [row._slot for row in rows]
+    chosen = {n: t.index_select(0, _index(slots, t.device)) for n, t in block.tensors.items()}
+    return {n: t.to(device) for n, t in (chosen | rows[0]._alike).items()}
+
+
+def _index(slots: Sequence[int], device: torch.device) -> Tensor:
+    return torch.tensor(slots, device=device)
