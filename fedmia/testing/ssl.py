@@ -218,7 +218,7 @@ def shared_state_comes_back(case: SSLCase) -> None:
 
 def local_state_comes_back(case: SSLCase) -> None:
     """A client goes on as if it had stayed, with a method built anew or one that served another
-    client, unless it says otherwise; both states are copies."""
+    client, unless it says otherwise; both states are copies, and copied again when restored."""
     method = case.trained()
     states = {"shared": method.shared_state(), "local": method.local_state()}
     before = copy.deepcopy(states)
@@ -238,6 +238,8 @@ def local_state_comes_back(case: SSLCase) -> None:
         return  # it lets something go at the end of a round, by an option of its own
     for other in others:
         case.train(other)
+        text = "load_local keeps what it is given: {} moves with training; copy each tensor"
+        case.require_equal(before["local"], states["local"], text)
         # Integer counters of batch norm, which nothing reads, may differ.
         got, want = (one.shared_state() | one.local_state() for one in (method, other))
         text = (

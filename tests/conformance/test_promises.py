@@ -55,6 +55,11 @@ def shuffled(self: Any, *args: Any) -> Tensor:
     return losses - losses.mean() / 2
 
 
+def keeping_load(self: Any, state: State) -> None:
+    real.load_local(self, state)
+    self.bank.rows = state["queue"]
+
+
 def forgetful_load(self: Any, state: State) -> None:
     real.load_local(self, {n: t for n, t in state.items() if n not in ("queue", "pointer")})
 
@@ -95,6 +100,7 @@ WRONG_METHODS: list[tuple[str, dict[str, Any], str]] = [
     ("global", {"losses": lambda s, a, b: real.losses(s, a, b) * torch.rand(())},
      "two trainings with one seed differ in "),
     ("queue", {"load_local": forgetful_load}, "load_local loses queue"),
+    ("kept", {"load_local": keeping_load}, "load_local keeps what it is given: queue moves"),
     ("shared", {"load_shared": dropping_load}, "load_shared loses backbone.layer1.0.weight"),
     ("key", {"local_state": without_key},
      "local_state lacks something: a client that is restored trains otherwise, see "),

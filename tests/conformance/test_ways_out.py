@@ -244,7 +244,7 @@ def methods() -> Iterator[tuple[Any, str]]:
         ({"load_local": forgetful_load}, "copy every tensor that local_state gives"),
         ({"load_shared": dropping_load}, "copy every tensor of the state"),
         ({"local_state": without_key}, "as buffers or in local_state and load_local"),
-        ({"renew_bank": lambda *_: None}, "set it anew as build does, or return False"),
+        ({"renew_bank": lambda *_: None}, "see bank.rows; set it anew, or return False"),
         ({"shared_state": no_copy}, "give t.detach().clone()"),
         (
             {"load_shared": lambda s, t: s.encoder.load_state_dict(t, strict=False)},

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from fedmia.data.digits import Digits
 from fedmia.runs import open_run
@@ -20,7 +21,6 @@ from fedmia.seeding import rng, torch_rng
 from fedmia.settings.commands.experiment import Experiment
 from fedmia.ssl.augment import content_uniforms
 from fedmia.ssl.base import TrainingData
-from fedmia.ssl.moco import MomentumContrast
 from tests.pages.reading import ROOT, blocks, script, text_of
 from tests.small_runs import ran
 
@@ -46,11 +46,9 @@ def test_minimal__ends_with_the_auc_that_fedmia_reports(tmp_path: Path) -> None:
     assert isinstance(settings, Experiment)
     ssl = settings.ssl.plugin("ssl")
 
-    def start(who: int, images: int) -> MomentumContrast:
-        network = settings.model.plugin("model").build(1, 8)
-        recipe = TrainingData(Digits.mean, Digits.std, images)
-        method: MomentumContrast = ssl.build(network, recipe, torch_rng(SEED, "client-method", who))
-        return method
+    def draw_queue(client: int, images: int) -> Tensor:
+        stream = torch_rng(SEED, "client-bank", client)
+        return F.normalize(torch.randn(images // 2, ssl.dim, generator=stream), dim=1)
 
     def draw_batches(pixels: Tensor, draw: np.random.Generator) -> Iterator[tuple[Tensor, ...]]:
         for _ in range(EPOCHS):
@@ -65,10 +63,13 @@ def test_minimal__ends_with_the_auc_that_fedmia_reports(tmp_path: Path) -> None:
         views = ssl.augment((images / 255).repeat_interleave(VIEWS, dim=0), u.flatten(0, 1))
         return views.unflatten(0, (len(images), VIEWS))
 
-    model, parts = start(-1, 48).encoder, [cast.client_images(c) / 255 for c in range(CLIENTS)]
+    network, stream = settings.model.plugin("model"), torch_rng(SEED, "client-method", -1)
+    recipe = TrainingData(Digits.mean, Digits.std)
+    model = ssl.build(network.build(1, 8), recipe, stream).encoder
+    parts = [cast.client_images(client) / 255 for client in range(CLIENTS)]
     for round in range(1, ROUNDS + 1):
         streams = [rng(SEED, "train", round, client) for client in range(CLIENTS)]
-        queues = [start(client, len(part)).queue for client, part in enumerate(parts)]
+        queues = [draw_queue(client, len(part)) for client, part in enumerate(parts)]
         batches = map(draw_batches, parts, streams)
         minimal.train_round(model, zip(queues, batches, strict=True))
     weights = run.encoder(round=ROUNDS).state_dict()

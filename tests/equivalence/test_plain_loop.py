@@ -9,38 +9,44 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 from torch.nn import functional as F
 
 from fedmia.nets.smallnet import SmallNet
 from fedmia.seeding import rng, torch_rng
 from fedmia.settings import registry
-from fedmia.ssl.base import State, TrainingData
-from fedmia.ssl.moco import MoCo, MomentumContrast
+from fedmia.ssl.base import Encoder, State, TrainingData
+from fedmia.ssl.moco import MoCo
 
 from .conftest import federated, planned, same, weights
 
 EPOCHS, BATCH, LR, MU, DECAY, ROUNDS, SEED = 2, 8, 0.06, 0.9, 5e-4, 3, 5
 
 
-def first(spec: MoCo, who: int, images: int) -> MomentumContrast:
-    """What `who` (-1: the server) starts with, drawn from its stream."""
-    training_data = TrainingData((0.305,), (0.376,), images)
-    return spec.build(
-        SmallNet(width=4).build(1, 8), training_data, torch_rng(SEED, "client-method", who)
-    )  # fmt: skip
+def first_net(spec: MoCo) -> Encoder:
+    """The server's first weights."""
+    training_data = TrainingData((0.305,), (0.376,))
+    stream = torch_rng(SEED, "client-method", -1)
+    return spec.build(SmallNet(width=4).build(1, 8), training_data, stream).encoder
+
+
+def first_queue(spec: MoCo, images: int) -> Tensor:
+    """Random directions, half as many as there are images."""
+    stream = torch_rng(SEED, "client-bank", 0)
+    return F.normalize(torch.randn(images // 2, spec.dim, generator=stream), dim=1)
 
 
 def plain_moco(images: np.ndarray, spec: MoCo, keep: bool) -> list[State]:
     """MoCo on `images`, nothing federated: the encoder's weights at the start and every round."""
-    net = first(spec, -1, len(images)).encoder  # only the first weights and the first queue
-    key, queue, at = copy.deepcopy(net), first(spec, 0, len(images)).queue, 0
+    net = first_net(spec)  # fedmia gives the first weights; all else is written out here
+    key, queue, at = copy.deepcopy(net), first_queue(spec, len(images)), 0
     sgd = torch.optim.SGD(net.parameters(), lr=LR, momentum=MU, weight_decay=DECAY)
     step, steps = 0, ROUNDS * EPOCHS * math.ceil(len(images) / BATCH)
     states = [copy.deepcopy(net.state_dict())]
     for round in range(1, ROUNDS + 1):
         draw = rng(SEED, "train", round, 0)
         if not keep and round > 1:  # a client that keeps nothing starts each round afresh
-            key, queue, at = copy.deepcopy(net), first(spec, 0, len(images)).queue, 0
+            key, queue, at = copy.deepcopy(net), first_queue(spec, len(images)), 0
             sgd = torch.optim.SGD(net.parameters(), lr=LR, momentum=MU, weight_decay=DECAY)
         for _ in range(EPOCHS):
             pixels = torch.from_numpy(images[draw.permutation(len(images))]).float() / 255

@@ -6,9 +6,7 @@ import copy
 import gc
 import pickle
 import random
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import pytest
 import torch

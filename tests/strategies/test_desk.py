@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from dataclasses import replace
 from typing import Any
@@ -226,7 +227,7 @@ def test_round__leaves_the_state_that_it_began_from(
     setup, ends = changed(client_setup, defense=(layer,)), []
     sent(client_round(setup, store, first, 1), store)
     before = kept(store)
-    twin = before.copy()
+    twin = copy.deepcopy(before)
     for _ in range(2):
         ends.append(Honest().answer(client_round(setup, store, first, 2)))
         assert exactly(before.tensors, twin.tensors) and before.memory == twin.memory
