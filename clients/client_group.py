@@ -87,11 +87,11 @@ def train_group(
         method.load_local(stack(_first_banks(rounds, copy.deepcopy(plain)), device))
     seconds = job.run()["seconds"] / count
     trained, staying = end_training(job, setup)
-    finite, rows = finite_rows(staying, count), arena.write(staying, count)
+    finite, slots = finite_rows(staying, count), arena.write(staying, count)
     cache.give_stacked(count, method, optimizer)
     results = list[tuple[Update, ClientState | None]]()
     for i, sent in enumerate(unstack(trained, count)):
-        rounds[i].note_trained(sent, rows[i] if finite[i] else before[i])
+        rounds[i].note_trained(sent, slots[i] if finite[i] else before[i])
         about = {"loss": job.client_losses[i], "seconds": seconds}
         results.append(rounds[i].final(sent, about))
     return results

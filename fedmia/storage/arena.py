@@ -1,4 +1,4 @@
-"""States of clients side by side: of one layout one tensor a name, with a row for each state."""
+"""States of clients side by side: of one layout one tensor a name, with a slot for each state."""
 
 from __future__ import annotations
 
@@ -16,76 +16,77 @@ Layout = tuple[tuple[str, torch.Size, torch.dtype, torch.device], ...]
 
 
 class Arena:
-    """Rows of tensors on the device where they were written, whatever device that is.
+    """Slots for states, on the device where these were made.
 
-    A row is written once. Its place is free again when nobody refers to it, so whoever needs a
-    state of before, such as a checkpoint that is being written, keeps it and is in nobody's way.
-    There are as many places as there were rows at once.
+    A slot is written once. It is free again when nobody refers to it, so whoever needs a state of
+    before, such as a checkpoint that is being written, keeps it and is in nobody's way. There are
+    hardly more slots than there were states at once.
     """
 
     def __init__(self) -> None:
         self._blocks: dict[Layout, _Block] = {}
         self._lock = Lock()
 
-    def write(self, state: State, count: int) -> list[Row]:
-        """Copy the states of several clients to rows.
+    def write(self, state: State, count: int) -> list[Slot]:
+        """Copy the states of several clients to free slots.
 
         Args:
             state: of all, as `fedmia.ssl.stacked.stack` gives it: floating tensors (count, ..).
             count: number of clients.
 
         Returns:
-            A row for each.
+            A slot for each.
         """
         floating = {n: t for n, t in state.items() if t.is_floating_point()}
         alike = {n: t for n, t in state.items() if n not in floating}
         layout = tuple((n, t.shape[1:], t.dtype, t.device) for n, t in floating.items())
         with self._lock:
             block = self._blocks.setdefault(layout, _Block(layout))
-            slots = block.take(count)
+            numbers = block.take(count)
+            at = _indices(numbers, floating)
             for name, tensor in floating.items():
-                block.tensors[name].index_copy_(0, _index(slots, tensor.device), tensor)
-        return [Row(block, slot, alike) for slot in slots]
+                block.tensors[name].index_copy_(0, at[tensor.device], tensor)
+        return [Slot(block, number, alike) for number in numbers]
 
 
 class _Block:
-    """The rows of one layout; `free` are the slots of those that nobody refers to."""
+    """The slots of one layout, and the numbers of those that are free."""
 
     def __init__(self, layout: Layout) -> None:
-        self.layout, self.free, self.slots = layout, list[int](), 0
+        self.layout, self.free, self.count = layout, list[int](), 0
         self.row_bytes = sum(shape.numel() * kind.itemsize for _, shape, kind, _ in layout)
         self.tensors: State = {n: torch.empty(0, *s, dtype=t, device=d) for n, s, t, d in layout}
 
     def take(self, count: int) -> list[int]:
-        """Slots to be written; where too few are free, half as many more are added at least."""
+        """Numbers of slots to be written; where too few are free, half as many more are added."""
         if (lacking := count - len(self.free)) > 0:
-            before, self.slots = self.slots, self.slots + max(lacking, self.slots // 2)
+            before, self.count = self.count, self.count + max(lacking, self.count // 2)
             for name, old in list(self.tensors.items()):
-                larger = old.new_empty(self.slots, *old.shape[1:])
+                larger = old.new_empty(self.count, *old.shape[1:])
                 larger[:before] = old
                 self.tensors[name] = larger
-            self.free += range(before, self.slots)
+            self.free += range(before, self.count)
         return [self.free.pop() for _ in range(count)]
 
 
-class Row(Mapping[str, Tensor]):
+class Slot(Mapping[str, Tensor]):
     """The tensors of one client in an arena, which nobody may change.
 
-    They are views: whoever needs one for longer than it keeps the row makes a copy.
+    They are views: whoever needs one for longer than it keeps the slot makes a copy.
 
     Args:
         block: the tensors of all.
-        slot: of the client.
+        number: of the slot.
         alike: what is not floating, and the same in all that were written with it.
     """
 
-    def __init__(self, block: _Block, slot: int, alike: State) -> None:
-        self._block, self._slot, self._alike = block, slot, alike
+    def __init__(self, block: _Block, number: int, alike: State) -> None:
+        self._block, self._number, self._alike = block, number, alike
 
     def __getitem__(self, name: str) -> Tensor:
         if (alike := self._alike.get(name)) is not None:
             return alike
-        return self._block.tensors[name][self._slot]
+        return self._block.tensors[name][self._number]
 
     def __iter__(self) -> Iterator[str]:
         yield from self._block.tensors
@@ -98,7 +99,7 @@ class Row(Mapping[str, Tensor]):
         return dict, ({name: tensor.clone() for name, tensor in self.items()},)
 
     def __del__(self) -> None:
-        self._block.free.append(self._slot)
+        self._block.free.append(self._number)
 
     @property
     def outline(self) -> Hashable:
@@ -113,7 +114,7 @@ class Row(Mapping[str, Tensor]):
 
 def nbytes(tensors: Mapping[str, Tensor]) -> int:
     """Bytes of the tensors of a state."""
-    if isinstance(tensors, Row):
+    if isinstance(tensors, Slot):
         return tensors.nbytes
     return sum(tensor.nbytes for tensor in tensors.values())
 
@@ -121,7 +122,7 @@ def nbytes(tensors: Mapping[str, Tensor]) -> int:
 def outline(tensors: Mapping[str, Tensor]) -> Hashable:
     """What is equal in states that can be put side by side: names, shapes, types, and the numbers
     that are not floating."""
-    if isinstance(tensors, Row):
+    if isinstance(tensors, Slot):
         return tensors.outline
     alike = {n: t for n, t in tensors.items() if not t.is_floating_point()}
     layout = [(n, t.shape, t.dtype) for n, t in tensors.items() if n not in alike]
@@ -143,13 +144,16 @@ def gather(states: Sequence[Mapping[str, Tensor]], device: torch.device | str) -
     Returns:
         Floating tensors with a row for each state; others as the first state has them.
     """
-    rows = [state for state in states if isinstance(state, Row)]
-    if len(rows) < len(states) or any(row._block is not rows[0]._block for row in rows):
+    slots = [state for state in states if isinstance(state, Slot)]
+    if len(slots) < len(states) or any(slot._block is not slots[0]._block for slot in slots):
         return stack(states, device)
-    block, slots = rows[0]._block, [row._slot for row in rows]
-    chosen = {n: t.index_select(0, _index(slots, t.device)) for n, t in block.tensors.items()}
-    return {n: t.to(device) for n, t in (chosen | rows[0]._alike).items()}
+    block, numbers = slots[0]._block, [slot._number for slot in slots]
+    at = _indices(numbers, block.tensors)
+    chosen = {n: t.index_select(0, at[t.device]) for n, t in block.tensors.items()}
+    return {n: t.to(device) for n, t in (chosen | slots[0]._alike).items()}
 
 
-def _index(slots: Sequence[int], device: torch.device) -> Tensor:
-    return torch.tensor(slots, device=device)
+def _indices(numbers: Sequence[int], tensors: State) -> dict[torch.device, Tensor]:
+    """The numbers on each device that has tensors: each goes there once."""
+    devices = {tensor.device for tensor in tensors.values()}
+    return {device: torch.tensor(numbers, device=device) for device in devices}

@@ -1,4 +1,4 @@
-"""Rows of an arena hold what was written until nobody refers to them, and take no more room."""
+"""Slots of an arena hold what was written until nobody refers to them, and take no more room."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import torch
 
 from fedmia.ssl.base import State
 from fedmia.ssl.stacked import stack
-from fedmia.storage.arena import Arena, Row, gather, nbytes, outline
+from fedmia.storage.arena import Arena, Slot, gather, nbytes, outline
 
 
 def states(numbers: list[int], pointer: int = 3, width: int = 4) -> list[State]:
@@ -28,11 +28,11 @@ def states(numbers: list[int], pointer: int = 3, width: int = 4) -> list[State]:
     ]
 
 
-def write(arena: Arena, numbers: list[int], **more: int) -> list[Row]:
+def write(arena: Arena, numbers: list[int], **more: int) -> list[Slot]:
     return arena.write(stack(states(numbers, **more), "cpu"), len(numbers))
 
 
-def number(state: Row) -> int:
+def number(state: Slot) -> int:
     """Of the state in a row, whose every tensor must tell it."""
     values = {float(v) for n in ("queue", "key.w") for v in state[n].flatten()}
     assert len(values) == 1 and {*state} == {"queue", "key.w", "pointer"} and len(state) == 3
@@ -41,13 +41,13 @@ def number(state: Row) -> int:
 
 def places(arena: Arena) -> int:
     """Slots of all layouts, used or not."""
-    return sum(block.slots for block in vars(arena)["_blocks"].values())
+    return sum(block.count for block in vars(arena)["_blocks"].values())
 
 
 def test_rows__keep_their_numbers_while_others_come_and_go() -> None:
     """Against a dictionary; passes of other sizes, clients that keep a row of before."""
     draw, arena = random.Random(0), Arena()
-    rows, numbers, before = dict[int, Row](), dict[int, int](), dict[int, tuple[Row, int]]()
+    rows, numbers, before = dict[int, Slot](), dict[int, int](), dict[int, tuple[Slot, int]]()
     for turn in range(200):
         clients = draw.sample(range(12), draw.randint(1, 8))
         new = [100 * turn + client for client in clients]
