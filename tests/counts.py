@@ -67,8 +67,9 @@ def federate(setup: ClientSetup, at_once: int, watch: Watch, rounds: int = ROUND
     clients, store, strategy = len(setup.roles), Ledger(), setup.experiment.strategy
     together = watched(watch, together_app(setup)) if at_once > 1 else None
     grid = InlineGrid(
-        watched(watch, partial(answer, setup)), clients, 1, 1, store, None, together, at_once
-    )
+        watched(watch, partial(answer, setup)), clients, 1, 1, store, None, together, at_once,
+        device=setup.device,
+    )  # fmt: skip
     state, policy = setup.method(-1, None).shared_state(), FailurePolicy(clients)
     phase, counts = Phase("main", 0, rounds, False, 1.0, 0, rounds), list[Counter[str]]()
     sent = nbytes(state)
