@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from fedmia.ssl.base import State, on_device
 from tests.counts import watched
 from tests.pretend_card import CARD, pretend_card
 
-from .conftest import ACTIVE, Run, federated, planned, same, weights
+from .conftest import ACTIVE, Finished, Run, federated, planned, same, weights
 
 PLACEBO = "--federation.placebo true --attacks similarity --attack.similarity.views 4 "
 KRUM = "--clients 5 --strategy krum "
@@ -60,3 +61,16 @@ def test_run__on_a_card_has_a_cpus_bits(flags: str, tmp_path: Path) -> None:
             assert {tensor.device for tensor in there.values()} == {CARD}
             assert same(replay.play(upload), on_host(there))
     assert [row.loss for row in on_cpu.rounds] == [row.loss for row in on_card.rounds]
+
+
+def test_replay__of_a_round_on_a_card_is_that_on_a_cpu(finished: Finished) -> None:
+    """What honest clients sent in it comes from files, on the host."""
+    for replay in finished(ACTIVE).recorder.played.values():
+        upload = {name: 1.1 * tensor for name, tensor in replay.received.items()}
+        ended = replay.play(upload)
+        with pretend_card():
+            there = copy.copy(replay)
+            there.received = on_device(replay.received, CARD)
+            on_card = there.play(on_device(upload, CARD))
+            assert {tensor.device for tensor in on_card.values()} == {CARD}
+            assert same(ended, on_host(on_card))

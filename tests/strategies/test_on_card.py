@@ -4,22 +4,27 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from flwr.app import Message
 
-from fedmia.federation.answered import AnsweredGrid
+from clients.app import Answer, write_content
 from fedmia.federation.checkpoint import BranchState, pack_branch, server_state, unpack_branch
-from fedmia.federation.replay import Replay, one_round
+from fedmia.federation.inline import InlineGrid
 from fedmia.settings import registry
 from fedmia.ssl.base import State, on_device
+from fedmia.storage.arrays import tensors
 from fedmia.storage.snapshot import Update, read_tensors, write_tensors
 from strategies.base import FederatedStrategy
 from strategies.cohort import Phase
 from strategies.failure_policy import FailurePolicy, FederationError
 from strategies.scaffold import METRIC
+from tests.counts import watched
 from tests.pretend_card import CARD, Watch, pretend_card
 from tests.strategies.conftest import exactly, some_state
 
@@ -37,10 +42,10 @@ CASES |= {
 # Bytes that come to the host for each update beside the one of the check, by which the server
 # decides in Python: the norm of an update, its distance to the others.
 NUMBERS = {"norm-clip": 8, "dp-fedavg": 8, "krum": 8, "multi-krum": 8}
-Change = Callable[[int, int, State], State]
+Change = Callable[[int, State], State]
 
 
-def unchanged(client: int, round: int, sent: State) -> State:
+def unchanged(client: int, sent: State) -> State:
     return sent
 
 
@@ -52,19 +57,28 @@ def branch(case: str, state: State | None = None) -> BranchState:
 
 
 def play(
-    at: BranchState, device: str, phase: Phase = ROUNDS, change: Change = unchanged
+    card: Watch, at: BranchState, device: str, phase: Phase = ROUNDS, change: Change = unchanged
 ) -> BranchState:
     """The branch after the rounds of a phase, whose clients' updates come on a device."""
 
-    def answer(client: int, round: int, received: State) -> Update:
+    def answer(message: Message, client: int, *rest: Any) -> Answer:
+        received = tensors(message.content.array_records["arrays"])
+        round: Any = message.content.config_records["config"]["server-round"]
         drift = on_device(some_state(client + 10 * round, 0.1), device)
-        sent = change(client, round, {n: 0.9 * received[n] + t for n, t in drift.items()})
-        return Update(client, round, sent, 3 + 2 * client, {METRIC: 0.5 + client})
+        sent = change(client, {n: 0.9 * received[n] + t for n, t in drift.items()})
+        update = Update(client, round, sent, 3 + 2 * client, {METRIC: 0.5 + client})
+        return Message(write_content(update, sent), reply_to=message), None
 
-    grid = AnsweredGrid(CLIENTS, answer, device)
-    for done in at.strategy.rounds(grid, phase, at.state, FailurePolicy(CLIENTS)):
-        at.round, at.state = done.number, done.state
+    work = watched(card, answer)
+    with closing(InlineGrid(work, CLIENTS, 1, 1, device=device)) as grid:
+        for done in at.strategy.rounds(grid, phase, at.state, FailurePolicy(CLIENTS)):
+            at.round, at.state = done.number, done.state
     return at
+
+
+def round_of(number: int) -> Phase:
+    """A round by itself."""
+    return replace(ROUNDS, first=number - 1, last=number)
 
 
 def kept(at: BranchState) -> State:
@@ -80,9 +94,9 @@ def card() -> Any:
 
 @pytest.mark.parametrize("case", CASES)
 def test_rounds__on_a_card_are_those_on_a_cpu_and_stay_there(case: str, card: Watch) -> None:
-    on_cpu = play(branch(case), "cpu")
+    on_cpu = play(card, branch(case), "cpu")
     assert not {"to host", "to card"} & card.take().keys()
-    on_card = play(branch(case), CARD.type)
+    on_card = play(card, branch(case), CARD.type)
     counts = card.take()
     assert {t.device for t in kept(on_card).values()} == {CARD}
     assert counts["to host"] == 3 * CLIENTS * (1 + NUMBERS.get(CASES[case][0], 0))
@@ -94,52 +108,55 @@ def test_rounds__on_a_card_are_those_on_a_cpu_and_stay_there(case: str, card: Wa
 def test_rounds__go_on_from_a_checkpoint_where_updates_come(
     case: str, card: Watch, tmp_path: Path
 ) -> None:
-    whole, first = play(branch(case), "cpu"), Phase("main", 0, 2, True, 1.0, 0, 3)
-    tensors, about = pack_branch(play(branch(case), CARD.type, first))
+    whole, first = play(card, branch(case), "cpu"), replace(ROUNDS, last=2)
+    tensors, about = pack_branch(play(card, branch(case), CARD.type, first))
     write_tensors(tensors, tmp_path / "head", about)
     again = unpack_branch(read_tensors(tmp_path / "head"), branch(case).strategy)
     assert {t.device.type for t in kept(again).values()} == {"cpu"}
-    play(again, CARD.type, one_round(ROUNDS, 3))
+    play(card, again, CARD.type, round_of(3))
     assert {t.device for t in kept(again).values()} == {CARD}
     assert exactly(kept(whole), on_device(kept(again), "cpu"))
 
 
 def test_rounds__take_to_the_host_once_what_clients_elsewhere_are_sent(card: Watch) -> None:
-    on_cpu, there = play(branch("fedavgm"), "cpu"), on_device(some_state(99), CARD)
+    on_cpu, there = play(card, branch("fedavgm"), "cpu"), on_device(some_state(99), CARD)
     card.take()
-    elsewhere = play(branch("fedavgm", there), "cpu")
+    elsewhere = play(card, branch("fedavgm", there), "cpu")
     assert card.take()["to host"] == 4 * 17
     assert exactly(kept(on_cpu), kept(elsewhere))
 
 
 def test_rounds__take_an_update_that_comes_on_the_host_to_the_model(card: Watch) -> None:
-    def leave(client: int, round: int, sent: State) -> State:
+    def leave(client: int, sent: State) -> State:
         return on_device(sent, "cpu") if client == 1 else sent
 
-    on_cpu, mixed = play(branch("krum"), "cpu"), play(branch("krum"), CARD.type, change=leave)
+    on_cpu, mixed = (
+        play(card, branch("krum"), "cpu"),
+        play(card, branch("krum"), CARD.type, change=leave),
+    )
     assert exactly(on_cpu.state, on_device(mixed.state, "cpu"))
 
 
 def test_reader__waits_once_for_an_update(card: Watch) -> None:
-    play(branch("fedavg"), CARD.type)
+    play(card, branch("fedavg"), CARD.type)
     counts = card.take()
     assert counts["waits"] == counts["to host"] == 3 * CLIENTS
 
 
-def broken(client: int, round: int, sent: State) -> State:
+def broken(client: int, sent: State) -> State:
     """A number of the last client that is none, in its second tensor."""
     return sent | {"bias": sent["bias"] / 0} if client == CLIENTS - 1 else sent
 
 
-def short(client: int, round: int, sent: State) -> State:
+def short(client: int, sent: State) -> State:
     return sent | {"bias": sent["bias"][1:]} if client == 1 else sent
 
 
-def double(client: int, round: int, sent: State) -> State:
+def double(client: int, sent: State) -> State:
     return sent | {"bias": sent["bias"].double()} if client == 1 else sent
 
 
-def strange(client: int, round: int, sent: State) -> State:
+def strange(client: int, sent: State) -> State:
     return sent | {"more": sent["bias"]} if client == 1 else sent
 
 
@@ -148,25 +165,9 @@ def test_reader__refuses_what_it_refuses_on_a_cpu(change: Change, card: Watch) -
     sentences = Counter[str]()
     for device in ("cpu", CARD.type):
         with pytest.raises(FederationError) as caught:
-            play(branch("median"), device, change=change)
+            play(card, branch("median"), device, change=change)
         sentences[str(caught.value)] += 1
     assert list(sentences.values()) == [2]
-
-
-def test_replay__of_a_round_on_a_card_is_that_round(card: Watch) -> None:
-    """The updates of honest clients come from files, on the host."""
-    second, sent, before = one_round(ROUNDS, 2), dict[int, Update](), branch("fedavgm")
-    play(before, CARD.type, one_round(ROUNDS, 1))
-    replay = Replay(second, before.state, before.strategy, None, {1: 5}, CLIENTS)
-
-    def note(client: int, round: int, state: State) -> State:
-        sent[client] = Update(client, round, on_device(state, "cpu"), 3 + 2 * client, {})
-        return state
-
-    play(before, CARD.type, second, note)
-    replay.honest = sent.__getitem__
-    again = replay.play(on_device(sent[1].state, CARD))
-    assert exactly(on_device(again, "cpu"), on_device(before.state, "cpu"))
 
 
 def test_card__finds_a_sum_on_the_host_and_momentum_left_there(
@@ -174,19 +175,19 @@ def test_card__finds_a_sum_on_the_host_and_momentum_left_there(
 ) -> None:
     """What the tests above would see."""
     at, mean = branch("fedavgm"), FederatedStrategy.mean
-    play(at, CARD.type, one_round(ROUNDS, 1))
+    play(card, at, CARD.type, round_of(1))
     at.strategy.velocity = on_device(at.strategy.velocity, "cpu")  # type: ignore[attr-defined]
     monkeypatch.setattr(FederatedStrategy, "_move_to", lambda self, device: None)
     with pytest.raises(RuntimeError, match="on the cpu, the others on the card"):
-        play(at, CARD.type, one_round(ROUNDS, 2))
+        play(card, at, CARD.type, round_of(2))
 
     def sum_on_host(self: FederatedStrategy, updates: Any, weighting: str = "uniform") -> State:
-        return mean(self, (one.__class__(**{**vars(one), "state": on_device(one.state, "cpu")})
-                           for one in updates), weighting)  # fmt: skip
+        on_host = (replace(one, state=on_device(one.state, "cpu")) for one in updates)
+        return mean(self, on_host, weighting)
 
     monkeypatch.setattr(FederatedStrategy, "mean", sum_on_host)
     card.take()
-    at = play(branch("fedavg"), CARD.type, one_round(ROUNDS, 1))
+    at = play(card, branch("fedavg"), CARD.type, round_of(1))
     assert card.take()["to host"] == CLIENTS * (4 * 17 + 1)
     assert {t.device.type for t in at.state.values()} == {"cpu"}
     assert isinstance(at.state["bias"], torch.Tensor)
