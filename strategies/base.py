@@ -96,10 +96,11 @@ class FederatedStrategy(Options, Strategy):
 
         Updates arrive one at a time, and only once. A strategy that adds each of them to a sum
         holds one update in memory, whatever the number of clients. A strategy that needs all of
-        them makes a list.
+        them makes a list. All tensors are on one device, perhaps a GPU: what is drawn on the CPU
+        has to go there, and what is read in Python is waited for.
 
         Args:
-            received: global weights of the round.
+            received: global weights of the round; they and the updates must not be changed.
             updates: one update at a time, by ascending partition id.
 
         Returns:
