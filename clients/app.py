@@ -140,11 +140,14 @@ def _read_task(message: Message, client: int) -> ClientTask:
 
 
 def _read_arrays(message: Message) -> list[State]:
-    """The weights, and what the server sends beside them."""
+    """The weights, and what the server sends beside them: others read them too, so they must not be
+    changed."""
     from flwr.app import ArrayRecord
 
+    from fedmia.storage.arrays import tensors
+
     records, names = message.content.array_records, ("arrays", "broadcast")
-    return [dict(records.get(n, ArrayRecord()).to_torch_state_dict()) for n in names]
+    return [tensors(records.get(n, ArrayRecord())) for n in names]
 
 
 def write_content(update: Update, sent: State) -> RecordDict:

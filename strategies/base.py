@@ -13,11 +13,12 @@ import torch
 from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
+from torch import Tensor
 
 from fedmia.records.privacy import Epsilon
 from fedmia.settings import Options
 from fedmia.settings.errors import InputError
-from fedmia.ssl.base import State
+from fedmia.ssl.base import State, on_device
 from fedmia.storage.arrays import record, tensors
 from fedmia.storage.snapshot import ExpectedRound, LocalTraining, Update
 from strategies.cohort import Phase, draw_cohort
@@ -95,10 +96,11 @@ class FederatedStrategy(Options, Strategy):
 
         Updates arrive one at a time, and only once. A strategy that adds each of them to a sum
         holds one update in memory, whatever the number of clients. A strategy that needs all of
-        them makes a list.
+        them makes a list. All tensors are on one device, perhaps a GPU: what is drawn on the CPU
+        has to go there, and what is read in Python is waited for.
 
         Args:
-            received: global weights of the round.
+            received: global weights of the round; they and the updates must not be changed.
             updates: one update at a time, by ascending partition id.
 
         Returns:
@@ -199,7 +201,9 @@ class FederatedStrategy(Options, Strategy):
             FederationError: the failure policy ends the run, or no client replies.
         """
         self.phase, self.nodes = phase, self.nodes or find_nodes(grid, failure_policy.clients)
-        arrays = record(state)
+        # What the server has is where updates come: they are added up there.
+        arrays = record(on_device(state, extras_of(grid).device))
+        self._move_to(extras_of(grid).device)
         for round in range(phase.first + 1, phase.last + 1):
             began = time.perf_counter()
             # 1. Draw the cohort, less the clients that were dropped.
@@ -237,6 +241,12 @@ class FederatedStrategy(Options, Strategy):
         client_of_node = {self.nodes[client]: client for client in cohort}
         return orders, ReplyReader(self._global, client_of_node, round, self.has_halves)
 
+    def _move_to(self, device: str) -> None:
+        """Have what the server keeps between rounds on a device."""
+        for name, value in vars(self).items():
+            if isinstance(value, dict) and all(isinstance(t, Tensor) for t in value.values()):
+                setattr(self, name, on_device(value, device))
+
     @property
     def has_halves(self) -> bool:
         """Whether it acts on the clients too, which those of another app know nothing of."""
@@ -244,7 +254,8 @@ class FederatedStrategy(Options, Strategy):
         return any(getattr(type(self), n) is not getattr(FederatedStrategy, n) for n in halves)
 
     def mean(self, updates: Iterable[Update], weighting: str = "uniform") -> State:
-        """The mean of the updates, summed in float64 as they arrive; empty without updates.
+        """The mean of the updates, summed in float64 where they are, as they arrive; empty without
+        updates.
 
         Args:
             updates: one update at a time, by ascending partition id.

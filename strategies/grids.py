@@ -27,6 +27,11 @@ class GridExtras(ABC):
     def stopped(self) -> bool:
         """Whether a watch stopped the federation: the grid sends no order any more."""
 
+    @property
+    @abstractmethod
+    def device(self) -> str:
+        """Where updates come: the device of their tensors."""
+
     @abstractmethod
     def client_nodes(self) -> dict[int, int] | None:
         """Node id of each client by partition id; None where a roll call has to ask for it."""
@@ -50,6 +55,10 @@ class PlainExtras(GridExtras):
     @property
     def stopped(self) -> bool:
         return False
+
+    @property
+    def device(self) -> str:
+        return "cpu"
 
     def client_nodes(self) -> dict[int, int] | None:
         return None

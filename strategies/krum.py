@@ -101,9 +101,11 @@ def krum_scores(states: Sequence[State], malicious: int) -> list[float]:
     n = len(states)
     squared = torch.zeros(n, n, dtype=torch.float64)
     for name in protected(states[0]):
-        rows = torch.stack([s[name].flatten() for s in states]).double().cpu()
+        rows = torch.stack([s[name].flatten() for s in states]).double()
+        squared = squared.to(rows.device)
         gaps = torch.cdist(rows, rows, compute_mode="donot_use_mm_for_euclid_dist")
         squared += gaps**2
     squared.fill_diagonal_(torch.inf)
     nearest = min(max(1, n - malicious - 2), n - 1)
-    return [float(x) for x in squared.sort(dim=1).values[:, :nearest].sum(dim=1)]
+    scores: list[float] = squared.sort(dim=1).values[:, :nearest].sum(dim=1).tolist()
+    return scores

@@ -297,11 +297,12 @@ class ReplyReader:
             raise RejectedReply(f"sent an update in the name of client {sender:g}")
         if examples < 0:
             raise RejectedReply(f"says that it has {examples} images")
-        self._check(state)
+        state = self._check(state)
         self.first = self.first or (client, set(state))
         return Update(client, self.round, state, examples, values)
 
-    def _check(self, state: State) -> None:
+    def _check(self, state: State) -> State:
+        """An update that can be averaged, where the model is."""
         if unknown := sorted(set(state) - set(self.received)):
             raise RejectedReply(f"sent unknown {unknown[:3]}")
         if self.first is not None and (odd := sorted(set(state) ^ self.first[1])):
@@ -310,5 +311,8 @@ class ReplyReader:
             own = self.received[name]
             if tensor.shape != own.shape or tensor.dtype != own.dtype:
                 raise RejectedReply(f"sent a '{name}' of another shape or type")
-            if not all_finite([tensor]):
-                raise RejectedReply(f"sent a '{name}' that is not finite; {self.hint}")
+        state = {name: tensor.to(self.received[name].device) for name, tensor in state.items()}
+        if all_finite(state.values()):  # a GPU is waited for once
+            return state
+        name = next(name for name, tensor in state.items() if not all_finite([tensor]))
+        raise RejectedReply(f"sent a '{name}' that is not finite; {self.hint}")

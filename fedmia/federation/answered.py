@@ -26,11 +26,12 @@ class AnsweredGrid(Grid, PlainExtras):
     Args:
         clients: number of clients; the node of each is its partition id + 1.
         answer: of the partition id, the round and the weights that the client received: its update.
+        device: where the server works.
     """
 
-    def __init__(self, clients: int, answer: Answer) -> None:
+    def __init__(self, clients: int, answer: Answer, device: str = "cpu") -> None:
         identify(SERVER)  # a run that goes on after its rounds has made no other grid
-        self._clients, self._answer = clients, answer
+        self._clients, self._answer, self._device = clients, answer, device
         self._names = itertools.count()
         self._orders = dict[str, Message]()
 
@@ -41,6 +42,10 @@ class AnsweredGrid(Grid, PlainExtras):
     @property
     def run(self) -> Any:
         return None
+
+    @property
+    def device(self) -> str:
+        return self._device
 
     def create_message(self, *args: Any, **options: Any) -> Message:
         """Flower's older way to a message."""

@@ -47,6 +47,7 @@ def run_inline(
         partial(answer, client_setup),
         clients, workers, threads, store, client_setup.experiment.federation.client_timeout,
         together_app(client_setup) if at_once > 1 else None, at_once, say,
+        client_setup.device,
     )  # fmt: skip
     # What clients on a GPU leave idle adds up what they send.
     free = threads if client_setup.device == "cpu" else max(threads, count_cores() // 2)

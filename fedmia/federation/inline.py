@@ -114,6 +114,10 @@ class LocalGrid(Grid, GridExtras):
     def stopped(self) -> bool:
         return False
 
+    @property
+    def device(self) -> str:
+        return "cpu"
+
     def observe_replies(self, observe: ReplyObserver) -> None:
         self._observe = observe
 
@@ -228,16 +232,17 @@ class InlineGrid(LocalGrid):
         together: answers `at_once` orders in one pass, those that it can; None: no two.
         at_once: orders that a thread takes.
         say: shows a line to the user.
+        device: where the clients train.
     """
 
     def __init__(
         self, work: Work, clients: int, workers: int, threads: int,
         store: StateStore | None = None, timeout: float | None = None,
         together: Together | None = None, at_once: int = 1,
-        say: Callable[[str], None] = lambda line: None,
+        say: Callable[[str], None] = lambda line: None, device: str = "cpu",
     ) -> None:  # fmt: skip
         super().__init__(clients, workers, store or Ledger(), timeout)
-        self._work_order, self._threads = work, threads
+        self._work_order, self._threads, self._device = work, threads, device
         self._together, self._at_once, self._say = together, at_once, say
         self._awaited = False
         # Some train while others are added up; who is pushed later begins another pass.
@@ -251,6 +256,10 @@ class InlineGrid(LocalGrid):
         for record in [r for m in messages for r in m.content.array_records.values()]:
             make_lazy(record)
         return super().push_messages(messages)
+
+    @property
+    def device(self) -> str:
+        return self._device
 
     def close(self) -> None:
         """End the threads; one that does not listen is left."""

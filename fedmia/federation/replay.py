@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 
 from fedmia.federation.answered import AnsweredGrid
-from fedmia.ssl.base import State, on_device
+from fedmia.ssl.base import State
 from fedmia.storage.snapshot import ClientState, Update
 from strategies.base import FederatedStrategy
 from strategies.cohort import Phase
@@ -68,15 +68,15 @@ class Replay:
         Raises:
             FederationError: the server refuses the upload, as one that is not finite.
         """
-        upload = on_device(crafted, "cpu")  # where a server works
 
         def answer(client: int, round: int, received: State) -> Update:
             if client in self.malicious:
-                return Update(client, round, upload, self.malicious[client], {})
+                return Update(client, round, crafted, self.malicious[client], {})
             return self.honest(client)
 
         policy = FailurePolicy(self.clients, gone={*self.gone})
-        grid, strategy = AnsweredGrid(self.clients, answer), copy.deepcopy(self._strategy)
+        device = str(next(iter(self.received.values())).device)  # as in the round itself
+        grid, strategy = AnsweredGrid(self.clients, answer, device), copy.deepcopy(self._strategy)
         (done,) = strategy.rounds(grid, self.phase, self.received, policy)
         return done.state
 

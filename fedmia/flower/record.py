@@ -76,6 +76,10 @@ class RecordingGrid(Grid, GridExtras):
     def ahead(self) -> float:
         return self._extras.ahead
 
+    @property
+    def device(self) -> str:
+        return self._extras.device
+
     def client_nodes(self) -> dict[int, int] | None:
         return self._extras.client_nodes()
 

@@ -1,4 +1,4 @@
-"""Weights in Flower's messages, serialized only where they leave the process."""
+"""Weights in Flower's messages, which stay where they are until they leave the process."""
 
 from __future__ import annotations
 
@@ -9,42 +9,48 @@ import numpy as np
 import torch
 from flwr.app import Array, ArrayRecord
 from numpy.typing import NDArray
+from torch import Tensor
 
 from fedmia.ssl.base import State
 from fedmia.untrusted.arrays import read_npy
 
 
 class LazyArray(Array):
-    """An array that is serialized only where it leaves the process.
+    """An array that is copied to the host, and serialized, only where it leaves the process.
 
     Flower's own parses NumPy's header whenever it is read: Python source, which no two threads may
     parse at once in CPython 3.11 (gh-106905: "AST constructor recursion depth mismatch").
 
     Attributes:
-        values: the numbers; they must not be changed.
+        values: the numbers, which must not be changed: a tensor, on any device, or an array that
+            came from elsewhere.
     """
 
-    values: NDArray[Any]
+    values: Tensor | NDArray[Any]
 
-    def __init__(self, values: NDArray[Any]) -> None:
-        self.__dict__.update(
-            dtype=str(values.dtype), shape=tuple(values.shape), stype="numpy.ndarray", values=values
-        )
+    def __init__(self, values: Tensor | NDArray[Any]) -> None:
+        dtype, shape = str(values.dtype).removeprefix("torch."), tuple(values.shape)
+        self.__dict__.update(dtype=dtype, shape=shape, stype="numpy.ndarray", values=values)
 
     @property
     def data(self) -> bytes:  # type: ignore[override]
         """The bytes that Flower sends."""
         buffer = io.BytesIO()
-        np.save(buffer, self.values, allow_pickle=False)
+        np.save(buffer, self.on_host(), allow_pickle=False)
         return buffer.getvalue()
 
     def numpy(self) -> NDArray[Any]:
         """A copy, which the caller may change."""
-        copied: NDArray[Any] = self.values.copy()
+        copied: NDArray[Any] = self.on_host().copy()
         return copied
 
+    def on_host(self) -> NDArray[Any]:
+        """The numbers as NumPy has them; they must not be changed."""
+        values = self.values
+        return values.cpu().numpy() if isinstance(values, Tensor) else values
+
     def __reduce__(self) -> tuple[Any, ...]:
-        return make_lazy_array, (self.values,)  # so that Ray moves the numbers without copying them
+        return make_lazy_array, (self.on_host(),)  # so that Ray moves them without a copy
 
 
 # Flower writes it before the bytes, and the other side knows its own.
@@ -57,10 +63,10 @@ def make_lazy_array(values: NDArray[Any]) -> LazyArray:
 
 
 def record(state: State) -> ArrayRecord:
-    """A record of tensors, which must not be changed from now on."""
+    """A record of tensors, on the device that they are on; they must not be changed from now on."""
     arrays = ArrayRecord()
     for name, tensor in state.items():
-        arrays[name] = LazyArray(tensor.detach().cpu().numpy())
+        arrays[name] = LazyArray(tensor.detach())
     return arrays
 
 
@@ -72,8 +78,9 @@ def make_lazy(arrays: ArrayRecord) -> None:
 
 
 def tensors(arrays: ArrayRecord) -> State:
-    """The tensors of a record; they must not be changed."""
-    return {name: torch.from_numpy(values) for name, values in numbers(arrays).items()}
+    """The tensors of a record, on the device that they are on, of one that came from elsewhere on
+    the host; they must not be changed."""
+    return {name: _as_tensor(array) for name, array in arrays.items()}
 
 
 def numbers(arrays: ArrayRecord) -> dict[str, NDArray[Any]]:
@@ -92,8 +99,13 @@ def numbers(arrays: ArrayRecord) -> dict[str, NDArray[Any]]:
 
 
 def _as_numpy(array: Array) -> NDArray[Any]:
-    values: NDArray[Any] | None = vars(array).get("values")
-    if values is None:  # it came from elsewhere
+    if not isinstance(array, LazyArray):  # it came from elsewhere
         return read_npy("an array", array.data)
+    values = array.on_host()
     # Arrays that came through Ray are read-only; torch would warn of them.
     return values if values.flags.writeable else array.numpy()
+
+
+def _as_tensor(array: Array) -> Tensor:
+    values = vars(array).get("values")
+    return values if isinstance(values, Tensor) else torch.from_numpy(_as_numpy(array))

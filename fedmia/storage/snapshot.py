@@ -58,8 +58,9 @@ class LocalTraining:
     """What the client's half of a strategy works on.
 
     Attributes:
-        received: the global weights as they came, by name.
-        broadcast: tensors that the server's half sent beside them.
+        received: the global weights as they came, by name; other clients read them too, so they
+            must not be changed.
+        broadcast: tensors that the server's half sent beside them; likewise.
         own_state: tensors of the strategy's own that stay with the client between the rounds of a
             branch; empty before its first round.
         memory: JSON-able, stays likewise, shared with the client's defence.

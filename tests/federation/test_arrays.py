@@ -10,6 +10,7 @@ from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
 from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
 
 from fedmia.storage.arrays import record, tensors
+from tests.pretend_card import CARD, pretend_card
 
 STATE = {
     "w": torch.randn(3, 4, generator=torch.Generator().manual_seed(0)),
@@ -50,3 +51,29 @@ def test_record__is_pickled_without_its_bytes() -> None:
     assert same(tensors(again))
     tensors(again)["w"].zero_()  # a copy: no warning, and no write to what is shared
     assert same(tensors(again))
+
+
+def test_record__leaves_a_card_only_where_it_leaves_the_process() -> None:
+    """Then it is what it would be from the host."""
+    with pretend_card() as card:
+        there = {name: tensor.to(CARD) for name, tensor in STATE.items()}
+        card.take()
+        arrays = record(there)
+        assert {t.device for t in tensors(arrays).values()} == {CARD}
+        there["w"].neg_()  # the same memory
+        assert tensors(arrays)["w"] is not there["w"] and not card.take()["to host"]
+        assert torch.equal(tensors(arrays)["w"].cpu(), -STATE["w"])
+        there["w"].neg_()
+        size = sum(t.nbytes for t in STATE.values())
+        for leave in (ArrayRecord.to_torch_state_dict, pickled, sent):
+            assert same(leave(arrays)) and card.take()["to host"] >= size
+    assert record(STATE).object_id == arrays.object_id
+
+
+def pickled(arrays: ArrayRecord) -> dict[str, torch.Tensor]:
+    return tensors(pickle.loads(pickle.dumps(arrays, protocol=5)))
+
+
+def sent(arrays: ArrayRecord) -> dict[str, torch.Tensor]:
+    contents = {name: one.deflate() for name, one in get_all_nested_objects(arrays).items()}
+    return tensors(inflate_object_from_contents(arrays.object_id, contents))
