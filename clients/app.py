@@ -62,8 +62,7 @@ def answer(
     except Exception as error:  # the strategy says whose it was; Ray would print pages of it
         reason = f"{type(error).__name__}: {error}"
         return Message(Error(code=0, reason=reason), reply_to=message), None
-    sent = {n: t.detach().clone() for n, t in update.state.items()}  # the next client's train on
-    return Message(write_content(update, sent), reply_to=message), new
+    return Message(write_content(update), reply_to=message), new
 
 
 def together_app(client_setup: ClientSetup) -> Together:
@@ -94,8 +93,7 @@ def together_app(client_setup: ClientSetup) -> Together:
             results = train_group([rounds[place] for place in group], plain, arena)
             for place, (update, new) in zip(group, results, strict=True):
                 update.metrics.update(began=began, ended=time.perf_counter())
-                content = write_content(update, update.state)
-                answers[place] = Message(content, reply_to=orders[place][0]), new
+                answers[place] = Message(write_content(update), reply_to=orders[place][0]), new
         return answers
 
     return train
@@ -150,12 +148,11 @@ def _read_arrays(message: Message) -> list[State]:
     return [tensors(records.get(n, ArrayRecord())) for n in names]
 
 
-def write_content(update: Update, sent: State) -> RecordDict:
+def write_content(update: Update) -> RecordDict:
     """What a reply holds.
 
     Args:
-        update: of the client.
-        sent: its weights, which must not be changed from now on.
+        update: of the client; its weights must not be changed from now on.
 
     Returns:
         The content.
@@ -166,4 +163,4 @@ def write_content(update: Update, sent: State) -> RecordDict:
 
     counts = {"client": update.client, "num-examples": update.examples}
     metrics = MetricRecord({**counts, **update.metrics})
-    return RecordDict({"arrays": record(sent), "metrics": metrics})
+    return RecordDict({"arrays": record(update.state), "metrics": metrics})

@@ -92,4 +92,4 @@ class AnsweredGrid(Grid, PlainExtras):
         config: Any = order.content.config_records["config"]
         client, round = order.metadata.dst_node_id - 1, config["server-round"]
         update = self._answer(client, round, tensors(arrays))
-        return Message(write_content(update, update.state), reply_to=order)
+        return Message(write_content(update), reply_to=order)

@@ -155,5 +155,5 @@ def gather(states: Sequence[Mapping[str, Tensor]], device: torch.device | str) -
 
 def _indices(numbers: Sequence[int], tensors: State) -> dict[torch.device, Tensor]:
     """The numbers on each device that has tensors: each goes there once."""
-    devices = {tensor.device for tensor in tensors.values()}
-    return {device: torch.tensor(numbers, device=device) for device in devices}
+    devices, indices = {tensor.device for tensor in tensors.values()}, torch.tensor(numbers)
+    return {device: indices.to(device) for device in devices}

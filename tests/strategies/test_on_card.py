@@ -67,7 +67,7 @@ def play(
         drift = on_device(some_state(client + 10 * round, 0.1), device)
         sent = change(client, {n: 0.9 * received[n] + t for n, t in drift.items()})
         update = Update(client, round, sent, 3 + 2 * client, {METRIC: 0.5 + client})
-        return Message(write_content(update, sent), reply_to=message), None
+        return Message(write_content(replace(update, state=sent)), reply_to=message), None
 
     work = watched(card, answer)
     with closing(InlineGrid(work, CLIENTS, 1, 1, device=device)) as grid:
