@@ -268,12 +268,13 @@ class FederatedStrategy(Options, Strategy):
         for update in updates:
             weight = float(update.examples) if weighting == "examples" else 1.0
             total += weight
-            for name, sent in update.state.items():
-                if name in summed:
-                    summed[name].add_(sent, alpha=weight)
-                else:
-                    summed[name] = sent.to(torch.float64, copy=True).mul_(weight)
-                    types[name] = sent.dtype
+            if summed:  # all in one call: each lets other threads in, and is let in late
+                sent = [update.state[name] for name in summed]
+                torch._foreach_add_([*summed.values()], sent, alpha=weight)
+            else:
+                for name, tensor in update.state.items():
+                    summed[name] = tensor.to(torch.float64, copy=True).mul_(weight)
+                    types[name] = tensor.dtype
         return {name: tensor.div_(total).to(types[name]) for name, tensor in summed.items()}
 
     def start(

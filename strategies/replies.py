@@ -311,7 +311,8 @@ class ReplyReader:
             own = self.received[name]
             if tensor.shape != own.shape or tensor.dtype != own.dtype:
                 raise RejectedReply(f"sent a '{name}' of another shape or type")
-        state = {name: tensor.to(self.received[name].device) for name, tensor in state.items()}
+        places = {name: self.received[name].device for name in state}
+        state = {n: t if t.device == places[n] else t.to(places[n]) for n, t in state.items()}
         if all_finite(state.values()):  # a GPU is waited for once
             return state
         name = next(name for name, tensor in state.items() if not all_finite([tensor]))

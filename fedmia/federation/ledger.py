@@ -10,7 +10,7 @@ from threading import Lock
 from typing import Any
 
 from fedmia.ssl.base import on_device
-from fedmia.storage.arena import nbytes
+from fedmia.storage.arena import nbytes, on_host
 from fedmia.storage.durable import force_all, make_folder
 from fedmia.storage.snapshot import ClientState, StateStore, read_tensors, write_tensors
 
@@ -148,8 +148,7 @@ class Ledger(StateStore):
         return ChainMap(self._device.states, self._host.states)
 
     def _keep_in_memory(self, key: Key, state: ClientState) -> None:
-        away = any(tensor.device.type != "cpu" for tensor in state.tensors.values())
-        here, there = (self._device, self._host)[:: 1 if away else -1]
+        here, there = (self._host, self._device)[:: 1 if on_host(state.tensors) else -1]
         there.pop(key)
         here.put(key, state)
 

@@ -107,6 +107,11 @@ class Slot(Mapping[str, Tensor]):
         return _outline(self._block.layout, self._alike)
 
     @property
+    def device(self) -> torch.device:
+        """Where its tensors are."""
+        return self._block.layout[0][3]
+
+    @property
     def nbytes(self) -> int:
         """Bytes of its tensors."""
         return self._block.row_bytes + sum(t.nbytes for t in self._alike.values())
@@ -117,6 +122,13 @@ def nbytes(tensors: Mapping[str, Tensor]) -> int:
     if isinstance(tensors, Slot):
         return tensors.nbytes
     return sum(tensor.nbytes for tensor in tensors.values())
+
+
+def on_host(tensors: Mapping[str, Tensor]) -> bool:
+    """Whether all tensors of a state are in the machine's memory."""
+    if isinstance(tensors, Slot):
+        return tensors.device.type == "cpu"
+    return all(tensor.device.type == "cpu" for tensor in tensors.values())
 
 
 def outline(tensors: Mapping[str, Tensor]) -> Hashable:

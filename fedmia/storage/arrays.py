@@ -66,7 +66,7 @@ def record(state: State) -> ArrayRecord:
     """A record of tensors, on the device that they are on; they must not be changed from now on."""
     arrays = ArrayRecord()
     for name, tensor in state.items():
-        arrays[name] = LazyArray(tensor.detach())
+        arrays[name] = LazyArray(tensor.detach() if tensor.requires_grad else tensor)
     return arrays
 
 

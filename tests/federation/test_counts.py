@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
-from fedmia.federation.ledger import Ledger
-from fedmia.storage.snapshot import ClientState
+from clients import client_round
+from fedmia.ssl.train import Job
 from tests.counts import CASES, COLUMNS, Counted, count_case
 from tests.pretend_card import CARD, Watch, pretend_card
 
@@ -77,14 +78,12 @@ def test_card__gives_the_numbers_of_a_cpu(case: str, count: Callable[[str, str],
 def test_counts__see_one_more_copy_of_what_a_client_keeps(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    load, (case, device) = Ledger.load, next(iter(BOUNDS))
+    begin, (case, device) = client_round.begin_training, next(iter(BOUNDS))
 
-    def load_copies(*key: Any) -> ClientState | None:
-        if (state := load(*key)) is None:
-            return None
-        return ClientState({n: t.clone() for n, t in state.tensors.items()}, state.memory)
+    def begin_from_copies(job: Job, tensors: Mapping[str, Tensor]) -> None:
+        begin(job, {name: tensor.clone() for name, tensor in tensors.items()})
 
-    monkeypatch.setattr(Ledger, "load", load_copies)
+    monkeypatch.setattr(client_round, "begin_training", begin_from_copies)
     over: Any = excess(count_case(tmp_path, case, device), case, device)
     assert len(over) == 1 and "later round: copied " in over[0]
 
