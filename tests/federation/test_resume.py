@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shlex
@@ -9,6 +10,8 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -17,11 +20,15 @@ import numpy as np
 import pytest
 
 from fedmia.evaluation.steps.scorer import Scorer
-from fedmia.federation import checkpoint
+from fedmia.federation import checkpoint, staging
 from fedmia.federation.checkpoint import Checkpoint
+from fedmia.federation.rounds import FederatedRun
+from fedmia.federation.staging import StagedStates
 from fedmia.runtime.progress import Display
 from fedmia.simulate import main
 from fedmia.storage.outfolder import locked
+from fedmia.storage.snapshot import Update
+from strategies.failure_policy import FederationError
 from tests.small_runs import (
     BRANCHES,
     SIMILARITY,
@@ -35,6 +42,7 @@ from tests.small_runs import (
     read,
     resume,
     simulate,
+    ticking,
 )
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -131,7 +139,7 @@ def test_finished_run__prints_its_report(finished: Path, capsys: Capture) -> Non
 def test_other_training__goes_on(more: str, tmp_path: Path, monkeypatch: Patch) -> None:
     """A momentum that is raised, killed in a round of the warm-up, then in one after it; clients
     that train in one pass."""
-    flags = f"{SMALL} {SIMILARITY} --rounds 4 {more}"
+    flags = f"{SMALL} {SIMILARITY} --rounds 4 --checkpoint-every 0 {more}"
     whole, out = ran(flags, tmp_path / "whole"), tmp_path / "RUN"
     for last in (2, 4):
         with monkeypatch.context() as patch, pytest.raises(Killed):
@@ -183,11 +191,12 @@ def test_refused__other_images_versions_processes_and_settings(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("every", "count"), [(0, 0), (3, 11)])
-def test_every__so_many_rounds_and_where_stretches_end(
-    every: int, count: int, whole: Report, tmp_path: Path, monkeypatch: Patch
+@pytest.mark.parametrize(("every", "count"), [("none", 0), ("60", 8), ("0", 13)])
+def test_files__are_written_once_and_those_that_an_index_names_are_there(
+    every: str, count: int, whole: Report, tmp_path: Path, monkeypatch: Patch
 ) -> None:
-    """Each file is written once, and after each index there is what it names and nothing else."""
+    """And nothing else is, after each index. Checkpoints of the default interval are those of the
+    beginnings and ends of stretches."""
     write, generations, seen = Checkpoint.write, list[int](), dict[str, tuple[int, int]]()
 
     def checked(self: Checkpoint, *given: Any) -> None:
@@ -208,6 +217,128 @@ def test_every__so_many_rounds_and_where_stretches_end(
     assert {**report, "config": None} == {**whole, "config": None}
 
 
+LONG = SMALL.replace("snapshots 1", "snapshots 8") + (
+    f"{SIMILARITY} --clients 3 --strategy scaffold --rounds 8 "
+)
+
+
+@pytest.fixture(scope="module")
+def eight(tmp_path_factory: pytest.TempPathFactory) -> Report:
+    """The report of eight rounds that were not interrupted."""
+    return ran(LONG, tmp_path_factory.mktemp("eight") / "RUN")
+
+
+@pytest.fixture
+def skipped(monkeypatch: Patch) -> list[int]:
+    """Finished rounds that each resumed run does not repeat."""
+    rounds, skip = list[int](), Display.skip
+    monkeypatch.setattr(Display, "skip", lambda self, done: (rounds.append(done), skip(self, done)))
+    return rounds
+
+
+@pytest.mark.parametrize(
+    ("every", "heads"),
+    [("60", [0, 3, 6, 8]), ("none", []), ("0", [*range(9)]), ("26", [0, 2, 4, 6, 8])],
+)
+def test_every__so_many_seconds_and_where_stretches_end(
+    every: str, heads: list[int], tmp_path: Path, monkeypatch: Patch
+) -> None:
+    """Of rounds of 25 seconds."""
+    write, rounds = Checkpoint.write, list[int]()
+
+    def noted(self: Checkpoint, about: Any, parts: Any, *more: Any) -> None:
+        rounds.append(parts["head"][1]["round"])
+        write(self, about, parts, *more)
+        self.wait_for_writes()
+
+    ticking(monkeypatch, 25)
+    monkeypatch.setattr(Checkpoint, "write", noted)
+    assert simulate(f"{LONG} --checkpoint-every {every}", tmp_path / "RUN") == 0
+    assert rounds == heads
+
+
+def test_kill__costs_the_rounds_since_the_last_checkpoint(
+    eight: Report, skipped: list[int], tmp_path: Path, monkeypatch: Patch
+) -> None:
+    """That of round 3, in rounds of 25 seconds; and the first of all once more."""
+    for number, last in ((0, 2), (3, 5)):
+        out = tmp_path / str(number)
+        with monkeypatch.context() as patch, pytest.raises(Killed):
+            ticking(patch, 25)
+            after_round(patch, "main", last, kill)
+            simulate(LONG, out)
+        assert resume(out) == 0 and read(out) == eight
+        assert skipped.pop() == number
+
+
+def fail(error: Exception) -> None:
+    raise error
+
+
+@pytest.mark.parametrize(
+    ("act", "code"),
+    [
+        (interrupt, 130),
+        (lambda: fail(FederationError("round 6: a client failed")), 1),
+        (lambda: fail(OSError(errno.ENOSPC, "elsewhere")), 74),
+    ],
+    ids=["interrupt", "failure", "disk"],
+)
+def test_ended_within_a_round__goes_on_from_the_last_finished_one(
+    act: Callable[[], object], code: int, eight: Report, skipped: list[int], tmp_path: Path,
+    monkeypatch: Patch,
+) -> None:  # fmt: skip
+    """The fifth, 50 seconds after the last checkpoint, when two of three clients of the sixth have
+    left what they keep; what they keep of it is not gone on with."""
+    note = FederatedRun._note_update
+
+    def noted(self: FederatedRun, phase: Any, received: Any, update: Update) -> None:
+        note(self, phase, received, update)
+        if (update.round, update.client) == (6, 1):
+            act()
+
+    with monkeypatch.context() as patch:
+        ticking(patch, 25)
+        patch.setattr(FederatedRun, "_note_update", noted)
+        assert simulate(LONG, tmp_path / "RUN") == code
+    assert resume(tmp_path / "RUN") == 0 and read(tmp_path / "RUN") == eight
+    assert skipped == [5]
+
+
+def test_interrupted_after_a_round__repeats_none(
+    eight: Report, skipped: list[int], tmp_path: Path, monkeypatch: Patch
+) -> None:
+    """With a checkpoint of round 3 before; from it, where states of clients do not fit twice."""
+    for room, rounds in ((staging.ROOM, 5), (1, 3)):
+        with monkeypatch.context() as patch:
+            ticking(patch, 25)
+            patch.setattr("fedmia.federation.rounds.StagedStates", partial(StagedStates, room=room))
+            after_round(patch, "main", 5, interrupt)
+            assert simulate(LONG, tmp_path / str(room)) == 130
+        assert resume(tmp_path / str(room)) == 0 and read(tmp_path / str(room)) == eight
+        assert skipped.pop() == rounds
+
+
+@pytest.mark.slow
+def test_kill_9__within_the_default_interval(skipped: list[int], tmp_path: Path) -> None:
+    """In a process of its own, as its third round of thirty is finished."""
+    flags = LONG.replace("rounds 8", "rounds 30").replace("snapshots 8", "snapshots 30")
+    whole, out = ran(flags, tmp_path / "whole"), tmp_path / "RUN"
+    run = subprocess.Popen(
+        [sys.executable, "-m", "fedmia.simulate", *shlex.split(flags), "--out", str(out)],
+        env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+        start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    deadline = time.monotonic() + 120
+    while not (out / "recording/models/main/0003.safetensors").is_file():
+        assert time.monotonic() < deadline and run.poll() is None
+        time.sleep(0.02)
+    os.killpg(run.pid, signal.SIGKILL)
+    run.wait()
+    assert resume(out) == 0 and read(out) == whole
+    assert skipped == [0]
+
+
 @pytest.mark.slow
 def test_slow_disk__rounds_go_on_and_a_kill_costs_those_since_its_last_checkpoint(
     whole: Report, tmp_path: Path, monkeypatch: Patch
@@ -224,14 +355,14 @@ def test_slow_disk__rounds_go_on_and_a_kill_costs_those_since_its_last_checkpoin
         written += 1
 
     def waits(self: Checkpoint) -> None:
-        if self._running is not None:
+        if self._running is not None and not self._running.done():
             awaited.set()
         wait(self)
 
     with monkeypatch.context() as patch:
+        ticking(patch, 100)  # one is due after each round
         patch.setattr(Checkpoint, "_write", slow)
         patch.setattr(Checkpoint, "wait_for_writes", waits)
-        patch.setattr(checkpoint, "PATIENCE", 0.01)
         after_round(patch, "placebo", 3, kill)
         with pytest.raises(Killed):
             simulate(BRANCHES, out)
@@ -247,10 +378,12 @@ def test_kill_9__in_a_process_of_its_own_on_ray(
     """After four checkpoints of the 13, wherever it is then; at last the report of the run that was
     left alone, on the inline backend."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    index = tmp_path / "RUN" / "checkpoint" / checkpoint.INDEX
-    command = [sys.executable, "-m", "fedmia.simulate"]
+    out = tmp_path / "RUN"
+    index = out / "checkpoint" / checkpoint.INDEX
+    command, flags = [sys.executable, "-m", "fedmia.simulate"], f"{BRANCHES} --backend ray "
+    flags += "--checkpoint-every 0"
     run = subprocess.Popen(
-        [*command, *shlex.split(BRANCHES), "--backend", "ray", "--out", str(tmp_path / "RUN")],
+        [*command, *shlex.split(flags), "--out", str(out)],
         env=environment, start_new_session=True, stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )  # fmt: skip
@@ -260,7 +393,7 @@ def test_kill_9__in_a_process_of_its_own_on_ray(
         time.sleep(0.02)
     os.killpg(run.pid, signal.SIGKILL)
     run.wait()
-    assert resume(tmp_path / "RUN") == 0
-    report = read(tmp_path / "RUN")
-    assert report["config"]["machine"].pop("backend") == "ray"
-    assert whole["config"]["machine"].pop("backend") == "inline" and report == whole
+    assert resume(out) == 0
+    report = read(out)
+    assert report["config"]["machine"]["backend"] == "ray"
+    assert {**report, "config": None} == {**whole, "config": None}

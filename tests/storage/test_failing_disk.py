@@ -24,7 +24,7 @@ from tests.storage.disk import failing
 
 Patch = pytest.MonkeyPatch
 Capture = pytest.CaptureFixture[str]
-FLAGS = f"{SMALL} {SIMILARITY} --clients 2 --rounds 3"
+FLAGS = f"{SMALL} {SIMILARITY} --clients 2 --rounds 3 --checkpoint-every 0"
 
 
 @pytest.fixture(scope="module")
