@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fedmia.cli.command import DISK_FAILED
 from fedmia.evaluation.steps.scorer import Scorer
 from fedmia.federation import checkpoint, staging
 from fedmia.federation.checkpoint import Checkpoint
@@ -27,7 +28,6 @@ from fedmia.federation.staging import StagedStates
 from fedmia.runtime.progress import Display
 from fedmia.simulate import main
 from fedmia.storage.outfolder import locked
-from fedmia.storage.snapshot import Update
 from strategies.failure_policy import FederationError
 from tests.small_runs import (
     BRANCHES,
@@ -222,10 +222,19 @@ LONG = SMALL.replace("snapshots 1", "snapshots 8") + (
 )
 
 
+def outcome(out: Path) -> tuple[Report, dict[str, bytes]]:
+    """A run's report, and its models to the bit."""
+    models = (out / "recording/models/main").iterdir()
+    return read(out), {path.name: path.read_bytes() for path in models}
+
+
 @pytest.fixture(scope="module")
-def eight(tmp_path_factory: pytest.TempPathFactory) -> Report:
-    """The report of eight rounds that were not interrupted."""
-    return ran(LONG, tmp_path_factory.mktemp("eight") / "RUN")
+def eight(tmp_path_factory: pytest.TempPathFactory) -> tuple[Report, dict[str, bytes]]:
+    """What eight rounds end in that were not interrupted."""
+    out = tmp_path_factory.mktemp("eight") / "RUN"
+    assert simulate(LONG, out) == 0
+    assert len(outcome(out)[1]) == 9
+    return outcome(out)
 
 
 @pytest.fixture
@@ -258,65 +267,84 @@ def test_every__so_many_seconds_and_where_stretches_end(
 
 
 def test_kill__costs_the_rounds_since_the_last_checkpoint(
-    eight: Report, skipped: list[int], tmp_path: Path, monkeypatch: Patch
+    eight: Any, skipped: list[int], tmp_path: Path, monkeypatch: Patch
 ) -> None:
-    """That of round 3, in rounds of 25 seconds; and the first of all once more."""
-    for number, last in ((0, 2), (3, 5)):
-        out = tmp_path / str(number)
-        with monkeypatch.context() as patch, pytest.raises(Killed):
-            ticking(patch, 25)
-            after_round(patch, "main", last, kill)
-            simulate(LONG, out)
-        assert resume(out) == 0 and read(out) == eight
-        assert skipped.pop() == number
+    """That of round 3, in rounds of 25 seconds."""
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        ticking(patch, 25)
+        after_round(patch, "main", 5, kill)
+        simulate(LONG, tmp_path / "RUN")
+    assert resume(tmp_path / "RUN") == 0 and outcome(tmp_path / "RUN") == eight
+    assert skipped == [3]
 
 
 def fail(error: Exception) -> None:
     raise error
 
 
+def ended(flags: str, out: Path, place: str, act: Callable[[], object], patch: Patch) -> int:
+    """The exit code of a run to which this happens in its sixth round: after two of three updates
+    (`_note_update`), or when it is recorded (`_note`)."""
+    plain = getattr(FederatedRun, place)
+
+    def noted(self: FederatedRun, *of: Any) -> Any:
+        at = (of[2].round, of[2].client) if place == "_note_update" else (of[1], 1)
+        if at == (6, 1):
+            act()
+        return plain(self, *of)
+
+    patch.setattr(FederatedRun, place, noted)
+    return simulate(flags, out)
+
+
+def content(root: Path) -> dict[str, Any]:
+    """What a checkpoint says, and the bytes of its files, whatever their names."""
+    index = json.loads((root / checkpoint.INDEX).read_text())
+    clients, files = index.pop("clients")["files"], index.pop("files")
+    parts = {part: (root / name).read_bytes() for part, name in files.items()}
+    states = {(b, c): (root / "clients" / name).read_bytes() for b, c, name in clients}
+    return {**index, "generation": None, "seconds": None, "parts": parts, "states": states}
+
+
 @pytest.mark.parametrize(
-    ("act", "code"),
+    ("place", "act", "code"),
     [
-        (interrupt, 130),
-        (lambda: fail(FederationError("round 6: a client failed")), 1),
-        (lambda: fail(OSError(errno.ENOSPC, "elsewhere")), 74),
+        ("_note_update", interrupt, 130),
+        ("_note_update", lambda: fail(FederationError("round 6: a client failed")), 1),
+        ("_note_update", lambda: fail(OSError(errno.ENOSPC, "elsewhere")), DISK_FAILED),
+        ("_note", lambda: fail(FederationError("round 6: training diverged")), 1),
     ],
-    ids=["interrupt", "failure", "disk"],
+    ids=["interrupt", "failure", "disk", "diverged"],
 )
 def test_ended_within_a_round__goes_on_from_the_last_finished_one(
-    act: Callable[[], object], code: int, eight: Report, skipped: list[int], tmp_path: Path,
-    monkeypatch: Patch,
+    place: str, act: Callable[[], object], code: int, eight: Any, skipped: list[int],
+    tmp_path: Path, monkeypatch: Patch,
 ) -> None:  # fmt: skip
-    """The fifth, 50 seconds after the last checkpoint, when two of three clients of the sixth have
-    left what they keep; what they keep of it is not gone on with."""
-    note = FederatedRun._note_update
-
-    def noted(self: FederatedRun, phase: Any, received: Any, update: Update) -> None:
-        note(self, phase, received, update)
-        if (update.round, update.client) == (6, 1):
-            act()
-
+    """The fifth, 50 seconds after the last checkpoint. What is written then is to the byte what a
+    run writes that has a checkpoint after each round."""
     with monkeypatch.context() as patch:
         ticking(patch, 25)
-        patch.setattr(FederatedRun, "_note_update", noted)
-        assert simulate(LONG, tmp_path / "RUN") == code
-    assert resume(tmp_path / "RUN") == 0 and read(tmp_path / "RUN") == eight
+        assert ended(LONG, tmp_path / "RUN", place, act, patch) == code
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        ended(f"{LONG} --checkpoint-every 0", tmp_path / "TWIN", place, kill, patch)
+    one, twin = (content(tmp_path / name / "checkpoint") for name in ("RUN", "TWIN"))
+    assert one == twin and len(one["states"]) == 3 and len(one["rounds"]["list"]) == 5
+    assert resume(tmp_path / "RUN") == 0 and outcome(tmp_path / "RUN") == eight
     assert skipped == [5]
 
 
+@pytest.mark.parametrize(("room", "rounds"), [(staging.ROOM, 5), (1, 3)])
 def test_interrupted_after_a_round__repeats_none(
-    eight: Report, skipped: list[int], tmp_path: Path, monkeypatch: Patch
+    room: int, rounds: int, eight: Any, skipped: list[int], tmp_path: Path, monkeypatch: Patch
 ) -> None:
     """With a checkpoint of round 3 before; from it, where states of clients do not fit twice."""
-    for room, rounds in ((staging.ROOM, 5), (1, 3)):
-        with monkeypatch.context() as patch:
-            ticking(patch, 25)
-            patch.setattr("fedmia.federation.rounds.StagedStates", partial(StagedStates, room=room))
-            after_round(patch, "main", 5, interrupt)
-            assert simulate(LONG, tmp_path / str(room)) == 130
-        assert resume(tmp_path / str(room)) == 0 and read(tmp_path / str(room)) == eight
-        assert skipped.pop() == rounds
+    with monkeypatch.context() as patch:
+        ticking(patch, 25)
+        patch.setattr("fedmia.federation.rounds.StagedStates", partial(StagedStates, room=room))
+        after_round(patch, "main", 5, interrupt)
+        assert simulate(LONG, tmp_path / "RUN") == 130
+    assert resume(tmp_path / "RUN") == 0 and outcome(tmp_path / "RUN") == eight
+    assert skipped == [rounds]
 
 
 @pytest.mark.slow
