@@ -11,7 +11,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -21,10 +20,9 @@ import pytest
 
 from fedmia.cli.command import DISK_FAILED
 from fedmia.evaluation.steps.scorer import Scorer
-from fedmia.federation import checkpoint, staging
+from fedmia.federation import checkpoint
 from fedmia.federation.checkpoint import Checkpoint
 from fedmia.federation.rounds import FederatedRun
-from fedmia.federation.staging import StagedStates
 from fedmia.runtime.progress import Display
 from fedmia.simulate import main
 from fedmia.storage.outfolder import locked
@@ -333,14 +331,20 @@ def test_ended_within_a_round__goes_on_from_the_last_finished_one(
     assert skipped == [5]
 
 
-@pytest.mark.parametrize(("room", "rounds"), [(staging.ROOM, 5), (1, 3)])
+@pytest.mark.parametrize(("room", "rounds"), [(1 << 20, 5), (1, 3)])
 def test_interrupted_after_a_round__repeats_none(
     room: int, rounds: int, eight: Any, skipped: list[int], tmp_path: Path, monkeypatch: Patch
 ) -> None:
     """With a checkpoint of round 3 before; from it, where states of clients do not fit twice."""
+    plain = FederatedRun.run
+
+    def run(self: FederatedRun, grid: Any) -> None:
+        self.store.room = room
+        plain(self, grid)
+
     with monkeypatch.context() as patch:
         ticking(patch, 25)
-        patch.setattr("fedmia.federation.rounds.StagedStates", partial(StagedStates, room=room))
+        patch.setattr(FederatedRun, "run", run)
         after_round(patch, "main", 5, interrupt)
         assert simulate(LONG, tmp_path / "RUN") == 130
     assert resume(tmp_path / "RUN") == 0 and outcome(tmp_path / "RUN") == eight
