@@ -25,6 +25,7 @@ from tests.storage import disk
 ACTIVE = (
     "--config smoke --clients 4 --attacker active --strategy scaffold --model.width 4 "
     "--split.members 32 --split.nonmembers 60 --split.known 8 --split.test 20 --device cpu --quiet "
+    "--checkpoint-every 0 "
 )
 CUTS = 23  # moments of each fate
 # What is killed, the function in which, and at which of its calls.

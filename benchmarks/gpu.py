@@ -7,8 +7,8 @@ the card, fedmia inline as many as it takes, without checkpoints. The bare passe
 the encoder forward and backward and the momentum encoder forward on as many batches: one client
 after the other, and stacked as fedmia stacks them. They are timed in float32, which fedmia computes
 in, in torch's own TF32, which plain Flower computes in, and in bfloat16. One federation also runs
-with checkpoints, on Ray, in bfloat16 and under DP-SGD, and once more with the seconds of its parts.
-Memory is the card's, over what it held before.
+with checkpoints, one a round or one a minute, on Ray, in bfloat16 and under DP-SGD, and once more
+with the seconds of its parts. Memory is the card's, over what it held before.
 
     python benchmarks/gpu.py CIFAR10.parquet [--repeats 2] [--minutes 10]
         [--out benchmarks/results/gpu.json]
@@ -58,9 +58,11 @@ MORE = {
     "parts": "",
     "bfloat16": "--train.precision bfloat16",
     "dpsgd": "--defense dpsgd",
-    "checkpoints": "",  # a round each, as by default
+    "checkpoints": "",  # one a round
+    "minute": "",  # the default: one a minute
     "ray": f"--backend ray --gpus-per-client {1 / AT_ONCE}",
 }
+EVERY = {"checkpoints": 0, "minute": 60}  # seconds between checkpoints
 SIDES = ("peer", "inline")
 
 
@@ -88,7 +90,7 @@ def command(side: str, case: str, folder: Path, device: str) -> list[str]:
         "--split.nonmembers 300 --split.known 10 --split.test 600 --partition iid "
         f"--train.local_epochs 1 --train.batch_size {BATCH} --attacker none --attacks none "
         f"--federation.snapshots 1 --device {device} --quiet "
-        f"--checkpoint-every {int(side == 'checkpoints')} {MORE.get(side, '')} --out {out}"
+        f"--checkpoint-every {EVERY.get(side, 'none')} {MORE.get(side, '')} --out {out}"
     )
     parts = ["--parts"] if side == "parts" else []
     return [sys.executable, str(HERE / "_timed_rounds.py"), *parts, *flags.split()]

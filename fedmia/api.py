@@ -100,8 +100,8 @@ def run_simulation(
         report, code = run_experiment(invocation, watch, stop)
         say_not_run(report, quiet=quiet)
         if code == INTERRUPTED and out is not None and RunFolder(folder).begun():
-            again = f"run_simulation(resume={str(folder)!r})"
-            print(f"fedmia: {again} goes on with this run", file=sys.stderr)
+            again = f"run_simulation(resume={str(folder)!r}) goes on with this run"
+            print(f"fedmia: {again} from its last checkpoint", file=sys.stderr)
         if report.failure is not None:
             raise FederationError(f"{report.failure}; the finished rounds are reported on")
         return open_results(folder, temporary=not (resume or out))

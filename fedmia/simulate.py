@@ -82,7 +82,8 @@ def simulate(invocation: Invocation, watch: Stopwatch, stop: Event) -> int:
     report, code = run_experiment(invocation, watch, stop)
     show(report, invocation.out, json=invocation.json, quiet=invocation.quiet)
     if code == INTERRUPTED and invocation.out and RunFolder(invocation.out).begun():
-        print(f"fedmia: --resume {invocation.out} goes on with this run", file=sys.stderr)
+        again = f"--resume {invocation.out} goes on with this run"
+        print(f"fedmia: {again} from its last checkpoint", file=sys.stderr)
     if report.failure is not None:
         raise FederationError(f"{report.failure}; the finished rounds are reported on")
     return pass_gate(invocation.gate, report, code)

@@ -7,10 +7,12 @@ import shlex
 import signal
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from fedmia.federation import checkpoint
 from fedmia.report.figures import draw
 from fedmia.runtime.progress import Display
 from fedmia.simulate import main
@@ -82,3 +84,15 @@ def after_round(
             act()
 
     patch.setattr(Display, "round", round)
+
+
+def ticking(patch: pytest.MonkeyPatch, seconds: float) -> None:
+    """By the clock of checkpoints each round takes so many seconds, and nothing else takes any."""
+    shown, now = Display.round, [0.0]
+
+    def round(self: Display, *of: Any) -> None:
+        now[0] += seconds
+        shown(self, *of)
+
+    patch.setattr(Display, "round", round)
+    patch.setattr(checkpoint, "time", SimpleNamespace(monotonic=lambda: now[0]))

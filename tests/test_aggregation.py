@@ -99,7 +99,8 @@ def test_run__of_dp_fedavg_goes_on_where_it_stopped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     flags = TINY + "--attacker active --attacks ascent --strategy dp-fedavg --strategy.epsilon 50 "
-    flags += "--strategy.adaptive true --attack.ascent.server known --attack.ascent.pairs 1"
+    flags += "--strategy.adaptive true --attack.ascent.server known --attack.ascent.pairs 1 "
+    flags += "--checkpoint-every 0"
     row = ran(flags, tmp_path / "whole")["aggregation"]
     assert row["epsilon"]["value"] == pytest.approx(50) and row["epsilon"]["rounds"] == 3
     assert "Client 4 uploads what an attack crafts" in row["epsilon"]["assumptions"]

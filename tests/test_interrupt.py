@@ -44,7 +44,8 @@ def test_in_clean_rounds__the_last_finished_round_is_scored(
     assert [a["name"] for a in report["attacks"]] == ["similarity"]
     out, err = capsys.readouterr()
     assert out == report["verdict"] + "\n" and "fedmia: interrupted" in err
-    assert f"fedmia: --resume {tmp_path / 'RUN'} goes on with this run" in err.splitlines()
+    again = f"fedmia: --resume {tmp_path / 'RUN'} goes on with this run from its last checkpoint"
+    assert again in err.splitlines()
     # What the attacks were scored on is the model of that round, not the untrained one.
     assert Recording(tmp_path / "RUN" / "recording").rounds("main") == [0, 5]
     rows = report["attacks"][0], report["controls"]["untrained"][0]

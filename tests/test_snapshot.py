@@ -135,7 +135,7 @@ def test_rewind__goes_back_to_what_a_checkpoint_counts_on(tmp_path: Path) -> Non
         digest = store.save_update("main", round, 0, some_state(round))
         store.add(RecordedRound("main", round, updates={0: digest}))
         store.save("main", round, some_state(10 * round), {"queue": torch.ones(1)})
-    lines, force = store.pending()
+    lines, force = store.lines, store.pending()
     force()
     store.save("main", 3, some_state(3))  # after the checkpoint
     again = RecordingWriter(tmp_path / "recording")

@@ -11,7 +11,7 @@ import json
 import shutil
 import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -33,7 +33,6 @@ from strategies.base import FederatedStrategy
 INDEX = CHECKPOINT_INDEX
 FORMAT = 2
 MOST = 1 << 31  # files that a run may have written
-PATIENCE = 1.0  # seconds that rounds wait for the writing of a checkpoint
 Packed = tuple[State, Any]  # tensors, and what is JSON-able about them
 CheckpointPart = Packed | str  # the name is that of a part whose file it shares
 
@@ -60,19 +59,20 @@ class Checkpoint:
 
     Args:
         root: `RUN/checkpoint`.
-        every: rounds between two checkpoints, 0: none are written.
+        every: seconds from the beginning of one checkpoint to that of the next; 0: one is written
+            after each round, None: none is.
         key: digest of what decides the run's numbers beside its settings: its images.
 
     Attributes:
         generation: number of checkpoints written.
     """
 
-    def __init__(self, root: Path, every: int = 1, key: str = "") -> None:
+    def __init__(self, root: Path, every: float | None = None, key: str = "") -> None:
         self.root, self.every, self.key = root, every, key
         self.generation, self._files = 0, dict[str, str]()
         self._writer = ThreadPoolExecutor(1, "checkpoint")
         self._running: Future[None] | None = None
-        self._began = 0.0
+        self._began = time.monotonic()
 
     def open(self) -> None:
         """Make the folder."""
@@ -169,21 +169,28 @@ class Checkpoint:
         for name in gone:
             (self.root / name).unlink(missing_ok=True)
 
-    def is_behind(self) -> bool:
-        """Whether the one before is still being written `PATIENCE` seconds after it was begun, for
-        which this waits: the clients' states of a GPU come faster than a disk takes them."""
-        left = max(0.0, self._began + PATIENCE - time.monotonic())
-        return self._running is not None and not wait([self._running], left).done
+    def is_due(self) -> bool:
+        """Whether one is to be written after a round. No round waits for one that is still being
+        written, unless each is to have its own.
+
+        Raises:
+            DiskError: the one before could not be written.
+        """
+        if not self.every:
+            return self.every == 0
+        if self._running is not None and not self._running.done():
+            return False
+        self.wait_for_writes()
+        return time.monotonic() - self._began >= self.every
 
     def wait_for_writes(self) -> None:
         """Wait for what is being written.
 
         Raises:
-            DiskError: it could not be.
+            DiskError: it could not be; nothing is written after it.
         """
-        running, self._running = self._running, None
-        if running is not None:
-            running.result()
+        if self._running is not None:
+            self._running.result()
 
     def get(self, name: str) -> Packed:
         """The part `name` of the index that was read."""

@@ -11,8 +11,10 @@ set. In `untrained` nobody trains: its attacked rounds are those of the first mo
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from flwr.serverapp import Grid
@@ -23,6 +25,7 @@ from fedmia.federation.checkpoint import (
     BranchState,
     Checkpoint,
     CheckpointPart,
+    Packed,
     pack_branch,
     unpack_branch,
 )
@@ -32,6 +35,7 @@ from fedmia.federation.outlook import describe_disk
 from fedmia.federation.plan import Plan, divergence_hint
 from fedmia.federation.replay import Replay, one_round
 from fedmia.federation.schedule import Schedule
+from fedmia.federation.staging import StagedStates
 from fedmia.federation.untrained import play_untrained
 from fedmia.recording.branches import BRANCHES, MAIN, UNTRAINED
 from fedmia.recording.format import RecordedRound
@@ -62,6 +66,7 @@ CHECKPOINTED = {
 
 
 Sent = tuple[str, int, dict[str, float]]  # digest of the file of an update, its images and metrics
+Standing = tuple[Packed, Mapping[str, Any], Mapping[str, Any]]  # branch, records, values beside
 
 
 class FederationInterrupted(Exception):
@@ -74,7 +79,7 @@ class FederatedRun:
     Args:
         plan: settings, images and their roles.
         client_setup: what all clients of the run share.
-        store: local states of the clients.
+        store: local states of the clients after finished rounds.
         recording: models and updates of the rounds, by branch.
         probe: kNN accuracy of a global state.
         notes: of the active client; None where no attack is active.
@@ -83,6 +88,7 @@ class FederatedRun:
         checkpoint: written as the rounds pass, if any; clients' states are then in a Ledger.
 
     Attributes:
+        store: local states of the clients, those of the round at work too.
         head: where the branch at work stands.
         forked: where a branch that shares the clean rounds of `main` begins.
         rounds: filled in: one row a finished round of `main`.
@@ -98,7 +104,8 @@ class FederatedRun:
         notes: NoteTaker | None, watch: Stopwatch, display: Display,
         checkpoint: Checkpoint | None = None,
     ) -> None:  # fmt: skip
-        self.plan, self.client_setup, self.store = plan, client_setup, store
+        self.plan, self.client_setup = plan, client_setup
+        self.store = StagedStates(store) if checkpoint else StagedStates(store, room=0)
         self.recording, self.checkpoint = recording, checkpoint
         self.probe, self.notes, self.watch, self.display = probe, notes, watch, display
         self.head: BranchState | None = None
@@ -107,6 +114,7 @@ class FederatedRun:
         self.aggregation: AggregationRow | None = None
         self.failure: FederationError | None = None
         self._unsaved: tuple[int, State, State] | None = None
+        self._standing: Standing | None = None
         self._crafted: State | None = None
         self._replay: Replay | None = None
         self._sizes = dict[str, tuple[list[int], int]]()
@@ -142,10 +150,15 @@ class FederatedRun:
             pass
         except FederationError as error:
             self.failure = error
+        except Exception:
+            with suppress(OSError):  # of the disk that may have ended the run
+                self._checkpoint_finished()
+            raise
         finally:
             self._drop_replay()  # of a round that was not finished
             if self.checkpoint:
                 self.checkpoint.wait_for_writes()
+        self._checkpoint_finished()
         if self._unsaved is not None:
             self._keep_last(*self._unsaved)
 
@@ -200,12 +213,12 @@ class FederatedRun:
             InputError: it is another run's.
             LookupError, TypeError, ValueError, AttributeError: it is damaged.
         """
-        assert self.checkpoint is not None and isinstance(self.store, Ledger)
+        assert self.checkpoint is not None and isinstance(self.store.finished, Ledger)
         index = self.checkpoint.read()
         if index is None:
             self.recording.rewind(0)
             return
-        self.store.restore(index["clients"])
+        self.store.finished.restore(index["clients"])
         with prefix_errors(f"the checkpoint in '{self.checkpoint.root}'"):
             parts = {name: unpack(index[name], {}) for name in CHECKPOINTED}
             for name, kind in CHECKPOINTED.items():
@@ -287,28 +300,43 @@ class FederatedRun:
                 self.forked = replace(at, strategy=copy.deepcopy(at.strategy))
 
     def _checkpoint(self, at_once: bool = False) -> None:
-        """Write one where a stretch ends, and every so many rounds where the disk keeps pace."""
+        """Write one where a stretch ends and where one is due; else note what it would hold, for a
+        run that is ended within the next round."""
         at, checkpoint = self.head, self.checkpoint
-        if at is None or checkpoint is None or not checkpoint.every:
+        if at is None or checkpoint is None or checkpoint.every is None:
             return
+        records = {
+            "rounds": [*self.rounds],
+            "faults": [*self.failure_policy.faults],
+            "aggregation": self.aggregation,
+            "trained": [*self.trained],
+        }
+        beside = {"gone": sorted(self.failure_policy.gone), "recorded": self.recording.lines}
+        self._standing = pack_branch(at), records, beside
         at_once |= at.round in (self.schedule.clean, self.schedule.last)
-        if not at_once and (at.round % checkpoint.every or checkpoint.is_behind()):
-            return
-        assert isinstance(self.store, Ledger)
-        parts: dict[str, CheckpointPart] = {"head": pack_branch(at)}
+        if at_once or checkpoint.is_due():
+            self._write_checkpoint(checkpoint, *self._standing)
+
+    def _write_checkpoint(
+        self, checkpoint: Checkpoint, head: Packed, records: Mapping[str, Any],
+        beside: Mapping[str, Any],
+    ) -> None:  # fmt: skip
+        """Write how things stood after the last finished round."""
+        assert isinstance(self.store.finished, Ledger)
+        parts: dict[str, CheckpointPart] = {"head": head}
         if self.forked is not None:
             parts["forked"] = "forked" if checkpoint.has("forked") else pack_branch(self.forked)
         self.watch.claim()
-        about = {
-            "rounds": pack(self.rounds, {}),
-            "gone": sorted(self.failure_policy.gone),
-            "faults": pack(self.failure_policy.faults, {}),
-            "seconds": dict(self.watch.seconds),
-            "aggregation": pack(self.aggregation, {}),
-            "trained": pack(self.trained, {}),
-        }
-        about["recorded"], force = self.recording.pending()
-        checkpoint.write(about, parts, self.store, force)
+        about = {name: pack(value, {}) for name, value in records.items()}
+        about |= {**beside, "seconds": dict(self.watch.seconds)}
+        checkpoint.write(about, parts, self.store.finished, self.recording.pending())
+        self._standing = None
+
+    def _checkpoint_finished(self) -> None:
+        """Have the last finished round on the disk, for a run that is ended within the next one."""
+        if self.checkpoint and self._standing is not None and self.store.whole:
+            self._write_checkpoint(self.checkpoint, *self._standing)
+            self.checkpoint.wait_for_writes()
 
     def pretrain_state(self, branch: str, state: State) -> State:
         """Train on the server before the first round, on all clients' images or on public ones.
@@ -363,8 +391,9 @@ class FederatedRun:
             # 2. Note what the server did, and what privacy that promises.
             if at.branch == MAIN:
                 self.aggregation = self._describe_aggregation(at.strategy)
-            # 3. Go on from the aggregate.
+            # 3. Go on from the aggregate, and from what the clients keep.
             at.round, at.state = done.number, done.state
+            self.store.finish_round()
             # 4. Before the first attacked round, note where the branches beside it begin.
             if at.round == self.schedule.clean:
                 self._fork(at)

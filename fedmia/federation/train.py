@@ -116,7 +116,7 @@ def federate(run: FederatedRun, grid: Grid | None = None) -> TrainedRounds:
     if run.failure is not None and not run.rounds:
         raise run.failure
     run.finish_notes()
-    run.recording.pending()[1]()  # the report counts on it
+    run.recording.flush()  # the report counts on it
     gone, archive = frozenset(run.failure_policy.gone), Archive(None)
     if checkpoint and run.head:
         archive = checkpoint.archive(f"{run.head.branch} {run.head.round} {sorted(gone)}")

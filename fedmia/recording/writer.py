@@ -181,16 +181,21 @@ class RecordingWriter(RecordedRounds):
             for round in sorted(r for r, one in by_round.items() if one.updates)[:-updates]:
                 self._forget(RecordedRound(line.branch, round), updates={})
 
-    def pending(self) -> tuple[int, Callable[[], None]]:
+    @property
+    def lines(self) -> int:
+        """How many lines there are, to go back to by `rewind`."""
+        return len(self._lines)
+
+    def pending(self) -> Callable[[], None]:
         """What is not forced to the disk yet.
 
         Returns:
-            The number of all lines, to go back to by `rewind`; and what forces those that are new,
-            with the files that they name. Another thread may call it.
+            What forces the lines that are new, with the files that they name. Another thread may
+            call it.
         """
         force = partial(self._force, self._lines[self._on_disk :], self._gone)
         self._on_disk, self._gone = len(self._lines), []
-        return len(self._lines), force
+        return force
 
     def flush(self) -> None:
         """Have all lines on the disk, with the files that they name.
@@ -198,7 +203,7 @@ class RecordingWriter(RecordedRounds):
         Raises:
             DiskError: they cannot be written.
         """
-        self.pending()[1]()
+        self.pending()()
 
     def rewind(self, lines: int) -> None:
         """Go back to the first so many lines; files that they do not name are deleted."""

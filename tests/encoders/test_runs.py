@@ -50,7 +50,7 @@ def test_run__of_a_pretrained_model_has_the_first_one_as_its_control(
     recording = RecordingWriter(tmp_path / "RUN/recording")
     before = recording.load("main", 1)
     recording.save("untrained", 0, before[0])
-    recording.pending()[1]()
+    recording.flush()
     state = load(str(tmp_path / "RUN")).untrained().shared_state()
     assert all(torch.equal(state[n], t) for n, t in before[0].items())
 
@@ -70,7 +70,7 @@ def test_run__with_a_model_that_diverged_is_refused_by_its_round(run: Path, tmp_
     last = recording.load("main", 2)[0]
     recording.save("main", 3, {n: torch.zeros_like(t) for n, t in last.items()})
     recording.save("untrained", 0, {n: t * torch.inf for n, t in last.items()})
-    recording.pending()[1]()
+    recording.flush()
     refused("the model of round 3: every weight is zero", str(folder))
     with pytest.raises(InputError, match="the model of round 0: '.*' is not finite"):
         load(f"{folder}@2").untrained()

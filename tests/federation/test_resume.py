@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shlex
@@ -9,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -16,12 +18,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fedmia.cli.command import DISK_FAILED
 from fedmia.evaluation.steps.scorer import Scorer
 from fedmia.federation import checkpoint
 from fedmia.federation.checkpoint import Checkpoint
+from fedmia.federation.rounds import FederatedRun
 from fedmia.runtime.progress import Display
 from fedmia.simulate import main
 from fedmia.storage.outfolder import locked
+from strategies.failure_policy import FederationError
 from tests.small_runs import (
     BRANCHES,
     SIMILARITY,
@@ -35,6 +40,7 @@ from tests.small_runs import (
     read,
     resume,
     simulate,
+    ticking,
 )
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -131,7 +137,7 @@ def test_finished_run__prints_its_report(finished: Path, capsys: Capture) -> Non
 def test_other_training__goes_on(more: str, tmp_path: Path, monkeypatch: Patch) -> None:
     """A momentum that is raised, killed in a round of the warm-up, then in one after it; clients
     that train in one pass."""
-    flags = f"{SMALL} {SIMILARITY} --rounds 4 {more}"
+    flags = f"{SMALL} {SIMILARITY} --rounds 4 --checkpoint-every 0 {more}"
     whole, out = ran(flags, tmp_path / "whole"), tmp_path / "RUN"
     for last in (2, 4):
         with monkeypatch.context() as patch, pytest.raises(Killed):
@@ -183,11 +189,12 @@ def test_refused__other_images_versions_processes_and_settings(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("every", "count"), [(0, 0), (3, 11)])
-def test_every__so_many_rounds_and_where_stretches_end(
-    every: int, count: int, whole: Report, tmp_path: Path, monkeypatch: Patch
+@pytest.mark.parametrize(("every", "count"), [("none", 0), ("60", 8), ("0", 13)])
+def test_files__are_written_once_and_those_that_an_index_names_are_there(
+    every: str, count: int, whole: Report, tmp_path: Path, monkeypatch: Patch
 ) -> None:
-    """Each file is written once, and after each index there is what it names and nothing else."""
+    """And nothing else is, after each index. Checkpoints of the default interval are those of the
+    beginnings and ends of stretches."""
     write, generations, seen = Checkpoint.write, list[int](), dict[str, tuple[int, int]]()
 
     def checked(self: Checkpoint, *given: Any) -> None:
@@ -208,6 +215,162 @@ def test_every__so_many_rounds_and_where_stretches_end(
     assert {**report, "config": None} == {**whole, "config": None}
 
 
+LONG = SMALL.replace("snapshots 1", "snapshots 8") + (
+    f"{SIMILARITY} --clients 3 --strategy scaffold --rounds 8 "
+)
+
+
+def outcome(out: Path) -> tuple[Report, dict[str, bytes]]:
+    """A run's report, and its models to the bit."""
+    models = (out / "recording/models/main").iterdir()
+    return read(out), {path.name: path.read_bytes() for path in models}
+
+
+@pytest.fixture(scope="module")
+def eight(tmp_path_factory: pytest.TempPathFactory) -> tuple[Report, dict[str, bytes]]:
+    """What eight rounds end in that were not interrupted."""
+    out = tmp_path_factory.mktemp("eight") / "RUN"
+    assert simulate(LONG, out) == 0
+    assert len(outcome(out)[1]) == 9
+    return outcome(out)
+
+
+@pytest.fixture
+def skipped(monkeypatch: Patch) -> list[int]:
+    """Finished rounds that each resumed run does not repeat."""
+    rounds, skip = list[int](), Display.skip
+    monkeypatch.setattr(Display, "skip", lambda self, done: (rounds.append(done), skip(self, done)))
+    return rounds
+
+
+@pytest.mark.parametrize(
+    ("every", "heads"),
+    [("60", [0, 3, 6, 8]), ("none", []), ("0", [*range(9)]), ("26", [0, 2, 4, 6, 8])],
+)
+def test_every__so_many_seconds_and_where_stretches_end(
+    every: str, heads: list[int], tmp_path: Path, monkeypatch: Patch
+) -> None:
+    """Of rounds of 25 seconds."""
+    write, rounds = Checkpoint.write, list[int]()
+
+    def noted(self: Checkpoint, about: Any, parts: Any, *more: Any) -> None:
+        rounds.append(parts["head"][1]["round"])
+        write(self, about, parts, *more)
+        self.wait_for_writes()
+
+    ticking(monkeypatch, 25)
+    monkeypatch.setattr(Checkpoint, "write", noted)
+    assert simulate(f"{LONG} --checkpoint-every {every}", tmp_path / "RUN") == 0
+    assert rounds == heads
+
+
+def test_kill__costs_the_rounds_since_the_last_checkpoint(
+    eight: Any, skipped: list[int], tmp_path: Path, monkeypatch: Patch
+) -> None:
+    """That of round 3, in rounds of 25 seconds."""
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        ticking(patch, 25)
+        after_round(patch, "main", 5, kill)
+        simulate(LONG, tmp_path / "RUN")
+    assert resume(tmp_path / "RUN") == 0 and outcome(tmp_path / "RUN") == eight
+    assert skipped == [3]
+
+
+def fail(error: Exception) -> None:
+    raise error
+
+
+def ended(flags: str, out: Path, place: str, act: Callable[[], object], patch: Patch) -> int:
+    """The exit code of a run to which this happens in its sixth round: after two of three updates
+    (`_note_update`), or when it is recorded (`_note`)."""
+    plain = getattr(FederatedRun, place)
+
+    def noted(self: FederatedRun, *of: Any) -> Any:
+        at = (of[2].round, of[2].client) if place == "_note_update" else (of[1], 1)
+        if at == (6, 1):
+            act()
+        return plain(self, *of)
+
+    patch.setattr(FederatedRun, place, noted)
+    return simulate(flags, out)
+
+
+def content(root: Path) -> dict[str, Any]:
+    """What a checkpoint says, and the bytes of its files, whatever their names."""
+    index = json.loads((root / checkpoint.INDEX).read_text())
+    clients, files = index.pop("clients")["files"], index.pop("files")
+    parts = {part: (root / name).read_bytes() for part, name in files.items()}
+    states = {(b, c): (root / "clients" / name).read_bytes() for b, c, name in clients}
+    return {**index, "generation": None, "seconds": None, "parts": parts, "states": states}
+
+
+@pytest.mark.parametrize(
+    ("place", "act", "code"),
+    [
+        ("_note_update", interrupt, 130),
+        ("_note_update", lambda: fail(FederationError("round 6: a client failed")), 1),
+        ("_note_update", lambda: fail(OSError(errno.ENOSPC, "elsewhere")), DISK_FAILED),
+        ("_note", lambda: fail(FederationError("round 6: training diverged")), 1),
+    ],
+    ids=["interrupt", "failure", "disk", "diverged"],
+)
+def test_ended_within_a_round__goes_on_from_the_last_finished_one(
+    place: str, act: Callable[[], object], code: int, eight: Any, skipped: list[int],
+    tmp_path: Path, monkeypatch: Patch,
+) -> None:  # fmt: skip
+    """The fifth, 50 seconds after the last checkpoint. What is written then is to the byte what a
+    run writes that has a checkpoint after each round."""
+    with monkeypatch.context() as patch:
+        ticking(patch, 25)
+        assert ended(LONG, tmp_path / "RUN", place, act, patch) == code
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        ended(f"{LONG} --checkpoint-every 0", tmp_path / "TWIN", place, kill, patch)
+    one, twin = (content(tmp_path / name / "checkpoint") for name in ("RUN", "TWIN"))
+    assert one == twin and len(one["states"]) == 3 and len(one["rounds"]["list"]) == 5
+    assert resume(tmp_path / "RUN") == 0 and outcome(tmp_path / "RUN") == eight
+    assert skipped == [5]
+
+
+@pytest.mark.parametrize(("room", "rounds"), [(1 << 20, 5), (1, 3)])
+def test_interrupted_after_a_round__repeats_none(
+    room: int, rounds: int, eight: Any, skipped: list[int], tmp_path: Path, monkeypatch: Patch
+) -> None:
+    """With a checkpoint of round 3 before; from it, where states of clients do not fit twice."""
+    plain = FederatedRun.run
+
+    def run(self: FederatedRun, grid: Any) -> None:
+        self.store.room = room
+        plain(self, grid)
+
+    with monkeypatch.context() as patch:
+        ticking(patch, 25)
+        patch.setattr(FederatedRun, "run", run)
+        after_round(patch, "main", 5, interrupt)
+        assert simulate(LONG, tmp_path / "RUN") == 130
+    assert resume(tmp_path / "RUN") == 0 and outcome(tmp_path / "RUN") == eight
+    assert skipped == [rounds]
+
+
+@pytest.mark.slow
+def test_kill_9__within_the_default_interval(skipped: list[int], tmp_path: Path) -> None:
+    """In a process of its own, as its third round of thirty is finished."""
+    flags = LONG.replace("rounds 8", "rounds 30").replace("snapshots 8", "snapshots 30")
+    whole, out = ran(flags, tmp_path / "whole"), tmp_path / "RUN"
+    run = subprocess.Popen(
+        [sys.executable, "-m", "fedmia.simulate", *shlex.split(flags), "--out", str(out)],
+        env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+        start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    deadline = time.monotonic() + 120
+    while not (out / "recording/models/main/0003.safetensors").is_file():
+        assert time.monotonic() < deadline and run.poll() is None
+        time.sleep(0.02)
+    os.killpg(run.pid, signal.SIGKILL)
+    run.wait()
+    assert resume(out) == 0 and read(out) == whole
+    assert skipped == [0]
+
+
 @pytest.mark.slow
 def test_slow_disk__rounds_go_on_and_a_kill_costs_those_since_its_last_checkpoint(
     whole: Report, tmp_path: Path, monkeypatch: Patch
@@ -224,14 +387,14 @@ def test_slow_disk__rounds_go_on_and_a_kill_costs_those_since_its_last_checkpoin
         written += 1
 
     def waits(self: Checkpoint) -> None:
-        if self._running is not None:
+        if self._running is not None and not self._running.done():
             awaited.set()
         wait(self)
 
     with monkeypatch.context() as patch:
+        ticking(patch, 100)  # one is due after each round
         patch.setattr(Checkpoint, "_write", slow)
         patch.setattr(Checkpoint, "wait_for_writes", waits)
-        patch.setattr(checkpoint, "PATIENCE", 0.01)
         after_round(patch, "placebo", 3, kill)
         with pytest.raises(Killed):
             simulate(BRANCHES, out)
@@ -247,10 +410,12 @@ def test_kill_9__in_a_process_of_its_own_on_ray(
     """After four checkpoints of the 13, wherever it is then; at last the report of the run that was
     left alone, on the inline backend."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    index = tmp_path / "RUN" / "checkpoint" / checkpoint.INDEX
-    command = [sys.executable, "-m", "fedmia.simulate"]
+    out = tmp_path / "RUN"
+    index = out / "checkpoint" / checkpoint.INDEX
+    command, flags = [sys.executable, "-m", "fedmia.simulate"], f"{BRANCHES} --backend ray "
+    flags += "--checkpoint-every 0"
     run = subprocess.Popen(
-        [*command, *shlex.split(BRANCHES), "--backend", "ray", "--out", str(tmp_path / "RUN")],
+        [*command, *shlex.split(flags), "--out", str(out)],
         env=environment, start_new_session=True, stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )  # fmt: skip
@@ -260,7 +425,7 @@ def test_kill_9__in_a_process_of_its_own_on_ray(
         time.sleep(0.02)
     os.killpg(run.pid, signal.SIGKILL)
     run.wait()
-    assert resume(tmp_path / "RUN") == 0
-    report = read(tmp_path / "RUN")
-    assert report["config"]["machine"].pop("backend") == "ray"
-    assert whole["config"]["machine"].pop("backend") == "inline" and report == whole
+    assert resume(out) == 0
+    report = read(out)
+    assert report["config"]["machine"]["backend"] == "ray"
+    assert {**report, "config": None} == {**whole, "config": None}

@@ -100,7 +100,10 @@ def test_stretch__notes_each_round_with_what_its_clients_received(
     run = SimpleNamespace(
         schedule=Schedule(settings(ACTIVE)), _root=77, failure_policy=None, aggregation="none",
         branches=lambda: branches, client_setup=SimpleNamespace(roles=("honest",) * 5),
-        store=SimpleNamespace(fork=lambda *of: notes.append(("beside", *of))), forked=None,
+        forked=None, store=SimpleNamespace(
+            fork=lambda *of: notes.append(("beside", *of)),
+            finish_round=lambda: notes.append(("finished", head.round)),
+        ),
         _fork=lambda at: FederatedRun._fork(run, at),  # type: ignore[arg-type]
         _note_update=lambda phase, state, up: notes.append(("seen", up.round, float(state["w"]))),
         _record=lambda phase, state, done: notes.append(("done", done.number, float(state["w"]))),
@@ -113,7 +116,7 @@ def test_stretch__notes_each_round_with_what_its_clients_received(
     assert notes == [("replay", 5, 5.0)] + [
         note for r in (6, 7, 8)
         for note in (
-            ("seen", r, r - 1.0), ("done", r, r - 1.0),
+            ("seen", r, r - 1.0), ("done", r, r - 1.0), ("finished", r),
             *[("beside", "main", "zero", 5)] * (r == 7 and beside),
             ("kept", r), ("replay", r, float(r)),
         )
@@ -168,6 +171,7 @@ def test_run__leaves_no_update_of_a_round_to_be_replayed(
         branches=lambda: ["main"], _run_branch=ends, checkpoint=None, recording=store,
         _unsaved=None, _replay=SimpleNamespace(round=3), _note_reply=None,
         _drop_replay=lambda: FederatedRun._drop_replay(run),  # type: ignore[arg-type]
+        _checkpoint_finished=lambda: None,
     )  # fmt: skip
     with contextlib.suppress(KeyError):
         FederatedRun.run(run, None)  # type: ignore[arg-type]

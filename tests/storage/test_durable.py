@@ -71,9 +71,9 @@ def test_snapshots__are_forced_when_asked_for_alone(tmp_path: Path, monkeypatch:
             store.save("main", round, {"w": torch.zeros(2)})
         assert not [path for call, path in disk.calls if call == "fsync" and "models" in path]
         (root / "recording/models/main/0002.safetensors").unlink()
-        lines, force = store.pending()
+        lines, force = store.lines, store.pending()
         force()
-        store.pending()[1]()
+        store.flush()
         assert lines == 3 and len((root / "recording/rounds.jsonl").read_bytes().splitlines()) == 3
     names = {name for name, content in disk.states[LOST][-1].items() if content}
     models = {f"recording/models/main/000{n}.safetensors" for n in (1, 3)}
@@ -178,7 +178,7 @@ def test_files_and_folders__are_their_owners_alone_and_those_of_others_stay(tmp_
         write_tensors({"w": torch.zeros(2)}, tmp_path / "a" / "b" / "w")
         store = RecordingWriter(tmp_path / "recording")
         store.save("main", 1, {"w": torch.zeros(2)})
-        store.pending()[1]()
+        store.flush()
     finally:
         os.umask(before)
     rights = {oct(p.stat().st_mode & 0o777) for p in tmp_path.rglob("*") if p.is_file()}

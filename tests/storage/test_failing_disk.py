@@ -15,6 +15,7 @@ import torch
 
 from fedmia.cli.command import DISK_FAILED
 from fedmia.federation.checkpoint import Checkpoint
+from fedmia.federation.ledger import Ledger
 from fedmia.storage import durable
 from fedmia.storage.archive import Archive
 from fedmia.storage.durable import DiskError
@@ -24,7 +25,7 @@ from tests.storage.disk import failing
 
 Patch = pytest.MonkeyPatch
 Capture = pytest.CaptureFixture[str]
-FLAGS = f"{SMALL} {SIMILARITY} --clients 2 --rounds 3"
+FLAGS = f"{SMALL} {SIMILARITY} --clients 2 --rounds 3 --checkpoint-every 0"
 
 
 @pytest.fixture(scope="module")
@@ -78,6 +79,22 @@ def test_simulate__a_folder_that_vanishes_is_not_made_again(
     assert simulate(FLAGS, out) == DISK_FAILED
     refusal(capsys, out, errno.ENOENT)
     assert not out.exists()
+
+
+def test_checkpoint__is_not_written_after_one_that_could_not_be(
+    tmp_path: Path, monkeypatch: Patch
+) -> None:
+    """The next one shares files of the one before, which are not there."""
+    checkpoint, ledger = Checkpoint(tmp_path), Ledger(tmp_path / "clients")
+    with failing(tmp_path, monkeypatch, "index.json"):
+        checkpoint.write({}, {"forked": ({"w": torch.zeros(2)}, {})}, ledger)
+        for _ in range(2):
+            with pytest.raises(DiskError):
+                checkpoint.wait_for_writes()
+    with pytest.raises(DiskError):
+        checkpoint.write({}, {"forked": "forked"}, ledger)
+    checkpoint.close()
+    assert not checkpoint.exists()
 
 
 @pytest.fixture

@@ -9,14 +9,17 @@ import pytest
 from safetensors import safe_open
 
 from fedmia.federation import checkpoint
+from fedmia.runtime.progress import Display
 from fedmia.storage.archive import unpack
-from tests.small_runs import BRANCHES, read, resume, simulate
+from tests.small_runs import BRANCHES, SIMILARITY, SMALL, read, resume, simulate, ticking
 from tests.storage.disk import DELETED, KEPT, LOST, Disk, Tree, recorded, restore
 
 INDEX = f"checkpoint/{checkpoint.INDEX}"
 LINES = "recording/rounds.jsonl"
 FATES = (LOST, KEPT, DELETED)
 SHORT = BRANCHES.replace("--rounds 4 --attack-rounds 2", "--rounds 2 --attack-rounds 1")
+SHORT += "--checkpoint-every 0 "
+SIX = SMALL.replace("snapshots 1", "snapshots 6") + f"{SIMILARITY} --clients 2 --rounds 6 "
 
 
 @pytest.fixture(scope="module")
@@ -25,6 +28,16 @@ def disk(tmp_path_factory: pytest.TempPathFactory) -> Disk:
     folder = tmp_path_factory.mktemp("disk")
     with pytest.MonkeyPatch.context() as patch, recorded(folder, patch) as found:
         assert simulate(SHORT, folder / "RUN") == 0
+    return found
+
+
+@pytest.fixture(scope="module")
+def minutes(tmp_path_factory: pytest.TempPathFactory) -> Disk:
+    """The disk under six rounds of 25 seconds, with a checkpoint a minute: at 0, 3 and 6."""
+    folder = tmp_path_factory.mktemp("minutes")
+    with pytest.MonkeyPatch.context() as patch, recorded(folder, patch) as found:
+        ticking(patch, 25)
+        assert simulate(SIX, folder / "RUN") == 0
     return found
 
 
@@ -91,10 +104,10 @@ def test_finished_run__is_on_the_disk_before_its_checkpoint_goes(disk: Disk) -> 
     assert "report.json" in files and "recording/models/main/0002.safetensors" in files
 
 
-def resumes(tree: Tree, folder: Path, disk: Disk) -> None:
+def resumes(tree: Tree, folder: Path, disk: Disk, flags: str = SHORT) -> None:
     """A run goes on from what a cut left, or begins anew where that is no run yet."""
     out = restore(tree, folder) / "RUN"
-    assert (resume(out) if run_of(tree).get("config.yaml") else simulate(SHORT, out)) == 0
+    assert (resume(out) if run_of(tree).get("config.yaml") else simulate(flags, out)) == 0
     assert read(out) == read(disk.root / "RUN")
     assert not [p for p in out.rglob("*") if "checkpoint" in str(p) or "partial" in p.name]
 
@@ -102,6 +115,20 @@ def resumes(tree: Tree, folder: Path, disk: Disk) -> None:
 def test_cut__goes_on_to_the_same_report(disk: Disk, tmp_path: Path) -> None:
     states = disk.states[LOST]
     resumes(states[int(0.55 * len(states))], tmp_path / "cut", disk)
+
+
+@pytest.mark.parametrize("fate", FATES)
+def test_cut_within_an_interval__costs_the_rounds_since_its_checkpoint(
+    fate: str, minutes: Disk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last moment before the third checkpoint: of rounds 4 to 6 nothing is counted on."""
+    skipped, skip, sound = list[int](), Display.skip, set[bytes | None]()
+    monkeypatch.setattr(Display, "skip", lambda self, n: (skipped.append(n), skip(self, n)))
+    states = minutes.states[fate]
+    assert {generation(tree) for tree in states} == {0, 1, 2, 3}
+    assert not [lost for tree in states if (lost := missing(run_of(tree), tmp_path / "x", sound))]
+    resumes([tree for tree in states if generation(tree) == 2][-1], tmp_path / "y", minutes, SIX)
+    assert skipped == [3]
 
 
 @pytest.mark.slow(seconds=30)

@@ -55,6 +55,9 @@ class FederationMachine(Machine):
     ray_address: str | None = option(
         None, "Ray cluster to join: auto or HOST:PORT (none: one is started here)"
     )
-    checkpoint_every: int = option(
-        1, "rounds between two checkpoints in --out, more for a slow disk (0: none)", ge=0
+    checkpoint_every: float | None = option(
+        60.0,
+        "seconds between two checkpoints in --out; a kill or a power cut loses at most these, the "
+        "round at work and what the disk takes (0: one after each round; none: none)",
+        ge=0,
     )
