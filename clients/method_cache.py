@@ -55,9 +55,6 @@ class MethodCache(threading.local):
             optimizer: of the method; its buffers are let go.
         """
         _clear(method, optimizer)
-        for layer in method.modules():
-            if isinstance(layer, _BatchNorm):  # statistics that stay with a client begin anew
-                layer.reset_running_stats()
         self._stacked = count, method, optimizer
 
 

@@ -12,7 +12,6 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.nn.modules.batchnorm import _BatchNorm
 
 from fedmia.nets.base import Backbone, initialise
 from fedmia.records.note import Note
@@ -135,9 +134,6 @@ class TwoView(SSLMethod):
         return plain and not self.LOCAL and not self.spec.harder
 
     def renew(self, images: int | None, generator: torch.Generator) -> bool:
-        for layer in self.modules():
-            if isinstance(layer, _BatchNorm):  # statistics that stay with a client are not received
-                layer.reset_running_stats()
         self.renew_bank(images, generator)
         self.latest = ()
         return True

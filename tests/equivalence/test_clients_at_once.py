@@ -19,6 +19,7 @@ from clients.client_setup import ClientSetup, ClientTask
 from clients.honest import Honest
 from fedmia.federation.ledger import Ledger
 from fedmia.runtime.progress import Display
+from fedmia.ssl import TwoView
 from fedmia.ssl.base import State
 from fedmia.ssl.train import Train
 from fedmia.storage.arena import Arena
@@ -147,6 +148,28 @@ def test_group__in_bfloat16_is_near(name: str, client_setup: ClientSetup) -> Non
         worked(client_setup, False)[0], worked(client_setup, True)[0], strict=True
     ):
         assert other.metrics["loss"] == pytest.approx(one.metrics["loss"], rel=0.1)
+
+
+@pytest.mark.parametrize("name", ["moco", "simclr"])
+def test_pass__after_another_is_as_the_first(name: str, tmp_path: Path) -> None:
+    """Its method served other clients: banks, momenta and statistics that stay with a client."""
+    setups = [
+        changed(
+            small_clients(tmp_path, (5, 5, 5, 5)), ssl=METHODS[name], batch_norm="local",
+            model=("smallnet", {"width": 2, "norm": "batch"}),
+        )
+        for _ in range(2)
+    ]  # fmt: skip
+    ends = []
+    for setup, passes in zip(setups, ([[0, 1], [2, 3]], [[2, 3]]), strict=True):
+        arena, plain = Arena(), copy.deepcopy(setup.first_method)
+        assert isinstance(plain, TwoView)
+        for clients in passes:
+            last = train_group(rounds_of(setup, Ledger(), 1, clients), plain, arena)
+        ends.append(last)
+    for (update, new), (other, renewed) in zip(*ends, strict=True):
+        assert same(update.state, other.state) and new is not None and renewed is not None
+        assert same(dict(new.tensors), dict(renewed.tensors)) and len(new.tensors) > 20
 
 
 def test_plain__stays_as_it_is_for_other_threads(client_setup: ClientSetup) -> None:

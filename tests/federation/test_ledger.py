@@ -7,8 +7,9 @@ from pathlib import Path
 import torch
 
 from fedmia.federation.ledger import Ledger
-from fedmia.storage.arena import nbytes
+from fedmia.storage.arena import Arena, nbytes
 from fedmia.storage.snapshot import ClientState
+from tests.pretend_card import CARD, pretend_card
 
 
 def state(number: int) -> ClientState:
@@ -58,3 +59,26 @@ def test_room__the_oldest_go_to_disk_and_forks_are_where_they_are(tmp_path: Path
     again.restore(index)
     for one in (store, again):
         assert numbers(one) == [10, 21, 12, 13] and numbers(one, "zero") == [10, 11, 32, 13]
+
+
+def test_card__the_oldest_go_to_the_machine_s_memory_and_then_to_disk(tmp_path: Path) -> None:
+    """What comes back has the numbers that it had."""
+    with pretend_card():
+        store, arena = Ledger(tmp_path, room=2 * 16, device_room=2 * 16), Arena()
+        numbers = torch.arange(5.0).reshape(5, 1).expand(5, 4).to(CARD)
+        for client, slot in enumerate(arena.write({"w": numbers}, 5)):
+            store.save("main", client, ClientState(slot, {"n": client}))
+        del slot
+        states = [one for c in range(5) if (one := store.load("main", c)) is not None]
+        places = [one.tensors["w"].device.type for one in states]
+        assert places == ["cpu", "cpu", "cpu", CARD.type, CARD.type]
+        assert [f.name[:9] for f in tmp_path.glob("*")] == ["main-0000"]
+        assert [one.tensors["w"].tolist() for one in states] == [[n] * 4 for n in range(5)]
+        store.save("main", 3, ClientState({"w": torch.full((4,), 9.0)}, {"n": 9}))  # now elsewhere
+        index = store.index()
+        store.flush()
+        again = Ledger(tmp_path)
+        again.restore(index)
+        last = [one for c in range(5) if (one := again.load("main", c)) is not None]
+        assert [one.memory["n"] for one in last] == [0, 1, 2, 9, 4]
+        assert [float(one.tensors["w"][3]) for one in last] == [0, 1, 2, 9, 4]
