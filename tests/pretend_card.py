@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from threading import Lock, local
 from typing import Any
 from unittest.mock import patch
@@ -120,7 +120,7 @@ class Watch(TorchDispatchMode):
 def compute(func: Any, args: Any, kwargs: dict[str, Any], counts: Counter[str]) -> Any:
     """An operation on the card or on the CPU, or from one to the other."""
     name = func.overloadpacket.__name__
-    leaves = [t for t in tree_leaves((args, kwargs)) if isinstance(t, Tensor)]
+    leaves = [*_tensors(args), *_tensors(kwargs.values())]
     cards = [t for t in leaves if isinstance(t, CardTensor)]
     asked = kwargs.get("device")
     if not cards and (asked is None or torch.device(asked) != CARD):
@@ -146,6 +146,15 @@ def compute(func: Any, args: Any, kwargs: dict[str, Any], counts: Counter[str]) 
     if name[-1] == "_" and name[:2] != "__":  # in place
         return None if name.startswith("_foreach") else args[0]
     return tree_map(_wrapped, result) if goes == CARD else result
+
+
+def _tensors(values: Iterable[Any]) -> Iterator[Tensor]:
+    """Tensors among arguments and in their lists."""
+    for value in values:
+        if isinstance(value, Tensor):
+            yield value
+        elif isinstance(value, list | tuple):
+            yield from _tensors(value)
 
 
 def _bare(value: Any) -> Any:
