@@ -311,8 +311,9 @@ class ReplyReader:
             own = self.received[name]
             if tensor.shape != own.shape or tensor.dtype != own.dtype:
                 raise RejectedReply(f"sent a '{name}' of another shape or type")
-        places = {name: self.received[name].device for name in state}
-        state = {n: t if t.device == places[n] else t.to(places[n]) for n, t in state.items()}
+        # In the model's order, in which a server draws noise: files have another.
+        places = {name: own.device for name, own in self.received.items() if name in state}
+        state = {n: t if (t := state[n]).device == at else t.to(at) for n, at in places.items()}
         if all_finite(state.values()):  # a GPU is waited for once
             return state
         name = next(name for name, tensor in state.items() if not all_finite([tensor]))

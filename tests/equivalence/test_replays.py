@@ -50,7 +50,13 @@ def alone(run: Run, notes: Notes, kind: str, rows: Any, idle: bool = False) -> A
 
 @pytest.mark.parametrize(
     "strategy",
-    ["fedavg", *(pytest.param(n, marks=pytest.mark.slow) for n in ("trimmed-mean", "fedavgm"))],
+    [
+        "fedavg",
+        *(
+            pytest.param(n, marks=pytest.mark.slow)
+            for n in ("trimmed-mean", "fedavgm", "dp-fedavg")
+        ),
+    ],
 )
 def test_play__is_what_the_server_made_of_the_upload(strategy: str, finished: Finished) -> None:
     """Of the attacker's own upload that round of `main`, and of none that of `zero`, to the bit."""
