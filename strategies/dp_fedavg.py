@@ -247,7 +247,7 @@ def add_noise(state: State, deviation: float, draw: Generator) -> State:
         Weights with noise; integer tensors stay.
     """
     noisy = dict(state)
-    for name in protected(state):
+    for name in sorted(protected(state)):  # a file has its tensors in an order of its own
         noise = torch.from_numpy(draw.normal(0.0, deviation, tuple(state[name].shape)))
         noisy[name] = state[name].double() + noise.to(state[name].device)
     return noisy

@@ -311,7 +311,7 @@ class ReplyReader:
             own = self.received[name]
             if tensor.shape != own.shape or tensor.dtype != own.dtype:
                 raise RejectedReply(f"sent a '{name}' of another shape or type")
-        # In the model's order, in which a server draws noise: files have another.
+        # In the model's order, as sums over tensors are rounded by it: a replay reads files.
         places = {name: own.device for name, own in self.received.items() if name in state}
         state = {n: t if (t := state[n]).device == at else t.to(at) for n, at in places.items()}
         if all_finite(state.values()):  # a GPU is waited for once
