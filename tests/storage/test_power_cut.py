@@ -131,6 +131,13 @@ def test_cut_within_an_interval__costs_the_rounds_since_its_checkpoint(
     assert skipped == [3]
 
 
+def test_interval__is_what_is_forced_and_not_each_round(minutes: Disk) -> None:
+    """Six rounds, two clients, three checkpoints: of each the index, one part, and two states."""
+    forced = [path for call, path in minutes.calls if call == "fsync" and "checkpoint/" in path]
+    kinds = [sum(kind in path for path in forced) for kind in ("index", "head-", "clients/main-")]
+    assert kinds == [3, 3, 2 * 2], forced  # before the first round no client keeps anything
+
+
 @pytest.mark.slow(seconds=30)
 @pytest.mark.parametrize("fate", FATES)
 def test_cut_at_any_call_of_a_round__goes_on_to_the_same_report(
