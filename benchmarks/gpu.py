@@ -10,11 +10,12 @@ in, in torch's own TF32, which plain Flower computes in, and in bfloat16. One fe
 with checkpoints, one a round or one a minute, on Ray, in bfloat16 and under DP-SGD, and once more
 with the seconds of its parts. Memory is the card's, over what it held before.
 
-    python benchmarks/gpu.py CIFAR10.parquet [--repeats 2] [--minutes 10]
+    python benchmarks/gpu.py CIFAR10.parquet [--all] [--repeats 2] [--minutes 10]
         [--out benchmarks/results/gpu.json]
 
 What the file holds of the same commit is not measured again, so `--minutes`, after which nothing
-more is begun, lets it run in parts.
+more is begun, lets it run in parts. `--all` is one such part of ten minutes, after the last of
+which the tests of tests/gpu run; call it until it says that all is measured.
 """
 
 from __future__ import annotations
@@ -53,6 +54,7 @@ CASES = {
     "smallnet-1000": ("smallnet", 1000),
 }  # network, clients
 CLOSELY = "resnet18-100"  # the federation of MORE
+PART = 8.0  # minutes after which nothing more is begun, so that a part takes ten
 ARITHMETIC = {"tf32": ("float32", True), "float32": ("float32", False), "bfloat16": ("bfloat16", 0)}
 MORE = {
     "parts": "",
@@ -226,12 +228,28 @@ def plan(repeats: int, folder: Path, device: str) -> Iterator[Measurement]:
             yield Measurement(CLOSELY, side, 0, partial(measure, side, CLOSELY, folder, device))
 
 
+def run_tests() -> dict[str, Any]:
+    """Exit code and last line of the tests that need a card."""
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-m",
+        "gpu",
+        str(HERE.parent / "tests" / "gpu"),
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return {"code": done.returncode, "outcome": done.stdout.strip().splitlines()[-1]}
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure what is missing; 0 when all is there, 1 where something failed or is left."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("images", type=Path, help="CIFAR-10 as parquet")
     parser.add_argument("--repeats", type=int, default=2, help="turns of fedmia and plain Flower")
     parser.add_argument("--minutes", type=float, default=math.inf, help="then nothing is begun")
+    parser.add_argument("--all", action="store_true", help="ten minutes of all, then tests/gpu")
     parser.add_argument("--only", default="", help="kinds and federations, as bare,inline")
     parser.add_argument("--device", default="cuda", help="cpu: to try the script")
     parser.add_argument("--commit", help="of a source that is no checkout")
@@ -252,7 +270,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             rows = (case if alone else case["sides"]).setdefault(one.kind, [])
             if len(rows) > one.turn or (only and not {one.kind, one.case} & set(only.split(","))):
                 continue
-            if time.monotonic() - began > 60 * args.minutes:
+            if time.monotonic() - began > 60 * (PART if args.all else args.minutes):
                 left += 1
                 continue
             try:
@@ -267,6 +285,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 cases[name] = summary(name, measured)
             settings = {"rounds": ROUNDS, "at_once": AT_ONCE, "batch": BATCH, "members": MEMBERS}
             args.out.write_text(json.dumps({"cases": cases, **settings, **about}, indent=1) + "\n")
+    if args.all and not left:
+        written = json.loads(args.out.read_text())
+        args.out.write_text(json.dumps({**written, "tests": run_tests()}, indent=1) + "\n")
     print(f"{left} measurements are left" if left else "all is measured")
     return int(bool(left))
 

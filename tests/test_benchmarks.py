@@ -330,3 +330,7 @@ def test_gpu__goes_on_where_it_ended(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert sum(row["share"] for row in rows) == pytest.approx(1)
     assert rows[0]["part"] == "steps of the clients" and rows[0]["seconds"] > 0
     assert main(flags) == 0 and out.read_text() == written
+    outcome = {"code": 0, "outcome": "3 passed"}
+    main.__globals__["run_tests"] = lambda: outcome
+    assert main([*flags, "--all"]) == 0
+    assert json.loads(out.read_text()) == {**json.loads(written), "tests": outcome}
