@@ -43,7 +43,10 @@ RUNS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
         "SmallNet of width 64, batches of 128 images of 32 pixels",
         {"model": "smallnet --model.width 64", "pixels": 32, "batch": 128, "members": 300},
     ),
-    "weights": ("ResNet-18, 2 clients", {"model": "resnet18", "batch": 16}),
+    "weights": (
+        "ResNet-18, 2 clients",
+        {"model": "resnet18", "batch": 16, "pixels": 16, "members": 96, "scored": 50},
+    ),
     "kept": (
         "200 clients, 20 a round",
         {"clients": 200, "rounds": 10, "members": 1_000, "batch": 5,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 import time
 from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from threading import Event
@@ -39,7 +40,7 @@ from fedmia.records import Evaluation, ScoredAttack
 from fedmia.report.build import build_report
 from fedmia.runtime.cores import count_cores
 from fedmia.runtime.forecast import cost_of, paid_once
-from fedmia.runtime.memory import SLACK, Watermark, foresee_phase, foresee_phases, megabytes
+from fedmia.runtime.memory import MB, SLACK, Watermark, foresee_phase, foresee_phases, megabytes
 from fedmia.runtime.progress import Display
 from fedmia.runtime.stopwatch import Stopwatch
 from fedmia.seeding import rng
@@ -107,6 +108,7 @@ def plan_run(invocation: Invocation, watch: Stopwatch, stop: Event) -> Outlook:
         pilot = score_run(replace(result, plan=few), timer, controls=False)
         memory.enter("report")
         build_report(pilot)
+        memory.enter("the plan")
         takes = foresee_memory(memory, plan, result, invocation.out is not None)
         attacks = [*pilot.attacks, *ascent(result, experiment, *map(len, at.values()))]
     took = timer.timing()
@@ -267,32 +269,33 @@ def foresee_memory(
     else:
         workers = count_workers(setup, at_once)
     at_work = min(cohort_size(whole), workers * at_once)
-    states = kept_bytes(result, whole, bool(plan.cast.placebo_parts))
     base = {
         "program": memory.start,
         "images": data.nbytes + data[:1].nbytes * len(plan.cast.used),
-        "clients' states": states,
     }
-    training = foresee_phase(
-        memory.starts["training"], memory.added["training"],
-        base | {"clients at work": at_work * each}, {},
+    before, after = (
+        base | {"clients' states": kept_bytes(result, run, placebo)}
+        for run, placebo in (
+            (result.plan.experiment, False), (whole, bool(plan.cast.placebo_parts)),
+        )
     )  # fmt: skip
-    slack = SLACK * (sum(training.values()) - base["program"] - base["images"])
-    beside = states - kept_bytes(result, result.plan.experiment, placebo=False)
+    working = {"clients at work": at_work * each}
+
+    def foresee(phase: str, own: Mapping[str, float], growth: float) -> dict[str, float]:
+        measured = memory.starts[phase], memory.added[phase]
+        shared = working if phase == "training" else {}
+        return foresee_phase(*measured, before | shared, after | shared | own, growth)
+
+    training = foresee("training", {}, 1.0)
+    training["freed"] = SLACK * (sum(training.values()) - sum(base.values()))
     growth = grow(plan.cast, sum(len(pick(len(plan.cast.ids(role)))) for role in SCORED))
     layers = layer_bytes(plan, result) if "internal" in whole.attacks else 0
     scoring = max(1, count_cores() // setup.threads)
     phases = {
-        "training": training | {"freed": slack},
-        "attacks": foresee_phase(
-            memory.starts["attacks"], memory.added["attacks"], base,
-            {"later states": beside, "layers": 2.0 * min(2, scoring) * layers}, growth,
-        ),
-        "report": foresee_phase(
-            memory.starts["report"], memory.added["report"], base,
-            {"later states": beside, "figures": FIGURES * drawn}, growth,
-        ),
-    }  # fmt: skip
+        "training": training,
+        "attacks": foresee("attacks", {"layers": 2.0 * min(2, scoring) * layers}, growth),
+        "report": foresee("report", {"figures": FIGURES * drawn}, growth),
+    }
     largest = max(client, key=lambda name: client[name])
     slims = "train.batch_size" if largest in ("activations", "views") else "model"
     lowers = {
@@ -303,6 +306,7 @@ def foresee_memory(
         "layers": "split.scored",
     }
     about = {"one_client_mb": megabytes(client), "clients_at_work": at_work}
+    about["at_work_mb"] = training["clients at work"] / MB
     return {**foresee_phases(phases, lowers), **about, "card": setup.device != "cpu"}
 
 

@@ -276,14 +276,15 @@ def foresee_memory(
     after, figures = base | {"shadows": kept}, {"figures": FIGURES * drawn}
     added = max(0, memory.added["attacks"] - kept)  # their number does not grow
     phases = {
-        "attacks": foresee_phase(memory.starts["attacks"], added, after, {}, growth),
+        "attacks": foresee_phase(memory.starts["attacks"], added, base, after, growth),
         "report": foresee_phase(
-            memory.starts["report"], memory.added["report"], after, figures, growth
+            memory.starts["report"], memory.added["report"], after, after | figures, growth
         ),
     }
     if one:
         counted = after | {"shadows at work": at_work * sum(one.values())}
-        parts = foresee_phase(memory.starts["shadows"], memory.added["shadows"], counted, {})
+        measured = memory.starts["shadows"], memory.added["shadows"]
+        parts = foresee_phase(*measured, counted, counted)
         slack = SLACK * (sum(parts.values()) - sum(base.values()))
         phases["shadows"] = parts | {"freed": slack}
     lowers = {

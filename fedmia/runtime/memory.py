@@ -22,6 +22,7 @@ MB = 1e6
 # what lies at the end of a heap, and clients that come and go leave holes (benchmarks/memory.py).
 SLACK = 0.5
 LAZY = 50 * MB  # bytes of libraries that a phase loads when it first needs them
+WORTH = 0.05  # share of the peak from which on lowering a part is worth it
 CGROUPS = (  # limit and use of a container, in its second version and in its first
     ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
     ("/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.usage_in_bytes"),
@@ -91,22 +92,23 @@ class Watermark:
 
 
 def foresee_phase(
-    start: float, added: float, counted: Parts, more: Parts, growth: float = 1.0
+    start: float, added: float, pilot: Parts, whole: Parts, growth: float = 1.0
 ) -> dict[str, float]:
     """What a phase will take, by part.
 
     Args:
         start: bytes when it began in the pilot.
         added: bytes that it added there.
-        counted: parts of `start` and `added` that are known; what is left of them is `rest`.
-        more: bytes that the pilot had not, by part.
-        growth: how many times as much `added` will be.
+        pilot: bytes that are counted for the pilot, by part.
+        whole: bytes that are counted for the whole, by part.
+        growth: how many times as much the phase will add.
 
     Returns:
-        The parts of `counted`, what is left as `rest`, `growth` and `more`.
+        The parts of `whole`, as `more images` what grows, and as `rest` what was measured in the
+        pilot beyond its counts.
     """
-    rest = max(0.0, start + added - sum(counted.values()))
-    return {**counted, "rest": rest, "more images": (growth - 1) * max(0.0, added - LAZY), **more}
+    rest = max(0.0, start + added - sum(pilot.values()))
+    return {**whole, "rest": rest, "more images": (growth - 1) * max(0.0, added - LAZY)}
 
 
 def foresee_phases(phases: Mapping[str, Parts], lowers: Mapping[str, str]) -> dict[str, Any]:
@@ -124,7 +126,8 @@ def foresee_phases(phases: Mapping[str, Parts], lowers: Mapping[str, str]) -> di
     totals = {name: sum(parts.values()) for name, parts in phases.items()}
     peak = max(totals, key=lambda name: totals[name])
     parts = phases[peak]
-    largest = max((name for name in parts if name in lowers), key=lambda n: parts[n], default="")
+    worth = [name for name in lowers if parts.get(name, 0) > WORTH * totals[peak]]
+    largest = max(worth, key=lambda name: parts[name], default="")
     free = free_bytes()
     return {
         "peak_mb": totals[peak] / MB,
