@@ -59,34 +59,35 @@ RUNS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
          "model": "smallnet --model.width 32 --machine.clients_at_once 64"},
     ),
     "images": (
-        "8,000 scored images a side",
-        {"members": 8_100, "scored": 8_000, "model": "smallnet --model.width 8", "rounds": 2,
+        "4,000 scored images a side",
+        {"members": 4_100, "scored": 4_000, "model": "smallnet --model.width 8", "rounds": 2,
          "batch": 256},
     ),
     "layers": (
-        "internal, by layer, 1,000 scored a side",
-        {"attacks": "internal", "members": 1_100, "scored": 1_000, "pixels": 16, "rounds": 2,
+        "internal, by layer, 600 scored a side",
+        {"attacks": "internal", "members": 700, "scored": 600, "pixels": 16, "rounds": 2,
          "model": "smallnet --model.width 64"},
     ),
     "crops": (
-        "PartCrop, 500 scored a side",
-        {"attacks": "partcrop", "members": 600, "scored": 500, "pixels": 16, "rounds": 2},
+        "PartCrop, 300 scored a side",
+        {"attacks": "partcrop", "members": 400, "scored": 300, "pixels": 16, "rounds": 2},
     ),
     "updates": (
-        "a server that keeps the updates of 8 rounds",
+        "a server that keeps the updates of 4 rounds",
         {"attacks": "similarity,all-for-one --attack.similarity.views 4 --attacker server",
-         "clients": 4, "rounds": 8,
-         "model": "smallnet --model.width 64 --federation.keep_updates 8"},
+         "clients": 4, "rounds": 4, "members": 160, "scored": 100,
+         "model": "smallnet --model.width 64 --federation.keep_updates 4"},
     ),
 }  # fmt: skip
 AUDITS: Mapping[str, tuple[str, str]] = {
     "encoder": (
-        "audit of a ResNet-50 at 64 pixels",
-        "--encoder torchvision:resnet50 --size 64 --attacks similarity",
+        "audit of a ResNet-50 at 32 pixels",
+        "--encoder torchvision:resnet50 --size 32 --attacks similarity --attack.similarity.views 4",
     ),
     "shadows": (
         "audit of a ResNet-18 with 4 shadows like it",
-        f"--encoder torchvision:resnet18 --size 32 --attacks encodermi-t {SHADOWS}",
+        f"--encoder torchvision:resnet18 --size 32 --attacks encodermi-t {SHADOWS} "
+        "--attack.encodermi-t.views 4 --shadow.images 16",
     ),
 }
 
@@ -96,7 +97,7 @@ def command(case: str, folder: Path) -> list[str]:
     if case in AUDITS:
         from large_inputs import write_images  # beside this script
 
-        return f"{AUDIT.format(images=write_images(folder, 120, 32))} {AUDITS[case][1]}".split()
+        return f"{AUDIT.format(images=write_images(folder, 80, 32))} {AUDITS[case][1]}".split()
     values = {**BASE, **RUNS[case][1]}
     values["nonmembers"] = values["scored"] + 40
     values["images"] = values["members"] + values["nonmembers"] + 400

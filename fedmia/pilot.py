@@ -365,7 +365,15 @@ def kept_bytes(result: TrainedRounds, experiment: Experiment, placebo: bool) -> 
 
 
 def layer_bytes(plan: Plan, result: TrainedRounds) -> int:
-    """Bytes of what all layers answer about the scored and the known images."""
+    """Bytes of what all layers answer about the scored and the known images.
+
+    Args:
+        plan: of the run.
+        result: of the pilot.
+
+    Returns:
+        The bytes, in float32.
+    """
     encoder = result.client_setup.method(-1, None).encoder
     one = result.client_setup.pixels(plan.cast.ids(SCORED[0])[:1])
     with torch.no_grad():

@@ -270,11 +270,11 @@ def foresee_memory(
     """
     growth, count = grow(cast, few), audit.shadow.count if one else 0
     at_work = min(count, count_cores() if device.type == "cpu" else 1)
-    kept = count * sum(one.get(n, 0) for n in ("weights", "momentum_encoder", "bank", "images"))
+    staying = count * sum(one.get(n, 0) for n in ("weights", "momentum_encoder", "bank", "images"))
     sides = {id(side): side.images.nbytes for side in cast.sides}
     base = {"program": memory.start, "images": sum(sides.values())}
-    after, figures = base | {"shadows": kept}, {"figures": FIGURES * drawn}
-    added = max(0, memory.added["attacks"] - kept)  # their number does not grow
+    after, figures = base | {"shadows": staying}, {"figures": FIGURES * drawn}
+    added = max(0, memory.added["attacks"] - staying)  # their number does not grow
     phases = {
         "attacks": foresee_phase(memory.starts["attacks"], added, base, after, growth),
         "report": foresee_phase(

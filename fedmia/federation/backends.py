@@ -30,6 +30,9 @@ def count_workers(client_setup: ClientSetup, at_once: int) -> int:
     Args:
         client_setup: what all clients of the run share.
         at_once: clients in one pass.
+
+    Returns:
+        At least 1.
     """
     gpu_workers = GPU_WORKERS if at_once == 1 else 1  # one pass of many fills it
     clients = len(client_setup.roles)

@@ -17,7 +17,6 @@ from fedmia.evaluation import outlook
 from fedmia.records import Evaluation
 from fedmia.report.build import build_report
 from fedmia.report.reach import leak_tests
-from fedmia.runtime import memory
 from fedmia.settings.commands.experiment import Experiment, Pretrain
 from fedmia.statistics.power import smallest_detectable_auc
 from fedmia.study.__main__ import main as study
@@ -95,7 +94,7 @@ def test_plan__counts_the_memory_of_every_client_of_a_pass(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("fedmia.federation.backends.count_cores", lambda: 2)
-    monkeypatch.setattr(memory, "free_bytes", lambda: 0)
+    monkeypatch.setattr("fedmia.runtime.memory.free_bytes", lambda: 0)
     flags = f"{SMALL} --clients 4 --rounds 8 --attacks none --train.batch_size 8 --plan"
     for count in (1, 4):
         line = f"{flags} --machine.clients_at_once {count}"

@@ -66,8 +66,8 @@ def memory(of: Mapping[str, Any]) -> list[str]:
 def _megabytes(parts: Mapping[str, float], digits: int = 0) -> str:
     """Parts that show at so many digits."""
     least = 0.5 / 10**digits
-    shown = {name.replace("_", " "): size for name, size in parts.items() if size >= least}
-    return ", ".join(f"{name} {size:,.{digits}f}" for name, size in shown.items())
+    large = {name.replace("_", " "): size for name, size in parts.items() if size >= least}
+    return ", ".join(f"{name} {size:,.{digits}f}" for name, size in large.items())
 
 
 def of_subjects(row: Mapping[str, Any]) -> list[str]:
