@@ -97,7 +97,7 @@ def command(case: str, folder: Path) -> list[str]:
     if case in AUDITS:
         from large_inputs import write_images  # beside this script
 
-        return f"{AUDIT.format(images=write_images(folder, 80, 32))} {AUDITS[case][1]}".split()
+        return f"{AUDIT.format(images=write_images(folder, 100, 32))} {AUDITS[case][1]}".split()
     values = {**BASE, **RUNS[case][1]}
     values["nonmembers"] = values["scored"] + 40
     values["images"] = values["members"] + values["nonmembers"] + 400

@@ -284,7 +284,7 @@ def foresee_memory(
     def foresee(phase: str, own: Mapping[str, float], growth: float) -> dict[str, float]:
         measured = memory.starts[phase], memory.added[phase]
         shared = working if phase == "training" else {}
-        return foresee_phase(*measured, before | shared, after | shared | own, growth)
+        return foresee_phase(*measured, {**before, **shared}, {**after, **shared, **own}, growth)
 
     training = foresee("training", {}, 1.0)
     training["freed"] = SLACK * (sum(training.values()) - sum(base.values()))
