@@ -63,6 +63,7 @@ def test_plan__of_a_study_and_of_an_audit_writes_nothing(
     row = read(capsys)
     assert list(tmp_path.iterdir()) == []
     assert row["runs"] == 3 and row["seconds"] > 3 * row["points"]["run"]["seconds"]["total"]
+    assert row["peak_mb"] == row["points"]["run"]["memory"]["peak_mb"]  # one run at a time
     for name in "ab":
         np.save(tmp_path / f"{name}.npy", np.random.default_rng(ord(name)).random((60, 8)))
     before = sorted(tmp_path.iterdir())
