@@ -36,6 +36,15 @@ def test_growth__the_exponent_is_that_of_what_grows(monkeypatch: pytest.MonkeyPa
         assert second / first == pytest.approx(third / second, rel=0.1), axis
 
 
+def test_memory__a_measured_peak_is_under_what_the_plan_said(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    row = runpy.run_path(str(BENCHMARKS / "memory.py"))["measure"]("weights")
+    assert row["plan"]["parts_mb"]["clients at work"] > 300
+    assert 1 <= row["ratio"] < 1.5
+
+
 def test_lower_bounds__a_row_says_what_was_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(BENCHMARKS))
     script = runpy.run_path(str(BENCHMARKS / "lower_bounds.py"))

@@ -338,6 +338,7 @@ OPENED_ELSEWHERE = {
     "fedmia/flower/node.py": "settings that the node keeps, parsed in fedmia.untrusted",
     "fedmia/storage/runfolder.py": "scores.csv, which pandas reads as text",
     "fedmia/runtime/environment.py": "the kernel's list of processors",
+    "fedmia/runtime/memory.py": "what the kernel says of memory",
     "fedmia/study/folder.py": "settings of a study's own runs",
     "fedmia/study/scheduler.py": "logs of a study's own processes",
     "fedmia/federation/cluster.py": "what this process handed to Ray",

@@ -14,8 +14,9 @@ import numpy as np
 import torch
 
 from fedmia.cli.command import Invocation
-from fedmia.data.cast import SCORED, Cast
+from fedmia.data.cast import KNOWN, SCORED, Cast
 from fedmia.evaluation.audits.prepare import device_of, prepare
+from fedmia.evaluation.audits.shadows import OwnShadows
 from fedmia.evaluation.audits.threads import settle_threads
 from fedmia.evaluation.encoder import examine, suite_of_audit
 from fedmia.evaluation.steps.failures import rarest_reason
@@ -34,6 +35,7 @@ from fedmia.runtime.cores import count_cores
 from fedmia.runtime.forecast import cost_of, makespan
 from fedmia.runtime.heartbeat import format_seconds
 from fedmia.runtime.load import BUSY, measure_free_cores
+from fedmia.runtime.memory import SLACK, Watermark, foresee_phase, foresee_phases, megabytes
 from fedmia.runtime.progress import AuditDisplay
 from fedmia.runtime.stopwatch import Stopwatch
 from fedmia.seeding import rng
@@ -45,6 +47,7 @@ from fedmia.storage.outfolder import OutFolder
 
 SHARE, LEAST = 0.1, 16  # of the scored images in a pilot, and the fewest of a side
 EPOCHS = 2  # of each shadow of a pilot
+FIGURES = 120_000_000  # bytes of what draws them, of which a pilot draws none
 Outlook = dict[str, Any]  # as `--plan --json` prints it
 
 
@@ -138,12 +141,13 @@ def conclude(
 class _Clock(AuditDisplay):
     """Silent; notes when the epochs of the shadows ended."""
 
-    def __init__(self) -> None:
+    def __init__(self, memory: Watermark) -> None:
         super().__init__(0, True, in_words)
-        self.stamps = list[float]()
+        self.stamps, self.memory = list[float](), memory
 
     def epochs(self, done: int, total: int) -> None:
         self.stamps.append(time.perf_counter())
+        self.memory.enter("shadows" if done < total else "attacks")
 
     def shadows(self) -> float:
         """Seconds of all epochs: the first ended when the others began."""
@@ -167,6 +171,7 @@ def plan_audit(invocation: Invocation, watch: Stopwatch, stop: Event) -> Outlook
         InputError: bad input, an audit that cannot be planned, or one of which no attack can run.
         KeyboardInterrupt: the user ended it.
     """
+    memory = Watermark()
     audit: Audit = settle_threads(invocation.settings, None, lambda line: None)
     whole = ("federation.recording", "sweep")
     refuse(audit, *whole, *["encoder.checkpoint"] * audit.of_rounds)
@@ -182,8 +187,15 @@ def plan_audit(invocation: Invocation, watch: Stopwatch, stop: Event) -> Outlook
     if audit.shadow.count:
         training["epochs"] = min(EPOCHS, epochs)
     short = replace(audit, shadow=replace(audit.shadow, cache=None, training=training))
-    timer, clock, place = Stopwatch(time.perf_counter()), _Clock(), OutFolder(None, "")
-    pilot = examine(short, rounds, few, device, place, clock, timer, stop.is_set, controls=False)
+    timer, clock, place = Stopwatch(time.perf_counter()), _Clock(memory), OutFolder(None, "")
+    with memory:
+        memory.enter("attacks")
+        pilot = examine(
+            short, rounds, few, device, place, clock, timer, stop.is_set, controls=False
+        )
+        memory.enter("report")
+        if pilot.attacks:
+            build_report(pilot)
     if stop.is_set():
         raise KeyboardInterrupt
     if not (pilot.attacks or pilot.inferences):
@@ -196,6 +208,15 @@ def plan_audit(invocation: Invocation, watch: Stopwatch, stop: Event) -> Outlook
         "probes": took["probes"],
     }
     row: Outlook = {"lines": sentences([*rounds.encoder.notes, *split.notes]), "images": images}
+    own = OwnShadows(
+        short, rounds.encoder, few, None, device, lambda line: None, lambda done, total: None,
+        stop.is_set,
+    )  # fmt: skip
+    scored_here = sum(len(few.ids(role)) for role in SCORED)
+    takes = own.training_bytes() if "shadows" in memory.added else {}
+    row["memory"] = foresee_memory(
+        memory, audit, split, scored_here, takes, invocation.out is not None, device
+    )
     if (remote := rounds.encoder.remote) is not None:  # of the known images it was sent all
         row["images_sent"] = round(cost_of(len(split.attacked()), remote.sent, len(few.attacked())))
         row["images_sent_for_the_plan"] = remote.sent
@@ -204,10 +225,76 @@ def plan_audit(invocation: Invocation, watch: Stopwatch, stop: Event) -> Outlook
         return conclude(invocation, watch, pilot, seconds, **row)
     suite = suite_of_audit(short, rounds, few, device)
     sets, spent = score_sets(suite, [one.attack for one in pilot.inferences])
-    rest = scored - sum(len(few.ids(role)) for role in SCORED)
+    rest = scored - scored_here
     seconds["attacks"] += (1 + len(controls)) * cost_of(rest, spent, scored - rest)
     outlook = conclude(invocation, watch, pilot, seconds, **row)
     return outlook | foresee(pilot, split, sets, invocation.leak)
+
+
+def grow(cast: Cast, few: int) -> float:
+    """How many times as many images attacks have in all as in a pilot, which has all known ones.
+
+    Args:
+        cast: all images.
+        few: scored ones of the pilot.
+
+    Returns:
+        The factor, at least 1.
+    """
+    scored, known = (sum(len(cast.ids(role)) for role in roles) for roles in (SCORED, KNOWN))
+    return (scored + known) / max(1, few + known)
+
+
+def foresee_memory(
+    memory: Watermark, audit: Audit, cast: Cast, few: int, one: Mapping[str, int], drawn: bool,
+    device: torch.device,
+) -> dict[str, Any]:  # fmt: skip
+    """What an audit will have in memory, by the rule of `fedmia.runtime.memory`.
+
+    Measured in the pilot: the encoder, the training of the shadows, which are as many and as large
+    as in the audit, and what attacks and the report add, which grows with the images. Counted: the
+    shadows at work and as they stay, the figures, and what the allocator keeps.
+
+    Args:
+        memory: watched the pilot.
+        audit: the audit's settings.
+        cast: all images in their roles.
+        few: how many were scored in the pilot.
+        one: bytes of a shadow in training, by part; empty where none is trained.
+        drawn: whether figures are drawn.
+        device: where tensors are computed.
+
+    Returns:
+        As `fedmia.runtime.memory.foresee_phases`; with shadows `one_shadow_mb` by part, and
+        `shadows_at_work`.
+    """
+    growth, count = grow(cast, few), audit.shadow.count if one else 0
+    at_work = min(count, count_cores() if device.type == "cpu" else 1)
+    staying = count * sum(one.get(n, 0) for n in ("weights", "momentum_encoder", "bank", "images"))
+    sides = {id(side): side.images.nbytes for side in cast.sides}
+    base = {"program": memory.start, "images": sum(sides.values())}
+    after, figures = base | {"shadows": staying}, {"figures": FIGURES * drawn}
+    added = max(0, memory.added["attacks"] - staying)  # their number does not grow
+    phases = {
+        "attacks": foresee_phase(memory.starts["attacks"], added, base, after, growth),
+        "report": foresee_phase(
+            memory.starts["report"], memory.added["report"], after, after | figures, growth
+        ),
+    }
+    if one:
+        counted = after | {"shadows at work": at_work * sum(one.values())}
+        measured = memory.starts["shadows"], memory.added["shadows"]
+        parts = foresee_phase(*measured, counted, counted)
+        slack = SLACK * (sum(parts.values()) - sum(base.values()))
+        phases["shadows"] = parts | {"freed": slack}
+    lowers = {
+        "images": "split.limit",
+        "more images": "split.limit",
+        "shadows": "shadow.count",
+        "shadows at work": "shadow.batch_size",
+    }
+    about = {"one_shadow_mb": megabytes(one), "shadows_at_work": at_work} if one else {}
+    return {**foresee_phases(phases, lowers), **about, "card": device.type != "cpu"}
 
 
 def _pick_role(cast: Cast, role: str) -> np.ndarray:
@@ -244,6 +331,7 @@ def describe(row: Outlook) -> list[str]:
     lines += [not_run_line(", ".join(names), why) for why, names in reasons.items()]
     *parts, total = (f"{n} {format_seconds(s)}" for n, s in row["seconds"].items() if s >= 0.5)
     lines.append(f"time on this machine: {total} ({', '.join(parts)})")
+    lines += words.memory(row["memory"])
     if row["seconds_idle"] < row["seconds"]["total"]:
         idle = format_seconds(row["seconds_idle"])
         lines.append(f"other programs keep the machine busy: on an idle one about {idle}")

@@ -24,6 +24,22 @@ GPU_WORKERS = 4
 ServerMain = Callable[[Grid], None]
 
 
+def count_workers(client_setup: ClientSetup, at_once: int) -> int:
+    """How many threads of this process train clients.
+
+    Args:
+        client_setup: what all clients of the run share.
+        at_once: clients in one pass.
+
+    Returns:
+        At least 1.
+    """
+    gpu_workers = GPU_WORKERS if at_once == 1 else 1  # one pass of many fills it
+    clients = len(client_setup.roles)
+    most = clients if client_setup.device == "cpu" else min(clients, gpu_workers)
+    return max(1, min(most, count_cores() // client_setup.threads))
+
+
 def run_inline(
     server: ServerMain, client_setup: ClientSetup, store: StateStore,
     say: Callable[[str], None] = lambda line: None,
@@ -40,9 +56,7 @@ def run_inline(
     at_once, reason = count_together(client_setup)
     if reason:
         say(f"clients train one after the other: {reason}")
-    gpu_workers = GPU_WORKERS if at_once == 1 else 1  # one pass of many fills it
-    most = clients if client_setup.device == "cpu" else min(clients, gpu_workers)
-    workers = max(1, min(most, count_cores() // threads))
+    workers = count_workers(client_setup, at_once)
     grid = InlineGrid(
         partial(answer, client_setup),
         clients, workers, threads, store, client_setup.experiment.federation.client_timeout,

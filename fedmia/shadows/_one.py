@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.optim import Optimizer
 
 from fedmia.data.images import ByteArray
 from fedmia.seeding import rng
@@ -98,35 +99,23 @@ class ShadowTraining:
             TrainingStopped: `stopped` returned True.
             InputError: training diverged.
         """
-        settings, train, folder, guard = self.settings, self.settings.train, self.folder, self.guard
-        augment, steps = settings.spec.augment, -(-len(self.members) // train.batch_size)
+        settings, folder, guard = self.settings, self.folder, self.guard
         method = settings.method(self.index, len(self.members)).to(device)
-        optimizer = make_optimizer(method, train)
+        optimizer = make_optimizer(method, settings.train)
         first, memory = self._resume(method, optimizer, say)
         count(first)
         for epoch in range(first, settings.epochs):
             if guard is not None and guard.sits_out(memory):
                 count(settings.epochs - epoch)
                 break
-            job = Job(
-                method=method,
-                optimizer=optimizer,
-                images=self.members,
-                augment=augment,
-                train=train,
-                rng=rng(settings.seed, "shadow", self.index, epoch),
-                step=epoch * steps,
-                total_steps=settings.epochs * steps,
-                device=device,
-                stop=stopped,
-            )
+            job = self.job(device, method, optimizer, epoch, stopped)
             loss = (guard.train(job, memory) if guard is not None else job.run())["loss"]
             if stopped():
                 raise TrainingStopped(CUT)
             if not math.isfinite(loss):
                 raise InputError(
                     f"{self.name} diverged in epoch {epoch + 1} (its loss is {loss}); give a lower "
-                    f"learning rate than {train.lr}"
+                    f"learning rate than {settings.train.lr}"
                 )
             count(1)
             if folder is not None and (epoch + 1) % every == 0 and epoch + 1 < settings.epochs:
@@ -140,6 +129,37 @@ class ShadowTraining:
         if folder is not None:
             folder.finish(state, self.members, self.nonmembers)
         return state
+
+    def job(
+        self, device: torch.device, method: SSLMethod, optimizer: Optimizer | None = None,
+        epoch: int = 0, stopped: Callable[[], bool] = lambda: False,
+    ) -> Job:  # fmt: skip
+        """The training of one epoch.
+
+        Args:
+            device: where it trains.
+            method: what is trained; changes in place.
+            optimizer: of the method; None: a new one.
+            epoch: its number, from 0.
+            stopped: asked before each step.
+
+        Returns:
+            A job that is ready to run.
+        """
+        settings, train = self.settings, self.settings.train
+        steps = -(-len(self.members) // train.batch_size)
+        return Job(
+            method=method,
+            optimizer=optimizer or make_optimizer(method, train),
+            images=self.members,
+            augment=settings.spec.augment,
+            train=train,
+            rng=rng(settings.seed, "shadow", self.index, epoch),
+            step=epoch * steps,
+            total_steps=settings.epochs * steps,
+            device=device,
+            stop=stopped,
+        )
 
     def _resume(
         self, method: SSLMethod, optimizer: torch.optim.Optimizer, say: Say

@@ -26,8 +26,11 @@ from fedmia.shadows.plan import (
     build_settings,
 )
 from fedmia.ssl.base import State
+from fedmia.ssl.footprint import training_bytes
 
-__all__ = ["CUT", "TrainingStopped", "TrainedShadow", "shadow_notes", "train_shadows"]
+__all__ = [
+    "CUT", "TrainedShadow", "TrainingStopped", "shadow_bytes", "shadow_notes", "train_shadows",
+]  # fmt: skip
 
 SAVES = 10  # of a shadow's progress, in all its epochs
 
@@ -135,6 +138,32 @@ def shadow_notes(
     members = ImagePool(pool, candidates, subjects).draw(plan)[0][0]
     notes = build_settings(plan, target).spec.notes(len(members))
     return [Note("shadow-training", {"note": one}) for one in notes]
+
+
+def shadow_bytes(
+    plan: ShadowPlan, target: TargetTraining, pool: Pixels, candidates: Pixels | None,
+    subjects: IntArray | None, device: torch.device,
+) -> dict[str, int]:  # fmt: skip
+    """Bytes of one of the plan's shadows in training, by part; arguments and errors as of
+    `train_shadows`, which trains them.
+
+    Args:
+        plan: what the attacker knows and chooses.
+        target: what there is to know of the target's training.
+        pool: the attacker's shadow images, uint8 (N, C, H, W).
+        candidates: the images under attack, uint8 (M, C, H, W), or None.
+        subjects: as of `train_shadows`.
+        device: where the shadows train.
+
+    Returns:
+        As `fedmia.ssl.footprint.training_bytes`; its `images` are members and non-members.
+    """
+    settings = build_settings(plan, target)
+    one = _trainings(
+        plan, None, settings, ImagePool(pool, candidates, subjects), pool, candidates, device, None
+    )[0]
+    parts = training_bytes(one.job(device, settings.method(0, len(one.members)).to(device)))
+    return {**parts, "images": one.members.nbytes + one.nonmembers.nbytes}
 
 
 def _trainings(

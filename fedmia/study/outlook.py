@@ -59,9 +59,15 @@ def plan_study(invocation: Invocation, stop: Event) -> int:
         seconds[at] -= points[settings.cells[at].point or "run"]["seconds"]["shadows"]
     total += makespan(seconds, min(jobs, len(seconds)))
     runs = len(settings.cells)
-    line = f"study: {runs} runs, {jobs} at once: about {format_seconds(total)} on this machine\n"
+    peaks = sorted(points[cell.point or "run"]["memory"]["peak_mb"] for cell in settings.cells)
+    most = sum(peaks[-jobs:])
+    line = (
+        f"study: {runs} runs, {jobs} at once: about {format_seconds(total)} on this machine, at "
+        f"most {most:,.0f} MB of memory\n"
+    )
     if invocation.json:
-        line = json_text({"runs": runs, "jobs": jobs, "seconds": total, "points": points})
+        about = {"runs": runs, "jobs": jobs, "seconds": total, "peak_mb": most}
+        line = json_text({**about, "points": points})
     print(line, end="")
     return 0
 

@@ -21,6 +21,7 @@ from fedmia.settings.commands.experiment import Experiment, Pretrain
 from fedmia.statistics.power import smallest_detectable_auc
 from fedmia.study.__main__ import main as study
 from tests.report.conftest import make_everything, make_run, scored
+from tests.small_runs import SMALL
 
 SMOKE = "--config", "smoke", "--attacks", "similarity"
 
@@ -62,6 +63,7 @@ def test_plan__of_a_study_and_of_an_audit_writes_nothing(
     row = read(capsys)
     assert list(tmp_path.iterdir()) == []
     assert row["runs"] == 3 and row["seconds"] > 3 * row["points"]["run"]["seconds"]["total"]
+    assert row["peak_mb"] == row["points"]["run"]["memory"]["peak_mb"]  # one run at a time
     for name in "ab":
         np.save(tmp_path / f"{name}.npy", np.random.default_rng(ord(name)).random((60, 8)))
     before = sorted(tmp_path.iterdir())
@@ -86,6 +88,27 @@ def test_plan__counts_the_queries_and_tests_of_the_report(
     queries = {one["name"]: one["queries"] for one in report["attacks"]}
     assert row["queries"] == {name: pytest.approx(q, rel=0.05) for name, q in queries.items()}
     assert row["tests"] == report["family"]["intervals"]
+
+
+@pytest.mark.slow
+def test_plan__counts_the_memory_of_every_client_of_a_pass(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("fedmia.federation.backends.count_cores", lambda: 2)
+    monkeypatch.setattr("fedmia.runtime.memory.free_bytes", lambda: 0)
+    flags = f"{SMALL} --clients 4 --rounds 8 --attacks none --train.batch_size 8 --plan"
+    for count in (1, 4):
+        line = f"{flags} --machine.clients_at_once {count}"
+        assert simulate.main([*line.replace("--quiet", "").split(), "--json"]) == 0
+        row = read(capsys)["memory"]
+        at_work, each = {1: 2, 4: 4}[count], sum(row["one_client_mb"].values())
+        assert row["clients_at_work"] == at_work
+        assert row["at_work_mb"] == pytest.approx(at_work * each)
+        assert row["peak_mb"] == pytest.approx(sum(row["parts_mb"].values()))
+        assert row["one_client_mb"]["activations"] > row["one_client_mb"]["images"] > 0
+    assert simulate.main([*flags.replace("--quiet", "").split()]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert any(line.startswith("WARNING") and "memory" in line for line in lines)
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ from fedmia.settings.commands.norms import norm_kind
 from fedmia.settings.options import option_fields
 from fedmia.settings.values import convert
 from fedmia.shadows.plan import TargetTraining, attacker_augment, build_settings
-from fedmia.shadows.train import TrainedShadow, shadow_notes, train_shadows
+from fedmia.shadows.train import TrainedShadow, shadow_bytes, shadow_notes, train_shadows
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.train import Train
 from fedmia.threat import Shadow, WhiteBox
@@ -122,6 +122,12 @@ class OwnShadows:
             trained.method.fill_bank(queue)
             views.append(Shadow(view, trained.members, trained.nonmembers))
         return tuple(views)
+
+    def training_bytes(self) -> dict[str, int]:
+        """Bytes of one in training, by part; empty where none is trained."""
+        if self.provided is not None or not self.audit.shadow.count:
+            return {}
+        return shadow_bytes(self.audit.plan(), self._target(), *self.images.ground(), self.device)
 
     def notes(self) -> list[Note]:
         """How the shadows are trained, now or before, for the report."""

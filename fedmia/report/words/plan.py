@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from fedmia.report.words.numbers import format_p, number
+from fedmia.settings.errors import opt
 
 NOTHING_TESTED = "nothing would be tested: no attack would have scores"
 
@@ -33,6 +34,40 @@ def images_needed(leak: float, needed: int | None, available: int) -> str:
         f"a leak of AUC {leak:g} needs {count} scored members and as many others; "
         f"the {available:,} of each that can be scored {enough}"
     )
+
+
+def memory(of: Mapping[str, Any]) -> list[str]:
+    """What the command will have in memory, by part, and what the user can lower.
+
+    Args:
+        of: `memory` of the outlook.
+
+    Returns:
+        Lines; a warning where the machine has less.
+    """
+    peak, lower = of["peak_mb"], of["lower"]
+    parts, phases = _megabytes(of["parts_mb"]), _megabytes(of["phases_mb"])
+    cure = "" if lower is None else f"; {opt(lower)} lowers the largest part that can be lowered"
+    lines = [f"memory: at most {peak:,.0f} MB, in {of['phase']} ({parts}){cure}"]
+    for one, plural in (("client", "clients"), ("shadow", "shadows")):
+        if own := of.get(f"one_{one}_mb"):
+            lines.append(
+                f"memory of one {one} at work: {sum(own.values()):,.1f} MB ({_megabytes(own, 1)}); "
+                f"{of[f'{plural}_at_work']} at once"
+            )
+    lines.append(f"memory by phase: {phases}")
+    if of["card"]:
+        lines.append("memory is counted for a CPU; on a card it is unmeasured")
+    if (free := of["free_mb"]) is not None and free < peak:
+        lines.append(f"WARNING: only {free:,.0f} MB of memory are free here{cure}")
+    return lines
+
+
+def _megabytes(parts: Mapping[str, float], digits: int = 0) -> str:
+    """Parts that show at so many digits."""
+    least = 0.5 / 10**digits
+    large = {name.replace("_", " "): size for name, size in parts.items() if size >= least}
+    return ", ".join(f"{name} {size:,.{digits}f}" for name, size in large.items())
 
 
 def of_subjects(row: Mapping[str, Any]) -> list[str]:
