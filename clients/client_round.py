@@ -70,8 +70,8 @@ class ClientRound:
 
     def init(self) -> Job:
         """The round's training, ready to run from the strategy's weights and its own state."""
-        kept, device = under("strategy.", self.local_state.tensors), self.client_setup.device
-        own = {name: tensor.to(device, copy=True) for name, tensor in kept.items()}
+        before, device = under("strategy.", self.local_state.tensors), self.client_setup.device
+        own = {name: tensor.to(device, copy=True) for name, tensor in before.items()}
         self._local = LocalTraining(self.received, self.broadcast, own, self.memory, {})
         self._job = self._make_job(self.indices, self._local, self._take_cached())
         begin_training(self._job, self.local_state.tensors)

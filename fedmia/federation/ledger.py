@@ -29,7 +29,7 @@ class _Memory:
         self.room, self.bytes = room, 0
         self.states: dict[Key, ClientState] = {}
 
-    def put(self, key: Key, state: ClientState) -> None:
+    def add(self, key: Key, state: ClientState) -> None:
         """Keep a state, at the end."""
         self.pop(key)
         self.states[key], self.bytes = state, self.bytes + nbytes(state.tensors)
@@ -89,7 +89,7 @@ class Ledger(StateStore):
             self._keep_in_memory((branch, client), state)
             self._set_file((branch, client), None)
             for key, old in self._device.overflow(0):
-                self._host.put(key, ClientState(on_device(old.tensors, "cpu"), old.memory))
+                self._host.add(key, ClientState(on_device(old.tensors, "cpu"), old.memory))
             for key, old in self._host.overflow(1):
                 if key not in self._files:
                     self._write_file(self._new_file_name(key), old)
@@ -150,7 +150,7 @@ class Ledger(StateStore):
     def _keep_in_memory(self, key: Key, state: ClientState) -> None:
         here, there = (self._host, self._device)[:: 1 if on_host(state.tensors) else -1]
         there.pop(key)
-        here.put(key, state)
+        here.add(key, state)
 
     def _write_file(self, name: str, state: ClientState) -> None:
         path = self._file(name)
