@@ -73,7 +73,7 @@ def train_group(
     """
     first, count, setup = rounds[0], len(rounds), rounds[0].client_setup
     device, cache = setup.device, setup.method_cache
-    method, optimizer = cache.take_stacked(count) or _stack(plain, count, setup)
+    method, optimizer = cache.take(count) or _stack(plain, count, setup)
     method.load_shared({n: t.expand(count, *t.shape) for n, t in first.received.items()})
     members = [(setup.images[one.indices], one.stream("train")) for one in rounds]
     job = setup.job(
@@ -88,7 +88,7 @@ def train_group(
     seconds = job.run()["seconds"] / count
     trained, staying = end_training(job, setup)
     finite, slots = finite_rows(staying, count), arena.write(staying, count)
-    cache.give_stacked(count, method, optimizer)
+    cache.give(method, optimizer, count)
     results = list[tuple[Update, ClientState | None]]()
     for i, sent in enumerate(unstack(trained, count)):
         rounds[i].note_trained(sent, slots[i] if finite[i] else before[i])
@@ -104,7 +104,7 @@ def _stack(plain: TwoView, count: int, setup: ClientSetup) -> tuple[SSLMethod, O
 
 
 def _first_banks(rounds: Sequence[ClientRound], plain: TwoView) -> list[State]:
-    """What each client's method draws beside its weights; the momentum encoder is what it receives.
+    """What each client's method draws; weights, and so the momentum encoder, are what it receives.
 
     Args:
         plain: a method of one client, on the CPU; changes.

@@ -11,57 +11,40 @@ from fedmia.ssl.base import SSLMethod
 
 
 class MethodCache(threading.local):
-    """A thread's method and optimizer, while no client is at work with them.
+    """A thread's methods and their optimizers, while no client is at work with them.
 
-    Building them, and drawing weights that the next client overwrites, takes 10 ms for a small
-    encoder and 0.3 s for a ResNet-18. One is kept in a thread, so memory does not grow with the
-    number of clients. What is not given back, as its client failed, is built anew.
+    A copy of its own for each client would take its time, and memory that is fresh each time. One
+    of a client alone is kept in a thread, and one of many in a pass, so memory does not grow with
+    the number of clients. What is not given back, as its client failed, is built anew.
     """
 
     def __init__(self) -> None:
-        self._kept: tuple[SSLMethod, Optimizer] | None = None
-        self._stacked: tuple[int, SSLMethod, Optimizer] | None = None
+        self._pairs: dict[int, tuple[SSLMethod, Optimizer]] = {}
 
-    def take(self) -> tuple[SSLMethod, Optimizer] | None:
-        """The pair, which now belongs to the caller; None where there is none.
+    def take(self, count: int = 1) -> tuple[SSLMethod, Optimizer] | None:
+        """The pair of so many clients, which now belongs to the caller; None where there is none.
 
-        The method holds another client's state, the optimizer none.
-        """
-        pair, self._kept = self._kept, None
-        return pair
-
-    def give(self, method: SSLMethod, optimizer: Optimizer) -> None:
-        """Keep a pair for the next client: nothing refers to the method any more.
+        The method holds the state of other clients, the optimizer none.
 
         Args:
-            method: its state is overwritten by that of the next client.
-            optimizer: of the method; its buffers are let go.
+            count: clients in a pass.
         """
-        if method.comes_back:
-            _clear(method, optimizer)
-            self._kept = method, optimizer
+        return self._pairs.pop(count, None)
 
-    def take_stacked(self, count: int) -> tuple[SSLMethod, Optimizer] | None:
-        """The pair of so many clients, likewise; None where it is of another number."""
-        stacked, self._stacked = self._stacked, None
-        return stacked[1:] if stacked is not None and stacked[0] == count else None
-
-    def give_stacked(self, count: int, method: SSLMethod, optimizer: Optimizer) -> None:
-        """Keep the pair of a pass for the thread's next.
+    def give(self, method: SSLMethod, optimizer: Optimizer, count: int = 1) -> None:
+        """Keep a pair for the next clients: nothing refers to the method any more.
 
         Args:
-            count: clients of the pass.
             method: its state is overwritten by that of the next clients.
             optimizer: of the method; its buffers are let go.
+            count: clients in a pass.
         """
-        _clear(method, optimizer)
-        self._stacked = count, method, optimizer
-
-
-def _clear(method: SSLMethod, optimizer: Optimizer) -> None:
-    """Let go what no state holds."""
-    optimizer.zero_grad(set_to_none=True)
-    optimizer.state.clear()  # the buffers are another's by now, so they are let go, not zeroed
-    for layer in method.modules():
-        if isinstance(layer, _BatchNorm) and layer.num_batches_tracked is not None:
-            layer.num_batches_tracked.zero_()  # no float, so no part of the shared state
+        if not method.comes_back:
+            return
+        optimizer.zero_grad(set_to_none=True)
+        optimizer.state.clear()  # the buffers are another's by now, so they are let go, not zeroed
+        for layer in method.modules():
+            if isinstance(layer, _BatchNorm) and layer.num_batches_tracked is not None:
+                layer.num_batches_tracked.zero_()  # no float, so no part of the shared state
+        others = {n: pair for n, pair in self._pairs.items() if (n == 1) != (count == 1)}
+        self._pairs = {**others, count: (method, optimizer)}
