@@ -9,6 +9,7 @@ from threading import Event
 import torch
 from flwr.serverapp import Grid
 
+from clients.client_group import count_together
 from fedmia import __version__
 from fedmia.federation.backends import run_inline, run_ray
 from fedmia.federation.checkpoint import Checkpoint
@@ -21,6 +22,7 @@ from fedmia.federation.rounds import FederatedRun
 from fedmia.federation.utility import Probes
 from fedmia.recording.format import Header
 from fedmia.recording.writer import RecordingWriter
+from fedmia.records.note import Note
 from fedmia.runtime.progress import Display
 from fedmia.runtime.stopwatch import Stopwatch
 from fedmia.storage.archive import Archive
@@ -66,6 +68,10 @@ def train(
     # From here on everyone maps the file: pages that nobody reads leave the memory.
     data = replace(plan.cast.data, images=client_setup.images)
     plan = replace(plan, cast=plan.cast.with_data(data))
+    inline = grid is None and plan.experiment.machine.backend == "inline"
+    if inline and (at_once := count_together(client_setup)[0]) > 1:
+        note = Note("clients-in-passes", {"clients": at_once})
+        plan = replace(plan, notes=[*plan.notes, note])
     probes, notes = Probes(client_setup, plan.cast), None
     probe = probes.knn if len(plan.cast.ids("test_eval")) else lambda state: None
     if client_setup.attack is not None:

@@ -18,12 +18,15 @@ from clients.client_round import ClientRound
 from clients.client_setup import ClientSetup, ClientTask
 from clients.honest import Honest
 from fedmia.federation.ledger import Ledger
+from fedmia.records.note import Note
+from fedmia.report.words.notes import in_words
 from fedmia.runtime.progress import Display
 from fedmia.ssl import TwoView
 from fedmia.ssl.base import State
 from fedmia.ssl.train import Train
 from fedmia.storage.arena import Arena
 from fedmia.storage.snapshot import Update
+from tests.small_runs import SMALL, ran
 from tests.small_setup import changed, settle, small_setup
 
 from .conftest import Run, federated, planned, same, weights
@@ -344,3 +347,14 @@ def test_run__takes_half_as_many_where_memory_is_short(
         "6 clients failed in one pass, now 3: OutOfMemoryError: of 8 GiB"
     ]
     assert {len(clients) for clients in passes} == {2}
+
+
+def test_report__says_that_clients_trained_in_one_pass(tmp_path: Path) -> None:
+    """Then they are equal to one after the other but for rounding; else to the bit."""
+    few = SMALL + "--clients 3 --partition iid --attacks similarity "
+    notes = [
+        ran(few + more, tmp_path / f"{i}")["notes"]
+        for i, more in enumerate(("", "--clients-at-once 3"))
+    ]
+    passes = in_words(Note("clients-in-passes", {"clients": 3}))
+    assert [one.count(passes) for one in notes] == [0, 1]

@@ -59,6 +59,11 @@ def more_of_this_kind(notes: int) -> str:
     return f"and {notes} more notes of this kind, of clients of other sizes"
 
 
+def clients_in_passes(clients: int) -> str:
+    alone = "what each learns is equal to training alone but for rounding"
+    return f"Up to {clients} honest clients trained in one pass: {alone}."
+
+
 def local_batch_norm() -> str:
     statistics = "the running statistics of the first model, which no client ever used"
     return f"Batch norm is local: the global model that is scored has {statistics}."
