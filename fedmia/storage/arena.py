@@ -19,12 +19,12 @@ class Arena:
     """Slots for states, on the device where these were made.
 
     A slot is written once. It is free again when nobody refers to it, so whoever needs a state of
-    before, such as a checkpoint that is being written, keeps it and is in nobody's way. There are
-    hardly more slots than there were states at once.
+    before, such as a checkpoint that is being written, keeps it and is in nobody's way. Slots come
+    in blocks as large as a pass: none is moved as more are needed.
     """
 
     def __init__(self) -> None:
-        self._blocks: dict[Layout, _Block] = {}
+        self._blocks: dict[Layout, list[_Block]] = {}
         self._lock = Lock()
 
     def write(self, state: State, count: int) -> list[Slot]:
@@ -40,33 +40,36 @@ class Arena:
         floating = {n: t for n, t in state.items() if t.is_floating_point()}
         alike = {n: t for n, t in state.items() if n not in floating}
         layout = tuple((n, t.shape[1:], t.dtype, t.device) for n, t in floating.items())
+        slots = list[Slot]()
         with self._lock:
-            block = self._blocks.setdefault(layout, _Block(layout))
-            numbers = block.take(count)
-            at = _indices(numbers, floating)
-            for name, tensor in floating.items():
-                block.tensors[name].index_copy_(0, at[tensor.device], tensor)
-        return [Slot(block, number, alike) for number in numbers]
+            blocks = self._blocks.setdefault(layout, [])
+            if sum(len(block.free) for block in blocks) < count:
+                blocks.append(_Block(layout, count))
+            for block in sorted(blocks, key=lambda one: -len(one.free)):
+                first, last = len(slots), min(count, len(slots) + len(block.free))
+                numbers = [block.free.pop() for _ in range(first, last)]
+                block.write({n: t[first:last] for n, t in floating.items()}, numbers)
+                slots += [Slot(block, number, alike) for number in numbers]
+                if last == count:
+                    break
+        return slots
 
 
 class _Block:
-    """The slots of one layout, and the numbers of those that are free."""
+    """Slots of one layout, and the numbers of those that are free."""
 
-    def __init__(self, layout: Layout) -> None:
-        self.layout, self.free, self.count = layout, list[int](), 0
+    def __init__(self, layout: Layout, count: int) -> None:
+        self.layout, self.free = layout, [*range(count)]
         self.row_bytes = sum(shape.numel() * kind.itemsize for _, shape, kind, _ in layout)
-        self.tensors: State = {n: torch.empty(0, *s, dtype=t, device=d) for n, s, t, d in layout}
+        self.tensors: State = {
+            n: torch.empty(count, *shape, dtype=kind, device=at) for n, shape, kind, at in layout
+        }
 
-    def take(self, count: int) -> list[int]:
-        """Numbers of slots to be written; where too few are free, half as many more are added."""
-        if (lacking := count - len(self.free)) > 0:
-            before, self.count = self.count, self.count + max(lacking, self.count // 2)
-            for name, old in list(self.tensors.items()):
-                larger = old.new_empty(self.count, *old.shape[1:])
-                larger[:before] = old
-                self.tensors[name] = larger
-            self.free += range(before, self.count)
-        return [self.free.pop() for _ in range(count)]
+    def write(self, rows: State, numbers: Sequence[int]) -> None:
+        """Copy rows to slots."""
+        at = _indices(numbers, rows)
+        for name, row in rows.items():
+            self.tensors[name].index_copy_(0, at[row.device], row)
 
 
 class Slot(Mapping[str, Tensor]):
