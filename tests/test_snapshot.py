@@ -64,14 +64,6 @@ def test_fork__copies_what_exists_and_shares_nothing(store: StateStore) -> None:
     assert source.memory == {"list": [1]}
 
 
-def test_copy__shares_nothing() -> None:
-    kept = ClientState(some_state(1), {"list": [1]})
-    mine = kept.copy()
-    mine.tensors["a.weight"].zero_()
-    mine.memory["list"].append(2)
-    assert same(kept.tensors, some_state(1)) and kept.memory == {"list": [1]}
-
-
 def test_save__that_dies_midway_leaves_the_old_snapshot(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

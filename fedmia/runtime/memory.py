@@ -66,6 +66,7 @@ class Watermark:
         return self
 
     def __exit__(self, *error: object) -> None:
+        self._look()
         self._over.set()
         self._thread.join()
 

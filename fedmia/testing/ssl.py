@@ -267,9 +267,13 @@ def renewed_forgets_its_holder(case: SSLCase) -> None:
         one.load_shared(case.build(seed=2).shared_state())
         one.begin_first_round()
     text = "renew leaves what another client had, see {}; set it anew, or return False"
-    case.require_equal(everything(built), everything(method), text)
-    got, want = (everything(case.train(one)) for one in (method, built))
-    case.require_equal(want, got, text)
+    for train in (lambda one: one, case.train):
+        got, want = (
+            # Counters of batch norm, which nothing reads, may differ.
+            {n: t for n, t in everything(train(one)).items() if "num_batches" not in n}
+            for one in (method, built)
+        )
+        case.require_equal(want, got, text)
 
 
 def rounds_begin_with_the_weights_received(case: SSLCase) -> None:
