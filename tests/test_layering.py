@@ -43,7 +43,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("fedmia.cli",),
     ("fedmia.federation",),
     ("fedmia.evaluation",),
-    ("fedmia.runs", "fedmia.pilot"),
+    ("fedmia.runs", "fedmia.pilot", "fedmia.pilot_memory"),
     ("fedmia.testing", "fedmia.flower"),
     ("fedmia.study",),
     ("fedmia.simulate", "fedmia.audit", "fedmia.diff"),
