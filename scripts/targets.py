@@ -3,7 +3,7 @@
 Each target is trained by `fedmia simulate`, of one client where nothing is federated, on images
 that the run draws by its seed. What is kept is an encoder that `fedmia audit --encoder FOLDER`
 opens, its card, and the role of each image by its SHA-256. A target that is there is not made
-again; made again on the same kind of machine, its files are equal to the byte.
+again; made again by the same commit on the same kind of machine, its files are equal to the byte.
 
     python scripts/targets.py bench/encoders-v1 --cifar10 parquet:FILE [--only NAME ..]
         [--discarded SEED --out FOLDER]
