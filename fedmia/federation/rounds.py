@@ -117,7 +117,8 @@ class FederatedRun:
         self._standing: Standing | None = None
         self._crafted: State | None = None
         self._replay: Replay | None = None
-        self._sizes = dict[str, tuple[list[int], int]]()
+        sizes = {n: [len(p) or 1 for p in parts] for n, parts in client_setup.parts.items()}
+        self._sizes = {name: (each, sum(each)) for name, each in sizes.items()}
         self._line = RecordedRound("", 0)
         self.experiment = experiment = plan.experiment
         self.schedule, self.holder = Schedule(experiment), experiment.holder
@@ -188,10 +189,7 @@ class FederatedRun:
 
     def _note_reply(self, branch: str, client: int) -> None:
         """Show how far the round is: a client takes as long as it has images (unknown: one)."""
-        if branch not in self._sizes:
-            sizes = [len(part) or 1 for part in self.client_setup.branch_parts(branch)]
-            self._sizes[branch] = sizes, sum(sizes)
-        sizes, total = self._sizes[branch]
+        sizes, total = self._sizes[BRANCHES[branch].images]
         share = self.experiment.federation.participation
         clients = max(1, int(len(sizes) * share + 0.5))
         self.display.reply(sizes[client] / (total * share), clients)

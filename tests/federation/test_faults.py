@@ -86,7 +86,7 @@ def test_drop__holds_in_a_run_that_is_gone_on_with(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(Honest, "work", work)
     with monkeypatch.context() as patch, pytest.raises(Killed):
         after_round(patch, "main", 4, kill)
-        simulate(FOUR + "--attacks none --on-failure drop", tmp_path / "RUN")
+        simulate(FOUR + "--attacks none --on-failure drop --checkpoint-every 0", tmp_path / "RUN")
     orders.clear()
     assert resume(tmp_path / "RUN") == 0
     assert sorted(orders) == [(4, 0), (4, 2), (4, 3)]
