@@ -122,10 +122,10 @@ def compute(func: Any, args: Any, kwargs: dict[str, Any], counts: Counter[str]) 
     name = func.overloadpacket.__name__
     leaves = [*_tensors(args), *_tensors(kwargs.values())]
     cards = [t for t in leaves if isinstance(t, CardTensor)]
-    asked = kwargs.get("device")
-    if not cards and (asked is None or torch.device(asked) != CARD):
+    target = kwargs.get("device")
+    if not cards and (target is None or torch.device(target) != CARD):
         return func(*args, **kwargs)
-    goes = torch.device(asked) if asked is not None else CARD
+    goes = torch.device(target) if target is not None else CARD
     if name == "copy_":
         goes = args[0].device
     if name in WAITS:

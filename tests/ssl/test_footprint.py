@@ -68,13 +68,13 @@ def test_activations__are_what_the_layers_save_and_grow_with_the_batch() -> None
 def test_activations__of_a_network_are_those_that_hooks_of_its_layers_see() -> None:
     """A twin: of all outputs of the layers, most are needed on the way back, and little else is."""
     net = registry.build("model", "smallnet", {"width": 8}).build(3, PIXELS)
-    job, seen = make_job("simclr", net), dict[int, Tensor]()
+    job, saved = make_job("simclr", net), dict[int, Tensor]()
 
     def note(module: nn.Module, inputs: tuple[Tensor], output: Tensor) -> None:
-        seen[id(output)] = output
+        saved[id(output)] = output
 
     hooks = [m.register_forward_hook(note) for m in net.modules() if not [*m.children()]]
     parts = training_bytes(job)
     for hook in hooks:
         hook.remove()
-    assert 0.6 * size(seen.values()) <= parts["activations"] <= size(seen.values())
+    assert 0.6 * size(saved.values()) <= parts["activations"] <= size(saved.values())
