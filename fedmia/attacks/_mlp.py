@@ -71,7 +71,7 @@ def init_uniform(module: nn.Module, generator: torch.Generator) -> None:
 
 def train_logits(
     model: nn.Module,
-    inputs: Tensor,
+    inputs: Tensor | Sequence[Tensor],
     truth: NDArray[np.int64],
     rng: np.random.Generator,
     *,
@@ -89,7 +89,7 @@ def train_logits(
 
     Args:
         model: the network, one logit an image.
-        inputs: features, float32 `(N, ...)`.
+        inputs: features, float32 `(N, ...)`, or several draws of them, which epochs take in turn.
         truth: labels, `(N,)`, 1 = member.
         rng: of the initial weights and of the order of the images.
         optimizer: builds the optimizer over the trained parameters.
@@ -110,15 +110,16 @@ def train_logits(
     opt = optimizer(parameters)
     initial_lrs = [group["lr"] for group in opt.param_groups]
     model.train()
-    size = len(inputs) if batch is None else batch
+    draws = [inputs] if isinstance(inputs, Tensor) else inputs
+    size = len(truth) if batch is None else batch
     products = size * sum(w.numel() for w in parameters)
     with limit_threads(1 if products <= SMALL else torch.get_num_threads()):
         for epoch in range(epochs):
             for group, lr in zip(opt.param_groups, initial_lrs, strict=True):
                 group["lr"] = lr * (1.0 if rate is None else rate(epoch))
-            order = alternate_classes(truth, rng) if balanced else rng.permutation(len(inputs))
+            order = alternate_classes(truth, rng) if balanced else rng.permutation(len(truth))
             for rows in torch.from_numpy(order).split(size):
-                logits = model(inputs[rows]).flatten()
+                logits = model(draws[epoch % len(draws)][rows]).flatten()
                 loss = F.binary_cross_entropy_with_logits(
                     logits, labels[rows], weights[rows], reduction="mean"
                 )

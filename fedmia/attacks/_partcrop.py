@@ -1,41 +1,83 @@
-"""PartCrop's energies (Eq. 4-5) and the network that its attacks end in (Table 1)."""
+"""Parts of an image: crops of it, and the energies of its map's responses to them (PartCrop)."""
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from fedmia.attacks._mlp import logits, mlp, train_logits
-from fedmia.attacks.base import Attack, Known, Scores, refuse_few
-from fedmia.runtime.eager import Adam
-from fedmia.settings import option
-from fedmia.ssl.augment import content_uniforms
-from fedmia.threat import BlackBox, Threat
+from fedmia.attacks.base import Attack, Scores
+from fedmia.settings import Options, option
+from fedmia.settings.errors import InputError, opt, option_error
+from fedmia.ssl.augment import ATTEMPTS, Augment, content_uniforms
+from fedmia.ssl.pixel_operations import resized_crop
+from fedmia.threat import BlackBox, BudgetError, Threat
 
-SETTINGS = ("partial", "shadow")
 ENERGIES = ("both", "uniform", "gaussian")
-# Hidden widths by name: Table 1, and Table 11 as the public code has it (the table's own rows
-# "narrow" and "wide" are exchanged).
-WIDTHS: dict[str, tuple[int, ...]] = {
-    "default": (512, 256, 128),
-    "wide": (1024, 512, 256),
-    "narrow": (256, 128, 64),
-    "deep": (512, 256, 256, 128),
-    "shallow": (512, 128),
-}
-BATCH = 200  # known images a step, half of them members (Sec. 5.4 and the public code)
 EPS = 1e-6  # inside the benchmark's logarithm
 CHUNK = 1 << 22  # responses a block of energies
+# What an encoder of somebody else's raises on pixels of a size that it does not take.
+FAILURES = (RuntimeError, AssertionError, ValueError, TypeError, IndexError)
+BENCHMARK = "partcrop benchmark"  # stream of the samples under the bell
+PLACE = 2 * ATTEMPTS + 2  # uniforms that choose a box
 
 
-def gaussian_benchmark(images: Tensor, seed: int, crops: int, parts: int) -> Tensor:
+@dataclass(frozen=True)
+class Crops(Options):
+    """A box of a random area and shape, cut from the plain image, mirrored at random and resized.
+
+    The paper's values (Sec. 5.4) and, where it is silent, those of its public code: the ratios and
+    the flip. That code cuts parts from a view that was itself cropped, of members only; here they
+    come from the image, member or not. Resizing is bilinear with antialiasing.
+    """
+
+    scale_min: float = option(0.08, "least area of a crop, as part of the image", gt=0, le=1)
+    scale_max: float = option(0.2, "largest area of a crop, as part of the image", gt=0, le=1)
+    ratio_min: float = option(3 / 4, "least width / height of a crop", gt=0)
+    ratio_max: float = option(4 / 3, "largest width / height of a crop", gt=0)
+    flip: float = option(0.5, "probability of a horizontal flip", ge=0, le=1)
+    size: float = option(0.5, "sides of a resized crop, as part of the image's", gt=0, le=1)
+    patch: int = option(1, "sides of a resized crop are multiples of so many pixels", ge=1)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._boxes()  # refuses a least value above the largest
+
+    @property
+    def draws(self) -> int:
+        """Uniforms that one crop of one image consumes, the same for every recipe."""
+        return PLACE + 1
+
+    def pixels(self, height: int, width: int) -> tuple[int, int]:
+        """Height and width of a resized crop of an image of these: whole patches, at least 2."""
+        sides = (self.patch * max(1, round(self.size * s / self.patch)) for s in (height, width))
+        high, wide = sides
+        return max(2, high), max(2, wide)
+
+    def __call__(self, images: Tensor, uniforms: Tensor) -> Tensor:
+        """One crop (B, C, h, w) of each of (B, C, H, W) in [0, 1], from (B, draws) in [0, 1)."""
+        height, width = images.shape[2:]
+        boxes = self._boxes().boxes(uniforms[:, :PLACE], height, width)
+        flip = uniforms[:, PLACE] < self.flip
+        planes = resized_crop(images, boxes, flip, self.pixels(height, width))
+        return planes.transpose(0, 1).contiguous()
+
+    def _boxes(self) -> Augment:
+        return Augment(
+            crop_min=self.scale_min,
+            crop_max=self.scale_max,
+            ratio_min=self.ratio_min,
+            ratio_max=self.ratio_max,
+        )
+
+
+def gaussian_benchmark(
+    images: Tensor, seed: int, crops: int, parts: int, stream: str = BENCHMARK
+) -> Tensor:
     """(N, crops, parts) float64 distributions, a bell over the parts of each crop of each image.
 
     The density of sorted normal samples at those samples, normalised, as the public code draws it;
@@ -45,8 +87,9 @@ def gaussian_benchmark(images: Tensor, seed: int, crops: int, parts: int) -> Ten
         images: uint8 (N, C, H, W).
         seed: of the view.
         parts: L >= 2.
+        stream: name of the draw.
     """
-    u = content_uniforms(images, seed, crops, parts, stream="partcrop benchmark")
+    u = content_uniforms(images, seed, crops, parts, stream)
     z = torch.special.ndtri(torch.from_numpy(u).double() + 2.0**-25)  # the middle of u's step
     z = z.sort(dim=2).values
     apart = (z - z.mean(dim=2, keepdim=True)) / z.std(dim=2, keepdim=True)
@@ -66,12 +109,15 @@ def energies(responses: Tensor, benchmark: Tensor | None) -> Tensor:
     return (benchmark * (torch.log(benchmark + EPS) - v)).sum(dim=2)
 
 
-def sorted_energies(responses: Tensor, images: Tensor, seed: int, kinds: str) -> list[Tensor]:
+def sorted_energies(
+    responses: Tensor, images: Tensor, seed: int, kinds: str, stream: str = BENCHMARK
+) -> list[Tensor]:
     """Each kind of energy in descending order, (N, V) float32, uniform first.
 
     Args:
         responses: (N, V, L) of uint8 `images` (N, C, H, W).
         kinds: one of ENERGIES.
+        stream: as of `gaussian_benchmark`.
     """
     N, V, L = responses.shape
     few, parts = max(1, CHUNK // (V * L)), []
@@ -79,89 +125,97 @@ def sorted_energies(responses: Tensor, images: Tensor, seed: int, kinds: str) ->
         parts.append([energies(r, None) for r in responses.split(few)])
     if kinds != "uniform":
         pairs = zip(images.split(few), responses.split(few), strict=True)
-        parts.append([energies(r, gaussian_benchmark(x, seed, V, L)) for x, r in pairs])
+        parts.append([energies(r, gaussian_benchmark(x, seed, V, L, stream)) for x, r in pairs])
     return [torch.cat(e).sort(dim=1, descending=True).values.float() for e in parts]
 
 
-def spread(group: Tensor) -> float:
-    """Standard deviation of all numbers of (N, F), 1 where they are all the same."""
-    return float(group.double().std(unbiased=False)) or 1.0
-
-
-def init_normal(module: nn.Module, generator: torch.Generator) -> None:
-    """Weights N(0, 0.01^2) and biases 0 (Sec. 5.4), from `generator`."""
-    for layer in module.modules():
-        if isinstance(layer, nn.Linear):
-            nn.init.normal_(layer.weight, std=0.01, generator=generator)
-            nn.init.zeros_(layer.bias)
-
-
 @dataclass
-class NetworkAttack(Attack):
-    """An attack that feeds some inputs of an image to the fully connected network of Table 1.
-
-    From a start of N(0, 0.01^2) small inputs train nothing: the weight decay outweighs their
-    gradient, and every score is the same. So by default a kind of input is divided by one number,
-    its spread over the images fitted on, which keeps the kind's own shape.
-    """
+class PartAttack(Attack):
+    """An attack that reads how an image's map responds to crops of the image."""
 
     needs: ClassVar[Threat] = Threat("black_box", "outsider")
     by_round: ClassVar[bool] = False
-    least_known: ClassVar[int] = 2
+    looks_at: ClassVar[tuple[str, ...]] = ("parts",)
 
-    setting: str = option(
-        "partial",
-        "what the network is fitted on: known images of the target (partial), or the images of "
-        "encoders that the attacker trained itself (shadow)",
-        choices=SETTINGS,
+    crops: int = option(128, "m, crops an image", ge=1)
+    scale_min: float = option(0.08, "least area of a crop, as part of the image", gt=0, le=1)
+    scale_max: float = option(0.2, "largest area of a crop, as part of the image", gt=0, le=1)
+    part: float = option(
+        0.5,
+        "sides of a resized crop, as part of the image's (the paper's 16 of 32; 0.25 for its 16 "
+        "of 64; 1.0 for encoders that take one size only)",
+        gt=0,
+        le=1,
     )
-    attacker: str = option("default", "widths of the network", choices=tuple(WIDTHS))
-    scale: str = option(
-        "spread",
-        "inputs of the network: divided by the spread of their kind over the images fitted on, or "
-        "as they are (none, the paper's)",
-        choices=("spread", "none"),
-    )
-    epochs: int = option(100, "passes over the images fitted on", ge=1)
 
-    @property
-    def learns(self) -> bool:
-        return self.setting == "partial"
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.recipe(1)  # refuses a least scale above the largest
 
-    def asks_shadows(self) -> bool:
-        return self.setting == "shadow"
+    def recipe(self, patch: int) -> Crops:
+        """The recipe of the crops for an encoder of so large patches."""
+        if self.scale_min > self.scale_max:
+            most = f"scale_max ({self.scale_max})"
+            raise option_error(self, f"scale_min: {self.scale_min}, must be <= {most}")
+        return Crops(
+            scale_min=self.scale_min, scale_max=self.scale_max, size=self.part, patch=patch
+        )
 
-    @property
-    def shadow_threshold(self) -> float | None:
-        return None if self.learns else 0.0
+    def read_energies(
+        self, view: BlackBox, images: Tensor, kinds: str, draw: int = 0
+    ) -> list[Tensor]:
+        """`sorted_energies` of uint8 `images`, of the crops of a draw, which views share."""
+        if not draw:
+            responses = self.read_parts(view, view.responses, images)
+            return sorted_energies(responses, images, view.seed, kinds)
+        view.charge(len(images) * (1 + self.crops))
+        recipe, stream = self.recipe(view.patch), f"{BENCHMARK} {draw}"
 
-    @abstractmethod
-    def inputs(self, view: BlackBox, images: Tensor) -> list[Tensor]:
-        """Inputs of the network for uint8 (N, C, H, W), kind by kind, each (N, F) float32."""
+        def compute(some: Tensor) -> Tensor:
+            with view.unmetered():
+                responses = view.responses(some, recipe, self.crops, draw)
+            return torch.stack(sorted_energies(responses, some, view.seed, kinds, stream), dim=1)
 
-    def network(self, widths: Sequence[int]) -> nn.Module:
-        """The network, its weights not yet set; `widths` start with the number of inputs."""
-        return mlp(widths)
+        key = ("energies", recipe, self.crops, kinds, draw, view.seed)
+        return [*view.shared(key, images, compute).unbind(dim=1)]
 
-    def fit(self, view: BlackBox, known: Known, rng: np.random.Generator) -> None:
-        sources = [(view, known)]
-        if self.setting == "shadow":
-            sources = [(s.view, Known(s.members, s.nonmembers)) for s in view.shadows]
-        both = [(v, *k.both()) for v, k in sources]
-        truth = np.concatenate([t for _, _, t in both])
-        members = int(truth.sum())
-        refuse_few(self.name, self.least_known, members, len(truth) - members)
-        kinds = [torch.cat(k) for k in zip(*(self.inputs(v, x) for v, x, _ in both), strict=True)]
-        self._spreads = tuple(spread(k) if self.scale == "spread" else 1.0 for k in kinds)
-        inputs = self._scaled(kinds)
-        self._model = train_logits(
-            self.network((inputs.shape[1], *WIDTHS[self.attacker])), inputs, truth, rng,
-            optimizer=partial(Adam, lr=1e-3, weight_decay=5e-4),
-            epochs=self.epochs, batch=BATCH, start=init_normal, balanced=True,
-        )  # fmt: skip
+    def mean_energies(self, view: BlackBox, images: Tensor) -> Scores:
+        """(N, 2) mean energies over the crops of uint8 (N, C, H, W), uniform and Gaussian."""
+        both = self.read_energies(view, images, "both")
+        return np.column_stack([kind.double().mean(dim=1).numpy() for kind in both])
 
-    def score(self, view: BlackBox, images: Tensor) -> Scores:
-        return logits(self._model, self._scaled(self.inputs(view, images)))
+    def mean_cosines(self, view: BlackBox, images: Tensor) -> Scores:
+        """(N,) mean cosines of the crops of uint8 (N, C, H, W) with the whole image."""
+        cosines = self.read_parts(view, view.part_cosines, images)
+        return np.asarray(cosines.double().mean(dim=1).numpy())
 
-    def _scaled(self, kinds: list[Tensor]) -> Tensor:
-        return torch.cat([k / s for k, s in zip(kinds, self._spreads, strict=True)], dim=1)
+    def read_parts(
+        self, view: BlackBox, read: Callable[[Tensor, Crops, int], Tensor], images: Tensor
+    ) -> Tensor:
+        """`view.responses` or `view.part_cosines` of the crops; of an encoder that does not take
+        their size an error that says what it may take."""
+        crops = self.recipe(view.patch)
+        try:
+            return read(images, crops, self.crops)
+        except (BudgetError, torch.OutOfMemoryError):
+            raise
+        except FAILURES as error:
+            if not self._takes_whole(view, images[:1], replace(crops, size=1.0)):
+                raise
+            height, width = crops.pixels(*images.shape[2:])
+            reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+            raise InputError(
+                f"the encoder does not take crops of {height}x{width} pixels ({reason}); "
+                f"{opt(f'attack.{self.name}.part', '1.0')} makes them as large as the image"
+            ) from None
+
+    def _takes_whole(self, view: BlackBox, image: Tensor, crops: Crops) -> bool:
+        """Whether the encoder takes crops of the image's own size, so that theirs was to blame."""
+        if self.part == 1:
+            return False
+        try:
+            with view.unmetered():
+                view.responses(image, crops, 1)
+        except FAILURES:
+            return False
+        return True

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from fedmia.attacks._partcrop import NetworkAttack
+from fedmia.attacks._network import NetworkAttack
 from fedmia.settings import option
 from fedmia.threat import OUTPUTS, BlackBox
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from fedmia.attacks._partcrop import NetworkAttack
+from fedmia.attacks._network import NetworkAttack
 from fedmia.settings import Options, option
 from fedmia.threat import OUTPUTS, BlackBox
 

@@ -8,6 +8,7 @@ from typing import Protocol
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from fedmia.settings.errors import InputError
 from fedmia.ssl.augment import Augment, content_uniforms
@@ -28,6 +29,7 @@ LEAST = 8  # images of a pass, unless they are large
 # and the pooled feature vector that users take (the same where there is no projection).
 OUTPUTS = ("encoder", "avgpool")
 PRECISIONS = ("float32", "bfloat16")
+VIEWS = "views"  # stream of the uniforms that views are drawn by
 
 
 class Augmentation(Protocol):
@@ -66,9 +68,11 @@ class Rows:
             key, images, views, lambda x: self._draw(x, augment, 0, views).transpose(0, 1)
         )
 
-    def _draw(self, images: Tensor, augmentation: Augmentation, first: int, last: int) -> Tensor:
+    def _draw(
+        self, images: Tensor, augmentation: Augmentation, first: int, last: int, stream: str = VIEWS
+    ) -> Tensor:
         """(N, last - first, C, h, w): views `first` to `last` of each image."""
-        uniforms = content_uniforms(images, self._seed, last, augmentation.draws)[:, first:]
+        uniforms = content_uniforms(images, self._seed, last, augmentation.draws, stream)[:, first:]
         draws = torch.from_numpy(np.ascontiguousarray(uniforms)).to(self.device).flatten(0, 1)
         scaled = images.to(self.device).float() / 255
         views = augmentation(scaled.repeat_interleave(last - first, dim=0), draws)
@@ -80,17 +84,23 @@ class Rows:
         return max(1, min(most, pixels * most // CHUNK // (images.shape[2] * images.shape[3])))
 
     def _drawn(
-        self, images: Tensor, augmentation: Augmentation, first: int, last: int, most: int
+        self,
+        images: Tensor,
+        augmentation: Augmentation,
+        first: int,
+        last: int,
+        most: int,
+        stream: str = VIEWS,
     ) -> Iterator[Tensor]:
         """Views `first` to `last`, image by image, in parts (B, C, h, w), B of `_batch_size`."""
         few, count = self._batch_size(most, images), last - first
         if few < count:  # not even all views of one image
             for one in images.split(1):
                 for at in range(first, last, few):
-                    yield self._draw(one, augmentation, at, min(at + few, last))[0]
+                    yield self._draw(one, augmentation, at, min(at + few, last), stream)[0]
         else:
             for part in images.split(few // count):
-                yield self._draw(part, augmentation, first, last).flatten(0, 1)
+                yield self._draw(part, augmentation, first, last, stream).flatten(0, 1)
 
     # -- forward passes ------------------------------------------------------------------------
 
@@ -141,12 +151,18 @@ class Rows:
 
         return self._signals.grow(key, images, views, compute)
 
-    def _respond(self, images: Tensor, crops: Augmentation, first: int, last: int) -> Tensor:
+    def _respond(
+        self, images: Tensor, crops: Augmentation, first: int, last: int, stream: str = VIEWS
+    ) -> Tensor:
+        """(N, last - first, L + 1): each crop's dot products with the L parts of its image's map,
+        then its cosine with the image's pooled vector."""
         encoder, count, rows = self._method.encoder, last - first, []
         if encoder.map_layer is None:
             raise InputError("needs a map of the image's parts, and there is none")
         for part in images.split(self._batch_size(CHUNK // 4, images)):
-            maps = self._layer(part.to(self.device).float() / 255, encoder.map_layer).flatten(2)
+            whole = part.to(self.device).float() / 255
+            maps, pooled = self._layers(whole, (encoder.map_layer, "avgpool"))
+            maps = maps.flatten(2)
             if maps.shape[2] < 2:
                 raise InputError(
                     f"the encoder's last map of {images.shape[2]}x{images.shape[3]} images is "
@@ -154,9 +170,10 @@ class Rows:
                 )
             most = 2 * CHUNK  # crops are small, and many of them are drawn together
             few = max(1, self._batch_size(most, part) // count)
-            for some, parts in zip(part.split(few), maps.split(few), strict=True):
-                cut = self._drawn(some, crops, first, last, most)
-                vectors = torch.cat([self._layer(pixels, "avgpool") for pixels in cut])
+            of_images = zip(part.split(few), maps.split(few), pooled.split(few), strict=True)
+            for some, parts, vector in of_images:
+                cut = self._drawn(some, crops, first, last, most, stream)
+                vectors = torch.cat([self._layers(pixels, ("avgpool",))[0] for pixels in cut])
                 queries = vectors.view(len(some), count, -1)  # BxVxD
                 if queries.shape[2] != parts.shape[1]:
                     raise InputError(
@@ -164,9 +181,11 @@ class Rows:
                         f"of its map {encoder.map_layer} {parts.shape[1]}: they cannot be "
                         "compared (larger images may have a last map of more than one part)"
                     )
-                rows.append((queries @ parts).cpu())  # BxVxL
+                cosines = F.cosine_similarity(queries, vector[:, None], dim=2)[..., None]
+                rows.append(torch.cat([queries @ parts, cosines], dim=2).cpu())
         return torch.cat(rows)
 
-    def _layer(self, pixels: Tensor, name: str) -> Tensor:
-        """Output (B, ...) of one layer."""
-        return torch.cat([self.forward(x, [name])[name].float() for x in self.passes(pixels)])
+    def _layers(self, pixels: Tensor, names: Sequence[str]) -> tuple[Tensor, ...]:
+        """Outputs (B, ...) of some layers."""
+        passes = [self.forward(part, names) for part in self.passes(pixels)]
+        return tuple(torch.cat([outputs[name].float() for outputs in passes]) for name in names)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,7 +18,7 @@ from fedmia.seeding import rng
 from fedmia.settings.errors import unknown_name
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import SSLMethod
-from fedmia.threat._rows import CHUNK, OUTPUTS, PRECISIONS, Augmentation, Rows
+from fedmia.threat._rows import CHUNK, OUTPUTS, PRECISIONS, VIEWS, Augmentation, Rows
 from fedmia.threat.needs import Meter, Threat, require_shadows
 from fedmia.threat.signals import PixelCache, Signals
 
@@ -171,7 +171,7 @@ class BlackBox(Rows):
         return self._rows(images, views, augmentation)[:, :, self._columns(layer)]
 
     @torch.no_grad()
-    def responses(self, images: Tensor, crops: Augmentation, count: int) -> Tensor:
+    def responses(self, images: Tensor, crops: Augmentation, count: int, draw: int = 0) -> Tensor:
         """How each of `count` crops of an image responds to each part of it, (N, count, L).
 
         Dot products of the crop's pooled vector with the L vectors of the image's last map
@@ -181,6 +181,7 @@ class BlackBox(Rows):
             images: uint8 (N, C, H, W).
             crops: augmentation by a crop, which may be smaller than the image.
             count: crops an image.
+            draw: 0, or the number of a draw of other crops, which nothing remembers.
 
         Returns:
             dot products, `(N, count, L)`.
@@ -188,13 +189,42 @@ class BlackBox(Rows):
         Raises:
             InputError: the encoder answers with no map, or one of a single part.
         """
+        return self._responses(images, crops, count, draw)[..., :-1]
+
+    @torch.no_grad()
+    def part_cosines(self, images: Tensor, crops: Augmentation, count: int) -> Tensor:
+        """Cosine of the pooled vector of each crop of an image with that of the whole image.
+
+        Args:
+            images: uint8 (N, C, H, W).
+            crops: as of `responses`, whose crops these are.
+            count: crops an image.
+
+        Returns:
+            cosines, `(N, count)`; 1 + count queries an image.
+
+        Raises:
+            InputError: as of `responses`.
+        """
+        return self._responses(images, crops, count)[..., -1]
+
+    def _responses(self, images: Tensor, crops: Augmentation, count: int, draw: int = 0) -> Tensor:
         self.charge(len(images) * (1 + count))
+        if draw:
+            return self._respond(images, crops, 0, count, f"{VIEWS} {draw}")
         return self._signals.grow(
             ("responses", self._seed, crops),
             images,
             count,
             lambda x, first, last: self._respond(x, crops, first, last),
         )
+
+    def shared(
+        self, key: tuple[object, ...], images: Tensor, compute: Callable[[Tensor], Tensor]
+    ) -> Tensor:
+        """(N, ...) rows of uint8 `images`, computed of those alone that no view of this model has
+        under the key. What `compute` queries is counted only where it runs."""
+        return self._signals.get(key, images, compute)
 
     # -- what the attacker holds ---------------------------------------------------------------
 

@@ -162,13 +162,6 @@ class WhiteBox(BlackBox):
 
         return rows, self.by_negatives(method, negatives, images, read)
 
-    def shared(
-        self, key: tuple[object, ...], images: Tensor, compute: Callable[[Tensor], Tensor]
-    ) -> Tensor:
-        """(N, ...) rows of uint8 `images`, computed of those alone that no view of this model has
-        under the key. What `compute` queries is counted only where it runs."""
-        return self._signals.get(key, images, compute)
-
     # -- negatives -----------------------------------------------------------------------------
 
     @property

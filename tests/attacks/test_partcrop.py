@@ -17,16 +17,10 @@ from torchvision.transforms.v2 import functional as tv
 
 from fedmia.attacks._cosine import pairwise_cosines
 from fedmia.attacks._mlp import RMSNorm, alternate_classes
-from fedmia.attacks._partcrop import (
-    WIDTHS,
-    energies,
-    gaussian_benchmark,
-    init_normal,
-    sorted_energies,
-    spread,
-)
+from fedmia.attacks._network import WIDTHS, init_normal, spread
+from fedmia.attacks._partcrop import Crops, energies, gaussian_benchmark, sorted_energies
 from fedmia.attacks.base import Known
-from fedmia.attacks.partcrop import Crops, PartCrop, PartCropV2
+from fedmia.attacks.partcrop import PartCrop, PartCropV2
 from fedmia.attacks.supervised_mi import SupervisedMI
 from fedmia.attacks.variance_only import Rotations, VarianceOnly
 from fedmia.nets.base import Backbone, initialise

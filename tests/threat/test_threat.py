@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from fedmia.attacks.partcrop import Crops
+from fedmia.attacks._partcrop import Crops
 from fedmia.data.images import digests
 from fedmia.settings.errors import InputError
 from fedmia.ssl.augment import content_uniforms
