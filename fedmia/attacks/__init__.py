@@ -41,6 +41,9 @@ if TYPE_CHECKING:
     from fedmia.attacks.loss_slope import LossSlope as LossSlope
     from fedmia.attacks.lpla import LpLA as LpLA
     from fedmia.attacks.partcrop import PartCrop as PartCrop
+    from fedmia.attacks.partcrop import PartCropCosine as PartCropCosine
+    from fedmia.attacks.partcrop import PartCropEnergy as PartCropEnergy
+    from fedmia.attacks.partcrop import PartCropLogistic as PartCropLogistic
     from fedmia.attacks.partcrop import PartCropV2 as PartCropV2
     from fedmia.attacks.rmia import RMIA as RMIA
     from fedmia.attacks.rmia import RMIARounds as RMIARounds

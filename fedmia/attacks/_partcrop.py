@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -164,39 +163,33 @@ class PartAttack(Attack):
     def read_energies(
         self, view: BlackBox, images: Tensor, kinds: str, draw: int = 0
     ) -> list[Tensor]:
-        """`sorted_energies` of uint8 `images`, of the crops of a draw, which views share."""
+        """`sorted_energies` of uint8 `images`; views of one model share those of a later draw."""
         if not draw:
-            responses = self.read_parts(view, view.responses, images)
-            return sorted_energies(responses, images, view.seed, kinds)
+            return sorted_energies(self.read_parts(view, images)[0], images, view.seed, kinds)
         view.charge(len(images) * (1 + self.crops))
         recipe, stream = self.recipe(view.patch), f"{BENCHMARK} {draw}"
 
         def compute(some: Tensor) -> Tensor:
             with view.unmetered():
-                responses = view.responses(some, recipe, self.crops, draw)
+                responses, _ = view.responses(some, recipe, self.crops, draw)
             return torch.stack(sorted_energies(responses, some, view.seed, kinds, stream), dim=1)
 
         key = ("energies", recipe, self.crops, kinds, draw, view.seed)
         return [*view.shared(key, images, compute).unbind(dim=1)]
 
-    def mean_energies(self, view: BlackBox, images: Tensor) -> Scores:
-        """(N, 2) mean energies over the crops of uint8 (N, C, H, W), uniform and Gaussian."""
-        both = self.read_energies(view, images, "both")
-        return np.column_stack([kind.double().mean(dim=1).numpy() for kind in both])
+    def part_means(self, view: BlackBox, images: Tensor) -> Scores:
+        """(N, 3) means over the crops of uint8 (N, C, H, W): uniform and Gaussian energy, cosine
+        with the whole image."""
+        responses, cosines = self.read_parts(view, images)
+        energies = sorted_energies(responses, images, view.seed, "both")
+        return np.column_stack([kind.double().mean(dim=1) for kind in (*energies, cosines)])
 
-    def mean_cosines(self, view: BlackBox, images: Tensor) -> Scores:
-        """(N,) mean cosines of the crops of uint8 (N, C, H, W) with the whole image."""
-        cosines = self.read_parts(view, view.part_cosines, images)
-        return np.asarray(cosines.double().mean(dim=1).numpy())
-
-    def read_parts(
-        self, view: BlackBox, read: Callable[[Tensor, Crops, int], Tensor], images: Tensor
-    ) -> Tensor:
-        """`view.responses` or `view.part_cosines` of the crops; of an encoder that does not take
-        their size an error that says what it may take."""
+    def read_parts(self, view: BlackBox, images: Tensor) -> tuple[Tensor, Tensor]:
+        """`view.responses` of the crops; of an encoder that does not take their size an error that
+        says what it may take."""
         crops = self.recipe(view.patch)
         try:
-            return read(images, crops, self.crops)
+            return view.responses(images, crops, self.crops)
         except (BudgetError, torch.OutOfMemoryError):
             raise
         except FAILURES as error:

@@ -28,12 +28,12 @@ Scores = NDArray[np.float64]
 Suspect = tuple[IntArray, IntArray]  # places of a suspected set, and of others
 
 # What of an encoder may tell a member: how close an image's views lie, how long its vector is,
-# how its parts respond to its crops, how alike its patches are, the vector itself, the contrastive
-# loss, inner layers, the loss under ascent, the update that a client sent, what has changed since
-# earlier rounds.
+# how its parts respond to its crops, how alike its crops are to it, how alike its patches are, the
+# vector itself, the contrastive loss, inner layers, the loss under ascent, the update that a client
+# sent, what has changed since earlier rounds.
 LEAKS = (
-    "similarity", "norm", "parts", "patches", "features", "loss", "layers", "ascent", "update",
-    "trajectory",
+    "similarity", "norm", "parts", "whole", "patches", "features", "loss", "layers", "ascent",
+    "update", "trajectory",
 )  # fmt: skip
 
 

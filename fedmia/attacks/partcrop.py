@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -88,7 +87,6 @@ class PartCropV2(PartCrop):
     norm: str = option("rms", "norm before each activation (Tables 12, 13)", choices=tuple(NORMS))
 
 
-@dataclass
 class PartCropEnergy(PartAttack):
     """PartCrop's energies without its network: their mean over the crops and both kinds.
 
@@ -100,10 +98,9 @@ class PartCropEnergy(PartAttack):
     paper: ClassVar[str] = "Zhu et al., PartCrop, Sec. 4, Eq. 1-5, without the network"
 
     def score(self, view: BlackBox, images: Tensor) -> Scores:
-        return self.mean_energies(view, images).mean(axis=1)
+        return self.part_means(view, images)[:, :2].mean(axis=1)
 
 
-@dataclass
 class PartCropCosine(PartAttack):
     """The mean cosine of an image's parts with the whole image, on the crops of PartCrop.
 
@@ -113,13 +110,12 @@ class PartCropCosine(PartAttack):
 
     name: ClassVar[str] = "partcrop-cosine"
     paper: ClassVar[str] = "fedmia; the crops of Zhu et al., PartCrop, Sec. 4"
-    looks_at: ClassVar[tuple[str, ...]] = ("parts", "similarity")
+    looks_at: ClassVar[tuple[str, ...]] = ("whole",)
 
     def score(self, view: BlackBox, images: Tensor) -> Scores:
-        return self.mean_cosines(view, images)
+        return self.part_means(view, images)[:, 2]
 
 
-@dataclass
 class PartCropLogistic(PartAttack, ClassifierAttack):
     """A logistic regression on an image's two mean energies and its mean cosine of part and whole.
 
@@ -128,10 +124,8 @@ class PartCropLogistic(PartAttack, ClassifierAttack):
 
     name: ClassVar[str] = "partcrop-logistic"
     paper: ClassVar[str] = "fedmia; the crops and energies of Zhu et al., PartCrop, Sec. 4"
-    looks_at: ClassVar[tuple[str, ...]] = ("parts", "similarity")
+    looks_at: ClassVar[tuple[str, ...]] = ("parts", "whole")
     classifier = "lr"
 
     def inputs(self, view: BlackBox, images: Tensor) -> Scores:
-        energies = self.mean_energies(view, images)
-        with view.unmetered():  # of the same crops
-            return np.column_stack([energies, self.mean_cosines(view, images)])
+        return self.part_means(view, images)

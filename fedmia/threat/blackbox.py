@@ -171,11 +171,14 @@ class BlackBox(Rows):
         return self._rows(images, views, augmentation)[:, :, self._columns(layer)]
 
     @torch.no_grad()
-    def responses(self, images: Tensor, crops: Augmentation, count: int, draw: int = 0) -> Tensor:
-        """How each of `count` crops of an image responds to each part of it, (N, count, L).
+    def responses(
+        self, images: Tensor, crops: Augmentation, count: int, draw: int = 0
+    ) -> tuple[Tensor, Tensor]:
+        """How each of `count` crops of an image responds to its parts, and to it as a whole.
 
         Dot products of the crop's pooled vector with the L vectors of the image's last map
-        (PartCrop, Eq. 1-3); 1 + count queries an image.
+        (PartCrop, Eq. 1-3), and its cosine with the image's pooled vector; 1 + count queries an
+        image.
 
         Args:
             images: uint8 (N, C, H, W).
@@ -184,40 +187,22 @@ class BlackBox(Rows):
             draw: 0, or the number of a draw of other crops, which nothing remembers.
 
         Returns:
-            dot products, `(N, count, L)`.
+            dot products, `(N, count, L)`, and cosines, `(N, count)`.
 
         Raises:
             InputError: the encoder answers with no map, or one of a single part.
         """
-        return self._responses(images, crops, count, draw)[..., :-1]
-
-    @torch.no_grad()
-    def part_cosines(self, images: Tensor, crops: Augmentation, count: int) -> Tensor:
-        """Cosine of the pooled vector of each crop of an image with that of the whole image.
-
-        Args:
-            images: uint8 (N, C, H, W).
-            crops: as of `responses`, whose crops these are.
-            count: crops an image.
-
-        Returns:
-            cosines, `(N, count)`; 1 + count queries an image.
-
-        Raises:
-            InputError: as of `responses`.
-        """
-        return self._responses(images, crops, count)[..., -1]
-
-    def _responses(self, images: Tensor, crops: Augmentation, count: int, draw: int = 0) -> Tensor:
         self.charge(len(images) * (1 + count))
         if draw:
-            return self._respond(images, crops, 0, count, f"{VIEWS} {draw}")
-        return self._signals.grow(
-            ("responses", self._seed, crops),
-            images,
-            count,
-            lambda x, first, last: self._respond(x, crops, first, last),
-        )
+            rows = self._respond(images, crops, 0, count, f"{VIEWS} {draw}")
+        else:
+            rows = self._signals.grow(
+                ("responses", self._seed, crops),
+                images,
+                count,
+                lambda x, first, last: self._respond(x, crops, first, last),
+            )
+        return rows[..., :-1], rows[..., -1]
 
     def shared(
         self, key: tuple[object, ...], images: Tensor, compute: Callable[[Tensor], Tensor]

@@ -40,6 +40,9 @@ BRISK: dict[str, dict[str, Any]] = {
     "encodermi-v": {"epochs": 60, "rate": 1e-3},
     "fe-mi": {"steps": 100},
     "partcrop": {"crops": 32},
+    "partcrop-cosine": {"crops": 32},
+    "partcrop-energy": {"crops": 32},
+    "partcrop-logistic": {"crops": 32},
     "partcrop-v2": {"crops": 32},
     "sd-mi": {"steps": 50},
 }

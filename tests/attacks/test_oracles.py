@@ -42,6 +42,7 @@ SEEN_BY = {
     "norm": {"norm", "features", "layers"},
     "similarity": {"similarity", "loss", "ascent", "patches"},
     "parts": {"parts", "layers"},
+    "whole": {"whole", "patches"},
 }
 ATTACKS = registry.names("attack")
 
@@ -96,13 +97,14 @@ class Planted(Backbone):
 
     def trunk(self, x: Tensor) -> tuple[dict[str, Tensor], Tensor]:
         gap, index = torch.cdist(colour(x.detach()), colour(self.stored)).min(dim=1)
-        member = (gap < 0.05) & (x.shape[-1] == SIDE)  # crops are nobody's
+        crop = x.shape[-1] != SIDE
+        member = (gap < 0.05) & (crop == (self.leak == "whole"))  # else crops are nobody's
         parts = torch.full((len(x), 4), 1.0)
         own = self.unit(x)
         if self.leak == "parts":
             sharp = torch.tensor([4.0, 0.0, 0.0, 0.0])
             parts = torch.where(member[:, None], sharp, parts)
-        if self.leak == "similarity":
+        if self.leak in ("similarity", "whole"):
             own = torch.where(member[:, None], self.unit(self.stored)[index], own)
         length = torch.where(member, 0.6, 1.0) if self.leak == "norm" else torch.ones(len(x))
         flat = torch.cat([self.unit(x)[:, :, None].expand(-1, -1, 4), 3 * parts[:, None]], dim=1)

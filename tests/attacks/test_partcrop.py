@@ -17,7 +17,7 @@ from torchvision.transforms.v2 import functional as tv
 
 from fedmia.attacks._cosine import pairwise_cosines
 from fedmia.attacks._mlp import RMSNorm, alternate_classes
-from fedmia.attacks._network import WIDTHS, init_normal, spread
+from fedmia.attacks._network import WIDTHS, init_normal, spread, spread_of_each
 from fedmia.attacks._partcrop import Crops, energies, gaussian_benchmark, sorted_energies
 from fedmia.attacks.base import Known
 from fedmia.attacks.partcrop import PartCrop, PartCropV2
@@ -275,12 +275,115 @@ def leak(textures: Textures) -> dict[str, Any]:
         ("partcrop", {"with_similarity": True, "attacker": "shallow"}),
         ("partcrop-v2", {}),
         ("partcrop-v2", {"attacker": "narrow"}),
+        ("partcrop", {"scale": "standard", "draws": 3, "steps": 300}),
+        ("partcrop-energy", {}),
+        ("partcrop-logistic", {}),
     ],
 )
 def test_leak__is_found_in_every_reading(
     name: str, options: dict[str, Any], leak: dict[str, Any]
 ) -> None:
     assert auc_of(registry.build("attack", name, {"crops": 16, **options}), **leak) > 0.9
+
+
+# -- what is read without a network
+
+
+def test_readouts__naive_twin(leak: dict[str, Any]) -> None:
+    """Means over crops that are cut, embedded and compared one by one."""
+    view, images = leak["view"], leak["others"][:3]
+    crops, m = Crops(), 6
+    u = torch.from_numpy(content_uniforms(images, 0, m, crops.draws))
+    bells = gaussian_benchmark(images, view.seed, m, 16).tolist()
+    want = []
+    for i, image in enumerate(images.float() / 255):
+        whole = view._method.encoder.features(image[None], ["map", "avgpool"])
+        parts, pooled = whole["map"][0].flatten(1).double(), whole["avgpool"][0].double()
+        numbers = []
+        for j in range(m):
+            cut = crops(image[None], u[i, j][None])
+            vector = view._method.encoder.features(cut, ["avgpool"])["avgpool"][0].double()
+            v = [float(vector @ parts[:, at]) for at in range(parts.shape[1])]
+            top = max(v)
+            p = [math.exp(x - top) / sum(math.exp(y - top) for y in v) for x in v]
+            uniform, bell = (
+                sum(b * (math.log(b + 1e-6) - math.log(q)) for b, q in zip(bench, p, strict=True))
+                for bench in ([1 / len(v)] * len(v), bells[i][j])
+            )
+            cosine = float(vector @ pooled) / float(vector.norm() * pooled.norm())
+            numbers.append((uniform, bell, cosine))
+        want.append(np.mean(numbers, axis=0))
+    means = np.array(want)
+    energy, cosine, both = (
+        fitted(registry.build("attack", f"partcrop-{name}", {"crops": m}), view, leak["known"])
+        for name in ("energy", "cosine", "logistic")
+    )
+    np.testing.assert_allclose(energy.score(view, images), means[:, :2].mean(axis=1), rtol=1e-4)
+    np.testing.assert_allclose(cosine.score(view, images), means[:, 2], rtol=1e-5)
+    before = view.queries
+    np.testing.assert_allclose(both.inputs(view, images), means, rtol=1e-4)
+    assert view.queries - before == 3 * (1 + m)
+
+
+# -- how its authors train the network
+
+
+def test_draws__epochs_take_other_crops_in_turn(leak: dict[str, Any]) -> None:
+    view, known = leak["view"], Known(leak["known"].members[:8], leak["known"].nonmembers[:8])
+    images, _ = known.both()
+    attack = few(draws=3)
+    each = [attack.inputs(view, images), *attack.redraw(view, images)]
+    assert len(each) == 3
+    for kinds in zip(*each, strict=True):
+        assert len({tuple(kind.flatten().tolist()) for kind in kinds}) == 3
+    before = view.queries
+    fitted(attack, view, known)
+    assert view.queries - before == 3 * 16 * (1 + 4)
+    # What is scored is the first draw, however many the network has seen.
+    torch.testing.assert_close(attack.inputs(view, images), each[0], rtol=0, atol=0)
+    # The mean over draws is that over as many crops.
+    many = PartCrop(crops=400).inputs(view, images)[0].mean(dim=1)
+    for kinds in PartCrop(crops=400, draws=2).redraw(view, images):
+        torch.testing.assert_close(kinds[0].mean(dim=1), many, rtol=0.2, atol=0)
+
+
+def test_draws__are_computed_once_a_model_and_paid_by_each_attack(leak: dict[str, Any]) -> None:
+    view, images = leak["view"], leak["others"][20:24]
+    passed: list[int] = []
+    hook = view._method.encoder.register_forward_pre_hook(lambda m, x: passed.append(len(x[0])))
+    first = list(few(draws=2).redraw(view, images))
+    alone, before = len(passed), view.queries
+    second = list(PartCropV2(crops=4, draws=2).redraw(view, images))
+    hook.remove()
+    assert len(passed) == alone and view.queries - before == 4 * (1 + 4)
+    torch.testing.assert_close(first, second, rtol=0, atol=0)
+
+
+def test_steps__are_a_floor(leak: dict[str, Any]) -> None:
+    view, known, others = leak["view"], leak["known"], leak["others"][:8]  # 160 known: one step
+
+    def scores(**options: Any) -> Any:
+        return fitted(PartCrop(crops=4, **options), view, known).score(view, others)
+
+    assert np.array_equal(scores(epochs=1, steps=7), scores(epochs=7))
+    assert np.array_equal(scores(epochs=7, steps=3), scores(epochs=7))
+    assert not np.array_equal(scores(epochs=7), scores(epochs=3))
+
+
+def test_scale__standard_inputs_have_mean_0_and_deviation_1(leak: dict[str, Any]) -> None:
+    seen: list[Tensor] = []
+
+    class Looked(PartCrop):
+        def network(self, widths: Any) -> nn.Module:
+            net = super().network(widths)
+            net.register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0]))
+            return net
+
+    fitted(Looked(crops=4, scale="standard", epochs=1), leak["view"], leak["known"])
+    assert seen[0].shape == (160, 8)
+    torch.testing.assert_close(seen[0].mean(dim=0), torch.zeros(8), atol=1e-4, rtol=0)
+    torch.testing.assert_close(seen[0].std(dim=0, unbiased=False), torch.ones(8))
+    assert torch.equal(spread_of_each(torch.tensor([[1.0, 2.0], [1.0, 4.0]])), torch.ones(2))
 
 
 # -- inputs and settings
@@ -357,8 +460,8 @@ def test_crops__of_a_transformer_are_whole_patches() -> None:
     initialise(backbone, torch_rng(0, "net"))
     view = view_through(backbone)
     images, attack = pixels(2), few(part=0.3)
-    want = view.responses(images, Crops(size=0.25), attack.crops)
-    assert torch.equal(view.responses(images, attack.recipe(view.patch), attack.crops), want)
+    want, _ = view.responses(images, Crops(size=0.25), attack.crops)
+    assert torch.equal(view.responses(images, attack.recipe(view.patch), attack.crops)[0], want)
     assert view.patch == 4
 
 
