@@ -17,11 +17,12 @@ from papers.cells import Reading, Row, Rows, read_cell
 from papers.claims.over_targets import Readings
 from papers.entries import Entry, TableCell
 from papers.jobs import JobFolder, TableJob
-from papers.listing import TEMPLATES
+from papers.listing import SMOKE, TEMPLATES
 
 FINISHED, FAILED, WAITING, NOT_RUN = "finished", "failed", "not finished", "not run"
 OF_ENTRY = ("name", "paper", "place", "title", "open", "claims")
-OF_CELL = ("level", "row", "column", "read", "theirs", "theirs_sd")
+THEIRS = ("theirs", "theirs_sd")  # not of a table of made-up images
+OF_CELL = ("level", "row", "column", "read", *THEIRS)
 OF_READING = ("low", "high", "interval", "n_members", "n_nonmembers", "by_seed")
 HEADS = (*OF_CELL, "ours", *OF_READING, "seconds", "state", "reason")
 
@@ -48,8 +49,14 @@ def table_of(
 
     Returns:
         `OF_ENTRY`, `scale`, `command`; `made_on`, each commit, hardware and versions that jobs ran
-        on; the `seconds` of all jobs; and `cells` as `table_rows` returns them.
+        on; the `seconds` of all jobs; and `cells` as `table_rows` returns them, at `smoke` without
+        `THEIRS`.
     """
+    cut = THEIRS if scale == SMOKE else ()
+    rows = [
+        {name: value for name, value in row.items() if name not in cut}
+        for row in table_rows(cells, folder, failed)
+    ]
     done = finished_jobs(cells, folder)
     places = [{n: facts[n] for n in ("commit", "hardware", "versions")} for facts in done]
     return to_json(
@@ -57,7 +64,7 @@ def table_of(
         | {"scale": scale, "command": command}
         | {"made_on": [one for i, one in enumerate(places) if one not in places[:i]]}
         | {"seconds": round(sum(facts["seconds"] for facts in done), 1)}
-        | {"cells": table_rows(cells, folder, failed)},
+        | {"cells": rows},
         exact=True,
     )
 
@@ -129,10 +136,11 @@ def write_table(table: Row, folder: Path) -> Path:
     # Each choice that the paper leaves open is a column, so that tables of several choices stack.
     chosen = {f"open: {name}": value for name, value in table["open"].items()}
     flat = [{**row, "by_seed": json.dumps(row["by_seed"])} for row in table["cells"]]
-    lines = [[*(row[head] for head in HEADS), table["scale"], *chosen.values()] for row in flat]
+    heads = [head for head in HEADS if all(head in row for row in flat)]
+    lines = [[*(row[head] for head in heads), table["scale"], *chosen.values()] for row in flat]
     path = folder / f"{table['name']}.md"
     texts = {".json": as_json(table), ".md": markdown(table)}
-    texts[".csv"] = csvs.text([*HEADS, "scale", *chosen], lines)
+    texts[".csv"] = csvs.text([*heads, "scale", *chosen], lines)
     write({path.with_suffix(suffix): text for suffix, text in texts.items()})
     return path
 
@@ -173,7 +181,8 @@ def markdown(table: Row) -> str:
     by_level: dict[str, dict[str, dict[str, str]]] = {}
     for row in table["cells"]:
         lines = by_level.setdefault(row["level"], {})
-        lines.setdefault(row["row"], {})[row["column"]] = f"{_ours(row)} | {_theirs(row)}"
+        theirs = "" if table["scale"] == SMOKE else f" {_theirs(row)} |"
+        lines.setdefault(row["row"], {})[row["column"]] = f"{_ours(row)} |{theirs}"
     finished = [row for row in table["cells"] if row["state"] == FINISHED]
     return _render(
         "reproduced_table",
@@ -196,7 +205,7 @@ def write_claims(claims: Rows, scale: str, folder: Path) -> None:
     """
     flat = [{**claim, "parts": json.dumps(claim["parts"])} for claim in claims]
     text = csvs.text([*flat[0]], [[*claim.values()] for claim in flat])
-    page = _render("reproduced_claims", claims=claims, scale=scale)
+    page = _render("reproduced_claims", claims=claims)
     content = to_json({"scale": scale, "claims": claims}, exact=True)
     texts = {".json": as_json(content), ".csv": text, ".md": page}
     write({folder / f"claims{suffix}": one for suffix, one in texts.items()})

@@ -18,7 +18,7 @@ from papers.claims.over_targets import differences, judge_claims
 from papers.entries import Entry, TableCell, jobs_of, read_entries, select
 from papers.jobs import DONE, JobFolder, TableJob
 from papers.listing import list_page, read_files, read_sources
-from papers.tables import markdown, table_of, table_rows
+from papers.tables import markdown, table_of, table_rows, write_table
 from tests.made_up_runs import write_run
 
 PAPERS = {"encodermi", "federated", "logistic", "lpla", "partcrop"}
@@ -45,11 +45,26 @@ def test_entry__plans_at_every_scale(name: str, data_dir: Path) -> None:
             assert str(data_dir) not in str(job.tree)  # no path decides a key
 
 
+@pytest.mark.parametrize("name", sorted(read_entries()))
+def test_smoke__names_no_data_set_and_no_number_of_the_paper(name: str, tmp_path: Path) -> None:
+    """In title, labels, Markdown, CSV and JSON; and no two rows or columns have one label."""
+    entry = read_entries()[name]
+    cells = entry.cells("smoke", None, 1)
+    table = table_of(entry.shown_at("smoke"), "smoke", "c", cells, JobFolder(tmp_path), {})
+    assert len({(cell.row, cell.column) for cell in cells}) == len(cells) > 0
+    page = write_table(table, tmp_path / "tables")
+    for path in page.parent.iterdir():
+        text = path.read_text(encoding="utf-8")
+        assert not re.search("CIFAR|STL|SVHN|ImageNet|theirs", text), path.name
+    assert table["claims"] == [] and entry.shown_at("small") is entry
+
+
 def test_list__shows_every_entry_and_what_is_left_out() -> None:
     page, entries = list_page(), read_entries()
     assert all(name in page for name in entries)
     assert "primaries: The five" in page and "  smoke: not run: the questions are those of" in page
     assert max(map(len, page.split("\n\n")[0].splitlines())) < 100
+    assert "smoke: only the last of 9 rows (every row takes the same path)" in page
     assert "small: only CIFAR-10, v1; CIFAR-10, v2; CIFAR-10, v3 (the rest: cut" in page
     assert "paper: not 100; 1000 (of another scale)" in page
     assert not re.search(r"(not|only) +\(", page)  # a scale that leaves out nothing
