@@ -36,6 +36,8 @@ class Reading:
         interval: what the interval covers: `images`, `targets`, `heads` or nothing.
         n_members, n_nonmembers: images scored a side, None where none are.
         by_seed: the number of each target that has one, by the seed of the target.
+        one_score: whether the attack gave nearly all images of a target one score.
+        no_answer: seeds of the targets where it did; empty of a single job.
     """
 
     value: float | None
@@ -45,6 +47,8 @@ class Reading:
     n_members: int | None = None
     n_nonmembers: int | None = None
     by_seed: BySeed = field(default_factory=dict)
+    one_score: bool = False
+    no_answer: Sequence[int] = ()
 
 
 def read_cell(cell: TableCell, folder: JobFolder) -> Reading | None:
@@ -67,14 +71,16 @@ def read_cell(cell: TableCell, folder: JobFolder) -> Reading | None:
     if not by_seed:
         return next(iter(readings.values()), None)
     one, values = readings[min(by_seed)], list(by_seed.values())
+    no_answer = tuple(seed for seed, r in readings.items() if r.one_score and seed in by_seed)
     if len(values) == 1:
-        return replace(one, by_seed=by_seed)
+        return replace(one, by_seed=by_seed, no_answer=no_answer)
     ci = t_interval(values)
     if _is_share(cell.read):
         ci = clip_interval(ci)
     low, high = ci or (None, None)
     mean = sum(values) / len(values)
-    return Reading(mean, low, high, "targets", one.n_members, one.n_nonmembers, by_seed)
+    sides = one.n_members, one.n_nonmembers
+    return Reading(mean, low, high, "targets", *sides, by_seed, bool(no_answer), no_answer)
 
 
 def _is_share(path: str) -> bool:
@@ -132,7 +138,7 @@ def _of_report(report: Report, first: str, keys: Sequence[str]) -> Reading:
     if metric == "f1" and scored.precision is not None and scored.recall is not None:
         both = scored.precision + scored.recall
         row["f1"] = 2 * scored.precision * scored.recall / both if both else 0.0
-    return _reading(row, metric)
+    return replace(_reading(row, metric), one_score=scored.one_score is not None)
 
 
 def _of_head(content: Mapping[str, Any], first: str, keys: Sequence[str]) -> Reading:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,14 @@ from papers.claims.over_targets import differences, judge_claims
 from papers.entries import Entry, TableCell, jobs_of, read_entries, select
 from papers.jobs import DONE, JobFolder, TableJob
 from papers.listing import list_page, read_files, read_sources
-from papers.tables import markdown, table_of, table_rows, write_table
+from papers.tables import (
+    markdown,
+    read_back,
+    table_of,
+    table_rows,
+    write_claims,
+    write_table,
+)
 from tests.made_up_runs import write_run
 
 PAPERS = {"encodermi", "federated", "logistic", "lpla", "partcrop"}
@@ -314,3 +322,35 @@ def test_cell__lacks_the_target_whose_attack_has_no_number(tmp_path: Path) -> No
     page = markdown(table)
     assert "Targets a cell: 2 (seeds 1, 2).\n" in page
     assert "Brackets: 95 % interval over targets.\n" in page
+
+
+def test_no_answer__is_marked_in_table_and_claim(tmp_path: Path) -> None:
+    """Two of three targets, by their seeds; a cell and a claim beside them have no mark."""
+    folder = JobFolder(tmp_path)
+    jobs = [TableJob("audit", {"seed": seed}) for seed in (5, 6, 7)]
+    for job, one_score in zip(jobs, (None, 12, 11), strict=True):
+        rows = [
+            {"name": name, "auc": 0.5, "n_members": 5, "n_nonmembers": 7, "one_score": count}
+            for name, count in (("a", one_score), ("b", None))
+        ]
+        write_run(folder.path(job) / "results", {"attacks": rows})
+        done = {"seconds": 2.0, "hardware": {"cpu": "x", "cores": 2, "gpus": []}}
+        (folder.path(job) / DONE).write_text(
+            json.dumps({**done, "versions": {"torch": "2"}, "commit": None})
+        )
+    cells = [TableCell("row", name, "", f"{name}/auc", tuple(jobs), 0.9, None) for name in "ab"]
+    claims = [{"says": name, "better": name, "over": 0.5} for name in "ab"]
+    entry = Entry("t", "p", "Table 1", "t", claims=claims)
+    page = write_table(table_of(entry, "small", "c", cells, folder, {}), tmp_path / "tables")
+    table = json.loads(page.with_suffix(".json").read_text())
+    assert [cell.get("no_answer") for cell in table["cells"]] == [[6, 7], None]
+    assert (tmp_path / "tables" / "t.csv").read_text().count("[6, 7]") == 1
+    text = page.read_text(encoding="utf-8")
+    assert text.count(" = |") == 1 and "- =: row, a: " in text and "in 2 of 3 targets" in text
+    judged = judge_claims([read_back(table)])
+    assert [claim.get("no_answer") for claim in judged] == [[6, 7], None]
+    write_claims(judged, "small", tmp_path)
+    assert (tmp_path / "claims.md").read_text().count("in 2 of 3 targets") == 1
+    assert (tmp_path / "claims.csv").read_text().count("[6, 7]") == 1
+    one = read_cell(replace(cells[0], jobs=(jobs[1],)), folder)
+    assert one is not None and one.no_answer == (6,)
