@@ -40,7 +40,7 @@ class TableCell:
         row, column, level: its place; `level` is empty where a scale has one level of leak.
         read: path of the number in what its job wrote (`papers.cells`).
         jobs: one for each target, in the order of its seed; empty where the cell is not run.
-        theirs: the paper's number, None where it prints none and at `smoke`.
+        theirs: the paper's number, None where it prints none.
         theirs_sd: the paper's deviation over targets, None where it gives none.
         reason: why the cell is not run; empty where it is.
         file: of its images in the folder of data sets; empty where they are made up.
@@ -130,8 +130,8 @@ class Entry:
         levels = here.get("levels", at.get("levels", {"": {}})) if scale != SMOKE else {"": {}}
         rows = list(enumerate(own["rows"]))
         if scale == SMOKE:  # every row takes the same path
-            named = here.get("rows", [own["rows"][-1]["label"]])
-            rows = [(i, row) for i, row in rows if row["label"] in named]
+            labels = here.get("rows", [own["rows"][-1]["label"]])
+            rows = [(i, row) for i, row in rows if row["label"] in labels]
         cells: list[TableCell] = []
         for level, laid in levels.items():
             for i, row in rows:
@@ -199,9 +199,8 @@ def _without_sets(text: str) -> str:
 
 
 def _of_made_up(cell: TableCell) -> TableCell:
-    """The cell of made-up images, beside which no number of the paper stands."""
-    row, column = _without_sets(cell.row), _without_sets(cell.column)
-    return replace(cell, row=row, column=column, theirs=None, theirs_sd=None)
+    """The cell with labels that name no data set."""
+    return replace(cell, row=_without_sets(cell.row), column=_without_sets(cell.column))
 
 
 def _scaled(scale: str, tree: Mapping[str, Any]) -> Layers:

@@ -64,6 +64,7 @@ def test_smoke__names_no_data_set_and_no_number_of_the_paper(name: str, tmp_path
     for path in page.parent.iterdir():
         text = path.read_text(encoding="utf-8")
         assert not re.search("CIFAR|STL|SVHN|ImageNet|theirs", text), path.name
+        assert not re.search(r"images\w|-made", text), path.name  # a part of a longer name
     assert table["claims"] == [] and entry.shown_at("small") is entry
 
 

@@ -44,7 +44,17 @@ def one_side_unscored(attack: str, control: str | None) -> str:
 
 
 def one_score_for_all(attack: str, control: str | None, images: int, of: int) -> str:
-    """An attack without an answer; where it has one for a few images, its AUC is of these."""
+    """An attack without an answer; where it has one for a few images, its AUC is of these.
+
+    Args:
+        attack: its name.
+        control: of which it is one; None: of none.
+        images: to which it gave one score.
+        of: images scored.
+
+    Returns:
+        A sentence.
+    """
     who, rest = _under(attack, control), of - images
     if not rest:
         return f"{who} gave every image the same score: no answer, and an AUC that means nothing."
