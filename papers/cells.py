@@ -138,7 +138,7 @@ def _of_report(report: Report, first: str, keys: Sequence[str]) -> Reading:
     if metric == "f1" and scored.precision is not None and scored.recall is not None:
         both = scored.precision + scored.recall
         row["f1"] = 2 * scored.precision * scored.recall / both if both else 0.0
-    return replace(_reading(row, metric), one_score=scored.one_score is not None)
+    return _reading(row, metric)
 
 
 def _of_head(content: Mapping[str, Any], first: str, keys: Sequence[str]) -> Reading:
@@ -174,7 +174,10 @@ def _reading(row: Any, key: str) -> Reading:
         return Reading(value)
     low, high = row.get(f"{key}_ci") or (None, None)
     sizes = row.get("n_members", row.get("n")), row.get("n_nonmembers")
-    return Reading(value, low, high, "images" if low is not None else "", *sizes)
+    one_score = row.get("one_score") is not None
+    return Reading(
+        value, low, high, "images" if low is not None else "", *sizes, one_score=one_score
+    )
 
 
 def _spread(row: Mapping[str, Any]) -> Reading:

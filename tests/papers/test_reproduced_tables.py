@@ -353,5 +353,7 @@ def test_no_answer__is_marked_in_table_and_claim(tmp_path: Path) -> None:
     write_claims(judged, "small", tmp_path)
     assert (tmp_path / "claims.md").read_text().count("in 2 of 3 targets") == 1
     assert (tmp_path / "claims.csv").read_text().count("[6, 7]") == 1
+    (tmp_path / "tables.json").write_text('{"a": {"auc": 0.5, "one_score": 9}, "b": {"auc": 0.5}}')
+    assert [read_path("paper", tmp_path, f"{name}/auc").one_score for name in "ab"] == [True, False]
     one = read_cell(replace(cells[0], jobs=(jobs[1],)), folder)
     assert one is not None and one.no_answer == (6,)
