@@ -36,6 +36,8 @@ class Reading:
         interval: what the interval covers: `images`, `targets`, `heads` or nothing.
         n_members, n_nonmembers: images scored a side, None where none are.
         by_seed: the number of each target that has one, by the seed of the target.
+        one_score: whether the attack gave nearly all images of a target one score.
+        no_answer: seeds of the targets where it did; empty of a single job.
     """
 
     value: float | None
@@ -45,6 +47,8 @@ class Reading:
     n_members: int | None = None
     n_nonmembers: int | None = None
     by_seed: BySeed = field(default_factory=dict)
+    one_score: bool = False
+    no_answer: Sequence[int] = ()
 
 
 def read_cell(cell: TableCell, folder: JobFolder) -> Reading | None:
@@ -67,14 +71,16 @@ def read_cell(cell: TableCell, folder: JobFolder) -> Reading | None:
     if not by_seed:
         return next(iter(readings.values()), None)
     one, values = readings[min(by_seed)], list(by_seed.values())
+    no_answer = tuple(seed for seed, r in readings.items() if r.one_score and seed in by_seed)
     if len(values) == 1:
-        return replace(one, by_seed=by_seed)
+        return replace(one, by_seed=by_seed, no_answer=no_answer)
     ci = t_interval(values)
     if _is_share(cell.read):
         ci = clip_interval(ci)
     low, high = ci or (None, None)
     mean = sum(values) / len(values)
-    return Reading(mean, low, high, "targets", one.n_members, one.n_nonmembers, by_seed)
+    sides = one.n_members, one.n_nonmembers
+    return Reading(mean, low, high, "targets", *sides, by_seed, bool(no_answer), no_answer)
 
 
 def _is_share(path: str) -> bool:
@@ -168,7 +174,10 @@ def _reading(row: Any, key: str) -> Reading:
         return Reading(value)
     low, high = row.get(f"{key}_ci") or (None, None)
     sizes = row.get("n_members", row.get("n")), row.get("n_nonmembers")
-    return Reading(value, low, high, "images" if low is not None else "", *sizes)
+    one_score = row.get("one_score") is not None
+    return Reading(
+        value, low, high, "images" if low is not None else "", *sizes, one_score=one_score
+    )
 
 
 def _spread(row: Mapping[str, Any]) -> Reading:

@@ -127,8 +127,9 @@ def _plot(axes: Axes, rows: Rows, kind: str) -> None:
             axes.bar(places, values, step, yerr=errors, label=column, capsize=2, **face)
         else:
             axes.errorbar(places, values, errors, **look, label=column, capsize=2)
+        beside = [row.get("theirs") for row in here]  # a row of made-up images has no such key
         printed = [
-            (p, r["theirs"]) for p, r in zip(places, here, strict=True) if r["theirs"] is not None
+            (p, theirs) for p, theirs in zip(places, beside, strict=True) if theirs is not None
         ]
         if printed:
             x, y = zip(*printed, strict=True)

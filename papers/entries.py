@@ -12,6 +12,7 @@ may have a `*`. Other keys of `open`, without a dot, are what the paper does not
 
 from __future__ import annotations
 
+import re
 from collections import ChainMap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -22,12 +23,13 @@ from fedmia.settings.errors import InputError, opt, prefix_errors, suggest_neare
 from fedmia.settings.yamlfile import Tree
 from papers.jobs import AUDIT, ENCODER, FEDERATION, HEAD, OTHERS, PAPER, TableJob
 from papers.layers import Layers, lay
-from papers.listing import read_files, read_sources
+from papers.listing import SMOKE, read_files, read_sources
 
 PARTS = (ENCODER, AUDIT, HEAD, FEDERATION)
 LAYER = {*PARTS, "data", "kind", "read", "epoch", "targets", "seed"}  # what a row may lay over
 SMOKE_SOURCE = {"name": "synthetic", "pixels": 16, "images": 400}
 SMOKE_SHADOWS = {"name": "synthetic", "pixels": 16, "images": 200, "classes": 7}
+MADE_UP_SET = "made-up images"  # in place of the name of a data set
 
 
 @dataclass(frozen=True)
@@ -80,6 +82,21 @@ class Entry:
     claims: Sequence[Mapping[str, Any]] = ()
     layers: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
+    def shown_at(self, scale: str) -> Entry:
+        """The entry as its table at a scale shows it.
+
+        Args:
+            scale: as of `cells`.
+
+        Returns:
+            The entry; at `smoke` without data sets' names, the paper's claims and its open choices,
+            none of which is about made-up images.
+        """
+        if scale != SMOKE:
+            return self
+        title, place = _without_sets(self.title), _without_sets(self.place)
+        return replace(self, title=title, place=place, open={}, claims=())
+
     def cells(
         self, scale: str, data_dir: Path | None, targets: int | None = None
     ) -> list[TableCell]:
@@ -110,10 +127,11 @@ class Entry:
         """
         file, own = self.layers["file"], self.layers["entry"]
         (_, at), (_, here) = _scaled(scale, file), _scaled(scale, own)
-        levels = here.get("levels", at.get("levels", {"": {}})) if scale != "smoke" else {"": {}}
+        levels = here.get("levels", at.get("levels", {"": {}})) if scale != SMOKE else {"": {}}
         rows = list(enumerate(own["rows"]))
-        if scale == "smoke" and "rows" not in here:  # every row takes the same path
-            rows = rows[-1:]
+        if scale == SMOKE:  # every row takes the same path
+            labels = here.get("rows", [own["rows"][-1]["label"]])
+            rows = [(i, row) for i, row in rows if row["label"] in labels]
         cells: list[TableCell] = []
         for level, laid in levels.items():
             for i, row in rows:
@@ -124,7 +142,7 @@ class Entry:
                     trees = (file, at, laid, own, here, *of_row, *_scaled(scale, column))
                     with prefix_errors(f"{self.paper}.yaml, {self.name}, {bare.row}"):
                         cells.append(_plan(bare, trees, here, scale, targets))
-        return cells
+        return [*map(_of_made_up, cells)] if scale == SMOKE else cells
 
 
 def read_entries() -> dict[str, Entry]:
@@ -173,6 +191,18 @@ def select(names: Sequence[str]) -> list[Entry]:
     return [e for e in entries.values() if chosen & {"all", e.paper, e.name}]
 
 
+def _without_sets(text: str) -> str:
+    """A title or a label that names no data set."""
+    titles = {source["title"] for source in read_sources().values()}
+    longest_first = sorted(titles, key=len, reverse=True)  # CIFAR-100 holds CIFAR-10
+    return re.sub("|".join(map(re.escape, longest_first)), MADE_UP_SET, text)
+
+
+def _of_made_up(cell: TableCell) -> TableCell:
+    """The cell with labels that name no data set."""
+    return replace(cell, row=_without_sets(cell.row), column=_without_sets(cell.column))
+
+
 def _scaled(scale: str, tree: Mapping[str, Any]) -> Layers:
     """A tree, and its own of a scale."""
     return tree, tree.get("scales", {}).get(scale, {})
@@ -205,14 +235,14 @@ def _plan(
     first = plain.get("seed", 0)
     seeds = range(first, first + (targets or plain.get("targets", 1)))
     jobs = tuple(_job(plain, trees, seed, scale) for seed in seeds)
-    file = "" if scale == "smoke" else read_sources()[plain["data"]]["file"]
+    file = "" if scale == SMOKE else read_sources()[plain["data"]]["file"]
     return replace(bare, read=read, jobs=jobs, file=file)
 
 
 def _images(name: str, scale: str, smoke: Mapping[str, Any] = SMOKE_SOURCE) -> Tree:
     """The data section of a set by its name in `sources.yaml`; at `smoke` of made-up images."""
-    source = smoke if scale == "smoke" else read_sources()[name]
-    return {key: value for key, value in source.items() if key != "file"}
+    source = smoke if scale == SMOKE else read_sources()[name]
+    return {key: value for key, value in source.items() if key not in ("file", "title")}
 
 
 def _if_images(cell: TableCell, data_dir: Path | None) -> TableCell:

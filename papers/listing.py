@@ -13,7 +13,9 @@ from fedmia.settings.yamlfile import load
 FOLDER = Path(__file__).with_name("tables")
 TEMPLATES = Path(__file__).with_name("templates")  # `fedmia.report.page.templates` reads them
 SECONDS = Path(__file__).with_name("seconds.yaml")  # of each scale, as a run of it wrote them
-TIMES = """In brackets: how long all jobs of a table take, one after another. Tables share jobs.
+SMOKE = "smoke"  # the scale of made-up images
+TIMES = """At smoke images are made up: no data set's name, no number and no claim of the paper.
+In brackets: how long all jobs of a table take, one after another. Tables share jobs.
 A scale that is not named was not measured."""
 
 
@@ -30,7 +32,7 @@ def read_sources() -> Mapping[str, Any]:
 
 
 def list_page() -> str:
-    """Every table by paper, what `small` leaves out of it, and what no table shows."""
+    """Every table by paper, what a scale leaves out of it, and what no table shows."""
     times = load(SECONDS)
     lines = ["Tables (python -m papers TABLE)", TIMES]
     for scale, here in times.items():
@@ -49,6 +51,9 @@ def list_page() -> str:
 
 
 def _limits(entry: Mapping[str, Any]) -> Iterator[str]:
+    at_smoke = entry.get("scales", {}).get(SMOKE, {})
+    if len(rows := entry.get("rows", ())) > 1 and not {"rows", "not_run"} & set(at_smoke):
+        yield f"{SMOKE}: only the last of {len(rows)} rows (every row takes the same path)"
     for scale, here in entry.get("scales", {}).items():
         if "not_run" in here:
             yield f"{scale}: not run: {here['not_run']}"

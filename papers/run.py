@@ -16,6 +16,7 @@ from papers.claims.over_targets import judge_claims
 from papers.drawing import draw, mark
 from papers.entries import Entry, TableCell, jobs_of, select
 from papers.jobs import HEAD, JobFolder
+from papers.listing import SMOKE
 from papers.settings import Reproduce
 from papers.tables import read_back, table_of, write_claims, write_seconds, write_table
 
@@ -41,7 +42,9 @@ def reproduce(invocation: Invocation, stop: Event) -> int:
     if data_dir is not None and not data_dir.is_dir():
         raise InputError(f"{opt('data_dir', str(data_dir))}: no such folder")
     entries = select(config.tables)
-    by_entry = [(e, e.cells(config.scale, data_dir, config.targets)) for e in entries]
+    by_entry = [
+        (e.shown_at(config.scale), e.cells(config.scale, data_dir, config.targets)) for e in entries
+    ]
     jobs = list(jobs_of([cell for _, cells in by_entry for cell in cells]))
     device = resolve_device(config.device)
     at_once = side_by_side(config.jobs, [device], threads=1)
@@ -64,7 +67,7 @@ def write_all(
     folder: JobFolder,
     failed: Mapping[str, str],
 ) -> list[Path]:
-    """Write every table, its figures, and the claims.
+    """Write every table, its figures and, of real images, the claims.
 
     Args:
         by_entry: the entries with their cells.
@@ -88,10 +91,11 @@ def write_all(
         if drawn and (picture := draw(entry.title, table["cells"], entry.figure)) is not None:
             pictures[f"{entry.name}.png"] = picture
         for name, one in pictures.items():
-            write({pages / name: mark(one) if config.scale == "smoke" else one})
+            write({pages / name: mark(one) if config.scale == SMOKE else one})
     write_seconds(zip(tables, [c for _, c in by_entry], strict=True), config.scale, folder)
-    claims = judge_claims([read_back(table) for table in tables])
-    if claims:
+    if config.scale == SMOKE:  # nothing is claimed of made-up images
+        return paths
+    if claims := judge_claims([read_back(table) for table in tables]):
         write_claims(claims, config.scale, folder.root)
         paths.append(folder.root / "claims.md")
     return paths

@@ -17,13 +17,14 @@ from papers.cells import Reading, Row, Rows, read_cell
 from papers.claims.over_targets import Readings
 from papers.entries import Entry, TableCell
 from papers.jobs import JobFolder, TableJob
-from papers.listing import TEMPLATES
+from papers.listing import SMOKE, TEMPLATES
 
 FINISHED, FAILED, WAITING, NOT_RUN = "finished", "failed", "not finished", "not run"
 OF_ENTRY = ("name", "paper", "place", "title", "open", "claims")
-OF_CELL = ("level", "row", "column", "read", "theirs", "theirs_sd")
+THEIRS = ("theirs", "theirs_sd")  # not of a table of made-up images
+OF_CELL = ("level", "row", "column", "read", *THEIRS)
 OF_READING = ("low", "high", "interval", "n_members", "n_nonmembers", "by_seed")
-HEADS = (*OF_CELL, "ours", *OF_READING, "seconds", "state", "reason")
+HEADS = (*OF_CELL, "ours", *OF_READING, "seconds", "state", "reason", "no_answer")
 
 
 def finished_jobs(cells: Iterable[TableCell], folder: JobFolder) -> list[dict[str, Any]]:
@@ -48,8 +49,14 @@ def table_of(
 
     Returns:
         `OF_ENTRY`, `scale`, `command`; `made_on`, each commit, hardware and versions that jobs ran
-        on; the `seconds` of all jobs; and `cells` as `table_rows` returns them.
+        on; the `seconds` of all jobs; and `cells` as `table_rows` returns them, at `smoke` without
+        `THEIRS`.
     """
+    cut = THEIRS if scale == SMOKE else ()
+    rows = [
+        {name: value for name, value in row.items() if name not in cut}
+        for row in table_rows(cells, folder, failed)
+    ]
     done = finished_jobs(cells, folder)
     places = [{n: facts[n] for n in ("commit", "hardware", "versions")} for facts in done]
     return to_json(
@@ -57,7 +64,7 @@ def table_of(
         | {"scale": scale, "command": command}
         | {"made_on": [one for i, one in enumerate(places) if one not in places[:i]]}
         | {"seconds": round(sum(facts["seconds"] for facts in done), 1)}
-        | {"cells": table_rows(cells, folder, failed)},
+        | {"cells": rows},
         exact=True,
     )
 
@@ -74,7 +81,8 @@ def table_rows(
 
     Returns:
         The rows: `OF_CELL`, `ours`, `OF_READING`, `seconds` of all its jobs, those that other cells
-        share among them, `state`, `reason`, and the keys of its last `jobs`, one a target.
+        share among them, `state`, `reason`, the keys of its last `jobs`, one a target, and, where
+        there are any, the seeds of targets with `no_answer`: one score for nearly all images.
     """
     rows = []
     for cell in cells:
@@ -87,12 +95,14 @@ def table_rows(
             state = WAITING
         if state == FINISHED and reading.value is None:
             reason = "its job has no such number: too few images, or the attack could not run"
+        of = {"no_answer": [*reading.no_answer]} if reading.no_answer else {}
         rows.append(
             {name: getattr(cell, name) for name in OF_CELL}
             | {"ours": reading.value}
             | {name: getattr(reading, name) for name in OF_READING}
             | {"seconds": round(seconds, 1), "state": state, "reason": reason}
             | {"jobs": [job.key for job in cell.jobs]}
+            | of
         )
     return rows
 
@@ -111,7 +121,9 @@ def read_back(table: Row) -> tuple[Entry, list[TableCell], Readings]:
         jobs = tuple(TableJob(key, {}) for key in row["jobs"])
         cells.append(TableCell(**{name: row[name] for name in OF_CELL}, jobs=jobs))
         by_seed = {int(seed): value for seed, value in row["by_seed"].items()}
-        readings[row["level"], row["row"], row["column"]] = Reading(row["ours"], by_seed=by_seed)
+        readings[row["level"], row["row"], row["column"]] = Reading(
+            row["ours"], by_seed=by_seed, no_answer=row.get("no_answer", ())
+        )
     return Entry(**{name: table[name] for name in OF_ENTRY}), cells, readings
 
 
@@ -128,11 +140,12 @@ def write_table(table: Row, folder: Path) -> Path:
     make_folder(folder, folder.parent)
     # Each choice that the paper leaves open is a column, so that tables of several choices stack.
     chosen = {f"open: {name}": value for name, value in table["open"].items()}
-    flat = [{**row, "by_seed": json.dumps(row["by_seed"])} for row in table["cells"]]
-    lines = [[*(row[head] for head in HEADS), table["scale"], *chosen.values()] for row in flat]
+    flat = [_flat(row) for row in table["cells"]]
+    heads = [head for head in HEADS if any(head in row for row in flat)]
+    lines = [[*map(row.get, heads), table["scale"], *chosen.values()] for row in flat]
     path = folder / f"{table['name']}.md"
     texts = {".json": as_json(table), ".md": markdown(table)}
-    texts[".csv"] = csvs.text([*HEADS, "scale", *chosen], lines)
+    texts[".csv"] = csvs.text([*heads, "scale", *chosen], lines)
     write({path.with_suffix(suffix): text for suffix, text in texts.items()})
     return path
 
@@ -173,7 +186,8 @@ def markdown(table: Row) -> str:
     by_level: dict[str, dict[str, dict[str, str]]] = {}
     for row in table["cells"]:
         lines = by_level.setdefault(row["level"], {})
-        lines.setdefault(row["row"], {})[row["column"]] = f"{_ours(row)} | {_theirs(row)}"
+        theirs = "" if table["scale"] == SMOKE else f" {_theirs(row)} |"
+        lines.setdefault(row["row"], {})[row["column"]] = f"{_ours(row)} |{theirs}"
     finished = [row for row in table["cells"] if row["state"] == FINISHED]
     return _render(
         "reproduced_table",
@@ -183,6 +197,7 @@ def markdown(table: Row) -> str:
         intervals=sorted({row["interval"] for row in finished} - {""}, reverse=True),
         scored=sorted({(r["n_members"], r["n_nonmembers"]) for r in finished if r["n_nonmembers"]}),
         reasons=sorted({r["reason"] for r in table["cells"] if r["state"] != FINISHED} - {""}),
+        marked=[row for row in finished if "no_answer" in row],
     )
 
 
@@ -194,12 +209,18 @@ def write_claims(claims: Rows, scale: str, folder: Path) -> None:
         scale: at which they were judged.
         folder: of the files.
     """
-    flat = [{**claim, "parts": json.dumps(claim["parts"])} for claim in claims]
-    text = csvs.text([*flat[0]], [[*claim.values()] for claim in flat])
-    page = _render("reproduced_claims", claims=claims, scale=scale)
+    flat = [_flat(claim) for claim in claims]
+    heads = dict.fromkeys(name for claim in flat for name in claim)
+    text = csvs.text([*heads], [[claim.get(name) for name in heads] for claim in flat])
+    page = _render("reproduced_claims", claims=claims)
     content = to_json({"scale": scale, "claims": claims}, exact=True)
     texts = {".json": as_json(content), ".csv": text, ".md": page}
     write({folder / f"claims{suffix}": one for suffix, one in texts.items()})
+
+
+def _flat(row: Row) -> Row:
+    """A line of a CSV file: lists and mappings as JSON."""
+    return {n: json.dumps(v) if isinstance(v, list | dict) else v for n, v in row.items()}
 
 
 def _render(template: str, **content: Any) -> str:
@@ -210,7 +231,8 @@ def _render(template: str, **content: Any) -> str:
 def _ours(row: Row) -> str:
     if row["ours"] is None:
         return row["state"] if row["state"] != FINISHED else "-"
-    return estimate(row["ours"], None if row["low"] is None else (row["low"], row["high"]), 3)
+    ci = None if row["low"] is None else (row["low"], row["high"])
+    return estimate(row["ours"], ci, 3) + " =" * ("no_answer" in row)
 
 
 def _theirs(row: Row) -> str:

@@ -12,9 +12,10 @@ by a comment after it in the same block of lines:
 
 Expressions, with `;` between them, give the numbers since the comment before in their order. A path
 has keys, `[i]`, `[key=value]` (one row, or with more conditions, `,` between) and `[*]` (of every
-row, or of those with `[*,key=value,key!=value]`); `100*PATH` is a percentage, `min`, `max`, `mean`,
-`sum`, `count` of `(PATH)` summarise; a mean with its interval is three numbers; `set` is no result
-but a setting, and so are all N numbers before `<!-- set N -->`. What is exempt stands in FREE.
+row, or of those with `[*,key=value,key!=value]`; a value with a comma stands in `'..'`);
+`100*PATH` is a percentage, `min`, `max`, `mean`, `sum`, `count` of `(PATH)` summarise; a mean with
+its interval is three numbers; `set` is no result but a setting, and so are all N numbers before
+`<!-- set N -->`. What is exempt stands in FREE.
 
 `<!-- table NAME -->` stands before a table that this command writes, in the README too. A table
 of docs_tables.yaml has columns, each a heading and a cell, and rows. A row is what stands at a path
@@ -131,8 +132,8 @@ def walk(value: Any, path: list[str]) -> Any:
     rows = value.values() if isinstance(value, dict) else value
     if inner.lstrip("-").isdigit():
         return walk(value[int(inner)], rest)
-    for key, negated, wanted in re.findall(r"([^,=!]+)(!?)=([^,]*)", listed):
-        rows = [row for row in rows if (as_text(row.get(key)) == wanted) != bool(negated)]
+    for key, negated, wanted in re.findall(r"([^,=!]+)(!?)=('[^']*'|[^,]*)", listed):
+        rows = [r for r in rows if (as_text(r.get(key)) == wanted.strip("'")) != bool(negated)]
     if every:
         return [walk(row, rest) for row in rows]
     if len(rows) != 1:
@@ -341,9 +342,11 @@ def make_table(name: str) -> str:
     spec = yaml.safe_load(TABLES.read_text(encoding="utf-8"))[name]
     columns: dict[str, str] = {}
     for head, cell in spec["columns"].items():
-        for one in cell["for"] if isinstance(cell, dict) else [""]:
-            text = cell["cell"] if isinstance(cell, dict) else cell
-            columns[head.replace("*", one)] = text.replace("@column", one)
+        if not isinstance(cell, dict):
+            columns[head] = cell
+            continue
+        for one in cell["for"]:
+            columns[head.replace("*", one)] = cell["cell"].replace("@column", one)
     rows = list(rows_of(spec))
     if "sort" in spec:
         rows.sort(key=lambda row: -evaluate(row[0], spec["sort"]))

@@ -101,6 +101,42 @@ def test_cell__of_a_path_that_is_missing_is_an_error(checked: Any) -> None:
         numbers.fill("{/points[label=dpsgd noise=3.0].auc|2}", {}, "f.json")
 
 
+def test_condition__of_a_value_with_a_comma(checked: Any) -> None:
+    """And a plain cell may name the key `column` of its row."""
+    numbers.result("f.json")["cells"] = [
+        {"column": "A, 3x1", "is": 0.1},
+        {"column": "A", "is": 0.2},
+    ]
+    row = {"column": "A, 3x1"}
+    assert numbers.fill("{/cells[column='@column'].is|1}", row, "f.json") == ".1"
+    assert numbers.evaluate(numbers.result("f.json"), "cells[column=A].is") == 0.2
+
+
+PAPERS_TABLES = [
+    *("encodermi-table-1", "encodermi-table-2", "federated-table-2", "federated-table-3"),
+    *("federated-table-4", "partcrop-table-4", "lpla-table-3", "logistic-table-1"),
+]
+
+
+@pytest.mark.parametrize("name", PAPERS_TABLES)
+def test_papers__show_every_cell_that_was_run_beside_the_paper_s(name: str) -> None:
+    """Under a line with scale, n and kind of interval; a cell that was not run has no row."""
+    content = numbers.result(f"papers-small/{name}.json")
+    run = [cell for cell in content["cells"] if cell["state"] == "finished"]
+    page = text_of(f"docs/papers/{content['paper']}.md")
+    caption, _, after = page.partition(f"<!-- table {name} -->\n")
+    lines = after.partition("\n\n")[0].splitlines()[2:]
+    assert len(lines) * len({cell["level"] for cell in run}) == len(run)
+    text = "\n".join(lines)
+    for cell in run:
+        assert f"{numbers.short(cell['ours'], 3)} [{numbers.short(cell['low'], 3)}, " in text
+        assert any(numbers.short(cell["theirs"], digits) in text for digits in (3, 4))
+    said = " ".join(caption.rsplit("\n\n", 2)[-2].split())
+    assert all(
+        one in said for one in ("`small`", "not at the paper's scale", "95 % intervals over")
+    )
+
+
 def test_headlines__of_every_page_have_a_file_and_their_n() -> None:
     """A number of the table stands in its page, as the table has it."""
     rows = [line.split(" | ") for line in numbers.make_table("headlines").splitlines()[2:]]

@@ -43,6 +43,7 @@ from fedmia.report.publish import json_text
 from fedmia.runtime.numerics import default_numerics
 from fedmia.runtime.threads import limit_threads
 from fedmia.settings.commands.bench import Bench
+from fedmia.statistics.auc import one_score_count
 
 
 @dataclass(frozen=True)
@@ -161,7 +162,9 @@ class BenchResult:
         row = self.row.targets[name]
         rates = ", ".join(f"TPR at {rate:g} {tpr}" for rate, tpr in row.tpr.items())
         trap = f", trap: {self.targets[name].trap}" * bool(self.targets[name].trap)
-        return f"AUC {row.auc.marked}, {rates}{trap}"
+        alike = one_score_count(result.members, result.nonmembers) is not None
+        silent = ", one score for nearly all images: no answer" * alike
+        return f"AUC {row.auc.marked}, {rates}{trap}{silent}"
 
 
 @default_numerics()

@@ -241,6 +241,15 @@ class AttackRow(AucRow, Decisions):
         "known images that it learnt from, of both sides; its intervals are of this one fit, not "
         "of another draw of these images; null of an attack that learns from none"
     )
+    one_score: int | None = number(
+        "scored images to which it gave one and the same score, up to rounding: it has no answer "
+        "for these, and without others its AUC means nothing; absent where these are under 95 % of "
+        "the members or of the non-members",
+        COUNT,
+        "statistics.auc.one_score_count",
+        omitted=True,
+        default=None,
+    )
     over_control: OverControlRow | None = nested(
         "what it adds to its own control; null without one on the same images"
     )

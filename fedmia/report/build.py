@@ -7,8 +7,6 @@ from dataclasses import replace
 from itertools import chain
 from typing import Any
 
-import numpy as np
-
 from fedmia.records import EPOCHS_CUT, Evaluation, Probe, ScoredAttack, SweepPoint
 from fedmia.records.client_rows import ClientRow
 from fedmia.records.fields import fields_of, row_of
@@ -40,6 +38,7 @@ from fedmia.report.words.bounds import defended_lines
 from fedmia.report.words.clients import ranking
 from fedmia.report.words.notes import sentences
 from fedmia.report.words.verdict import texts
+from fedmia.statistics.auc import one_score_count
 from fedmia.statistics.intervals import LEVEL, wilson
 from fedmia.storage.json_rows import from_json, to_json
 
@@ -248,11 +247,16 @@ def notes(run: Evaluation, clients: Sequence[ClientRow]) -> list[Note]:
         every.append(Note("thresholds"))
     for control, attacks in ((None, run.attacks), *run.controls.items()):
         for a in attacks:
-            both = np.concatenate([a.scores_members, a.scores_nonmembers])
-            if len(a.scores_members) == 0 or len(a.scores_nonmembers) == 0:
+            images, of = one_score_count(*a.sides), sum(map(len, a.sides))
+            if not all(map(len, a.sides)):
                 every.append(Note("one-side-unscored", {"attack": a.name, "control": control}))
-            elif np.ptp(both) == 0:
-                every.append(Note("one-score-for-all", {"attack": a.name, "control": control}))
+            elif images is not None:
+                every.append(
+                    Note(
+                        "one-score-for-all",
+                        {"attack": a.name, "control": control, "images": images, "of": of},
+                    )
+                )
     if any(a.act == "ascent" for a in run.attacks):
         every.append(Note("ascent-elsewhere"))
     every += list_notes(run)

@@ -28,6 +28,7 @@ from fedmia.statistics.auc import (
     auc_estimate,
     auc_interval,
     difference_interval,
+    one_score_count,
 )
 from fedmia.statistics.intervals import LEVEL, ONE_SIDED, Interval
 from fedmia.statistics.subjects import Subjects
@@ -146,6 +147,7 @@ def attack_row(
         threshold_source=source,
         oracle_accuracy=oracle_accuracy(members, nonmembers) if usable else None,
         fitted_on=attack.fitted_on or None,
+        one_score=one_score_count(members, nonmembers),
         over_control=over,
     )
 

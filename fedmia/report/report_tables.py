@@ -95,7 +95,10 @@ def attacks(report: Report, *, readings: bool | None = None) -> Table:
     """
     rows = [r for r in report.attacks if readings in (None, is_reading(report, r))]
     columns: dict[Head, Cell] = {
-        "attack": lambda r: f"{r.name}{' *' * r.under_attack}{' !' * is_reversed(r)}"
+        "attack": lambda r: (
+            f"{r.name}{' *' * r.under_attack}{' !' * is_reversed(r)}"
+            f"{' =' * (r.one_score is not None)}"
+        )
     }
     if any(row.rounds for row in report.attacks):
         columns["model\n(round)"] = rounds_of

@@ -40,6 +40,8 @@ from fedmia.statistics.intervals import (
 from fedmia.statistics.subjects import Subjects, subject_means
 
 Sides = tuple[FloatArray, FloatArray]  # scores of members (n,) and of non-members (m,)
+NEARLY_ALL = 0.95  # of a side: whatever its others score, the AUC is within 0.05 of guessing
+ROUNDING = 4 * float(np.finfo(np.float32).eps)  # relative, of scores that a network gives
 
 
 @dataclass(frozen=True)
@@ -77,6 +79,30 @@ def auc(members: FloatArray, nonmembers: FloatArray) -> float:
         raise ValueError(f"no AUC from {n} members and {m} non-members")
     ranks = scipy.stats.rankdata(np.concatenate([members, nonmembers]))
     return float((ranks[:n].sum() - n * (n + 1) / 2) / (n * m))
+
+
+def one_score_count(members: FloatArray, nonmembers: FloatArray) -> int | None:
+    """How many images have one and the same score, where that is NEARLY_ALL of each side.
+
+    Ties count half, so that the AUC is then within (1 - NEARLY_ALL^2) / 2 of guessing. An attack
+    has no answer for these images, which is another thing than a wrong one.
+
+    Args:
+        members: scores of the members, `(n,)`.
+        nonmembers: scores of the non-members, `(m,)`.
+
+    Returns:
+        the images of both sides within ROUNDING of the median; None where they are fewer, or a
+        side is empty.
+    """
+    sides = [np.asarray(side, np.float64) for side in (members, nonmembers)]
+    if not all(map(len, sides)):
+        return None
+    ranked = np.sort(np.concatenate(sides))
+    median = ranked[len(ranked) // 2]
+    alike = [np.isclose(side, median, rtol=ROUNDING, atol=0) for side in sides]
+    nearly = all(one.mean() >= NEARLY_ALL for one in alike)
+    return int(sum(one.sum() for one in alike)) if nearly else None
 
 
 def share_below(scores: FloatArray, others: FloatArray, weights: FloatArray) -> FloatArray:

@@ -49,7 +49,8 @@ def judge_claims(
         `p_equivalent` that it lies outside, both corrected, how many `targets` gave a difference,
         how many were `planned` (None where the claim names no number), and `parts`: of a claim
         over each of several columns `column`, `mean`, `ci`, `p` and `verdict` of each,
-        whose least is that of the claim.
+        whose least is that of the claim; and, where there are any, the seeds of targets with
+        `no_answer` of a side, which gave nearly all images one score.
     """
     by_claim = [
         (entry, claim, level, _is_run(claim, level, cells))
@@ -191,7 +192,26 @@ def _judge(
             for part in parts
             if claim.get("each")
         ],
+        **({"no_answer": silent} if (silent := _no_answer(claim, level, readings)) else {}),
     }
+
+
+def _no_answer(claim: Mapping[str, Any], level: str, readings: Readings) -> list[int]:
+    """Seeds of targets to which a column of the claim has no answer in a row of it."""
+    columns = {*_names(claim["better"]), *_names(claim["over"])}
+    rows = {*claim.get("rows", ()), *claim.get("over_rows", ())}
+    silent = {
+        seed
+        for (of, row, column), reading in readings.items()
+        if of == level and column in columns and (not rows or row in rows)
+        for seed in reading.no_answer
+    }
+    return sorted(silent)
+
+
+def _names(side: Any) -> Sequence[str]:
+    """The columns of a side of a claim; none of a number."""
+    return [side] if isinstance(side, str) else side if isinstance(side, Sequence) else ()
 
 
 def _of_all(verdicts: Sequence[str]) -> str:

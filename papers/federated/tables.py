@@ -29,7 +29,8 @@ Row = Mapping[str, Any]
 def rates(scored: ScoredAttack) -> Row:
     """What the paper's tables and the figures by round say of an attack, beside its AUC."""
     row = attack_row(scored, 1)
-    return {name: getattr(row, name) for name in RATES}
+    one_score = {} if row.one_score is None else {"one_score": row.one_score}
+    return {name: getattr(row, name) for name in RATES} | one_score
 
 
 def table_2(scores: SnapshotScores) -> Row:

@@ -97,6 +97,19 @@ def test_table__an_auc_wholly_under_half_is_marked() -> None:
     assert marked == ["mean", LEAKY, "reversed:"]
 
 
+def test_table__an_attack_without_an_answer_is_named() -> None:
+    """On the target where all images have one score."""
+    several = np.arange(30.0)
+    scores = {
+        name: TargetScores(members, others, "black_box", "outsider", 1, 1)
+        for name, members, others in (
+            (LEAKY, np.ones(30), np.ones(40)), ("moco-digits-weak", several, several),
+        )
+    }  # fmt: skip
+    text = str(BenchResult("encoders-v1", Entrant("similarity"), scores, TARGETS, (), ()))
+    assert [line.split()[0] for line in text.splitlines() if "no answer" in line] == [LEAKY]
+
+
 @pytest.fixture(scope="module")
 def coin(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, TargetScores]]:
     """The entry of a coin on the targets of digits."""

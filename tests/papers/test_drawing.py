@@ -1,4 +1,4 @@
-"""Pictures and claims of made-up images say so; those of real ones are as they were drawn."""
+"""Pictures of made-up images say so and nothing is claimed of them; others are as drawn."""
 
 from __future__ import annotations
 
@@ -11,11 +11,9 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from papers import drawing, run
-from papers.claims.over_targets import judge_claims
 from papers.entries import Entry, TableCell
 from papers.jobs import PAPER, JobFolder, TableJob
 from papers.settings import Reproduce
-from papers.tables import write_claims
 
 
 def pixels(picture: bytes) -> np.ndarray:
@@ -49,11 +47,10 @@ def test_plane__a_point_a_row_of_two_numbers() -> None:
 
 
 def test_bars__whose_colours_come_again_are_hatched() -> None:
-    """Eight columns: the last one has the colour of the first."""
+    """Eight columns: the last one has the colour of the first. Rows without the paper's numbers."""
     axes = Figure().add_subplot()
     rows = [
-        {"row": "r", "column": str(nth), "ours": 0.5, "low": 0.4, "high": 0.6, "theirs": None}
-        for nth in range(8)
+        {"row": "r", "column": str(nth), "ours": 0.5, "low": 0.4, "high": 0.6} for nth in range(8)
     ]
     drawing._plot(axes, rows, "bars")
     looks = [(bar.get_facecolor(), bar.get_hatch() or "") for bar in axes.patches]
@@ -82,11 +79,11 @@ def test_write_all__marks_every_picture_of_smoke(
     assert written == {"one.png": before + b"drawn", "two-a-row.png": before + b"copied"}
 
 
-def test_claims__of_smoke_mean_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize("scale", ["smoke", "small"])
+def test_claims__are_judged_of_real_images_alone(scale: str, tmp_path: Path) -> None:
     claim = {"says": "A over .5", "better": "A", "over": 0.5}
     cells = [TableCell("row", "A", "", "", (), None, None)]
-    claims = judge_claims([(Entry("t", "p", "Table 1", "t", claims=(claim,)), cells, {})])
-    for scale, known in (("smoke", True), ("small", False)):
-        write_claims(claims, scale, tmp_path)
-        page = (tmp_path / "claims.md").read_text(encoding="utf-8")
-        assert ("These verdicts mean nothing." in page) is known
+    entry = Entry("t", "p", "Table 1", "t", claims=(claim,))
+    config = Reproduce(tables=("t",), scale=scale)
+    run.write_all([(entry, cells)], config, JobFolder(tmp_path), {})
+    assert len([*tmp_path.glob("claims.*")]) == (0 if scale == "smoke" else 3)

@@ -40,9 +40,11 @@ def test_table_2__everything_told(evaluation: Evaluation) -> None:
     assert (row["auc"], row["accuracy"], row["precision"], row["recall"]) == (1, 1, 1, 1)
     assert (row["n_members"], row["n_nonmembers"]) == (MEMBERS, NONMEMBERS)
     assert row["auc_ci"][0] < 1 == row["auc_ci"][1]
+    assert "one_score" not in row
     flat = {**leaking.features, "cosines": np.zeros_like(leaking.features["cosines"])}
     row = tables.table_2(judged(evaluation, replace(leaking, features=flat)))
     assert row["auc"] == row["accuracy"] == 0.5
+    assert row["one_score"] == MEMBERS + NONMEMBERS
 
 
 def test_table_3__mean_confidences_of_the_last_layers(read: SnapshotFeatures) -> None:

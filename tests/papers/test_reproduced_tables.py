@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,14 @@ from papers.claims.over_targets import differences, judge_claims
 from papers.entries import Entry, TableCell, jobs_of, read_entries, select
 from papers.jobs import DONE, JobFolder, TableJob
 from papers.listing import list_page, read_files, read_sources
-from papers.tables import markdown, table_of, table_rows
+from papers.tables import (
+    markdown,
+    read_back,
+    table_of,
+    table_rows,
+    write_claims,
+    write_table,
+)
 from tests.made_up_runs import write_run
 
 PAPERS = {"encodermi", "federated", "logistic", "lpla", "partcrop"}
@@ -45,11 +53,27 @@ def test_entry__plans_at_every_scale(name: str, data_dir: Path) -> None:
             assert str(data_dir) not in str(job.tree)  # no path decides a key
 
 
+@pytest.mark.parametrize("name", sorted(read_entries()))
+def test_smoke__names_no_data_set_and_no_number_of_the_paper(name: str, tmp_path: Path) -> None:
+    """In title, labels, Markdown, CSV and JSON; and no two rows or columns have one label."""
+    entry = read_entries()[name]
+    cells = entry.cells("smoke", None, 1)
+    table = table_of(entry.shown_at("smoke"), "smoke", "c", cells, JobFolder(tmp_path), {})
+    assert len({(cell.row, cell.column) for cell in cells}) == len(cells) > 0
+    page = write_table(table, tmp_path / "tables")
+    for path in page.parent.iterdir():
+        text = path.read_text(encoding="utf-8")
+        assert not re.search("CIFAR|STL|SVHN|ImageNet|theirs", text), path.name
+        assert not re.search(r"images\w|-made", text), path.name  # a part of a longer name
+    assert table["claims"] == [] and entry.shown_at("small") is entry
+
+
 def test_list__shows_every_entry_and_what_is_left_out() -> None:
     page, entries = list_page(), read_entries()
     assert all(name in page for name in entries)
     assert "primaries: The five" in page and "  smoke: not run: the questions are those of" in page
     assert max(map(len, page.split("\n\n")[0].splitlines())) < 100
+    assert "smoke: only the last of 9 rows (every row takes the same path)" in page
     assert "small: only CIFAR-10, v1; CIFAR-10, v2; CIFAR-10, v3 (the rest: cut" in page
     assert "paper: not 100; 1000 (of another scale)" in page
     assert not re.search(r"(not|only) +\(", page)  # a scale that leaves out nothing
@@ -299,3 +323,37 @@ def test_cell__lacks_the_target_whose_attack_has_no_number(tmp_path: Path) -> No
     page = markdown(table)
     assert "Targets a cell: 2 (seeds 1, 2).\n" in page
     assert "Brackets: 95 % interval over targets.\n" in page
+
+
+def test_no_answer__is_marked_in_table_and_claim(tmp_path: Path) -> None:
+    """Two of three targets, by their seeds; a cell and a claim beside them have no mark."""
+    folder = JobFolder(tmp_path)
+    jobs = [TableJob("audit", {"seed": seed}) for seed in (5, 6, 7)]
+    for job, one_score in zip(jobs, (None, 12, 11), strict=True):
+        rows = [
+            {"name": name, "auc": 0.5, "n_members": 5, "n_nonmembers": 7, "one_score": count}
+            for name, count in (("a", one_score), ("b", None))
+        ]
+        write_run(folder.path(job) / "results", {"attacks": rows})
+        done = {"seconds": 2.0, "hardware": {"cpu": "x", "cores": 2, "gpus": []}}
+        (folder.path(job) / DONE).write_text(
+            json.dumps({**done, "versions": {"torch": "2"}, "commit": None})
+        )
+    cells = [TableCell("row", name, "", f"{name}/auc", tuple(jobs), 0.9, None) for name in "ab"]
+    claims = [{"says": name, "better": name, "over": 0.5} for name in "ab"]
+    entry = Entry("t", "p", "Table 1", "t", claims=claims)
+    page = write_table(table_of(entry, "small", "c", cells, folder, {}), tmp_path / "tables")
+    table = json.loads(page.with_suffix(".json").read_text())
+    assert [cell.get("no_answer") for cell in table["cells"]] == [[6, 7], None]
+    assert (tmp_path / "tables" / "t.csv").read_text().count("[6, 7]") == 1
+    text = page.read_text(encoding="utf-8")
+    assert text.count(" = |") == 1 and "- =: row, a: " in text and "in 2 of 3 targets" in text
+    judged = judge_claims([read_back(table)])
+    assert [claim.get("no_answer") for claim in judged] == [[6, 7], None]
+    write_claims(judged, "small", tmp_path)
+    assert (tmp_path / "claims.md").read_text().count("in 2 of 3 targets") == 1
+    assert (tmp_path / "claims.csv").read_text().count("[6, 7]") == 1
+    (tmp_path / "tables.json").write_text('{"a": {"auc": 0.5, "one_score": 9}, "b": {"auc": 0.5}}')
+    assert [read_path("paper", tmp_path, f"{name}/auc").one_score for name in "ab"] == [True, False]
+    one = read_cell(replace(cells[0], jobs=(jobs[1],)), folder)
+    assert one is not None and one.no_answer == (6,)

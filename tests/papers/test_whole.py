@@ -80,7 +80,8 @@ def test_every_table_and_figure__is_an_entry_or_left_out(paper: str) -> None:
     assert not [one for one in printed if not labels(one) and one not in " ".join(texts)]
 
 
-SECTIONS = ("What the paper claims", "What we did otherwise", "What holds", "What it hangs on")
+SECTIONS = ("What the paper claims", "What we did otherwise", "What holds",
+            "Its tables, ours beside theirs", "What it hangs on")  # fmt: skip
 
 
 @pytest.mark.parametrize("paper", PRINTED)
@@ -89,6 +90,7 @@ def test_page__says_what_is_claimed_done_held_and_why(paper: str) -> None:
     page = (pages / f"{paper}.md").read_text(encoding="utf-8")
     heads = re.findall(r"^## (.*)$", page, re.M)
     assert tuple(head for head in heads if head in SECTIONS) == SECTIONS
-    assert len(page.splitlines()) <= 80 and f"python -m papers {paper} --scale small" in page
+    words = [line for line in page.splitlines() if line and not line.startswith(("|", "<!--"))]
+    assert len(words) <= 70 and f"python -m papers {paper} --scale small" in page
     assert f"`papers/tables/{paper}.yaml`" in page
     assert f"]({paper}.md)" in (pages / "index.md").read_text(encoding="utf-8")

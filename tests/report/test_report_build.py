@@ -13,8 +13,10 @@ from fedmia.records import Evaluation, Pair, Probe
 from fedmia.records.defence_rows import DefenceRow
 from fedmia.records.privacy import Epsilon
 from fedmia.records.rows import Report, RoundRow
+from fedmia.report import report_tables
 from fedmia.report.build import build_report, family_sizes
 from fedmia.report.csvs import scores_csv
+from fedmia.report.words.attacks import ONE_SCORE, legend
 from fedmia.statistics.auc import auc_estimate, auc_interval
 from fedmia.storage.json_rows import to_json
 from tests.report.conftest import alone, make_run
@@ -79,11 +81,22 @@ def test_build_report__one_sided_control_is_null_and_noted(run: Evaluation) -> N
     assert report.verdict_code == "leaks-uncontrolled"  # half a control is none
 
 
-def test_build_report__constant_scores_are_noted(run: Evaluation) -> None:
-    flat = replace(run.attacks[0], scores_members=np.ones(112), scores_nonmembers=np.ones(500))
-    report = build_report(replace(run, attacks=[flat]))
-    assert report.attacks[0].auc == 0.5
-    assert any("every score is the same" in n for n in report.notes)
+@pytest.mark.parametrize(("others", "images"), [(0, 612), (20, 592)])
+def test_build_report__constant_scores_are_no_answer(
+    run: Evaluation, others: int, images: int
+) -> None:
+    """In row, JSON, notes and the table with its legend, that page and terminal draw."""
+    scores = np.r_[np.linspace(2, 3, others), np.ones(500 - others)]
+    flat = replace(run.attacks[0], scores_members=np.ones(112), scores_nonmembers=scores)
+    report = build_report(replace(run, attacks=[flat, *run.attacks[1:]]))
+    assert [row.one_score for row in report.attacks] == [images] + [None] * (len(run.attacks) - 1)
+    rows = [to_json(row) for row in report.attacks]
+    assert rows[0]["one_score"] == images and not any("one_score" in row for row in rows[1:])
+    which = "every image" if not others else "592 of 612 images"
+    assert any(n.startswith(f"{flat.name} gave {which} the same score") for n in report.notes)
+    names = {str(row[0]) for row in report_tables.attacks(report).rows}
+    assert [name.split()[0] for name in names if name.endswith(" =")] == [flat.name]
+    assert ONE_SCORE in legend(report) and ONE_SCORE not in legend(build_report(run))
 
 
 def test_build_report__not_finite_loss_and_missing_probe_are_null(run: Evaluation) -> None:

@@ -14,7 +14,14 @@ from hypothesis import strategies as st
 from scipy.stats import norm, t
 from sklearn.metrics import roc_auc_score
 
-from fedmia.statistics.auc import AucEstimate, as_sure, auc, auc_estimate, auc_interval
+from fedmia.statistics.auc import (
+    AucEstimate,
+    as_sure,
+    auc,
+    auc_estimate,
+    auc_interval,
+    one_score_count,
+)
 from fedmia.statistics.thresholds import roc
 
 
@@ -179,3 +186,30 @@ def test_as_sure__of_equal_scores_or_perfect_ones_is_not_surer_than_images_allow
     for members in (np.zeros(50), np.ones(50)):
         low, high = auc_interval(as_sure(auc_estimate(members, np.zeros(50)), 0.8))
         assert 0.6 < low <= best and high < 0.95
+
+
+@pytest.mark.parametrize(
+    ("members", "others", "count"),
+    [
+        ([2.0] * 20, [2.0] * 40, 60),
+        ([2.0] * 19 + [3], [2.0] * 38 + [1, 4], 57),
+        ([2.0] * 18 + [3, 4], [2.0] * 400, None),  # of both sides together 99.5 %, of members 90 %
+        ([2.0] * 40, [2.0] * 18 + [3, 4], None),
+        ([2.0] * 20, [3.0] * 20, None),  # perfect
+        ([1e-3 * (1 + 1e-7)] * 20, [1e-3] * 20, 40),  # a digit of float32
+        ([1e-3 * (1 + 1e-5)] * 20, [1e-3] * 20, None),
+        ([1e-9] * 20, [0.0] * 20, None),  # no score is near 0 but 0
+        ([2.0], [], None),
+        ([math.inf] * 20, [math.inf] * 20, 40),
+    ],
+)
+def test_one_score_count(members: list[float], others: list[float], count: int | None) -> None:
+    assert one_score_count(np.array(members), np.array(others)) == count
+
+
+@given(st.integers(0, 5), st.integers(0, 10), st.lists(st.integers(-1, 1), min_size=15))
+def test_one_score__an_auc_within_its_bound_of_guessing(n: int, m: int, rest: list[int]) -> None:
+    """Whatever the few others score."""
+    sides = np.array([0] * (100 - n) + rest[:n]), np.array([0] * (200 - m) + rest[n : n + m])
+    assert one_score_count(*sides) is not None
+    assert abs(auc(*sides) - 0.5) <= (1 - 0.95**2) / 2 + 1e-9

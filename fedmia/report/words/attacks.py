@@ -23,6 +23,7 @@ from fedmia.settings.vantages import VANTAGES
 
 OUTSIDER = {"black_box": "can use", "white_box": "has the weights of"}
 DECIDES = "The verdict goes by a lower limit of its own, one-sided, likewise for all together"
+ONE_SCORE = "=: gave every image, or nearly every one, the same score: no answer for these"
 REVERSED = "!: the AUC lies wholly under 0.5, so members score lower"
 
 
@@ -311,6 +312,7 @@ def legend(report: Report, *, whole: bool = False) -> str:
         f"{', of so many subjects' * of}. Accuracy: at a threshold from {source}."
         + " *: scored on the model under attack." * attacked
         + "".join(without)
+        + f" {ONE_SCORE}." * any(row.one_score is not None for row in report.attacks)
         + f" {REVERSED}." * any(is_reversed(row) for row in report.attacks)
         + " Other readings of these attacks: on the page." * further
     )

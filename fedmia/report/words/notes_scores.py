@@ -43,8 +43,22 @@ def one_side_unscored(attack: str, control: str | None) -> str:
     return f"{_under(attack, control)}: no scores on one side, so it says nothing."
 
 
-def one_score_for_all(attack: str, control: str | None) -> str:
-    return f"{_under(attack, control)}: every score is the same, so its AUC is 0.5 by definition."
+def one_score_for_all(attack: str, control: str | None, images: int, of: int) -> str:
+    """An attack without an answer; where it has one for a few images, its AUC is of these.
+
+    Args:
+        attack: its name.
+        control: of which it is one; None: of none.
+        images: to which it gave one score.
+        of: images scored.
+
+    Returns:
+        A sentence.
+    """
+    who, rest = _under(attack, control), of - images
+    if not rest:
+        return f"{who} gave every image the same score: no answer, and an AUC that means nothing."
+    return f"{who} gave {images:,} of {of:,} images the same score: its AUC is of {rest} alone."
 
 
 def _under(attack: str, control: str | None) -> str:
