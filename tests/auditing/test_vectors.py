@@ -76,7 +76,7 @@ def test_vectors__run_what_needs_no_more_and_name_the_rest(
         ("variance-only", "only vectors are given"), ("rmia", "needs shadow encoders"),
     ):  # fmt: skip
         assert words in done.not_run[attack]
-    assert "attack 1 of 11: " in done.err  # the control and what cannot run are not counted
+    assert "attack 1 of 14: " in done.err  # the control and what cannot run are not counted
     assert "all-for-one on the" not in done.err and "grad-norm" not in done.not_run["grad-norm"]
     report = done.report
     assert report["pixels"] is None and NO_CONTROL[False] in report["means"]

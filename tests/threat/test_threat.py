@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from fedmia.attacks._partcrop import Crops
+from fedmia.attacks.partcrop import PartCrop
 from fedmia.data.images import digests
 from fedmia.settings.errors import InputError
 from fedmia.ssl.augment import content_uniforms
@@ -65,7 +65,7 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         (lambda v, x: v.losses(x, 2, "held"), 80 + 14),
         (lambda v, x: v.of_weights(v.state()).losses(x, 2, "queue"), 80),
         (lambda v, x: v.of_weights(v.state()).losses(x, 2, "held"), 80 + 14),
-        (lambda v, x: v.responses(x, Crops(), 4), 20 * 5),
+        (lambda v, x: v.responses(x, PartCrop().recipe(1), 4), 20 * 5),
         (lambda v, x: v.view_pixels(x, 4), 0),
         (lambda v, x: (v.state(), v.copy_method()), 0),
     ],
@@ -332,7 +332,7 @@ def test_precision__bfloat16_is_near_and_a_row_knows_no_batch(
         lambda v, x: v.embed_plain(x),
         lambda v, x: v.embed_views(x, 3, "avgpool").flatten(0, 1),
         lambda v, x: v.features(x, ["layer2"])["layer2"],
-        lambda v, x: v.responses(x, Crops(), 4)[0].flatten(1),
+        lambda v, x: v.responses(x, PartCrop().recipe(1), 4)[0].flatten(1),
     ):
         want, got = ask(exact, images), ask(low, images)
         assert got.dtype == torch.float32 and not torch.equal(got, want)
