@@ -1,7 +1,8 @@
 """`python -m papers`: tables and figures of the five papers, each by one command.
 
 `TABLE` makes tables, `head` attacks a released head, `run RUN` draws one run as the federated paper
-does, `protocols` measures what departures from a fair protocol give. A clone alone holds it, and its root must be on the path: `python -m` in the clone does that.
+does, `protocols` says what departures from a fair protocol find. A clone alone holds it, and its
+root must be on the path: `python -m` in the clone does that.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     if arguments == ["--list"]:  # with a kind of plugin it is the page of every command
         return print_page(list_page())
-    command = {"head": HEAD, "run": RUN, "protocols": PROTOCOLS}.get(arguments[0] if arguments else "", TABLES)
+    command = {"head": HEAD, "run": RUN, "protocols": PROTOCOLS}.get(
+        arguments[0] if arguments else "", TABLES
+    )
     rest = arguments if command is TABLES else arguments[1:]
     if isinstance(flags := answer_page(command, rest), int):
         return flags

@@ -12,15 +12,19 @@ from torch import Tensor, nn
 from fedmia.attacks.base import Known, Scores
 from fedmia.attacks.partcrop import PartCrop
 from fedmia.attacks.sd_mi import SDMI, distances
+from fedmia.settings import option
 from fedmia.threat import BlackBox
 
 
 @dataclass
 class PartCropByEpoch(PartCrop):
-    """PartCrop that remembers its network after every epoch, as its public code looks at it.
+    """PartCrop that remembers its network as it is fitted, as its public code looks at it after
+    each epoch. Few known images make short epochs, so it may remember every few of them.
 
     The fit is the attack's own: a hook counts the rows that the network is shown.
     """
+
+    every: int = option(1, "epochs between two networks that are remembered", ge=1)
 
     _last: ClassVar[tuple[BlackBox, Tensor, list[Tensor]] | None] = None  # one call's inputs
 
@@ -36,21 +40,21 @@ class PartCropByEpoch(PartCrop):
         self._hook = self._network.register_forward_pre_hook(self._count)
         return self._network
 
-    def score_epochs(self, view: BlackBox, images: Tensor) -> list[Scores]:
-        """Scores (N,) after each epoch; the last are those of `score`.
+    def score_moments(self, view: BlackBox, images: Tensor) -> list[Scores]:
+        """Scores (N,) by each network that is remembered; the last are those of `score`.
 
         Args:
             view: of the encoder.
             images: uint8 (N, C, H, W).
 
         Returns:
-            One array an epoch.
+            One array a network, in the order of the epochs.
         """
-        by_epoch = []
+        by_moment = []
         for state in self._states:
             self._network.load_state_dict(state)
-            by_epoch.append(self.score(view, images))
-        return by_epoch
+            by_moment.append(self.score(view, images))
+        return by_moment
 
     def inputs(self, view: BlackBox, images: Tensor) -> list[Tensor]:
         if self._last is None or self._last[0] is not view or self._last[1] is not images:
@@ -59,7 +63,7 @@ class PartCropByEpoch(PartCrop):
 
     def _count(self, module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
         if module.training:
-            if self._seen and self._seen % self._rows == 0:
+            if self._seen and self._seen % (self._rows * self.every) == 0:
                 self._remember()
             self._seen += len(inputs[0])
 

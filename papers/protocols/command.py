@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -16,7 +16,6 @@ from fedmia.cli.command import Invocation
 from fedmia.recording import Recording
 from fedmia.runtime.environment import describe
 from fedmia.settings.errors import InputError, opt
-from fedmia.settings.tree import to_tree
 from fedmia.settings.yamlfile import load
 from fedmia.storage.durable import write
 from fedmia.storage.outfolder import OutFolder
@@ -54,9 +53,7 @@ def measure_protocols(invocation: Invocation, stop: Event) -> int:
     plan = {**whole, **whole["scales"][config.scale]}
     sources, began = find_sources(config), time.perf_counter()
     own = {"scale": config.scale, "plan": plan}
-    place = OutFolder(
-        invocation.out, "other protocols", lambda folder: _settings(folder) == own
-    )
+    place = OutFolder(invocation.out, "other protocols", lambda folder: _settings(folder) == own)
     seeds = [plan["seed"] + i for i in range(config.encoders or plan["encoders"])]
     with going_on(stop), place:
         place.begin(None if (invocation.out / "config.yaml").exists() else own)
@@ -127,15 +124,14 @@ def _measure(
     if stop.is_set():
         return
     pipeline = Pipeline(read_views(config, folder), draw_sides(config, plan, sources), plan, seed)
-    rows = dict.fromkeys(
-        [(one["attack"], ()) for one in plan["rows"]]
-        + [(one["attack"], tuple(one["switches"])) for one in plan["rows"]]
-    )
     result = {
         "method": method,
         "seed": seed,
         "numbers": {
-            kind: {row_name(*row): pipeline.run(row[0], kind, row[1]) for row in rows}
+            kind: {
+                row_name(attack, switches): pipeline.run(attack, kind, switches)
+                for attack, switches in _protocols(plan["rows"], kind)
+            }
             for kind in KINDS
         },
         "last_loss": json.loads((folder / LOSSES).read_text())["losses"][-1],
@@ -143,6 +139,17 @@ def _measure(
         "environment": describe(),
     }
     write({numbers: json.dumps(result, indent=1) + "\n"})
+
+
+def _protocols(
+    rows: Sequence[Mapping[str, Any]], kind: str
+) -> dict[tuple[str, tuple[str, ...]], None]:
+    """Attack and switches of every protocol of a kind, each once, the fair ones first."""
+    fair = [(one["attack"], ()) for one in rows]
+    switched = [
+        (one["attack"], tuple(one["switches"])) for one in rows if kind in one.get("kinds", KINDS)
+    ]
+    return dict.fromkeys([*fair, *switched])
 
 
 def read_views(config: Central, folder: Path) -> dict[str, BlackBox]:

@@ -17,8 +17,8 @@ from torch import Tensor
 from fedmia.attacks.base import Attack, Known, Scores
 from fedmia.attacks.encodermi import EncoderMIV
 from fedmia.attacks.lpla import LpLA
-from fedmia.attacks.similarity import Similarity
 from fedmia.attacks.sd_mi import SDMI
+from fedmia.attacks.similarity import Similarity
 from fedmia.seeding import rng
 from fedmia.settings.errors import InputError, unknown_name
 from fedmia.statistics.auc import auc
@@ -52,8 +52,8 @@ class Pipeline:
     Args:
         views: the encoder as `trained`, and before its first step as `untrained`.
         images: of `draw_sides`.
-        plan: of the scale; `views` of an image, `crops` of PartCrop, `anchors` of SD-MI, `epochs`
-            of the attackers.
+        plan: of the scale; `views` of an image, `crops` of PartCrop, its `epochs`, of which `every`
+            so many are looked at; `anchors` and `steps` of SD-MI.
         seed: of the attacks' choices, the same under all switches.
     """
 
@@ -62,6 +62,7 @@ class Pipeline:
     ) -> None:
         self.views, self.images, self.plan, self.seed = views, images, plan, seed
         self._scores_by_epoch = cache(self._partcrop_epochs)
+        self._fitted_encodermi = cache(self._fit_encodermi)
         self._attacks: Mapping[str, Callable[..., Sides]] = {
             "partcrop": self._partcrop, "lpla": self._lpla, "sd-mi": self._sd_mi,
             "encodermi-v": self._encodermi, "similarity": self._similarity,
@@ -104,7 +105,7 @@ class Pipeline:
             others = self.images["test file"][1]
         if "pairs" in switches:
             others = self.images["pairs"][1]
-        return Known(known, known_others), scored, others
+        return Known(known, known_others[: len(known)]), scored, others
 
     def _view(self, kind: str) -> BlackBox:
         return self.views["untrained" if kind == "untrained" else "trained"]
@@ -125,11 +126,13 @@ class Pipeline:
         return max(by_epoch, key=lambda sides: rates(sides)["accuracy"])
 
     def _partcrop_epochs(self, kind: str, switches: frozenset[str]) -> list[Sides]:
-        attack = PartCropByEpoch(crops=self.plan["crops"], epochs=self.plan["epochs"])
+        attack = PartCropByEpoch(
+            crops=self.plan["crops"], epochs=self.plan["epochs"], every=self.plan["every"]
+        )
         known, members, others = self._sides(kind, switches)
         view = self._view(kind)
         attack.fit(view, known, self._draw("partcrop"))
-        both = [attack.score_epochs(view, side) for side in (members, others)]
+        both = [attack.score_moments(view, side) for side in (members, others)]
         return list(zip(*both, strict=True))
 
     def _lpla(self, kind: str, switches: frozenset[str]) -> Sides:
@@ -137,20 +140,25 @@ class Pipeline:
         return self._fit_and_score(LpLA(nonmembers=fitted_on), kind, switches)
 
     def _sd_mi(self, kind: str, switches: frozenset[str]) -> Sides:
-        attack = SDMI(anchors=self.plan["anchors"])
+        options = {"anchors": self.plan["anchors"], "steps": self.plan["steps"]}
+        attack = SDMI(**options)
         if "anchors" in switches:
             known, members, others = self._sides(kind, switches)
             attacked = torch.cat([known.members, known.nonmembers, members, others])
-            attack = AnchoredSDMI(attacked, anchors=self.plan["anchors"])
+            attack = AnchoredSDMI(attacked, **options)
         return self._fit_and_score(attack, kind, switches)
 
     def _encodermi(self, kind: str, switches: frozenset[str]) -> Sides:
         """Fitted on true members of the trained encoder, whatever it is applied to, as the paper's
         classifiers are fitted on a shadow's."""
-        attack = EncoderMIV(views=self.plan["views"], fit_on="known", scale="standard")
-        attack.fit(self.views["trained"], self._sides("trained", ())[0], self._draw("encodermi"))
+        attack = self._fitted_encodermi()
         _, members, others = self._sides(kind, switches)
         return attack.score(self._view(kind), members), attack.score(self._view(kind), others)
+
+    def _fit_encodermi(self) -> EncoderMIV:
+        attack = EncoderMIV(views=self.plan["views"], fit_on="known", scale="standard")
+        attack.fit(self.views["trained"], self._sides("trained", ())[0], self._draw(attack.name))
+        return attack
 
     def _similarity(self, kind: str, switches: frozenset[str]) -> Sides:
         """Mean cosine less a threshold, which is of the known images in the fair protocol."""

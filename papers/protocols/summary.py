@@ -38,14 +38,15 @@ def summarise(plan: Mapping[str, Any], encoders: Sequence[Mapping[str, Any]]) ->
         each fair attack and kind how far one encoder's accuracy lies from the mean.
     """
     protocols, methods = plan["rows"], list(dict.fromkeys(one["method"] for one in encoders))
-    primary = len(protocols) * len(PRIMARY)
+    of_kinds = [kind for one in protocols for kind in one.get("kinds", KINDS)]
+    primary = sum(kind in PRIMARY for kind in of_kinds)
     # Of each kind: two protocols and their gain, in two measures, and the gain of each method; of
     # these the primary gains are not.
-    secondary = len(protocols) * len(KINDS) * (3 * len(MEASURES) + len(methods)) - primary
+    secondary = len(of_kinds) * (3 * len(MEASURES) + len(methods)) - primary
     rows = []
     for one in protocols:
         names = row_name(one["attack"]), row_name(one["attack"], one["switches"])
-        for kind in KINDS:
+        for kind in one.get("kinds", KINDS):
             row: dict[str, Any] = {
                 "attack": one["attack"], "switch": " + ".join(one["switches"]), "kind": kind,
                 "n": len(encoders),
