@@ -56,6 +56,7 @@ def measure_protocols(invocation: Invocation, stop: Event) -> int:
     place = OutFolder(invocation.out, "other protocols", lambda folder: _settings(folder) == own)
     seeds = [plan["seed"] + i for i in range(config.encoders or plan["encoders"])]
     with going_on(stop), place:
+        environment = describe()  # of the code that runs, whatever is committed meanwhile
         place.begin(None if (invocation.out / "config.yaml").exists() else own)
         for seed in seeds:
             for method in plan["methods"]:
@@ -63,7 +64,7 @@ def measure_protocols(invocation: Invocation, stop: Event) -> int:
                 if stop.is_set() or late:
                     stop.set()
                     break
-                _measure(plan, method, seed, sources, invocation.out, stop)
+                _measure(plan, method, seed, sources, invocation.out, stop, environment)
                 if not invocation.quiet:
                     print(f"{method} {seed}: {time.perf_counter() - began:.0f} s", file=sys.stderr)
         results = gather(plan, invocation.out, seeds)
@@ -111,7 +112,7 @@ def find_sources(config: Protocols) -> dict[str, Mapping[str, Any]]:
 
 def _measure(
     plan: Mapping[str, Any], method: str, seed: int, sources: Mapping[str, Any], out: Path,
-    stop: Event,
+    stop: Event, environment: Mapping[str, Any],
 ) -> None:  # fmt: skip
     """Train one encoder and run its protocols, unless that is done."""
     folder = out / "encoders" / f"{method}-{seed}"
@@ -136,7 +137,7 @@ def _measure(
         },
         "last_loss": json.loads((folder / LOSSES).read_text())["losses"][-1],
         "seconds": round(time.perf_counter() - began, 1),
-        "environment": describe(),
+        "environment": environment,
     }
     write({numbers: json.dumps(result, indent=1) + "\n"})
 
