@@ -22,6 +22,7 @@ from fedmia.storage.outfolder import OutFolder
 from fedmia.storage.runfolder import RunFolder
 from fedmia.study.scheduler import exit_code, going_on
 from fedmia.threat import BlackBox
+from fedmia.untrusted.text import read_json
 from papers.central import BRANCH, LOSSES, build_method, draw_images, train_encoder
 from papers.central_settings import Central
 from papers.listing import read_sources
@@ -48,16 +49,16 @@ def measure_protocols(invocation: Invocation, stop: Event) -> int:
     """
     config: Protocols = invocation.settings
     if invocation.out is None:
-        raise InputError(f"{opt('out', 'FOLDER')} is missing: the encoders are kept there")
+        raise InputError(f"{opt('out')} is missing: the encoders are kept there")
     whole = load(PLAN)
     plan = {**whole, **whole["scales"][config.scale]}
     sources, began = find_sources(config), time.perf_counter()
-    own = {"scale": config.scale, "plan": plan}
+    own: dict[str, object] = {"scale": config.scale, "plan": plan}
     place = OutFolder(invocation.out, "other protocols", lambda folder: _settings(folder) == own)
     seeds = [plan["seed"] + i for i in range(config.encoders or plan["encoders"])]
     with going_on(stop), place:
         environment = describe()  # of the code that runs, whatever is committed meanwhile
-        place.begin(None if (invocation.out / "config.yaml").exists() else own)
+        place.begin(None if RunFolder(invocation.out).has_settings() else own)
         for seed in seeds:
             for method in plan["methods"]:
                 late = config.minutes and time.perf_counter() - began > 60 * config.minutes
@@ -65,7 +66,7 @@ def measure_protocols(invocation: Invocation, stop: Event) -> int:
                     stop.set()
                     break
                 _measure(plan, method, seed, sources, invocation.out, stop, environment)
-                if not invocation.quiet:
+                if not (invocation.quiet or invocation.json):
                     print(f"{method} {seed}: {time.perf_counter() - began:.0f} s", file=sys.stderr)
         results = gather(plan, invocation.out, seeds)
         if results is not None:
@@ -74,13 +75,15 @@ def measure_protocols(invocation: Invocation, stop: Event) -> int:
                 invocation.out / TABLE: table,
                 invocation.out / RESULTS: json.dumps(results, indent=1) + "\n",
             })  # fmt: skip
-            if not invocation.quiet:
-                print(table)
+        if invocation.json:
+            print(json.dumps(results))
+        elif results is not None and not invocation.quiet:
+            print(table)
     return exit_code(stop, {})
 
 
 def _settings(folder: Path) -> Mapping[str, Any]:
-    tree = load(folder / "config.yaml")
+    tree = load(RunFolder(folder).config)
     return {name: tree.get(name) for name in ("scale", "plan")}
 
 
@@ -102,6 +105,8 @@ def find_sources(config: Protocols) -> dict[str, Mapping[str, Any]]:
         return {"train": made_up, "test": {**made_up, "classes": 9},
                 "other": {**made_up, "classes": 5}}  # fmt: skip
     folder = Path(config.data_dir or "").resolve()
+    if not folder.is_dir():
+        raise InputError(f"{opt('data_dir', config.data_dir)}: no such folder")
     files = {"train": "cifar10-train.parquet", "test": "cifar10-test.parquet",
              "other": read_sources()["cifar100"]["file"]}  # fmt: skip
     for file in files.values():
@@ -135,7 +140,7 @@ def _measure(
             }
             for kind in KINDS
         },
-        "last_loss": json.loads((folder / LOSSES).read_text())["losses"][-1],
+        "last_loss": read_json(folder / LOSSES)["losses"][-1],
         "seconds": round(time.perf_counter() - began, 1),
         "environment": environment,
     }
@@ -185,12 +190,14 @@ def gather(plan: Mapping[str, Any], out: Path, seeds: list[int]) -> dict[str, An
         The numbers of each encoder and their summary; None below two encoders.
     """
     paths = [out / "encoders" / f"{m}-{s}.json" for s in seeds for m in plan["methods"]]
-    encoders = [json.loads(path.read_text()) for path in paths if path.exists()]
+    encoders = [read_json(path) for path in paths if path.exists()]
     if len(encoders) < 2:
         return None
+    machines = [one.pop("environment") for one in encoders]
     return {
         "plan": plan,
         **summarise(plan, encoders),
         "seconds": round(sum(one["seconds"] for one in encoders), 1),
+        "environments": [m for nth, m in enumerate(machines) if m not in machines[:nth]],
         "encoders": encoders,
     }

@@ -140,12 +140,11 @@ class Pipeline:
         return self._fit_and_score(LpLA(nonmembers=fitted_on), kind, switches)
 
     def _sd_mi(self, kind: str, switches: frozenset[str]) -> Sides:
-        options = {"anchors": self.plan["anchors"], "steps": self.plan["steps"]}
-        attack = SDMI(**options)
+        attack = SDMI(anchors=self.plan["anchors"], steps=self.plan["steps"])
         if "anchors" in switches:
             known, members, others = self._sides(kind, switches)
             attacked = torch.cat([known.members, known.nonmembers, members, others])
-            attack = AnchoredSDMI(attacked, **options)
+            attack = AnchoredSDMI(attacked, anchors=self.plan["anchors"], steps=self.plan["steps"])
         return self._fit_and_score(attack, kind, switches)
 
     def _encodermi(self, kind: str, switches: frozenset[str]) -> Sides:

@@ -41,4 +41,4 @@ class Protocols(Settings):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.scale != "smoke" and self.data_dir is None:
-            raise InputError(f"{opt('data_dir', 'FOLDER')} is missing: {self.scale} needs CIFAR-10")
+            raise InputError(f"{opt('data_dir')} is missing: {self.scale} needs CIFAR-10")
