@@ -56,7 +56,9 @@ class PartCropByEpoch(PartCrop):
             by_moment.append(self.score(view, images))
         return by_moment
 
-    def inputs(self, view: BlackBox, images: Tensor) -> list[Tensor]:
+    def inputs(self, view: BlackBox, images: Tensor, *draw: int) -> list[Tensor]:
+        if draw:  # of images fitted on
+            return super().inputs(view, images, *draw)
         if self._last is None or self._last[0] is not view or self._last[1] is not images:
             self._last = view, images, super().inputs(view, images)  # type: ignore[misc]
         return self._last[2]

@@ -7,6 +7,7 @@ together (Bonferroni); all others are secondary, and hold together among themsel
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -35,7 +36,8 @@ def summarise(plan: Mapping[str, Any], encoders: Sequence[Mapping[str, Any]]) ->
     Returns:
         `rows`: of each protocol with switches and each kind the `fair` and the `switched` accuracy
         and AUC, the `gain`, that of each method, and what follows of a primary one; `single`: of
-        each fair attack and kind how far one encoder's accuracy lies from the mean.
+        each protocol, fair ones without switch, and kind how far one encoder's accuracy lies from
+        the mean.
     """
     protocols, methods = plan["rows"], list(dict.fromkeys(one["method"] for one in encoders))
     of_kinds = [kind for one in protocols for kind in one.get("kinds", KINDS)]
@@ -84,20 +86,24 @@ def summarise(plan: Mapping[str, Any], encoders: Sequence[Mapping[str, Any]]) ->
 def _single(
     protocols: Sequence[Mapping[str, Any]], encoders: Sequence[Mapping[str, Any]]
 ) -> list[dict[str, Any]]:
-    """How the fair accuracy of one encoder lies about the mean, of every attack and kind."""
+    """How the accuracy of one encoder lies about the mean, of every protocol and kind.
+
+    `next` is Student's 95 % interval of one more encoder, single: what a number of one training
+    may be.
+    """
     singles = []
-    for attack in dict.fromkeys(one["attack"] for one in protocols):
-        for kind in KINDS:
-            values = [e["numbers"][kind][row_name(attack)]["accuracy"] for e in encoders]
-            within = [
-                [v for v, e in zip(values, encoders, strict=True) if e["method"] == method]
-                for method in dict.fromkeys(e["method"] for e in encoders)
-            ]
-            freedom = sum(len(group) - 1 for group in within)
-            squares = sum(statistics.variance(g) * (len(g) - 1) for g in within if len(g) > 1)
+    fair = [{"attack": a, "switches": ()} for a in dict.fromkeys(p["attack"] for p in protocols)]
+    for one in [*fair, *protocols]:
+        name = row_name(one["attack"], one["switches"])
+        for kind in one.get("kinds", KINDS):
+            values = [e["numbers"][kind][name]["accuracy"] for e in encoders]
+            wider = math.sqrt(len(values) + 1)  # of one value than of the mean
+            mean, ci = statistics.fmean(values), t_interval(values)
+            around = ci and (mean + (ci[0] - mean) * wider, mean + (ci[1] - mean) * wider)
             singles.append(
-                {"attack": attack, "kind": kind, "least": min(values), "greatest": max(values)}
-                | {"sd": round((squares / freedom) ** 0.5, 6) if freedom else None}
+                {"attack": one["attack"], "switch": " + ".join(one["switches"]), "kind": kind}
+                | {"sd": round(statistics.stdev(values), 6), "next": clip_interval(around)}
+                | {"least": round(min(values), 6), "greatest": round(max(values), 6)}
             )
     return singles
 

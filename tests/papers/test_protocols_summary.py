@@ -70,12 +70,17 @@ def test_verdict(gains: tuple[float, ...], verdict: str) -> None:
     assert row(summarise(PLAN, encoders(gains)), "pairs", "placebo")["verdict"] == verdict
 
 
-def test_single_encoder__deviation_within_methods() -> None:
+def test_single_encoder__lies_farther_from_the_mean_than_the_mean_of_all() -> None:
     single = summarise(PLAN, encoders((0.0,) * 4))["single"]
-    own = next(one for one in single if one["kind"] == "placebo")
-    within = np.var([0.50, 0.48], ddof=1), np.var([0.52, 0.51], ddof=1)
-    assert own["sd"] == pytest.approx(np.mean(within) ** 0.5, abs=1e-6)
-    assert (own["least"], own["greatest"]) == (0.48, 0.52)
+    assert [(one["switch"], one["kind"]) for one in single][::3] == [
+        ("", "trained"), ("pairs", "trained"), ("views + epoch", "placebo"),
+    ]  # fmt: skip
+    own = single[1]
+    assert (own["kind"], own["least"], own["greatest"]) == ("placebo", 0.48, 0.52)
+    sd, mean = np.std(FAIR, ddof=1), np.mean(FAIR)
+    half = scipy.stats.t.isf(0.025, 3) * sd * np.sqrt(1 + 1 / 4)
+    assert own["sd"] == pytest.approx(sd, abs=1e-6)
+    assert own["next"] == pytest.approx((mean - half, mean + half), abs=1e-6)
 
 
 def test_table__has_a_line_a_row() -> None:
