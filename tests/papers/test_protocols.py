@@ -24,7 +24,7 @@ from papers.protocols.attacks import AnchoredSDMI, PartCropByEpoch
 from papers.protocols.images import concatenate, draw_sides, encoder_settings, member_views
 from papers.protocols.pipeline import KINDS, SWITCHES, Pipeline, rates
 
-PLAN = {
+PLAN: dict[str, Any] = {
     "known": 8, "scored": 6, "members": 16, "views": 3, "crops": 4, "epochs": 4, "every": 1,
     "anchors": 4, "steps": 4,
     "methods": {"moco": {"model": {"name": "smallnet", "width": 4}}},
