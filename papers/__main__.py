@@ -1,7 +1,8 @@
 """`python -m papers`: tables and figures of the five papers, each by one command.
 
 `TABLE` makes tables, `head` attacks a released head, `run RUN` draws one run as the federated paper
-does. A clone alone holds it, and its root must be on the path: `python -m` in the clone does that.
+does, `protocols` says what departures from a fair protocol find. A clone alone holds it, and its
+root must be on the path: `python -m` in the clone does that.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import sys
 from collections.abc import Sequence
 
 from fedmia.cli.command import answer_page, print_page, run
-from papers.commands import HEAD, RUN, TABLES
+from papers.commands import HEAD, PROTOCOLS, RUN, TABLES
 from papers.listing import list_page
 
 
@@ -27,7 +28,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     if arguments == ["--list"]:  # with a kind of plugin it is the page of every command
         return print_page(list_page())
-    command = {"head": HEAD, "run": RUN}.get(arguments[0] if arguments else "", TABLES)
+    command = {"head": HEAD, "run": RUN, "protocols": PROTOCOLS}.get(
+        arguments[0] if arguments else "", TABLES
+    )
     rest = arguments if command is TABLES else arguments[1:]
     if isinstance(flags := answer_page(command, rest), int):
         return flags
@@ -40,6 +43,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
         return run(RUN, flags, make)
     from fedmia.runtime.interrupts import Interrupts
+
+    if command is PROTOCOLS:
+        from papers.protocols.command import measure_protocols
+
+        with Interrupts("encoders") as stop:
+            return run(PROTOCOLS, flags, lambda invocation: measure_protocols(invocation, stop))
     from papers.run import reproduce
 
     with Interrupts("tables") as stop:

@@ -8,3 +8,4 @@ from fedmia.cli.commands import read_commands
 
 COMMANDS = read_commands(Path(__file__).with_name("commands.yaml"))
 TABLES, HEAD, RUN = COMMANDS["tables"], COMMANDS["head"], COMMANDS["run"]
+PROTOCOLS = COMMANDS["protocols"]

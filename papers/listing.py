@@ -18,6 +18,9 @@ TIMES = """At smoke images are made up: no data set's name, no number and no cla
 In brackets: how long all jobs of a table take, one after another. Tables share jobs.
 A scale that is not named was not measured."""
 
+PROTOCOLS = """python -m papers protocols: what departures from a fair protocol, as the five papers
+and their public code make them, find where there is no membership."""
+
 
 @functools.cache  # files of the package do not change while the process runs
 def read_files() -> Mapping[str, Any]:
@@ -47,7 +50,7 @@ def list_page() -> str:
             lines += [f"  {name:32} {title}", *(f"  {'':32} {text}" for text in _limits(entry))]
         lines += [f"  left out: {what}: {why}" for what, why in file.get("left_out", {}).items()]
     files = [f"{name} ({one['file']})" for name, one in read_sources().items() if "file" in one]
-    return "\n".join([*lines, "", f"Files in --data-dir: {', '.join(files)}."])
+    return "\n".join([*lines, "", PROTOCOLS, "", f"Files in --data-dir: {', '.join(files)}."])
 
 
 def _limits(entry: Mapping[str, Any]) -> Iterator[str]:

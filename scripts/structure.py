@@ -33,7 +33,7 @@ PRODUCT = ("fedmia", "clients", "strategies")
 PACKAGES = (*PRODUCT, "papers")
 LEAVES = frozenset(
     ("attacks", "ssl", "nets", "data", "partitions", "defenses", "statistics", "threat", "shadows")
-    + ("lowerbounds", "probes", "observers", "encoders", "strategies", "clients")
+    + ("lowerbounds", "probes", "observers", "encoders", "strategies", "clients", "protocols")
 )
 WINDOW, GROWTH = 100, 10  # commits; lines
 SILENT = {

@@ -98,7 +98,7 @@ def complaint(words: list[str]) -> str | None:
     """What is wrong with a command, its program first; None where nothing is."""
     program, name, *rest = words
     if [program, name, *rest[:1]] == ["python", "-m", "papers"]:
-        name = rest[1] if rest[1:2] in (["head"], ["run"]) else "tables"
+        name = rest[1] if rest[1:2] in (["head"], ["run"], ["protocols"]) else "tables"
         rest = rest[1:] if name == "tables" else rest[2:]
     elif program != "fedmia":
         here = (ROOT / name).is_file() or name.startswith("-") or "/" not in name
