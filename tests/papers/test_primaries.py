@@ -19,6 +19,7 @@ from papers.listing import read_sources
 from tests.made_up_runs import write_run
 
 PLANNED = {e.name: c for e in select(["primaries"]) for c in e.claims if "primary" in c}
+REGIME = {c["says"]: c for e in select(["regime"]) for c in e.claims if "primary" in c}
 POWER, LEVEL, DRAWS = 0.9, 0.05, 100_000
 
 
@@ -40,13 +41,15 @@ def test_primaries__one_a_paper_in_one_family() -> None:
     names = {name.removeprefix("primary-") for name in PLANNED}
     assert names == {"encodermi", "federated", "logistic", "lpla", "partcrop"}
     assert all(c["primary"]["family"] == len(PLANNED) for c in PLANNED.values())
-    elsewhere = [c for e in read_entries().values() for c in e.claims if e.paper != "primaries"]
+    assert len(REGIME) == 4 and all(c["primary"]["family"] == 4 for c in REGIME.values())
+    files = {"primaries", "regime"}
+    elsewhere = [c for e in read_entries().values() for c in e.claims if e.paper not in files]
     assert not any("primary" in claim for claim in elsewhere)
 
 
-@pytest.mark.parametrize("name", sorted(PLANNED))
+@pytest.mark.parametrize("name", sorted(PLANNED | REGIME))
 def test_primaries__the_fewest_targets_of_the_power(name: str) -> None:
-    plan = PLANNED[name]["primary"]
+    plan = (PLANNED | REGIME)[name]["primary"]
     assert power(plan["targets"], plan) >= POWER > power(plan["targets"] - 1, plan)
 
 
