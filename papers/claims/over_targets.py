@@ -213,7 +213,8 @@ def _would_take(values: Sequence[float], effect: float, together: int) -> dict[s
     if not values or effect <= 0:
         return dict.fromkeys(TAKES)
     deviations = statistics.stdev(values), *deviation_limits(values)
-    return {n: targets_needed(effect, sd, together) for n, sd in zip(TAKES, deviations, strict=True)}
+    numbers = [targets_needed(effect, sd, together) for sd in deviations]
+    return dict(zip(TAKES, numbers, strict=True))
 
 
 def _of_all(verdicts: Sequence[str]) -> str:

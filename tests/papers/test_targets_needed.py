@@ -1,4 +1,4 @@
-"""How many targets an undecided claim would take, against a simulation of the rule that decides it."""
+"""How many targets an undecided claim would take, against a simulation of the deciding rule."""
 
 from __future__ import annotations
 
