@@ -105,10 +105,10 @@ def test_choice__is_the_highest_auc_of_any_number_of_steps_from_two_on() -> None
 
 
 def test_choice__reads_the_rise_and_not_the_level() -> None:
-    """Members begin high and rise least: by the level they would be taken for the others."""
+    """Members begin high and rise least, in the third step: by the level no step tells them."""
     start = np.where(TRUTH == 1, 9.0, 0.0)
-    rising = np.stack([start, start + 1, start + np.where(TRUTH == 1, 1.0, 2.0), start + 1])
-    assert choose_climb({0.1: rising}, TRUTH) == (2, 0.1)
+    last = start + np.where(TRUTH == 1, 1.0, 2.0)
+    assert choose_climb({0.1: np.stack([start, start + 1, start + 1, last])}, TRUTH) == (3, 0.1)
 
 
 def test_choice__ends_where_a_loss_is_no_longer_finite() -> None:
