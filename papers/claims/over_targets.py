@@ -24,8 +24,16 @@ from fedmia.statistics.intervals import LEVEL, Interval
 from fedmia.statistics.spread import p_value, t_interval
 from fedmia.study.points import BySeed, known, paired_differences
 from papers.cells import Reading
-from papers.claims import EQUIVALENT, FAILS, HOLDS, NO_TEST, NOT_RUN, UNDECIDED
-from papers.claims.targets_needed import deviation_limits, targets_needed
+from papers.claims import (
+    EQUIVALENT,
+    FAILS,
+    HOLDS,
+    NO_TEST,
+    NOT_RUN,
+    UNDECIDED,
+    deviation_limits,
+    targets_needed,
+)
 from papers.entries import Entry, TableCell
 
 TAKES = ("would_take", "would_take_low", "would_take_high")  # of an undecided claim

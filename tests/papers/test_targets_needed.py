@@ -10,9 +10,15 @@ import pytest
 
 from fedmia.statistics.spread import t_interval
 from papers.cells import Reading
-from papers.claims import FAILS, HOLDS, UNDECIDED
+from papers.claims import (
+    FAILS,
+    HOLDS,
+    UNDECIDED,
+    chance_to_decide,
+    deviation_limits,
+    targets_needed,
+)
 from papers.claims.over_targets import judge_claims
-from papers.claims.targets_needed import chance_to_decide, deviation_limits, targets_needed
 from papers.entries import Entry, TableCell, read_entries
 from papers.jobs import TableJob
 
