@@ -1,10 +1,13 @@
 """Does ascent add anything? The answer to what benchmarks/plans/ascent.yaml asks.
 
-    python benchmarks/ascent.py NAME=REGIME=FOLDER .. [--short] [--out FOLDER]
+    python benchmarks/ascent.py NAME=REGIME=FOLDER .. [--plan FILE] [--short] [--out FOLDER]
+
+Another plan is that of the paper's many steps, plans/static_ascent.yaml.
 
 NAME is the data, REGIME `weak` or `overfit`. The gain of a federation is the AUC of an ascent less
 that of its control, or less .5 where the control is under .5. Primary questions have Holm's p over
-all of them; everything else is exploratory. A sweep that is not planned, whose seeds are used up,
+all of them; everything else is exploratory. Where the plan has a smallest `effect`, each is judged
+by the interval of all of them together. A sweep that is not planned, whose seeds are used up,
 or that is not finished is refused (`--short` answers with fewer runs, and says so). Several folders
 of one sweep, each with seeds of its own, count as one. Writes `answer.json` and `answer.png`.
 """
@@ -31,15 +34,15 @@ from fedmia.runtime.environment import describe
 from fedmia.settings.commands.study import label, tree_key
 from fedmia.statistics.auc import auc_estimate
 from fedmia.statistics.pvalues import holm
-from fedmia.statistics.spread import p_value, spread
+from fedmia.statistics.spread import clip_interval, p_value, spread, t_interval
 from fedmia.storage.runfolder import RunFolder
 from fedmia.study.points import group_by_key
 
 RESULTS = Path(__file__).parent / "results" / "ascent"
 UNSOUND = ("control-failed", "shift")  # verdicts of a run that stays in and is named
 # An attack's rows are of the first that their names begin with.
-ASCENTS = ("ascent-static", "ascent-algorithm1", "ascent")
-# What the picture shows of a question: reading -> attack and control.
+ASCENTS = ("ascent-static", "ascent-climb", "ascent-algorithm1", "ascent")
+# What the picture shows of a question: reading -> attack and control; of others what they ask.
 PICTURE = {
     "static": {
         "rise": ("ascent-static", LOSS_BEFORE), "level": ("ascent-static-level", LOSS_BEFORE),
@@ -66,8 +69,27 @@ def measure_row(values: Mapping[int, tuple[float, float]]) -> Row:
         "auc": spread(a for a, _ in values.values()),
         "auc_control": spread(c for _, c in values.values()),
         "by_seed": {str(seed): round(g, 6) for seed, g in gains.items()},
+        "aucs_by_seed": {str(seed): list(aucs) for seed, aucs in values.items()},
         "p": p_value(list(gains.values())),
     }  # fmt: skip
+
+
+def judge(gains: Sequence[float], effect: float, together: int) -> Row:
+    """Whether a gain is there, by its interval, which holds together with those of all questions.
+
+    Args:
+        gains: one a federation.
+        effect: the smallest gain that would matter.
+        together: number of questions.
+
+    Returns:
+        `ci_together`, rounded, and `verdict`: `held` where it lies over 0, `not held` where it lies
+        under the effect, else `undecided`.
+    """
+    ci = clip_interval(t_interval(gains, together), -1.0)
+    low, high = ci or (-1.0, 1.0)
+    verdict = "held" if low > 0 else "not held" if high < effect else "undecided"
+    return {"ci_together": ci, "verdict": verdict}
 
 
 def pairs(cells: Iterable[Cell]) -> dict[tuple[str, str], dict[int, tuple[float, float]]]:
@@ -100,10 +122,13 @@ def primary(plan: Mapping[str, Any], swept: Sequence[Swept]) -> list[Row]:
     # A question without an answer yet counts as one without an effect.
     adjusted = holm([1.0 if row["p"] is None else row["p"] for row in rows])
     answers = []
+    more = plan.get("secondary", {})
     for row, p in zip(rows, adjusted, strict=True):
-        answers.append(row | {"kind": "primary", "p_holm": None if row["p"] is None else p})
-        more = plan["secondary"]
-        if row["question"] == more["question"]:
+        own = {"kind": "primary", "p_holm": None if row["p"] is None else p}
+        if "effect" in plan:
+            own |= judge([*row["by_seed"].values()], plan["effect"], len(rows))
+        answers.append(row | own)
+        if row["question"] == more.get("question"):
             cells = cells_of(swept, plan["regime"], row["data"])
             beside = _question(plan["regime"], more | {"data": row["data"]}, cells)
             answers.append(beside | {"kind": "secondary", "p_holm": None})
@@ -140,9 +165,11 @@ def _question(regime: str, question: Mapping[str, str], cells: Sequence[Cell]) -
 
 def exploratory(plan: Mapping[str, Any], swept: Sequence[Swept]) -> list[Row]:
     """All else that the sweeps have: pairs, sets, and loss and rise together; each row once."""
+    more = [plan["secondary"]] if "secondary" in plan else []
     primary_pairs = {(q["data"], q["attack"], q["control"])
-             for q in [*plan["questions"], *({**plan["secondary"], "data": q["data"]}
-                                             for q in plan["questions"])]}  # fmt: skip
+             for q in [*plan["questions"], *({**one, "data": q["data"]}
+                                             for q in plan["questions"] for one in more)]
+             }  # fmt: skip
     rows = [
         row
         for sweep in swept
@@ -215,12 +242,14 @@ def picture(plan: Mapping[str, Any], swept: Sequence[Swept]) -> Figure:
     """Weak on the left, overfit on the right: a dot a federation, a ring at the mean, a bar over
     its interval."""
     lines = [(q["data"], q["question"], reading, names)
-             for q in plan["questions"] for reading, names in PICTURE[q["question"]].items()
-             ]  # fmt: skip
+             for q in plan["questions"] for reading, names in PICTURE.get(
+                 q["question"], {"rise": (q["attack"], q["control"])}).items()]  # fmt: skip
     figure = Figure(figsize=(11, 1.4 + 0.42 * len(lines)), layout="constrained")
-    regimes = ("weak", "overfit")
-    both: Sequence[Axes] = figure.subplots(1, 2, sharex=True, sharey=True)
-    for axes, regime in zip(both, regimes, strict=True):
+    regimes = sorted({sweep["regime"] for sweep in plan["sweeps"]}, reverse=True)
+    panels: Sequence[Axes] = figure.subplots(
+        1, len(regimes), sharex=True, sharey=True, squeeze=False
+    )[0]
+    for axes, regime in zip(panels, regimes, strict=True):
         for place, (data, _, reading, names) in enumerate(lines):
             values = measure_row(pairs(cells_of(swept, regime, data)).get(names, {}))
             _line(axes, place, values, "#b2442f" if reading == "rise" else "#2f6db2")
@@ -228,8 +257,8 @@ def picture(plan: Mapping[str, Any], swept: Sequence[Swept]) -> Figure:
         axes.grid(axis="x", alpha=0.3)
         axes.set_title(regime)
         axes.set_xlabel("gain in AUC over the control, or over 0.5")
-    both[0].set_yticks(range(len(lines)), [", ".join(line[:3]) for line in lines], fontsize=9)
-    both[0].set_ylim(len(lines) - 0.5, -0.5)
+    panels[0].set_yticks(range(len(lines)), [", ".join(line[:3]) for line in lines], fontsize=9)
+    panels[0].set_ylim(len(lines) - 0.5, -0.5)
     return figure
 
 
@@ -268,7 +297,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     picture(plan, swept).savefig(arguments.out / "answer.png", dpi=120)
     print(f"{answer['short']} planned runs are missing")
     for row in rows:
-        print(f"{row['kind']} {row['question']}, {row['data']}: {row['gain']}, p {row['p_holm']}")
+        told = f"{row['gain']}, p {row['p_holm']}{', ' * ('verdict' in row)}"
+        print(f"{row['kind']} {row['question']}, {row['data']}: {told}{row.get('verdict', '')}")
 
 
 def _about(sweep: Swept) -> Row:

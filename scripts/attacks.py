@@ -9,6 +9,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+from fedmia.attacks.ascent_climb import STEPS
 from fedmia.attacks.base import ActiveAttack
 from fedmia.attacks.stacking import Stacking
 from fedmia.seeding import rng
@@ -29,8 +30,10 @@ def queries(name: str) -> str:
         return "twice those of its attacks"
     brief = {k: 5 for k in ("steps", "epochs") if isinstance(getattr(cls, k, 0), int)}
     brief = {k: v for k, v in brief.items() if getattr(cls, k, 0) > v}
-    if name == "ascent-static":
+    if name in ("ascent-climb", "ascent-static"):
         brief["batch"] = 1  # a batch that is not full is filled with images that are not scored
+    if name == "ascent-climb":
+        brief["steps"] = STEPS  # the most that it may choose
     attack = registry.build("attack", name, brief)
     images, more_images = material.textures(5), material.textures(14, seed=2)
     view: Any = material.least_view(attack, material.small_moco(), images, held=more_images)

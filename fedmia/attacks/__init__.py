@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from fedmia.attacks.all_for_one import AllForOne as AllForOne
     from fedmia.attacks.ascent import Ascent as Ascent
     from fedmia.attacks.ascent import AscentAlgorithm1 as AscentAlgorithm1
+    from fedmia.attacks.ascent_climb import AscentClimb as AscentClimb
     from fedmia.attacks.ascent_static import AscentStatic as AscentStatic
     from fedmia.attacks.base import ActiveAttack as ActiveAttack
     from fedmia.attacks.base import Attack as Attack

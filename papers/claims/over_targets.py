@@ -24,9 +24,19 @@ from fedmia.statistics.intervals import LEVEL, Interval
 from fedmia.statistics.spread import p_value, t_interval
 from fedmia.study.points import BySeed, known, paired_differences
 from papers.cells import Reading
-from papers.claims import EQUIVALENT, FAILS, HOLDS, NO_TEST, NOT_RUN, UNDECIDED
+from papers.claims import (
+    EQUIVALENT,
+    FAILS,
+    HOLDS,
+    NO_TEST,
+    NOT_RUN,
+    UNDECIDED,
+    deviation_limits,
+    targets_needed,
+)
 from papers.entries import Entry, TableCell
 
+TAKES = ("would_take", "would_take_low", "would_take_high")  # of an undecided claim
 QUARTER = 0.25  # of the paper's own difference: less would not carry its sentence
 Readings = Mapping[tuple[str, str, str], Reading]  # (level, row, column) -> its number
 Tables = Mapping[str, tuple[Sequence[TableCell], Readings]]  # of each entry by its name
@@ -50,7 +60,10 @@ def judge_claims(
         how many were `planned` (None where the claim names no number), and `parts`: of a claim
         over each of several columns `column`, `mean`, `ci`, `p` and `verdict` of each,
         whose least is that of the claim; and, where there are any, the seeds of targets with
-        `no_answer` of a side, which gave nearly all images one score.
+        `no_answer` of a side, which gave nearly all images one score. Of an undecided claim, else None: the targets that it
+        `would_take` at the deviation seen, as of `targets_needed`, and at the 95 % limits of that
+        deviation, `would_take_low` and `would_take_high`; of one over each of several columns
+        those of the part that takes most, beside each part's `would_take` and `would_take_ci`.
     """
     by_claim = [
         (entry, claim, level, _is_run(claim, level, cells))
@@ -174,21 +187,25 @@ def _judge(
             {"column": column, "mean": statistics.fmean(values) if values else None, "low": low}
             | {"high": high, "p": p, "verdict": verdict, "p_equivalent": p_equivalent}
             | {"targets": len(values)}
+            | _would_take(values if ci and verdict == UNDECIDED else (), effect, together)
         )
     least = min(parts, key=lambda part: math.inf if part["mean"] is None else part["mean"])
+    verdict = _of_all([part["verdict"] for part in parts]) if together else NOT_RUN
+    most = max(parts, key=lambda part: part["would_take"] or 0)
     return {
         "entry": entry.name,
         "paper": entry.paper,
         "says": claim["says"],
         "primary": bool(plan),
         "level": level,
-        "verdict": _of_all([part["verdict"] for part in parts]) if together else NOT_RUN,
+        "verdict": verdict,
         "effect": effect,
         **{name: least[name] for name in ("mean", "low", "high", "p", "p_equivalent", "targets")},
         "planned": plan.get("targets"),
+        **{name: most[name] if verdict == UNDECIDED else None for name in TAKES},
         "parts": [
-            {name: part[name] for name in ("column", "mean", "p", "verdict")}
-            | {"ci": None if part["low"] is None else [part["low"], part["high"]]}
+            {name: part[name] for name in ("column", "mean", "p", "verdict", "would_take")}
+            | {"ci": _ends(part, "low", "high"), "would_take_ci": _ends(part, *TAKES[1:])}
             for part in parts
             if claim.get("each")
         ],
@@ -212,6 +229,20 @@ def _no_answer(claim: Mapping[str, Any], level: str, readings: Readings) -> list
 def _names(side: Any) -> Sequence[str]:
     """The columns of a side of a claim; none of a number."""
     return [side] if isinstance(side, str) else side if isinstance(side, Sequence) else ()
+
+
+def _ends(part: Mapping[str, Any], low: str, high: str) -> list[Any] | None:
+    return None if part[low] is None else [part[low], part[high]]
+
+
+def _would_take(values: Sequence[float], effect: float, together: int) -> dict[str, int | None]:
+    """TAKES of the differences of an undecided claim; None where there are none, as of another, or
+    it has no smallest effect."""
+    if not values or effect <= 0:
+        return dict.fromkeys(TAKES)
+    deviations = statistics.stdev(values), *deviation_limits(values)
+    numbers = [targets_needed(effect, sd, together) for sd in deviations]
+    return dict(zip(TAKES, numbers, strict=True))
 
 
 def _of_all(verdicts: Sequence[str]) -> str:

@@ -34,6 +34,7 @@ MILD = Augment(
 
 # Options under which attacks that train or climb for long take a tenth of their time.
 BRISK: dict[str, dict[str, Any]] = {
+    "ascent-climb": {"pairs": 1, "steps": 3},
     "ascent-static": {"pairs": 1},
     "baseline-c": {"downstream_images": 100, "epochs": 60, "rate": 1e-3},
     "encodermi-s": {"epochs": 40, "rate": 3e-3, "batch_size": 64},

@@ -23,10 +23,11 @@ from tests.attacks.planted import MILD, auc_of, brisk, chance, fitted, method_of
 
 MakeView = Callable[..., Any]
 # These train a network of their own, or read many models: their turn comes with the slow tests.
-COSTLY = ("ascent-static", "baseline-c", "sd-mi", "partcrop", "partcrop-v2", "fe-mi",
-          "supervised-mi", "variance-only", "bavaria", "lira", "lira-rounds", "rmia-rounds",
-          "semi-rounds", "rmia", "ascent-algorithm1", "sslmem", "encodermi-s", "encodermi-v",
-          "all-for-one", "baseline-a", "baseline-b", "baseline-d", "stacking-rounds")  # fmt: skip
+COSTLY = ("ascent-climb", "ascent-static", "baseline-c", "sd-mi", "partcrop", "partcrop-v2",
+          "fe-mi", "supervised-mi", "variance-only", "bavaria", "lira", "lira-rounds",
+          "rmia-rounds", "semi-rounds", "rmia", "ascent-algorithm1", "sslmem", "encodermi-s",
+          "encodermi-v", "all-for-one", "baseline-a", "baseline-b", "baseline-d",
+          "stacking-rounds")  # fmt: skip
 every_attack = pytest.mark.parametrize(
     "name",
     [pytest.param(n, marks=[pytest.mark.slow] * (n in COSTLY)) for n in registry.names("attack")],

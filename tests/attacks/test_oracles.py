@@ -179,9 +179,9 @@ PROMISED = [(leak, n) for leak in sorted(SEEN_BY) for n in ATTACKS if promised(n
 
 
 # Whoever trains a network of its own, or climbs, is asked among the slow tests.
-COSTLY = (*(n for n in ATTACKS if n.startswith("baseline-")), "ascent-static", "encodermi-s",
-          "encodermi-v", "fe-mi", "partcrop", "partcrop-v2", "sd-mi", "supervised-mi",
-          "variance-only")  # fmt: skip
+COSTLY = (*(n for n in ATTACKS if n.startswith("baseline-")), "ascent-climb", "ascent-static",
+          "encodermi-s", "encodermi-v", "fe-mi", "partcrop", "partcrop-v2", "sd-mi",
+          "supervised-mi", "variance-only")  # fmt: skip
 
 
 @pytest.mark.parametrize(

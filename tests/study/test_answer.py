@@ -14,6 +14,7 @@ import yaml
 from scipy.stats import t as student
 from scipy.stats import ttest_1samp
 
+from fedmia.attacks.ascent_climb import AscentClimb
 from fedmia.cli.command import parse
 from fedmia.cli.commands import STUDY
 from fedmia.settings.commands.study import Study
@@ -167,6 +168,48 @@ def test_primary__gains_p_and_holm_over_the_four(plan: Any, asked: list[str]) ->
     assert rows[3]["p_holm"] is None and rows[5]["p_holm"] is None
 
 
+@pytest.mark.parametrize(
+    ("mean", "verdict"),
+    [(0.1, "held"), (0.025, "undecided"), (0.0, "not held"), (-0.1, "not held")],
+)
+def test_judge__by_the_interval_of_all_questions_together(mean: float, verdict: str) -> None:
+    """.0293 wide a side: Student's 4.31 with four degrees of freedom."""
+    gains = [mean + 0.0125 * z for z in (-1.4, -1, 0, 1, 1.4)]
+    row = SCRIPT["judge"](gains, 0.05, 4)
+    half = student.isf(0.05 / 8, 4) * np.std(gains, ddof=1) / 5**0.5
+    assert row["ci_together"] == pytest.approx((mean - half, mean + half), abs=1e-6)
+    assert row["verdict"] == verdict
+    assert SCRIPT["judge"](gains[:1], 0.05, 4) == {"ci_together": None, "verdict": "undecided"}
+
+
+def test_primary__has_verdicts_where_the_plan_has_a_smallest_effect(
+    plan: Any, asked: list[str]
+) -> None:
+    """And no secondary row where it asks for none."""
+    swept = read(plan, asked)
+    assert not any("verdict" in row for row in primary(plan, swept))
+    del plan["secondary"]
+    rows = primary({**plan, "effect": 0.05}, swept)
+    assert [row["kind"] for row in rows] == ["primary"] * 4
+    for row in rows:
+        own = SCRIPT["judge"]([*row["by_seed"].values()], 0.05, 4)
+        assert (row["verdict"], row["ci_together"]) == (own["verdict"], own["ci_together"])
+    assert rows[0]["aucs_by_seed"]["10"] == [0.62, 0.55]
+    assert len(exploratory(plan, swept)) > len(
+        exploratory(
+            {
+                **plan,
+                "secondary": {
+                    "question": "federated",
+                    "attack": "ascent",
+                    "control": "loss-before",
+                },
+            },
+            swept,
+        )
+    )
+
+
 def test_primary__says_choices_regime_and_failed_controls(plan: Any, write: Write) -> None:
     asked = [write("digits", "overfit", "digits", code="control-failed"),
              write("CIFAR-10", "overfit", "cifar")]  # fmt: skip
@@ -314,6 +357,25 @@ def test_plan__asks_both_questions_of_federations_that_nobody_has_looked_at() ->
     assert ask == [(q, data) for q in ("static", "federated") for data in both]
     primaries = range(plan["seeds"]["primary"], plan["seeds"]["primary"] + 29)
     assert not any(low <= seed <= high for low, high in plan["used_up"] for seed in primaries)
+
+
+STATIC = BENCHMARKS / "plans" / "static_ascent.yaml"
+
+
+def test_plan__of_the_static_ascent_asks_for_both_controls_of_fresh_federations() -> None:
+    plan = PLANNING["load_plan"](STATIC)
+    asked = {(q["data"], q["attack"], q["control"]) for q in plan["questions"]}
+    assert len(plan["questions"]) == 4 and asked == {
+        (data, "ascent-climb", control)
+        for data in ("digits", "CIFAR-10") for control in AscentClimb.without
+    }  # fmt: skip
+    first = plan["seeds"]["primary"]
+    primaries = range(first, first + plan["federations"])
+    assert not any(low <= seed <= high for low, high in plan["used_up"] for seed in primaries)
+    for one in PLANNING["sweeps"](plan):
+        (cell, *_) = parse(STUDY, ["--config", one.config]).settings.cells
+        assert cell.seed == first and "ascent-climb" in cell.first.attacks
+        assert cell.first.attacker == "passive"
 
 
 def test_plan__its_sweeps_have_its_seeds() -> None:
