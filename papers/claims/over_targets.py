@@ -60,10 +60,11 @@ def judge_claims(
         how many were `planned` (None where the claim names no number), and `parts`: of a claim
         over each of several columns `column`, `mean`, `ci`, `p` and `verdict` of each,
         whose least is that of the claim; and, where there are any, the seeds of targets with
-        `no_answer` of a side, which gave nearly all images one score. Of an undecided claim, else None: the targets that it
-        `would_take` at the deviation seen, as of `targets_needed`, and at the 95 % limits of that
-        deviation, `would_take_low` and `would_take_high`; of one over each of several columns
-        those of the part that takes most, beside each part's `would_take` and `would_take_ci`.
+        `no_answer` of a side, which gave nearly all images one score. Of an undecided claim, else
+        None: the targets that it `would_take` at the deviation seen, as of `targets_needed`, and
+        at the 95 % limits of that deviation, `would_take_low` and `would_take_high`; of one over
+        each of several columns those of the part that takes most, beside each part's `would_take`
+        and `would_take_ci`.
     """
     by_claim = [
         (entry, claim, level, _is_run(claim, level, cells))
