@@ -13,6 +13,7 @@ Example:
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 import scipy
@@ -155,10 +156,23 @@ def images_needed(
         )
         return least is not None and least <= auc
 
+    return fewest(enough, MOST)
+
+
+def fewest(enough: Callable[[int], bool], most: int) -> int | None:
+    """The least number, from 2 on, that is enough, by bisection.
+
+    Args:
+        enough: whether a number is; once it is, so are all greater ones.
+        most: number at which the search ends.
+
+    Returns:
+        The number; None where none up to `most` is enough.
+    """
     low, high = 1, 2
     while not enough(high):
         low, high = high, 2 * high
-        if high > MOST:
+        if high > most:
             return None
     while high - low > 1:
         middle = (low + high) // 2

@@ -19,6 +19,7 @@ from collections.abc import Sequence
 import scipy
 
 from fedmia.statistics.intervals import Interval, tail
+from fedmia.statistics.power import fewest
 
 POWER = 0.9
 MOST = 10**6  # targets, at which the search ends
@@ -42,18 +43,7 @@ def targets_needed(effect: float, sd: float, family: int = 1, power: float = POW
     if effect <= 0:
         raise ValueError(f"effect must be over 0, got {effect}")
 
-    def enough(n: int) -> bool:
-        return chance_to_decide(effect, sd, n, family) >= power
-
-    low, high = 1, 2
-    while not enough(high):
-        low, high = high, 2 * high
-        if low > MOST:
-            return None
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if enough(middle) else (middle, high)
-    return high
+    return fewest(lambda n: chance_to_decide(effect, sd, n, family) >= power, MOST)
 
 
 def chance_to_decide(effect: float, sd: float, n: int, family: int = 1) -> float:
