@@ -55,7 +55,7 @@ WORKS = {
     "fedmia.attacks.ascent_static:AscentStatic._climb": "climbs",
     "fedmia.attacks.ascent:Ascent.climb": "climbs",
     "fedmia.threat._rows:Rows._embed": "embedding",
-    "fedmia.threat._rows:Rows._layer": "embedding",
+    "fedmia.threat._rows:Rows._layers": "embedding",
     "fedmia.ssl.train:Job.run": "steps",
 }
 HERE = threading.local()

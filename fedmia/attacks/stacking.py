@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 from torch import Tensor
 
+from fedmia.attacks.ascent_climb import AscentClimb
 from fedmia.attacks.ascent_static import AscentStatic
 from fedmia.attacks.base import Attack, Known, Scores
 from fedmia.attacks.baseline import BaselineA, BaselineD, BaselineE
@@ -24,7 +25,13 @@ from fedmia.attacks.internal import Internal
 from fedmia.attacks.lira import LiRA, LiRARounds
 from fedmia.attacks.loss_slope import LossSlope
 from fedmia.attacks.lpla import LpLA
-from fedmia.attacks.partcrop import PartCrop, PartCropV2
+from fedmia.attacks.partcrop import (
+    PartCrop,
+    PartCropCosine,
+    PartCropEnergy,
+    PartCropLogistic,
+    PartCropV2,
+)
 from fedmia.attacks.rmia import RMIA, RMIARounds
 from fedmia.attacks.sd_mi import SDMI
 from fedmia.attacks.semi import SeMIRounds
@@ -39,10 +46,10 @@ from fedmia.threat import BlackBox, Threat
 
 # Every attack on a released model, or on a client's models of rounds, that scores images.
 READABLE: tuple[type[Attack], ...] = (
-    AscentStatic, BaselineA, BaselineB, BaselineC, BaselineD, BaselineE, BaVarIA, Combined,
-    DOV4MM, EncoderMIS, EncoderMIT, EncoderMIV, FeMI, GradNorm, Internal, LiRA, LiRARounds,
-    LossSlope, LpLA, PartCrop, PartCropV2, RMIA, RMIARounds, SDMI, SeMIRounds, Similarity,
-    SSLMem, SupervisedMI, VarianceOnly,
+    AscentClimb, AscentStatic, BaselineA, BaselineB, BaselineC, BaselineD, BaselineE, BaVarIA,
+    Combined, DOV4MM, EncoderMIS, EncoderMIT, EncoderMIV, FeMI, GradNorm, Internal, LiRA,
+    LiRARounds, LossSlope, LpLA, PartCrop, PartCropCosine, PartCropEnergy, PartCropLogistic,
+    PartCropV2, RMIA, RMIARounds, SDMI, SeMIRounds, Similarity, SSLMem, SupervisedMI, VarianceOnly,
 )  # fmt: skip
 
 

@@ -30,6 +30,7 @@ from papers.tables import (
 from tests.made_up_runs import write_run
 
 PAPERS = {"encodermi", "federated", "logistic", "lpla", "partcrop"}
+QUESTIONS = {"primaries", "regime"}  # files of planned questions, asked at small alone
 
 
 @pytest.fixture
@@ -46,9 +47,9 @@ def test_entry__plans_at_every_scale(name: str, data_dir: Path) -> None:
     for scale in ("smoke", "small", "paper"):
         cells = entry.cells(scale, data_dir, 1)
         assert all(bool(cell.jobs) != bool(cell.reason) for cell in cells)
-        if entry.paper == "primaries":  # asked at small alone
+        if entry.paper in QUESTIONS:  # asked at small alone
             assert any(cell.jobs for cell in cells) == (scale == "small"), scale
-        assert scale == "small" or entry.paper == "primaries" or any(cell.jobs for cell in cells)
+        assert scale == "small" or entry.paper in QUESTIONS or any(cell.jobs for cell in cells)
         for job in jobs_of(cells):
             assert str(data_dir) not in str(job.tree)  # no path decides a key
 
@@ -80,7 +81,7 @@ def test_list__shows_every_entry_and_what_is_left_out() -> None:
     for file in read_files().values():
         for what, why in file.get("left_out", {}).items():
             assert f"{what}: {why}" in page and len(why) > 10
-    assert {entry.paper for entry in entries.values()} == PAPERS | {"primaries"}
+    assert {entry.paper for entry in entries.values()} == PAPERS | QUESTIONS
 
 
 def test_files__hold_no_key_that_nothing_reads() -> None:
