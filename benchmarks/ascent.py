@@ -297,8 +297,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     picture(plan, swept).savefig(arguments.out / "answer.png", dpi=120)
     print(f"{answer['short']} planned runs are missing")
     for row in rows:
-        told = f"{row['gain']}, p {row['p_holm']}{', ' * ('verdict' in row)}"
-        print(f"{row['kind']} {row['question']}, {row['data']}: {told}{row.get('verdict', '')}")
+        numbers = f"{row['gain']}, p {row['p_holm']}{', ' * ('verdict' in row)}"
+        print(f"{row['kind']} {row['question']}, {row['data']}: {numbers}{row.get('verdict', '')}")
 
 
 def _about(sweep: Swept) -> Row:

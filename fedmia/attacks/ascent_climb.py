@@ -12,14 +12,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedmia.attacks._reference import distinct
-from fedmia.attacks.ascent_static import AscentStatic
+from fedmia.attacks.ascent_static import RATES, AscentStatic
 from fedmia.attacks.base import Attack, Known, Scores, negatives_option
 from fedmia.data.images import digests
 from fedmia.settings import option
 from fedmia.threat import Threat, WhiteBox
 
 STEPS = 10  # of each climb that `auto` tries: the local rounds of the paper (Sec. V-A2)
-RATES = (0.003, 0.01, 0.03, 0.1)  # learning rates tried by `auto`, up to the paper's
 
 
 @dataclass

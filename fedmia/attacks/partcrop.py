@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -113,7 +114,8 @@ class PartCropCosine(PartAttack):
     looks_at: ClassVar[tuple[str, ...]] = ("whole",)
 
     def score(self, view: BlackBox, images: Tensor) -> Scores:
-        return self.part_means(view, images)[:, 2]
+        _, cosines = self.read_parts(view, images)
+        return np.asarray(cosines.double().mean(dim=1))
 
 
 class PartCropLogistic(PartAttack, ClassifierAttack):

@@ -371,18 +371,18 @@ def test_steps__are_a_floor(leak: dict[str, Any]) -> None:
 
 
 def test_scale__standard_inputs_have_mean_0_and_deviation_1(leak: dict[str, Any]) -> None:
-    seen: list[Tensor] = []
+    network_inputs: list[Tensor] = []
 
     class Looked(PartCrop):
         def network(self, widths: Any) -> nn.Module:
             net = super().network(widths)
-            net.register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0]))
+            net.register_forward_pre_hook(lambda module, inputs: network_inputs.append(inputs[0]))
             return net
 
     fitted(Looked(crops=4, scale="standard", epochs=1), leak["view"], leak["known"])
-    assert seen[0].shape == (160, 8)
-    torch.testing.assert_close(seen[0].mean(dim=0), torch.zeros(8), atol=1e-4, rtol=0)
-    torch.testing.assert_close(seen[0].std(dim=0, unbiased=False), torch.ones(8))
+    assert network_inputs[0].shape == (160, 8)
+    torch.testing.assert_close(network_inputs[0].mean(dim=0), torch.zeros(8), atol=1e-4, rtol=0)
+    torch.testing.assert_close(network_inputs[0].std(dim=0, unbiased=False), torch.ones(8))
     assert torch.equal(spread_of_each(torch.tensor([[1.0, 2.0], [1.0, 4.0]])), torch.ones(2))
 
 
