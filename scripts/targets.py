@@ -1,11 +1,11 @@
-"""Makes the targets of a bench from its plan: `python scripts/targets.py bench/encoders-v1`.
+"""Makes the targets of a bench from its plan: `python scripts/targets.py bench/encoders-v2`.
 
 Each target is trained by `fedmia simulate`, of one client where nothing is federated, on images
 that the run draws by its seed. What is kept is an encoder that `fedmia audit --encoder FOLDER`
 opens, its card, and the role of each image by its SHA-256. A target that is there is not made
 again; made again by the same commit on the same kind of machine, its files are equal to the byte.
 
-    python scripts/targets.py bench/encoders-v1 --cifar10 parquet:FILE [--only NAME ..]
+    python scripts/targets.py bench/encoders-v2 --data cifar10=parquet:FILE [..] [--only NAME ..]
         [--discarded SEED --out FOLDER]
 """
 
@@ -19,12 +19,23 @@ import tempfile
 from collections.abc import Mapping
 from functools import partial, reduce
 from pathlib import Path
+from time import process_time
 from typing import Any
 
 import numpy as np
 
 from fedmia import run_simulation
-from fedmia.bench.targets import CARD, ROLES, TARGETS, assign_roles, keep_encoder, read_plan
+from fedmia.bench.targets import (
+    CARD,
+    COMMON,
+    PLAN,
+    ROLES,
+    TARGETS,
+    Roles,
+    assign_roles,
+    keep_encoder,
+    read_plan,
+)
 from fedmia.cli.command import print_bad_input
 from fedmia.data.images import ImageSet
 from fedmia.federation.plan import make_plan
@@ -37,53 +48,88 @@ from fedmia.settings.errors import InputError
 from fedmia.settings.tree import flatten, from_tree, merge, to_tree
 from fedmia.storage import durable
 
-SOURCES = {"digits": "digits"}  # data of the plan -> the source; --cifar10 adds one
+DIGITS = {"digits": "digits"}  # data of the plan -> the source; --data adds others
 IMAGES = "images.npz"
+BLOCK = 2000  # rows of a matrix of correlations
 
 
 def drop_alike(images: ImageSet, alike: float) -> ImageSet:
     """The images without those of whose pixels the correlation with one before is over `alike`."""
-    rows = images.images.reshape(len(images), -1).astype(np.float64)
+    rows = images.images.reshape(len(images), -1).astype(np.float32)
     rows -= rows.mean(axis=1, keepdims=True)
     rows /= np.linalg.norm(rows, axis=1, keepdims=True).clip(1e-9)
-    before = np.tril(rows @ rows.T, -1)
-    return images.take(np.flatnonzero(before.max(axis=1) <= alike))
+    kept = [
+        np.tril(rows[at : at + BLOCK] @ rows[: at + BLOCK].T, at - 1).max(axis=1) <= alike
+        for at in range(0, len(rows), BLOCK)
+    ]
+    return images.take(np.flatnonzero(np.concatenate(kept)))
 
 
-def draw_pool(plan: Mapping[str, Any], name: str, source: str, seed: int) -> ImageSet:
-    """The images of a target: disjoint from those of others where there are enough."""
-    data = Data(name=source)
-    about, request = plan["data"][plan["targets"][name]["data"]], data.request(seed)
+def draw_images(
+    plan: Mapping[str, Any], kind: str, source: str, seed: int
+) -> tuple[dict[str, ImageSet], Roles]:
+    """The images of each target of a kind of data, and the roles that all of them share.
+
+    Args:
+        plan: of the bench.
+        kind: of data.
+        source: where it lies.
+        seed: of the draw.
+
+    Returns:
+        Images by target, disjoint where there are enough; SHA-256 of the common images by role.
+    """
+    about, data = plan["data"][kind], Data(name=source)
+    request = data.request(seed)
     encoded = data.source().encoded(request)
     every = data.source().load(request) if encoded is None else encoded
     order = rng(seed, "bench", source.partition(":")[0]).permutation(len(every))
-    if (count := about.get("images")) is not None:
-        place = list(plan["targets"]).index(name)
-        order = order[place * count : (place + 1) * count]
-    part = np.sort(order)
-    pool = every.take(part) if isinstance(every, ImageSet) else every.pick(part)[0]
-    return drop_alike(pool, about["alike"])
+
+    def take(part: np.ndarray) -> ImageSet:
+        return every.take(part) if isinstance(every, ImageSet) else every.pick(part)[0]
+
+    names = [name for name, target in plan["targets"].items() if target["data"] == kind]
+    if "common" not in about:  # of each target by itself
+        pools, count = {}, about.get("images")
+        for name in names:
+            place = list(plan["targets"]).index(name)
+            part = order if count is None else order[place * count : (place + 1) * count]
+            pools[name] = drop_alike(take(np.sort(part)), about["alike"])
+        return pools, {}
+    sizes = [*about["common"].values()]
+    sizes += [plan["targets"][name].get("images", about["images"]) for name in names]
+    pool = drop_alike(take(np.sort(order[: int(sum(sizes) * 1.05)])), about["alike"])
+    mixed = rng(seed, "bench", "roles", kind).permutation(len(pool))
+    if len(pool) < sum(sizes):
+        raise InputError(f"{source}: {len(pool)} images without those alike, needs {sum(sizes)}")
+    parts = [pool.take(part) for part in np.split(mixed, np.cumsum(sizes))[: len(sizes)]]
+    shared = {
+        role: sorted(digest.hex() for digest in part.digests())
+        for role, part in zip(about["common"], parts, strict=False)
+    }
+    return dict(zip(names, parts[len(shared) :], strict=True)), shared
 
 
 def make(
-    plan: Mapping[str, Any], name: str, sources: Mapping[str, str], seed: int, place: Path
+    plan: Mapping[str, Any], name: str, pool: ImageSet, common: Roles, seed: int, place: Path
 ) -> None:
     """Make one target.
 
     Args:
         plan: of the bench.
         name: of the target.
-        sources: where each kind of data lies.
-        seed: of its images and its training.
+        pool: its images.
+        common: SHA-256 of the images that it shares with others, by role.
+        seed: of its training.
         place: folder of the target.
 
     Raises:
-        InputError: the images cannot be read, or the plan's settings are wrong.
+        InputError: the plan's settings are wrong.
     """
     target = plan["targets"][name]
     about, trap = plan["data"][target["data"]], target.get("trap", "")
-    pool = draw_pool(plan, name, sources[target["data"]], seed)
     constants = {key: about[key] for key in ("mean", "std")}
+    began = process_time()
     with tempfile.TemporaryDirectory() as temporary:
         file, run_folder = Path(temporary) / IMAGES, Path(temporary) / "run"
         pixels = np.ascontiguousarray(pool.images.transpose(0, 2, 3, 1))
@@ -99,28 +145,34 @@ def make(
         fresh = place.with_name(f"{place.name}.partial")
         shutil.rmtree(fresh, ignore_errors=True)
         fresh.mkdir(parents=True)
-        if len(run.records.rounds) < run.settings.federation.rounds:
+        rounds = experiment.federation.rounds
+        if len(run.records.rounds) < rounds:
             raise KeyboardInterrupt
         tree = to_tree(experiment)
         tree["data"] = {"name": target["data"], "size": pool.size, **constants}
-        keep_encoder(run_folder, fresh, tree, trap)
+        last = (
+            rounds if plan.get("models") == "last" and experiment.federation.clients == 1 else None
+        )
+        keep_encoder(run_folder, fresh, tree, 0 if trap == "untrained" else last)
         utility = run.records.utility
     roles = assign_roles(split, pool.digests(), trap, seed)
+    roles = {role: names for role, names in roles.items() if role not in common}
     durable.write({fresh / ROLES: json.dumps(roles, indent=0) + "\n"})
     files = sorted(path for path in fresh.rglob("*") if path.is_file())
-    rounds = experiment.federation.rounds
+    digests = {str(path.relative_to(fresh)): digest_of(path) for path in files}
     card = {
         "name": name, "version": plan["version"], "data": target["data"], "trap": trap,
         "level": target.get("level", ""), "method": experiment.ssl.name,
         "network": experiment.model.name, "clients": experiment.federation.clients,
         "epochs": 0 if trap == "untrained" else rounds * experiment.train.local_epochs,
         "seed": seed, "knn": None if trap == "untrained" else knn_of(utility),
-        "images": {role: len(names) for role, names in roles.items()},
+        "images": {role: len(names) for role, names in (roles | common).items()},
         "command": f"python scripts/targets.py bench/{plan['version']} --only {name}",
-        "files": {str(path.relative_to(fresh)): digest_of(path) for path in files},
+        **({"common": f"{target['data']}.json"} if common else {}), "files": digests,
     }  # fmt: skip
     durable.write({fresh / CARD: json.dumps(card, indent=1) + "\n"})
     fresh.rename(place)
+    print(f"{name}: made in {process_time() - began:.0f} s of a core", flush=True)
 
 
 def knn_of(utility: UtilityRow) -> float | None:
@@ -132,7 +184,9 @@ def main() -> int:
     """Make the targets that the command line names; returns the exit code: 0, or 2 bad input."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("folder", type=Path, help="of the bench: it has plan.yaml")
-    parser.add_argument("--cifar10", help="the source of CIFAR-10's training images: parquet:FILE")
+    parser.add_argument(
+        "--data", nargs="+", default=[], metavar="KIND=SOURCE", help="cifar10=parquet:FILE .."
+    )
     parser.add_argument("--only", nargs="+", default=[], metavar="NAME", help="of targets")
     parser.add_argument(
         "--discarded", type=int, metavar="SEED", help="of a trial, none of the bench"
@@ -149,18 +203,30 @@ def main() -> int:
         unknown = [name for name in arguments.only if name not in plan["targets"]]
         if unknown:
             raise InputError(f"--only {unknown[0]}: no such target ({', '.join(plan['targets'])})")
-        sources = SOURCES | ({"cifar10": arguments.cifar10} if arguments.cifar10 else {})
-        out = arguments.out or arguments.folder / TARGETS
+        sources = DIGITS | dict(one.split("=", 1) for one in arguments.data)
+        if wrong := [one for one in sources if one not in plan["data"] and one not in DIGITS]:
+            raise InputError(f"--data {wrong[0]}: the plan has {', '.join(plan['data'])}")
+        bench = arguments.folder if arguments.out is None else arguments.out
+        if arguments.out is not None:
+            durable.write({bench / PLAN: (arguments.folder / PLAN).read_text(encoding="utf-8")})
+        drawn = dict[str, tuple[dict[str, ImageSet], Roles]]()
         for name in arguments.only or plan["targets"]:
-            if (out / name).is_dir():
+            kind, place = plan["targets"][name]["data"], bench / TARGETS / name
+            if place.is_dir():
                 print(f"{name}: is there")
-            elif plan["targets"][name]["data"] not in sources:
-                print(f"{name}: left out, --cifar10 parquet:FILE is not given")
+            elif kind not in sources:
+                print(f"{name}: left out, --data {kind}=SOURCE is not given")
             else:
-                make(plan, name, sources, seed, out / name)
-                print(f"{name}: made", flush=True)
-    except InputError as error:
-        return print_bad_input(error)
+                if kind not in drawn:
+                    drawn[kind] = draw_images(plan, kind, sources[kind], seed)
+                pools, common = drawn[kind]
+                file = bench / COMMON / f"{kind}.json"
+                if common and not file.is_file():
+                    file.parent.mkdir(parents=True, exist_ok=True)
+                    durable.write({file: json.dumps(common, indent=0) + "\n"})
+                make(plan, name, pools[name], common, seed, place)
+    except (InputError, ValueError) as error:
+        return print_bad_input(error if isinstance(error, InputError) else InputError(str(error)))
     return 0
 
 

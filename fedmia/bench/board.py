@@ -2,7 +2,11 @@
 
 Intervals are of the images: another draw of members and non-members of these very targets. They
 say nothing of other encoders. Those of one table hold together, by Bonferroni; those of means come
-out of those of the targets, which are independent, by MOVER (Zou and Donner 2008).
+out of those of the targets by MOVER (Zou and Donner 2008), with the correlation (DeLong 1988) that
+images bring which several targets share.
+
+Thresholds of the TPR are those of one half of the non-members, every other one by SHA-256; the
+other half says what share of non-members lies over them.
 """
 
 from __future__ import annotations
@@ -15,9 +19,9 @@ import numpy as np
 
 from fedmia.bench.scoring import TargetScores
 from fedmia.bench.targets import Target
-from fedmia.statistics.auc import auc_estimate, auc_interval, difference_interval
-from fedmia.statistics.intervals import Interval
-from fedmia.statistics.thresholds import tpr_at_fpr
+from fedmia.statistics.auc import auc_estimate, auc_interval, difference_interval, placements
+from fedmia.statistics.intervals import FloatArray, Interval, wilson
+from fedmia.statistics.thresholds import roc, tpr_at_fpr
 
 LOW, LOWER = 0.01, 0.001  # false-positive rates; the second where FEW non-members are
 FEW = 5000
@@ -60,12 +64,49 @@ class Estimate:
         return f"{self}{' reversed' * self.reversed}"
 
 
-def mean_of(parts: Sequence[Estimate]) -> Estimate:
-    """The mean of independent numbers, its interval by MOVER at the level of theirs."""
+def mean_of(parts: Sequence[Estimate], correlation: FloatArray) -> Estimate:
+    """The mean of T numbers, its interval by MOVER at the level of theirs.
+
+    Args:
+        parts: the numbers, T >= 1.
+        correlation: of them, (T, T).
+
+    Returns:
+        The mean.
+    """
     n, value = len(parts), float(np.mean([one.value for one in parts]))
-    low = math.sqrt(sum((one.value - one.low) ** 2 for one in parts)) / n
-    high = math.sqrt(sum((one.high - one.value) ** 2 for one in parts)) / n
+    down, up = np.array([(one.value - one.low, one.high - one.value) for one in parts]).T
+    low, high = (math.sqrt(max(0.0, float(ends @ correlation @ ends))) / n for ends in (down, up))
     return Estimate(value, value - low, value + high)
+
+
+def influence(scores: TargetScores) -> FloatArray:
+    """How far each image moves the AUC (n + m,), members first: DeLong's components, centred."""
+    sides = placements(scores.members, scores.nonmembers)
+    return np.concatenate([(side - side.mean()) / len(side) for side in sides])
+
+
+def correlate(influences: Sequence[FloatArray], targets: Sequence[Target]) -> FloatArray:
+    """Correlation of numbers of T targets by the images that they share.
+
+    Args:
+        influences: of the images of each target on its number, as of `influence`.
+        targets: the T targets.
+
+    Returns:
+        The correlation (T, T), in [-1, 1]; 1 in the diagonal.
+    """
+    images = [target.scored_images for target in targets]
+    places = np.unique(np.concatenate(images), return_inverse=True)[1].reshape(-1)
+    table, start = np.zeros((len(targets), places.max() + 1)), 0
+    for row, own in zip(table, influences, strict=True):
+        row[places[start : start + len(own)]] = own
+        start += len(own)
+    products = table @ table.T
+    scale = np.sqrt(np.outer(products.diagonal(), products.diagonal()))
+    correlation = np.divide(products, scale, out=np.zeros_like(products), where=scale > 0)
+    np.fill_diagonal(correlation, 1.0)
+    return np.asarray(correlation.clip(-1, 1))
 
 
 class TargetRow:
@@ -77,23 +118,41 @@ class TargetRow:
 
     Attributes:
         auc: in [0, 1].
-        tpr: by false-positive rate; that of LOWER where FEW non-members are.
+        tpr: by false-positive rate, that of LOWER where FEW non-members are; at the threshold that
+            has this rate in half of the non-members.
+        fpr: by the same rates, the share of the other half over that threshold; each interval is
+            one by itself.
     """
 
     def __init__(self, scores: TargetScores, family: int) -> None:
         members, others = scores.members, scores.nonmembers
         estimate = auc_estimate(members, others)
         self.auc = Estimate(estimate.value, *auc_interval(estimate, family=family))
-        self.tpr = dict[float, Estimate]()
-        for rate in (LOW, *[LOWER] * (len(others) >= FEW)):
-            if (at := tpr_at_fpr(members, others, rate, family=family)) is not None:
+        self.tpr, self.fpr = dict[float, Estimate](), dict[float, Estimate]()
+        calibration, rest = others[::2], others[1::2]
+        for rate in rates_of(scores):
+            if (at := tpr_at_fpr(members, calibration, rate, family=family)) is not None:
                 self.tpr[rate] = Estimate(at[0], *at[1])
+                alarms = int((rest >= threshold_at(members, calibration, rate)).sum())
+                self.fpr[rate] = Estimate(alarms / len(rest), *wilson(alarms, len(rest)))
+
+
+def threshold_at(members: FloatArray, nonmembers: FloatArray, rate: float) -> float:
+    """The least score at or over which at most `rate` of the non-members (m,) lie; infinite where
+    that is none of the scores, `members` (n,) among them."""
+    cuts = np.r_[np.inf, np.unique(np.concatenate([members, nonmembers]))[::-1]]
+    return float(cuts[np.flatnonzero(roc(members, nonmembers)[0] <= rate + 1e-12)[-1]])
+
+
+def rates_of(scores: TargetScores) -> tuple[float, ...]:
+    """The false-positive rates at which a target has a TPR."""
+    return (LOW, LOWER) if len(scores.nonmembers) >= FEW else (LOW,)
 
 
 class BoardRow:
     """An attack on all targets that it could run on.
 
-    The intervals of the targets hold together, AUCs and TPRs; so do the two of the means.
+    The intervals of the targets hold together, AUCs and TPRs; so do those of the means.
 
     Args:
         scores: by name of the target.
@@ -101,7 +160,7 @@ class BoardRow:
 
     Attributes:
         auc: mean over the targets without a trap; None without one.
-        tpr: mean of the TPR at LOW, likewise.
+        tpr: by rate, the mean of the TPR at it over those targets that have one.
         targets: by name, traps among them.
         trapped: traps in which it says to find members: its AUC is not .5 there.
         queries: images that it had embedded for one target, the mean.
@@ -109,18 +168,46 @@ class BoardRow:
     """
 
     def __init__(self, scores: Mapping[str, TargetScores], targets: Mapping[str, Target]) -> None:
-        means = [TargetRow(one, 2) for name, one in scores.items() if not targets[name].trap]
-        rates = [row.tpr[LOW] for row in means if LOW in row.tpr]
-        self.auc = mean_of([row.auc for row in means]) if means else None
-        self.tpr = mean_of(rates) if rates else None
-        self.targets = {name: TargetRow(one, 2 * len(scores)) for name, one in scores.items()}
+        own = {name: one for name, one in scores.items() if not targets[name].trap}
+        rates = sorted({rate for one in own.values() for rate in rates_of(one)}, reverse=True)
+        means = {name: TargetRow(one, 1 + len(rates)) for name, one in own.items()}
+        self.auc = self.mean(means, scores, targets)
+        self.tpr = dict[float, Estimate]()
+        for rate in rates:
+            if parts := [row.tpr[rate] for row in means.values() if rate in row.tpr]:
+                # Thresholds on shared images may move together, and no component says how far.
+                self.tpr[rate] = mean_of(parts, np.ones((len(parts), len(parts))))
+        count = sum(1 + len(rates_of(one)) for one in scores.values())
+        self.targets = {name: TargetRow(one, count) for name, one in scores.items()}
         self.trapped = tuple(
             name
             for name, row in self.targets.items()
-            if targets[name].trap and row.auc.excludes(0.5)
+            if targets[name].refuses and row.auc.excludes(0.5)
         )
         self.queries = round(sum(one.queries for one in scores.values()) / max(1, len(scores)))
         self.seconds = sum(one.seconds for one in scores.values())
+
+    @staticmethod
+    def mean(
+        rows: Mapping[str, TargetRow],
+        scores: Mapping[str, TargetScores],
+        targets: Mapping[str, Target],
+    ) -> Estimate | None:
+        """The mean AUC of some targets.
+
+        Args:
+            rows: of those targets by name.
+            scores: by name.
+            targets: by name.
+
+        Returns:
+            The mean at the level of the rows; None without one.
+        """
+        if not rows:
+            return None
+        moves = [influence(scores[name]) for name in rows]
+        correlation = correlate(moves, [targets[name] for name in rows])
+        return mean_of([row.auc for row in rows.values()], correlation)
 
 
 def difference(
@@ -138,11 +225,15 @@ def difference(
     Returns:
         The difference and the number of targets; None without a common one.
     """
-    parts = list[Estimate]()
-    for name in attack.keys() & other.keys():
-        if not targets[name].trap:
-            a, b = ((one.members, one.nonmembers) for one in (attack[name], other[name]))
-            interval: Interval = difference_interval(a, b, family=family)
-            gap = auc_estimate(*a).value - auc_estimate(*b).value
-            parts.append(Estimate(gap, *interval))
-    return (mean_of(parts), len(parts)) if parts else None
+    parts, moves = list[Estimate](), list[FloatArray]()
+    names = [name for name in targets if name in attack.keys() & other.keys()]
+    names = [name for name in names if not targets[name].trap]
+    for name in names:
+        a, b = ((one.members, one.nonmembers) for one in (attack[name], other[name]))
+        interval: Interval = difference_interval(a, b, family=family)
+        gap = auc_estimate(*a).value - auc_estimate(*b).value
+        parts.append(Estimate(gap, *interval))
+        moves.append(influence(attack[name]) - influence(other[name]))
+    if not parts:
+        return None
+    return mean_of(parts, correlate(moves, [targets[name] for name in names])), len(parts)

@@ -13,12 +13,14 @@ import os
 import secrets
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 import fedmia
 from fedmia.bench.board import TargetRow
@@ -26,16 +28,21 @@ from fedmia.bench.entries import SOURCE, BenchEntry, read_entry
 from fedmia.bench.scoring import Entrant, TargetScores, describe_key, score_target
 from fedmia.bench.targets import (
     CARD,
-    DIGITS,
+    COMMON,
     PLAN,
     RESULTS,
+    ROLE_NAMES,
     ROLES,
+    SHADOWS,
+    Images,
     Target,
     assign_roles,
     find_images,
+    have_images,
     keep_encoder,
     read_targets,
 )
+from fedmia.partitions.sizes import FEWEST
 from fedmia.records.rows import BROKEN
 from fedmia.settings import registry
 from fedmia.settings.errors import InputError
@@ -44,20 +51,20 @@ from fedmia.storage.runfolder import RunFolder
 
 # Ways to the objects of the evaluation, which know the roles.
 PEEKS = ("gc.get_objects", "gc.get_referrers", "sys._current_frames")
-SECRET = (PLAN, CARD, ROLES, RESULTS)  # parts of paths below a bench that no attack opens
+SECRET = (PLAN, CARD, ROLES, COMMON, RESULTS)  # parts of paths below a bench that no attack opens
 STRICT = 50  # times as strict as 95 % are the intervals by which an entry is refused
 RUN_AGAIN = 1000  # seed of the repetition
 
 
 def check_entry(
-    place: Path, folder: Path, data: str | None, say: Callable[[str], None] = lambda line: None
+    place: Path, folder: Path, data: Sequence[str], say: Callable[[str], None] = lambda line: None
 ) -> Iterator[str]:
     """Check an entry: its files, its traps, and what it gives when it is run again.
 
     Args:
         place: folder of the entry, `ATTACK/HASH`.
         folder: of the bench.
-        data: source of CIFAR-10's training images; None: digits alone are run.
+        data: sources of the targets' images; none: those of digits alone are run.
         say: takes a line after each step that takes long.
 
     Yields:
@@ -75,24 +82,26 @@ def check_entry(
     name = load_source(place, entry.attack) if ":" in entry.attack else entry.attack
     if name == entry.attack and Entrant(name, entry.options).hash() != entry.source:
         raise InputError(f"entry '{place}' is of another source of {name} than this one's")
+    images = find_images(targets.values(), data)
+    there = {target.name for target in have_images(targets.values(), images)}
     for key, rows in entry.by_key.items():
         knows, _, shadows = key.removesuffix(" shadows").partition(", ")
         attack = {"name": name, **entry.options}
         entrant = Entrant.of(attack, knows, int(shadows or 0))
         if entrant.key != key or not (stored := entry.scores(key)):
             raise InputError(f"entry '{place}' has no scores of an attack that {describe_key(key)}")
-        traps = [name for name, target in targets.items() if target.trap]
+        traps = [name for name, target in targets.items() if target.refuses]
         every = [targets[one] for one in dict.fromkeys([*rows, *traps])]
-        here = [target for target in every if data or target.card["data"] == DIGITS]
+        here = [target for target in every if target.name in there]
         if not any(target.name in stored and not target.trap for target in here):
             raise InputError(
                 f"entry '{place}', {describe_key(key)}: no target with scores can be run again, "
-                f"traps apart (has {', '.join(stored)}); CIFAR-10 needs --data parquet:FILE"
+                f"traps apart (has {', '.join(stored)}); --data names sources of their images"
             )
         for target in here:
-            scores = run_guarded(entrant, target, folder, data, RUN_AGAIN)
+            scores = run_guarded(entrant, target, folder, images, RUN_AGAIN)
             say(f"run again: {target.name}")
-            if target.trap and target.name not in stored:
+            if target.refuses and target.name not in stored:
                 refuse_untrapped(place, target.name, scores)
             refuse_other(target.name, stored.get(target.name), scores)
         again = [target.name for target in here if target.name in stored]
@@ -103,8 +112,8 @@ def check_entry(
             "by this process"
         )
         if left := [one for one in stored if targets[one] not in here]:
-            yield f"NOT RUN AGAIN, as CIFAR-10 needs --data parquet:FILE: {', '.join(left)}"
-        yield check_unseen(entrant, stored, targets, folder)
+            yield f"NOT RUN AGAIN, as --data names no source of their images: {', '.join(left)}"
+        yield check_unseen(entrant, stored, here, images, folder)
 
 
 def refuse_trapped(entry: BenchEntry, key: str, targets: Mapping[str, Target]) -> None:
@@ -120,7 +129,7 @@ def refuse_trapped(entry: BenchEntry, key: str, targets: Mapping[str, Target]) -
     """
     for name, scores in entry.scores(key).items():
         auc = TargetRow(scores, STRICT).auc
-        if targets[name].trap and auc.excludes(0.5):
+        if targets[name].refuses and auc.excludes(0.5):
             raise InputError(
                 f"{entry.attack} finds members in the trap {name}, where nothing should be: "
                 f"AUC {auc}"
@@ -168,7 +177,7 @@ def load_source(place: Path, attack: str) -> str:
 
 
 def run_guarded(
-    entrant: Entrant, target: Target, folder: Path, data: str | None, seed: int
+    entrant: Entrant, target: Target, folder: Path, images: Images, seed: int
 ) -> TargetScores | str:
     """The scores of an attack that looks at nothing of a bench but what its view reads.
 
@@ -176,7 +185,7 @@ def run_guarded(
         entrant: the attack.
         target: one of the bench, or one that was trained for the check.
         folder: of the bench.
-        data: source of CIFAR-10's training images.
+        images: at least the target's.
         seed: of the attack's own choices.
 
     Returns:
@@ -185,7 +194,6 @@ def run_guarded(
     Raises:
         InputError: it opened a card, roles, or results, or looked at who calls it.
     """
-    images = find_images([target], data)
     source = Path(inspect.getfile(registry.load("attack", entrant.name)))
     with note_opened([folder, target.folder], source) as opened:
         scores = score_target(entrant, target, images, seed)
@@ -259,17 +267,19 @@ def refuse_other(name: str, stored: TargetScores | str | None, again: TargetScor
 def check_unseen(
     entrant: Entrant,
     stored: Mapping[str, TargetScores],
-    targets: Mapping[str, Target],
+    targets: Sequence[Target],
+    images: Images,
     folder: Path,
 ) -> str:
-    """Run the attack on an encoder that is trained now, by the recipe of the target of digits in
-    which it finds most. It is refused where even the upper limit there is below half of the gain,
-    so a claimed AUC of .8 nearly always, one of .6 seldom.
+    """Run the attack on an encoder that is trained now, by the recipe of the target in which it
+    finds most. It is refused where even the upper limit there is below half of the gain, so a
+    claimed AUC of .8 nearly always, one of .6 seldom.
 
     Args:
         entrant: the attack.
         stored: its scores, by target.
-        targets: by name.
+        targets: whose images are there.
+        images: theirs.
         folder: of the bench.
 
     Returns:
@@ -278,23 +288,19 @@ def check_unseen(
     Raises:
         InputError: it finds that little, as one does that knows the targets' roles.
     """
-    plain = [
-        target
-        for name in stored
-        if not ((target := targets[name]).trap or target.federated)
-        and target.card["data"] == DIGITS
-    ]
+    plain = [one for one in targets if one.name in stored and not (one.trap or one.federated)]
     if not plain:
-        return "NOT CHECKED: an unseen encoder, as no plain target of digits has scores"
+        return "NOT CHECKED: an unseen encoder, as no plain target has scores and images"
     aucs = {target.name: TargetRow(stored[target.name], 1).auc for target in plain}
     best = max(plain, key=lambda target: aucs[target.name].value)
     auc = aucs[best.name]
     if not auc.low > 0.5:
-        return "NOT CHECKED: an unseen encoder, as nothing was found in a target of digits"
+        return "NOT CHECKED: an unseen encoder, as nothing was found in a target"
     with tempfile.TemporaryDirectory() as temporary:
         # A seed of 30 bits could be tried out: what it draws shows in the known images.
-        fresh = train_again(best, Path(temporary) / "unseen", secrets.randbits(62))
-        scores = run_guarded(entrant, fresh, folder, None, RUN_AGAIN)
+        place, seed = Path(temporary) / "unseen", secrets.randbits(62)
+        fresh = train_again(best, images, place, seed)
+        scores = run_guarded(entrant, fresh, folder, images, RUN_AGAIN)
     if isinstance(scores, str):
         raise InputError(f"an unseen encoder by the recipe of {best.name}: {scores}")
     now = TargetRow(scores, STRICT).auc
@@ -306,14 +312,15 @@ def check_unseen(
     return f"unseen encoder: AUC {now} by the recipe of {best.name}, where it is {auc}"
 
 
-def train_again(target: Target, out: Path, seed: int) -> Target:
-    """Train an encoder by the recipe of a target of digits, with other members.
+def train_again(target: Target, images: Images, out: Path, seed: int) -> Target:
+    """Train an encoder by the recipe of a target, on other members among its images.
 
     Nothing on the disk tells them afterwards: neither the seed, nor the scores of the run, nor its
     roles, which the returned target has in memory.
 
     Args:
         target: whose recipe it is.
+        images: at least the target's.
         out: folder of the encoder, which is made.
         seed: of its images and its training.
 
@@ -323,11 +330,21 @@ def train_again(target: Target, out: Path, seed: int) -> Target:
     from fedmia.api import run_simulation  # Flower, which no other check needs
     from fedmia.federation.plan import make_plan
 
-    tree = RunFolder(target.folder).facts() | {"seed": seed, "data": {"name": DIGITS}}
+    tree = RunFolder(target.folder).facts()
+    own = sorted({name for role in ROLE_NAMES for name in target.roles[role]})
     out.mkdir()
     with tempfile.TemporaryDirectory() as temporary:
-        run = run_simulation(tree, out=Path(temporary) / "run", quiet=True)
+        file = Path(temporary) / "images.npz"
+        pixels = np.stack([images[name] for name in own]).transpose(0, 2, 3, 1)
+        np.savez(file, x=pixels, y=np.zeros(len(own), np.int64))
+        sizes = {**tree["split"], "test": FEWEST, "public": len(target.roles[SHADOWS])}
+        sizes["nonmembers"] = len(own) - sizes["members"] - sizes["public"] - FEWEST
+        data = {**tree["data"], "name": f"npz:{file}"}
+        recipe = {**tree, "seed": seed, "data": data, "split": sizes}
+        run = run_simulation(recipe, out=Path(temporary) / "run", quiet=True)
         plan = make_plan(run.settings)  # type: ignore[arg-type]
-        keep_encoder(Path(temporary) / "run", out, to_tree(run.settings) | {"seed": 0})
-    roles = assign_roles(plan.cast, plan.cast.data.digests())
-    return replace(target, folder=out, card={**target.card, "files": {}}, unwritten=roles)
+        settings = to_tree(run.settings) | {"seed": 0, "data": tree["data"]}
+        keep_encoder(Path(temporary) / "run", out, settings)
+        roles = assign_roles(plan.cast, plan.cast.data.digests())
+    card = {one: value for one, value in target.card.items() if one != "common"} | {"files": {}}
+    return replace(target, folder=out, card=card, unwritten=roles)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cached_property
@@ -29,11 +29,11 @@ from fedmia.bench.scoring import (
     score_target,
 )
 from fedmia.bench.targets import (
-    DIGITS,
     RESULTS,
     Target,
     bench_folder,
     find_images,
+    have_images,
     read_plan,
     read_targets,
 )
@@ -44,6 +44,8 @@ from fedmia.runtime.numerics import default_numerics
 from fedmia.runtime.threads import limit_threads
 from fedmia.settings.commands.bench import Bench
 from fedmia.statistics.auc import one_score_count
+
+LEFT_OUT = "not asked for, or --data names no source of their images, such as parquet:FILE"
 
 
 @dataclass(frozen=True)
@@ -102,9 +104,9 @@ class BenchResult:
             if isinstance(result, str):
                 return {"not_run": result}
             own = row.targets[name]
-            tpr = {f"{rate:g}": vars(one) for rate, one in own.tpr.items()}
+            rates = {"tpr": by_rate(own.tpr), "measured_fpr": by_rate(own.fpr)}
             cost = {"queries": result.queries, "seconds": result.seconds}
-            return {"trap": self.targets[name].trap, "auc": vars(own.auc), "tpr": tpr, **cost}
+            return {"trap": self.targets[name].trap, "auc": vars(own.auc), **rates, **cost}
 
         return {
             "bench": self.version,
@@ -112,7 +114,7 @@ class BenchResult:
             "options": {**self.entrant.options},
             "attacker": describe_key(self.entrant.key),
             "auc": row.auc and vars(row.auc),
-            "tpr": row.tpr and vars(row.tpr),
+            "tpr": by_rate(row.tpr),
             "queries": row.queries,
             "seconds": row.seconds,
             "targets": {name: describe(name, one) for name, one in self.results.items()},
@@ -132,7 +134,7 @@ class BenchResult:
         if row.auc is not None:
             own = sum(not self.targets[name].trap for name in self.scores)
             lines += [
-                f"mean of {own} targets: AUC {row.auc.marked}, TPR at FPR .01 {row.tpr}; "
+                f"mean of {own} targets: AUC {row.auc.marked}, {list_rates(row.tpr)}; "
                 f"{row.queries:,} queries a target, {row.seconds:.0f} s in all",
                 "",
             ]
@@ -145,7 +147,7 @@ class BenchResult:
             lines += ["", f"reversed: {REVERSED}"]
         if self.left_out:
             without = ", ".join(self.left_out)
-            lines += ["", f"left out (those of CIFAR-10 need --data parquet:FILE): {without}"]
+            lines += ["", f"left out ({LEFT_OUT}): {without}"]
         if self.differences:
             lines += [
                 "",
@@ -160,16 +162,26 @@ class BenchResult:
         if isinstance(result, str):
             return f"not run: {result}"
         row = self.row.targets[name]
-        rates = ", ".join(f"TPR at {rate:g} {tpr}" for rate, tpr in row.tpr.items())
+        rates = list_rates(row.tpr)
         trap = f", trap: {self.targets[name].trap}" * bool(self.targets[name].trap)
         alike = one_score_count(result.members, result.nonmembers) is not None
         silent = ", one score for nearly all images: no answer" * alike
         return f"AUC {row.auc.marked}, {rates}{trap}{silent}"
 
 
+def by_rate(rates: Mapping[float, Estimate]) -> dict[str, Any]:
+    """Estimates by false-positive rate, as plain values."""
+    return {f"{rate:g}": vars(one) for rate, one in rates.items()}
+
+
+def list_rates(rates: Mapping[float, Estimate]) -> str:
+    """Estimates of the TPR by false-positive rate, as text."""
+    return ", ".join(f"TPR at FPR {rate:g} {tpr}" for rate, tpr in rates.items())
+
+
 @default_numerics()
 def evaluate(
-    attack: Any, bench: str = "encoders-v1", *, data: str | None = None, knows: str = BOTH,
+    attack: Any, bench: str = "encoders-v1", *, data: Sequence[str] = (), knows: str = BOTH,
     shadows: int = 0, targets: Iterable[str] = (), cache: str | Path | None = None,
     say: Callable[[str], None] = lambda line: None,
 ) -> BenchResult:  # fmt: skip
@@ -184,7 +196,7 @@ def evaluate(
     Args:
         attack: a name, a class, or an instance with its options.
         bench: name of a bench of the clone, or its folder.
-        data: source of CIFAR-10's training images, such as `parquet:FILE`; None: targets of digits
+        data: sources of the targets' images, such as `parquet:FILE`; none: targets of digits
             alone.
         knows: `both` sides, or `nonmembers` alone.
         shadows: encoders that the attack trains on each target.
@@ -208,11 +220,12 @@ def evaluate(
     stored = next((one for one in entries if one.attack == entrant.name
                    and one.source == entrant.hash()), None)  # fmt: skip
     ready = {} if stored is None else stored.done(entrant.key)
-    here = [one for one in chosen if one.name in ready or data or one.card["data"] == DIGITS]
-    waiting = [one for one in here if one.name not in ready]
+    waiting = [one for one in chosen if one.name not in ready]
+    images: Mapping[str, ByteArray] = find_images(waiting, data)
+    waiting = have_images(waiting, images)
     for target in waiting:
         target.check_files()
-    images: Mapping[str, ByteArray] = find_images(waiting, data)
+    here = [one for one in chosen if one.name in ready or one in waiting]
     results = dict[str, TargetScores | str]()
     keep = None if cache is None else Path(cache)
     with limit_threads(1):  # sums depend on their number

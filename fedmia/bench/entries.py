@@ -1,8 +1,10 @@
 """Entries of a bench: the scores of an attack on each target, as files.
 
-results/ATTACK/SOURCE-HASH/entry.json     what was run, where, and whether its keepers ran it
-results/ATTACK/SOURCE-HASH/attack.py      the source, of an attack from outside
-results/ATTACK/SOURCE-HASH/TARGET.json    scores, by what the attacker knows
+results/ATTACK/SOURCE-HASH/entry.json           what was run, where, on which targets, at what cost
+results/ATTACK/SOURCE-HASH/ranks.safetensors    ranks of the scores, TARGET/KNOWS/SIDE
+results/ATTACK/SOURCE-HASH/attack.py            the source, of an attack from outside
+
+Ranks are all that AUCs, TPRs and their intervals read of scores, in a fifth of the space.
 """
 
 from __future__ import annotations
@@ -18,9 +20,20 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
+from safetensors.numpy import save
 
 from fedmia import __version__
-from fedmia.bench.scoring import BOTH, NOTHING, OTHERS, SEED, Entrant, TargetScores, hash_source
+from fedmia.bench.scoring import (
+    BOTH,
+    NOTHING,
+    OTHERS,
+    SEED,
+    Entrant,
+    Scores,
+    TargetScores,
+    hash_source,
+)
 from fedmia.bench.targets import MEMBERS, NONMEMBERS, RESULTS, Target
 from fedmia.records.rows import BROKEN
 from fedmia.runtime.environment import hardware, versions
@@ -30,16 +43,18 @@ from fedmia.storage import durable
 from fedmia.storage.outfolder import locked
 from fedmia.threat import ACCESS, VANTAGE
 from fedmia.untrusted.limits import unreadable
+from fedmia.untrusted.tensors import read_safetensors
 from fedmia.untrusted.text import read_json
 
-ENTRY, SOURCE = "entry.json", "attack.py"
+ENTRY, RANKS, SOURCE = "entry.json", "ranks.safetensors", "attack.py"
+SIDES = MEMBERS, NONMEMBERS
 KEY = re.compile(rf"({BOTH}|{OTHERS}|{NOTHING})(, [1-9][0-9]* shadows)?", re.ASCII)
 WORDS = {
     str: "text", dict: "a mapping", bool: "true or false", int: "an integer", list: "a list",
 }  # fmt: skip
 PACKAGES = ("python", "torch", "numpy", "scikit-learn")  # whose version a score can depend on
 Machine = Mapping[str, str | None]  # `processor`, `fedmia` and PACKAGES; None: not recorded
-DIGITS = 7  # of a score; float32 has no more
+Arrays = Mapping[str, NDArray[Any]]  # by TARGET/KNOWS/SIDE
 ByKey = Mapping[str, Mapping[str, TargetScores | str]]  # by key of the entrant, then by target
 
 
@@ -148,37 +163,57 @@ def write_entry(folder: Path, entrant: Entrant, results: Mapping[str, TargetScor
         if same and ":" not in entrant.name and old.parent != place:
             shutil.rmtree(old.parent)
     durable.make_folder(place)
-    file = place / ENTRY
-    before = read_json(file)["machines"] if file.is_file() else []
+    file, ranks = place / ENTRY, dict[str, NDArray[Any]]()
+    before: dict[str, Any] = {"machines": [], "targets": {}}
+    if file.is_file():
+        before = read_json(file)
+        ranks = read_safetensors(place / RANKS, "numpy")[0]
     every = [describe_machine()] if machines is None else machines
+    listed: dict[str, Any] = before["targets"]
+    for name, result in results.items():
+        card = targets[name].card
+        about = {"version": card["version"], "card": targets[name].digest}
+        rows = listed.get(name, {}).get("rows", {})
+        of = _name_ranks(name, entrant.key)
+        if isinstance(result, str):
+            row: dict[str, Any] = {"not_run": result}
+        else:
+            row = {one: getattr(result, one) for one in ("access", "vantage", "queries")}
+            row["seconds"] = round(result.seconds, 2)
+            ranks |= dict(zip(of, rank_sides(result), strict=True))
+        listed[name] = {**about, "rows": {**rows, entrant.key: row}}
     about = {
         "attack": entrant.name, "options": entrant.options, "source": entrant.hash(),
         "verified": ":" not in entrant.name, "seed": SEED,
-        "machines": [*before, *(one for one in every if one not in before)],
+        "machines": [*before["machines"], *(m for m in every if m not in before["machines"])],
+        "targets": listed,
     }  # fmt: skip
-    texts = {file: json.dumps(about, indent=1) + "\n"}
+    content: dict[Path, str | bytes] = {place / RANKS: save(ranks)}
     if ":" in entrant.name:
-        texts[place / SOURCE] = entrant.source().decode()
-    for name, result in results.items():
-        file = place / f"{name}.json"
-        before = read_json(file)["rows"] if file.is_file() else {}
-        row = {"not_run": result} if isinstance(result, str) else _row(result)
-        target = targets[name]
-        content = {
-            "version": target.card["version"], "target": name, "card": target.digest,
-            "rows": before | {entrant.key: row},
-        }  # fmt: skip
-        texts[file] = json.dumps(content) + "\n"
-    durable.write(texts)
+        content[place / SOURCE] = entrant.source()
+    durable.write({**content, file: json.dumps(about, indent=1) + "\n"})
     return place
 
 
-def _row(scores: TargetScores) -> dict[str, Any]:
-    sides = {name: getattr(scores, name) for name in (MEMBERS, NONMEMBERS)}
-    row: dict[str, Any] = vars(scores) | {
-        name: [float(f"{one:.{DIGITS}g}") for one in side] for name, side in sides.items()
-    }
-    return row | {"seconds": round(scores.seconds, 2)}
+def _name_ranks(target: str, key: str) -> tuple[str, str]:
+    """The names of an attack's ranks on a target, of members and of non-members."""
+    members, nonmembers = (f"{target}/{key}/{side}" for side in SIDES)
+    return members, nonmembers
+
+
+def rank_sides(scores: TargetScores) -> tuple[NDArray[Any], NDArray[Any]]:
+    """The ranks of scores among those of both sides, from 0; equal scores have one rank.
+
+    Args:
+        scores: of a target.
+
+    Returns:
+        Ranks of the members (n,) and of the non-members (m,), in the smallest type that has them.
+    """
+    both = np.concatenate([scores.members, scores.nonmembers])
+    ranks = np.unique(both, return_inverse=True)[1].reshape(-1)
+    ranks = ranks.astype(np.result_type(np.uint16, np.min_scalar_type(int(ranks.max()))))
+    return ranks[: len(scores.members)], ranks[len(scores.members) :]
 
 
 def read_entry(folder: Path, targets: Mapping[str, Target]) -> BenchEntry:
@@ -196,15 +231,19 @@ def read_entry(folder: Path, targets: Mapping[str, Target]) -> BenchEntry:
     """
     where, by_key = f"entry '{folder}'", dict[str, dict[str, TargetScores | str]]()
     kinds = {"attack": str, "options": dict, "source": str, "verified": bool, "seed": int}
-    about = _read(folder / ENTRY, {**kinds, "machines": list})
-    _check_machines(f"'{folder / ENTRY}'", about)
-    for file in sorted(folder.glob("*.json")):
-        if file.name != ENTRY:
-            fields = {"version": str, "target": str, "card": str, "rows": dict}
-            content = _read(file, fields)
-            target = _check_target(f"'{file}'", content, targets)
-            for key, row in content["rows"].items():
-                by_key.setdefault(key, {})[target.name] = _scores(f"'{file}'", key, row, target)
+    about = _read(folder / ENTRY, {**kinds, "machines": list, "targets": dict})
+    place = f"'{folder / ENTRY}'"
+    _check_machines(place, about)
+    with unreadable(f"'{folder / RANKS}' cannot be read"):
+        ranks = read_safetensors(folder / RANKS, "numpy")[0]
+    for name, content in about["targets"].items():
+        if not isinstance(content, dict):
+            raise wrong_value(f"{place}: targets: {name}", content, WORDS[dict])
+        _check_fields(f"{place}: {name}", content, {"version": str, "card": str, "rows": dict})
+        target = _check_target(place, name, content, targets)
+        for key, row in content["rows"].items():
+            scores = _scores(f"{place}: {name}", key, row, target, ranks)
+            by_key.setdefault(key, {})[name] = scores
     entry = BenchEntry(
         about["attack"], about["options"], about["source"], about["verified"], by_key,
         about["machines"],
@@ -249,16 +288,18 @@ def _check_machines(where: str, about: Mapping[str, Any]) -> None:
                 raise wrong_value(f"{where}: machines: {name}", one.get(name), WORDS[str])
 
 
-def _check_target(where: str, content: Mapping[str, Any], targets: Mapping[str, Target]) -> Target:
-    target = targets.get(content["target"])
+def _check_target(
+    where: str, name: str, content: Mapping[str, Any], targets: Mapping[str, Target]
+) -> Target:
+    target = targets.get(name)
     if target is None:
-        raise InputError(f"{where}: no target '{content['target']}'")
+        raise InputError(f"{where}: no target '{name}'")
     if (content["version"], content["card"]) != (target.card["version"], target.digest):
         raise InputError(f"{where} is of another version of target '{target.name}'")
     return target
 
 
-def _scores(where: str, key: str, row: Any, target: Target) -> TargetScores | str:
+def _scores(where: str, key: str, row: Any, target: Target, ranks: Arrays) -> TargetScores | str:
     if not KEY.fullmatch(key):
         raise wrong_value(f"{where}: rows", key, "both, nonmembers or nothing[, N shadows]")
     where = f"{where}: {key}"
@@ -267,10 +308,7 @@ def _scores(where: str, key: str, row: Any, target: Target) -> TargetScores | st
     if "not_run" in row:
         _check_fields(where, row, {"not_run": str})
         return str(row["not_run"])
-    need = {name: len(target.roles[name]) for name in (MEMBERS, NONMEMBERS)}
     fits = {
-        MEMBERS: (_are_scores(row, MEMBERS, need), f"{need[MEMBERS]} finite scores"),
-        NONMEMBERS: (_are_scores(row, NONMEMBERS, need), f"{need[NONMEMBERS]} finite scores"),
         "access": (row.get("access") in ACCESS, " or ".join(ACCESS)),
         "vantage": (row.get("vantage") in VANTAGE, ", ".join(VANTAGE)),
         "queries": (_is_finite(row.get("queries")) and row["queries"] >= 0, "a number >= 0"),
@@ -279,19 +317,14 @@ def _scores(where: str, key: str, row: Any, target: Target) -> TargetScores | st
     for name, (right, allowed) in fits.items():
         if not right:
             raise wrong_value(f"{where}: {name}", row.get(name), allowed)
-    return TargetScores(
-        members=np.asarray(row[MEMBERS], dtype=np.float64),
-        nonmembers=np.asarray(row[NONMEMBERS], dtype=np.float64),
-        access=row["access"],
-        vantage=row["vantage"],
-        queries=row["queries"],
-        seconds=row["seconds"],
-    )
-
-
-def _are_scores(row: Mapping[str, Any], name: str, need: Mapping[str, int]) -> bool:
-    side = row.get(name)
-    return isinstance(side, list) and len(side) == need[name] and all(map(_is_finite, side))
+    sides = list[Scores]()
+    for side, name in zip(SIDES, _name_ranks(target.name, key), strict=True):
+        own, need = ranks.get(name), len(target.roles[side])
+        if own is None or own.shape != (need,) or own.dtype.kind != "u":
+            raise InputError(f"{where}: {RANKS} must have {need} ranks of {side}")
+        sides.append(own.astype(np.float64))
+    members, nonmembers = sides
+    return TargetScores(members, nonmembers, **{name: row[name] for name in fits})
 
 
 def _is_finite(value: Any) -> bool:

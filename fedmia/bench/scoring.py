@@ -25,6 +25,7 @@ from fedmia.evaluation.audits.prepare import load_encoder
 from fedmia.evaluation.audits.shadows import OwnShadows
 from fedmia.evaluation.encoder import audit_augmentation, suite_of_audit
 from fedmia.records import ScoredAttack
+from fedmia.rounds.base import EncoderRounds
 from fedmia.settings import registry, session
 from fedmia.settings.commands.audit import (
     Audit,
@@ -165,6 +166,67 @@ def _without_truth(split: Cast) -> Cast:
     )
 
 
+@dataclass(frozen=True)
+class Attacked:
+    """A target as an attack meets it.
+
+    Attributes:
+        audit: of its encoder.
+        rounds: its models.
+        split: its images in their roles.
+        shadows: the attacker's own encoders, which are trained when first asked for.
+    """
+
+    audit: Audit
+    rounds: EncoderRounds
+    split: Cast
+    shadows: OwnShadows
+
+
+def open_target(
+    entrant: Entrant, target: Target, images: Images, seed: int = SEED, cache: Path | None = None
+) -> Attacked:
+    """A target before an attack.
+
+    Args:
+        entrant: the attack. Its shadows are trained by the recipe of the target, for as long; those
+            of targets of one recipe that share the images of shadows are the same.
+        target: the encoder and its images in their roles.
+        images: at least the target's.
+        seed: of the attack's own choices.
+        cache: folder that keeps shadows.
+
+    Returns:
+        The target.
+
+    Raises:
+        InputError: the target cannot be read.
+    """
+    federation = str(RunFolder(target.folder).recording) if target.federated else None
+    training = {"epochs": max(1, int(target.card["epochs"]))} if entrant.shadows else {}
+    audit = Audit.complete(
+        encoder=AuditedEncoder(name=str(target.folder)),
+        federation=RecordedFederation(recording=federation),
+        attacks=(entrant.name,),
+        attack={entrant.name: entrant.options},
+        split=AuditSplit(knows=OTHERS if entrant.knows == OTHERS else BOTH),
+        shadow=ShadowOptions(count=entrant.shadows, training=training),
+        machine=AuditMachine("cpu", torch.get_num_threads()),
+        augment=target.views,
+        seed=seed,
+    )
+    device = torch.device("cpu")
+    rounds = load_encoder(audit, device)
+    split = target.split(images, entrant.shadows > 0)
+    if entrant.knows == NOTHING:
+        split = _without_truth(split)
+    own = OwnShadows(
+        audit, rounds.encoder, split, cache, device, lambda line: None, lambda done, of: None,
+        lambda: False,
+    )  # fmt: skip
+    return Attacked(audit, rounds, split, own)
+
+
 def score_target(
     entrant: Entrant, target: Target, images: Images, seed: int = SEED, cache: Path | None = None
 ) -> TargetScores | str:
@@ -183,37 +245,17 @@ def score_target(
     Raises:
         InputError: the target cannot be read.
     """
-    federation = str(RunFolder(target.folder).recording) if target.federated else None
-    knows = OTHERS if entrant.knows == OTHERS else BOTH
-    audit = Audit.complete(
-        encoder=AuditedEncoder(name=str(target.folder)),
-        federation=RecordedFederation(recording=federation),
-        attacks=(entrant.name,),
-        attack={entrant.name: entrant.options},
-        split=AuditSplit(knows=knows),
-        shadow=ShadowOptions(count=entrant.shadows),
-        machine=AuditMachine("cpu", torch.get_num_threads()),
-        augment=target.views,
-        seed=seed,
-    )
-    device = torch.device("cpu")
-    rounds = load_encoder(audit, device)
-    split = target.split(images, entrant.shadows > 0)
-    if entrant.knows == NOTHING:
-        split = _without_truth(split)
-    own = OwnShadows(
-        audit, rounds.encoder, split, cache, device, lambda line: None, lambda done, of: None,
-        lambda: False,
-    )  # fmt: skip
-    views = audit_augmentation(audit, own.augment(), split, of_run=True)
-    shadows = own if audit.shadow.count else None
-    suite = suite_of_audit(audit, rounds, split, device, shadows, augment=views)
+    of = open_target(entrant, target, images, seed, cache)
+    audit, split = of.audit, of.split
+    views = audit_augmentation(audit, of.shadows.augment(), split, of_run=True)
+    shadows, device = of.shadows if audit.shadow.count else None, torch.device("cpu")
+    suite = suite_of_audit(audit, of.rounds, split, device, shadows, augment=views)
     labels = split.labels
     assert isinstance(labels, NoLabels)
     scored, labels.queried = None, False  # until here an audit's own code asked
     if suite.able([entrant.name]):
-        of = suite.main, entrant.name, suite.scorer.known, None
-        score = partial(suite.score, *of, threshold=False)
+        what = suite.main, entrant.name, suite.scorer.known, None
+        score = partial(suite.score, *what, threshold=False)
         scored = suite.failures.attempt("main", entrant.name, score)
     if labels.queried:
         return "reads the images' classes, which a bench gives to nobody"

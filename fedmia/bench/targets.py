@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 import fedmia
 from fedmia import __version__
 from fedmia.data.cast import Cast
 from fedmia.data.classes import ClassNames, Labels
+from fedmia.data.decoding import resize_all
 from fedmia.data.images import UNLABELLED, ByteArray, ImageSet, digests
 from fedmia.evaluation.audits.images import side_by_side
 from fedmia.recording.branches import MAIN
@@ -30,12 +32,17 @@ from fedmia.storage.runfolder import RunFolder
 from fedmia.untrusted.text import read_json
 
 PLAN, TARGETS, CARD, ROLES, RESULTS = "plan.yaml", "targets", "card.json", "roles.json", "results"
+COMMON = "common"  # folder of the roles that targets of one data set share
 # Of an audit's roles, those in roles.json; `shadows` are images of which an attacker may train.
 KNOWN_MEMBERS, KNOWN_NONMEMBERS, MEMBERS, NONMEMBERS, SHADOWS = ROLE_NAMES = (
     "known_members", "known_nonmembers", "members", "nonmembers", "shadows",
 )  # fmt: skip
 OF_AUDIT = "known_members", "known_nonmembers", "scored_members", "scored_nonmembers", "spare"
 DIGITS = "digits"
+# A placebo whose members, and they alone, were cut at the edge and made as large as before: an
+# attack finds them there if it reads how images were prepared, which is no membership.
+MISMATCH = "mismatch"
+EDGE = 2  # pixels
 Roles = dict[str, list[str]]  # SHA-256 of images by role
 Images = Mapping[str, ByteArray]  # uint8 (C, H, W) by the SHA-256 of shape and bytes
 
@@ -79,8 +86,14 @@ class Target:
 
     @property
     def trap(self) -> str:
-        """`untrained`, `placebo` or `dpsgd`: nothing should be found in it; else empty."""
+        """`untrained`, `placebo`, `dpsgd` or MISMATCH: no membership can be found in it, or next
+        to none; else empty."""
         return str(self.card["trap"])
+
+    @property
+    def refuses(self) -> bool:
+        """Whether who finds something in it is refused: of a trap, but for MISMATCH."""
+        return self.trap not in ("", MISMATCH)
 
     @property
     def federated(self) -> bool:
@@ -98,7 +111,15 @@ class Target:
         if self.unwritten is not None:
             return self.unwritten
         roles: Roles = read_json(self.folder / ROLES)
+        if common := self.card.get("common"):
+            roles |= read_json(self.folder.parents[1] / COMMON / common)
         return roles
+
+    @cached_property
+    def scored_images(self) -> NDArray[np.uint64]:
+        """A number for each scored image (n + m,), members first: the begin of its SHA-256."""
+        names = [*self.roles[MEMBERS], *self.roles[NONMEMBERS]]
+        return np.array([int(name[:16], 16) for name in names], np.uint64)
 
     def check_files(self) -> None:
         """Refuse a target of which a file was changed.
@@ -124,6 +145,12 @@ class Target:
 
         names = [self.roles[role] for role in ROLE_NAMES]
         pixels = np.stack([images[name] for one in names for name in one])
+        if self.trap == MISMATCH:
+            ends = np.cumsum([0, *map(len, names)])
+            for side in (KNOWN_MEMBERS, MEMBERS):
+                at = ROLE_NAMES.index(side)
+                part = slice(ends[at], ends[at + 1])
+                pixels[part] = cut_edge(pixels[part])
         data = ImageSet(pixels, np.zeros(len(pixels), np.int64), self.name, UNLABELLED)
         roles = side_by_side(names, *OF_AUDIT[: 4 + shadows])
         return Cast(
@@ -133,6 +160,12 @@ class Target:
             labels=NoLabels(),
             views=Data(name=str(self.card["data"])).source().views,
         )
+
+
+def cut_edge(images: ByteArray) -> ByteArray:
+    """Images (N, C, H, W) without EDGE pixels at each side, made as large as before."""
+    inside = images[:, :, EDGE:-EDGE, EDGE:-EDGE]
+    return resize_all(inside, images.shape[2], MISMATCH)
 
 
 def bench_folder(bench: str) -> Path:
@@ -183,54 +216,68 @@ def read_targets(folder: Path, only: Iterable[str] = ()) -> list[Target]:
     return targets
 
 
-def find_images(targets: Iterable[Target], data: str | None) -> dict[str, ByteArray]:
-    """The images of targets by their SHA-256.
+def find_images(targets: Iterable[Target], sources: Iterable[str]) -> dict[str, ByteArray]:
+    """The images of targets by their SHA-256, from wherever they lie.
 
     Args:
-        targets: those of digits need no source, CIFAR-10's one.
-        data: source of CIFAR-10's training images; None: there is none.
+        targets: those of digits need no source.
+        sources: of images, such as `parquet:FILE`; those of digits are always one.
 
     Returns:
-        The images.
+        All images of the targets that `have_images` then names; other targets may lack theirs.
 
     Raises:
-        InputError: the source cannot be read, or lacks an image.
+        InputError: a source cannot be read, or has some images of a target and lacks others.
     """
-    images = dict[str, ByteArray]()
-    names_by_data: dict[str, set[str]] = {}
-    for target in targets:
-        own = names_by_data.setdefault(str(target.card["data"]), set())
-        own.update(*(target.roles[role] for role in ROLE_NAMES))
-    for name, needed in names_by_data.items():
-        source = Data(name=DIGITS if name == DIGITS else data or name)
+    images, here = dict[str, ByteArray](), [*targets]
+    needed = {name for target in here for role in ROLE_NAMES for name in target.roles[role]}
+    for name in (DIGITS, *sources) if needed else ():
+        source = Data(name=name)
         request = source.request(0)
         encoded = source.source().encoded(request)
         every = source.source().load(request) if encoded is None else encoded.all()
-        names = [digest.hex() for digest in digests(every.images)]
-        places = {one: at for at, one in enumerate(names) if one in needed}
-        if lacking := needed - places.keys():
+        names = (digest.hex() for digest in digests(every.images))
+        images |= {one: every.images[at] for at, one in enumerate(names) if one in needed}
+    for target in here:
+        own = {name for role in ROLE_NAMES for name in target.roles[role]}
+        lacking = own - images.keys()
+        if lacking and (lacking != own or target.card["data"] == DIGITS):
             raise InputError(
-                f"data '{source.name}' lacks {len(lacking)} of {len(needed)} images of "
-                f"the targets of {name} (the first: SHA-256 {min(lacking)[:12]})"
+                f"data '{', '.join(sources)}': lacks {len(lacking)} of {len(own)} images of target "
+                f"{target.name} (the first: SHA-256 {min(lacking)[:12]})"
             )
-        images |= {one: every.images[at] for one, at in places.items()}
     return images
 
 
-def keep_encoder(run: Path, target: Path, settings: Mapping[str, Any], trap: str = "") -> None:
+def have_images(targets: Iterable[Target], images: Images) -> list[Target]:
+    """The targets whose images are there.
+
+    Args:
+        targets: of a bench.
+        images: of `find_images`.
+
+    Returns:
+        Those targets, in order.
+    """
+    return [one for one in targets if one.roles[MEMBERS][0] in images]
+
+
+def keep_encoder(
+    run: Path, target: Path, settings: Mapping[str, Any], only: int | None = None
+) -> None:
     """Keep the models and updates of a run and its settings: nothing that a clock says, no scores.
 
     Args:
         run: its folder.
         target: folder of the target.
         settings: of the run, as a tree.
-        trap: of an `untrained` one the first model alone is kept.
+        only: the round whose model is kept alone, from 0; None: all models.
     """
     source = RecordedRounds(RunFolder(run).recording)
     header = Header({"fedmia": __version__, "strategy": "fedavg"}, every=0)
     own = RecordingWriter(RunFolder(target).recording, header)
     models, updates = source.models(MAIN), source.updates(MAIN)
-    for round in [0] if trap == "untrained" else models:
+    for round in models if only is None else [only]:
         own.save(MAIN, round, models[round])
         if sent := updates.get(round):
             digests = {c: own.save_update(MAIN, round, c, state) for c, state in sent.items()}
@@ -245,7 +292,7 @@ def assign_roles(cast: Cast, names: list[bytes], trap: str = "", seed: int = 0) 
     Args:
         cast: of the run that trained.
         names: digests of the images of its source.
-        trap: of a `placebo` no image with a role was trained on.
+        trap: of a `placebo` and of MISMATCH no image with a role was trained on.
         seed: of the placebo's roles.
 
     Returns:
@@ -253,8 +300,8 @@ def assign_roles(cast: Cast, names: list[bytes], trap: str = "", seed: int = 0) 
     """
     members = {KNOWN_MEMBERS: cast.ids("known_members"), MEMBERS: cast.ids("scored_members")}
     others = cast.ids("scored_nonmembers")
-    if trap == "placebo":
-        others = rng(seed, "bench", trap).permutation(others)
+    if trap in ("placebo", MISMATCH):
+        others = rng(seed, "bench", "placebo").permutation(others)
         known, end = len(members[KNOWN_MEMBERS]), len(cast.members)
         members = {KNOWN_MEMBERS: others[:known], MEMBERS: others[known:end]}
         others = others[end:]

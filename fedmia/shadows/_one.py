@@ -39,6 +39,7 @@ class TrainedShadow:
         members, nonmembers: uint8 (M, C, H, W), disjoint.
         name: `shadow-0`, ..
         defense: what it was trained under: a text each, the name first.
+        key: SHA-256 of all that decides its bits; empty where it is kept nowhere.
     """
 
     method: SSLMethod
@@ -46,6 +47,7 @@ class TrainedShadow:
     nonmembers: Tensor
     name: str
     defense: tuple[str, ...] = ()
+    key: str = ""
 
 
 class ShadowTraining:
@@ -184,4 +186,5 @@ class ShadowTraining:
             torch.from_numpy(self.nonmembers),
             self.name,
             self.settings.under,
+            "" if self.folder is None else self.folder.key,
         )

@@ -9,7 +9,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedmia.bench.board import BoardRow, Estimate, TargetRow, difference, mean_of
+from fedmia.bench.board import (
+    BoardRow,
+    Estimate,
+    TargetRow,
+    correlate,
+    difference,
+    influence,
+    mean_of,
+)
 from fedmia.bench.entries import BenchEntry
 from fedmia.bench.scoring import TargetScores
 from fedmia.bench.targets import Target
@@ -30,15 +38,54 @@ def scores(shift: float, seed: int = 0, n: int = 200, m: int = 400) -> TargetSco
     return TargetScores(members, others, "black_box", "outsider", 10, 1.0)
 
 
-def targets(**traps: str) -> dict[str, Target]:
-    return {name: Target(Path(name), {"trap": trap}) for name, trap in traps.items()}
+def targets(n: int = 200, m: int = 400, **traps: str) -> dict[str, Target]:
+    """Targets that share no image."""
+    made = {}
+    for at, (name, trap) in enumerate(traps.items()):
+        names = [f"{at * 10_000 + image:064x}"[::-1] for image in range(n + m)]
+        roles = {"members": names[:n], "nonmembers": names[n:]}
+        made[name] = Target(Path(name), {"trap": trap}, unwritten=roles)
+    return made
 
 
-def test_mean_of__is_the_mean_and_its_interval_shrinks_by_the_root_of_n() -> None:
+@pytest.mark.parametrize(("correlation", "half"), [(0.0, 0.05), (1.0, 0.1), (0.5, 0.0790569)])
+def test_mean_of__its_interval_shrinks_by_the_root_of_n_where_the_numbers_are_independent(
+    correlation: float, half: float
+) -> None:
     one = Estimate(0.7, 0.6, 0.8)
-    mean = mean_of([one] * 4)
-    assert mean.value == pytest.approx(0.7) and mean.low == pytest.approx(0.65)
-    assert mean.high == pytest.approx(0.75)
+    matrix = np.full((4, 4), correlation) + (1 - correlation) * np.eye(4)
+    mean = mean_of([one] * 4, matrix)
+    assert mean.value == pytest.approx(0.7) and mean.low == pytest.approx(0.7 - half)
+    assert mean.high == pytest.approx(0.7 + half)
+
+
+def test_correlate__is_that_of_aucs_whose_targets_share_non_members() -> None:
+    """The non-members are drawn anew for both at once; a target without a common image has 0."""
+    rng, draws = np.random.default_rng(3), 400
+    names = [f"{image:064x}"[::-1] for image in range(230)]
+    sides = (
+        (names[:40], names[80:180]),
+        (names[40:80], names[80:180]),
+        (names[180:190], names[190:]),
+    )
+    of = [
+        Target(Path("any"), {"trap": ""}, unwritten={"members": one, "nonmembers": other})
+        for one, other in sides
+    ]
+    aucs, said = np.zeros((draws, 2)), list[float]()
+    for row in aucs:
+        hard = rng.normal(0, 1, 100)
+        every = [
+            TargetScores(rng.normal(0.5, 1, 40), hard + rng.normal(0, 0.3, 100), "", "", 0, 0)
+            for _ in range(2)
+        ]
+        every.append(TargetScores(rng.normal(0, 1, 10), rng.normal(0, 1, 40), "", "", 0, 0))
+        row[:] = [auc(one.members, one.nonmembers) for one in every[:2]]
+        matrix = correlate([influence(one) for one in every], of)
+        said.append(float(matrix[0, 1]))
+        assert matrix[0, 2] == 0.0 and matrix[2, 2] == 1.0
+    true = np.corrcoef(aucs.T)[0, 1]
+    assert 0.1 < true < 0.5 and np.mean(said) == pytest.approx(true, abs=0.1)
 
 
 def test_mean_of__covers_the_mean_of_unequal_targets() -> None:
@@ -48,7 +95,7 @@ def test_mean_of__covers_the_mean_of_unequal_targets() -> None:
     true = np.mean([norm.cdf(shift / np.sqrt(2)) for shift in shifts])
     for seed in range(200):
         parts = [TargetRow(scores(s, 10 * seed + i), 1).auc for i, s in enumerate(shifts)]
-        hits += not mean_of(parts).excludes(float(true))
+        hits += not mean_of(parts, np.eye(4)).excludes(float(true))
     assert 180 <= hits <= 199
 
 
@@ -57,8 +104,11 @@ def test_target_row__intervals_widen_with_their_family_and_tpr_is_the_naive_one(
     alone, many = TargetRow(one, 1), TargetRow(one, 30)
     assert many.auc.low < alone.auc.low < alone.auc.value < alone.auc.high < many.auc.high
     assert many.tpr[0.01].low < alone.tpr[0.01].low < alone.tpr[0.01].high < many.tpr[0.01].high
-    cut = np.sort(one.nonmembers)[-10]  # ten of a thousand are at or over it
-    assert alone.tpr[0.01].value == np.mean(one.members >= cut)
+    cut = np.sort(one.nonmembers[::2])[-6]  # five of five hundred lie over it
+    assert alone.tpr[0.01].value == np.mean(one.members > cut)
+    threshold = min(s for s in (*one.members, *one.nonmembers[::2]) if s > cut)
+    assert alone.fpr[0.01].value == np.mean(one.nonmembers[1::2] >= threshold)
+    assert alone.fpr[0.01].low < 0.01 < alone.fpr[0.01].high
     assert list(alone.tpr) == [0.01]
     assert list(TargetRow(scores(1.0, m=5000), 1).tpr) == [0.01, 0.001]
 

@@ -13,7 +13,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy
 import torch
+from safetensors.numpy import load_file, save_file
 
 from fedmia import bench
 from fedmia.attacks import Attack
@@ -59,7 +61,11 @@ def test_write_entry__reads_back_as_it_was(tmp_path: Path) -> None:
     entry = read_entry(place, TARGETS)
     assert entry.verified and entry.scores("nothing").keys() == {LEAKY}
     back = entry.scores("nothing")[LEAKY]
-    np.testing.assert_allclose(back.members, own[LEAKY].members, rtol=1e-6)
+    for side in ("members", "nonmembers"):
+        ranks = scipy.stats.rankdata(np.r_[own[LEAKY].members, own[LEAKY].nonmembers], "dense") - 1
+        n = len(own[LEAKY].members)
+        want = ranks[:n] if side == "members" else ranks[n:]
+        assert np.array_equal(getattr(back, side), want)
     assert place == tmp_path / "similarity" / Entrant("similarity").hash()
     about = json.loads((place / "entry.json").read_text())
     (machine,) = about["machines"]
@@ -99,11 +105,11 @@ def test_table__an_auc_wholly_under_half_is_marked() -> None:
 
 def test_table__an_attack_without_an_answer_is_named() -> None:
     """On the target where all images have one score."""
-    several = np.arange(30.0)
+    several = np.arange(700.0)
     scores = {
         name: TargetScores(members, others, "black_box", "outsider", 1, 1)
         for name, members, others in (
-            (LEAKY, np.ones(30), np.ones(40)), ("moco-digits-weak", several, several),
+            (LEAKY, np.ones(150), np.ones(700)), ("moco-digits-weak", several[:150], several),
         )
     }  # fmt: skip
     text = str(BenchResult("encoders-v1", Entrant("similarity"), scores, TARGETS, (), ()))
@@ -131,7 +137,7 @@ def test_coin__is_separable_from_guessing_nowhere(
 def test_check__an_honest_entry_passes_and_is_unverified(
     coin: tuple[Path, dict[str, TargetScores]],
 ) -> None:
-    lines = [*check_entry(coin[0], FOLDER, None)]
+    lines = [*check_entry(coin[0], FOLDER, ())]
     assert len(lines) == 4 and "NOT CHECKED" in lines[-1]
     assert all(trap in lines[2] for trap in TRAPS) and lines[2].endswith("opened by this process")
     assert not read_entry(coin[0], TARGETS).verified
@@ -146,9 +152,9 @@ def copy_of(coin: tuple[Path, dict[str, TargetScores]], folder: Path) -> Path:
 def test_check__an_entry_that_lacks_a_trap_is_refused(
     coin: tuple[Path, dict[str, TargetScores]], tmp_path: Path, trap: str
 ) -> None:
-    (copy := copy_of(coin, tmp_path)).joinpath(f"{trap}.json").unlink()
+    edit_json((copy := copy_of(coin, tmp_path)) / "entry.json", lambda c: c["targets"].pop(trap))
     with pytest.raises(InputError, match=f"no scores in the trap {trap}"):
-        list(check_entry(copy, FOLDER, None))
+        list(check_entry(copy, FOLDER, ()))
 
 
 def test_refuse_untrapped__an_attack_that_breaks_in_a_trap_has_no_excuse() -> None:
@@ -161,19 +167,19 @@ def test_check__what_cannot_be_run_again_is_named_and_alone_is_refused(
     coin: tuple[Path, dict[str, TargetScores]], tmp_path: Path
 ) -> None:
     copy, target = copy_of(coin, tmp_path), TARGETS["moco-cifar10-weak"]
-    content = json.loads((copy / f"{LEAKY}.json").read_text())
-    content |= {"target": target.name, "card": target.digest}
-    first_row(content).update(
-        {one: [*range(len(target.roles[one]))] for one in ("members", "nonmembers")}
-    )
-    (copy / f"{target.name}.json").write_text(json.dumps(content))
-    lines = list(check_entry(copy, FOLDER, None))
+    ranks = load_file(copy / "ranks.safetensors")
+    for side in ("members", "nonmembers"):
+        count = len(target.roles[side])
+        ranks[f"{target.name}/nothing/{side}"] = np.arange(count, dtype=np.uint16)
+    save_file(ranks, copy / "ranks.safetensors")
+    edit_json(copy / "entry.json", lambda c: c["targets"].update(
+        {target.name: {**c["targets"][LEAKY], "card": target.digest}}))  # fmt: skip
+    lines = list(check_entry(copy, FOLDER, ()))
     assert [target.name in line for line in lines if "NOT RUN AGAIN" in line] == [True]
-    for name, one in TARGETS.items():
-        if one.card["data"] == "digits" and not one.trap:
-            (copy / f"{name}.json").unlink()
+    plain = [n for n, one in TARGETS.items() if one.card["data"] == "digits" and not one.trap]
+    edit_json(copy / "entry.json", lambda c: [c["targets"].pop(name) for name in plain])
     with pytest.raises(InputError, match="no target with scores can be run again"):
-        list(check_entry(copy, FOLDER, None))
+        list(check_entry(copy, FOLDER, ()))
 
 
 def edit_json(file: Path, change: Edit) -> None:
@@ -182,63 +188,98 @@ def edit_json(file: Path, change: Edit) -> None:
     file.write_text(json.dumps(content))
 
 
+def leaky(content: dict[str, Any]) -> dict[str, Any]:
+    """What an entry says of LEAKY."""
+    of: dict[str, Any] = content["targets"][LEAKY]
+    return of
+
+
 def first_row(content: dict[str, Any]) -> dict[str, Any]:
-    row: dict[str, Any] = next(iter(content["rows"].values()))
+    row: dict[str, Any] = next(iter(leaky(content)["rows"].values()))
     return row
 
 
 @pytest.mark.parametrize(
-    ("file", "change", "says"),
+    ("change", "says"),
     [
-        (f"{LEAKY}.json", lambda c: c.update(version="encoders-v0"), "another version"),
-        (f"{LEAKY}.json", lambda c: c.update(card="0" * 64), "another version"),
-        (f"{LEAKY}.json", lambda c: c.update(target="nowhere"), "no target 'nowhere'"),
-        (f"{LEAKY}.json", lambda c: first_row(c)["members"].pop(), "finite scores"),
-        (f"{LEAKY}.json", lambda c: first_row(c)["members"].__setitem__(0, None), "finite"),
-        (f"{LEAKY}.json", lambda c: first_row(c)["nonmembers"].__setitem__(3, True), "nonmembers"),
-        (f"{LEAKY}.json", lambda c: first_row(c)["members"].__setitem__(0, 10**400), "members"),
-        (f"{LEAKY}.json", lambda c: first_row(c).update(access="a key"), "access"),
-        (f"{LEAKY}.json", lambda c: first_row(c).update(vantage=["client"]), "vantage"),
-        (f"{LEAKY}.json", lambda c: first_row(c).pop("queries"), "queries"),
-        (f"{LEAKY}.json", lambda c: first_row(c).update(queries=True), "queries"),
-        (f"{LEAKY}.json", lambda c: first_row(c).update(seconds=-1), "seconds"),
-        (f"{LEAKY}.json", lambda c: first_row(c).update(seconds=float("nan")), "seconds"),
-        (f"{LEAKY}.json", lambda c: first_row(c).update(not_run=3), "not_run"),
-        (f"{LEAKY}.json", lambda c: c.update(rows=[]), "rows"),
-        (f"{LEAKY}.json", lambda c: c["rows"].update(both=3), "both"),
-        (f"{LEAKY}.json", lambda c: c["rows"].update({"both, x shadows": {}}), "x shadows"),
-        (f"{LEAKY}.json", lambda c: c.update(target=[]), "target"),
-        ("entry.json", lambda c: c.update(attack=3), "attack"),
-        ("entry.json", lambda c: c.update(options=["a"]), "options"),
-        ("entry.json", lambda c: c.update(verified="no"), "verified"),
-        ("entry.json", lambda c: c.update(source="0" * 12), "is of coin_entrant"),
-        ("entry.json", lambda c: c.pop("options"), "options"),
-        ("entry.json", lambda c: c.pop("seed"), "seed"),
-        ("entry.json", lambda c: c.pop("machines"), "machines"),
-        ("entry.json", lambda c: c.update(machines=[]), "machines"),
-        ("entry.json", lambda c: c.update(machines=["this one"]), "machines"),
-        ("entry.json", lambda c: c["machines"][0].pop("torch"), "torch"),
-        ("entry.json", lambda c: c["machines"][0].update(processor=None), "processor"),
+        (lambda c: leaky(c).update(version="encoders-v0"), "another version"),
+        (lambda c: leaky(c).update(card="0" * 64), "another version"),
+        (lambda c: c["targets"].update(nowhere=leaky(c)), "no target 'nowhere'"),
+        (lambda c: first_row(c).update(access="a key"), "access"),
+        (lambda c: first_row(c).update(vantage=["client"]), "vantage"),
+        (lambda c: first_row(c).pop("queries"), "queries"),
+        (lambda c: first_row(c).update(queries=True), "queries"),
+        (lambda c: first_row(c).update(seconds=-1), "seconds"),
+        (lambda c: first_row(c).update(seconds=float("nan")), "seconds"),
+        (lambda c: first_row(c).update(not_run=3), "not_run"),
+        (lambda c: leaky(c).update(rows=[]), "rows"),
+        (lambda c: leaky(c)["rows"].update(both=3), "both"),
+        (lambda c: leaky(c)["rows"].update({"both, x shadows": {}}), "x shadows"),
+        (lambda c: c["targets"].update({LEAKY: []}), "targets"),
+        (lambda c: c.update(targets=[]), "targets"),
+        (lambda c: c.update(attack=3), "attack"),
+        (lambda c: c.update(options=["a"]), "options"),
+        (lambda c: c.update(verified="no"), "verified"),
+        (lambda c: c.update(source="0" * 12), "is of coin_entrant"),
+        (lambda c: c.pop("options"), "options"),
+        (lambda c: c.pop("seed"), "seed"),
+        (lambda c: c.pop("machines"), "machines"),
+        (lambda c: c.update(machines=[]), "machines"),
+        (lambda c: c.update(machines=["this one"]), "machines"),
+        (lambda c: c["machines"][0].pop("torch"), "torch"),
+        (lambda c: c["machines"][0].update(processor=None), "processor"),
     ],
 )
 def test_read_entry__what_was_changed_is_refused(
-    coin: tuple[Path, dict[str, TargetScores]], tmp_path: Path, file: str, change: Edit, says: str
+    coin: tuple[Path, dict[str, TargetScores]], tmp_path: Path, change: Edit, says: str
 ) -> None:
     copy = copy_of(coin, tmp_path)
     read_entry(copy, TARGETS)
-    edit_json(copy / file, change)
+    edit_json(copy / "entry.json", change)
     with pytest.raises(InputError, match=says) as raised:
         read_entry(copy, TARGETS)
-    assert file in str(raised.value) or says.startswith("is of")
+    assert "entry.json" in str(raised.value) or says.startswith("is of")
     assert len(str(raised.value)) < 600
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda one: None,
+        lambda one: one[:-1],
+        lambda one: one[None],
+        lambda one: one.astype(np.float32),
+    ],
+)
+@pytest.mark.parametrize("side", ["members", "nonmembers"])
+def test_read_entry__ranks_that_are_missing_too_few_or_of_another_type_are_refused(
+    coin: tuple[Path, dict[str, TargetScores]],
+    tmp_path: Path,
+    side: str,
+    change: Callable[[np.ndarray], np.ndarray | None],
+) -> None:
+    ranks = load_file((copy := copy_of(coin, tmp_path)) / "ranks.safetensors")
+    changed = change(ranks.pop(name := f"{LEAKY}/nothing/{side}"))
+    save_file(ranks | ({} if changed is None else {name: changed}), copy / "ranks.safetensors")
+    with pytest.raises(InputError, match=f"{LEAKY}: nothing: .* ranks of {side}"):
+        read_entry(copy, TARGETS)
+
+
+def test_read_entry__a_damaged_file_of_ranks_is_refused(
+    coin: tuple[Path, dict[str, TargetScores]], tmp_path: Path
+) -> None:
+    copy = copy_of(coin, tmp_path)
+    (copy / "ranks.safetensors").write_bytes(b"\0" * 100)
+    with pytest.raises(InputError, match=r"ranks.safetensors' cannot be read"):
+        read_entry(copy, TARGETS)
 
 
 def test_read_entry__lists_without_end_are_refused(
     coin: tuple[Path, dict[str, TargetScores]], tmp_path: Path
 ) -> None:
     copy = copy_of(coin, tmp_path)
-    (copy / f"{LEAKY}.json").write_text("[" * 100_000)
-    with pytest.raises(InputError, match=f"{LEAKY}.json' cannot be read: nested deeper"):
+    (copy / "entry.json").write_text("[" * 100_000)
+    with pytest.raises(InputError, match=r"entry.json' cannot be read: nested deeper"):
         read_entry(copy, TARGETS)
 
 
@@ -253,7 +294,7 @@ def test_read_entry__another_source_is_refused(
 
 def test_check__an_attack_on_rounds_runs_on_the_federation_and_on_no_trap(tmp_path: Path) -> None:
     place, _ = submit("loss-slope", tmp_path, "federation-digits", TRAP)
-    assert "1 targets, traps among them: none" in list(check_entry(place, FOLDER, None))[2]
+    assert "1 targets, traps among them: none" in list(check_entry(place, FOLDER, ()))[2]
 
 
 def test_note_opened__sees_bytes_links_and_relative_paths_and_nothing_else(
@@ -284,7 +325,7 @@ def test_check__an_attack_that_reads_roles_is_refused(
     place, own = submit(attack, tmp_path / "results", LEAKY)
     assert own[LEAKY].members.mean() == 1
     with pytest.raises(InputError, match=r"roles.json"):
-        list(check_entry(place, FOLDER, None))
+        list(check_entry(place, FOLDER, ()))
 
 
 @pytest.mark.slow(seconds=40)
@@ -295,7 +336,7 @@ def test_check__an_oracle_with_leaked_roles_is_refused(
     attack = write_attack(tmp_path, "knows_roles", body, monkeypatch)
     place, _ = submit(attack, tmp_path / "results", LEAKY, *TRAPS)
     with pytest.raises(InputError, match="has not seen"):
-        list(check_entry(place, FOLDER, None))
+        list(check_entry(place, FOLDER, ()))
 
 
 @pytest.mark.slow(seconds=40)
@@ -310,7 +351,7 @@ def test_check__an_oracle_that_reads_the_settings_of_the_unseen_encoder_is_refus
     attack = write_attack(tmp_path, "reads_runs", body, monkeypatch)
     place, _ = submit(attack, tmp_path / "results", LEAKY, *TRAPS)
     with pytest.raises(InputError, match="has not seen"):
-        list(check_entry(place, FOLDER, None))
+        list(check_entry(place, FOLDER, ()))
 
 
 @pytest.mark.slow(seconds=40)
@@ -319,7 +360,7 @@ def test_check__an_attack_that_looks_at_views_passes_on_an_unseen_encoder(
 ) -> None:
     attack = write_attack(tmp_path, "looks_at_views", VIEWS, monkeypatch)
     place, _ = submit(attack, tmp_path / "results", LEAKY, *TRAPS)
-    assert f"by the recipe of {LEAKY}" in list(check_entry(place, FOLDER, None))[-1]
+    assert f"by the recipe of {LEAKY}" in list(check_entry(place, FOLDER, ()))[-1]
 
 
 def test_unseen_encoder__finds_an_oracle_by_any_encoder_without_its_members(
@@ -331,7 +372,7 @@ def test_unseen_encoder__finds_an_oracle_by_any_encoder_without_its_members(
     attack = write_attack(tmp_path, "knows_roles_of_one", body, monkeypatch)
     place, _ = submit(attack, tmp_path / "results", LEAKY, *TRAPS)
     with pytest.raises(InputError, match="has not seen"):
-        list(check_entry(place, FOLDER, None))
+        list(check_entry(place, FOLDER, ()))
 
 
 @pytest.mark.parametrize(("shift", "refused"), [(1.19, 1.0), (0.36, 0.0)])  # AUC .8, .6
@@ -348,7 +389,7 @@ def test_check_unseen__refuses_guessing_nearly_always_at_a_claim_of_80_and_seldo
     monkeypatch.setattr("fedmia.bench.checks.run_guarded", lambda *of: draw(0))
     for _ in range(40):
         try:
-            check_unseen(Entrant("similarity"), {LEAKY: draw(shift)}, TARGETS, FOLDER)
+            check_unseen(Entrant("similarity"), {LEAKY: draw(shift)}, [TARGETS[LEAKY]], {}, FOLDER)
         except InputError:
             hits += 1
     assert hits / 40 == pytest.approx(refused, abs=0.2)
@@ -362,7 +403,7 @@ def test_evaluate__an_attack_that_asks_for_classes_has_no_scores(
     assert not result.scores and "classes" in str(result.results[LEAKY])
     place = write_entry(tmp_path / "results", result.entrant, result.results, TARGETS)
     with pytest.raises(InputError, match="no scores"):
-        list(check_entry(place, FOLDER, None))
+        list(check_entry(place, FOLDER, ()))
 
 
 def test_refuse_trapped__what_is_found_in_a_trap_is_refused() -> None:

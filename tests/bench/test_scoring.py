@@ -47,7 +47,7 @@ def test_score__is_that_of_an_audit(
     attack: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(draw, "draw_all", lambda scores, report: {})
-    images = find_images([TARGET], None)
+    images = find_images([TARGET], ())
     files: dict[str, Any] = {}
     for name, side in zip(("members", "nonmembers"), sides(images), strict=True):
         np.savez(tmp_path / f"{name}.npz", x=side.transpose(0, 2, 3, 1), y=np.zeros(len(side), int))

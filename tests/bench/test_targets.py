@@ -78,7 +78,7 @@ def test_target__a_changed_file_is_refused(tmp_path: Path) -> None:
 
 def test_split__images_stand_where_the_roles_name_them() -> None:
     target = read_targets(FOLDER, ["moco-digits-weak"])[0]
-    images = find_images([target], None)
+    images = find_images([target], ())
     split = target.split(images, shadows=False)
     assert np.array_equal(
         split.pixels("scored_members")[3].numpy(), images[target.roles[MEMBERS][3]]

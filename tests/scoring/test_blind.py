@@ -66,7 +66,7 @@ def test_audit__an_attack_finds_no_role_in_what_it_is_given(audit: Audit, tmp_pa
 @pytest.mark.parametrize("oracle", ORACLES)
 def test_bench__an_attack_finds_no_role_in_what_it_is_given(oracle: str) -> None:
     target = TARGETS[TRAP]
-    scores = score_target(Entrant.of(named(oracle)), target, find_images([target], None))
+    scores = score_target(Entrant.of(named(oracle)), target, find_images([target], ()))
     assert isinstance(scores, TargetScores) and not TargetRow(scores, STRICT).auc.excludes(0.5)
 
 
@@ -135,13 +135,16 @@ def test_infer__neither_places_nor_subjects_tell_the_sides(subjects: bool) -> No
 def test_check__an_attack_that_looks_past_its_view_is_refused(oracle: str, way: str) -> None:
     """Python lets it: a simulation or an audit cannot stop it."""
     with pytest.raises(InputError, match=way):
-        run_guarded(Entrant.of(named(oracle)), TARGETS[TRAP], BENCH, None, 1)
+        target = TARGETS[TRAP]
+        run_guarded(Entrant.of(named(oracle)), target, BENCH, find_images([target], ()), 1)
 
 
 @pytest.mark.slow(seconds=10)
 def test_unseen__no_file_tells_its_members_or_its_seed(tmp_path: Path) -> None:
     seed = 4611686018427387001
-    fresh = train_again(TARGETS["moco-digits-overfitted"], tmp_path / "unseen", seed)
+    target = TARGETS["moco-digits-overfitted"]
+    images = find_images([target], ())
+    fresh = train_again(target, images, tmp_path / "unseen", seed)
     files = [file for file in tmp_path.rglob("*") if file.is_file()]
     assert {file.suffix for file in files} == {".yaml", ".json", ".jsonl", ".safetensors"}
     texts = [file.read_bytes() for file in files]
@@ -149,5 +152,5 @@ def test_unseen__no_file_tells_its_members_or_its_seed(tmp_path: Path) -> None:
     assert len(names) > 1000 and not (tmp_path / "unseen" / ROLES).exists()
     for secret in (str(seed), *names[:3]):
         assert not any(secret.encode() in text for text in texts)
-    scores = run_guarded(Entrant.of("similarity"), fresh, BENCH, None, 1)
+    scores = run_guarded(Entrant.of("similarity"), fresh, BENCH, images, 1)
     assert isinstance(scores, TargetScores) and TargetRow(scores, 1).auc.value > 0.7

@@ -102,7 +102,7 @@ class OwnShadows:
     def _views(
         self, attacker_images: Tensor, augment: Augment, pixels: PixelCache, naive: bool
     ) -> Sequence[Shadow]:
-        views, trainings = [], self._trained(naive)
+        views, trainings = [], self.train(naive)
         labels = self.images.labels if self.provided is None else self.provided.labels()
         for trained in trainings:
             own = trained.members
@@ -184,7 +184,19 @@ class OwnShadows:
         """What the shadows are trained on."""
         return ShadowImages(self.audit, self.audit_split, self.say)
 
-    def _trained(self, naive: bool) -> list[TrainedShadow]:
+    def train(self, naive: bool = False) -> list[TrainedShadow]:
+        """Train them, or read them where the cache has them; a folder there is called by the
+        SHA-256 of all that decides the bits of a shadow.
+
+        Args:
+            naive: as of `make`.
+
+        Returns:
+            The shadows, in order.
+
+        Raises:
+            InputError: as of `make`.
+        """
         if self.provided is not None:
             return self.provided.load(naive=naive)
         target = self._target()

@@ -29,8 +29,8 @@ class Bench(Settings):
 
     name: str = option("", "the attack: built-in, or package.module:Class", hole="ATTACK")
     bench: str = option("encoders-v1", "the bench: its name, or its folder")
-    data: str | None = option(
-        None, "source of CIFAR-10's training images, such as parquet:FILE (none: digits alone)"
+    data: tuple[str, ...] = option(
+        (), "sources of the targets' images, such as parquet:FILE (none: digits alone)"
     )
     knows: str = option(
         "both",
