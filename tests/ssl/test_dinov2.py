@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+from fedmia.settings.options import option_fields
 from fedmia.ssl.dinov2 import DINOv2, DINOv2Method, koleo
 from fedmia.ssl.ibot import IBOT
 from tests.ssl import methods
@@ -141,6 +142,11 @@ def test_output_losses__are_those_of_ibot_whatever_is_read_together() -> None:
 
 def test_heads__are_untied_by_default() -> None:
     assert build().prototypes.weight.shape == (12, 8)
+
+
+def test_options__have_no_momentum_of_a_centre_that_no_step_rests_on() -> None:
+    own, others = ({f.name for f, _ in option_fields(spec)} for spec in (DINOv2, IBOT))
+    assert others - own == {"centre_momentum"} and own - others == {"koleo"}
 
 
 def test_koleo__in_training_keeps_the_class_tokens_apart() -> None:
