@@ -94,3 +94,32 @@ def swapped_loss(q: Sequence[Tensor], s: Sequence[Tensor], T: float) -> Tensor:
 def cross_entropy(targets: Tensor, scores: Tensor, T: float) -> Tensor:
     """-sum_k targets log softmax(scores / T), (...) of (..., K) each."""
     return -(targets * torch.log_softmax(scores / T, dim=-1)).sum(dim=-1)
+
+
+def potentials(scores: Tensor, epsilon: float, iterations: int) -> Tensor:
+    """Log scale of each prototype that makes all equally used: log u of SwAV's Eq. 5.
+
+    The paper scales rows and columns of exp(scores / epsilon) in turn. This is the same in logs,
+    where no epsilon overflows. Only u is kept: what a row loses to its own scaling follows from
+    it, so that a feature outside `scores` can be assigned alike (`codes`).
+
+    Args:
+        scores: (N, K), of N features with K prototypes, N >= 0; without any feature u is 1.
+        epsilon: > 0, smoothness.
+        iterations: >= 0.
+
+    Returns:
+        log u, (K,).
+    """
+    logits = scores / epsilon
+    u, v = logits.new_zeros(scores.shape[1]), logits.new_zeros(scores.shape[0])
+    for _ in range(iterations if len(scores) else 0):
+        u = -torch.logsumexp(logits + v[:, None], dim=0)
+        v = -torch.logsumexp(logits + u, dim=1)
+    return u
+
+
+def codes(scores: Tensor, u: Tensor, epsilon: float) -> Tensor:
+    """Assignment of each feature, (N, K), rows summing to 1, by its scores (N, K) under the
+    `potentials` u (K,), with smoothness epsilon > 0."""
+    return torch.softmax(scores / epsilon + u, dim=1)

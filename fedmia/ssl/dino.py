@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -17,6 +17,12 @@ from fedmia.ssl._prototypes import Prototypes, PrototypeSSL, freeze_for, swapped
 from fedmia.ssl._twoview import KeyedTwoView, TwoViewSSL
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import Encoder, TrainingData, iterate_parts
+
+
+def centred_targets(scores: Sequence[Tensor], centre: Tensor, T: float) -> list[Tensor]:
+    """softmax((scores - centre) / T), (B, .., K) of each view, of scores (B, .., K) and a centre
+    (K,), with T > 0."""
+    return [torch.softmax((s - centre) / T, dim=-1) for s in scores]
 
 
 class DINOMethod(PrototypeSSL, KeyedTwoView):
@@ -52,14 +58,12 @@ class DINOMethod(PrototypeSSL, KeyedTwoView):
             t1, t2 = (self.key_prototypes(self.key_encoder(x)) for x in (view1, view2))
         s1, s2 = (self.prototypes.training_scores(self.encoder(x)) for x in (view1, view2))
         self.latest = (t1.float(), t2.float())  # for the centre
-        return self._both_directions((t1, t2), (s1, s2))
+        q = self._targets((t1, t2), self.centre, self.spec.teacher_temperature)
+        return swapped_loss(q, (s1, s2), self.spec.temperature)
 
-    def _both_directions(
-        self, teacher: tuple[Tensor, Tensor], student: tuple[Tensor, Tensor]
-    ) -> Tensor:
-        T, centre = self.spec.teacher_temperature, self.centre
-        q = [torch.softmax((t - centre) / T, dim=1) for t in teacher]
-        return swapped_loss(q, student, self.spec.temperature)
+    def _targets(self, scores: Sequence[Tensor], centre: Tensor, T: float) -> Sequence[Tensor]:
+        """What the student is to match, (B, .., K) of each view, by the teacher's scores of it."""
+        return centred_targets(scores, centre, T)
 
     @torch.no_grad()
     def after_step(self) -> None:
@@ -77,7 +81,8 @@ class DINOMethod(PrototypeSSL, KeyedTwoView):
         an observer has the prototypes, but no teacher."""
         K = self.spec.prototypes  # a method of the same options may have more, for patches
         scores = (self.prototypes(z1)[:, :K], self.prototypes(z2)[:, :K])
-        return self._both_directions(scores, scores)
+        q = centred_targets(scores, self.centre, self.spec.teacher_temperature)
+        return swapped_loss(q, scores, self.spec.temperature)
 
     @torch.no_grad()
     def fill_bank(self, pixels: Tensor) -> None:

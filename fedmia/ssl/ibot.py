@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -14,7 +14,7 @@ from fedmia.nets.transformer import ClassToken, patchify
 from fedmia.settings import option
 from fedmia.settings.errors import option_error
 from fedmia.ssl._patches import vision_transformer
-from fedmia.ssl._prototypes import Prototypes, cross_entropy, freeze_for
+from fedmia.ssl._prototypes import Prototypes, cross_entropy, freeze_for, swapped_loss
 from fedmia.ssl.base import Encoder, TrainingData
 from fedmia.ssl.dino import DINO, DINOMethod
 
@@ -50,23 +50,27 @@ class OnlineTokenizer(DINOMethod):
     def losses(self, view1: Tensor, view2: Tensor) -> Tensor:
         """DINO's loss of the class tokens of both views, the student's masked, plus the mean over
         both views of the cross-entropy of masked patches with the teacher's of the same view."""
-        views, K = (view1, view2), self.spec.prototypes
+        return self._distillation(view1, view2)[0]
+
+    def _distillation(self, view1: Tensor, view2: Tensor) -> tuple[Tensor, Sequence[Tensor]]:
+        """The losses (B,), and of each view the student's pooled vectors (B, D)."""
+        views, K, T = (view1, view2), self.spec.prototypes, self.spec.temperature
         with torch.no_grad():
-            teacher = [self.key_prototypes(self._outputs(self.key_encoder, x)) for x in views]
+            key = self.key_encoder
+            teacher = [self.key_prototypes(key.head(self._tokens(key, x))) for x in views]
         hidden = [self.hidden(x) for x in views]
-        student = [
-            self.prototypes.training_scores(self._outputs(self.encoder, x, h))
-            for x, h in zip(views, hidden, strict=True)
-        ]
+        tokens = [self._tokens(self.encoder, x, h) for x, h in zip(views, hidden, strict=True)]
+        student = [self.prototypes.training_scores(self.encoder.head(t)) for t in tokens]
         # Without a shared head the first K prototypes are of class tokens, the last of patches.
         (t1, p1), (t2, p2) = ((t[:, 0, :K].float(), t[:, 1:, -K:].float()) for t in teacher)
         self.latest = (t1, t2, p1.mean(dim=1), p2.mean(dim=1))  # for the centres
-        loss = self._both_directions((t1, t2), (student[0][:, 0, :K], student[1][:, 0, :K]))
-        for t, s, h in zip((p1, p2), student, hidden, strict=True):
-            q = torch.softmax((t - self.patch_centre) / self.spec.patch_temperature, dim=2)
-            apart = cross_entropy(q, s[:, 1:, -K:], self.spec.temperature)
+        q = self._targets((t1, t2), self.centre, self.spec.teacher_temperature)
+        loss = swapped_loss(q, [s[:, 0, :K] for s in student], T)
+        patches = self._targets((p1, p2), self.patch_centre, self.spec.patch_temperature)
+        for q_patch, s, h in zip(patches, student, hidden, strict=True):
+            apart = cross_entropy(q_patch, s[:, 1:, -K:], T)
             loss = loss + (apart * h).sum(dim=1) / h.sum(dim=1).clamp(min=1) / 2
-        return loss
+        return loss, [t[:, 0] for t in tokens]
 
     def hidden(self, view: Tensor) -> Tensor:
         """True where a patch of each view is masked (B, n), at random; in half of the views none.
@@ -83,9 +87,9 @@ class OnlineTokenizer(DINOMethod):
         rank = u[:, 2:].argsort(dim=1, stable=True).argsort(dim=1)
         return (rank < (share * count).long()) & (u[:, 1:2] >= spec.unmasked)
 
-    def _outputs(self, encoder: Encoder, view: Tensor, hidden: Tensor | None = None) -> Tensor:
-        """Outputs (B, 1 + n, P) of the pooled vector and the patches; the student's with `hidden`
-        patches, true in (B, n)."""
+    def _tokens(self, encoder: Encoder, view: Tensor, hidden: Tensor | None = None) -> Tensor:
+        """The pooled vector and the patches before the head, (B, 1 + n, D); the student's with
+        `hidden` patches, true in (B, n)."""
         vit, pixels = vision_transformer(encoder.backbone, self.spec), encoder.normalise(view)
         grid: Tensor = vit.embed(patchify(pixels, vit.patch))
         path: Tensor | None = None
@@ -94,8 +98,7 @@ class OnlineTokenizer(DINOMethod):
             mixed = torch.where(hidden[:, :, None], both[:, :1], both[:, 1:])
             grid, path = mixed.view_as(grid), vit.path_factors(pixels)
         last = vit.encode(vit.positions(grid).flatten(1, 2), path)[-1]
-        out: Tensor = encoder.head(torch.cat([vit.pooled(last)[:, None], last[:, 1:]], dim=1))
-        return out
+        return torch.cat([vit.pooled(last)[:, None], last[:, 1:]], dim=1)
 
     @torch.no_grad()
     def after_step(self) -> None:
@@ -124,6 +127,7 @@ class IBOT(DINO):
     """
 
     paper: ClassVar[str] = "Zhou et al., ICLR 2022, arXiv 2111.07832"
+    method: ClassVar[type[OnlineTokenizer]] = OnlineTokenizer
 
     prototypes: int = option(128, "K, outputs of the last layer (8192 in the paper)", ge=2)
     shared_head: bool = option(True, "one last layer for class tokens and patches, or one each")
@@ -155,4 +159,4 @@ class IBOT(DINO):
         prototypes = Prototypes(count, self.dim, freeze, generator)
         mask_token = ClassToken(vit.width)
         initialise(mask_token, generator)
-        return OnlineTokenizer(encoder, prototypes, mask_token, self)
+        return self.method(encoder, prototypes, mask_token, self)

@@ -25,6 +25,8 @@ from fedmia.seeding import torch_rng
 from fedmia.settings.errors import InputError
 from fedmia.ssl.base import TrainingData
 from fedmia.ssl.byol import BYOL
+from fedmia.ssl.dinov2 import DINOv2
+from fedmia.ssl.lejepa import LeJEPA
 from fedmia.ssl.moco import MoCo
 from fedmia.ssl.mocov3 import MoCoV3
 from fedmia.ssl.simclr import SimCLR, nt_xent
@@ -239,7 +241,8 @@ def test_train__without_coupling_it_is_dpsgd(make_moco: Any, make_job: Any) -> N
 
 
 def test_check__refuses_what_its_bound_does_not_cover() -> None:
-    for spec in (MoCoV3(), SwAV(), VICReg(), BYOL(head_norm="batch"), SimCLR(head_norm="batch")):
+    coupled = MoCoV3(), SwAV(), VICReg(), LeJEPA(head_norm="none"), DINOv2(head_norm="none")
+    for spec in (*coupled, BYOL(head_norm="batch"), SimCLR(head_norm="batch")):
         with pytest.raises(InputError, match="use ssl simclr"):
             LogitDP().check(TrainingConditions("group", spec))
     with pytest.raises(InputError, match="batch norm"):

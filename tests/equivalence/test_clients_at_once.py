@@ -38,9 +38,10 @@ METHODS = {
     "byol": ("byol", {"dim": 4}),  # batch norm in its heads
     "mocov3": ("mocov3", {"dim": 4}),
     "vicreg": ("vicreg", {"dim": 4}),
+    "lejepa": ("lejepa", {"dim": 4, "slices": 5, "head_norm": "layer"}),
 }
 NORMS = {"simclr": "batch", "mocov3": "split"}
-THIRD = {"mocov2": 3, "vicreg": 3}  # two keys an image; no bank
+THIRD = {"mocov2": 3, "vicreg": 3, "lejepa": 3}  # two keys an image; no bank
 WHOLE = "adamw, lars and clip_grad treat a weight tensor as one"
 SIZES = (5, 5, 4, 5)  # in batches of 2 the last of an epoch is one image
 

@@ -109,7 +109,7 @@ def test_limits_of_requests__need_an_api_or_a_function(limit: dict[str, float]) 
         load("tests/stored/run", **limit)
 
 
-@pytest.mark.parametrize("ssl", ["simclr", "mocov3", "vicreg"])
+@pytest.mark.parametrize("ssl", ["simclr", "mocov3", "vicreg", "lejepa", "dinov2"])
 def test_batch_of_one__is_refused_where_the_method_compares_a_batchs_images(ssl: str) -> None:
     flags = f"--ssl {ssl} --train.batch_size".split()
     with pytest.raises(InputError, match="train.batch_size: 1, must be >= 2 with "):

@@ -24,7 +24,7 @@ from fedmia.ssl.train import Job, Train, make_optimizer
 
 from .conftest import MODEL, make_plan, make_target, same, train, weights
 
-PATCHES = ("cae", "ibot", "mae", "saim")  # need a vision transformer
+PATCHES = ("cae", "dinov2", "ibot", "mae", "saim")  # need a vision transformer
 
 
 def after(calls: int) -> Any:

@@ -18,7 +18,7 @@ from fedmia.settings import registry
 from fedmia.ssl.base import SSL, TrainingData
 from fedmia.testing.ssl import SSLCase
 
-PATCHES = ("cae", "ibot", "mae", "saim")  # need a vision transformer
+PATCHES = ("cae", "dinov2", "ibot", "mae", "saim")  # need a vision transformer
 TRAINING_DATA = TrainingData((0.5, 0.4, 0.6), (0.25, 0.2, 0.3))
 NARROW = SmallNet(width=4)
 PATCHED = ViTTiny(width=8, heads=2, depth=4, patch=2)  # 16 patches of 2x2 on 8x8 pixels

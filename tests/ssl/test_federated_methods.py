@@ -19,12 +19,14 @@ from tests.ssl.methods import PATCHED, build, case
 
 # Options, network, epochs; MoCo v3 and SimCLR need more of all without batch norm.
 THIN, WIDE, PATCHES = SmallNet(width=8), SmallNet(width=16), replace(PATCHED, width=32)
-LEARNING: dict[str, tuple[dict[str, int], Net, int]] = {
+LEARNING: dict[str, tuple[dict[str, float], Net, int]] = {
     "byol": ({"dim": 32}, THIN, 20), "vicreg": ({"dim": 32}, THIN, 20),
+    "lejepa": ({"dim": 32, "sigreg": 0.3}, THIN, 20),  # 0.05 is little on batches of 8
     "simclr": ({"dim": 128}, WIDE, 50), "mocov3": ({"dim": 256}, WIDE, 50),
     "dino": ({"dim": 32, "prototypes": 16}, THIN, 20),
     "swav": ({"dim": 32, "prototypes": 16, "queue": 64}, THIN, 20),
     "mae": ({"decoder_width": 32}, PATCHES, 24),
+    "dinov2": ({"dim": 32, "prototypes": 16}, PATCHES, 24),
 }  # fmt: skip
 # What is averaged beside the encoder.
 AVERAGED = {

@@ -39,6 +39,28 @@ def cross(teacher: Tensor, student: Tensor, centre: Tensor, T: float) -> float:
     return -sum(a / sum(t) * math.log(b / sum(s)) for a, b in zip(t, s, strict=True))
 
 
+def rows_of(method: Any, encoder: Any, image: Tensor, gone: list[bool], pool: str) -> list[Tensor]:
+    """What of one image comes before the head: the pooled vector, then the 16 patches."""
+    net, plain = encoder.backbone, method.encoder.normalise(image[None])[0]
+    tokens = [net.cls.weight[0, 0]]
+    for p in range(16):
+        cut = plain[:, 2 * (p // 4) :][:, :2, 2 * (p % 4) :][:, :, :2]
+        embedded = net.embed(cut.permute(1, 2, 0).flatten())
+        token = method.mask_token.weight[0, 0] if gone[p] else embedded
+        tokens.append(token + net.positions.weight.flatten(1, 2)[0, p])
+    y = torch.stack(tokens)[None]
+    for name in net.layers:
+        for block in net.get_submodule(name):
+            y = block(y)
+    last = net.norm(y)[0]
+    return [last[0] if pool == "cls" else last[1:].mean(0), *last[1:]]
+
+
+def scores_of(encoder: Any, prototypes: Any, rows: list[Tensor]) -> list[Tensor]:
+    directions = F.normalize(prototypes.weight, dim=1)
+    return [directions @ F.normalize(encoder.head(row), dim=0) for row in rows]
+
+
 @torch.no_grad()
 @pytest.mark.parametrize(("shared", "pool"), [(True, "cls"), (False, "mean")])
 def test_losses__naive_twin(shared: bool, pool: str) -> None:
@@ -49,21 +71,7 @@ def test_losses__naive_twin(shared: bool, pool: str) -> None:
     hidden = method.hidden(a), method.hidden(b)
 
     def scores(encoder: Any, prototypes: Any, image: Tensor, gone: list[bool]) -> list[Tensor]:
-        net, plain = encoder.backbone, method.encoder.normalise(image[None])[0]
-        tokens = [net.cls.weight[0, 0]]
-        for p in range(16):
-            cut = plain[:, 2 * (p // 4) :][:, :2, 2 * (p % 4) :][:, :, :2]
-            embedded = net.embed(cut.permute(1, 2, 0).flatten())
-            token = method.mask_token.weight[0, 0] if gone[p] else embedded
-            tokens.append(token + net.positions.weight.flatten(1, 2)[0, p])
-        y = torch.stack(tokens)[None]
-        for name in net.layers:
-            for block in net.get_submodule(name):
-                y = block(y)
-        last = net.norm(y)[0]
-        rows = [last[0] if pool == "cls" else last[1:].mean(0), *last[1:]]
-        directions = F.normalize(prototypes.weight, dim=1)
-        return [directions @ F.normalize(encoder.head(row), dim=0) for row in rows]
+        return scores_of(encoder, prototypes, rows_of(method, encoder, image, gone, pool))
 
     for i, got in enumerate(method.losses(a, b).tolist()):
         whole = [False] * 16

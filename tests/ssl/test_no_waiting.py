@@ -47,8 +47,11 @@ def job_of(name: str, images: Tensor) -> Job:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "ssl",
-    ["moco", "mocov3", "byol", "dino", "simclr", "vicreg", "mae", "cae", "saim", "ibot"],
-)
+    [
+        "moco", "mocov3", "byol", "dino", "simclr", "vicreg", "lejepa", "mae", "cae", "saim",
+        "ibot", "dinov2",
+    ],
+)  # fmt: skip
 def test_run__no_step_waits(ssl: str, images: Tensor, monkeypatch: pytest.MonkeyPatch) -> None:
     job = job_of(ssl, images)
     ready = list(job.batches())  # who gets which view is decided on the CPU

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from fedmia.ssl.swav import SwAV, SwAVMethod, codes, potentials
+from fedmia.ssl._prototypes import codes, potentials
+from fedmia.ssl.swav import SwAV, SwAVMethod
 from tests.ssl.methods import build, pixels
 
 
