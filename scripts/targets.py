@@ -119,7 +119,8 @@ def make(
         plan: of the bench.
         name: of the target.
         pool: its images.
-        common: SHA-256 of the images that it shares with others, by role.
+        common: SHA-256 of the images that targets of its data share, by role; those of a role that
+            the plan calls its `own` are its own.
         seed: of its training.
         place: folder of the target.
 
@@ -156,6 +157,7 @@ def make(
         keep_encoder(run_folder, fresh, tree, 0 if trap == "untrained" else last)
         utility = run.records.utility
     roles = assign_roles(split, pool.digests(), trap, seed)
+    common = {role: names for role, names in common.items() if role not in target.get("own", ())}
     roles = {role: names for role, names in roles.items() if role not in common}
     durable.write({fresh / ROLES: json.dumps(roles, indent=0) + "\n"})
     files = sorted(path for path in fresh.rglob("*") if path.is_file())
@@ -166,7 +168,7 @@ def make(
         "network": experiment.model.name, "clients": experiment.federation.clients,
         "epochs": 0 if trap == "untrained" else rounds * experiment.train.local_epochs,
         "seed": seed, "knn": None if trap == "untrained" else knn_of(utility),
-        "images": {role: len(names) for role, names in (roles | common).items()},
+        "images": {role: len(names) for role, names in (common | roles).items()},
         "command": f"python scripts/targets.py bench/{plan['version']} --only {name}",
         **({"common": f"{target['data']}.json"} if common else {}), "files": digests,
     }  # fmt: skip

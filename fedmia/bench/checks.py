@@ -98,18 +98,20 @@ def check_entry(
                 f"entry '{place}', {describe_key(key)}: no target with scores can be run again, "
                 f"traps apart (has {', '.join(stored)}); --data names sources of their images"
             )
+        apart = list[float]()
         for target in here:
             scores = run_guarded(entrant, target, folder, images, RUN_AGAIN)
             say(f"run again: {target.name}")
             if target.refuses and target.name not in stored:
                 refuse_untrapped(place, target.name, scores)
-            refuse_other(target.name, stored.get(target.name), scores)
+            apart.append(refuse_other(target.name, stored.get(target.name), scores))
         again = [target.name for target in here if target.name in stored]
         traps = [one for one in traps if one in stored]
         yield (
             f"repeatable, {describe_key(key)}: {len(again)} targets, traps among them: "
-            f"{', '.join(traps) or 'none, as it can run on none'}; no role and no class was opened "
-            "by this process"
+            f"{', '.join(traps) or 'none, as it can run on none'}; with another seed AUCs "
+            f"are at most {max(apart):.3f} apart, each within the {100 - 5 / STRICT:g} % interval "
+            "of its row; no role and no class was opened by this process"
         )
         if left := [one for one in stored if targets[one] not in here]:
             yield f"NOT RUN AGAIN, as --data names no source of their images: {', '.join(left)}"
@@ -243,13 +245,16 @@ def note_opened(folders: list[Path], source: Path) -> Iterator[list[str]]:
         on[0] = False
 
 
-def refuse_other(name: str, stored: TargetScores | str | None, again: TargetScores | str) -> None:
+def refuse_other(name: str, stored: TargetScores | str | None, again: TargetScores | str) -> float:
     """Refuse scores that a repetition with another seed does not give again.
 
     Args:
         name: of the target.
         stored: scores of the entry; None: it has none there.
         again: those of the repetition.
+
+    Returns:
+        How far the two AUCs are apart; 0 without scores.
 
     Raises:
         InputError: with both AUCs.
@@ -258,10 +263,11 @@ def refuse_other(name: str, stored: TargetScores | str | None, again: TargetScor
         if isinstance(again, str) != (isinstance(stored, str) or stored is None):
             why = again if isinstance(again, str) else "it has scores now"
             raise InputError(f"{name}: the entry cannot be repeated: {why}")
-        return
+        return 0.0
     auc, now = (TargetRow(one, STRICT).auc for one in (stored, again))
     if not auc.low <= now.value <= auc.high:
         raise InputError(f"{name}: AUC {auc} in the entry, {now.value:.2f} with another seed")
+    return abs(auc.value - now.value)
 
 
 def check_unseen(

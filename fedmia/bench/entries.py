@@ -164,7 +164,7 @@ def write_entry(folder: Path, entrant: Entrant, results: Mapping[str, TargetScor
             shutil.rmtree(old.parent)
     durable.make_folder(place)
     file, ranks = place / ENTRY, dict[str, NDArray[Any]]()
-    before: dict[str, Any] = {"machines": [], "targets": {}}
+    before: dict[str, Any] = {"commands": [], "machines": [], "targets": {}}
     if file.is_file():
         before = read_json(file)
         ranks = read_safetensors(place / RANKS, "numpy")[0]
@@ -182,9 +182,11 @@ def write_entry(folder: Path, entrant: Entrant, results: Mapping[str, TargetScor
             row["seconds"] = round(result.seconds, 2)
             ranks |= dict(zip(of, rank_sides(result), strict=True))
         listed[name] = {**about, "rows": {**rows, entrant.key: row}}
+    versions_of = {str(targets[name].card["version"]) for name in results}
+    commands = {*before["commands"], *(describe_command(entrant, one) for one in versions_of)}
     about = {
         "attack": entrant.name, "options": entrant.options, "source": entrant.hash(),
-        "verified": ":" not in entrant.name, "seed": SEED,
+        "verified": ":" not in entrant.name, "seed": SEED, "commands": sorted(commands),
         "machines": [*before["machines"], *(m for m in every if m not in before["machines"])],
         "targets": listed,
     }  # fmt: skip
@@ -193,6 +195,22 @@ def write_entry(folder: Path, entrant: Entrant, results: Mapping[str, TargetScor
         content[place / SOURCE] = entrant.source()
     durable.write({**content, file: json.dumps(about, indent=1) + "\n"})
     return place
+
+
+def describe_command(entrant: Entrant, version: str) -> str:
+    """The command that makes the rows of an attack, but for the sources of images.
+
+    Args:
+        entrant: the attack.
+        version: of the bench.
+
+    Returns:
+        The command line.
+    """
+    flags = [f"--attack.{entrant.name}.{name} {one}" for name, one in entrant.options.items()]
+    flags += ["--knows nonmembers"] * (entrant.knows == OTHERS)
+    flags += [f"--shadows {entrant.shadows}"] * bool(entrant.shadows)
+    return " ".join(["fedmia bench", entrant.name, f"--bench {version}", *flags])
 
 
 def _name_ranks(target: str, key: str) -> tuple[str, str]:
@@ -231,7 +249,8 @@ def read_entry(folder: Path, targets: Mapping[str, Target]) -> BenchEntry:
     """
     where, by_key = f"entry '{folder}'", dict[str, dict[str, TargetScores | str]]()
     kinds = {"attack": str, "options": dict, "source": str, "verified": bool, "seed": int}
-    about = _read(folder / ENTRY, {**kinds, "machines": list, "targets": dict})
+    lists = {"commands": list, "machines": list}
+    about = _read(folder / ENTRY, {**kinds, **lists, "targets": dict})
     place = f"'{folder / ENTRY}'"
     _check_machines(place, about)
     with unreadable(f"'{folder / RANKS}' cannot be read"):

@@ -21,9 +21,12 @@ from fedmia.bench.targets import Images, NoLabels, Target
 from fedmia.data.cast import KNOWN, Cast
 from fedmia.data.images import digests, rank_digests
 from fedmia.door.plugins import name_plugin
+from fedmia.evaluation.active import ActiveScorer
+from fedmia.evaluation.audits.climb import require_targets
 from fedmia.evaluation.audits.prepare import load_encoder
 from fedmia.evaluation.audits.shadows import OwnShadows
 from fedmia.evaluation.encoder import audit_augmentation, suite_of_audit
+from fedmia.recording.branches import MAIN
 from fedmia.records import ScoredAttack
 from fedmia.rounds.base import EncoderRounds
 from fedmia.settings import registry, session
@@ -256,6 +259,11 @@ def score_target(
     if suite.able([entrant.name]):
         what = suite.main, entrant.name, suite.scorer.known, None
         score = partial(suite.score, *what, threshold=False)
+        if suite.act is not None:  # an attack that took part in the rounds
+            notes = of.rounds.notes
+            assert notes is not None
+            require_targets(notes, split.attacked())
+            score = partial(ActiveScorer(suite, notes).score_branch, MAIN)
         scored = suite.failures.attempt("main", entrant.name, score)
     if labels.queried:
         return "reads the images' classes, which a bench gives to nobody"

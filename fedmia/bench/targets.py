@@ -110,10 +110,10 @@ class Target:
         """SHA-256 of the images of each role."""
         if self.unwritten is not None:
             return self.unwritten
-        roles: Roles = read_json(self.folder / ROLES)
+        roles: Roles = {}
         if common := self.card.get("common"):
             roles |= read_json(self.folder.parents[1] / COMMON / common)
-        return roles
+        return {**roles, **read_json(self.folder / ROLES)}
 
     @cached_property
     def scored_images(self) -> NDArray[np.uint64]:
@@ -265,7 +265,8 @@ def have_images(targets: Iterable[Target], images: Images) -> list[Target]:
 def keep_encoder(
     run: Path, target: Path, settings: Mapping[str, Any], only: int | None = None
 ) -> None:
-    """Keep the models and updates of a run and its settings: nothing that a clock says, no scores.
+    """Keep the models and updates of a run, the notes of an attacker inside, and the settings:
+    nothing that a clock says, no scores.
 
     Args:
         run: its folder.
@@ -282,6 +283,11 @@ def keep_encoder(
         if sent := updates.get(round):
             digests = {c: own.save_update(MAIN, round, c, state) for c, state in sent.items()}
             own.add(RecordedRound(MAIN, round, updates=digests, cohort=sorted(digests)))
+    if (attacker := source.attacker()) is not None:
+        own.describe_attacker(*attacker)
+        for round, (tensors, facts) in source.notes(MAIN).items():
+            digest = own.save_file("notes", MAIN, round, tensors, facts)
+            own.add(RecordedRound(MAIN, round, notes=digest))
     own.flush()
     write_settings(target, settings, fedmia=__version__)
 

@@ -39,6 +39,11 @@ VIEWS = """
         rows = rows / rows.norm(dim=2, keepdim=True)
         return rows.mean(dim=1).norm(dim=1).numpy()
 """
+READS_EDGES = """
+    def score(self, view, images):
+        steps = images.double().diff(dim=3).abs().mean(dim=(1, 2, 3))
+        return -(steps / images.double().std(dim=(1, 2, 3)).clamp(min=1e-9)).numpy()
+"""
 CLASSES = """
     def score(self, view, images):
         try:

@@ -69,6 +69,7 @@ def test_write_entry__reads_back_as_it_was(tmp_path: Path) -> None:
     assert place == tmp_path / "similarity" / Entrant("similarity").hash()
     about = json.loads((place / "entry.json").read_text())
     (machine,) = about["machines"]
+    assert about["commands"] == ["fedmia bench similarity --bench encoders-v1"]
     assert (about["seed"], machine["torch"]) == (0, str(torch.__version__).partition("+")[0])
     assert {"processor", "python", "numpy", "scikit-learn", "fedmia"} < machine.keys()
     write_entry(tmp_path, Entrant("similarity", {}, "nothing"), own, TARGETS, [{"torch": "0"}])

@@ -1,0 +1,157 @@
+"""A bench whose targets share roles: made, opened, attacked, with shadows that serve several."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fedmia import bench
+from fedmia.bench.board import TargetRow
+from fedmia.bench.checks import refuse_trapped
+from fedmia.bench.entries import BenchEntry
+from fedmia.bench.targets import (
+    COMMON,
+    MISMATCH,
+    NONMEMBERS,
+    ROLE_NAMES,
+    ROLES,
+    SHADOWS,
+    Target,
+    find_images,
+    have_images,
+    read_targets,
+)
+from fedmia.settings.errors import InputError
+from tests.bench.entrants import COIN, READS_EDGES, write_attack
+
+pytestmark = pytest.mark.slow(seconds=40)
+SCRIPTS = Path(__file__).parents[2] / "scripts"
+PLAN = """
+version: small
+seed: 5
+models: last
+data:
+  digits: {alike: 0.98, mean: [0.305], std: [0.376], common: {nonmembers: 200, shadows: 80},
+    images: 140, split: {members: 40, known: 10, nonmembers: 60, test: 40, public: 0}}
+base: {attacker: none, attacks: [none], partition: iid,
+  federation: {clients: 1, rounds: 1, snapshots: 1}}
+targets:
+  one: {data: digits, level: weak, run: {model: &net {name: smallnet, width: 4},
+    ssl: &moco {name: moco, dim: 16}, train: &train {batch_size: 16, local_epochs: 1}}}
+  again: {data: digits, level: weak, run: {model: *net, ssl: *moco, train: *train}}
+  other: {data: digits, level: weak, run: {model: *net, ssl: {name: moco, dim: 8}, train: *train}}
+  edges: {data: digits, trap: mismatch, run: {model: *net, ssl: *moco, train: *train}}
+  inside: {data: digits, level: federated, own: [nonmembers], images: 170, run: {attacker: active,
+    attacks: [ascent], model: *net, ssl: *moco, train: *train,
+    federation: {clients: 3, rounds: 3, snapshots: 3, placebo: false, keep_updates: 2}}}
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The bench, made by the script."""
+    place = tmp_path_factory.mktemp("bench")
+    (place / "plan.yaml").write_text(PLAN, encoding="utf-8")
+    line = [sys.executable, str(SCRIPTS / "targets.py"), str(place)]
+    subprocess.run(line, check=True, capture_output=True)
+    return place
+
+
+@pytest.fixture(scope="module")
+def targets(folder: Path) -> dict[str, Target]:
+    return {target.name: target for target in read_targets(folder)}
+
+
+def test_roles__the_common_ones_are_in_one_file_and_all_others_apart(
+    folder: Path, targets: dict[str, Target]
+) -> None:
+    common = json.loads((folder / COMMON / "digits.json").read_text())
+    own = [
+        {name for role in ROLE_NAMES if role not in common for name in target.roles[role]}
+        for target in targets.values()
+    ]
+    assert len(set.union(*own)) == sum(map(len, own))
+    assert not set.union(*own) & {name for names in common.values() for name in names}
+    for target in targets.values():
+        written = json.loads((target.folder / ROLES).read_text())
+        shared = {SHADOWS} if target.name == "inside" else {NONMEMBERS, SHADOWS}
+        assert shared.isdisjoint(written) and len(written) + len(shared) == len(ROLE_NAMES)
+        assert all(target.roles[role] == common[role] for role in shared)
+        counts = {role: len(names) for role, names in target.roles.items()}
+        assert target.card["images"] == counts
+
+
+def test_files__of_one_client_the_last_model_is_kept_and_of_a_federation_what_clients_sent(
+    targets: dict[str, Target],
+) -> None:
+    def models(name: str) -> list[str]:
+        return sorted(file for file in targets[name].card["files"] if "models" in file)
+
+    assert models("one") == ["recording/models/main/0001.safetensors"]
+    assert len(models("inside")) == 4
+    files = targets["inside"].card["files"]
+    assert sum("updates" in file for file in files) == 2 * 3
+    assert "recording/attacker.safetensors" in files
+
+
+def test_find_images__a_target_without_any_is_left_out_and_one_with_some_is_refused(
+    folder: Path, targets: dict[str, Target]
+) -> None:
+    one = targets["one"]
+    strange = Target(one.folder, {**one.card, "data": "cifar10"}, unwritten=dict.fromkeys(
+        ROLE_NAMES, ["0" * 64]))  # fmt: skip
+    images = find_images([one, strange], ())
+    assert have_images([one, strange], images) == [one]
+    half = Target(one.folder, strange.card, unwritten={**one.roles, NONMEMBERS: ["0" * 64]})
+    with pytest.raises(InputError, match=f"lacks 1 of .* target {one.name} .*000000000000"):
+        find_images([half], ())
+
+
+def test_mismatch__shows_who_reads_how_images_were_prepared_and_refuses_nobody(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = {}
+    for module, body in (("tosses_coin", COIN), ("reads_edges", READS_EDGES)):
+        attack = write_attack(tmp_path, module, body, monkeypatch)
+        result = bench.evaluate(attack, str(folder))
+        rows = {name: TargetRow(one, 5).auc for name, one in result.scores.items()}
+        found[module] = [name for name, auc in rows.items() if auc.low > 0.5]
+        assert not result.row.trapped and result.row.auc is not None
+        assert not result.row.auc.excludes(0.5)
+        entry = BenchEntry(attack, {}, "", False, {"nothing": result.scores})
+        refuse_trapped(entry, "nothing", result.targets)
+        assert [n for n, one in result.targets.items() if one.trap == MISMATCH] == ["edges"]
+    assert found == {"tosses_coin": [], "reads_edges": ["edges"]}
+
+
+def test_ascent__is_scored_by_what_its_client_noted_and_nowhere_else(folder: Path) -> None:
+    result = bench.evaluate("ascent", str(folder))
+    assert list(result.scores) == ["inside"]
+    assert len({*result.scores["inside"].nonmembers}) > 10
+    reasons = {why for why in result.results.values() if isinstance(why, str)}
+    assert all("takes part" in why for why in reasons)
+
+
+def test_shadows__of_one_recipe_are_made_once(folder: Path, tmp_path: Path) -> None:
+    line = [sys.executable, str(SCRIPTS / "shadows.py"), str(folder)]
+    line += ["--count", "2", "--cache", str(tmp_path)]
+    run = subprocess.run(line, check=True, capture_output=True, text=True)
+    made = dict(one.split(": ") for one in run.stdout.splitlines())
+    assert made["one"] == made["other"] == "2 made, 0 were there"
+    assert made["again"] == made["edges"] == "0 made, 2 were there" and "inside" not in made
+    names = json.loads((folder / "shadows.json").read_text())
+    assert names["one"]["shadows"] == names["again"]["shadows"] == names["edges"]["shadows"]
+    assert not {*names["one"]["shadows"]} & {*names["other"]["shadows"]}
+    assert {path.name for path in tmp_path.iterdir()} == {
+        *names["one"]["shadows"], *names["other"]["shadows"],
+    }  # fmt: skip
+    assert names["again"]["core_hours"] == 0
+    result = bench.evaluate(
+        "lira", str(folder), shadows=2, cache=tmp_path, targets=["one", "again"]
+    )
+    assert {*result.scores} == {"one", "again"}
+    assert len([*tmp_path.iterdir()]) == 4
