@@ -83,12 +83,12 @@ def judge(gains: Sequence[float], effect: float, together: int) -> Row:
         together: number of questions.
 
     Returns:
-        `ci_together`, rounded, and `verdict`: `held` where it lies over 0, `not held` where it lies
-        under the effect, else `undecided`.
+        `ci_together`, rounded, and `verdict`: `not held` where it lies under the effect, `held`
+        where it lies over 0 and not so, else `undecided`; as `papers.claims.answer`.
     """
     ci = clip_interval(t_interval(gains, together), -1.0)
     low, high = ci or (-1.0, 1.0)
-    verdict = "held" if low > 0 else "not held" if high < effect else "undecided"
+    verdict = "not held" if high < effect else "held" if low > 0 else "undecided"
     return {"ci_together": ci, "verdict": verdict}
 
 

@@ -7,8 +7,8 @@ EncoderMI-V that are fitted on known images (`configs/papers/audits/partcrop.yam
 untrained encoder. It is one encoder of one seed: exploratory. Training and audits run beside each
 other, so no seconds are told.
 
-    python benchmarks/paper_scale.py CIFAR10.parquet FOLDER [--epochs 500] [--minutes 10]
-        [--out benchmarks/results/paper_scale.json]
+    PYTHONPATH=. python benchmarks/paper_scale.py CIFAR10.parquet FOLDER
+        [--epochs 500] [--minutes 10] [--out benchmarks/results/paper_scale.json]
 
 Repeated with the same FOLDER it goes on where `--minutes` ended it.
 """

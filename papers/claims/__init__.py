@@ -5,9 +5,12 @@ what its paper says of ascent in one run (`of_ascent.py`). Start with `over_targ
 `targets_needed` says how many targets an undecided claim would take.
 """
 
+from papers.claims.rule import FAILS as FAILS
+from papers.claims.rule import HOLDS as HOLDS
+from papers.claims.rule import UNDECIDED as UNDECIDED
+from papers.claims.rule import answer as answer
 from papers.claims.sample_size import chance_to_decide as chance_to_decide
 from papers.claims.sample_size import deviation_limits as deviation_limits
 from papers.claims.sample_size import targets_needed as targets_needed
 
-HOLDS, FAILS, UNDECIDED, NOT_RUN = "held", "not held", "undecided", "not run"
-EQUIVALENT, NO_TEST = "equivalent", "no test"
+NOT_RUN, EQUIVALENT, NO_TEST = "not run", "equivalent", "no test"

@@ -27,10 +27,10 @@ from papers.cells import Reading
 from papers.claims import (
     EQUIVALENT,
     FAILS,
-    HOLDS,
     NO_TEST,
     NOT_RUN,
     UNDECIDED,
+    answer,
     deviation_limits,
     targets_needed,
 )
@@ -278,8 +278,7 @@ def _has_leak(
 
 def _verdict(ci: Interval | None, effect: float, p_equivalent: float | None, *, test: bool) -> str:
     """`no test` on targets that leak to nobody; `equivalent` where two one-sided tests reject that
-    the mean lies outside of the margin, `not held` where the interval lies under the smallest
-    effect of interest, `held` where it lies over 0, else `undecided`, as with fewer targets than
+    the mean lies outside of the margin, else `answer`'s; `undecided` with fewer targets than
     planned."""
     if ci is None:
         return UNDECIDED
@@ -287,7 +286,7 @@ def _verdict(ci: Interval | None, effect: float, p_equivalent: float | None, *, 
         return NO_TEST
     if p_equivalent is not None and p_equivalent <= 1 - LEVEL:
         return EQUIVALENT
-    return FAILS if ci[1] < effect else HOLDS if ci[0] > 0 else UNDECIDED
+    return answer(ci, effect)
 
 
 def _p_equivalent(values: Sequence[float], margin: float | None) -> float | None:

@@ -14,11 +14,12 @@ from typing import Any
 
 from fedmia.report.words.numbers import estimate
 from fedmia.statistics.spread import clip_interval, t_interval
+from papers.claims import FAILS, HOLDS, UNDECIDED, answer
 from papers.protocols.pipeline import KINDS
 
 MEASURES = ("accuracy", "auc")
 PRIMARY = ("placebo", "untrained")
-GIVES, GIVES_LITTLE, UNDECIDED = "gives", "gives less", "undecided"
+WORDS = {HOLDS: "gives", FAILS: "gives less", UNDECIDED: UNDECIDED}  # by verdict
 
 
 def row_name(attack: str, switches: Iterable[str] = ()) -> str:
@@ -64,7 +65,7 @@ def summarise(plan: Mapping[str, Any], encoders: Sequence[Mapping[str, Any]]) ->
                 row[f"switched{end}"] = _interval(switched, secondary)
                 row[f"gain{end}"] = _interval(gains, primary if is_primary else secondary, -1)
                 if is_primary:
-                    row["verdict"] = _verdict(row["gain"]["ci"], plan["effect"])
+                    row["verdict"] = WORDS[answer(row["gain"]["ci"], plan["effect"])]
                 if not end:
                     row["by_method"] = {
                         method: _interval(
@@ -111,14 +112,6 @@ def _single(
 def _interval(values: Sequence[float], together: int, low: float = 0.0) -> dict[str, Any]:
     ci = clip_interval(t_interval(values, together), low, 1.0)
     return {"mean": round(statistics.fmean(values), 6), "ci": ci}
-
-
-def _verdict(ci: tuple[float, float] | None, effect: float) -> str:
-    """`gives` where the interval of the gain lies over 0, `gives less` where it lies under the
-    smallest effect, else `undecided`; over 0 and under the effect is `gives less`, too."""
-    if ci is None:
-        return UNDECIDED
-    return GIVES_LITTLE if ci[1] < effect else GIVES if ci[0] > 0 else UNDECIDED
 
 
 def markdown(results: Mapping[str, Any]) -> str:
