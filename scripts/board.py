@@ -1,36 +1,54 @@
-"""Writes the tables of docs/bench.md: the board of every entry of bench/encoders-v1, by what its
-attacker has, and whether the bench's new attacks find more than those that led before; and
-benchmarks/results/bench.json, AUCs by target, from which scripts/docs_numbers.py writes others.
+"""Writes the tables of a bench's page: the board of every entry by what its attacker has, AUCs by
+method and level of leak, and the differences of attacks from those that led before; and a file of
+results, AUCs by target, from which scripts/docs_numbers.py writes others.
 
-python scripts/board.py
+    python scripts/board.py [encoders-v1]
 """
 
 from __future__ import annotations
 
 import json
 import re
+import sys
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedmia.bench.board import BoardRow, Estimate, TargetRow, difference
+from fedmia.bench.board import LOW, BoardRow, Estimate, TargetRow, difference, would_show
 from fedmia.bench.entries import BenchEntry, read_entries
 from fedmia.bench.scoring import BOTH, Entrant, TargetScores, describe_key
-from fedmia.bench.targets import Target, bench_folder, read_targets
+from fedmia.bench.targets import MISMATCH, Target, bench_folder, read_targets
 from fedmia.settings import registry
 from fedmia.settings.errors import InputError
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGE = ROOT / "docs" / "bench.md"
-RESULTS = ROOT / "benchmarks" / "results" / "bench.json"
-BENCH = "encoders-v1"
 NEW = ("bavaria", "semi-rounds", "stacking", "stacking-white", "stacking-rounds", "dov4mm")
 LEAST = 2  # targets of a difference: one is one encoder, or one federation, of one seed
 BEFORE = ("lira", "rmia", "lira-rounds", "rmia-rounds", "similarity")
 SHADOWS, PLAIN = ("rmia", "lira"), "similarity"
-DIFFERENCES = "| New attack | Against | Targets | Difference of mean AUC |  |"
-HEAD = "| Attack | Targets | AUC | TPR at 1 % FPR | Queries | Seconds | Found in traps |"
+DIFFERENCES = "| New attack | Against | Targets | Difference of mean AUC | Would show (80 %) |  |"
+HEAD = "| Attack | Targets | AUC | {rates} | Queries | Seconds | Found in traps |{mismatch}"
+LEVELS = ("weak", "overfitted")
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where the numbers of a bench go.
+
+    Attributes:
+        page: of the docs.
+        results: file of AUCs by target.
+    """
+
+    page: Path
+    results: Path
+
+
+PLACES = {
+    "encoders-v1": Place(ROOT / "docs/bench.md", ROOT / "benchmarks/results/bench.json"),
+}
 
 
 def write_label(entry: BenchEntry) -> str:
@@ -38,19 +56,32 @@ def write_label(entry: BenchEntry) -> str:
     return entry.label.replace(entry.attack, f"`{entry.attack}`", 1)
 
 
-def write_row(entry: BenchEntry, row: BoardRow, plain: int) -> str:
+def rates_of(targets: Mapping[str, Target], entries: Sequence[BenchEntry]) -> list[float]:
+    """The false-positive rates at which some row has a TPR, the highest first."""
+    rows = (one.scores(key) for one in entries for key in one.by_key)
+    return sorted({r for s in rows for r in BoardRow(s, targets).tpr}, reverse=True)
+
+
+def write_row(
+    entry: BenchEntry, row: BoardRow, plain: int, rates: Sequence[float] = (LOW,),
+    mismatch: str | None = None,
+) -> str:  # fmt: skip
     """A line of a table."""
     trapped = ", ".join(name.removeprefix("trap-") for name in row.trapped)
     trapped = trapped or ("-" if len(row.targets) > plain else "none run")
-    return (
+    tprs = " | ".join(str(row.tpr.get(rate, "")) for rate in rates)
+    line = (
         f"| {write_label(entry)} | {plain} | {row.auc.marked if row.auc else ''} | "
-        f"{row.tpr} | {row.queries:,} | {row.seconds:.0f} | {trapped} |"
+        f"{tprs} | {row.queries:,} | {row.seconds:.0f} | {trapped} |"
     )
+    if mismatch is not None:
+        line += f" {row.targets[mismatch].auc.marked if mismatch in row.targets else ''} |"
+    return line
 
 
-def read_bench() -> tuple[dict[str, Target], list[BenchEntry]]:
+def read_bench(bench: str = "encoders-v1") -> tuple[dict[str, Target], list[BenchEntry]]:
     """The targets by name, and every entry; of one attack that with fewer options first."""
-    folder = bench_folder(BENCH)
+    folder = bench_folder(bench)
     targets = {target.name: target for target in read_targets(folder)}
     entries = read_entries(folder, [*targets.values()])
     return targets, sorted(entries, key=lambda one: (one.attack, len(one.options)))
@@ -59,6 +90,8 @@ def read_bench() -> tuple[dict[str, Target], list[BenchEntry]]:
 def board(targets: Mapping[str, Target], entries: Sequence[BenchEntry]) -> str:
     """The tables, and why some attacks are in none."""
     tables, missing = defaultdict[str, list[tuple[float, str]]](list), list[str]()
+    rates = rates_of(targets, entries)
+    mismatch = next((name for name, one in targets.items() if one.trap == MISMATCH), None)
     for entry in entries:
         for key in entry.by_key:
             scores = entry.scores(key)
@@ -70,20 +103,49 @@ def board(targets: Mapping[str, Target], entries: Sequence[BenchEntry]) -> str:
             first = next(iter(scores.values()))
             threat = f"{first.access.replace('_', ' ')}, {first.vantage}, {describe_key(key)}"
             plain = sum(not targets[name].trap for name in scores)
-            tables[threat].append((-row.auc.value, write_row(entry, row, plain)))
+            line = write_row(entry, row, plain, rates, mismatch)
+            tables[threat].append((-row.auc.value, line))
     for name in sorted({*registry.names("attack")} - {entry.attack for entry in entries}):
         try:
             Entrant.of({"name": name}, BOTH, shadows=4)
             missing.append(f"`{name}` (not run yet)")
         except InputError as error:
             missing.append(f"`{name}` ({str(error).removeprefix(name).lstrip()})")
+    heads = " | ".join(f"TPR at {100 * rate:g} % FPR" for rate in rates)
+    head = HEAD.format(rates=heads, mismatch=" Mismatch |" * (mismatch is not None))
     parts = list[str]()
     for threat, rows in sorted(tables.items()):
-        rule = "|" + " --- |" * (HEAD.count("|") - 1)
-        parts.append("\n".join([f"### {threat}", "", HEAD, rule, *(r for _, r in sorted(rows))]))
+        rule = "|" + " --- |" * (head.count("|") - 1)
+        parts.append("\n".join([f"### {threat}", "", head, rule, *(r for _, r in sorted(rows))]))
     if missing:
         parts.append("Without a row: " + "; ".join(missing) + ".")
     return "\n\n".join(parts)
+
+
+def methods(targets: Mapping[str, Target], entries: Sequence[BenchEntry]) -> str:
+    """A table of AUCs by method, weak and overfitted, of the attacker of each that knows most; the
+    widest of their simultaneous intervals in the last column."""
+    names = {
+        (str(one.card["method"]), str(one.card["level"])): list[str]() for one in targets.values()
+    }
+    for name, one in targets.items():
+        if not one.trap:
+            names[str(one.card["method"]), str(one.card["level"])].append(name)
+    kinds = list(dict.fromkeys(method for method, level in names if level in LEVELS))
+    head = "| Attack | " + " | ".join(f"`{one}`" for one in kinds) + " | Within |"
+    lines = [head, "|" + " --- |" * (len(kinds) + 2)]
+    for attack, scores in scores_of(entries).items():
+        row, cells, widest = BoardRow(scores, targets), list[str](), 0.0
+        for kind in kinds:
+            pair = list[str]()
+            for level in LEVELS:
+                own = [row.targets[n].auc for n in names.get((kind, level), ()) if n in row.targets]
+                pair.append(f"{sum(a.value for a in own) / len(own):.2f}"[1:] if own else "")
+                widest = max([widest, *(max(a.high - a.value, a.value - a.low) for a in own)])
+            cells.append(", ".join(filter(None, pair)))
+        if any(cells):
+            lines.append(f"| `{attack}` | {' | '.join(cells)} | ±{widest:.2f} |".replace("±0", "±"))
+    return "\n".join(lines)
 
 
 def differences(targets: Mapping[str, Target], entries: Sequence[BenchEntry]) -> str:
@@ -99,7 +161,8 @@ def differences(targets: Mapping[str, Target], entries: Sequence[BenchEntry]) ->
         assert paired is not None
         gap, count = paired
         says = "no difference shown" if not gap.excludes(0) else "more" if gap.low > 0 else "less"
-        rows.append(f"| {labels[a]} | {labels[b]} | {count} | {gap} | {says} |")
+        least = f"{would_show(gap, len(pairs)):.2f}"[1:]
+        rows.append(f"| {labels[a]} | {labels[b]} | {count} | {gap} | {least} | {says} |")
     return "\n".join(rows)
 
 
@@ -152,16 +215,17 @@ def in_json(estimate: Estimate) -> dict[str, Any]:
     return {"mean": round(estimate.value, 5), "ci": ends}
 
 
-def main() -> None:
-    """Write the page and RESULTS anew."""
-    text, bench = PAGE.read_text(encoding="utf-8"), read_bench()
-    RESULTS.write_text(json.dumps(by_target(*bench), indent=1) + "\n", encoding="utf-8")
-    for name, table in (("board", board(*bench)), ("differences", differences(*bench))):
+def main(bench: str = "encoders-v1") -> None:
+    """Write the page and the results of a bench anew."""
+    place, content = PLACES[bench], read_bench(bench)
+    text = place.page.read_text(encoding="utf-8")
+    place.results.write_text(json.dumps(by_target(*content), indent=1) + "\n", encoding="utf-8")
+    for name, write in (("board", board), ("methods", methods), ("differences", differences)):
         marks = rf"(<!-- {name} -->\n).*?(\n<!-- end of {name} -->)"
         assert re.search(marks, text, flags=re.DOTALL), name
-        text = re.sub(marks, rf"\1\n{table}\n\2", text, flags=re.DOTALL)
-    PAGE.write_text(text, encoding="utf-8")
+        text = re.sub(marks, rf"\1\n{write(*content)}\n\2", text, flags=re.DOTALL)
+    place.page.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":
-    main()
+    main(*sys.argv[1:])

@@ -16,11 +16,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import scipy
 
 from fedmia.bench.scoring import TargetScores
 from fedmia.bench.targets import Target
 from fedmia.statistics.auc import auc_estimate, auc_interval, difference_interval, placements
-from fedmia.statistics.intervals import FloatArray, Interval, wilson
+from fedmia.statistics.intervals import LEVEL, FloatArray, Interval, tail, wilson
+from fedmia.statistics.power import POWER
 from fedmia.statistics.thresholds import roc, tpr_at_fpr
 
 LOW, LOWER = 0.01, 0.001  # false-positive rates; the second where FEW non-members are
@@ -208,6 +210,20 @@ class BoardRow:
         moves = [influence(scores[name]) for name in rows]
         correlation = correlate(moves, [targets[name] for name in rows])
         return mean_of([row.auc for row in rows.values()], correlation)
+
+
+def would_show(gap: Estimate, family: int) -> float:
+    """The least difference that the images of a comparison show with a power of POWER.
+
+    Args:
+        gap: of two attacks, with its interval.
+        family: number of differences that hold together.
+
+    Returns:
+        Half of the interval, longer by what the power costs.
+    """
+    ends = [float(scipy.stats.norm.isf(end)) for end in (tail(LEVEL, family), 1 - POWER)]
+    return (gap.high - gap.low) / 2 * sum(ends) / ends[0]
 
 
 def difference(

@@ -17,6 +17,7 @@ from fedmia.bench.board import (
     difference,
     influence,
     mean_of,
+    would_show,
 )
 from fedmia.bench.entries import BenchEntry
 from fedmia.bench.scoring import TargetScores
@@ -29,7 +30,8 @@ BOARD = runpy.run_path(str(Path(__file__).parents[2] / "scripts" / "board.py"))
 def test_results__are_those_of_the_entries() -> None:
     """benchmarks/results/bench.json: `python scripts/board.py` writes it."""
     content = BOARD["by_target"](*BOARD["read_bench"]())
-    assert json.loads(BOARD["RESULTS"].read_text(encoding="utf-8")) == content
+    results = BOARD["PLACES"]["encoders-v1"].results
+    assert json.loads(results.read_text(encoding="utf-8")) == content
 
 
 def scores(shift: float, seed: int = 0, n: int = 200, m: int = 400) -> TargetScores:
@@ -134,6 +136,28 @@ def test_difference__is_over_common_targets_without_traps() -> None:
     assert difference(a, {"c": b["c"]}, targets(a="", b="", c="", t="placebo"), 1) is None
 
 
+def test_would_show__is_the_difference_that_four_of_five_draws_show() -> None:
+    """Of two attacks on the same images, whose means differ by as much."""
+    of, shown, draws = targets(n=60, m=120, a="", b=""), 0, 300
+    rng = np.random.default_rng(5)
+
+    def draw(shift: float, own: np.ndarray) -> TargetScores:
+        members, others = own[:60] + shift, own[60:]
+        return TargetScores(members, others, "black_box", "outsider", 1, 1)
+
+    least = list[float]()
+    for _ in range(draws):
+        noise = {name: rng.normal(0, 1, 180) for name in of}
+        a = {n: draw(0.8, one + rng.normal(0, 0.5, 180)) for n, one in noise.items()}
+        b = {n: draw(0.8, one + rng.normal(0, 0.5, 180)) for n, one in noise.items()}
+        gap, _ = difference(a, b, of, 3) or (None, 0)
+        assert gap is not None
+        least.append(would_show(gap, 3))
+        half = (gap.high - gap.low) / 2
+        shown += gap.value + np.mean(least) > half
+    assert 0.7 < shown / draws < 0.9 and np.std(least) < 0.3 * np.mean(least)
+
+
 def test_differences__a_pair_that_shares_one_plain_target_is_left_out() -> None:
     own = targets(a="", b="", t="placebo")
     every = {name: scores(0.5, seed) for seed, name in enumerate(own)}
@@ -161,5 +185,6 @@ def test_write_row__says_whether_a_trap_was_run() -> None:
 @pytest.mark.slow
 def test_page__has_the_tables_that_the_stored_scores_give() -> None:
     """Or the board speaks of entries that have changed since."""
-    text, bench = BOARD["PAGE"].read_text(encoding="utf-8"), BOARD["read_bench"]()
-    assert BOARD["board"](*bench) in text and BOARD["differences"](*bench) in text
+    page, bench = BOARD["PLACES"]["encoders-v1"].page, BOARD["read_bench"]()
+    text = page.read_text(encoding="utf-8")
+    assert all(BOARD[name](*bench) in text for name in ("board", "methods", "differences"))
