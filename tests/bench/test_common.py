@@ -155,3 +155,17 @@ def test_shadows__of_one_recipe_are_made_once(folder: Path, tmp_path: Path) -> N
     )
     assert {*result.scores} == {"one", "again"}
     assert len([*tmp_path.iterdir()]) == 4
+
+
+def test_curves__have_a_point_for_each_number_of_shadows_and_of_views(
+    folder: Path, tmp_path: Path
+) -> None:
+    script = SCRIPTS.parent / "benchmarks" / "bench_curves.py"
+    out = tmp_path / "curves.json"
+    line = [sys.executable, str(script), str(folder), "one", "--data", "digits", "--most", "2"]
+    line += ["--cache", str(tmp_path / "shadows"), "--out", str(out)]
+    subprocess.run(line, check=True, capture_output=True)
+    points = json.loads(out.read_text())["points"]
+    seen = {(one["attack"], one["shadows"], one["views"]) for one in points}
+    assert {("lira", 1, None), ("lira", 2, None), ("similarity", 0, 2)} <= seen
+    assert all(one["auc"]["low"] <= one["auc"]["value"] <= one["auc"]["high"] for one in points)
