@@ -49,7 +49,7 @@ from fedmia.settings.tree import flatten, from_tree, merge, to_tree
 from fedmia.storage import durable
 
 DIGITS = {"digits": "digits"}  # data of the plan -> the source; --data adds others
-IMAGES = "images.npz"
+IMAGES, MANIFEST = "images.npz", "MANIFEST"
 BLOCK = 2000  # rows of a matrix of correlations
 
 
@@ -177,6 +177,14 @@ def make(
     print(f"{name}: made in {process_time() - began:.0f} s of a core", flush=True)
 
 
+def write_manifest(bench: Path) -> None:
+    """Write SHA-256 of the plan and of all files of targets, as `sha256sum -c` reads them."""
+    folders = bench / TARGETS, bench / COMMON
+    files = [bench / PLAN, *(path for one in folders for path in one.rglob("*") if path.is_file())]
+    lines = [f"{digest_of(path)}  {path.relative_to(bench)}\n" for path in sorted(files)]
+    durable.write({bench / MANIFEST: "".join(lines)})
+
+
 def knn_of(utility: UtilityRow) -> float | None:
     """The accuracy of kNN on the vectors of the last model."""
     return utility.knn
@@ -227,6 +235,7 @@ def main() -> int:
                     file.parent.mkdir(parents=True, exist_ok=True)
                     durable.write({file: json.dumps(common, indent=0) + "\n"})
                 make(plan, name, pools[name], common, seed, place)
+                write_manifest(bench)
     except (InputError, ValueError) as error:
         return print_bad_input(error if isinstance(error, InputError) else InputError(str(error)))
     return 0

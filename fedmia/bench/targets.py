@@ -25,7 +25,7 @@ from fedmia.recording.reader import RecordedRounds
 from fedmia.recording.writer import RecordingWriter
 from fedmia.seeding import rng
 from fedmia.settings.commands.data import Data
-from fedmia.settings.errors import InputError
+from fedmia.settings.errors import InputError, opt
 from fedmia.settings.yamlfile import load
 from fedmia.storage.outfolder import write_settings
 from fedmia.storage.runfolder import RunFolder
@@ -177,7 +177,10 @@ def bench_folder(bench: str) -> Path:
     for folder in (Path(bench), Path(fedmia.__file__).parents[1] / "bench" / bench):
         if (folder / PLAN).is_file():
             return folder
-    raise InputError(f"bench '{bench}': no folder with {PLAN}; a clone of fedmia has bench/")
+    raise InputError(
+        f"bench '{bench}': no folder with {PLAN}; a clone of fedmia has some, which "
+        f"{opt('bench', 'CLONE/bench/NAME')} names"
+    )
 
 
 def read_plan(folder: Path) -> Mapping[str, Any]:

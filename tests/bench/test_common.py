@@ -98,6 +98,15 @@ def test_files__of_one_client_the_last_model_is_kept_and_of_a_federation_what_cl
     assert "recording/attacker.safetensors" in files
 
 
+def test_manifest__has_every_file(folder: Path) -> None:
+    run = subprocess.run(
+        ["sha256sum", "-c", "--strict", "MANIFEST"], cwd=folder, capture_output=True, text=True
+    )
+    files = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+    assert run.returncode == 0
+    assert {line.partition(": ")[0] for line in run.stdout.splitlines()} == files - {"MANIFEST", "shadows.json"}
+
+
 def test_find_images__a_target_without_any_is_left_out_and_one_with_some_is_refused(
     folder: Path, targets: dict[str, Target]
 ) -> None:
