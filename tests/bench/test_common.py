@@ -104,7 +104,10 @@ def test_manifest__has_every_file(folder: Path) -> None:
     )
     files = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
     assert run.returncode == 0
-    assert {line.partition(": ")[0] for line in run.stdout.splitlines()} == files - {"MANIFEST", "shadows.json"}
+    assert {line.partition(": ")[0] for line in run.stdout.splitlines()} == files - {
+        "MANIFEST",
+        "shadows.json",
+    }
 
 
 def test_find_images__a_target_without_any_is_left_out_and_one_with_some_is_refused(
