@@ -69,7 +69,12 @@ def write_row(
     """A line of a table."""
     trapped = ", ".join(name.removeprefix("trap-") for name in row.trapped)
     trapped = trapped or ("-" if len(row.targets) > plain else "none run")
-    tprs = " | ".join(str(row.tpr.get(rate, "")) for rate in rates)
+    tprs = " | ".join(
+        f"{row.tpr[rate]} at {row.fpr[rate].value:.3f}".replace("at 0", "at ")
+        if rate in row.tpr
+        else ""
+        for rate in rates
+    )
     line = (
         f"| {write_label(entry)} | {plain} | {row.auc.marked if row.auc else ''} | "
         f"{tprs} | {row.queries:,} | {row.seconds:.0f} | {trapped} |"

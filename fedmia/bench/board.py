@@ -5,8 +5,9 @@ say nothing of other encoders. Those of one table hold together, by Bonferroni; 
 out of those of the targets by MOVER (Zou and Donner 2008), with the correlation (DeLong 1988) that
 images bring which several targets share.
 
-Thresholds of the TPR are those of one half of the non-members, every other one by SHA-256; the
-other half says what share of non-members lies over them.
+Thresholds of the TPR are those of one half of the non-members, every other one by SHA-256. The TPR
+is that of these thresholds, whose error is in no interval of it: the other half of the non-members
+says which share of them lies over each.
 """
 
 from __future__ import annotations
@@ -23,7 +24,6 @@ from fedmia.bench.targets import Target
 from fedmia.statistics.auc import auc_estimate, auc_interval, difference_interval, placements
 from fedmia.statistics.intervals import LEVEL, FloatArray, Interval, tail, wilson
 from fedmia.statistics.power import POWER
-from fedmia.statistics.thresholds import roc, tpr_at_fpr
 
 LOW, LOWER = 0.01, 0.001  # false-positive rates; the second where FEW non-members are
 FEW = 5000
@@ -120,8 +120,8 @@ class TargetRow:
 
     Attributes:
         auc: in [0, 1].
-        tpr: by false-positive rate, that of LOWER where FEW non-members are; at the threshold that
-            has this rate in half of the non-members.
+        tpr: by false-positive rate, that of LOWER where FEW non-members are: the share of members
+            over the threshold that half of the non-members give this rate (`threshold_at`).
         fpr: by the same rates, the share of the other half over that threshold; each interval is
             one by itself.
     """
@@ -133,22 +133,23 @@ class TargetRow:
         self.tpr, self.fpr = dict[float, Estimate](), dict[float, Estimate]()
         calibration, rest = others[::2], others[1::2]
         for rate in rates_of(scores):
-            if (at := tpr_at_fpr(members, calibration, rate, family=family)) is not None:
-                self.tpr[rate] = Estimate(at[0], *at[1])
-                alarms = int((rest >= threshold_at(members, calibration, rate)).sum())
-                self.fpr[rate] = Estimate(alarms / len(rest), *wilson(alarms, len(rest)))
+            over = threshold_at(calibration, rate)
+            for rates, side, together in ((self.tpr, members, family), (self.fpr, rest, 1)):
+                count, n = int((side > over).sum()), len(side)
+                rates[rate] = Estimate(count / n, *wilson(count, n, 1 - 2 * tail(LEVEL, together)))
 
 
-def threshold_at(members: FloatArray, nonmembers: FloatArray, rate: float) -> float:
-    """The least score at or over which at most `rate` of the non-members (m,) lie; infinite where
-    that is none of the scores, `members` (n,) among them."""
-    cuts = np.r_[np.inf, np.unique(np.concatenate([members, nonmembers]))[::-1]]
-    return float(cuts[np.flatnonzero(roc(members, nonmembers)[0] <= rate + 1e-12)[-1]])
+def threshold_at(nonmembers: FloatArray, rate: float) -> float:
+    """The score that another non-member exceeds with a probability of at most `rate`: the k-th
+    highest of m, k = floor(rate (m + 1)), at least 1."""
+    return float(np.sort(nonmembers)[-int((len(nonmembers) + 1) * rate + 1e-9)])
 
 
 def rates_of(scores: TargetScores) -> tuple[float, ...]:
     """The false-positive rates at which a target has a TPR."""
-    return (LOW, LOWER) if len(scores.nonmembers) >= FEW else (LOW,)
+    count = len(scores.nonmembers)
+    enough = {LOW: ((count + 1) // 2 + 1) * LOW >= 1, LOWER: count >= FEW}
+    return tuple(rate for rate, yes in enough.items() if yes)
 
 
 class BoardRow:
@@ -163,6 +164,7 @@ class BoardRow:
     Attributes:
         auc: mean over the targets without a trap; None without one.
         tpr: by rate, the mean of the TPR at it over those targets that have one.
+        fpr: by the same rates, the mean of the measured one.
         targets: by name, traps among them.
         trapped: traps in which it says to find members: its AUC is not .5 there.
         queries: images that it had embedded for one target, the mean.
@@ -170,15 +172,16 @@ class BoardRow:
     """
 
     def __init__(self, scores: Mapping[str, TargetScores], targets: Mapping[str, Target]) -> None:
-        own = {name: one for name, one in scores.items() if not targets[name].trap}
-        rates = sorted({rate for one in own.values() for rate in rates_of(one)}, reverse=True)
-        means = {name: TargetRow(one, 1 + len(rates)) for name, one in own.items()}
+        plain = {name: one for name, one in scores.items() if not targets[name].trap}
+        rates = sorted({rate for one in plain.values() for rate in rates_of(one)}, reverse=True)
+        means = {name: TargetRow(one, 1 + len(rates)) for name, one in plain.items()}
         self.auc = self.mean(means, scores, targets)
-        self.tpr = dict[float, Estimate]()
+        self.tpr, self.fpr = dict[float, Estimate](), dict[float, Estimate]()
         for rate in rates:
-            if parts := [row.tpr[rate] for row in means.values() if rate in row.tpr]:
-                # Thresholds on shared images may move together, and no component says how far.
-                self.tpr[rate] = mean_of(parts, np.ones((len(parts), len(parts))))
+            own = [row for row in means.values() if rate in row.tpr]
+            self.tpr[rate] = mean_of([row.tpr[rate] for row in own], np.eye(len(own)))
+            # Of shared images the same ones may lie over the thresholds of all targets.
+            self.fpr[rate] = mean_of([row.fpr[rate] for row in own], np.ones((len(own),) * 2))
         count = sum(1 + len(rates_of(one)) for one in scores.values())
         self.targets = {name: TargetRow(one, count) for name, one in scores.items()}
         self.trapped = tuple(

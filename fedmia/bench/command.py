@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from fedmia.bench.board import REVERSED, BoardRow, Estimate, difference
+from fedmia.bench.board import REVERSED, BoardRow, Estimate, TargetRow, difference
 from fedmia.bench.checks import check_entry
 from fedmia.bench.entries import (
     BenchEntry,
@@ -115,6 +115,7 @@ class BenchResult:
             "attacker": describe_key(self.entrant.key),
             "auc": row.auc and vars(row.auc),
             "tpr": by_rate(row.tpr),
+            "measured_fpr": by_rate(row.fpr),
             "queries": row.queries,
             "seconds": row.seconds,
             "targets": {name: describe(name, one) for name, one in self.results.items()},
@@ -134,7 +135,7 @@ class BenchResult:
         if row.auc is not None:
             own = sum(not self.targets[name].trap for name in self.scores)
             lines += [
-                f"mean of {own} targets: AUC {row.auc.marked}, {list_rates(row.tpr)}; "
+                f"mean of {own} targets: AUC {row.auc.marked}, {list_rates(row)}; "
                 f"{row.queries:,} queries a target, {row.seconds:.0f} s in all",
                 "",
             ]
@@ -162,7 +163,7 @@ class BenchResult:
         if isinstance(result, str):
             return f"not run: {result}"
         row = self.row.targets[name]
-        rates = list_rates(row.tpr)
+        rates = list_rates(row)
         trap = f", trap: {self.targets[name].trap}" * bool(self.targets[name].trap)
         alike = one_score_count(result.members, result.nonmembers) is not None
         silent = ", one score for nearly all images: no answer" * alike
@@ -174,9 +175,12 @@ def by_rate(rates: Mapping[float, Estimate]) -> dict[str, Any]:
     return {f"{rate:g}": vars(one) for rate, one in rates.items()}
 
 
-def list_rates(rates: Mapping[float, Estimate]) -> str:
-    """Estimates of the TPR by false-positive rate, as text."""
-    return ", ".join(f"TPR at FPR {rate:g} {tpr}" for rate, tpr in rates.items())
+def list_rates(row: BoardRow | TargetRow) -> str:
+    """The TPR by the FPR of its threshold, and the FPR that was measured there, as text."""
+    return ", ".join(
+        f"TPR at FPR {rate:g} {tpr} (measured {row.fpr[rate].value:.3g})"
+        for rate, tpr in row.tpr.items()
+    )
 
 
 @default_numerics()

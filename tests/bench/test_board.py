@@ -106,13 +106,28 @@ def test_target_row__intervals_widen_with_their_family_and_tpr_is_the_naive_one(
     alone, many = TargetRow(one, 1), TargetRow(one, 30)
     assert many.auc.low < alone.auc.low < alone.auc.value < alone.auc.high < many.auc.high
     assert many.tpr[0.01].low < alone.tpr[0.01].low < alone.tpr[0.01].high < many.tpr[0.01].high
-    cut = np.sort(one.nonmembers[::2])[-6]  # five of five hundred lie over it
-    assert alone.tpr[0.01].value == np.mean(one.members > cut)
-    threshold = min(s for s in (*one.members, *one.nonmembers[::2]) if s > cut)
-    assert alone.fpr[0.01].value == np.mean(one.nonmembers[1::2] >= threshold)
+    over = np.sort(one.nonmembers[::2])[-5]  # one more lies over it in 5 of 501 draws
+    assert alone.tpr[0.01].value == np.mean(one.members > over)
+    assert alone.fpr[0.01].value == np.mean(one.nonmembers[1::2] > over)
     assert alone.fpr[0.01].low < 0.01 < alone.fpr[0.01].high
     assert list(alone.tpr) == [0.01]
     assert list(TargetRow(scores(1.0, m=5000), 1).tpr) == [0.01, 0.001]
+    assert not TargetRow(scores(1.0, m=190), 1).tpr  # one of 95 is over 1 %
+
+
+def test_target_row__the_measured_rate_is_that_of_its_threshold() -> None:
+    """Over draws its mean is k / (m + 1): 25 / 2,501 and 2 / 2,501."""
+    rows = [TargetRow(scores(0.0, seed, n=500, m=5000), 1) for seed in range(120)]
+    for rate, k in ((0.01, 25), (0.001, 2)):
+        measured = [row.fpr[rate].value for row in rows]
+        assert np.mean(measured) == pytest.approx(k / 2501, rel=0.25)
+        assert np.mean([row.tpr[rate].value for row in rows]) == pytest.approx(k / 2501, rel=0.4)
+        assert sum(row.fpr[rate].excludes(rate) for row in rows) <= 24
+
+
+def test_target_row__equal_scores_lie_over_no_threshold() -> None:
+    row = TargetRow(TargetScores(np.ones(200), np.ones(400), "", "", 0, 0), 1)
+    assert row.tpr[0.01].value == row.fpr[0.01].value == 0.0
 
 
 def test_make_row__traps_are_no_part_of_the_mean_and_are_marked_where_something_is_found() -> None:
