@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import itertools
-import os
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path, PureWindowsPath
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fedmia.data._list_table import read_list
+from fedmia.data._listed_files import ListedFiles, quote
 from fedmia.data._source import file_path
 from fedmia.data.base import FileDataset, Request
 from fedmia.data.columns import NAMES, choose_column, find_columns, sides_of
@@ -24,12 +24,7 @@ from fedmia.settings import option
 from fedmia.settings.errors import IncompleteError, InputError, opt, suggest_nearest
 from fedmia.settings.values import disk_path, escape_name
 from fedmia.untrusted.limits import unreadable
-from fedmia.untrusted.parquet import read_batches, read_schema
-from fedmia.untrusted.text import read_table
 
-SUFFIXES = (".csv", ".tsv", ".txt", ".parquet")
-MOST_NAMES = 10_000  # in a folder, that are compared with one that it lacks
-MOST_FOLDERS = 1_000  # below that of the list, in which missing files are looked for
 MOST_COLUMNS = 20  # that an error names
 MOST_LOOKED_AT = 5  # values, to tell whether a column names files
 MOST_NAMED = 5  # files, values or lines that an error names
@@ -135,7 +130,7 @@ class _Reader:
         self.path = file_path(replace(request, path=disk_path(request.path or "")), "list")
         self.where = f"list: {self.path}"
         with unreadable(self.where):
-            self.header, self.lines, self.table, self.separator = _read(self.path)
+            self.header, self.lines, self.table, self.separator = read_list(self.path)
         self.lacks, self.options, self.mends = list[str](), dict[str, Any](), True
         self.columns = {role: self._column(role) for role in NAMES}
 
@@ -188,7 +183,7 @@ class _Reader:
 
     def _listed(self) -> str:
         more = ", .." * (len(self.header) > MOST_COLUMNS)
-        return ", ".join(map(_show, self.header[:MOST_COLUMNS])) + more
+        return ", ".join(map(quote, self.header[:MOST_COLUMNS])) + more
 
     def _unnamed(self, role: str) -> str:
         """No column is called like a role; the option that names it follows."""
@@ -212,7 +207,7 @@ class _Reader:
         ]
         idle = {"owner": "partition.column", "first": "federation.order"}.get(role)
         if len(columns) > 1 and not asking and (idle is None or idle in self.request.columns):
-            listed = " and ".join(map(_show, columns))
+            listed = " and ".join(map(quote, columns))
             guess = self._guess_image(columns) if role == "image" else None
             mend = {self._option(name): guess or columns[0]}
             self._lack(f"{listed} may each be the {role} column: {self._option(name)}", mend)
@@ -221,7 +216,7 @@ class _Reader:
 
     def _miss_column(self, path: str, choice: str) -> None:
         near = suggest_nearest(choice, self.header)
-        text = f"{opt(path)}: no column {_show(choice)}{near} (there are {self._listed()})"
+        text = f"{opt(path)}: no column {quote(choice)}{near} (there are {self._listed()})"
         self._lack(text, {})
 
     def _miss_image(self) -> None:
@@ -237,7 +232,7 @@ class _Reader:
 
     def _guess_image(self, columns: Sequence[str]) -> str | None:
         """The first of some columns that names files which are there."""
-        folders = _Folders(self.path, self.request.data_dir)
+        folders = ListedFiles(self.path, self.request.data_dir)
         return next(
             (
                 name
@@ -318,7 +313,7 @@ class _Reader:
             return files, moved
         self._refuse_gaps(column, f"image column '{column}'", rows)
         folders, values, missing = (
-            _Folders(self.path, self.request.data_dir),
+            ListedFiles(self.path, self.request.data_dir),
             self.table[column],
             [],
         )
@@ -330,7 +325,7 @@ class _Reader:
             elif values[i]:
                 missing.append(values[i])
         if missing:
-            examples = ", ".join(map(_show, missing[:MOST_NAMED]))
+            examples = ", ".join(map(quote, missing[:MOST_NAMED]))
             more = ", .." * (len(missing) > MOST_NAMED)
             count = f"{len(missing)} of {len(rows)} files are missing"
             folder = None
@@ -363,8 +358,8 @@ class _Reader:
             at, i, name = unlike[0]
             self._lack(
                 f"{len(unlike)} lines repeat an image with other values (the first: lines "
-                f"{self.lines[at]} and {self.lines[i]}, {_show(self.table[name][at])} and "
-                f"{_show(self.table[name][i])} in '{name}')",
+                f"{self.lines[at]} and {self.lines[i]}, {quote(self.table[name][at])} and "
+                f"{quote(self.table[name][i])} in '{name}')",
                 {},
             )
         return [*firsts.values()], repeated
@@ -381,7 +376,7 @@ class _Reader:
         both = sorted(set.intersection(*by_side.values()) - {""}) if len(by_side) == 2 else []
         if both:
             more = f" and {len(both) - 1} more" if len(both) > 1 else ""
-            where = f"subject {_show(both[0])}{more} of '{answers['groups']}' is on both sides"
+            where = f"subject {quote(both[0])}{more} of '{answers['groups']}' is on both sides"
             self._lack(f"{where}: {opt('groups', None)} draws images one by one", {})
 
     # -- what is handed over ------------------------------------------------------------------
@@ -426,7 +421,7 @@ class _Reader:
         if column is not None and self.request.side is not None:
             for i, side in enumerate(sides):
                 own = counts.setdefault(str(side), {})
-                value = _show(self.table[column][i])[1:-1]
+                value = quote(self.table[column][i])[1:-1]
                 own[value] = own.get(value, 0) + 1
         torn = 0
         if subject is not None and owner is not None:
@@ -448,168 +443,13 @@ class _Reader:
         )
 
 
-class _Folders:
-    """Finds the files that a list names: each folder is read once.
-
-    Args:
-        path: of the list.
-        data_dir: to which paths are relative; None: to the folder of the list.
-    """
-
-    def __init__(self, path: Path, data_dir: Path | None) -> None:
-        self.base = str(path.parent if data_dir is None else data_dir)
-        self.moves = data_dir is not None
-        self._names = dict[str, dict[str, str]]()
-
-    def find(self, text: str) -> tuple[Path | None, bool]:
-        """The file that a cell names; and whether it lies under `--data-dir` by the end of its
-        path alone, as of a list from another machine."""
-        if not text or "\0" in text:
-            return None, False
-        for spelling in dict.fromkeys((text, text.replace("\\", "/"))):
-            if file := self._stored(self._whole(spelling)):
-                return file, False
-        parts = PureWindowsPath(text).parts
-        for at in range(1, len(parts) if self.moves and _is_absolute(text) else 0):
-            if file := self._stored(os.path.join(self.base, *parts[at:])):
-                return file, True
-        return None, False
-
-    def explain(self, text: str) -> str:
-        """Why a file is not found, as the end of an error: its folder, and the nearest name."""
-        path = self._whole(text.replace("\\", "/"))
-        if not self.moves and _is_absolute(text):
-            return f"; of files that lie elsewhere by now, {opt('data.dir', 'FOLDER')} names it"
-        parts = Path(os.path.normpath(path)).parts
-        folder = parts[0]
-        for part in parts[1:]:
-            names = self._list(folder)
-            if escape_name(part) not in names:
-                return (
-                    f"; {folder} has no {_show(part)}{suggest_nearest(part, [*names][:MOST_NAMES])}"
-                )
-            folder = os.path.join(folder, names[escape_name(part)])
-        return ""
-
-    def guess(self, texts: Sequence[str]) -> str | None:
-        """The first folder below that of the list in which all files lie by their paths, or by the
-        ends of those from another machine."""
-        parts = PureWindowsPath(texts[0]).parts
-        starts = range(1, len(parts)) if _is_absolute(texts[0]) else range(1)
-        folders = [one for one, *_ in itertools.islice(os.walk(self.base), MOST_FOLDERS)]
-        ends = ((folder, parts[at:]) for at in starts for folder in folders)  # the longest first
-        for folder, end in ends:
-            if os.path.isfile(os.path.join(folder, *end)):
-                others = _Folders(Path(folder), Path(folder))
-                return folder if all(others.find(text)[0] for text in texts) else None
-        return None
-
-    def _whole(self, text: str) -> str:
-        return os.path.join(self.base, os.path.expanduser(text) if text[:2] == "~/" else text)
-
-    def _stored(self, path: str) -> Path | None:
-        """A file as its folders spell it: an accent may be a letter or a mark."""
-        path = os.path.normpath(path)
-        if os.path.isfile(path):
-            return Path(path)
-        if path.isascii():
-            return None
-        folder, *parts = Path(path).parts if os.path.isabs(path) else (".", *Path(path).parts)
-        for part in parts:
-            if (name := self._list(folder).get(escape_name(part))) is None:
-                return None
-            folder = os.path.join(folder, name)
-        return Path(os.path.normpath(folder)) if os.path.isfile(folder) else None
-
-    def _list(self, folder: str) -> dict[str, str]:
-        """What lies in a folder: a name as it reads -> as it is stored."""
-        if folder not in self._names:
-            try:
-                names = sorted(os.listdir(folder))
-            except OSError:
-                names = []
-            self._names[folder] = {escape_name(name): name for name in names}
-        return self._names[folder]
-
-
-def _read(path: Path) -> tuple[list[str], list[int], dict[str, list[str]], str]:
-    """Names of the columns, number of each line, values by column, and what separates them."""
-    if path.suffix.lower() not in SUFFIXES:
-        way_out = ": save the table as CSV in UTF-8" * path.suffix.lower().startswith(".xls")
-        raise InputError(f"list: {path} is no {', '.join(SUFFIXES)}{way_out}")
-    if path.suffix.lower() == ".parquet":
-        return _read_parquet(path)
-    lines, separator = read_table(path)
-    if len(lines) < 2:
-        raise ValueError(f"has {len(lines)} lines; it needs a header and a line an image")
-    (_, head), *rows = lines
-    header = [" ".join(escape_name(name).split()) for name in head]
-    long = [(at, row) for at, row in rows if any(row[len(header) :])]
-    if long:
-        at, row = long[0]
-        raise ValueError(f"line {at} has {len(row)} cells, the header {len(header)}")
-    _refuse_twins(header)
-    table = {
-        name: [escape_name(row[place]) if place < len(row) else "" for _, row in rows]
-        for place, name in enumerate(header)
-        if name
-    }
-    return [*table], [at for at, _ in rows], table, separator
-
-
-def _read_parquet(path: Path) -> tuple[list[str], list[int], dict[str, list[str]], str]:
-    import pyarrow as pa
-
-    schema, count = read_schema(path)
-    plain = [f.name for f in schema if not pa.types.is_nested(f.type) and not _is_bytes(f.type)]
-    table: dict[str, list[str]] = {escape_name(name): [] for name in plain}
-    _refuse_twins([escape_name(name) for name in schema.names])
-    if not count:
-        raise ValueError("has no rows")
-    for batch in read_batches(f"list: {path}", path, plain):
-        for name in plain:
-            table[escape_name(name)] += map(_as_text, batch.column(name).to_pylist())
-    return [*table], [*range(1, count + 1)], table, ""
-
-
-def _refuse_twins(header: Sequence[str]) -> None:
-    twins = [name for name, count in Counter(header).items() if count > 1 and name]
-    if twins:
-        raise ValueError(f"two columns are called '{twins[0]}'")
-
-
-def _as_text(value: Any) -> str:
-    """A value of a parquet file as a cell of a table has it."""
-    if value is None or value != value:
-        return ""
-    if isinstance(value, float) and value.is_integer():
-        return str(int(value))
-    return escape_name(str(value).strip())
-
-
-def _is_bytes(kind: Any) -> bool:
-    import pyarrow as pa
-
-    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
-
-
 def _is_whole(text: str) -> bool:
     """Whether a cell is a whole number, as numbers are written: not `007`."""
     digits = text.removeprefix("-")
     return digits.isascii() and digits.isdigit() and (digits == "0" or digits[0] != "0")
 
 
-def _is_absolute(text: str) -> bool:
-    """Whether a path begins at a root, of this system or of Windows."""
-    return os.path.isabs(text) or bool(PureWindowsPath(text).drive)
-
-
-def _show(text: str) -> str:
-    """A text of others between quotes: what a terminal shows of it, and not more than a line."""
-    return f"'{''.join(c if c.isprintable() else '?' for c in text):.100}'"
-
-
 def _count(values: Mapping[str, int]) -> str:
     """`'train' (900), 'test' (300)`."""
-    listed = [f"{_show(value)} ({count})" for value, count in values.items()]
+    listed = [f"{quote(value)} ({count})" for value, count in values.items()]
     return ", ".join(listed[:MOST_NAMED]) + ", .." * (len(listed) > MOST_NAMED)
