@@ -61,7 +61,8 @@ def main() -> None:
     (target,) = read_targets(bench_folder(arguments.bench), [arguments.target])
     images, began = find_images([target], arguments.data), process_time()
     most = Entrant("lira", {}, BOTH, arguments.most)
-    open_target(most, target, images, cache=arguments.cache).shadows.train()
+    *_, shadows = open_target(most, target, images, cache=arguments.cache)
+    shadows.train()
     hours = (process_time() - began) / 3600
     points = list[Any]()
     for name, counts in SHADOWS.items():

@@ -53,7 +53,7 @@ def main() -> int:
                 continue
             entrant, began = Entrant("lira", {}, BOTH, arguments.count), process_time()
             before = {*arguments.cache.glob(f"*/{ENCODER}")}
-            shadows = open_target(entrant, target, images, cache=arguments.cache).shadows
+            *_, shadows = open_target(entrant, target, images, cache=arguments.cache)
             names = [shadow.key for shadow in shadows.train()]
             made = {*arguments.cache.glob(f"*/{ENCODER}")} - before
             if made or target.name not in manifest:

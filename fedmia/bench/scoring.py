@@ -169,27 +169,10 @@ def _without_truth(split: Cast) -> Cast:
     )
 
 
-@dataclass(frozen=True)
-class Attacked:
-    """A target as an attack meets it.
-
-    Attributes:
-        audit: of its encoder.
-        rounds: its models.
-        split: its images in their roles.
-        shadows: the attacker's own encoders, which are trained when first asked for.
-    """
-
-    audit: Audit
-    rounds: EncoderRounds
-    split: Cast
-    shadows: OwnShadows
-
-
 def open_target(
     entrant: Entrant, target: Target, images: Images, seed: int = SEED, cache: Path | None = None
-) -> Attacked:
-    """A target before an attack.
+) -> tuple[Audit, EncoderRounds, Cast, OwnShadows]:
+    """A target as an attack meets it.
 
     Args:
         entrant: the attack. Its shadows are trained by the recipe of the target, for as long; those
@@ -200,7 +183,8 @@ def open_target(
         cache: folder that keeps shadows.
 
     Returns:
-        The target.
+        The audit of its encoder, its models, its images in their roles, and the attacker's own
+        encoders, which are trained when first asked for.
 
     Raises:
         InputError: the target cannot be read.
@@ -227,7 +211,7 @@ def open_target(
         audit, rounds.encoder, split, cache, device, lambda line: None, lambda done, of: None,
         lambda: False,
     )  # fmt: skip
-    return Attacked(audit, rounds, split, own)
+    return audit, rounds, split, own
 
 
 def score_target(
@@ -248,11 +232,10 @@ def score_target(
     Raises:
         InputError: the target cannot be read.
     """
-    of = open_target(entrant, target, images, seed, cache)
-    audit, split = of.audit, of.split
-    views = audit_augmentation(audit, of.shadows.augment(), split, of_run=True)
-    shadows, device = of.shadows if audit.shadow.count else None, torch.device("cpu")
-    suite = suite_of_audit(audit, of.rounds, split, device, shadows, augment=views)
+    audit, rounds, split, own = open_target(entrant, target, images, seed, cache)
+    views = audit_augmentation(audit, own.augment(), split, of_run=True)
+    shadows, device = own if audit.shadow.count else None, torch.device("cpu")
+    suite = suite_of_audit(audit, rounds, split, device, shadows, augment=views)
     labels = split.labels
     assert isinstance(labels, NoLabels)
     scored, labels.queried = None, False  # until here an audit's own code asked
@@ -260,7 +243,7 @@ def score_target(
         what = suite.main, entrant.name, suite.scorer.known, None
         score = partial(suite.score, *what, threshold=False)
         if suite.act is not None:  # an attack that took part in the rounds
-            notes = of.rounds.notes
+            notes = rounds.notes
             assert notes is not None
             require_targets(notes, split.attacked())
             score = partial(ActiveScorer(suite, notes).score_branch, MAIN)
