@@ -168,7 +168,7 @@ def differences(targets: Mapping[str, Target], entries: Sequence[BenchEntry]) ->
         says = "no difference shown" if not gap.excludes(0) else "more" if gap.low > 0 else "less"
         least = f"{would_show(gap, len(pairs)):.2f}"[1:]
         rows.append(f"| {labels[a]} | {labels[b]} | {count} | {gap} | {least} | {says} |")
-    return "\n".join(rows)
+    return "\n".join([*rows, "", f"These {len(pairs)} intervals hold together."])
 
 
 def scores_of(entries: Sequence[BenchEntry]) -> dict[str, dict[str, TargetScores]]:

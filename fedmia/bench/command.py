@@ -152,8 +152,8 @@ class BenchResult:
         if self.differences:
             lines += [
                 "",
-                "AUC less that of stored attacks, on the same images; all intervals hold together. "
-                f"They speak of these targets of {self.version} alone.",
+                f"AUC less that of stored attacks, on the same images; all {len(self.differences)} "
+                f"intervals hold together. They speak of these targets of {self.version} alone.",
             ]
             for name, (gap, n) in self.differences.items():
                 lines.append(f"  {gap} over {n:2} targets  {name}")

@@ -182,7 +182,10 @@ def test_differences__a_pair_that_shares_one_plain_target_is_left_out() -> None:
             BenchEntry("bavaria", {}, "", True, {"nothing": every}),
             BenchEntry("lira", {}, "", True, {"nothing": {name: every[name] for name in names}}),
         ]
-        return len(BOARD["differences"](own, entries).splitlines()) - 2
+        table, _, family = BOARD["differences"](own, entries).rpartition("\n\n")
+        count = len(table.splitlines()) - 2
+        assert f" {count} intervals" in family
+        return count
 
     assert (rows("a", "b"), rows("a", "b", "t"), rows("a", "t"), rows("t")) == (1, 1, 0, 0)
 
