@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -71,6 +72,9 @@ def negatives_option() -> Any:
     """The option that says which negatives a contrastive loss has."""
     text = "negatives of the loss: keys of half the images that the attacker holds, or its queue"
     return option("held", text, choices=NEGATIVES)
+
+
+FOLDS = 4  # of the known images, to set a threshold on scores of images not fitted on
 
 
 class NotFitted(RuntimeError):
@@ -209,6 +213,15 @@ class Attack(Options, ABC):
     def reads_training(cls) -> bool:
         """Whether it reads updates or changes between rounds: an untrained encoder has neither."""
         return bool(cls.needs.row.keeps) or "trajectory" in cls.looks_at
+
+    @property
+    def known_needed(self) -> int:
+        """Fewest known images of a side with which it is also fitted without any one of the parts
+        on which its threshold is chosen in turn."""
+        if not self.learns:
+            return 0
+        counts = itertools.count(self.least_known)
+        return next(n for n in counts if n - -(-n // FOLDS) >= self.least_known)
 
     @property
     def learns(self) -> bool:

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedmia.attacks.base import Attack, Known
+from fedmia.attacks.base import FOLDS, Attack, Known
 from fedmia.data.images import digests, rank_digests
 from fedmia.data.sets import ImageSets, form_sets
 from fedmia.records import ScoredAttack
@@ -22,7 +22,6 @@ from fedmia.settings.errors import InputError
 from fedmia.threat import BlackBox, WhiteBox, require
 
 Sides = tuple[np.ndarray, np.ndarray]  # of members, of non-members
-FOLDS = 4  # of the known images, to set a threshold on scores of images not fitted on
 
 
 class Scorer:

@@ -56,6 +56,7 @@ def _check_attacker(experiment: Experiment) -> None:
 
 
 def _check_attacks(experiment: Experiment) -> None:
+    known, needs = experiment.split.known, dict[str, int]()
     for name in experiment.attacks:
         built = experiment.attack_choices[name].plugin("attack")
         sums = experiment.federation.secure_aggregation
@@ -64,6 +65,13 @@ def _check_attacks(experiment: Experiment) -> None:
             got = opt("attacker", experiment.attacker)
             raise InputError(f"attack '{name}' {reason}; got {got}")
         _check_updates(experiment, name)
+        needs[name] = built.known_needed
+    if needs and min(needs.values()) > known:  # of several attacks the others run
+        name = min(needs, key=needs.__getitem__)
+        raise wrong_value(
+            opt("split.known"), known, f">= {needs[name]} for attack '{name}', which learns from "
+            "them and chooses a threshold on a part left out",
+        )  # fmt: skip
 
 
 def _check_updates(experiment: Experiment, name: str) -> None:
