@@ -110,7 +110,8 @@ def test_api__scores_are_the_modules_and_each_image_is_sent_once(
     for a, b in zip(*scores, strict=True):
         if a[0].isdigit():
             left, right = (np.array(line.split(",")[-2:], float) for line in (a, b))
-            np.testing.assert_allclose(left, right, atol=1e-6)
+            # Sums of smaller batches differ in the last digit, which LpLA's classifier magnifies.
+            np.testing.assert_allclose(left, right, rtol=1e-4, atol=1e-6)
     assert max(map(len, api.batches)) == 16 and api.batches[-1].dtype == np.float32
     sent = [one.tobytes() for batch in api.batches[6:] for one in batch]  # after a first look
     assert max(sent.count(one) for one in {*sent}) <= 1 + 2  # a look asks twice, and not again
