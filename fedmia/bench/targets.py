@@ -25,7 +25,7 @@ from fedmia.recording.reader import RecordedRounds
 from fedmia.recording.writer import RecordingWriter
 from fedmia.seeding import rng
 from fedmia.settings.commands.data import Data
-from fedmia.settings.errors import InputError, opt
+from fedmia.settings.errors import InputError
 from fedmia.settings.yamlfile import load
 from fedmia.storage.outfolder import write_settings
 from fedmia.storage.runfolder import RunFolder
@@ -178,8 +178,7 @@ def bench_folder(bench: str) -> Path:
         if (folder / PLAN).is_file():
             return folder
     raise InputError(
-        f"bench '{bench}': no folder with {PLAN}; a clone of fedmia has some, which "
-        f"{opt('bench', 'CLONE/bench/NAME')} names"
+        f"bench '{bench}': no folder with {PLAN}; a clone of fedmia has some: CLONE/bench/NAME"
     )
 
 

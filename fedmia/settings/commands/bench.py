@@ -30,7 +30,7 @@ class Bench(Settings):
     name: str = option("", "the attack: built-in, or package.module:Class", hole="ATTACK")
     bench: str = option("encoders-v1", "the bench: its name, or its folder")
     data: tuple[str, ...] = option(
-        (), "sources of the targets' images, such as parquet:FILE (none: digits alone)"
+        (), "sources of the targets' images, such as parquet:FILE,parquet:FILE (none: digits alone)"
     )
     knows: str = option(
         "both",
