@@ -218,6 +218,7 @@ def main() -> int:
             raise InputError(f"--data {wrong[0]}: the plan has {', '.join(plan['data'])}")
         bench = arguments.folder if arguments.out is None else arguments.out
         if arguments.out is not None:
+            durable.make_folder(bench)
             durable.write({bench / PLAN: (arguments.folder / PLAN).read_text(encoding="utf-8")})
         drawn = dict[str, tuple[dict[str, ImageSet], Roles]]()
         for name in arguments.only or plan["targets"]:
