@@ -20,6 +20,7 @@ import torch
 from _results import write_results
 
 from fedmia.bench.board import TargetRow
+from fedmia.bench.command import by_rate
 from fedmia.bench.entries import describe_machine
 from fedmia.bench.scoring import BOTH, Entrant, open_target, score_target
 from fedmia.bench.targets import Target, bench_folder, find_images, read_targets
@@ -40,7 +41,7 @@ def measure(entrant: Entrant, target: Target, images: dict[str, ByteArray], cach
     row = TargetRow(scores, 1)
     point = {
         "attack": entrant.name, "shadows": entrant.shadows, "views": entrant.options.get("views"),
-        "auc": vars(row.auc), "tpr": {f"{rate:g}": vars(one) for rate, one in row.tpr.items()},
+        "auc": vars(row.auc), "tpr": by_rate(row.tpr),
         "queries": scores.queries, "seconds": round(scores.seconds, 1),
     }  # fmt: skip
     print(json.dumps(point), flush=True)

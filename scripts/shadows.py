@@ -55,13 +55,13 @@ def main() -> int:
             before = {*arguments.cache.glob(f"*/{ENCODER}")}
             *_, shadows = open_target(entrant, target, images, cache=arguments.cache)
             names = [shadow.key for shadow in shadows.train()]
-            made = {*arguments.cache.glob(f"*/{ENCODER}")} - before
-            if made or target.name not in manifest:
+            trained = {*arguments.cache.glob(f"*/{ENCODER}")} - before
+            if trained or target.name not in manifest:
                 hours = manifest.get(target.name, {}).get("core_hours", 0)
-                hours += (process_time() - began) / 3600 if made else 0
+                hours += (process_time() - began) / 3600 if trained else 0
                 manifest[target.name] = {"core_hours": round(hours, 3), "shadows": names}
                 durable.write({file: json.dumps(manifest, indent=1) + "\n"})
-            print(f"{target.name}: {len(made)} made, {len(names) - len(made)} were there")
+            print(f"{target.name}: {len(trained)} made, {len(names) - len(trained)} were there")
     except InputError as error:
         return print_bad_input(error)
     return 0

@@ -42,12 +42,12 @@ def scores(shift: float, seed: int = 0, n: int = 200, m: int = 400) -> TargetSco
 
 def targets(n: int = 200, m: int = 400, **traps: str) -> dict[str, Target]:
     """Targets that share no image."""
-    made = {}
+    by_name = {}
     for at, (name, trap) in enumerate(traps.items()):
         names = [f"{at * 10_000 + image:064x}"[::-1] for image in range(n + m)]
         roles = {"members": names[:n], "nonmembers": names[n:]}
-        made[name] = Target(Path(name), {"trap": trap}, unwritten=roles)
-    return made
+        by_name[name] = Target(Path(name), {"trap": trap}, unwritten=roles)
+    return by_name
 
 
 @pytest.mark.parametrize(("correlation", "half"), [(0.0, 0.05), (1.0, 0.1), (0.5, 0.0790569)])

@@ -126,18 +126,18 @@ def test_find_images__a_target_without_any_is_left_out_and_one_with_some_is_refu
 def test_mismatch__shows_who_reads_how_images_were_prepared_and_refuses_nobody(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = {}
+    telling = {}
     for module, body in (("tosses_coin", COIN), ("reads_edges", READS_EDGES)):
         attack = write_attack(tmp_path, module, body, monkeypatch)
         result = bench.evaluate(attack, str(folder))
         rows = {name: TargetRow(one, 5).auc for name, one in result.scores.items()}
-        found[module] = [name for name, auc in rows.items() if auc.low > 0.5]
+        telling[module] = [name for name, auc in rows.items() if auc.low > 0.5]
         assert not result.row.trapped and result.row.auc is not None
         assert not result.row.auc.excludes(0.5)
         entry = BenchEntry(attack, {}, "", False, {"nothing": result.scores})
         refuse_trapped(entry, "nothing", result.targets)
         assert [n for n, one in result.targets.items() if one.trap == MISMATCH] == ["edges"]
-    assert found == {"tosses_coin": [], "reads_edges": ["edges"]}
+    assert telling == {"tosses_coin": [], "reads_edges": ["edges"]}
 
 
 def test_ascent__is_scored_by_what_its_client_noted_and_nowhere_else(folder: Path) -> None:
@@ -152,9 +152,9 @@ def test_shadows__of_one_recipe_are_made_once(folder: Path, tmp_path: Path) -> N
     line = [sys.executable, str(SCRIPTS / "shadows.py"), str(folder)]
     line += ["--count", "2", "--cache", str(tmp_path)]
     run = subprocess.run(line, check=True, capture_output=True, text=True)
-    made = dict(one.split(": ") for one in run.stdout.splitlines())
-    assert made["one"] == made["other"] == "2 made, 0 were there"
-    assert made["again"] == made["edges"] == "0 made, 2 were there" and "inside" not in made
+    lines = dict(one.split(": ") for one in run.stdout.splitlines())
+    assert lines["one"] == lines["other"] == "2 made, 0 were there"
+    assert lines["again"] == lines["edges"] == "0 made, 2 were there" and "inside" not in lines
     names = json.loads((folder / "shadows.json").read_text())
     assert names["one"]["shadows"] == names["again"]["shadows"] == names["edges"]["shadows"]
     assert not {*names["one"]["shadows"]} & {*names["other"]["shadows"]}
@@ -178,6 +178,6 @@ def test_curves__have_a_point_for_each_number_of_shadows_and_of_views(
     line += ["--cache", str(tmp_path / "shadows"), "--out", str(out)]
     subprocess.run(line, check=True, capture_output=True)
     points = json.loads(out.read_text())["points"]
-    seen = {(one["attack"], one["shadows"], one["views"]) for one in points}
-    assert {("lira", 1, None), ("lira", 2, None), ("similarity", 0, 2)} <= seen
+    settings = {(one["attack"], one["shadows"], one["views"]) for one in points}
+    assert {("lira", 1, None), ("lira", 2, None), ("similarity", 0, 2)} <= settings
     assert all(one["auc"]["low"] <= one["auc"]["value"] <= one["auc"]["high"] for one in points)

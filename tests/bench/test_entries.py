@@ -266,21 +266,19 @@ def test_read_entry__ranks_that_are_missing_too_few_or_of_another_type_are_refus
         read_entry(copy, TARGETS)
 
 
-def test_read_entry__a_damaged_file_of_ranks_is_refused(
-    coin: tuple[Path, dict[str, TargetScores]], tmp_path: Path
+@pytest.mark.parametrize(
+    ("file", "content", "says"),
+    [
+        ("ranks.safetensors", b"\0" * 100, "ranks.safetensors' cannot be read"),
+        ("entry.json", b"[" * 100_000, "entry.json' cannot be read: nested deeper"),
+    ],
+)
+def test_read_entry__a_damaged_file_and_lists_without_end_are_refused(
+    coin: tuple[Path, dict[str, TargetScores]], tmp_path: Path, file: str, content: bytes, says: str
 ) -> None:
     copy = copy_of(coin, tmp_path)
-    (copy / "ranks.safetensors").write_bytes(b"\0" * 100)
-    with pytest.raises(InputError, match=r"ranks.safetensors' cannot be read"):
-        read_entry(copy, TARGETS)
-
-
-def test_read_entry__lists_without_end_are_refused(
-    coin: tuple[Path, dict[str, TargetScores]], tmp_path: Path
-) -> None:
-    copy = copy_of(coin, tmp_path)
-    (copy / "entry.json").write_text("[" * 100_000)
-    with pytest.raises(InputError, match=r"entry.json' cannot be read: nested deeper"):
+    (copy / file).write_bytes(content)
+    with pytest.raises(InputError, match=says):
         read_entry(copy, TARGETS)
 
 
